@@ -1,0 +1,180 @@
+"""Events from Arrow tables, column by column: no value passes through a Python object except text ids."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from livegnn.errors import InputError
+from livegnn.events.builder import Events
+from livegnn.events.chunk import EDGE_KINDS, Chunk, to_edge_type
+from livegnn.events.json_lines import FIELDS, NAMES
+from livegnn.types import EdgeType, Ids, NodeType
+
+COLUMNS: Final = ("event", "src", "dst", "id", "weight", "time", "x", "edge_type", "node_type")
+_SEPARATOR: Final = "\x1f"
+
+
+def decode(table: pa.Table | pa.RecordBatch) -> list[Chunk]:
+    """The chunks of the rows of `table`. Raises InputError that names the row, from 0."""
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    if not isinstance(table, pa.Table):
+        raise InputError(f"events must be an Arrow table or record batch, got {type(table).__name__}")
+    unknown = [name for name in table.column_names if name not in COLUMNS]
+    if unknown:
+        raise InputError(
+            f"the columns of an Arrow table must be among {', '.join(COLUMNS)}, got {unknown[0]!r}"
+        )
+    if "event" not in table.column_names:
+        raise InputError(
+            f"an Arrow table must have a column 'event', got {', '.join(table.column_names) or 'none'}"
+        )
+    columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+    events = Events()
+    for start, stop in _runs(columns, table.num_rows):
+        rows = {name: column.slice(start, stop - start) for name, column in columns.items()}
+        _append(events, rows, start)
+    return events.chunks
+
+
+def _runs(columns: dict[str, pa.Array], n: int) -> Iterator[tuple[int, int]]:
+    """The longest runs of rows that agree in event, types, the columns that are null and the width of x."""
+    if n == 0:
+        return
+    keys = [_codes(columns["event"], "event")]
+    keys += [
+        columns[name].is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
+        for name in ("weight", "time", "x", "edge_type", "node_type")
+        if name in columns
+    ]
+    if "edge_type" in columns:
+        keys.append(_codes(_joined(columns["edge_type"]), "edge_type"))
+    if "node_type" in columns:
+        keys.append(_codes(columns["node_type"], "node_type"))
+    if "x" in columns:
+        keys.append(pc.list_value_length(_lists(columns["x"])).fill_null(-1).to_numpy(zero_copy_only=False))
+    differs = np.zeros(n - 1, dtype=bool)
+    for key in keys:
+        differs |= key[1:] != key[:-1]
+    bounds = [0, *(np.flatnonzero(differs) + 1).tolist(), n]
+    yield from pairwise(bounds)
+
+
+def _codes(column: pa.Array, name: str) -> npt.NDArray[np.int64]:
+    """A number for each distinct text, -1 for null."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
+        raise InputError(f"column {name!r} must be text, got {column.type}")
+    if pa.types.is_null(kind):
+        return np.full(len(column), -1, dtype=np.int64)
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    codes: npt.NDArray[np.int64] = (
+        encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    )
+    return codes
+
+
+def _joined(column: pa.Array) -> pa.Array:
+    """Edge types as one text each."""
+    if pa.types.is_null(column.type):
+        return column
+    if not (pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type)):
+        raise InputError(f"column 'edge_type' must be lists of three names, got {column.type}")
+    return pc.binary_join(column.cast(pa.list_(pa.string())), _SEPARATOR)
+
+
+def _lists(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_null(kind):
+        return column.cast(pa.list_(pa.float32()))
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        raise InputError(f"column 'x' must be lists of numbers, got {kind}")
+    return column
+
+
+def _append(events: Events, rows: dict[str, pa.Array], start: int) -> None:
+    """Appends one run of rows that starts at row `start` of the table."""
+    event = rows["event"][0].as_py()
+    if event not in FIELDS:
+        raise InputError(f"row {start}: 'event' must be one of {', '.join(FIELDS)}, got {event!r}")
+    required, optional = FIELDS[event]
+    for name, column in rows.items():
+        if (
+            name != "event"
+            and name not in required
+            and name not in optional
+            and column.null_count < len(column)
+        ):
+            row = start + int(np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))[0])
+            raise InputError(
+                f"row {row}: {event} takes {', '.join((*required, *optional))}, got a value for {name!r}"
+            )
+    for name in required:
+        if name not in rows or rows[name].null_count:
+            missing = 0 if name not in rows else int(np.flatnonzero(rows[name].is_null().to_numpy(False))[0])
+            raise InputError(f"row {start + missing}: {event} needs a value for {name!r}, got none")
+    try:
+        kind = NAMES[event]
+        if kind in EDGE_KINDS:
+            src, dst = _ids(rows["src"]), _ids(rows["dst"])
+            value = _first(rows, "edge_type")
+            edge_type = None if value is None else to_edge_type(cast("EdgeType", value))
+            if kind == "add_edges":
+                weight, time = _numbers(rows.get("weight")), _numbers(rows.get("time"))
+                events.add_edges(src, dst, weight=weight, time=time, edge_type=edge_type)
+            else:
+                events.remove_edges(src, dst, edge_type=edge_type)
+            return
+        ids, node_type = _ids(rows["id"]), cast("NodeType | None", _first(rows, "node_type"))
+        x = _rows(rows.get("x"))
+        if kind == "remove_nodes":
+            events.remove_nodes(ids, node_type=node_type)
+        elif kind == "add_nodes":
+            events.add_nodes(ids, x, node_type=node_type)
+        else:
+            assert x is not None
+            events.set_features(ids, x, node_type=node_type)
+    except (InputError, pa.ArrowInvalid) as error:
+        raise InputError(f"rows {start} to {start + len(rows['event']) - 1}: {error}") from error
+
+
+def _first(rows: dict[str, pa.Array], name: str) -> object:
+    return rows[name][0].as_py() if name in rows else None
+
+
+def _ids(column: pa.Array) -> Ids:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return np.array(column.to_pylist(), dtype=np.str_)
+    if not pa.types.is_integer(column.type):
+        raise InputError(f"ids must be integers or text, got {column.type}")
+    ids: Ids = column.to_numpy(zero_copy_only=False)
+    return ids
+
+
+def _numbers(column: pa.Array | None) -> npt.NDArray[np.float64] | None:
+    if column is None or column.null_count == len(column):
+        return None
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        raise InputError(f"'weight' and 'time' must be numbers, got {column.type}")
+    values: npt.NDArray[np.float64] = column.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _rows(column: pa.Array | None) -> npt.NDArray[np.float64] | None:
+    """Lists of one length as a matrix."""
+    if column is None or column.null_count == len(column):
+        return None
+    values = _lists(column).flatten()
+    if values.null_count:
+        raise InputError("'x' must be lists of numbers, got a null in one")
+    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        raise InputError(f"'x' must be lists of numbers, got lists of {values.type}")
+    matrix: npt.NDArray[np.float64] = values.to_numpy(zero_copy_only=False).reshape(len(column), -1)
+    return matrix

@@ -1,0 +1,169 @@
+"""Events as bytes: what the log stores. All numbers are little-endian.
+
+header   "LGEV", version u16, number of chunks u32, CRC-32 u32 of everything after the header
+chunk    kind u8, columns u8, n u32, width u32 of x, names, then the columns ids, dst, weight, time, x
+names    of the type: u16 length and UTF-8, once for a node type, three times for an edge type;
+         left out for the default type
+ids      int64[n]; or, for text, u32 length and UTF-8 with NUL between the ids
+"""
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from livegnn.errors import FileFormatError, InputError
+from livegnn.events.chunk import EDGE_KINDS, KINDS, Chunk
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, Ids, NodeType
+
+MAGIC: Final = b"LGEV"
+VERSION: Final = 1
+
+_HEADER = struct.Struct("<4sHII")
+_CHUNK = struct.Struct("<BBII")
+_U16 = struct.Struct("<H")
+_U32 = struct.Struct("<I")
+_CODES = {kind: code for code, kind in enumerate(KINDS)}
+_WEIGHT, _TIME, _X, _TEXT_IDS, _TEXT_DST, _NAMED = 1, 2, 4, 8, 16, 32
+
+
+def encode(chunks: Sequence[Chunk]) -> bytes:
+    """The bytes of `chunks`. Raises InputError for a text id that cannot be written."""
+    parts: list[bytes] = []
+    for kind, type_, ids, dst, weight, time, x in chunks:
+        columns = 0
+        body = [encode_ids(ids)]
+        if ids.dtype.kind == "U":
+            columns |= _TEXT_IDS
+        if dst is not None:
+            body.append(encode_ids(dst))
+            if dst.dtype.kind == "U":
+                columns |= _TEXT_DST
+        if weight is not None:
+            columns |= _WEIGHT
+            body.append(weight.astype("<f4", copy=False).tobytes())
+        if time is not None:
+            columns |= _TIME
+            body.append(time.astype("<f8", copy=False).tobytes())
+        width = 0
+        if x is not None:
+            columns |= _X
+            width = x.shape[1]
+            body.append(x.astype("<f4", copy=False).tobytes())
+        names: list[bytes] = []
+        if type_ != (DEFAULT_EDGE_TYPE if kind in EDGE_KINDS else DEFAULT_NODE_TYPE):
+            columns |= _NAMED
+            names = [_encode_name(name) for name in ((type_,) if isinstance(type_, str) else type_)]
+        parts.append(_CHUNK.pack(_CODES[kind], columns, len(ids), width))
+        parts.extend(names)
+        parts.extend(body)
+    payload = b"".join(parts)
+    return _HEADER.pack(MAGIC, VERSION, len(chunks), zlib.crc32(payload)) + payload
+
+
+def encode_ids(ids: Ids) -> bytes:
+    """Integer ids as they are, text ids with a length before them."""
+    if ids.dtype.kind != "U":
+        return ids.astype("<i8", copy=False).tobytes()
+    text = encode_text(ids)
+    return _U32.pack(len(text)) + text
+
+
+def encode_text(ids: Ids) -> bytes:
+    """Text ids as UTF-8 with NUL between them. Raises InputError if one holds a NUL or is not Unicode."""
+    text = "\0".join(ids.tolist())
+    if text.count("\0") != len(ids) - 1:
+        bad = next(id_ for id_ in ids.tolist() if "\0" in id_)
+        raise InputError(f"text ids must not contain NUL characters, got {bad!r}")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"text ids must be valid Unicode, got {text[error.start : error.end]!r}") from error
+
+
+def _encode_name(name: str) -> bytes:
+    try:
+        data = name.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"the name of a type must be valid Unicode, got {name!r}") from error
+    if len(data) > 0xFFFF:
+        raise InputError(f"the name of a type must be at most 65535 bytes long, got {len(data)}")
+    return _U16.pack(len(data)) + data
+
+
+def decode(data: bytes) -> list[Chunk]:
+    """The chunks in `data`. Raises FileFormatError if it is truncated, corrupt or of another version."""
+    if len(data) < _HEADER.size:
+        raise FileFormatError(
+            f"events must be at least {_HEADER.size} bytes, got {len(data)}: they are truncated"
+        )
+    magic, version, count, checksum = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise FileFormatError(f"events must begin with {MAGIC!r}, got {magic!r}: this is something else")
+    if version != VERSION:
+        raise FileFormatError(
+            f"events must be of version {VERSION}, got {version}: update livegnn to read them"
+        )
+    actual = zlib.crc32(memoryview(data)[_HEADER.size :])
+    if actual != checksum:
+        raise FileFormatError(
+            f"events must have the checksum {checksum:08x}, got {actual:08x}: they are corrupt"
+        )
+    reader = _Reader(data, _HEADER.size)
+    try:
+        chunks = [_decode_chunk(reader) for _ in range(count)]
+    except (IndexError, ValueError, struct.error) as error:
+        raise FileFormatError(f"events must follow the format of version {VERSION}, got {error}") from error
+    if reader.position != len(data):
+        raise FileFormatError(
+            f"events must end after chunk {count}, got {len(data) - reader.position} bytes more"
+        )
+    return chunks
+
+
+class _Reader:
+    """Takes columns out of bytes one after the other; every array is an aligned copy."""
+
+    def __init__(self, data: bytes, position: int) -> None:
+        self.data = data
+        self.position = position
+
+    def take(self, size: int) -> bytes:
+        end = self.position + size
+        if end > len(self.data):
+            raise ValueError(f"{len(self.data)} bytes where {end} are needed")
+        part = self.data[self.position : end]
+        self.position = end
+        return part
+
+    def ids(self, n: int, text: bool) -> Ids:
+        if not text:
+            return np.frombuffer(self.take(8 * n), dtype="<i8").astype(np.int64)
+        (size,) = _U32.unpack(self.take(_U32.size))
+        ids = np.array(self.take(size).decode().split("\0"), dtype=np.str_)
+        if len(ids) != n:
+            raise ValueError(f"{len(ids)} text ids where {n} are needed")
+        return ids
+
+    def name(self) -> str:
+        (size,) = _U16.unpack(self.take(_U16.size))
+        return self.take(size).decode()
+
+
+def _decode_chunk(reader: _Reader) -> Chunk:
+    code, columns, n, width = _CHUNK.unpack(reader.take(_CHUNK.size))
+    kind = KINDS[code]
+    edges = kind in EDGE_KINDS
+    type_: NodeType | EdgeType = DEFAULT_EDGE_TYPE if edges else DEFAULT_NODE_TYPE
+    if columns & _NAMED:
+        type_ = (reader.name(), reader.name(), reader.name()) if edges else reader.name()
+    ids = reader.ids(n, bool(columns & _TEXT_IDS))
+    dst = reader.ids(n, bool(columns & _TEXT_DST)) if edges else None
+    weight = np.frombuffer(reader.take(4 * n), dtype="<f4").astype(np.float32) if columns & _WEIGHT else None
+    time = np.frombuffer(reader.take(8 * n), dtype="<f8").astype(np.float64) if columns & _TIME else None
+    x = None
+    if columns & _X:
+        x = np.frombuffer(reader.take(4 * n * width), dtype="<f4").astype(np.float32).reshape(n, width)
+    return Chunk(kind, type_, ids, dst, weight, time, x)

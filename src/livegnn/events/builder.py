@@ -1,0 +1,228 @@
+"""`Events`: what happens to a graph, collected call by call, in order."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from livegnn.errors import InputError
+from livegnn.events.chunk import (
+    Chunk,
+    IdsLike,
+    NumbersLike,
+    join,
+    same_columns,
+    to_edge_type,
+    to_ids,
+    to_node_type,
+    to_rows,
+    to_time,
+    to_weight,
+)
+from livegnn.types import JSON, EdgeType, Ids, NodeType
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class Events:
+    """A builder: each call appends events and returns the builder, so that calls chain.
+
+    Scalars are accepted where arrays are, for one event. Arrays of the right dtype are kept, not copied:
+    leave them unchanged until the events are applied. A call that raises leaves the builder as it was.
+
+    Node ids are integers from 0 to 2^63 - 1, or text. Ids that are floats, booleans or negative and shapes
+    that do not match raise InputError at once; `check()` looks at the values of features, weights and times.
+    """
+
+    __slots__ = ("_length", "chunks")
+
+    chunks: list[Chunk]
+
+    def __init__(self) -> None:
+        self.chunks = []
+        self._length = 0
+
+    def __len__(self) -> int:
+        """The number of single events: an edge, a node."""
+        return self._length
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{len(chunk.ids)} {chunk.kind}" for chunk in self.chunks)
+        return f"Events({counts})"
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same chunks, bit for bit."""
+        if not isinstance(other, Events):
+            return NotImplemented
+        return len(self.chunks) == len(other.chunks) and all(map(_equal, self.chunks, other.chunks))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def add_edges(
+        self,
+        src: IdsLike,
+        dst: IdsLike,
+        *,
+        weight: NumbersLike | None = None,
+        time: NumbersLike | None = None,
+        edge_type: EdgeType | None = None,
+    ) -> "Events":
+        """Adds edges src[i] -> dst[i], with `weight[n]`, `time[n]` if given; an edge that exists is updated.
+
+        Where the edge type says that duplicates add, the weight is added to the old one. With times, an event
+        older than the stored edge is ignored.
+        """
+        ids, targets, kind = to_ids(src, "src"), to_ids(dst, "dst"), to_edge_type(edge_type)
+        n = len(ids)
+        if len(targets) != n:
+            raise InputError(f"src and dst must be of the same length, got {n} and {len(targets)}")
+        weights = None if weight is None else to_weight(weight, n)
+        times = None if time is None else to_time(time, n)
+        return self._append(Chunk("add_edges", kind, ids, targets, weights, times))
+
+    def remove_edges(self, src: IdsLike, dst: IdsLike, *, edge_type: EdgeType | None = None) -> "Events":
+        """Removes edges src[i] -> dst[i]; an edge that does not exist is no error as long as its nodes do."""
+        ids, targets, kind = to_ids(src, "src"), to_ids(dst, "dst"), to_edge_type(edge_type)
+        if len(targets) != len(ids):
+            raise InputError(f"src and dst must be of the same length, got {len(ids)} and {len(targets)}")
+        return self._append(Chunk("remove_edges", kind, ids, targets))
+
+    def set_features(self, ids: IdsLike, x: NumbersLike, *, node_type: NodeType | None = None) -> "Events":
+        """Sets the features of nodes to the rows of `x[n, width]`; for a scalar id, `x[width]`."""
+        nodes, kind = to_ids(ids, "ids"), to_node_type(node_type)
+        return self._append(
+            Chunk("set_features", kind, nodes, x=to_rows(x, len(nodes), scalar=_is_scalar(ids)))
+        )
+
+    def add_nodes(
+        self, ids: IdsLike, x: NumbersLike | None = None, *, node_type: NodeType | None = None
+    ) -> "Events":
+        """Adds nodes with features `x[n, width]`, or zeros; one that exists only takes features, if any."""
+        nodes, kind = to_ids(ids, "ids"), to_node_type(node_type)
+        rows = None if x is None else to_rows(x, len(nodes), scalar=_is_scalar(ids))
+        return self._append(Chunk("add_nodes", kind, nodes, x=rows))
+
+    def remove_nodes(self, ids: IdsLike, *, node_type: NodeType | None = None) -> "Events":
+        """Removes nodes and all their edges, of every type."""
+        return self._append(Chunk("remove_nodes", to_node_type(node_type), to_ids(ids, "ids")))
+
+    def _append(self, chunk: Chunk) -> "Events":
+        n = len(chunk.ids)
+        if n:
+            self.chunks.append(chunk)
+            self._length += n
+        return self
+
+    def check(self) -> None:
+        """Raises InputError if a feature, weight or time is not finite, or a text id cannot be stored."""
+        first = 0
+        for chunk in self.chunks:
+            for name, column in (("weight", chunk.weight), ("time", chunk.time), ("x", chunk.x)):
+                if column is None or np.isfinite(column).all():
+                    continue
+                row = int(np.flatnonzero(~np.isfinite(column.reshape(len(column), -1)).all(axis=1))[0])
+                values = column[row].reshape(-1)
+                value = values[~np.isfinite(values)][0]
+                raise InputError(
+                    f"{name} must be finite, got {value} in event {first + row} ({_name(chunk, row)})"
+                )
+            for ids in (chunk.ids, chunk.dst):
+                if ids is not None and ids.dtype.kind == "U":
+                    _check_text(ids)
+            first += len(chunk.ids)
+
+    @staticmethod
+    def concatenate(parts: Iterable["Events"]) -> "Events":
+        """All events of `parts` in order; neighbouring chunks with the same columns become one."""
+        events = Events()
+        run: list[Chunk] = []
+        for part in parts:
+            for chunk in part.chunks:
+                if run and not same_columns(run[0], chunk):
+                    events._append(join(run))
+                    run = []
+                run.append(chunk)
+        if run:
+            events._append(join(run))
+        return events
+
+    def to_bytes(self) -> bytes:
+        """The compact, versioned, checksummed form that the log stores (see docs/log.md)."""
+        from livegnn.events import binary
+
+        return binary.encode(self.chunks)
+
+    @staticmethod
+    def from_bytes(data: bytes) -> "Events":
+        """The inverse of `to_bytes`. Raises FileFormatError if they are corrupt or of another version."""
+        from livegnn.events import binary
+
+        return _from_chunks(binary.decode(data))
+
+    def to_json_lines(self) -> str:
+        """One JSON object a line, an event each; `from_json_lines` reads it back exactly."""
+        from livegnn.events import json_lines
+
+        return json_lines.encode(self.chunks)
+
+    @staticmethod
+    def from_json_lines(text: str | bytes) -> "Events":
+        """Reads one JSON object a line; blank lines are skipped. Raises InputError that names the line."""
+        from livegnn.events import json_lines
+
+        return _from_chunks(json_lines.decode(text))
+
+    @staticmethod
+    def from_records(records: "Sequence[JSON | Mapping[str, JSON]]") -> "Events":
+        """Reads parsed JSON objects, as in `from_json_lines`. Raises InputError that names the position."""
+        from livegnn.events import json_lines
+
+        return _from_chunks(json_lines.from_records(records))
+
+    @staticmethod
+    def from_arrow(table: "pyarrow.Table | pyarrow.RecordBatch") -> "Events":
+        """Reads a table with a column `event` and, as the events need them, `src`, `dst`, `id`, `weight`,
+        `time`, `x` (lists of numbers), `edge_type` (lists of three names), `node_type`.
+
+        The values of `event` are those of JSON lines. Raises InputError that names the row.
+        """
+        from livegnn.events import arrow
+
+        return _from_chunks(arrow.decode(table))
+
+
+def _from_chunks(chunks: Iterable[Chunk]) -> Events:
+    events = Events()
+    for chunk in chunks:
+        events._append(chunk)
+    return events
+
+
+def _is_scalar(ids: IdsLike) -> bool:
+    return not isinstance(ids, (list, tuple)) and np.ndim(ids) == 0
+
+
+def _equal(a: Chunk, b: Chunk) -> bool:
+    if a.kind != b.kind or a.type != b.type:
+        return False
+    for left, right in zip(a[2:], b[2:], strict=True):
+        if left is None or right is None:
+            if left is not right:
+                return False
+        elif left.dtype.kind == "U":
+            if right.dtype.kind != "U" or not np.array_equal(left, right):
+                return False
+        elif left.dtype != right.dtype or left.shape != right.shape or left.tobytes() != right.tobytes():
+            return False
+    return True
+
+
+def _name(chunk: Chunk, row: int) -> str:
+    return f"node {chunk.ids[row]}" if chunk.dst is None else f"edge {chunk.ids[row]} -> {chunk.dst[row]}"
+
+
+def _check_text(ids: Ids) -> None:
+    from livegnn.events.binary import encode_text
+
+    encode_text(ids)

@@ -1,0 +1,216 @@
+"""One run of events of the same kind, as columns, and how a caller's values become those columns.
+
+The conversions are on the path of every batch: a value that already has the right form costs a few tests and
+no copy.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, cast
+
+import numpy as np
+
+from livegnn.errors import InputError
+from livegnn.types import (
+    DEFAULT_EDGE_TYPE,
+    DEFAULT_NODE_TYPE,
+    DoubleArray,
+    EdgeType,
+    FloatArray,
+    Ids,
+    NodeType,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    IdsLike: TypeAlias = int | str | np.integer | Ids | Sequence[int] | Sequence[str]
+    NumbersLike: TypeAlias = npt.ArrayLike
+else:
+    IdsLike = NumbersLike = object
+
+Kind: TypeAlias = Literal["add_edges", "remove_edges", "set_features", "add_nodes", "remove_nodes"]
+KINDS: Final[tuple[Kind, ...]] = ("add_edges", "remove_edges", "set_features", "add_nodes", "remove_nodes")
+EDGE_KINDS: Final[frozenset[str]] = frozenset({"add_edges", "remove_edges"})
+
+_INT64 = np.dtype(np.int64)
+_FLOAT32 = np.dtype(np.float32)
+_FLOAT64 = np.dtype(np.float64)
+_LARGEST_ID = np.iinfo(np.int64).max
+_minimum = np.minimum.reduce
+
+
+class Chunk(NamedTuple):
+    """`n` events of one kind and one type, in order.
+
+    `ids` are the nodes, or the sources of edges (`int64[n]` or `str[n]`); `dst` the targets of edges;
+    `weight` is `float32[n]`, `time` `float64[n]`, `x` `float32[n, width]`. Columns the events lack are None.
+    """
+
+    kind: Kind
+    type: NodeType | EdgeType
+    ids: Ids
+    dst: Ids | None = None
+    weight: FloatArray | None = None
+    time: DoubleArray | None = None
+    x: FloatArray | None = None
+
+
+def to_ids(value: IdsLike, name: str) -> Ids:
+    """`value` as `int64[n]` or `str[n]`; a scalar is one id. Raises InputError for all else."""
+    if type(value) is np.ndarray and value.dtype is _INT64 and value.ndim == 1 and value.flags.c_contiguous:
+        array = value
+    elif type(value) is int:
+        if not 0 <= value <= _LARGEST_ID:
+            raise InputError(f"{name} must be ids from 0 to 2^63 - 1, got {value}")
+        return np.array([value], dtype=np.int64)
+    else:
+        array = _to_ids(value, name)
+        if array.dtype.kind == "U":
+            return array
+    if array.size and _minimum(array) < 0:
+        position = int(np.argmin(array))
+        raise InputError(
+            f"{name} must be ids from 0 to 2^63 - 1, got {array[position]} at position {position}"
+        )
+    return array
+
+
+def _to_ids(value: IdsLike, name: str) -> Ids:
+    """The slow way: any array or sequence that holds integers only, or text only."""
+    if isinstance(value, (list, tuple)):
+        kinds = set(map(type, value))
+        if bool in kinds or np.bool_ in kinds:
+            raise InputError(f"{name} must be integers or text, got booleans")
+        if str in kinds and len(kinds) > 1:
+            raise InputError(f"{name} must be all integers or all text, got a mixture")
+        if kinds == {str} and "\0" in "".join(value):
+            raise InputError(f"{name} must be text without NUL characters, got one in {_with_nul(value)!r}")
+    elif isinstance(value, str) and "\0" in value:
+        raise InputError(f"{name} must be text without NUL characters, got {value!r}")
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        raise InputError(
+            f"{name} must be an array of integers or text, got {type(value).__name__}: {error}"
+        ) from error
+    if array.ndim == 0:
+        array = array.reshape(1)
+    if array.ndim != 1:
+        raise InputError(f"{name} must have one dimension, got shape {array.shape}")
+    if array.dtype.kind == "O" and array.size and set(map(type, array.tolist())) == {str}:
+        return _to_ids(array.tolist(), name)
+    if array.dtype.kind == "U":
+        return np.ascontiguousarray(array)
+    if array.size == 0:
+        return np.empty(0, dtype=np.int64)
+    if array.dtype.kind not in "iu":
+        raise InputError(f"{name} must be integers below 2^63 or text, got {_describe(array)}")
+    if array.dtype == np.uint64 and int(array.max()) > _LARGEST_ID:
+        raise InputError(f"{name} must be ids from 0 to 2^63 - 1, got {array.max()}")
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def to_weight(value: NumbersLike, n: int) -> FloatArray:
+    """`value` as `float32[n]`."""
+    return cast("FloatArray", _to_column(value, n, "weight", _FLOAT32))
+
+
+def to_time(value: NumbersLike, n: int) -> DoubleArray:
+    """`value` as `float64[n]`."""
+    return cast("DoubleArray", _to_column(value, n, "time", _FLOAT64))
+
+
+def _to_column(value: NumbersLike, n: int, name: str, dtype: "np.dtype[np.floating]") -> object:
+    if (
+        type(value) is np.ndarray
+        and value.dtype is dtype
+        and value.shape == (n,)
+        and value.flags.c_contiguous
+    ):
+        return value
+    array = _to_numbers(value, name, dtype)
+    if array.ndim == 0:
+        array = array.reshape(1)
+    if array.shape != (n,):
+        raise InputError(f"{name} must have one value for each of the {n} edges, got shape {array.shape}")
+    return array
+
+
+def to_rows(value: NumbersLike, n: int, *, scalar: bool) -> FloatArray:
+    """`value` as `float32[n, width]`; when `scalar`, the one row may come as `[width]`."""
+    if type(value) is np.ndarray and value.dtype is _FLOAT32 and value.flags.c_contiguous:
+        array = value
+    else:
+        array = _to_numbers(value, "x", _FLOAT32)
+    if scalar and array.ndim == 1:
+        array = array.reshape(1, -1)
+    if array.ndim != 2 or array.shape[0] != n:
+        raise InputError(f"x must be of shape ({n}, width), a row for each id, got shape {array.shape}")
+    return array
+
+
+def _to_numbers(value: NumbersLike, name: str, dtype: "np.dtype[np.floating]") -> "npt.NDArray[np.float32]":
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        raise InputError(
+            f"{name} must be an array of numbers, got {type(value).__name__}: {error}"
+        ) from error
+    if array.size and array.dtype.kind not in "iuf":
+        raise InputError(f"{name} must be numbers, got {_describe(array)}")
+    with np.errstate(over="ignore"):  # what overflows becomes infinite, which check() and the graph refuse
+        return np.asarray(array, dtype=dtype, order="C")
+
+
+def to_node_type(value: NodeType | None) -> NodeType:
+    """`value`, or the default node type."""
+    if value is None:
+        return DEFAULT_NODE_TYPE
+    if not isinstance(value, str):
+        raise InputError(f"node_type must be text, got {value!r}")
+    return value
+
+
+def to_edge_type(value: EdgeType | None) -> EdgeType:
+    """`value`, or the default edge type."""
+    if value is None:
+        return DEFAULT_EDGE_TYPE
+    if isinstance(value, (tuple, list)) and len(value) == 3 and all(isinstance(part, str) for part in value):
+        return (value[0], value[1], value[2])
+    raise InputError(f"edge_type must be (source type, relation, target type), got {value!r}")
+
+
+def same_columns(a: Chunk, b: Chunk) -> bool:
+    """Whether the two chunks can be one: the same kind, type, columns, kinds of id and width."""
+    return (
+        a.kind == b.kind
+        and a.type == b.type
+        and a.ids.dtype.kind == b.ids.dtype.kind
+        and (a.dst is None or b.dst is None or a.dst.dtype.kind == b.dst.dtype.kind)
+        and (a.weight is None) == (b.weight is None)
+        and (a.time is None) == (b.time is None)
+        and (a.x is None) == (b.x is None)
+        and (a.x is None or b.x is None or a.x.shape[1] == b.x.shape[1])
+    )
+
+
+def join(chunks: Sequence[Chunk]) -> Chunk:
+    """One chunk that holds the events of `chunks`, which have the same columns, in order."""
+    if len(chunks) == 1:
+        return chunks[0]
+    first = chunks[0]
+    columns = []
+    for position in range(2, len(first)):
+        parts = [chunk[position] for chunk in chunks]
+        columns.append(None if parts[0] is None else np.concatenate(cast("list[FloatArray]", parts)))
+    return Chunk(first.kind, first.type, *columns)  # type: ignore[arg-type]
+
+
+def _with_nul(values: Sequence[object]) -> str:
+    return next(str(value) for value in values if "\0" in str(value))
+
+
+def _describe(array: "npt.NDArray[np.generic]") -> str:
+    example = array.reshape(-1)[0]
+    name = type(example).__name__ if array.dtype.kind == "O" else str(array.dtype)
+    return f"{name}, as in {example!r}"

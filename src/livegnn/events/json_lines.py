@@ -1,0 +1,217 @@
+"""Events as JSON lines, one event a line, for people, files and HTTP."""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import orjson
+
+from livegnn.errors import InputError
+from livegnn.events.chunk import EDGE_KINDS, Chunk, Kind
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, Ids
+
+NAMES: Final[dict[str, Kind]] = {
+    "add_edge": "add_edges",
+    "remove_edge": "remove_edges",
+    "set_features": "set_features",
+    "add_node": "add_nodes",
+    "remove_node": "remove_nodes",
+}
+"""What one event is called, and the kind of the chunk that holds it."""
+
+FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "add_edge": (("src", "dst"), ("weight", "time", "edge_type")),
+    "remove_edge": (("src", "dst"), ("edge_type",)),
+    "set_features": (("id", "x"), ("node_type",)),
+    "add_node": (("id",), ("x", "node_type")),
+    "remove_node": (("id",), ("node_type",)),
+}
+"""The fields that an event must have, and those that it may have."""
+
+_LARGEST_ID = 2**63 - 1
+_LARGEST_FLOAT = float(np.finfo(np.float32).max)
+
+
+def decode(text: str | bytes) -> list[Chunk]:
+    """The chunks of the events in `text`. Raises InputError that names the line."""
+    if isinstance(text, str):
+        try:
+            text = text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"JSON lines must be valid Unicode, got {text[error.start : error.end]!r}"
+            ) from error
+    return _collect(_parse(text))
+
+
+def from_records(records: "Sequence[JSON | Mapping[str, JSON]]") -> list[Chunk]:
+    """The chunks of events that are parsed JSON. Raises InputError that names the position, from 0."""
+    if isinstance(records, (str, bytes, Mapping)) or not isinstance(records, Sequence):
+        raise InputError(f"events must be a list of objects, got {_show(records)}")
+    return _collect((f"events[{position}]", record) for position, record in enumerate(records))
+
+
+def _parse(text: bytes) -> "Iterator[tuple[str, JSON]]":
+    # Only "\n" ends a line: the other line breaks of Unicode may stand inside a JSON string.
+    for number, line in enumerate(text.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield f"line {number}", orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise InputError(f"line {number}: expected a JSON object, got {_show(line)}: {error}") from error
+
+
+def _collect(records: "Iterable[tuple[str, JSON | Mapping[str, JSON]]]") -> list[Chunk]:
+    """Cuts the events into runs of the same shape and makes each run a chunk."""
+    chunks: list[Chunk] = []
+    run: list[Mapping[str, JSON]] = []
+    last: object = None
+    for place, record in records:
+        shape = _check(place, record)
+        assert isinstance(record, Mapping)
+        if shape != last and run:
+            chunks.append(_to_chunk(run))
+            run = []
+        last = shape
+        run.append(record)
+    if run:
+        chunks.append(_to_chunk(run))
+    return chunks
+
+
+def _check(place: str, record: "JSON | Mapping[str, JSON]") -> tuple[object, ...]:
+    """Refuses an event that is not well formed; otherwise, what it must share with others of its chunk."""
+    if not isinstance(record, Mapping):
+        raise InputError(f"{place}: expected a JSON object with a field 'event', got {_show(record)}")
+    event = record.get("event")
+    if not isinstance(event, str) or event not in FIELDS:
+        raise InputError(f"{place}: expected 'event' to be one of {', '.join(FIELDS)}, got {_show(event)}")
+    required, optional = FIELDS[event]
+    for name in record:
+        if name != "event" and name not in required and name not in optional:
+            near = difflib.get_close_matches(name, [*required, *optional], n=1)
+            hint = f": did you mean {near[0]!r}?" if near else ""
+            raise InputError(
+                f"{place}: {event} has the fields {', '.join((*required, *optional))}, got {name!r}{hint}"
+            )
+    for name in required:
+        if record.get(name) is None:
+            raise InputError(f"{place}: expected a field {name!r} for {event}, got {_show(record)}")
+    x = record.get("x")
+    width = None if x is None else _check_row(place, x)
+    if NAMES[event] in EDGE_KINDS:
+        kinds = (_check_id(place, "src", record["src"]), _check_id(place, "dst", record["dst"]))
+        weighted = _check_number(place, "weight", record.get("weight"), _LARGEST_FLOAT)
+        timed = _check_number(place, "time", record.get("time"), float("inf"))
+        return (event, _edge_type(place, record.get("edge_type")), kinds, weighted, timed)
+    return (event, _node_type(place, record.get("node_type")), _check_id(place, "id", record["id"]), width)
+
+
+def _check_id(place: str, name: str, value: JSON) -> type:
+    if type(value) is int and 0 <= value <= _LARGEST_ID:
+        return int
+    if type(value) is str and "\0" not in value:
+        return str
+    raise InputError(
+        f"{place}: expected {name!r} to be an integer from 0 to 2^63 - 1 or text, got {_show(value)}"
+    )
+
+
+def _check_number(place: str, name: str, value: JSON, largest: float) -> bool:
+    if value is None:
+        return False
+    if type(value) not in (int, float) or not -largest <= value <= largest:  # type: ignore[operator]
+        raise InputError(f"{place}: expected {name!r} to be a finite number, got {_show(value)}")
+    return True
+
+
+def _check_row(place: str, x: JSON) -> int:
+    if not isinstance(x, list) or not set(map(type, x)) <= {int, float}:
+        raise InputError(f"{place}: expected 'x' to be a list of numbers, got {_show(x)}")
+    if x and not -_LARGEST_FLOAT <= min(x) <= max(x) <= _LARGEST_FLOAT:  # type: ignore[operator, type-var]
+        raise InputError(f"{place}: expected 'x' to be finite numbers that float32 can hold, got {_show(x)}")
+    return len(x)
+
+
+def _node_type(place: str, value: JSON) -> str:
+    if value is None:
+        return DEFAULT_NODE_TYPE
+    if isinstance(value, str):
+        return value
+    raise InputError(f"{place}: expected 'node_type' to be text, got {_show(value)}")
+
+
+def _edge_type(place: str, value: JSON) -> tuple[str, ...]:
+    if value is None:
+        return DEFAULT_EDGE_TYPE
+    if isinstance(value, (list, tuple)) and len(value) == 3 and all(isinstance(part, str) for part in value):
+        return tuple(str(part) for part in value)
+    raise InputError(
+        f"{place}: expected 'edge_type' to be [source type, relation, target type], got {_show(value)}"
+    )
+
+
+def _to_chunk(run: list[Mapping[str, JSON]]) -> Chunk:
+    """The chunk of events that were checked and share their shape."""
+    first = run[0]
+    kind = NAMES[str(first["event"])]
+    if kind in EDGE_KINDS:
+        source, relation, target = _edge_type("", first.get("edge_type"))
+        weighted, timed = first.get("weight") is not None, first.get("time") is not None
+        return Chunk(
+            kind,
+            (source, relation, target),
+            _ids([record["src"] for record in run]),
+            _ids([record["dst"] for record in run]),
+            np.array([record["weight"] for record in run], dtype=np.float32) if weighted else None,
+            np.array([record["time"] for record in run], dtype=np.float64) if timed else None,
+        )
+    x = None
+    if first.get("x") is not None:
+        x = np.array([record["x"] for record in run], dtype=np.float32)
+    return Chunk(kind, _node_type("", first.get("node_type")), _ids([record["id"] for record in run]), x=x)
+
+
+def _ids(values: "list[JSON]") -> Ids:
+    return np.array(values, dtype=np.str_) if isinstance(values[0], str) else np.array(values, dtype=np.int64)
+
+
+def encode(chunks: Iterable[Chunk]) -> str:
+    """`chunks` as JSON lines. Raises InputError for values that JSON cannot hold: NaN and infinities."""
+    lines: list[bytes] = []
+    names = {kind: name for name, kind in NAMES.items()}
+    for chunk in chunks:
+        columns: dict[str, list[JSON]] = {}
+        constant: dict[str, JSON] = {"event": names[chunk.kind]}
+        if isinstance(chunk.type, str):
+            columns["id"] = chunk.ids.tolist()
+            if chunk.type != DEFAULT_NODE_TYPE:
+                constant["node_type"] = chunk.type
+        else:
+            assert chunk.dst is not None
+            columns |= {"src": chunk.ids.tolist(), "dst": chunk.dst.tolist()}
+            if chunk.type != DEFAULT_EDGE_TYPE:
+                constant["edge_type"] = list(chunk.type)
+        for name, column in (("weight", chunk.weight), ("time", chunk.time), ("x", chunk.x)):
+            if column is None:
+                continue
+            if not np.isfinite(column).all():
+                raise InputError(
+                    f"{name} must be finite to be written as JSON, got {column[~np.isfinite(column)][0]}"
+                )
+            columns[name] = column.tolist()
+        for row in zip(*columns.values(), strict=True):
+            try:
+                lines.append(orjson.dumps(constant | dict(zip(columns, row, strict=True))))
+            except TypeError as error:
+                raise InputError(
+                    f"ids and types must be valid Unicode to be written as JSON, got {row}"
+                ) from error
+    return b"\n".join([*lines, b""]).decode()
+
+
+def _show(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else text[:117] + "..."
