@@ -1,0 +1,107 @@
+"""Events from Arrow tables: the same events as from JSON lines; a bad row is named."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from events_strategies import event_lists
+from hypothesis import given, settings
+
+from livegnn import Events, InputError
+from livegnn.events import Chunk
+
+SCHEMA = pa.schema(
+    {
+        "event": pa.string(),
+        "src": pa.int64(),
+        "dst": pa.int64(),
+        "id": pa.int64(),
+        "weight": pa.float32(),
+        "time": pa.float64(),
+        "x": pa.list_(pa.float32()),
+        "edge_type": pa.list_(pa.string()),
+        "node_type": pa.string(),
+    }
+)
+
+
+def _table(events: Events, id_type: pa.DataType) -> pa.Table:
+    schema = pa.schema(
+        [field.with_type(id_type) if field.name in ("src", "dst", "id") else field for field in SCHEMA]
+    )
+    return pa.Table.from_pylist(
+        [json.loads(line) for line in events.to_json_lines().split("\n") if line], schema
+    )
+
+
+def _storable(chunk: Chunk, kind: str) -> bool:
+    """Whether a table with ids of `kind` can hold the chunk; the reader joins the names of a type by \\x1f."""
+    same = chunk.ids.dtype.kind == kind and (chunk.dst is None or chunk.dst.dtype.kind == kind)
+    return same and (isinstance(chunk.type, str) or "\x1f" not in "".join(chunk.type))
+
+
+@settings(deadline=None)
+@given(event_lists())
+def test_a_table_holds_the_events_of_json_lines(events: Events) -> None:
+    for id_type, kind in ((pa.int64(), "i"), (pa.string(), "U")):
+        part = Events()
+        part.chunks = [chunk for chunk in events.chunks if _storable(chunk, kind)]
+        part = Events.concatenate([part])
+        assert Events.from_arrow(_table(part, id_type)) == part
+
+
+def test_batches_dictionaries_and_other_widths_of_numbers_are_read() -> None:
+    batch = pa.record_batch(
+        {
+            "event": pa.array(["add_node", "add_node", "remove_node"]).dictionary_encode(),
+            "id": pa.array(["a", "b", "a"]).dictionary_encode(),
+            "x": pa.array([[1.0, 2.0], [3.0, 4.0], None], type=pa.list_(pa.float64(), 2)),
+        }
+    )
+    expected = Events().add_nodes(["a", "b"], [[1, 2], [3, 4]]).remove_nodes("a")
+    assert Events.from_arrow(batch) == expected
+    table = pa.table({"event": ["add_edge"], "src": pa.array([1], pa.uint8()), "dst": [2], "weight": [3]})
+    assert Events.from_arrow(table) == Events().add_edges(1, 2, weight=3)
+    assert len(Events.from_arrow(table.slice(0, 0))) == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"src": [1]}, "must have a column 'event', got src"),
+        ({"event": ["add_node"], "name": [1]}, "got 'name'"),
+        ({"event": [1]}, "column 'event' must be text, got int64"),
+        ({"event": ["add_node", "explode"], "id": [1, 2]}, "row 1: 'event' must be one of"),
+        ({"event": ["add_node", None], "id": [1, 2]}, "row 1: 'event' must be one of"),
+        ({"event": ["add_edge"], "src": [1]}, "row 0: add_edge needs a value for 'dst'"),
+        ({"event": ["add_node", "add_node"], "id": [1, None]}, "row 1: add_node needs a value for 'id'"),
+        (
+            {"event": ["remove_node"], "id": [1], "weight": [1.0]},
+            "row 0: remove_node takes id, node_type, got a value for 'weight'",
+        ),
+        ({"event": ["remove_node"], "id": [1.5]}, "rows 0 to 0: ids must be integers or text, got double"),
+        ({"event": ["remove_node"], "id": [-1]}, "got -1"),
+        ({"event": ["add_edge"], "src": [1], "dst": [2], "weight": ["a"]}, "must be numbers, got string"),
+        ({"event": ["add_edge"], "src": [1], "dst": [2], "edge_type": [["a", "b"]]}, "edge_type must be"),
+        (
+            {"event": ["add_edge"], "src": [1], "dst": [2], "edge_type": ["to"]},
+            "lists of three names, got string",
+        ),
+        (
+            {"event": ["set_features"], "id": [1], "x": [1.0]},
+            "column 'x' must be lists of numbers, got double",
+        ),
+        ({"event": ["set_features"], "id": [1], "x": [[1.0, None]]}, "got a null"),
+        ({"event": ["set_features"], "id": [1], "x": [["a"]]}, "got lists of string"),
+        ({"event": ["add_node"], "id": [1], "node_type": [2]}, "column 'node_type' must be text"),
+    ],
+)
+def test_bad_tables_are_refused(columns: dict[str, list[object]], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        Events.from_arrow(pa.table(columns))
+    assert message in str(error.value)
+
+
+def test_only_arrow_is_read() -> None:
+    with pytest.raises(InputError, match="Arrow table or record batch, got dict"):
+        Events.from_arrow({"event": []})

@@ -1,0 +1,89 @@
+"""Events as bytes: exact both ways, and anything else is refused."""
+
+import struct
+import zlib
+
+import pytest
+from events_strategies import event_lists
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from livegnn import Events, FileFormatError, InputError
+
+
+@settings(deadline=None)
+@given(event_lists())
+def test_round_trip(events: Events) -> None:
+    assert Events.from_bytes(events.to_bytes()) == events
+
+
+def test_values_that_are_not_finite_survive() -> None:
+    events = Events().add_edges(1, 2, weight=float("nan"), time=float("-inf"))
+    assert Events.from_bytes(events.to_bytes()) == events
+
+
+def test_arrays_are_aligned_and_writable() -> None:
+    chunk = Events.from_bytes(Events().add_edges("abc", 2, weight=1, time=2).to_bytes()).chunks[0]
+    for column in (chunk.dst, chunk.weight, chunk.time):
+        assert column is not None
+        assert column.flags.aligned
+        assert column.flags.writeable
+
+
+def test_one_edge_is_small() -> None:
+    assert len(Events().add_edges(1, 2).to_bytes()) == 40
+
+
+@settings(deadline=None)
+@given(event_lists(), st.data())
+def test_truncation_is_found(events: Events, data: st.DataObject) -> None:
+    encoded = events.to_bytes()
+    size = data.draw(st.integers(0, len(encoded) - 1))
+    with pytest.raises(FileFormatError):
+        Events.from_bytes(encoded[:size])
+
+
+@settings(deadline=None)
+@given(event_lists(), st.data())
+def test_a_flipped_bit_is_found(events: Events, data: st.DataObject) -> None:
+    encoded = bytearray(events.to_bytes())
+    bit = data.draw(st.integers(0, 8 * len(encoded) - 1))
+    encoded[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(FileFormatError):
+        Events.from_bytes(bytes(encoded))
+
+
+@settings(deadline=None)
+@given(event_lists(), st.binary(max_size=40), st.integers(0, 3))
+def test_a_lying_payload_with_a_true_checksum_is_found_or_is_events(
+    events: Events, tail: bytes, count: int
+) -> None:
+    payload = events.to_bytes()[14:-8] + tail
+    data = struct.pack("<4sHII", b"LGEV", 1, count, zlib.crc32(payload)) + payload
+    try:
+        Events.from_bytes(data).check()
+    except (FileFormatError, InputError):
+        return
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "at least 14 bytes, got 0"),
+        (b"LGEW" + bytes(10), "must begin with b'LGEV', got b'LGEW'"),
+        (struct.pack("<4sHII", b"LGEV", 2, 0, 0), "version 1, got 2"),
+        (struct.pack("<4sHII", b"LGEV", 1, 0, 7), "checksum 00000007, got 00000000"),
+        (struct.pack("<4sHII", b"LGEV", 1, 0, zlib.crc32(b"x")) + b"x", "1 bytes more"),
+    ],
+)
+def test_the_error_says_what_came(data: bytes, message: str) -> None:
+    with pytest.raises(FileFormatError) as error:
+        Events.from_bytes(data)
+    assert message in str(error.value)
+
+
+def test_text_that_cannot_be_written_is_refused() -> None:
+    with pytest.raises(InputError, match="valid Unicode"):
+        Events().add_nodes("\ud800").to_bytes()
+    with pytest.raises(InputError, match="name of a type"):
+        Events().add_nodes(1, node_type="\ud800").to_bytes()
