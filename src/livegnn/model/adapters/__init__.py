@@ -1,0 +1,1 @@
+"""Importers: from a framework's trained module to a `Model`."""

@@ -1,0 +1,116 @@
+"""A model in one file: safetensors, with the steps as JSON in its metadata. The format is described in
+docs/model-file.md.
+
+The checksum covers every byte of the file, its header included: it is taken with the digits of the checksum
+itself replaced by zeros. Reading therefore either gives the model that was written, or a `FileFormatError`.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from livegnn.errors import FileFormatError, ModelError
+from livegnn.model.model import Input, Model
+from livegnn.model.steps import Step
+
+VERSION = 1
+_KEY = "livegnn.model"
+_NO_CHECKSUM = "0" * 64
+
+
+def encode(model: Model) -> bytes:
+    """The bytes of a model's file."""
+    description = {"version": VERSION, "sha256": _NO_CHECKSUM, **model.to_json()}
+    blank: bytes = save_tensors(dict(model.tensors), metadata={_KEY: json.dumps(description)})
+    checksum = hashlib.sha256(blank).hexdigest()
+    return blank.replace(_NO_CHECKSUM.encode(), checksum.encode(), 1)
+
+
+def decode(data: bytes) -> Model:
+    """The model in the bytes of a file. Raises `FileFormatError` if they are damaged, or no model file."""
+    description = _read_description(data)
+    version = description.get("version")
+    if version != VERSION:
+        raise FileFormatError(f"the model file must be of version {VERSION}, got {version!r}: update livegnn")
+    _check_sum(data, description.get("sha256"))
+    try:
+        return _build(description, data)
+    except (KeyError, TypeError, ValueError, AttributeError, SafetensorError, ModelError) as error:
+        raise FileFormatError(f"the file holds no valid model: {error}") from error
+
+
+def write(model: Model, path: str | PathLike[str]) -> None:
+    """Writes a model's file; a reader sees the old file or the new one, never a part."""
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(handle, "wb") as stream:
+            stream.write(encode(model))
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def read(path: str | PathLike[str]) -> Model:
+    """Reads a model's file. Raises `FileFormatError` if it is damaged, or of another kind or version."""
+    data = Path(path).read_bytes()
+    try:
+        return decode(data)
+    except FileFormatError as error:
+        raise FileFormatError(f"{os.fspath(path)}: {error}") from error.__cause__
+
+
+def _read_description(data: bytes) -> Mapping[str, object]:
+    if len(data) < 8:
+        raise FileFormatError(
+            f"a model file must hold at least 8 bytes, got {len(data)}: it is empty or truncated"
+        )
+    length = int.from_bytes(data[:8], "little")
+    if length > len(data) - 8:
+        raise FileFormatError(f"the header must be {length} bytes, got {len(data) - 8}: it is truncated")
+    try:
+        header = json.loads(data[8 : 8 + length])
+        description = json.loads(header["__metadata__"][_KEY])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FileFormatError(f"the header has no readable {_KEY!r}: damaged, or no model file") from error
+    if not isinstance(description, dict):
+        raise FileFormatError(f"{_KEY!r} must be a JSON object, got {type(description).__name__}: damaged")
+    return description
+
+
+def _check_sum(data: bytes, checksum: object) -> None:
+    expected = checksum if isinstance(checksum, str) else ""
+    actual = (
+        hashlib.sha256(data.replace(expected.encode(), _NO_CHECKSUM.encode(), 1)).hexdigest()
+        if expected
+        else "none"
+    )
+    if actual != expected:
+        raise FileFormatError(
+            f"the checksum must be {expected or 'there'}, got {actual}: the file is damaged, save it again"
+        )
+
+
+def _build(description: Mapping[str, object], data: bytes) -> Model:
+    inputs, steps, layers = description["inputs"], description["steps"], description["layers"]
+    if not isinstance(inputs, dict) or not isinstance(steps, list) or not isinstance(layers, list):
+        raise ModelError("inputs must be an object, steps and layers lists")
+    return Model(
+        inputs={name: Input(**given) for name, given in inputs.items()},
+        steps=tuple(Step(**step) for step in steps),
+        tensors=load_tensors(data),
+        output=str(description["output"]),
+        layers=tuple(layers),
+    )

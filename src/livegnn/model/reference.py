@@ -1,0 +1,214 @@
+"""The oracle: a model computed on a whole graph, slowly and obviously, in float64."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from livegnn.errors import ModelError
+from livegnn.model.model import Model
+from livegnn.model.propagation import Propagate
+from livegnn.model.steps import Step
+from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
+
+Rows = Float[np.ndarray, "nodes channels"]
+PerNode = Float[np.ndarray, "nodes"]
+PerEdge = Float[np.ndarray, "edges"]
+
+Inputs: TypeAlias = Sequence[DoubleArray]
+Tensors: TypeAlias = Mapping[str, DoubleArray]
+
+
+@runtime_checkable
+class Arrays(Protocol):
+    """A graph as arrays (`livegnn.graph.snapshot.Snapshot` is one)."""
+
+    @property
+    def x(self) -> Mapping[NodeType, FloatArray]: ...
+    @property
+    def edge_index(self) -> Mapping[EdgeType, IntArray]: ...
+    @property
+    def weight(self) -> Mapping[EdgeType, FloatArray]: ...
+
+
+def compute(model: Model, snapshot: Arrays) -> dict[str, DoubleArray]:
+    """Every value of a model on a graph.
+
+    Returns name of a value -> float64 [nodes, channels], inputs included; row i is node i of the snapshot.
+    Raises `ModelError` if the graph lacks a node type or an edge type of the model, or its features are of
+    another width.
+    """
+    values: dict[str, DoubleArray] = {}
+    for name, given in model.inputs.items():
+        if given.node_type not in snapshot.x:
+            raise ModelError(
+                f"the model reads {given.node_type!r} nodes, the graph has {', '.join(snapshot.x) or 'none'}"
+            )
+        x = snapshot.x[given.node_type]
+        if x.ndim != 2 or x.shape[1] != given.width:
+            raise ModelError(
+                f"{given.node_type!r} features must be [nodes, {given.width}], got {list(x.shape)}"
+            )
+        values[name] = x.astype(np.float64)
+    for step in model.steps:
+        if step.op == "propagate":
+            values[step.output] = _propagate(Propagate.from_step(step), values[step.inputs[0]], snapshot)
+        else:
+            tensors = {role: model.tensors[name].astype(np.float64) for role, name in step.tensors.items()}
+            inputs = [values[name] for name in step.inputs]
+            values[step.output] = _NODE_WISE[step.op](step, inputs, tensors)
+    return values
+
+
+def _propagate(ops: Propagate, h: Rows, snapshot: Arrays) -> Rows:
+    if ops.edge_type not in snapshot.edge_index:
+        raise ModelError(
+            f"the model propagates along {ops.edge_type}, the graph has {list(snapshot.edge_index) or 'none'}"
+        )
+    target_type = ops.edge_type[2]
+    if target_type not in snapshot.x:
+        raise ModelError(
+            f"the model writes {target_type!r} nodes, the graph has {', '.join(snapshot.x) or 'none'}"
+        )
+    num_nodes = len(snapshot.x[target_type])
+    source, target = snapshot.edge_index[ops.edge_type]
+    weight = snapshot.weight[ops.edge_type].astype(np.float64)
+    if ops.self_loops is not None:
+        source, target, weight = _add_self_loops(source, target, weight, num_nodes, ops.self_loops)
+
+    context: DoubleArray = np.zeros(num_nodes)
+    if ops.neighbor_context == "count":
+        context = np.bincount(target, minlength=num_nodes).astype(np.float64)
+    elif ops.neighbor_context == "sum":
+        context = np.bincount(target, weights=weight, minlength=num_nodes).astype(np.float64)
+
+    factor = np.ones(len(source))
+    if "weight" in ops.message_local:
+        factor = factor * weight
+    if "source_rsqrt" in ops.message_local:
+        factor = factor * _power_where_positive(context, -0.5)[source]
+    aggregate: DoubleArray = _aggregate(ops.aggregate, h, source, target, factor, num_nodes)
+
+    if ops.combine == "identity":
+        return aggregate
+    coefficient: DoubleArray = _power_where_positive(context, -1.0 if ops.combine == "divide" else -0.5)
+    return aggregate * coefficient[:, None]
+
+
+def _add_self_loops(
+    source: Int[np.ndarray, "edges"],
+    target: Int[np.ndarray, "edges"],
+    weight: PerEdge,
+    num_nodes: int,
+    fill: float,
+) -> tuple[IntArray, IntArray, DoubleArray]:
+    """PyG's ``add_remaining_self_loops``: nodes that have a self-loop keep it, with its weight."""
+    lacking = np.setdiff1d(np.arange(num_nodes), source[source == target])
+    return (
+        np.concatenate([source, lacking]),
+        np.concatenate([target, lacking]),
+        np.concatenate([weight, np.full(len(lacking), fill)]),
+    )
+
+
+def _aggregate(
+    kind: str,
+    h: Float[np.ndarray, "sources channels"],
+    source: Int[np.ndarray, "edges"],
+    target: Int[np.ndarray, "edges"],
+    factor: PerEdge,
+    num_nodes: int,
+) -> Rows:
+    """The sum, min or max of ``factor * h[source]`` by target; 0 where there is none.
+
+    One channel at a time: a matrix of all messages would not fit in memory on a large graph.
+    """
+    result = np.zeros((num_nodes, h.shape[1]))
+    reached = np.bincount(target, minlength=num_nodes) > 0
+    for channel in range(h.shape[1]):
+        messages = factor * h[source, channel]
+        if kind == "sum":
+            result[:, channel] = np.bincount(target, weights=messages, minlength=num_nodes)
+        elif kind == "max":
+            extremes = np.full(num_nodes, -np.inf)
+            np.maximum.at(extremes, target, messages)
+            result[reached, channel] = extremes[reached]
+        else:
+            extremes = np.full(num_nodes, np.inf)
+            np.minimum.at(extremes, target, messages)
+            result[reached, channel] = extremes[reached]
+    return result
+
+
+def _power_where_positive(context: PerNode, exponent: float) -> PerNode:
+    result = np.zeros_like(context)
+    positive = context > 0
+    result[positive] = context[positive] ** exponent
+    return result
+
+
+def _linear(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
+    return inputs[0] @ tensors["weight"].T + tensors.get("bias", np.zeros(1))
+
+
+def _scale_shift(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
+    return inputs[0] * tensors.get("scale", np.ones(1)) + tensors.get("shift", np.zeros(1))
+
+
+def _layer_norm(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
+    x = inputs[0]
+    centred = x - x.mean(axis=1, keepdims=True)
+    normal: DoubleArray = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + step.number("eps"))
+    return normal * tensors.get("weight", np.ones(1)) + tensors.get("bias", np.zeros(1))
+
+
+def _l2_normalize(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
+    norm: DoubleArray = np.sqrt((inputs[0] ** 2).sum(axis=1, keepdims=True))
+    return inputs[0] / np.maximum(norm, step.number("eps"))
+
+
+def _gelu(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
+    x = inputs[0]
+    if step.attrs["approximate"] == "tanh":
+        inner: DoubleArray = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+        return 0.5 * x * (1 + inner)
+    erf = np.array([math.erf(value) for value in (x / math.sqrt(2)).ravel()], dtype=np.float64)
+    return 0.5 * x * (1 + erf.reshape(x.shape))
+
+
+def _log_softmax(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
+    shifted: DoubleArray = inputs[0] - inputs[0].max(axis=1, keepdims=True)
+    log_sum: DoubleArray = np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return shifted - log_sum
+
+
+def _sigmoid(x: DoubleArray) -> DoubleArray:
+    half: DoubleArray = np.tanh(0.5 * x)
+    return 0.5 * (1 + half)  # the same as 1 / (1 + exp(-x)), without its overflow
+
+
+_NODE_WISE: Mapping[str, Callable[[Step, Inputs, Tensors], DoubleArray]] = {
+    "linear": _linear,
+    "scale_shift": _scale_shift,
+    "scale": lambda step, inputs, tensors: inputs[0] * step.number("value"),
+    "layer_norm": _layer_norm,
+    "l2_normalize": _l2_normalize,
+    "relu": lambda step, inputs, tensors: np.maximum(inputs[0], 0),
+    "leaky_relu": lambda step, inputs, tensors: np.where(
+        inputs[0] > 0, inputs[0], step.number("slope") * inputs[0]
+    ),
+    "elu": lambda step, inputs, tensors: np.where(
+        inputs[0] > 0, inputs[0], step.number("alpha") * np.expm1(np.minimum(inputs[0], 0))
+    ),
+    "gelu": _gelu,
+    "sigmoid": lambda step, inputs, tensors: _sigmoid(inputs[0]),
+    "tanh": lambda step, inputs, tensors: np.tanh(inputs[0]),
+    "softmax": lambda step, inputs, tensors: np.exp(_log_softmax(step, inputs, tensors)),
+    "log_softmax": _log_softmax,
+    "add": lambda step, inputs, tensors: inputs[0] + inputs[1],
+    "multiply": lambda step, inputs, tensors: inputs[0] * inputs[1],
+    "maximum": lambda step, inputs, tensors: np.maximum(inputs[0], inputs[1]),
+    "concat": lambda step, inputs, tensors: np.concatenate(inputs, axis=1),
+}
