@@ -1,0 +1,266 @@
+"""Checkpoints: the state of every part of the system at one sequence number, in one file.
+
+A file is written beside its place and renamed into it, so a reader finds a whole checkpoint or none. It is
+mapped into memory when it is read, copy on write: the process owns the arrays, so that a part may take one as
+its own. The format is described byte by byte in docs/checkpoint.md.
+"""
+
+import json
+import mmap
+import os
+import re
+import struct
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from livegnn.errors import FileFormatError, InputError
+from livegnn.types import JSON, Array, State
+
+MAGIC: Final = b"LGNNCKPT"
+VERSION: Final = 1
+ALIGNMENT: Final = 64
+
+_PREFIX = struct.Struct("<8sIIQQ")
+_CHECKED_FROM = 16  # the checksum of the header covers all that follows it: both lengths and the JSON
+_DTYPE = re.compile(r"[<|][biufU][0-9]{1,6}")
+
+
+class Checkpoint(NamedTuple):
+    """The states of the parts of the system, by name, as they were after event `seq`."""
+
+    seq: int
+    states: dict[str, State]
+
+
+class _Section(NamedTuple):
+    """Where one array lies in the file."""
+
+    state: str
+    name: str
+    dtype: np.dtype[np.generic]
+    shape: tuple[int, ...]
+    offset: int
+    length: int
+    crc32: int
+
+
+def write(path: Path | str, states: Mapping[str, State], seq: int) -> int:
+    """Writes `states` at `seq` to `path`, durably and all at once; returns the size of the file in bytes.
+
+    Raises InputError for an array or metadata that the format cannot hold, OSError if the disk refuses; what
+    was at `path` before is then untouched.
+    """
+    path = Path(path)
+    arrays: list[Array] = []
+    header: dict[str, JSON] = {}
+    listed: list[dict[str, JSON]] = []
+    for state_name, state in states.items():
+        table: list[JSON] = []
+        for name, value in state.arrays.items():
+            array = _storable(value, f"{state_name}/{name}")
+            entry: dict[str, JSON] = {
+                "name": name,
+                "dtype": array.dtype.str,
+                "shape": list(array.shape),
+                "offset": 0,
+                "length": array.nbytes,
+                "crc32": zlib.crc32(_bytes(array)),
+            }
+            arrays.append(array)
+            listed.append(entry)
+            table.append(entry)
+        header[state_name] = {"meta": dict(state.meta), "arrays": table}
+    content, size = _lay_out({"seq": seq, "states": header}, listed)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(content)
+            for entry, array in zip(listed, arrays, strict=True):
+                offset = entry["offset"]
+                assert isinstance(offset, int)
+                file.write(bytes(offset - file.tell()))
+                file.write(_bytes(array))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    _sync_directory(path.parent)
+    return size
+
+
+def read(path: Path | str) -> Checkpoint:
+    """The checkpoint at `path`, its arrays mapped into memory, private to this process and writable.
+
+    Raises FileFormatError if a single bit is not as it was written, OSError if there is no such file.
+    """
+    path = Path(path)
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < _PREFIX.size:
+            raise FileFormatError(
+                f"{path} must be a checkpoint of at least {_PREFIX.size} bytes, got {size}: it is truncated"
+            )
+        mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY)
+    content = memoryview(mapped)
+    header = _read_header(path, content)
+    try:
+        seq, states, sections = _parse_header(header)
+        _check_sections(sections, _PREFIX.size + len(header), size)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise FileFormatError(
+            f"{path} must have a header of version {VERSION}, got one that is malformed: {error}"
+        ) from error
+    end = _PREFIX.size + len(header)
+    arrays: dict[str, dict[str, Array]] = {name: {} for name in states}
+    for section in sections:
+        if any(content[end : section.offset]):
+            raise FileFormatError(f"{path} must have zeros between sections, got others: it is corrupt")
+        end = section.offset + section.length
+        checksum = zlib.crc32(content[section.offset : end])
+        if checksum != section.crc32:
+            raise FileFormatError(
+                f"{path} must have the checksum {section.crc32:08x} for {section.state}/{section.name}, "
+                f"got {checksum:08x}: it is corrupt"
+            )
+        count = section.length // section.dtype.itemsize if section.dtype.itemsize else 0
+        flat = np.frombuffer(content, dtype=section.dtype, count=count, offset=section.offset)
+        arrays[section.state][section.name] = flat.reshape(section.shape)
+    return Checkpoint(seq, {name: State(meta, arrays[name]) for name, meta in states.items()})
+
+
+def _storable(value: Array, name: str) -> Array:
+    """`value` as a C-contiguous array of little-endian numbers, booleans or text."""
+    array = np.asarray(value, order="C")
+    if array.dtype.kind not in "biufU" or not array.dtype.itemsize:
+        raise InputError(f"{name} must be an array of numbers, booleans or text, got dtype {array.dtype}")
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)
+
+
+def _bytes(array: Array) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _lay_out(header: dict[str, JSON], sections: list[dict[str, JSON]]) -> tuple[bytes, int]:
+    """Gives every section its offset; returns prefix and header as bytes, and the size of the whole file.
+
+    The offsets stand in the header whose length decides them, so they are settled in rounds: a longer header
+    only moves them up, and a round either adds digits or is the last.
+    """
+    start = 0
+    while True:
+        try:
+            text = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the metadata of a state must be JSON, got {error}") from error
+        end = _PREFIX.size + len(text)
+        if end <= start:
+            break
+        start = _align(end)
+        position = start
+        for entry in sections:
+            length = entry["length"]
+            assert isinstance(length, int)
+            entry["offset"] = position
+            position = _align(position + length)
+    text = text.ljust(start - _PREFIX.size)  # JSON may end in spaces
+    last = sections[-1] if sections else {"offset": start, "length": 0}
+    size = int(str(last["offset"])) + int(str(last["length"]))
+    lengths = struct.pack("<QQ", len(text), size)
+    return _PREFIX.pack(MAGIC, VERSION, zlib.crc32(lengths + text), len(text), size) + text, size
+
+
+def _align(position: int) -> int:
+    return -(-position // ALIGNMENT) * ALIGNMENT
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_header(path: Path, content: memoryview) -> bytes:
+    """The JSON of the header, after all that can be wrong with the file as a whole was ruled out."""
+    magic, version, checksum, length, size = _PREFIX.unpack_from(content)
+    if magic != MAGIC:
+        raise FileFormatError(f"{path} must begin with {MAGIC!r}, got {magic!r}: this is no checkpoint")
+    if version != VERSION:
+        raise FileFormatError(
+            f"{path} must be of version {VERSION}, got {version}: update livegnn to read it"
+        )
+    if size != len(content):
+        raise FileFormatError(
+            f"{path} must be {size} bytes long, got {len(content)}: it is truncated or corrupt"
+        )
+    actual = zlib.crc32(content[_CHECKED_FROM : _PREFIX.size + length])
+    if actual != checksum:
+        raise FileFormatError(
+            f"{path} must have the checksum {checksum:08x} for its header, got {actual:08x}: it is corrupt"
+        )
+    return bytes(content[_PREFIX.size : _PREFIX.size + length])
+
+
+def _parse_header(header: bytes) -> tuple[int, dict[str, Mapping[str, JSON]], list[_Section]]:
+    """Sequence number, metadata and sections. Raises KeyError, TypeError or ValueError if it is malformed."""
+    parsed = json.loads(header)
+    seq = _integer(parsed["seq"])
+    states: dict[str, Mapping[str, JSON]] = {}
+    sections = []
+    for state_name, state in parsed["states"].items():
+        states[state_name] = dict(state["meta"])
+        for entry in state["arrays"]:
+            if not _DTYPE.fullmatch(entry["dtype"]):
+                raise ValueError(
+                    f"dtype must be little-endian numbers, booleans or text, got {entry['dtype']}"
+                )
+            sections.append(
+                _Section(
+                    state_name,
+                    _text(entry["name"]),
+                    np.dtype(entry["dtype"]),
+                    tuple(map(_integer, entry["shape"])),
+                    _integer(entry["offset"]),
+                    _integer(entry["length"]),
+                    _integer(entry["crc32"]),
+                )
+            )
+    return seq, states, sections
+
+
+def _integer(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(f"expected an integer, got {value!r}")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, got {value!r}")
+    return value
+
+
+def _check_sections(sections: list[_Section], start: int, size: int) -> None:
+    """Raises ValueError unless the sections follow each other, aligned, from the header to the end of the file."""
+    for section in sections:
+        count = 1
+        for extent in section.shape:
+            if extent < 0:
+                raise ValueError(f"an extent must be at least 0, got {extent}")
+            count *= extent
+        if section.length != count * section.dtype.itemsize:
+            raise ValueError(f"shape {section.shape} does not make {section.length} bytes")
+        if section.offset % ALIGNMENT:
+            raise ValueError(f"an offset must be a multiple of {ALIGNMENT}, got {section.offset}")
+    ends = [start, *(section.offset + section.length for section in sections)]
+    starts = [*(section.offset for section in sections), size]
+    if any(end > start for end, start in zip(ends, starts, strict=True)) or ends[-1] != size:
+        raise ValueError(
+            f"sections must follow each other up to byte {size}, got some from {starts} to {ends}"
+        )
