@@ -247,7 +247,7 @@ def _text(value: object) -> str:
 
 
 def _check_sections(sections: list[_Section], start: int, size: int) -> None:
-    """Raises ValueError unless the sections follow each other, aligned, from the header to the end of the file."""
+    """Raises ValueError unless the sections follow each other, aligned, up to the end of the file."""
     for section in sections:
         count = 1
         for extent in section.shape:
