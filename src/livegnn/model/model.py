@@ -132,13 +132,13 @@ class Model:
         Raises `ModelError` with the place of the layer or operation that cannot be imported, and what to do.
         """
         try:
-            from livegnn.model.adapters import pyg
+            from livegnn.model.adapters.pyg import read
         except ModuleNotFoundError as error:
             if error.name not in ("torch", "torch_geometric"):
                 raise
             needed = f"importing a PyG module needs {error.name}, which is not installed"
             raise ModelError(f"{needed}: pip install 'livegnn[torch]'") from error
-        return pyg.read(
+        return read(
             module, node_type=node_type, edge_type=edge_type, edge_weight=edge_weight, in_channels=in_channels
         )
 

@@ -32,10 +32,6 @@ class Step:
     attrs: Mapping[str, Attribute] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if isinstance(self.inputs, str):
-            raise ModelError(
-                f"a step's inputs must be a tuple of names, got {self.inputs!r}: write a comma after it"
-            )
         object.__setattr__(self, "inputs", tuple(self.inputs))
         object.__setattr__(self, "tensors", dict(self.tensors))
         attrs = {name: tuple(v) if isinstance(v, list) else v for name, v in self.attrs.items()}
