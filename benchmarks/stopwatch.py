@@ -1,0 +1,60 @@
+"""Timing of many calls: warm, without the garbage collector, each call on its own."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def time_each(
+    call: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    warm_up: int = 1,
+    at_least: int = 5,
+    budget_s: float = float("inf"),
+    keep_last: bool = False,
+) -> tuple[NDArray[np.float64], list[Result]]:
+    """Seconds of each call, and what each returned; the first `warm_up` calls count in neither.
+
+    Stops when the items end, or when `at_least` calls were timed and `budget_s` seconds are spent. With
+    `keep_last` only the last result is kept, and each is freed outside the time: for results that are large.
+    """
+    seconds: list[float] = []
+    results: list[Result] = []
+    gc.collect()
+    gc.disable()
+    try:
+        started = time.perf_counter()
+        for number, item in enumerate(items):
+            if len(seconds) >= at_least and time.perf_counter() - started > budget_s:
+                break
+            before = time.perf_counter()
+            result = call(item)
+            after = time.perf_counter()
+            if keep_last:
+                results.clear()
+                gc.collect()
+            if number >= warm_up:
+                seconds.append(after - before)
+                results.append(result)
+            del result
+    finally:
+        gc.enable()
+    return np.array(seconds), results
+
+
+def median_ms(seconds: NDArray[np.float64]) -> float:
+    return float(np.median(seconds)) * 1e3
+
+
+def p99_ms(seconds: NDArray[np.float64]) -> float:
+    return float(np.percentile(seconds, 99)) * 1e3
