@@ -1,0 +1,166 @@
+"""What the demo measures while it runs: speed, latency, reach, and every member's risk over time."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+
+import numpy as np
+
+from livegnn.types import DoubleArray, FloatArray, IntArray
+
+WINDOW = 500
+"""The members whose risk moved most are those that moved most over this many ratings."""
+
+_SNAPSHOT = 100  # ratings between two snapshots of all risks, so the window is met to within that
+
+
+@dataclass(frozen=True)
+class Mover:
+    """A member whose risk moved, from `before` to `after`."""
+
+    member: int
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of the last seconds; latencies in milliseconds, None before the first batch."""
+
+    events_per_second: float
+    ratings_per_second: float
+    p50: float | None
+    p99: float | None
+    apply_p50: float | None
+    apply_p99: float | None
+    reached: tuple[int, ...]  # nodes that each of the last batches reached, the newest last
+
+
+class RiskHistory:
+    """Every risk that was ever shown: three columns that grow, each row (member, date, risk)."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._members: IntArray = np.empty(1 << 16, np.int64)
+        self._dates: DoubleArray = np.empty(1 << 16, np.float64)
+        self._risks: FloatArray = np.empty(1 << 16, np.float32)
+
+    def append(self, members: IntArray, date: float, risks: FloatArray) -> None:
+        start, stop = self._size, self._size + len(members)
+        while stop > len(self._members):
+            self._members = np.concatenate([self._members, np.empty_like(self._members)])
+            self._dates = np.concatenate([self._dates, np.empty_like(self._dates)])
+            self._risks = np.concatenate([self._risks, np.empty_like(self._risks)])
+        self._members[start:stop], self._dates[start:stop], self._risks[start:stop] = members, date, risks
+        self._size = stop
+
+    def of(self, member: int) -> tuple[DoubleArray, FloatArray]:
+        """When the member's risk changed (unix seconds), and to what."""
+        rows = np.flatnonzero(self._members[: self._size] == member)
+        return self._dates[rows], self._risks[rows]
+
+
+class Meter:
+    """Collects from the replay and from the engine, answers to page and terminal; safe from any thread.
+
+    `members` are all that may ever be seen, ascending; `clock` counts in seconds.
+    """
+
+    def __init__(self, members: IntArray, clock: Callable[[], float]) -> None:
+        self._members, self._clock, self._lock = members, clock, Lock()
+        self._risks: FloatArray = np.full(len(members), np.nan, np.float32)
+        self._first: FloatArray = self._risks.copy()  # a newcomer's move is counted from its first risk
+        self._snapshots: deque[FloatArray] = deque(maxlen=WINDOW // _SNAPSHOT + 1)
+        self._sent: deque[tuple[float, int, int, float]] = deque(
+            maxlen=2000
+        )  # when, ratings, events, seconds
+        self._reached: deque[int] = deque(maxlen=240)
+        self._apply: deque[float] = deque(maxlen=2000)
+        self._history = RiskHistory()
+        self._replayed = 0
+
+    def start(self, members: IntArray, risks: FloatArray, date: float) -> None:
+        """The risks at the cut-off."""
+        with self._lock:
+            self._show(members, risks, date)
+            self._snapshots.append(self._risks.copy())
+
+    def updated(
+        self, members: IntArray, risks: FloatArray, date: float, reached: int, seconds: float
+    ) -> None:
+        """A batch became visible: the members whose risk changed, and how many nodes it reached."""
+        with self._lock:
+            self._show(members, risks, date)
+            self._reached.append(reached)
+            self._apply.append(seconds)
+
+    def sent(self, ratings: int, events: int, seconds: float) -> None:
+        """A request with so many ratings and events was answered, and all of it applied, after `seconds`."""
+        with self._lock:
+            self._sent.append((self._clock(), ratings, events, seconds))
+            if (self._replayed + ratings) // _SNAPSHOT > self._replayed // _SNAPSHOT:
+                self._snapshots.append(self._risks.copy())
+            self._replayed += ratings
+
+    def _show(self, members: IntArray, risks: FloatArray, date: float) -> None:
+        place = np.minimum(np.searchsorted(self._members, members), len(self._members) - 1)
+        ours = self._members[place] == members  # a visitor may add others through the API
+        place, risks = place[ours], risks[ours]
+        self._risks[place] = risks
+        self._first[place] = np.where(np.isnan(self._first[place]), risks, self._first[place])
+        self._history.append(members[ours], date, risks)
+
+    @property
+    def replayed(self) -> int:
+        """Ratings that were sent and answered."""
+        return self._replayed
+
+    def figures(self, seconds: float = 2.0) -> Figures:
+        """The figures; rates over the last `seconds`."""
+        with self._lock:
+            sent, apply, reached = list(self._sent), np.array(self._apply), tuple(self._reached)
+        since = self._clock() - seconds
+        recent = [row for row in sent if row[0] >= since]
+        # At great speed the queue holds less than `seconds`: then the rate is over what it holds.
+        span = min(seconds, self._clock() - sent[0][0]) if len(sent) == 2000 else seconds
+        p50, p99 = percentiles(np.array([row[3] for row in sent]))
+        apply_p50, apply_p99 = percentiles(apply)
+        return Figures(
+            events_per_second=sum(row[2] for row in recent) / max(span, 1e-3),
+            ratings_per_second=sum(row[1] for row in recent) / max(span, 1e-3),
+            p50=p50,
+            p99=p99,
+            apply_p50=apply_p50,
+            apply_p99=apply_p99,
+            reached=reached,
+        )
+
+    def movers(self, count: int) -> list[Mover]:
+        """The members whose risk moved most over the last `WINDOW` ratings, the largest move first."""
+        with self._lock:
+            if not self._snapshots:
+                return []
+            before = np.where(np.isnan(self._snapshots[0]), self._first, self._snapshots[0])
+            after = self._risks.copy()
+        move = np.nan_to_num(np.abs(after - before))
+        order = np.argsort(-move, kind="stable")[:count]
+        return [
+            Mover(int(self._members[i]), float(before[i]), float(after[i])) for i in order if move[i] > 0.001
+        ]
+
+    def history(self, member: int, points: int = 600) -> list[tuple[float, float]]:
+        """(date, risk) each time the member's risk changed, thinned to about `points`, the last one kept."""
+        with self._lock:
+            dates, risks = self._history.of(member)
+        step = max(1, -(-len(dates) // points))
+        kept = slice((len(dates) - 1) % step if len(dates) else 0, None, step)
+        return list(zip(dates[kept].tolist(), risks[kept].tolist(), strict=True))
+
+
+def percentiles(seconds: DoubleArray) -> tuple[float | None, float | None]:
+    """Median and 99th percentile in milliseconds."""
+    if not len(seconds):
+        return None, None
+    p50, p99 = np.percentile(seconds, [50, 99]) * 1e3
+    return float(p50), float(p99)

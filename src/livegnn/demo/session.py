@@ -1,0 +1,156 @@
+"""One run of the demo: the graph at the cut-off, the log, runtime and server, the replay that feeds them."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib.resources import as_file, files
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import uvicorn
+
+from livegnn.demo.meter import Meter
+from livegnn.demo.ratings import Ratings, load
+from livegnn.demo.replay import Replay
+from livegnn.demo.routes import add_routes
+from livegnn.demo.standing import Standings
+from livegnn.graph import Graph
+from livegnn.inference import Engine, Verification
+from livegnn.log.sqlite import SqliteLog
+from livegnn.model import Model
+from livegnn.runtime import Change, Runtime
+from livegnn.server import create_app
+
+
+def load_model() -> Model:
+    """The model that the package ships."""
+    with as_file(files("livegnn.demo") / "data" / "bitcoin_otc.lgnn") as path:
+        return Model.load(path)
+
+
+def graph_at_cutoff(ratings: Ratings) -> tuple[Graph, Standings]:
+    """The network as it was when the model was trained, and every member's standing in it."""
+    standings, cutoff = Standings(), ratings.cutoff
+    for row in zip(
+        ratings.src[:cutoff].tolist(),
+        ratings.dst[:cutoff].tolist(),
+        ratings.rating[:cutoff].tolist(),
+        ratings.time[:cutoff].tolist(),
+        strict=True,
+    ):
+        standings.record(*row)
+    src, dst = ratings.src[:cutoff], ratings.dst[:cutoff]
+    members = np.unique(np.concatenate([src, dst]))
+    graph = Graph.from_edges(
+        src, dst, x=standings.features(members.tolist()), ids=members, weight=ratings.weight[:cutoff]
+    )
+    return graph, standings
+
+
+def start_engine(graph: Graph) -> Engine:
+    """The engine with the model that the package ships, everything computed once."""
+    return Engine(graph, load_model())
+
+
+class Session:
+    """Everything that belongs to one run. Made by `open_session`."""
+
+    def __init__(
+        self,
+        ratings: Ratings,
+        standings: Standings,
+        runtime: Runtime,
+        address: tuple[str, int],
+        *,
+        speed: float | None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.ratings, self.standings, self.runtime = ratings, standings, runtime
+        self.address = address
+        self.start_date = float(ratings.time[ratings.cutoff - 1])
+        self.meter = Meter(np.unique(np.concatenate([ratings.src, ratings.dst])), clock)
+        self.replay = Replay(ratings, standings, self.meter, address, speed=speed, clock=clock)
+        self.verification: Verification | None = None
+        self.verification_seconds = 0.0
+        self.closed = False
+        members = runtime.graph.ids()
+        self.meter.start(members, runtime.predict(members).values[:, 0], self.start_date)
+        self._unsubscribe = runtime.subscribe(self._updated)
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        host, port = self.address
+        return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+    @property
+    def total(self) -> int:
+        """How many ratings there are to replay."""
+        return len(self.ratings) - self.ratings.cutoff
+
+    @property
+    def done(self) -> bool:
+        """Whether every rating was replayed."""
+        return self.replay.position == len(self.ratings)
+
+    def verify(self) -> Verification:
+        """Hold every prediction against a computation from scratch."""
+        begun = time.perf_counter()
+        verification = self.runtime.engine.verify()
+        self.verification_seconds = time.perf_counter() - begun
+        self.verification = verification
+        return verification
+
+    def close(self) -> None:
+        """End the replay and the feeds."""
+        self.closed = True
+        self._unsubscribe()
+        self.replay.stop()
+
+    def _updated(self, change: Change) -> None:
+        risks = change.predictions[:, 0]
+        self.meter.updated(change.ids, risks, self.replay.date, change.affected, change.seconds)
+
+
+@contextmanager
+def open_session(folder: Path, host: str, port: int, *, speed: float | None) -> Iterator[Session]:
+    """Start the log in `folder` and the server at `host`:`port`; stop all in the end. The replay waits."""
+    ratings = load()
+    graph, standings = graph_at_cutoff(ratings)
+    engine = start_engine(graph)
+    with bind(host, port) as listener:
+        address = listener.getsockname()[:2]
+        log = SqliteLog(folder / "events.db")
+        runtime = Runtime(log, graph, engine)
+        session = Session(ratings, standings, runtime, address, speed=speed)
+        app = create_app(runtime)
+        add_routes(app, session)
+        server = uvicorn.Server(
+            uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
+        )
+        thread = Thread(target=server.run, args=([listener],), name="server", daemon=True)
+        runtime.start()
+        thread.start()
+        try:
+            yield session
+        finally:
+            session.close()
+            server.should_exit = True
+            thread.join()
+            runtime.stop()
+            log.close()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket at `host`:`port`, or at a free port if that is taken."""
+    for wanted in (port, 0):
+        listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):
+            listener.bind((host, wanted))
+            listener.listen(128)  # so that who connects early waits for the server
+            return listener
+        listener.close()
+    raise OSError(f"no port of {host} could be had, neither {port} nor any other")
