@@ -1,0 +1,192 @@
+#include "livegnn/engine.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <mutex>
+#include <shared_mutex>
+#include <tuple>
+
+#include "arrays.h"
+#include "kernels.h"
+
+namespace livegnn::bindings {
+namespace {
+
+using OpTuple = std::tuple<uint32_t, std::vector<uint32_t>, uint32_t, float, int32_t, int32_t>;
+using RegisterTuple = std::tuple<uint32_t, uint32_t, uint32_t>;
+using SinkTuple = std::tuple<uint32_t, uint32_t>;
+
+RowsStep rows_step(uint32_t node_type, std::vector<uint32_t> sources, std::vector<uint32_t> buffers,
+                   const std::vector<RegisterTuple>& registers, const std::vector<OpTuple>& ops,
+                   const std::vector<SinkTuple>& sinks) {
+  RowsStep step{node_type, std::move(sources), std::move(buffers), {}, {}, {}};
+  for (const auto& [buffer, column, width] : registers) step.registers.push_back({buffer, column, width});
+  for (const auto& [kind, inputs, output, number, first, second] : ops) {
+    step.ops.push_back({static_cast<OpKind>(kind), inputs, output, number, first, second});
+  }
+  for (const auto& [reg, value] : sinks) step.sinks.push_back({reg, value});
+  return step;
+}
+
+// The output rows of some nodes of a prepared batch that was not committed.
+OutRows<float> prepared_rows(const Engine& engine, const Prepared& prepared, In<uint32_t> indices) {
+  uint32_t output = engine.program().output;
+  const Table& table = engine.table(output);
+  const Changes& changes = prepared.changes[output];
+  tsl::robin_map<uint32_t, size_t> where;
+  where.reserve(changes.nodes.size());
+  for (size_t i = 0; i < changes.nodes.size(); ++i) where[changes.nodes[i]] = i;
+  auto out = rows<float>(indices.shape(0), table.width());
+  for (size_t i = 0; i < indices.shape(0); ++i) {
+    uint32_t node = indices.data()[i];
+    auto found = where.find(node);
+    float* to = out.data() + i * table.width();
+    if (found != where.end()) {
+      std::memcpy(to, changes.row(found->second), table.width() * sizeof(float));
+    } else if (node < table.rows()) {
+      std::memcpy(to, table.row(node), table.width() * sizeof(float));
+    } else {
+      std::memset(to, 0, table.width() * sizeof(float));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+void bind_engine(nb::module_& module) {
+  nb::class_<Program>(module, "Program")
+      .def(nb::init<>())
+      .def("add_value",
+           [](Program& self, uint32_t node_type, uint32_t width, bool features) {
+             self.values.push_back({node_type, width, features});
+             return self.values.size() - 1;
+           })
+      .def("add_weight",
+           [](Program& self, InRows<float> weight) {
+             FloatBlock packed(packed_size(weight.shape(1), weight.shape(0)));
+             pack(weight.shape(1), weight.shape(0), weight.data(), packed.data());
+             self.tensors.push_back(std::move(packed));
+             return self.tensors.size() - 1;
+           })
+      .def("add_vector",
+           [](Program& self, In<float> values) {
+             FloatBlock padded((values.shape(0) + kPanel) / kPanel * kPanel);
+             std::memcpy(padded.data(), values.data(), values.shape(0) * sizeof(float));
+             self.tensors.push_back(std::move(padded));
+             return self.tensors.size() - 1;
+           })
+      .def("add_rows",
+           [](Program& self, uint32_t node_type, std::vector<uint32_t> sources, std::vector<uint32_t> buffers,
+              const std::vector<RegisterTuple>& registers, const std::vector<OpTuple>& ops,
+              const std::vector<SinkTuple>& sinks) {
+             self.order.push_back({Step::kRows, static_cast<uint32_t>(self.rows.size())});
+             self.rows.push_back(rows_step(node_type, std::move(sources), std::move(buffers), registers, ops, sinks));
+           })
+      .def("add_on_demand",
+           [](Program& self, uint32_t node_type, std::vector<uint32_t> sources, std::vector<uint32_t> buffers,
+              const std::vector<RegisterTuple>& registers, const std::vector<OpTuple>& ops, uint32_t reg) {
+             self.on_demand.push_back(
+                 rows_step(node_type, std::move(sources), std::move(buffers), registers, ops, {{reg, 0}}));
+             return self.on_demand.size() - 1;
+           })
+      .def("add_propagation",
+           [](Program& self, uint32_t edge_type, uint32_t input, uint32_t output, bool maximum, bool weighted) {
+             self.order.push_back({Step::kPropagate, static_cast<uint32_t>(self.propagations.size())});
+             self.propagations.push_back(
+                 {edge_type, input, output, maximum ? Aggregate::kMax : Aggregate::kSum, weighted});
+           })
+      .def("add_context",
+           [](Program& self, uint32_t edge_type, uint32_t output, uint32_t kind, float fill) {
+             self.order.push_back({Step::kContext, static_cast<uint32_t>(self.contexts.size())});
+             self.contexts.push_back({edge_type, output, static_cast<ContextKind>(kind), fill});
+           })
+      .def("set_output", [](Program& self, uint32_t value) { self.output = value; });
+
+  nb::class_<Prepared>(module, "Prepared")
+      .def(nb::init<>())
+      .def_ro("affected", &Prepared::affected)
+      .def_ro("edges_touched", &Prepared::edges_touched)
+      .def_ro("recomputed", &Prepared::recomputed)
+      .def("changed", [](const Prepared& self, uint32_t value) { return copy(self.changes[value].nodes); });
+
+  nb::class_<Engine>(module, "Engine")
+      .def("__init__",
+           [](Engine* self, const Graph& graph, Program& program, size_t threads) {
+             new (self) Engine(graph, std::move(program), threads);
+           },
+           nb::keep_alive<1, 2>())
+      .def("initialize",
+           [](Engine& self) {
+             nb::gil_scoped_release release;
+             std::unique_lock lock(self.graph().lock);
+             self.initialize();
+           })
+      .def("prepare",
+           [](Engine& self, const Delta& delta, Prepared& prepared) {
+             nb::gil_scoped_release release;
+             self.prepare(delta, &prepared);
+           })
+      .def("predict",
+           [](const Engine& self, In<int64_t> ids) -> nb::object {
+             const Table& table = self.table(self.program().output);
+             auto out = rows<float>(ids.shape(0), table.width());
+             std::shared_lock lock(self.graph().lock);
+             const IdMap& map = self.graph().nodes[self.program().values[self.program().output].node_type].ids;
+             for (size_t i = 0; i < ids.shape(0); ++i) {
+               uint32_t index = map.index_of(ids.data()[i]);
+               if (index == kNoIndex) return nb::none();
+               std::memcpy(out.data() + i * table.width(), table.row(index), table.width() * sizeof(float));
+             }
+             return nb::cast(out);
+           })
+      .def("prepared_rows", &prepared_rows)
+      .def("evaluate",
+           [](Engine& self, size_t on_demand) {
+             const RowsStep& step = self.program().on_demand[on_demand];
+             auto out = rows<float>(self.graph().nodes[step.node_type].ids.capacity(),
+                                    step.registers[step.sinks[0].reg].width);
+             nb::gil_scoped_release release;
+             std::shared_lock lock(self.graph().lock);
+             self.evaluate(on_demand, out.data());
+             return out;
+           })
+      .def("read",
+           [](const Engine& self, uint32_t value) {
+             std::shared_lock lock(self.graph().lock);
+             const Table& table = self.table(value);
+             auto out = rows<float>(table.rows(), table.width());
+             for (size_t i = 0; i < table.rows(); ++i) {
+               std::memcpy(out.data() + i * table.width(), table.row(i), table.width() * sizeof(float));
+             }
+             return out;
+           })
+      .def("write",
+           [](Engine& self, uint32_t value, InRows<float> from) {
+             Table& table = self.own_table(value);
+             if (from.shape(1) != table.width() ||
+                 from.shape(0) != self.graph().nodes[self.program().values[value].node_type].ids.capacity()) {
+               throw std::runtime_error("a value whose shape does not fit the graph");
+             }
+             table.resize(from.shape(0));
+             for (size_t i = 0; i < from.shape(0); ++i) table.write(i, from.data() + i * from.shape(1));
+           })
+      .def("errors", [](Engine& self, size_t propagation) { return copy(self.errors(propagation)); })
+      .def("set_errors",
+           [](Engine& self, size_t propagation, In<float> from) { self.errors(propagation) = vector_of(from); })
+      .def("sums", [](Engine& self, size_t context) { return copy(self.sums(context)); })
+      .def("set_sums", [](Engine& self, size_t context, In<double> from) { self.sums(context) = vector_of(from); })
+      .def("typical", [](Engine& self) { return copy(self.typical()); })
+      .def("set_typical", [](Engine& self, In<float> from) { self.typical() = vector_of(from); })
+      .def("scrub",
+           [](Engine& self, size_t propagation, In<uint32_t> nodes) {
+             nb::gil_scoped_release release;
+             std::shared_lock lock(self.graph().lock);
+             return self.scrub(propagation, {nodes.data(), nodes.shape(0)});
+           })
+      .def("bytes", &Engine::bytes);
+}
+
+}  // namespace livegnn::bindings

@@ -1,0 +1,292 @@
+#include "livegnn/graph.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <mutex>
+#include <tuple>
+
+#include "arrays.h"
+#include "livegnn/engine.h"
+
+namespace livegnn::bindings {
+namespace {
+
+using EdgeTypeTuple = std::tuple<uint32_t, uint32_t, bool, bool, bool, bool>;
+
+// NumPy's texts are rows of UTF-32, padded with zeros.
+std::string utf8(const uint32_t* text, size_t width) {
+  std::string out;
+  for (size_t i = 0; i < width && text[i] != 0; ++i) {
+    uint32_t c = text[i];
+    if (c < 0x80) {
+      out += static_cast<char>(c);
+    } else if (c < 0x800) {
+      out += static_cast<char>(0xC0 | (c >> 6));
+      out += static_cast<char>(0x80 | (c & 0x3F));
+    } else if (c < 0x10000) {
+      out += static_cast<char>(0xE0 | (c >> 12));
+      out += static_cast<char>(0x80 | ((c >> 6) & 0x3F));
+      out += static_cast<char>(0x80 | (c & 0x3F));
+    } else {
+      out += static_cast<char>(0xF0 | (c >> 18));
+      out += static_cast<char>(0x80 | ((c >> 12) & 0x3F));
+      out += static_cast<char>(0x80 | ((c >> 6) & 0x3F));
+      out += static_cast<char>(0x80 | (c & 0x3F));
+    }
+  }
+  return out;
+}
+
+nb::object read_rows(const Table& table, const uint32_t* nodes, size_t count) {
+  auto out = rows<float>(count, table.width());
+  for (size_t i = 0; i < count; ++i) {
+    std::memcpy(out.data() + i * table.width(), table.row(nodes[i]), table.width() * sizeof(float));
+  }
+  return nb::cast(out);
+}
+
+nb::tuple neighbors(const Graph& graph, uint32_t edge_type, uint32_t node, bool incoming) {
+  const auto& [spec, store] = graph.edges[edge_type];
+  std::vector<uint32_t> ids;
+  std::vector<float> weights;
+  std::vector<double> times;
+  auto collect = [&](NeighborSpan span) {
+    ids.insert(ids.end(), span.ids, span.ids + span.size);
+    if (span.weights != nullptr) weights.insert(weights.end(), span.weights, span.weights + span.size);
+    if (span.times != nullptr) times.insert(times.end(), span.times, span.times + span.size);
+  };
+  std::shared_lock lock(graph.lock);
+  if (incoming) {
+    store->scan_in(node, collect);
+  } else {
+    store->scan_out(node, collect);
+  }
+  return nb::make_tuple(copy(ids), copy(weights), copy(times));
+}
+
+// Every edge in the direction of its message; an undirected one in both.
+nb::tuple coo(const Graph& graph, uint32_t edge_type) {
+  const auto& store = *graph.edges[edge_type].store;
+  std::vector<uint32_t> source, target;
+  std::vector<float> weights;
+  std::shared_lock lock(graph.lock);
+  for (uint32_t node = 0; node < store.num_sources(); ++node) {
+    store.scan_out(node, [&](NeighborSpan span) {
+      source.insert(source.end(), span.size, node);
+      target.insert(target.end(), span.ids, span.ids + span.size);
+      if (span.weights != nullptr) weights.insert(weights.end(), span.weights, span.weights + span.size);
+    });
+  }
+  return nb::make_tuple(copy(source), copy(target), copy(weights));
+}
+
+nb::tuple columns_out(const AdjacencyColumns& columns) {
+  return nb::make_tuple(copy(columns.shape), copy(columns.ids), copy(columns.weights), copy(columns.times));
+}
+
+using ColumnsIn = std::tuple<In<uint32_t>, In<uint32_t>, In<float>, In<double>>;
+
+AdjacencyColumns columns_in(const ColumnsIn& from) {
+  const auto& [shape, ids, weights, times] = from;
+  return {vector_of(shape), vector_of(ids), vector_of(weights), vector_of(times)};
+}
+
+}  // namespace
+
+void bind_graph(nb::module_& module) {
+  static nb::object event_error =
+      nb::steal(PyErr_NewException("livegnn._core.EventError", PyExc_ValueError, nullptr));
+  module.attr("EventError") = event_error;
+  nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const EventError& error) {
+      nb::tuple args = nb::make_tuple(static_cast<int>(error.kind), error.what(), error.id, error.node_type);
+      PyErr_SetObject(event_error.ptr(), args.ptr());
+    }
+  });
+
+  nb::class_<TextIds>(module, "TextIds")
+      .def(nb::init<>())
+      .def("intern",
+           [](TextIds& self, InRows<uint32_t> texts) {
+             auto out = array<int64_t>(texts.shape(0));
+             for (size_t i = 0; i < texts.shape(0); ++i) {
+               out.data()[i] = self.intern(utf8(texts.data() + i * texts.shape(1), texts.shape(1)));
+             }
+             return out;
+           })
+      .def("find",
+           [](const TextIds& self, InRows<uint32_t> texts) {
+             auto out = array<int64_t>(texts.shape(0));
+             for (size_t i = 0; i < texts.shape(0); ++i) {
+               out.data()[i] = self.find(utf8(texts.data() + i * texts.shape(1), texts.shape(1)));
+             }
+             return out;
+           })
+      .def("texts", [](const TextIds& self, In<int64_t> numbers) {
+        std::vector<std::string> out;
+        for (size_t i = 0; i < numbers.shape(0); ++i) out.push_back(self.text(numbers.data()[i]));
+        return out;
+      });
+
+  nb::class_<Delta>(module, "Delta")
+      .def_ro("num_events", &Delta::num_events)
+      .def("added", [](const Delta& self, uint32_t type) { return copy(self.nodes[type].added_ids); })
+      .def("added_indices", [](const Delta& self, uint32_t type) { return copy(self.nodes[type].added); })
+      .def("removed", [](const Delta& self, uint32_t type) { return copy(self.nodes[type].removed_ids); })
+      .def("removed_indices", [](const Delta& self, uint32_t type) { return copy(self.nodes[type].removed); })
+      .def("featured", [](const Delta& self, uint32_t type) { return copy(self.nodes[type].featured); })
+      .def("num_edge_changes", [](const Delta& self, uint32_t type) { return self.edges[type].size(); })
+      .def("edges", [](const Delta& self, uint32_t type) {
+        const auto& changes = self.edges[type];
+        auto source = array<uint32_t>(changes.size()), target = array<uint32_t>(changes.size());
+        auto had = array<bool>(changes.size()), has = array<bool>(changes.size());
+        auto old_weight = array<float>(changes.size()), new_weight = array<float>(changes.size());
+        for (size_t i = 0; i < changes.size(); ++i) {
+          source.data()[i] = changes[i].source;
+          target.data()[i] = changes[i].target;
+          had.data()[i] = changes[i].had;
+          has.data()[i] = changes[i].has;
+          old_weight.data()[i] = changes[i].old_weight;
+          new_weight.data()[i] = changes[i].new_weight;
+        }
+        return nb::make_tuple(source, target, had, has, old_weight, new_weight);
+      });
+
+  nb::class_<Stage>(module, "Stage")
+      .def(nb::init<const Graph&>(), nb::keep_alive<1, 2>())
+      .def("add_edges",
+           [](Stage& self, uint32_t type, In<int64_t> source, In<int64_t> target, std::optional<In<float>> weight,
+              std::optional<In<double>> time) {
+             self.add_edges(type, source.data(), target.data(), weight ? weight->data() : nullptr,
+                            time ? time->data() : nullptr, source.shape(0));
+           },
+           nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none())
+      .def("remove_edges",
+           [](Stage& self, uint32_t type, In<int64_t> source, In<int64_t> target) {
+             self.remove_edges(type, source.data(), target.data(), source.shape(0));
+           })
+      .def("set_features",
+           [](Stage& self, uint32_t type, In<int64_t> ids, InRows<float> x) {
+             self.set_features(type, ids.data(), x.data(), x.shape(1), ids.shape(0));
+           })
+      .def("add_nodes",
+           [](Stage& self, uint32_t type, In<int64_t> ids, std::optional<InRows<float>> x) {
+             self.add_nodes(type, ids.data(), x ? x->data() : nullptr, x ? x->shape(1) : 0, ids.shape(0));
+           },
+           nb::arg(), nb::arg(), nb::arg().none())
+      .def("remove_nodes",
+           [](Stage& self, uint32_t type, In<int64_t> ids) { self.remove_nodes(type, ids.data(), ids.shape(0)); })
+      .def("finish", &Stage::finish);
+
+  nb::class_<Graph>(module, "Graph")
+      .def("__init__",
+           [](Graph* self, const std::vector<size_t>& widths, const std::vector<EdgeTypeTuple>& edge_types) {
+             std::vector<EdgeTypeSpec> specs;
+             for (const auto& [source, target, weighted, timed, undirected, accumulate] : edge_types) {
+               specs.push_back({source, target, {{weighted, timed}, undirected, accumulate}});
+             }
+             new (self) Graph(widths, specs);
+           })
+      .def("commit",
+           [](Graph& self, const Delta& delta, const std::vector<std::pair<Engine*, Prepared*>>& views) {
+             nb::gil_scoped_release release;
+             std::unique_lock lock(self.lock);
+             self.commit(delta);
+             for (const auto& [engine, prepared] : views) engine->commit(delta, *prepared);
+           })
+      .def("num_nodes", [](const Graph& self, uint32_t type) { return self.nodes[type].ids.size(); })
+      .def("capacity", [](const Graph& self, uint32_t type) { return self.nodes[type].ids.capacity(); })
+      .def("num_edges", [](const Graph& self, uint32_t type) { return self.edges[type].store->num_edges(); })
+      .def("indices",
+           [](const Graph& self, uint32_t type) {
+             std::shared_lock lock(self.lock);
+             const IdMap& ids = self.nodes[type].ids;
+             auto out = array<uint32_t>(ids.size());
+             size_t n = 0;
+             for (uint32_t i = 0; i < ids.capacity(); ++i) {
+               if (ids.in_use(i)) out.data()[n++] = i;
+             }
+             return out;
+           })
+      .def("ids_of",
+           [](const Graph& self, uint32_t type, In<uint32_t> indices) {
+             std::shared_lock lock(self.lock);
+             auto out = array<int64_t>(indices.shape(0));
+             for (size_t i = 0; i < indices.shape(0); ++i) out.data()[i] = self.nodes[type].ids.id_of(indices.data()[i]);
+             return out;
+           })
+      .def("indices_of",
+           [](const Graph& self, uint32_t type, In<int64_t> ids) {
+             std::shared_lock lock(self.lock);
+             auto out = array<uint32_t>(ids.shape(0));
+             for (size_t i = 0; i < ids.shape(0); ++i) out.data()[i] = self.nodes[type].ids.index_of(ids.data()[i]);
+             return out;
+           })
+      .def("features",
+           [](const Graph& self, uint32_t type, In<uint32_t> indices) {
+             std::shared_lock lock(self.lock);
+             return read_rows(self.nodes[type].features, indices.data(), indices.shape(0));
+           })
+      .def("neighbors", &neighbors)
+      .def("degrees",
+           [](const Graph& self, uint32_t type, In<uint32_t> indices, bool incoming) {
+             std::shared_lock lock(self.lock);
+             const GraphStore& store = *self.edges[type].store;
+             auto out = array<int64_t>(indices.shape(0));
+             for (size_t i = 0; i < indices.shape(0); ++i) {
+               uint32_t node = indices.data()[i];
+               out.data()[i] = incoming ? store.degree_in(node) : store.degree_out(node);
+             }
+             return out;
+           })
+      .def("coo", &coo)
+      .def("check",
+           [](const Graph& self) {
+             for (const auto& type : self.edges) type.store->check();
+           })
+      .def("memory",
+           [](const Graph& self) {
+             nb::list types, stores;
+             for (const auto& type : self.nodes) {
+               types.append(nb::make_tuple(type.ids.bytes(), type.features.bytes()));
+             }
+             for (const auto& type : self.edges) stores.append(type.store->bytes());
+             return nb::make_tuple(types, stores);
+           })
+      .def("save_nodes",
+           [](const Graph& self, uint32_t type) {
+             const auto& nodes = self.nodes[type];
+             std::vector<uint32_t> all(nodes.ids.capacity());
+             for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
+             return nb::make_tuple(copy(nodes.ids.ids()), copy(nodes.ids.free_list()),
+                                   read_rows(nodes.features, all.data(), all.size()));
+           })
+      .def("load_nodes",
+           [](Graph& self, uint32_t type, In<int64_t> ids, In<uint32_t> free, InRows<float> x) {
+             auto& nodes = self.nodes[type];
+             if (x.shape(0) != ids.shape(0) || x.shape(1) != nodes.features.width()) {
+               throw std::runtime_error("features that do not fit their nodes");
+             }
+             nodes.ids.restore(vector_of(ids), vector_of(free));
+             nodes.features.resize(x.shape(0));
+             for (size_t i = 0; i < x.shape(0); ++i) nodes.features.write(i, x.data() + i * x.shape(1));
+           })
+      .def("save_edges",
+           [](const Graph& self, uint32_t type) {
+             const GraphStore& store = *self.edges[type].store;
+             return nb::make_tuple(columns_out(store.save_out()), columns_out(store.save_in()));
+           })
+      .def("load_edges", [](Graph& self, uint32_t type, ColumnsIn out, ColumnsIn in, size_t num_edges) {
+        auto& [spec, store] = self.edges[type];
+        store->resize(self.nodes[spec.source_type].ids.capacity(), self.nodes[spec.target_type].ids.capacity());
+        store->load(columns_in(out), columns_in(in), num_edges);
+      });
+}
+
+}  // namespace livegnn::bindings

@@ -1,0 +1,138 @@
+// Keeps the values of a program right while its graph changes.
+//
+// `prepare` derives, from the old graph, the old values and a delta, the new rows of every node that the delta reaches; it writes
+// them beside the values. `commit` copies them in. Without the commit the same computation answers "what if".
+//
+//   values (tables)      Changes, one per value
+//   ┌──────────┐         nodes   4  9  2        rows reached, in the order in which they were reached
+//   │ row 0    │         rows   [..][..][..]    their new contents; a row that came out bit-equal is left out of `nodes`
+//   │ ...      │
+//   └──────────┘
+//
+// Propagation (RIPPLE, section 4.3; NeutronRT, algorithm 1) adds to each affected aggregate
+//   sum over changed u -> v of w * (new_u - old_u)   +   sum over changed edges u -> v of (w_new - w_old) * now_u
+// with the old graph's edges in the first sum; added and removed edges are those whose old or new weight is nothing.
+// Each sum is taken by one thread in a fixed order.
+//
+// Drift: `errors_` bounds, to first order, the rounding that an aggregate's row has gathered since it was last computed from
+// its neighbours; past kDriftTolerance of the row's own magnitude, or of the layer's typical one, it is computed anew.
+//
+// Thread safety: one `prepare` or `commit` at a time; `commit` runs under the graph's lock taken alone, readers share it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "livegnn/graph.h"
+#include "livegnn/program.h"
+
+namespace livegnn {
+
+class ThreadPool;
+
+inline constexpr float kDriftTolerance = 2e-5f;
+
+// Memory that grows and does not keep what was in it.
+class Scratch {
+ public:
+  float* reserve(size_t floats) {
+    if (floats > block_.size()) block_ = FloatBlock(floats + floats / 2);
+    return block_.data();
+  }
+  float* data() { return block_.data(); }
+  const float* data() const { return block_.data(); }
+
+ private:
+  FloatBlock block_;
+};
+
+struct Changes {
+  std::vector<uint32_t> nodes;
+  std::vector<uint32_t> positions;  // of the row of each node
+  Scratch rows;
+  const float* external = nullptr;  // rows that lie elsewhere: the delta's features
+  size_t stride = 0;
+  std::vector<float> errors;  // of aggregates, by position
+  std::vector<double> sums;   // of context sums, by position
+
+  const float* row(size_t i) const { return (external != nullptr ? external : rows.data()) + positions[i] * stride; }
+};
+
+struct DirectedChange {
+  uint32_t source, target;
+  float old_weight, new_weight;
+  bool had, has;
+};
+
+// What a batch does to every value. Reused from batch to batch, so that its memory is.
+struct Prepared {
+  Prepared() = default;
+  Prepared(const Prepared&) = delete;
+
+  std::vector<Changes> changes;                     // by value
+  std::vector<std::vector<DirectedChange>> edges;   // by edge type, in order of target, then source
+  size_t affected = 0;                              // nodes whose output was computed again
+  size_t edges_touched = 0;                         // messages added or taken back, and neighbours of recomputed rows
+  size_t recomputed = 0;                            // aggregates computed from all their neighbours
+};
+
+class Engine {
+ public:
+  // Does not compute anything: `initialize` or `restore` comes next. The graph must outlive the engine.
+  Engine(const Graph& graph, Program program, size_t threads);
+  ~Engine();
+
+  const Program& program() const { return program_; }
+  const Graph& graph() const { return graph_; }
+
+  void initialize();
+  void prepare(const Delta& delta, Prepared* prepared);
+  void commit(const Delta& delta, const Prepared& prepared);
+
+  const Table& table(uint32_t value) const;
+  Table& own_table(uint32_t value) { return tables_[value]; }
+  std::vector<float>& errors(size_t propagation) { return errors_[propagation]; }
+  std::vector<double>& sums(size_t context) { return sums_[context]; }
+  std::vector<float>& typical() { return typical_; }
+
+  // Rows of an on-demand step for every index below the table's size, `width` floats each.
+  void evaluate(size_t on_demand, float* out);
+
+  // Computes the aggregates of `nodes` anew and returns the largest difference to the kept ones, relative to the larger of
+  // the row's magnitude and the layer's typical one. Changes nothing.
+  double scrub(size_t propagation, std::span<const uint32_t> nodes);
+
+  size_t bytes() const;
+
+ private:
+  struct Scratches;
+
+  void prepare_features(const Delta& delta, Prepared* prepared);
+  void prepare_edges(const Delta& delta, Prepared* prepared);
+  void prepare_context(const ContextStep& step, size_t context, const Delta& delta, Prepared* prepared);
+  void prepare_sum(const PropagateStep& step, size_t propagation, Prepared* prepared);
+  void prepare_max(const PropagateStep& step, Prepared* prepared);
+  void prepare_rows(const RowsStep& step, const Delta& delta, Prepared* prepared);
+
+  void run_rows(const RowsStep& step, size_t count, float* const* buffers) const;
+  double context_sum(const ContextStep& step, uint32_t node, std::span<const DirectedChange> changes) const;
+  template <class Visit>
+  void scan_new_in(uint32_t edge_type, uint32_t node, std::span<const DirectedChange> changes, Visit&& visit) const;
+  void aggregate_all(const PropagateStep& step, uint32_t node, float* out) const;
+  void keep_changed(Changes* changes, const std::vector<uint32_t>& nodes, const std::vector<uint8_t>& keep);
+  const float* stored_row(uint32_t value, uint32_t node) const;
+  std::vector<uint32_t>& slots(uint32_t node_type, int which);
+
+  const Graph& graph_;
+  Program program_;
+  std::vector<Table> tables_;                 // by value; empty for features
+  std::vector<std::vector<float>> errors_;    // by propagate step
+  std::vector<std::vector<double>> sums_;     // by context step
+  std::vector<float> typical_;                // by propagate step: mean largest magnitude of a row
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Scratches> scratches_;
+  std::vector<float> zeros_;
+};
+
+}  // namespace livegnn

@@ -1,0 +1,101 @@
+// A model as the engine runs it: tables of values, and steps from table to table in a fixed order.
+//
+//   features ─► [rows step] ─► messages ─► [propagate step] ─► aggregate ─► [rows step] ─► ... ─► output
+//                                  context step (degrees) ─────────────────────┘
+//
+// A rows step computes each node's row from rows of the same node, in registers that nobody else sees; a propagate step sums
+// (or takes the maximum of) rows over in-edges; a context step keeps what a node knows of its in-edges without any features.
+// What a value is for, and which values are worth keeping, the planner has decided; nothing here knows of layers or models.
+//
+// Thread safety: immutable once built.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "livegnn/table.h"
+
+namespace livegnn {
+
+enum class OpKind : uint8_t {
+  kLinear, kScaleShift, kScale, kLayerNorm, kL2Normalize, kRelu, kLeakyRelu, kElu, kGelu, kGeluTanh, kSigmoid, kTanh,
+  kSoftmax, kLogSoftmax, kAdd, kMultiply, kMaximum, kConcat,
+  kDivideContext,  // row / context, 0 where the context is not positive
+  kRsqrtContext,   // row / sqrt(context), 0 where the context is not positive
+  kAddLoop,        // a + context * b
+};
+
+struct Op {
+  OpKind kind;
+  std::vector<uint32_t> inputs;  // registers
+  uint32_t output;
+  float number = 0;     // slope, factor or epsilon
+  int32_t first = -1;   // tensors: a packed weight, or a scale
+  int32_t second = -1;  // bias or shift
+};
+
+// A row of `width` floats within a buffer: products with one input share a buffer side by side.
+struct Register {
+  uint32_t buffer, column, width;
+};
+
+struct Sink {
+  uint32_t reg, value;
+};
+
+struct RowsStep {
+  uint32_t node_type;
+  std::vector<uint32_t> sources;  // values; source i is read into register i
+  std::vector<uint32_t> buffers;  // widths; buffer i belongs to source i for the first ones
+  std::vector<Register> registers;
+  std::vector<Op> ops;
+  std::vector<Sink> sinks;
+};
+
+enum class Aggregate : uint8_t { kSum, kMax };
+
+struct PropagateStep {
+  uint32_t edge_type, input, output;
+  Aggregate aggregate;
+  bool weighted;
+};
+
+enum class ContextKind : uint8_t {
+  kCount,  // number of in-edges, and one more where `fill` is not 0 and the node has no loop of its own
+  kSum,    // sum of their weights, and `fill` where the node has no loop of its own
+  kLoop,   // `fill` where the node has no loop of its own, else 0
+};
+
+struct ContextStep {
+  uint32_t edge_type, output;
+  ContextKind kind;
+  float fill;
+};
+
+struct Value {
+  uint32_t node_type;
+  uint32_t width;
+  bool features;  // the graph's own table
+};
+
+struct Step {
+  enum Kind : uint8_t { kRows, kPropagate, kContext } kind;
+  uint32_t position;  // among the steps of its kind
+};
+
+struct Program {
+  Program() = default;
+  Program(Program&&) = default;
+  Program(const Program&) = delete;
+
+  std::vector<Value> values;
+  std::vector<RowsStep> rows;
+  std::vector<PropagateStep> propagations;
+  std::vector<ContextStep> contexts;
+  std::vector<Step> order;
+  std::vector<FloatBlock> tensors;  // weights packed, vectors padded to a panel
+  std::vector<RowsStep> on_demand;  // rows that are not kept, computed when asked for; one sink each, without a value
+  uint32_t output = 0;
+};
+
+}  // namespace livegnn

@@ -1,0 +1,60 @@
+// The arithmetic on rows, once per instruction set; `kernels()` is the best set that this processor has.
+//
+// Every result is a function of its own row alone: a product adds over the inner dimension in ascending order into one
+// accumulator per element, whatever the number of rows in the call, and sums across a row always use sixteen lanes.
+// So a row has the same bits in a batch of one and in a batch of a million, on one thread or on many.
+//
+// Thread safety: all functions are pure; outputs must not overlap inputs unless a comment says so.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace livegnn {
+
+// Columns of a packed matrix come in panels of this many.
+inline constexpr size_t kPanel = 32;
+
+inline size_t packed_size(size_t inner, size_t outputs) { return (outputs + kPanel - 1) / kPanel * kPanel * inner; }
+
+struct Kernels {
+  const char* name;
+
+  // c[i, 0:outputs] = a[i, 0:inner] · b (+ bias), b packed by `pack`. `bias` may be null.
+  void (*multiply)(size_t rows, size_t inner, size_t outputs, const float* a, size_t a_stride, const float* packed,
+                   const float* bias, float* c, size_t c_stride);
+
+  // sum += coefficients[i] * rows[indices[i]], i ascending. Rows may be read up to their padding.
+  void (*add_rows)(size_t width, size_t count, const float* const* rows, const uint32_t* indices,
+                   const float* coefficients, float* sum);
+  // sum += coefficients[i] * table[ids[i]]; null coefficients are ones.
+  void (*gather_rows)(size_t width, size_t count, const float* table, size_t stride, const uint32_t* ids,
+                      const float* coefficients, float* sum);
+  // out = a - b
+  void (*subtract)(size_t width, const float* a, const float* b, float* out);
+  // out = old + delta; returns whether any element differs from old, and the largest |delta| or |out| in `peak`.
+  bool (*apply_delta)(size_t width, const float* old, const float* delta, float* out, float* peak);
+  // out = max(out, coefficients[i] * rows[indices[i]])
+  void (*max_rows)(size_t width, size_t count, const float* const* rows, const uint32_t* indices,
+                   const float* coefficients, float* out);
+  bool (*differs)(size_t width, const float* a, const float* b);  // bit by bit
+  float (*peak)(size_t width, const float* row);                  // the largest magnitude
+
+  void (*add)(size_t n, const float* a, const float* b, float* out);       // out may be a or b
+  void (*multiply_elements)(size_t n, const float* a, const float* b, float* out);
+  void (*maximum)(size_t n, const float* a, const float* b, float* out);
+  void (*scale)(size_t n, const float* a, float factor, float* out);
+  void (*scale_shift)(size_t n, const float* a, const float* scale, const float* shift, float* out);
+  void (*relu)(size_t n, const float* a, float* out);
+  void (*leaky_relu)(size_t n, const float* a, float slope, float* out);
+  void (*add_scaled)(size_t n, const float* a, const float* b, float factor, float* out);  // a + factor * b
+  void (*normalize_layer)(size_t n, const float* a, const float* scale, const float* shift, float epsilon, float* out);
+  void (*normalize_l2)(size_t n, const float* a, float epsilon, float* out);
+};
+
+// weight is [outputs, inner] as in torch; columns past the last are zero.
+void pack(size_t inner, size_t outputs, const float* weight, float* packed);
+
+const Kernels& kernels();
+
+}  // namespace livegnn

@@ -1,0 +1,313 @@
+// The kernels, compiled once per instruction set into a namespace of its own: LIVEGNN_ISA names it, LIVEGNN_LANES is the
+// number of floats in a register. See kernels.h for what each promises.
+// No function of the standard library's templates is used here: the linker keeps one copy of each, and it could keep the
+// one that was compiled for an instruction set that the processor lacks.
+#if LIVEGNN_LANES > 4
+#include <immintrin.h>
+#endif
+
+#include "kernels.h"
+
+namespace livegnn::LIVEGNN_ISA {
+namespace {
+
+constexpr size_t kLanes = LIVEGNN_LANES;
+typedef float Vector __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
+constexpr size_t kVectors = kPanel / kLanes;
+
+inline float larger(float a, float b) { return a > b ? a : b; }
+inline float magnitude(float a) { return __builtin_fabsf(a); }
+inline Vector load(const float* p) { return *reinterpret_cast<const Vector*>(p); }
+inline void store(float* p, Vector v) { *reinterpret_cast<Vector*>(p) = v; }
+inline Vector broadcast(float value) { return value - Vector{}; }
+
+inline Vector fused(Vector a, Vector b, Vector c) {
+#if LIVEGNN_LANES == 16
+  return _mm512_fmadd_ps(a, b, c);
+#elif LIVEGNN_LANES == 8
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+// R rows by P panels, all accumulators in registers.
+template <size_t R, size_t P>
+void multiply_tile(size_t inner, size_t columns, const float* a, size_t a_stride, const float* packed,
+                   const float* bias, float* c, size_t c_stride) {
+  Vector sum[R][P * kVectors] = {};
+  for (size_t k = 0; k < inner; ++k) {
+    Vector b[P * kVectors];
+    for (size_t p = 0; p < P; ++p) {
+      for (size_t v = 0; v < kVectors; ++v) {
+        b[p * kVectors + v] = load(packed + (p * inner + k) * kPanel + v * kLanes);
+      }
+    }
+    for (size_t r = 0; r < R; ++r) {
+      Vector left = broadcast(a[r * a_stride + k]);
+      for (size_t v = 0; v < P * kVectors; ++v) sum[r][v] = fused(left, b[v], sum[r][v]);
+    }
+  }
+  for (size_t r = 0; r < R; ++r) {
+    float* out = c + r * c_stride;
+    for (size_t v = 0; v < P * kVectors; ++v) {
+      size_t column = v * kLanes;
+      if (column + kLanes <= columns) {
+        store(out + column, bias == nullptr ? sum[r][v] : sum[r][v] + load(bias + column));
+      } else {
+        for (size_t i = 0; column + i < columns; ++i) {
+          out[column + i] = bias == nullptr ? sum[r][v][i] : sum[r][v][i] + bias[column + i];
+        }
+      }
+    }
+  }
+}
+
+// How many rows fill the registers with one panel each.
+#if LIVEGNN_LANES == 16
+constexpr size_t kTileRows = 8;
+constexpr size_t kWidePanels = 4;
+#elif LIVEGNN_LANES == 8
+constexpr size_t kTileRows = 3;
+constexpr size_t kWidePanels = 2;
+#else
+constexpr size_t kTileRows = 1;
+constexpr size_t kWidePanels = 1;
+#endif
+
+template <size_t R>
+void multiply_rest(size_t rows, size_t inner, size_t columns, const float* a, size_t a_stride, const float* packed,
+                   const float* bias, float* c, size_t c_stride) {
+  if constexpr (R > 0) {
+    if (rows == R) {
+      multiply_tile<R, 1>(inner, columns, a, a_stride, packed, bias, c, c_stride);
+    } else {
+      multiply_rest<R - 1>(rows, inner, columns, a, a_stride, packed, bias, c, c_stride);
+    }
+  }
+}
+
+void multiply(size_t rows, size_t inner, size_t outputs, const float* a, size_t a_stride, const float* packed,
+              const float* bias, float* c, size_t c_stride) {
+  size_t column = 0;
+  if (rows == 1) {
+    // One row has too few accumulators to hide the latency of its sums: take several panels at once.
+    for (; column + kWidePanels * kPanel <= outputs; column += kWidePanels * kPanel) {
+      multiply_tile<1, kWidePanels>(inner, kWidePanels * kPanel, a, a_stride, packed + column * inner,
+                                    bias == nullptr ? nullptr : bias + column, c + column, c_stride);
+    }
+  }
+  for (; column < outputs; column += kPanel) {
+    const float* panel = packed + column * inner;
+    const float* shift = bias == nullptr ? nullptr : bias + column;
+    size_t columns = outputs - column < kPanel ? outputs - column : kPanel;
+    size_t r = 0;
+    for (; r + kTileRows <= rows; r += kTileRows) {
+      multiply_tile<kTileRows, 1>(inner, columns, a + r * a_stride, a_stride, panel, shift, c + r * c_stride + column,
+                                  c_stride);
+    }
+    multiply_rest<kTileRows - 1>(rows - r, inner, columns, a + r * a_stride, a_stride, panel, shift,
+                                 c + r * c_stride + column, c_stride);
+  }
+}
+
+// W vectors of the sum stay in registers while the rows go by.
+template <size_t W>
+void add_rows_strip(size_t count, const float* const* rows, const uint32_t* indices, const float* coefficients,
+                    size_t offset, float* sum) {
+  Vector total[W];
+  for (size_t w = 0; w < W; ++w) total[w] = load(sum + offset + w * kLanes);
+  for (size_t i = 0; i < count; ++i) {
+    const float* row = rows[indices[i]] + offset;
+    Vector coefficient = broadcast(coefficients[i]);
+    for (size_t w = 0; w < W; ++w) total[w] = fused(coefficient, load(row + w * kLanes), total[w]);
+  }
+  for (size_t w = 0; w < W; ++w) store(sum + offset + w * kLanes, total[w]);
+}
+
+void add_rows(size_t width, size_t count, const float* const* rows, const uint32_t* indices,
+              const float* coefficients, float* sum) {
+  size_t offset = 0;
+  for (; offset + 8 * kLanes <= width; offset += 8 * kLanes) {
+    add_rows_strip<8>(count, rows, indices, coefficients, offset, sum);
+  }
+  if (offset + 4 * kLanes <= width) {
+    add_rows_strip<4>(count, rows, indices, coefficients, offset, sum);
+    offset += 4 * kLanes;
+  }
+  if (offset + 2 * kLanes <= width) {
+    add_rows_strip<2>(count, rows, indices, coefficients, offset, sum);
+    offset += 2 * kLanes;
+  }
+  if (offset + kLanes <= width) {
+    add_rows_strip<1>(count, rows, indices, coefficients, offset, sum);
+    offset += kLanes;
+  }
+  if (offset == width) return;
+  for (size_t i = 0; i < count; ++i) {
+    const float* row = rows[indices[i]];
+    for (size_t c = offset; c < width; ++c) sum[c] += coefficients[i] * row[c];
+  }
+}
+
+// As `add_rows`, the rows being those of a table; the next ones are fetched while one is added.
+template <size_t W>
+void gather_strip(size_t count, const float* table, size_t stride, const uint32_t* ids, const float* coefficients,
+                  size_t offset, float* sum) {
+  constexpr size_t kAhead = 6;
+  Vector total[W];
+  for (size_t w = 0; w < W; ++w) total[w] = load(sum + offset + w * kLanes);
+  for (size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) {
+      const float* next = table + ids[i + kAhead] * stride + offset;
+      for (size_t c = 0; c < W * kLanes; c += 16) __builtin_prefetch(next + c);
+    }
+    const float* row = table + ids[i] * stride + offset;
+    Vector coefficient = broadcast(coefficients == nullptr ? 1.0f : coefficients[i]);
+    for (size_t w = 0; w < W; ++w) total[w] = fused(coefficient, load(row + w * kLanes), total[w]);
+  }
+  for (size_t w = 0; w < W; ++w) store(sum + offset + w * kLanes, total[w]);
+}
+
+void gather_rows(size_t width, size_t count, const float* table, size_t stride, const uint32_t* ids,
+                 const float* coefficients, float* sum) {
+  size_t offset = 0;
+  for (; offset + 8 * kLanes <= width; offset += 8 * kLanes) {
+    gather_strip<8>(count, table, stride, ids, coefficients, offset, sum);
+  }
+  if (offset + 4 * kLanes <= width) {
+    gather_strip<4>(count, table, stride, ids, coefficients, offset, sum);
+    offset += 4 * kLanes;
+  }
+  if (offset + 2 * kLanes <= width) {
+    gather_strip<2>(count, table, stride, ids, coefficients, offset, sum);
+    offset += 2 * kLanes;
+  }
+  if (offset + kLanes <= width) {
+    gather_strip<1>(count, table, stride, ids, coefficients, offset, sum);
+    offset += kLanes;
+  }
+  if (offset == width) return;
+  for (size_t i = 0; i < count; ++i) {
+    const float* row = table + ids[i] * stride;
+    float coefficient = coefficients == nullptr ? 1.0f : coefficients[i];
+    for (size_t c = offset; c < width; ++c) sum[c] += coefficient * row[c];
+  }
+}
+
+void max_rows(size_t width, size_t count, const float* const* rows, const uint32_t* indices,
+              const float* coefficients, float* out) {
+  for (size_t i = 0; i < count; ++i) {
+    const float* row = rows[indices[i]];
+    for (size_t c = 0; c < width; ++c) {
+      float value = coefficients[i] * row[c];
+      out[c] = value > out[c] ? value : out[c];
+    }
+  }
+}
+
+void subtract(size_t width, const float* a, const float* b, float* out) {
+  for (size_t c = 0; c < width; ++c) out[c] = a[c] - b[c];
+}
+
+bool apply_delta(size_t width, const float* old, const float* delta, float* out, float* peak) {
+  bool changed = false;
+  float lanes[16] = {};
+  size_t c = 0;
+  for (; c + 16 <= width; c += 16) {
+    int differs = 0;
+    for (size_t i = 0; i < 16; ++i) {
+      float value = old[c + i] + delta[c + i];
+      differs |= value != old[c + i] ? 1 : 0;
+      float largest = larger(magnitude(value), magnitude(delta[c + i]));
+      lanes[i] = largest > lanes[i] ? largest : lanes[i];
+      out[c + i] = value;
+    }
+    changed |= differs != 0;
+  }
+  for (; c < width; ++c) {
+    float value = old[c] + delta[c];
+    changed |= value != old[c];
+    lanes[0] = larger(lanes[0], larger(magnitude(value), magnitude(delta[c])));
+    out[c] = value;
+  }
+  *peak = 0;
+  for (float lane : lanes) *peak = larger(*peak, lane);
+  return changed;
+}
+
+bool differs(size_t width, const float* a, const float* b) { return __builtin_memcmp(a, b, width * sizeof(float)) != 0; }
+
+float peak(size_t width, const float* row) {
+  float largest = 0;
+  for (size_t c = 0; c < width; ++c) largest = larger(largest, magnitude(row[c]));
+  return largest;
+}
+
+void add(size_t n, const float* a, const float* b, float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
+}
+void multiply_elements(size_t n, const float* a, const float* b, float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = a[i] * b[i];
+}
+void maximum(size_t n, const float* a, const float* b, float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = a[i] > b[i] ? a[i] : b[i];
+}
+void scale(size_t n, const float* a, float factor, float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = a[i] * factor;
+}
+void scale_shift(size_t n, const float* a, const float* scale, const float* shift, float* out) {
+  for (size_t i = 0; i < n; ++i) {
+    float value = scale == nullptr ? a[i] : a[i] * scale[i];
+    out[i] = shift == nullptr ? value : value + shift[i];
+  }
+}
+void relu(size_t n, const float* a, float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = a[i] > 0.0f ? a[i] : 0.0f;
+}
+void leaky_relu(size_t n, const float* a, float slope, float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = a[i] > 0.0f ? a[i] : a[i] * slope;
+}
+void add_scaled(size_t n, const float* a, const float* b, float factor, float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = a[i] + factor * b[i];
+}
+
+// Sixteen double lanes whatever the instruction set, joined in a fixed order.
+template <class Term>
+double lane_sum(size_t n, const Term& term) {
+  double lanes[16] = {};
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    for (size_t j = 0; j < 16; ++j) lanes[j] += term(i + j);
+  }
+  for (size_t j = 0; i + j < n; ++j) lanes[j] += term(i + j);
+  double total = 0;
+  for (double lane : lanes) total += lane;
+  return total;
+}
+
+void normalize_layer(size_t n, const float* a, const float* scale, const float* shift, float epsilon, float* out) {
+  double mean = lane_sum(n, [&](size_t i) { return static_cast<double>(a[i]); }) / static_cast<double>(n);
+  double variance = lane_sum(n, [&](size_t i) { return (a[i] - mean) * (a[i] - mean); }) / static_cast<double>(n);
+  double factor = 1.0 / __builtin_sqrt(variance + static_cast<double>(epsilon));
+  for (size_t i = 0; i < n; ++i) {
+    auto value = static_cast<float>((a[i] - mean) * factor);
+    if (scale != nullptr) value *= scale[i];
+    out[i] = shift == nullptr ? value : value + shift[i];
+  }
+}
+
+void normalize_l2(size_t n, const float* a, float epsilon, float* out) {
+  double norm = __builtin_sqrt(lane_sum(n, [&](size_t i) { return static_cast<double>(a[i]) * a[i]; }));
+  auto divisor = larger(static_cast<float>(norm), epsilon);
+  for (size_t i = 0; i < n; ++i) out[i] = a[i] / divisor;
+}
+
+}  // namespace
+
+extern const Kernels kKernels;
+const Kernels kKernels = {LIVEGNN_ISA_NAME, multiply,   add_rows, gather_rows, subtract, apply_delta, max_rows, differs,
+                          peak,             add,        multiply_elements,  maximum, scale,    scale_shift,
+                          relu,             leaky_relu, add_scaled,         normalize_layer,   normalize_l2};
+
+}  // namespace livegnn::LIVEGNN_ISA

@@ -1,0 +1,124 @@
+// Runs the blocks of a loop on a few threads.
+//
+// Work is cut into blocks whose size does not depend on the number of threads, and each block is run by one thread from
+// end to end; so a result depends on the block alone, never on who ran it or when (that is what makes results reproducible).
+//
+// Thread safety: one `run` at a time per pool; blocks of one run go on at once and must not write to the same memory.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace livegnn {
+
+class ThreadPool {
+ public:
+  explicit ThreadPool(size_t threads) {
+    for (size_t i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  }
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+  ~ThreadPool() {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+      generation_.fetch_add(1, std::memory_order_release);
+    }
+    wake_.notify_all();
+    for (auto& worker : workers_) worker.join();
+  }
+
+  size_t threads() const { return workers_.size() + 1; }
+
+  // Calls `body(block)` for every block in [0, blocks). The first exception thrown by a block is thrown again here.
+  template <class Body>
+  void run(size_t blocks, const Body& body) {
+    if (workers_.empty() || blocks < 2) {
+      for (size_t i = 0; i < blocks; ++i) body(i);
+      return;
+    }
+    Job job{&body, [](const void* b, size_t i) { (*static_cast<const Body*>(b))(i); }, blocks, {}, {}, {}};
+    {
+      std::lock_guard lock(mutex_);
+      job_ = &job;
+      running_.store(workers_.size(), std::memory_order_relaxed);
+      generation_.fetch_add(1, std::memory_order_release);
+    }
+    if (sleeping_.load() > 0) wake_.notify_all();
+    take(job);
+    for (int spin = 0; running_.load(std::memory_order_acquire) != 0; ++spin) {
+      if (spin < kSpins) {
+        pause();
+      } else {
+        std::this_thread::yield();
+      }
+    }
+    if (job.error) std::rethrow_exception(job.error);
+  }
+
+ private:
+  struct Job {
+    const void* body;
+    void (*call)(const void*, size_t);
+    size_t blocks;
+    std::atomic<size_t> next;
+    std::atomic<bool> failed;
+    std::exception_ptr error;
+  };
+
+  // About twenty microseconds: the gap between two steps of one batch, not the gap between two batches.
+  static constexpr int kSpins = 2000;
+
+  static void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    std::this_thread::yield();
+#endif
+  }
+
+  static void take(Job& job) {
+    for (size_t i = job.next.fetch_add(1); i < job.blocks; i = job.next.fetch_add(1)) {
+      try {
+        job.call(job.body, i);
+      } catch (...) {
+        if (!job.failed.exchange(true)) job.error = std::current_exception();
+        job.next.store(job.blocks);
+      }
+    }
+  }
+
+  void work() {
+    size_t seen = 0;
+    while (true) {
+      for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen; ++spin) pause();
+      Job* job = nullptr;
+      {
+        std::unique_lock lock(mutex_);
+        ++sleeping_;
+        wake_.wait(lock, [&] { return generation_.load(std::memory_order_relaxed) != seen; });
+        --sleeping_;
+        seen = generation_.load(std::memory_order_relaxed);
+        if (stopping_) return;
+        job = job_;
+      }
+      take(*job);
+      running_.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  std::vector<std::thread> workers_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::atomic<size_t> generation_{0}, running_{0}, sleeping_{0};
+  Job* job_ = nullptr;
+  bool stopping_ = false;
+};
+
+}  // namespace livegnn

@@ -1,0 +1,80 @@
+"""The net effect of a batch of events on a graph."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from livegnn.types import EdgeType, FloatArray, Ids, NodeType
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from livegnn import _core
+    from livegnn.graph.graph import Graph
+
+
+class EdgeChanges(NamedTuple):
+    """Edges whose presence, weight or time a batch changed, each once; an undirected edge as it was first named.
+
+    had, has: whether the edge was there before and is there after. Weights are 1 in a type without weights,
+    and of no meaning on the side where the edge is not.
+    """
+
+    source: Ids
+    target: Ids
+    had: "npt.NDArray[np.bool_]"
+    has: "npt.NDArray[np.bool_]"
+    old_weight: FloatArray
+    new_weight: FloatArray
+
+
+class GraphDelta:
+    """What a batch changed, net: an edge added and removed again is not in it, nor one that stayed as it was.
+
+    It is made before the batch is committed and says the same afterwards. Reading it costs; holding it does not.
+    """
+
+    def __init__(self, graph: "Graph", native: "_core.Delta", seq: int) -> None:
+        self._graph = graph
+        self.native = native
+        self.seq = seq
+
+    @property
+    def num_events(self) -> int:
+        return self.native.num_events
+
+    def added(self, node_type: NodeType | None = None) -> Ids:
+        """Ids of nodes that the batch added."""
+        ids = self.native.added(self._graph.node_type_index(node_type))
+        return self._graph.to_user_ids(ids[ids >= 0])
+
+    def removed(self, node_type: NodeType | None = None) -> Ids:
+        """Ids of nodes that the batch removed."""
+        return self._graph.to_user_ids(self.native.removed(self._graph.node_type_index(node_type)))
+
+    def num_edge_changes(self, edge_type: EdgeType | None = None) -> int:
+        return self.native.num_edge_changes(self._graph.edge_type_index(edge_type))
+
+    def edges(self, edge_type: EdgeType | None = None) -> EdgeChanges:
+        """The edges that changed. To be read before the next batch: indices of removed nodes are given out again."""
+        index = self._graph.edge_type_index(edge_type)
+        source_type, _, target_type = list(self._graph.schema.edge_types)[index]
+        source, target, had, has, old, new = self.native.edges(index)
+        return EdgeChanges(self._ids(source, source_type), self._ids(target, target_type), had, has, old, new)
+
+    def _ids(self, indices: "npt.NDArray[np.uint32]", node_type: NodeType) -> Ids:
+        """Of nodes as they are after the batch, or were before it, or, while it is staged, as they will be."""
+        index = self._graph.node_type_index(node_type)
+        known = indices < self._graph.native.capacity(index)
+        numbers = np.full(len(indices), -1, dtype=np.int64)
+        numbers[known] = self._graph.native.ids_of(index, indices[known])
+        for named, names in (
+            (self.native.added_indices(index), self.native.added(index)),
+            (self.native.removed_indices(index), self.native.removed(index)),
+        ):
+            order = np.argsort(named)
+            at = np.searchsorted(named[order], indices)
+            hit = (at < len(named)) & (named[order][np.minimum(at, len(named) - 1)] == indices) if len(named) else None
+            if hit is not None:
+                numbers[hit] = names[order][at[hit]]
+        return self._graph.to_user_ids(numbers)

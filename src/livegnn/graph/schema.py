@@ -1,0 +1,102 @@
+"""Which types of nodes and edges a graph has, and what they carry."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from livegnn.errors import FileFormatError, InputError, UnknownTypeError
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, EdgeType, NodeType
+
+
+@dataclass(frozen=True)
+class EdgeSchema:
+    """What the edges of one type carry.
+
+    undirected: an edge is stored once and counts for both of its ends. weighted, timed: edges carry a float32
+    weight, a float64 time; without them every weight is 1 and no column is kept. duplicates: an edge that is
+    added again replaces the old weight and time, or adds its weight to the old one (payments).
+    """
+
+    undirected: bool = False
+    weighted: bool = False
+    timed: bool = False
+    duplicates: Literal["replace", "add"] = "replace"
+
+    def __post_init__(self) -> None:
+        if self.duplicates not in ("replace", "add"):
+            raise InputError(f"duplicates must be 'replace' or 'add', got {self.duplicates!r}")
+        if self.duplicates == "add" and not self.weighted:
+            raise InputError("duplicates='add' adds weights, so it needs weighted=True")
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Node types with the width of their features, and edge types.
+
+    text_ids: ids are text rather than integers, for all node types.
+    """
+
+    node_types: Mapping[NodeType, int] = field(default_factory=lambda: {DEFAULT_NODE_TYPE: 0})
+    edge_types: Mapping[EdgeType, EdgeSchema] = field(default_factory=lambda: {DEFAULT_EDGE_TYPE: EdgeSchema()})
+    text_ids: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "node_types", dict(self.node_types))
+        object.__setattr__(self, "edge_types", {tuple(key): value for key, value in self.edge_types.items()})
+        if not self.node_types:
+            raise InputError("a schema must have at least one node type, got none")
+        for name, width in self.node_types.items():
+            if not isinstance(width, int) or width < 0:
+                raise InputError(f"the width of node type {name!r} must be an integer of at least 0, got {width!r}")
+        for edge_type, edges in self.edge_types.items():
+            source, _, target = edge_type
+            for end in (source, target):
+                if end not in self.node_types:
+                    raise UnknownTypeError(
+                        f"edge type {edge_type!r} names node type {end!r}; "
+                        f"the schema has {', '.join(map(repr, self.node_types))}"
+                    )
+            if edges.undirected and source != target:
+                raise InputError(f"edge type {edge_type!r} cannot be undirected: its ends are of different types")
+
+    def to_json(self) -> JSON:
+        return {
+            "node_types": dict(self.node_types),
+            "edge_types": [
+                {
+                    "edge_type": list(edge_type),
+                    "undirected": e.undirected,
+                    "weighted": e.weighted,
+                    "timed": e.timed,
+                    "duplicates": e.duplicates,
+                }
+                for edge_type, e in self.edge_types.items()
+            ],
+            "text_ids": self.text_ids,
+        }
+
+    @classmethod
+    def from_json(cls, data: JSON) -> "Schema":
+        """Raises `FileFormatError` if `data` is not what `to_json` makes."""
+        try:
+            assert isinstance(data, dict)
+            node_types, edge_types, text_ids = data["node_types"], data["edge_types"], data["text_ids"]
+            assert isinstance(node_types, dict)
+            assert isinstance(edge_types, list)
+            types: dict[EdgeType, EdgeSchema] = {}
+            for entry in edge_types:
+                assert isinstance(entry, dict)
+                names = entry["edge_type"]
+                assert isinstance(names, list)
+                source, relation, target = names
+                types[str(source), str(relation), str(target)] = EdgeSchema(
+                    undirected=bool(entry["undirected"]),
+                    weighted=bool(entry["weighted"]),
+                    timed=bool(entry["timed"]),
+                    duplicates="add" if entry["duplicates"] == "add" else "replace",
+                )
+            widths = {name: width for name, width in node_types.items() if isinstance(width, int)}
+            assert len(widths) == len(node_types)
+            return cls(widths, types, bool(text_ids))
+        except (AssertionError, KeyError, TypeError, ValueError) as error:
+            raise FileFormatError(f"a graph's schema must be what Schema.to_json makes, got {data!r}") from error

@@ -1,0 +1,290 @@
+"""The engine: every embedding of a model on a live graph, kept as if recomputed from scratch."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from livegnn import _core
+from livegnn.errors import FileFormatError, InputError, UnknownNodeError
+from livegnn.events import Events
+from livegnn.graph import Graph, GraphDelta
+from livegnn.inference.plan import Plan
+from livegnn.inference.what_if import WhatIf
+from livegnn.model import Model
+from livegnn.types import Array, FloatArray, Ids, NodeType, State
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+EXACTNESS = 1e-4
+"""How far a prediction may be from a recomputation, as a part of the layer's largest magnitude."""
+
+
+class Update:
+    """What a batch did to the predictions.
+
+    seq: the sequence number that they now reflect. affected: how many nodes were computed again. seconds: how long
+    the batch took, the graph's part included.
+    """
+
+    __slots__ = ("_changed", "_graph", "_ids", "_node_type", "affected", "seconds", "seq")
+
+    def __init__(
+        self,
+        graph: Graph,
+        node_type: int,
+        changed: "NDArray[np.uint32]",
+        *,
+        seq: int,
+        affected: int,
+        seconds: float,
+    ) -> None:
+        self._graph = graph
+        self._node_type = node_type
+        self._changed = changed
+        self._ids: Ids | None = None
+        self.seq = seq
+        self.affected = affected
+        self.seconds = seconds
+
+    @property
+    def changed(self) -> Ids:
+        """Ids of nodes whose prediction has another value than before, added nodes among them."""
+        if self._ids is None:
+            numbers = self._graph.native.ids_of(self._node_type, self._changed)
+            self._ids = self._graph.to_user_ids(numbers[numbers >= 0])
+        return self._ids
+
+    def __repr__(self) -> str:
+        return (
+            f"Update(seq={self.seq}, changed={len(self._changed)} nodes, affected={self.affected}, "
+            f"seconds={self.seconds:.6f})"
+        )
+
+
+@dataclass(frozen=True)
+class Verification:
+    """A comparison of kept predictions with a recomputation from scratch.
+
+    max_difference: the largest absolute difference. scale: the largest magnitude that the recomputation has. checked:
+    how many nodes were compared. bound: the largest difference that the engine promises.
+    """
+
+    max_difference: float
+    scale: float
+    checked: int
+    bound: float
+
+    @property
+    def ok(self) -> bool:
+        return self.max_difference <= self.bound
+
+
+class Engine:
+    """Keeps the embeddings of `model` on `graph` exact, whoever applies events to the graph.
+
+    threads: how many work on one batch; by default as many as the process may use. Results do not depend on it, bit for bit.
+    state: what `state()` returned for the same model and graph, instead of computing every embedding.
+
+    Raises `ModelError` if the model does not fit the graph, `FileFormatError` if the state does not fit the model.
+
+    Thread safety: batches and what-ifs take their turn; reading never waits for a batch, only for the moment in which it
+    becomes visible, and sees all of it or nothing.
+    """
+
+    def __init__(
+        self, graph: Graph, model: Model, *, threads: int | None = None, state: State | None = None
+    ) -> None:
+        if threads is not None and threads < 1:
+            raise InputError(f"threads must be at least 1, got {threads}")
+        self.graph = graph
+        self.model = model
+        self.plan = Plan(model, graph)
+        count = threads if threads is not None else len(os.sched_getaffinity(0))
+        self.native_engine = _core.Engine(graph.native, self.plan.program, count)
+        self._prepared = _core.Prepared()
+        self.native: tuple[_core.Engine, _core.Prepared] | None = (self.native_engine, self._prepared)
+        self.output_type_name: NodeType = model.node_type(model.output)
+        self.output_type = graph.node_type_index(self.output_type_name)
+        self.epoch = 0
+        self._subscribers: list[Callable[[Update], None]] = []
+        self._last: Update | None = None
+        self._started = 0.0
+        with graph.writer:
+            if state is None:
+                self.native_engine.initialize()
+            else:
+                self._restore(state)
+            graph.attach(self)
+
+    @property
+    def seq(self) -> int:
+        """The sequence number that the predictions reflect."""
+        return self.graph.seq
+
+    # -- changing -----------------------------------------------------------------------------------------------
+
+    def apply(self, events: Events, *, seq: int | None = None) -> Update:
+        """Applies a batch of events to the graph and to every view of it. Raises what `Graph.apply` raises."""
+        with self.graph.writer:
+            started = time.perf_counter()
+            self.graph.apply(events, seq=seq)
+            update = self._last
+            assert update is not None
+            update.seconds = time.perf_counter() - started
+            return update
+
+    def subscribe(self, callback: Callable[[Update], None]) -> Callable[[], None]:
+        """Calls `callback` after each batch that changed a prediction, in order; returns what ends it.
+
+        The callback runs in the thread that applied the batch, before `apply` returns.
+        """
+        self._subscribers.append(callback)
+
+        def unsubscribe() -> None:
+            if callback in self._subscribers:
+                self._subscribers.remove(callback)
+
+        return unsubscribe
+
+    def prepare(self, delta: GraphDelta) -> None:
+        self._started = time.perf_counter()
+        self.native_engine.prepare(delta.native, self._prepared)
+
+    def commit(self, delta: GraphDelta) -> None:
+        self.epoch += 1
+        changed = self._prepared.changed(self.plan.output.index)
+        update = self._last = Update(
+            self.graph,
+            self.output_type,
+            changed,
+            seq=delta.seq,
+            affected=self._prepared.affected,
+            seconds=time.perf_counter() - self._started,
+        )
+        if self._subscribers and len(changed):
+            for callback in tuple(self._subscribers):
+                callback(update)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def predict(self, ids: "ArrayLike") -> FloatArray:
+        """Predictions of nodes, float32 [ids, outputs]. Raises `UnknownNodeError`."""
+        rows = self.native_engine.predict(self.graph.to_numbers(ids))
+        if rows is None:
+            asked = np.atleast_1d(np.asarray(ids))
+            unknown = asked[~self.graph.contains(asked, self.output_type_name)]
+            raise UnknownNodeError(self.graph.unknown_node(unknown[0], self.output_type_name))
+        return rows
+
+    def embeddings(self, layer: int) -> FloatArray:
+        """What one layer says of every node, float32 [nodes, channels], in the order of ``graph.ids()``.
+
+        Layer 0 is the features, layer l the output of the l-th convolution as the next one reads it (after activation
+        and norm), the last one (also -1) the predictions. Raises `InputError` if there is no such layer.
+        """
+        layers = self.model.layers
+        if not -len(layers) <= layer < len(layers):
+            raise InputError(f"layer must be from 0 to {len(layers) - 1} (or -1 for the last), got {layer}")
+        name = layers[layer]
+        kept = self.plan.kept.get(name)
+        with self.graph.writer:
+            rows = (
+                self.native_engine.evaluate(self.plan.on_demand[name])
+                if kept is None
+                else self.native_engine.read(kept.index)
+            )
+            return rows[self.graph.native.indices(self.graph.node_type_index(self.model.node_type(name)))]
+
+    def what_if(self, events: Events) -> WhatIf:
+        """Predictions as they would be after `events`; nothing is kept. Raises what `apply` raises."""
+        return WhatIf(self, events)
+
+    def verify(self, sample: int | None = None, *, seed: int = 0) -> Verification:
+        """Compares predictions with the oracle: the whole model on the whole graph, slowly and from scratch.
+
+        sample: how many nodes, drawn at random, are compared; by default all of them.
+        """
+        from livegnn.model import reference
+
+        with self.graph.writer:
+            expected = reference.compute(self.model, self.graph.snapshot())[self.model.output]
+            got = self.embeddings(-1)
+        scale = float(np.abs(expected).max(initial=0.0))
+        rows = np.arange(len(expected))
+        if sample is not None and sample < len(rows):
+            rows = np.random.default_rng(seed).choice(rows, sample, replace=False)
+        difference = np.abs(expected[rows] - got[rows])
+        largest = float(difference.max(initial=0.0)) if np.isfinite(difference).all() else float("inf")
+        return Verification(largest, scale, len(rows), EXACTNESS * scale)
+
+    def scrub(self, sample: int = 64, *, seed: int = 0) -> float:
+        """Computes some aggregates of each layer anew and returns the largest relative difference to the kept ones.
+
+        It changes nothing and costs what `sample` nodes and their neighbours cost, so it can run beside a stream.
+        """
+        rng = np.random.default_rng(seed)
+        worst = 0.0
+        with self.graph.writer:
+            for kept in self.plan.kept.values():
+                if kept.propagation is None:
+                    continue
+                nodes = self.graph.native.indices(self.graph.node_type_index(self.plan.node_type(kept.name)))
+                chosen = rng.choice(nodes, min(sample, len(nodes)), replace=False)
+                worst = max(worst, self.native_engine.scrub(kept.propagation, chosen))
+        return worst
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of the graph's parts and of what the engine keeps."""
+        return {**self.graph.memory(), "kept values": self.native_engine.bytes()}
+
+    # -- keeping ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return self.model.digest
+
+    def state(self) -> State:
+        """All kept values, exactly: an engine restored from it goes on as this one would, bit for bit."""
+        native = self.native_engine
+        with self.graph.writer:
+            arrays: dict[str, Array] = {"typical": native.typical()}
+            for kept in self.plan.kept.values():
+                if kept.features:
+                    continue
+                arrays[f"rows/{kept.index}"] = native.read(kept.index)
+                if kept.propagation is not None:
+                    arrays[f"errors/{kept.propagation}"] = native.errors(kept.propagation)
+                if kept.context is not None:
+                    arrays[f"sums/{kept.context}"] = native.sums(kept.context)
+            return State({"kind": "engine", "model": self._fingerprint, "seq": self.seq}, arrays)
+
+    def _restore(self, state: State) -> None:
+        meta, arrays, native = state.meta, state.arrays, self.native_engine
+        if meta.get("kind") != "engine":
+            raise FileFormatError(f"expected the state of an engine, got {meta.get('kind')!r}")
+        if meta.get("model") != self._fingerprint:
+            raise FileFormatError("the state belongs to another model: compute it anew, or restore it with its own model")
+        if meta.get("seq") != self.graph.seq:
+            raise FileFormatError(
+                f"the state belongs to sequence number {meta.get('seq')}, the graph is at {self.graph.seq}"
+            )
+        try:
+            native.set_typical(np.ascontiguousarray(arrays["typical"], dtype=np.float32))
+            for kept in self.plan.kept.values():
+                if kept.features:
+                    continue
+                native.write(kept.index, np.ascontiguousarray(arrays[f"rows/{kept.index}"], dtype=np.float32))
+                if kept.propagation is not None:
+                    errors = arrays[f"errors/{kept.propagation}"]
+                    native.set_errors(kept.propagation, np.ascontiguousarray(errors, dtype=np.float32))
+                if kept.context is not None:
+                    sums = arrays[f"sums/{kept.context}"]
+                    native.set_sums(kept.context, np.ascontiguousarray(sums, dtype=np.float64))
+        except (KeyError, RuntimeError, ValueError, TypeError) as error:
+            raise FileFormatError(f"the state of an engine does not fit together: {error}") from error

@@ -1,0 +1,334 @@
+"""From a model to the program that the native engine runs: which values are kept, and what is computed together.
+
+Values have a depth: how many propagations lie behind them. At each depth, node-wise operations compute from kept values what
+the next propagation reads and what later depths read; then the propagations of that depth run. A value is kept if
+
+- it comes out of a propagation (the un-combined aggregate, which is what a delta is added to),
+- a propagation reads it (its old row is what a delta takes back),
+- an operation of a later depth reads it (so that a linear layer of the features is not computed again when a neighbour
+  changes), unless only cheap operations lie between it and kept values,
+- or it is the prediction.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from livegnn import _core
+from livegnn.errors import ModelError
+from livegnn.graph import Graph
+from livegnn.inference.lowering import Context, Operation, by_output, lower
+from livegnn.model import Model
+from livegnn.types import FloatArray, NodeType
+
+# In the order of OpKind in cpp/include/livegnn/program.h.
+_KINDS = {
+    name: kind
+    for kind, name in enumerate(
+        "linear scale_shift scale layer_norm l2_normalize relu leaky_relu elu gelu gelu_tanh sigmoid tanh softmax "
+        "log_softmax add multiply maximum concat divide_context rsqrt_context add_loop".split()
+    )
+}
+_CONTEXT_KINDS = {"count": 0, "sum": 1, "loop": 2}
+_NUMBERS = {"scale": "value", "layer_norm": "eps", "l2_normalize": "eps", "leaky_relu": "slope", "elu": "alpha"}
+_TENSORS = {
+    "linear": ("weight", "bias"),
+    "scale_shift": ("scale", "shift"),
+    "layer_norm": ("weight", "bias"),
+}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A table of the engine: its name, its position there, and which propagation or context fills it, if one does."""
+
+    name: str
+    index: int
+    features: bool = False
+    propagation: int | None = None
+    context: int | None = None
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Operations on rows in registers: what goes in, what comes out."""
+
+    sources: tuple[str, ...]
+    operations: tuple[Operation, ...]
+
+
+class Plan:
+    """A model laid out for a graph. Raises `ModelError` if the model does not fit the graph."""
+
+    def __init__(self, model: Model, graph: Graph) -> None:
+        self._model = model
+        self._graph = graph
+        self._operations, self._contexts = lower(model)
+        self._producers = by_output(self._operations)
+        self._check_fit()
+        self._tensors: dict[tuple[str, ...], int] = {}
+        self.program = _core.Program()
+        self.kept: dict[str, Kept] = {}
+        self.on_demand: dict[str, int] = {}
+        self._build()
+
+    @cached_property
+    def output(self) -> Kept:
+        return self.kept[self._model.output]
+
+    def node_type(self, name: str) -> NodeType:
+        """Whose rows a kept value holds."""
+        context = self._contexts.get(name)
+        if context is not None:
+            return context.edge_type[2]
+        producer = self._producers.get(name)
+        return self._model.node_type(name) if producer is None else producer.node_type
+
+    def _check_fit(self) -> None:
+        schema = self._graph.schema
+        for name, given in self._model.inputs.items():
+            width = schema.node_types.get(given.node_type)
+            if width != given.width:
+                got = "has no such type" if width is None else f"has {width}"
+                raise ModelError(
+                    f"the model reads {given.width} features of {given.node_type!r} nodes ({name!r}), the graph {got}"
+                )
+        for edge_type in self._model.edge_types:
+            if edge_type not in schema.edge_types:
+                have = ", ".join(map(str, schema.edge_types))
+                raise ModelError(f"the model propagates along {edge_type}, the graph has {have}")
+        if self._model.output in self._model.inputs:
+            raise ModelError("the model's output must be computed, got an input")
+
+    # -- what is kept -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _depths(self) -> dict[str, int]:
+        depths = dict.fromkeys([*self._model.inputs, *self._contexts], 0)
+        for operation in self._operations:
+            below = max(depths[name] for name in operation.inputs)
+            depths[operation.output] = below + 1 if operation.along_edges else below
+        return depths
+
+    def _choose_kept(self) -> set[str]:
+        depths = self._depths
+        kept = {*self._model.inputs, *self._contexts, self._model.output}
+        kept |= {operation.output for operation in self._operations if operation.along_edges}
+        kept |= {operation.inputs[0] for operation in self._operations if operation.along_edges}
+
+        def cheap(name: str) -> bool:
+            if name in kept:
+                return True
+            operation = self._producers[name]
+            return operation.op != "linear" and all(map(cheap, operation.inputs))
+
+        for operation in self._operations:
+            if operation.along_edges:
+                continue
+            for name in operation.inputs:
+                if depths[name] < depths[operation.output] and not cheap(name):
+                    kept.add(name)
+        return kept
+
+    def _rows(self, output: str, kept: set[str]) -> _Rows:
+        """What computes `output` from kept values of earlier depths, and from aggregates of its own."""
+        depth = self._depths[output]
+        sources: dict[str, None] = {}
+        operations: dict[str, Operation] = {}
+
+        def visit(name: str) -> None:
+            if name in operations or name in sources:
+                return
+            operation = self._producers.get(name)
+            if operation is None or operation.along_edges or (name in kept and self._depths[name] < depth):
+                sources[name] = None
+                return
+            for part in operation.inputs:
+                visit(part)
+            operations[name] = operation
+
+        visit(output)
+        return _Rows(tuple(sources), tuple(operations.values()))
+
+    # -- building the program -----------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        kept = self._choose_kept()
+        schema = self._graph.schema
+        node_type = self._graph.node_type_index
+        for name, given in self._model.inputs.items():
+            index = self.program.add_value(node_type(given.node_type), given.width, True)
+            self.kept[name] = Kept(name, index, features=True)
+        for position, (name, context) in enumerate(self._contexts.items()):
+            index = self.program.add_value(node_type(context.edge_type[2]), 1, False)
+            self.kept[name] = Kept(name, index, context=position)
+            self._add_context(context, index)
+        propagations = [operation for operation in self._operations if operation.along_edges]
+        order: list[Operation] = []
+        for depth in range(max(self._depths.values()) + 1):
+            wanted = [
+                o.output
+                for o in self._operations
+                if o.output in kept and not o.along_edges and self._depths[o.output] == depth
+            ]
+            groups: dict[tuple[str, frozenset[str]], list[str]] = {}
+            for name in wanted:
+                rows = self._rows(name, kept)
+                groups.setdefault((self._producers[name].node_type, frozenset(rows.sources)), []).append(name)
+                self._keep(self._producers[name])
+            for (type_name, _), names in groups.items():
+                self._add_rows(type_name, names, kept)
+            for operation in propagations:
+                if self._depths[operation.output] == depth + 1:
+                    self._keep(operation, propagation=len(order))
+                    order.append(operation)
+                    weighted = operation.weighted and schema.edge_types[_edge_type(operation)].weighted
+                    self.program.add_propagation(
+                        self._graph.edge_type_index(_edge_type(operation)),
+                        self.kept[operation.inputs[0]].index,
+                        self.kept[operation.output].index,
+                        operation.op == "max",
+                        weighted,
+                    )
+        self.program.set_output(self.output.index)
+        for name in self._model.layers:
+            if name not in self.kept and name not in self.on_demand:
+                self._add_on_demand(name, kept)
+
+    def _keep(self, operation: Operation, propagation: int | None = None) -> None:
+        node_type = self._graph.node_type_index(operation.node_type)
+        index = self.program.add_value(node_type, operation.width, False)
+        self.kept[operation.output] = Kept(operation.output, index, propagation=propagation)
+
+    def _add_context(self, context: Context, index: int) -> None:
+        edge_type = self._graph.edge_type_index(context.edge_type)
+        kind = context.kind
+        # Without weights the sum is the number of edges, and that needs no sum to be kept beside it. A loop that is
+        # missing counts as its fill, though, so it must be one edge for the number to say the same.
+        if kind == "sum" and not self._graph.schema.edge_types[context.edge_type].weighted and context.fill in (0, 1):
+            kind = "count"
+        self.program.add_context(edge_type, index, _CONTEXT_KINDS[kind], context.fill)
+
+    def _add_rows(self, node_type: str, names: Sequence[str], kept: set[str]) -> None:
+        parts = [self._rows(name, kept) for name in names]
+        sources = tuple(dict.fromkeys(source for rows in parts for source in rows.sources))
+        operations = {o.output: o for rows in parts for o in rows.operations}
+        layout = self._lay_out(sources, [o for o in self._operations if o.output in operations])
+        self.program.add_rows(
+            self._graph.node_type_index(node_type),
+            [self.kept[name].index for name in sources],
+            layout.buffers,
+            layout.registers,
+            layout.ops,
+            [(layout.register[name], self.kept[name].index) for name in names],
+        )
+
+    def _add_on_demand(self, name: str, kept: set[str]) -> None:
+        rows = self._rows(name, kept)
+        layout = self._lay_out(rows.sources, rows.operations)
+        self.on_demand[name] = self.program.add_on_demand(
+            self._graph.node_type_index(self._producers[name].node_type),
+            [self.kept[source].index for source in rows.sources],
+            layout.buffers,
+            layout.registers,
+            layout.ops,
+            layout.register[name],
+        )
+
+    def _lay_out(self, sources: Sequence[str], operations: Sequence[Operation]) -> "_Layout":
+        """Registers for each value; linear layers of one input become one product, side by side in a buffer."""
+        layout = _Layout()
+        for name in sources:
+            layout.add(name, 1 if name in self._contexts else self._width(name))
+        merged: dict[str, list[Operation]] = {}
+        for operation in operations:
+            if operation.op == "linear":
+                merged.setdefault(operation.inputs[0], []).append(operation)
+        for operation in operations:
+            if operation.op != "linear":
+                register = layout.add(operation.output, operation.width)
+                layout.ops.append(self._op(operation, layout, register))
+                continue
+            together = merged[operation.inputs[0]]
+            if operation is together[0]:
+                register = layout.add_side_by_side([(o.output, o.width) for o in together])
+                weight, bias = self._products(together)
+                source = layout.register[operation.inputs[0]]
+                layout.ops.append((_KINDS["linear"], [source], register, 0.0, weight, bias))
+        return layout
+
+    def _width(self, name: str) -> int:
+        producer = self._producers.get(name)
+        return self._model.width(name) if producer is None else producer.width
+
+    def _op(self, operation: Operation, layout: "_Layout", output: int) -> tuple[int, list[int], int, float, int, int]:
+        step = operation.step
+        op, number, tensors = operation.op, operation.factor, [-1, -1]
+        if step is not None:
+            if op == "gelu" and step.attrs["approximate"] == "tanh":
+                op = "gelu_tanh"
+            if op in _NUMBERS:
+                number = step.number(_NUMBERS[op])
+            roles = _TENSORS.get(op, ())
+            tensors = [self._vector(step.tensors.get(role)) for role in roles] or tensors
+        inputs = [layout.register[name] for name in operation.inputs]
+        return _KINDS[op], inputs, output, number, tensors[0], tensors[1]
+
+    def _vector(self, name: str | None) -> int:
+        if name is None:
+            return -1
+        if (name,) not in self._tensors:
+            self._tensors[name,] = self.program.add_vector(self._model.tensors[name])
+        return self._tensors[name,]
+
+    def _products(self, operations: Sequence[Operation]) -> tuple[int, int]:
+        steps = [operation.step for operation in operations if operation.step is not None]
+        key = tuple(f"{step.tensors['weight']} {step.tensors.get('bias', '')}" for step in steps)
+        if key not in self._tensors:
+            weights = [self._model.tensors[step.tensors["weight"]] for step in steps]
+            self._tensors[key] = self.program.add_weight(np.ascontiguousarray(np.concatenate(weights)))
+            if any("bias" in step.tensors for step in steps):
+                biases: list[FloatArray] = [
+                    self._model.tensors[step.tensors["bias"]]
+                    if "bias" in step.tensors
+                    else np.zeros(len(weight), dtype=np.float32)
+                    for step, weight in zip(steps, weights, strict=True)
+                ]
+                self._tensors[*key, "bias"] = self.program.add_vector(np.concatenate(biases))
+        return self._tensors[key], self._tensors.get((*key, "bias"), -1)
+
+
+class _Layout:
+    """Where values lie while rows are computed: buffers, and registers that are columns of them."""
+
+    def __init__(self) -> None:
+        self.buffers: list[int] = []
+        self.registers: list[tuple[int, int, int]] = []
+        self.register: dict[str, int] = {}
+        self.ops: list[tuple[int, list[int], int, float, int, int]] = []
+
+    def add(self, name: str, width: int) -> int:
+        self.register[name] = len(self.registers)
+        self.registers.append((len(self.buffers), 0, width))
+        self.buffers.append(width)
+        return self.register[name]
+
+    def add_side_by_side(self, values: Sequence[tuple[str, int]]) -> int:
+        """Registers for each value in one buffer; returns the register of the whole buffer."""
+        whole = len(self.registers)
+        total = sum(width for _, width in values)
+        self.registers.append((len(self.buffers), 0, total))
+        column = 0
+        for name, width in values:
+            self.register[name] = len(self.registers)
+            self.registers.append((len(self.buffers), column, width))
+            column += width
+        self.buffers.append(total)
+        return whole
+
+
+def _edge_type(operation: Operation) -> tuple[str, str, str]:
+    assert operation.edge_type is not None
+    return operation.edge_type

@@ -1,0 +1,81 @@
+"""The answer if some events happened; nothing is kept."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from livegnn import _core
+from livegnn.errors import UnknownNodeError
+from livegnn.events import Events
+from livegnn.types import FloatArray, Ids
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from livegnn.inference.engine import Engine
+
+
+class WhatIf:
+    """Predictions as they would be after some events.
+
+    It speaks of the graph as it is when it is asked: if batches were applied since, the events are tried anew.
+    """
+
+    def __init__(self, engine: "Engine", events: Events) -> None:
+        self._engine = engine
+        self._events = events
+        self._epoch = -1
+        self._prepared = _core.Prepared()
+        self._refresh()
+
+    @property
+    def changed(self) -> Ids:
+        """Ids of nodes that would get another prediction, added nodes among them."""
+        with self._engine.graph.writer:
+            self._refresh()
+            indices = self._prepared.changed(self._engine.plan.output.index)
+            return self._ids(indices)
+
+    @property
+    def affected(self) -> int:
+        """How many nodes' predictions would be computed again."""
+        with self._engine.graph.writer:
+            self._refresh()
+            return self._prepared.affected
+
+    def predict(self, ids: "ArrayLike") -> FloatArray:
+        """Predictions, float32 [ids, outputs]. Raises `UnknownNodeError` for a node that would not be there."""
+        graph = self._engine.graph
+        with graph.writer:
+            self._refresh()
+            asked = np.atleast_1d(np.asarray(ids))
+            numbers = graph.to_numbers(asked)
+            indices = graph.native.indices_of(self._engine.output_type, numbers)
+            for node, index in self._added.items():
+                indices[numbers == node] = index
+            gone = (indices == 0xFFFFFFFF) | np.isin(indices, self._removed)
+            if gone.any():
+                raise UnknownNodeError(graph.unknown_node(asked[np.flatnonzero(gone)[0]], self._engine.output_type_name))
+            return self._engine.native_engine.prepared_rows(self._prepared, indices)
+
+    def _refresh(self) -> None:
+        engine = self._engine
+        with engine.graph.writer:
+            if self._epoch == engine.epoch:
+                return
+            delta = engine.graph.stage(self._events).native
+            engine.native_engine.prepare(delta, self._prepared)
+            added = delta.added(engine.output_type)
+            indices = delta.added_indices(engine.output_type)
+            self._added = dict(zip(added[added >= 0].tolist(), indices[added >= 0].tolist(), strict=True))
+            self._removed = delta.removed_indices(engine.output_type)
+            self._epoch = engine.epoch
+
+    def _ids(self, indices: "np.ndarray[tuple[int], np.dtype[np.uint32]]") -> Ids:
+        graph = self._engine.graph
+        known = indices < graph.native.capacity(self._engine.output_type)
+        numbers = np.full(len(indices), -1, dtype=np.int64)
+        numbers[known] = graph.native.ids_of(self._engine.output_type, indices[known])
+        for node, index in self._added.items():
+            numbers[indices == index] = node
+        return graph.to_user_ids(numbers)

@@ -1,0 +1,33 @@
+"""Names of node and edge types, and the array shapes that public functions speak of."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+NodeType: TypeAlias = str
+EdgeType: TypeAlias = tuple[str, str, str]
+"""(source node type, relation, target node type), as in PyG."""
+
+DEFAULT_NODE_TYPE: NodeType = "node"
+DEFAULT_EDGE_TYPE: EdgeType = ("node", "to", "node")
+
+JSON: TypeAlias = "None | bool | int | float | str | list[JSON] | dict[str, JSON]"
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Ids: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.str_]
+    FloatArray: TypeAlias = npt.NDArray[np.float32]
+    DoubleArray: TypeAlias = npt.NDArray[np.float64]
+    IntArray: TypeAlias = npt.NDArray[np.int64]
+    Array: TypeAlias = npt.NDArray[np.generic]
+else:
+    Ids = FloatArray = DoubleArray = IntArray = Array = np.ndarray
+
+
+class State(NamedTuple):
+    """What a part of the system needs to be restored: JSON metadata and named arrays."""
+
+    meta: Mapping[str, JSON]
+    arrays: Mapping[str, Array]
