@@ -220,7 +220,7 @@ class SqliteLog:
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing; takes SQLite's lock for writing at once, so that what is read stays true until the end."""
+    """All or nothing; takes SQLite's lock for writing at once: what it reads stays true."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

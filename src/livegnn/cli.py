@@ -1,0 +1,134 @@
+"""The command line. What a command needs is imported inside it, so that `livegnn --help` is quick."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from livegnn.errors import LiveGNNError
+
+app = typer.Typer(
+    help="Keeps the predictions of a graph neural network exact while its graph changes.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+DeploymentFile = Annotated[
+    Path, typer.Argument(metavar="DEPLOYMENT.TOML", help="what to run: docs/deployment.md")
+]
+
+
+@app.command()
+def serve(deployment: DeploymentFile) -> None:
+    """Serve a model on a live graph over HTTP, from where the log and the newest checkpoint left off."""
+    from livegnn.deployment import Deployment
+    from livegnn.server import create_app
+    from livegnn.server import serve as serve_app
+
+    settings = Deployment.read(deployment)
+    runtime = settings.open()
+    runtime.start()
+    try:
+        serve_app(
+            create_app(runtime),
+            settings.server.host,
+            settings.server.port,
+            ready=lambda address: typer.echo(f"event {runtime.seq}, listening at {address}"),
+        )
+    finally:
+        runtime.stop()
+        runtime.log.close()
+
+
+@app.command()
+def verify(deployment: DeploymentFile) -> None:
+    """Restore a deployment and compare every prediction with a computation from scratch."""
+    from livegnn.deployment import Deployment
+
+    runtime = Deployment.read(deployment).open()
+    verification = runtime.engine.verify()
+    runtime.log.close()
+    typer.echo(
+        f"seq {runtime.seq}: {verification.checked} predictions, largest difference "
+        f"{verification.max_difference:.3g}, at most {verification.bound:.3g} allowed"
+    )
+    if not verification.ok:
+        _fail("the predictions are not those of a computation from scratch")
+
+
+@app.command()
+def bench(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="which benchmarks; none lists them, 'all' runs all")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="smaller shapes, within a minute each")] = False,
+) -> None:
+    """Run the benchmarks of a source checkout."""
+    directory = Path(__file__).resolve().parents[2] / "benchmarks"
+    scripts = {
+        path.stem: path
+        for path in sorted(directory.glob("*.py"))
+        if "__main__" in path.read_text(encoding="utf-8")
+    }
+    if not scripts:
+        _fail(f"benchmarks are part of a source checkout, and there are none in {directory}")
+    if not names:
+        typer.echo("\n".join(scripts))
+        return
+    wanted = list(scripts) if names == ["all"] else names
+    unknown = [name for name in wanted if name not in scripts]
+    if unknown:
+        _fail(f"a benchmark must be one of {', '.join(scripts)}, got {unknown[0]!r}")
+    for name in wanted:
+        code = subprocess.call([sys.executable, str(scripts[name]), *(["--quick"] if quick else [])])
+        if code:
+            raise typer.Exit(code)
+
+
+@app.command()
+def demo(
+    headless: Annotated[
+        bool, typer.Option("--headless", help="replay as fast as possible, verify, and end")
+    ] = False,
+    speed: Annotated[float, typer.Option(help="ratings a second")] = 40.0,
+    host: Annotated[str, typer.Option(help="address to listen at")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="port to listen at")] = 8080,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="open the page in a browser")
+    ] = True,
+) -> None:
+    """Replay a real trust network and watch the risk of every member stay exact."""
+    from livegnn.demo import run
+
+    raise typer.Exit(run(headless=headless, speed=speed, host=host, port=port, browser=browser))
+
+
+@app.callback(invoke_without_command=True)
+def show_version(
+    version: Annotated[bool, typer.Option("--version", help="print the version and leave")] = False,
+) -> None:
+    if version:
+        import livegnn
+
+        typer.echo(livegnn.__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """The command `livegnn`: errors that a user can act on are shown without a traceback."""
+    try:
+        app()
+    except (LiveGNNError, OSError) as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"error: {message}", err=True)
+    raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

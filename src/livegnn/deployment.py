@@ -1,0 +1,219 @@
+"""A deployment: what `livegnn serve` runs, as written in a TOML file (see docs/deployment.md)."""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final, TypeVar, get_args, get_type_hints
+
+import numpy as np
+
+from livegnn import checkpoint
+from livegnn.errors import FileFormatError, InputError
+from livegnn.graph import Graph
+from livegnn.log.sqlite import SqliteLog
+from livegnn.model import Model
+from livegnn.runtime import CheckpointPolicy, Runtime, restore
+
+_ARRAYS: Final = ("src", "dst", "weight", "time", "x", "ids")
+_Section = TypeVar("_Section")
+
+
+@dataclass(frozen=True)
+class ModelSection:
+    """`[model]`: the file that `Model.save` wrote."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class GraphSection:
+    """`[graph]`: the graph before the first event: a checkpoint, or arrays in an .npz file.
+
+    The arrays are `src` and `dst`, and if need be `weight`, `time`, `x` and `ids`; they are the arguments of
+    `Graph.from_edges`, as is `undirected`.
+    """
+
+    path: Path
+    undirected: bool = False
+
+
+@dataclass(frozen=True)
+class LogSection:
+    """`[log]`: the SQLite file of events; it is made when it is missing."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class CheckpointSection:
+    """`[checkpoint]`: where checkpoints go and when they are written; 0 for never."""
+
+    directory: Path
+    every_events: int = 100_000
+    every_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        _at_least(0, "every_events", self.every_events)
+        _at_least(0, "every_seconds", self.every_seconds)
+
+    def policy(self) -> CheckpointPolicy:
+        """The same in the runtime's terms."""
+        return CheckpointPolicy(self.directory, self.every_events or None, self.every_seconds or None)
+
+
+@dataclass(frozen=True)
+class RuntimeSection:
+    """`[runtime]`: how many events are merged into a batch at most, and threads, 0 for one on each core."""
+
+    max_batch_events: int = 4096
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        _at_least(1, "max_batch_events", self.max_batch_events)
+        _at_least(0, "threads", self.threads)
+
+
+@dataclass(frozen=True)
+class ServerSection:
+    """`[server]`: the address to listen at; port 0 is any free one."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise InputError(f"port must be from 0 to 65535, got {self.port}")
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """All sections of the file. Paths in it are relative to the file itself."""
+
+    model: ModelSection
+    graph: GraphSection
+    log: LogSection
+    checkpoint: CheckpointSection | None = None
+    runtime: RuntimeSection = field(default_factory=RuntimeSection)
+    server: ServerSection = field(default_factory=ServerSection)
+
+    @classmethod
+    def read(cls, path: Path | str) -> "Deployment":
+        """Reads a file. Raises InputError for what is missing, unknown or of the wrong type; OSError."""
+        path = Path(path)
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} must be a TOML file, got: {error}") from error
+        try:
+            return cls.parse(content, path.parent)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+
+    @classmethod
+    def parse(cls, content: Mapping[str, object], directory: Path) -> "Deployment":
+        """The deployment that `content` describes; paths are relative to `directory`."""
+        types = {
+            "model": ModelSection,
+            "graph": GraphSection,
+            "log": LogSection,
+            "checkpoint": CheckpointSection,
+            "runtime": RuntimeSection,
+            "server": ServerSection,
+        }
+        _refuse_unknown(content, types, "section")
+        sections: dict[str, Any] = {}
+        for name, type_ in types.items():
+            if name in content:
+                sections[name] = _parse_section(name, type_, content[name], directory)
+            elif name in ("model", "graph", "log"):
+                raise InputError(f"there must be a section [{name}], got {', '.join(content) or 'none'}")
+        return cls(**sections)
+
+    def load_graph(self) -> Graph:
+        """The graph before the first event. Raises FileFormatError, InputError or OSError."""
+        path = self.graph.path
+        with open(path, "rb") as file:
+            magic = file.read(8)
+        if magic == checkpoint.MAGIC:
+            states = checkpoint.read(path).states
+            if "graph" not in states:
+                raise FileFormatError(
+                    f"{path} must hold the state of a graph, got {', '.join(states) or 'none'}"
+                )
+            graph = Graph.from_state(states["graph"])
+            graph.seq = 0
+            return graph
+        try:
+            with np.load(path, allow_pickle=False) as file_:
+                arrays = {name: file_[name] for name in file_.files}
+        except (ValueError, EOFError, OSError) as error:
+            raise FileFormatError(f"{path} must be a checkpoint or an .npz file, got: {error}") from error
+        for name in ("src", "dst"):
+            if name not in arrays:
+                raise FileFormatError(
+                    f"{path} must hold an array {name!r}, got {', '.join(arrays) or 'none'}"
+                )
+        _refuse_unknown(arrays, dict.fromkeys(_ARRAYS), f"array of {path}")
+        src, dst = arrays.pop("src"), arrays.pop("dst")
+        return Graph.from_edges(src, dst, undirected=self.graph.undirected, **arrays)
+
+    def open(self) -> Runtime:
+        """A runtime at the end of what the log has recorded, not started yet."""
+        directory = None if self.checkpoint is None else self.checkpoint.directory
+        model = Model.load(self.model.path)
+        graph, engine = restore(
+            model, self.load_graph, directory=directory, threads=self.runtime.threads or None
+        )
+        return Runtime(
+            SqliteLog(self.log.path),
+            graph,
+            engine,
+            max_batch_events=self.runtime.max_batch_events,
+            checkpoints=None if self.checkpoint is None else self.checkpoint.policy(),
+        )
+
+
+def _at_least(least: int, name: str, value: float) -> None:
+    if not value >= least:
+        raise InputError(f"{name} must be at least {least}, got {value}")
+
+
+def _refuse_unknown(content: Mapping[str, object], known: Mapping[str, object], what: str) -> None:
+    for name in content:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise InputError(f"unknown {what} {name!r}: {hint}")
+
+
+def _parse_section(name: str, type_: type[_Section], content: object, directory: Path) -> _Section:
+    """One section, its values checked against the annotations of `type_`."""
+    if not isinstance(content, dict):
+        raise InputError(f"{name} must be a section [{name}], got {content!r}")
+    known = {part.name: part for part in fields(type_)}  # type: ignore[arg-type]
+    _refuse_unknown(content, known, f"key in [{name}]:")
+    hints = get_type_hints(type_)
+    values: dict[str, Any] = {}
+    for key, part in known.items():
+        if key in content:
+            values[key] = _parse_value(f"{key} in [{name}]", hints[key], content[key], directory)
+        elif part.default is MISSING:
+            raise InputError(f"[{name}] must have a value for {key!r}, got {', '.join(content) or 'nothing'}")
+    try:
+        return type_(**values)
+    except InputError as error:
+        raise InputError(f"[{name}]: {error}") from error
+
+
+def _parse_value(place: str, type_: type, value: object, directory: Path) -> object:
+    assert not get_args(type_)
+    if type_ is Path and isinstance(value, str):
+        return directory / value
+    if type_ is float and type(value) in (int, float):
+        return float(value)  # type: ignore[arg-type]
+    if type(value) is type_:
+        return value
+    names = {Path: "text, a path", str: "text", int: "an integer", float: "a number", bool: "true or false"}
+    raise InputError(f"{place} must be {names[type_]}, got {value!r}")

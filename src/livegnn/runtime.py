@@ -1,0 +1,434 @@
+"""The one loop: take entries from the log, apply them as a batch, publish what changed, write checkpoints.
+
+    log ─► entries, whole, merged up to max_batch_events ─► graph.apply ─┬─ staged: boundaries into the log
+                                                                         └─ committed: waiters, subscribers
+
+Invariants: `seq` only grows and is the end of a recorded batch; a batch is recorded before it is visible; a
+checkpoint is written between batches. Threads: one runs the loop and is the only one that applies events;
+`append`, `predict`, `wait`, `what_if` and `subscribe` may be called from any.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from livegnn import checkpoint
+from livegnn.errors import FileFormatError, InputError, LiveGNNError, LogError, ModelError, TimeoutExpired
+from livegnn.events import Chunk, Events
+from livegnn.events.chunk import IdsLike
+from livegnn.graph import Graph, GraphDelta
+from livegnn.histogram import COUNTS, SECONDS, Histogram
+from livegnn.inference import Engine, Update
+from livegnn.log import Batch, Entry, Log, Rejection
+from livegnn.model import Model
+from livegnn.types import FloatArray, Ids, State
+
+_logger = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+
+
+class Change(NamedTuple):
+    """What a batch changed: the nodes with another prediction at `seq`: `ids[n]`, `predictions[n, out]`."""
+
+    seq: int
+    ids: Ids
+    predictions: FloatArray
+    affected: int
+    seconds: float
+
+
+class Supposition(NamedTuple):
+    """Predictions `values[n, out]` as if events had happened after `seq`, and whose would be another."""
+
+    seq: int
+    values: FloatArray
+    changed: Ids
+
+
+class Prediction(NamedTuple):
+    """Rows of the model's output, `values[n, out]`, as they are after event `seq`."""
+
+    seq: int
+    values: FloatArray
+
+
+@dataclass(frozen=True)
+class CheckpointPolicy:
+    """Where checkpoints go, when one is due (None: never for that reason), and how many are kept.
+
+    One more is written on a clean shutdown. Checkpoints are only due when there were events since the last.
+    """
+
+    directory: Path
+    every_events: int | None = 100_000
+    every_seconds: float | None = None
+    keep: int = 2
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What the runtime did so far, for metrics."""
+
+    latency_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))  # from append to visible
+    batch_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    batch_events: Histogram = field(default_factory=lambda: Histogram(COUNTS))
+    affected_nodes: Histogram = field(default_factory=lambda: Histogram(COUNTS))
+    changed_nodes: Histogram = field(default_factory=lambda: Histogram(COUNTS))
+    checkpoint_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    rejected_entries: Histogram = field(default_factory=lambda: Histogram(COUNTS))  # counts their events
+
+
+def list_checkpoints(directory: Path) -> list[Path]:
+    """The checkpoints in `directory`, the newest first."""
+    return sorted(directory.glob("checkpoint-*.lgck"), reverse=True)
+
+
+def restore(
+    model: Model,
+    initial: Callable[[], Graph],
+    *,
+    directory: Path | None = None,
+    threads: int | None = None,
+) -> tuple[Graph, Engine]:
+    """Graph and engine of the newest checkpoint in `directory` that is whole, else of `initial`.
+
+    A checkpoint that cannot be used is passed over with a warning; the log makes up for it. A `Runtime` on
+    what is returned replays the rest of the log.
+    """
+    for path in list_checkpoints(directory) if directory is not None else []:
+        try:
+            saved = checkpoint.read(path)
+            graph = Graph.from_state(saved.states["graph"])
+            return graph, Engine(graph, model, threads=threads, state=saved.states["engine"])
+        except (FileFormatError, ModelError, KeyError) as error:
+            _logger.warning("passing over the checkpoint %s: %s", path, error)
+    graph = initial()
+    return graph, Engine(graph, model, threads=threads)
+
+
+class Runtime:
+    """Keeps `graph` and `engine` at the end of `log`.
+
+    Making one replays the batches that the log recorded after `graph.seq`, exactly as they were. Raises
+    LogError if the log does not lead on from there.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        graph: Graph,
+        engine: Engine,
+        *,
+        max_batch_events: int = 4096,
+        checkpoints: CheckpointPolicy | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if max_batch_events < 1:
+            raise InputError(f"max_batch_events must be at least 1, got {max_batch_events}")
+        self.log, self.graph, self.engine = log, graph, engine
+        self.statistics = Statistics()
+        self._max_batch_events = max_batch_events
+        self._checkpoints = checkpoints
+        self._clock = clock
+        self._applying = threading.RLock()  # held while a batch is applied; whoever holds it sees one state
+        self._version = 0  # odd while a batch is becoming visible; see `read`
+        self._no_ids: Ids = np.empty(0, np.str_) if graph.schema.text_ids else np.empty(0, np.int64)
+        self._visible = threading.Condition()
+        self._arrivals: dict[int, float] = {}
+        self._subscribers: list[Callable[[Change], None]] = []
+        self._update: Update | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._failure: BaseException | None = None
+        if log.last_seq() < graph.seq:
+            raise LogError(
+                f"the log must reach event {graph.seq}, where the graph is, got one that ends at "
+                f"{log.last_seq()}: it is not the log of this graph"
+            )
+        engine.subscribe(self._keep_update)
+        self._replay()
+        self._seq = self._checkpoint_seq = graph.seq
+        self._checkpoint_time = clock()
+
+    @property
+    def seq(self) -> int:
+        """The last event that answers reflect."""
+        return self._seq
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What stopped the loop, None while all is well."""
+        return self._failure
+
+    @property
+    def running(self) -> bool:
+        """Whether the loop runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> None:
+        """Runs the loop in a thread of its own until `stop`."""
+        if self._thread is not None:
+            raise LiveGNNError("a runtime can be started once: make another one")
+        self._thread = threading.Thread(target=self._run, name="livegnn-runtime", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the loop after the batch that it is at, and writes a checkpoint; again does nothing."""
+        self._stopping = True
+        self.log.wake()
+        if self._thread is not None:
+            self._thread.join()
+        with self._visible:
+            self._visible.notify_all()
+        if self._failure is None:
+            self._write_checkpoint()
+
+    def check(self, events: Events) -> None:
+        """Raises InputError for events that the graph could never take, whatever comes before them.
+
+        Whether the nodes exist is known only when the events' turn comes: see `rejection`.
+        """
+        events.check()
+        for chunk in events.chunks:
+            _check_schema(self.graph, chunk)
+
+    def append(self, events: Events) -> int:
+        """Checks and logs events; returns the sequence number of the last one, for `wait`.
+
+        Raises InputError, with nothing logged, if `check` does.
+        """
+        self.check(events)
+        started = self._clock()
+        seq = self.log.append(events)
+        with self._visible:
+            if seq > self._seq:
+                self._arrivals[seq] = started
+            elif len(events):
+                self.statistics.latency_seconds.record(self._clock() - started)
+        return seq
+
+    def wait(self, seq: int, timeout: float | None = None) -> int:
+        """Returns when event `seq` is visible: the sequence number that is.
+
+        Raises TimeoutExpired after `timeout` seconds, LiveGNNError if the loop ended before.
+        """
+        with self._visible:
+            done = self._visible.wait_for(lambda: self._seq >= seq or self._ended, timeout)
+            if self._seq >= seq:
+                return self._seq
+        if not done:
+            raise TimeoutExpired(f"event {seq} must be visible within {timeout} seconds, got to {self._seq}")
+        raise LiveGNNError(
+            f"event {seq} will not be visible: the runtime ended at {self._seq} ({self._failure})"
+        )
+
+    @property
+    def _ended(self) -> bool:
+        return self._failure is not None or self._stopping
+
+    def rejection(self, seq: int) -> Rejection | None:
+        """Why entry `seq` was not applied, None if it was (or was not reached yet)."""
+        rejections = self.log.rejections(seq - 1, up_to=seq)
+        return rejections[0] if rejections else None
+
+    def predict(self, ids: IdsLike) -> Prediction:
+        """The model's output for nodes, with the sequence number that it reflects, `values[n, out]`.
+
+        Raises UnknownNodeError. Does not wait for a batch, unless batches follow each other so closely that
+        there is no time to read between two of them.
+        """
+        return Prediction(*self.read(lambda: self.engine.predict(ids)))
+
+    def read(self, question: Callable[[], _Answer]) -> tuple[int, _Answer]:
+        """The answer to a question about graph or engine, with the sequence number that it reflects."""
+        for _ in range(8):
+            version, seq = self._version, self.engine.seq
+            answer = question()
+            if version % 2 == 0 and version == self._version:
+                return seq, answer
+        with self._applying:
+            return self.engine.seq, question()
+
+    def what_if(self, events: Events, ids: IdsLike) -> Supposition:
+        """What `predict(ids)` would say if `events` happened now; nothing is kept. Raises InputError."""
+        self.check(events)
+        with self._applying:
+            answer = self.engine.what_if(events)
+            return Supposition(self.engine.seq, answer.predict(ids), answer.changed)
+
+    def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
+        """Calls `callback` after every batch, in order, from the loop's thread; returns what ends that.
+
+        A callback must return quickly; what it raises is logged and otherwise ignored.
+        """
+        with self._visible:
+            self._subscribers.append(callback)
+
+        def unsubscribe() -> None:
+            with self._visible:
+                if callback in self._subscribers:
+                    self._subscribers.remove(callback)
+
+        return unsubscribe
+
+    def step(self) -> bool:
+        """Does one round of the loop without waiting; returns whether there were entries."""
+        entries = self.log.entries(self._seq, max_events=self._max_batch_events)
+        if entries:
+            self._apply(list(entries))
+        if self._until_checkpoint() == 0:
+            self._write_checkpoint()
+        return bool(entries)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                if not self.step():
+                    self.log.wait(self._seq, self._until_checkpoint())
+        except BaseException as error:
+            _logger.exception("the runtime ended at event %d", self._seq)
+            self._failure = error
+            with self._visible:
+                self._visible.notify_all()
+
+    def _replay(self) -> None:
+        """Applies the recorded batches after the graph's position, with their boundaries and rejections."""
+        for batch in self.log.batches(self.graph.seq):
+            rejected = {rejection.seq for rejection in self.log.rejections(batch.after, up_to=batch.seq)}
+            entries = self.log.entries(batch.after, up_to=batch.seq)
+            if not entries or entries[-1].seq != batch.seq:
+                raise LogError(
+                    f"the log must hold the entries of its batch {batch}, got {len(entries)} of them"
+                )
+            events = Events.concatenate(entry.events for entry in entries if entry.seq not in rejected)
+            try:
+                self.graph.apply(events, seq=batch.seq)
+            except InputError as error:
+                raise LogError(
+                    f"batch {batch} was applied before, so it must apply again, but: {error}. "
+                    "This log is not of this graph, or the graph it began with has changed"
+                ) from error
+
+    def _apply(self, entries: list[Entry]) -> None:
+        """Applies entries as one batch or, if that is refused, one by one, to find those to blame."""
+        if len(entries) > 1:
+            try:
+                self._commit(entries, Events.concatenate(entry.events for entry in entries))
+            except InputError:
+                pass
+            else:
+                return
+        for entry in entries:
+            try:
+                self._commit([entry], entry.events)
+            except InputError as error:
+                self._commit([entry], Events(), Rejection(entry.seq, type(error).__name__, str(error)))
+
+    def _commit(self, entries: list[Entry], events: Events, rejection: Rejection | None = None) -> None:
+        """Applies one batch and publishes it. Raises InputError with nothing changed or recorded."""
+        batch = Batch(self._seq, entries[-1].seq)
+        started = self._clock()
+        with self._applying:
+            self._update = None
+
+            def record(delta: GraphDelta) -> None:
+                self.log.record_batch(batch, rejection)
+                self._version += 1
+
+            try:
+                self.graph.apply(events, seq=batch.seq, on_staged=record)
+            finally:
+                self._version += self._version % 2
+            seconds = self._clock() - started
+            change = self._describe(batch.seq, seconds)
+        self._count(entries, change, rejection)
+        with self._visible:
+            self._seq = batch.seq
+            now = self._clock()
+            for entry in entries:
+                arrival = self._arrivals.pop(entry.seq, None)
+                if arrival is not None:
+                    self.statistics.latency_seconds.record(now - arrival)
+            self._visible.notify_all()
+            subscribers = list(self._subscribers)
+        for callback in subscribers:
+            try:
+                callback(change)
+            except Exception:
+                _logger.exception("a subscriber to the changes of batch %d failed", batch.seq)
+
+    def _keep_update(self, update: Update) -> None:
+        self._update = update
+
+    def _describe(self, seq: int, seconds: float) -> Change:
+        update = self._update
+        ids = self._no_ids if update is None else update.changed
+        predictions = self.engine.predict(ids if self._subscribers else self._no_ids)
+        return Change(seq, ids, predictions, 0 if update is None else update.affected, seconds)
+
+    def _count(self, entries: list[Entry], change: Change, rejection: Rejection | None) -> None:
+        count = sum(len(entry.events) for entry in entries)
+        if rejection is not None:
+            self.statistics.rejected_entries.record(count)
+            return
+        self.statistics.batch_seconds.record(change.seconds)
+        self.statistics.batch_events.record(count)
+        self.statistics.affected_nodes.record(change.affected)
+        self.statistics.changed_nodes.record(len(change.ids))
+
+    def _until_checkpoint(self) -> float | None:
+        """Seconds until a checkpoint is due, 0 if it is, None if only an event can make it so."""
+        policy, since = self._checkpoints, self._seq - self._checkpoint_seq
+        if policy is None or not since:
+            return None
+        if policy.every_events is not None and since >= policy.every_events:
+            return 0.0
+        if policy.every_seconds is None:
+            return None
+        return max(0.0, self._checkpoint_time + policy.every_seconds - self._clock())
+
+    def _write_checkpoint(self) -> None:
+        """Writes a checkpoint if there were events since the last, and removes those that are too many."""
+        policy = self._checkpoints
+        if policy is None or self._seq == self._checkpoint_seq:
+            return
+        started = self._clock()
+        try:
+            self.log.sync()
+            policy.directory.mkdir(parents=True, exist_ok=True)
+            path = policy.directory / f"checkpoint-{self._seq:020d}.lgck"
+            checkpoint.write(path, self._states(), self._seq)
+            for old in list_checkpoints(policy.directory)[policy.keep :]:
+                old.unlink()
+        except OSError:
+            # The log still has everything: go on, and try again when the next one is due.
+            _logger.exception("no checkpoint at event %d", self._seq)
+        else:
+            self.statistics.checkpoint_seconds.record(self._clock() - started)
+        self._checkpoint_seq, self._checkpoint_time = self._seq, self._clock()
+
+    def _states(self) -> Mapping[str, State]:
+        return {"graph": self.graph.state(), "engine": self.engine.state()}
+
+
+def _check_schema(graph: Graph, chunk: Chunk) -> None:
+    """Raises InputError for a type that the graph does not have, ids of the other kind, a wrong width."""
+    if isinstance(chunk.type, str):
+        graph.node_type_index(chunk.type)
+        width = list(graph.schema.node_types.values())[graph.node_type_index(chunk.type)]
+        if chunk.x is not None and chunk.x.shape[1] != width:
+            raise InputError(
+                f"x must have {width} features for node type {chunk.type!r}, got {chunk.x.shape[1]}"
+            )
+    else:
+        graph.edge_type_index(chunk.type)
+    expected = "text" if graph.schema.text_ids else "integers"
+    for ids in (chunk.ids, chunk.dst):
+        if ids is not None and (ids.dtype.kind == "U") != graph.schema.text_ids:
+            raise InputError(f"ids must be {expected} in this graph, got {ids[0].item()!r}")

@@ -1,0 +1,160 @@
+"""Hands what the runtime publishes to those who asked: who waits for an event, who follows all changes.
+
+The runtime publishes from its own thread and never waits for a client. A client that reads too slowly has
+its queue emptied and is told so; it can then ask for the predictions that it needs. Thread-safe.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator
+
+import orjson
+
+from livegnn.errors import LiveGNNError, TimeoutExpired
+from livegnn.runtime import Change, Runtime
+
+
+class _Client:
+    """A queue of encoded changes, filled by the runtime's thread and emptied by the client's event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, capacity: int) -> None:
+        self.loop = loop
+        self.filled = asyncio.Event()
+        self._lock = threading.Lock()
+        self._changes: deque[tuple[int, bytes]] = deque()
+        self._capacity = capacity
+        self._lagged = (0, 0)
+
+    def offer(self, seq: int, data: bytes) -> int:
+        """Queues a change; returns how many were dropped because the queue was full."""
+        dropped = 0
+        with self._lock:
+            if len(self._changes) >= self._capacity:
+                dropped = len(self._changes)
+                self._lagged = (self._changes[-1][0], self._lagged[1] + dropped)
+                self._changes.clear()
+            self._changes.append((seq, data))
+        self.loop.call_soon_threadsafe(self.filled.set)
+        return dropped
+
+    def take(self) -> list[bytes]:
+        """What is queued, as server-sent events; first what was dropped, if anything."""
+        with self._lock:
+            events = [data for _, data in self._changes]
+            self._changes.clear()
+            (seq, dropped), self._lagged = self._lagged, (0, 0)
+            self.filled.clear()
+        return [encode("lagged", seq, {"seq": seq, "dropped": dropped}), *events] if dropped else events
+
+
+class Feed:
+    """Everything that waits for the runtime on behalf of HTTP clients.
+
+    capacity: changes queued for a client at most; heartbeat: seconds of silence after which a comment
+    is sent, so that proxies keep the connection and a vanished client is noticed.
+    """
+
+    def __init__(self, runtime: Runtime, *, capacity: int = 256, heartbeat: float = 15.0) -> None:
+        self._runtime = runtime
+        self._capacity = capacity
+        self._heartbeat = heartbeat
+        self._lock = threading.Lock()
+        self._clients: set[_Client] = set()
+        self._waiters: dict[asyncio.Future[None], tuple[int, asyncio.AbstractEventLoop]] = {}
+        self._closed = False
+        self.dropped = 0
+        runtime.subscribe(self._publish)
+
+    @property
+    def clients(self) -> int:
+        """How many clients follow the changes."""
+        return len(self._clients)
+
+    async def wait(self, seq: int, timeout: float) -> None:
+        """Returns when event `seq` is visible. Raises TimeoutExpired after `timeout` seconds."""
+        if self._runtime.seq >= seq:
+            return
+        if self._runtime.failure is not None:
+            raise LiveGNNError(f"event {seq} will not be visible: the runtime ended at {self._runtime.seq}")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        with self._lock:
+            self._waiters[future] = (seq, loop)
+        try:
+            if self._runtime.seq < seq:  # it may have become visible before the waiter was known
+                await asyncio.wait_for(future, timeout)
+        except TimeoutError as error:
+            raise TimeoutExpired(
+                f"event {seq} must be visible within {timeout} seconds, got to {self._runtime.seq}: try again"
+            ) from error
+        finally:
+            with self._lock:
+                self._waiters.pop(future, None)
+
+    async def follow(self) -> AsyncIterator[bytes]:
+        """Server-sent events: `ready` with the sequence number now, then a `change` for each batch."""
+        client = _Client(asyncio.get_running_loop(), self._capacity)
+        with self._lock:
+            self._clients.add(client)
+        try:
+            seq = self._runtime.seq
+            yield encode("ready", seq, {"seq": seq})
+            while not self._closed:
+                try:
+                    await asyncio.wait_for(client.filled.wait(), self._heartbeat)
+                except TimeoutError:
+                    yield b": still here\n\n"
+                for event in client.take():
+                    yield event
+        finally:
+            with self._lock:
+                self._clients.discard(client)
+
+    def close(self) -> None:
+        """Ends every stream."""
+        self._closed = True
+        with self._lock:
+            for client in self._clients:
+                client.loop.call_soon_threadsafe(client.filled.set)
+
+    def _publish(self, change: Change) -> None:
+        with self._lock:
+            for future, (seq, loop) in self._waiters.items():
+                if seq <= change.seq:
+                    _call(loop, future)
+            if not self._clients:
+                return
+            clients = list(self._clients)
+        data = encode(
+            "change",
+            change.seq,
+            {
+                "seq": change.seq,
+                "affected": change.affected,
+                "seconds": change.seconds,
+                "ids": change.ids.tolist(),
+                "predictions": change.predictions,
+            },
+        )
+        for client in clients:
+            try:
+                self.dropped += client.offer(change.seq, data)
+            except RuntimeError:  # its event loop is closed
+                with self._lock:
+                    self._clients.discard(client)
+
+
+def _call(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    def resolve() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(resolve)
+
+
+def encode(event: str, seq: int, data: dict[str, object]) -> bytes:
+    """One server-sent event: its name, the sequence number as its id, JSON as its data."""
+    text = orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY)
+    return b"event: %s\nid: %d\ndata: %s\n\n" % (event.encode(), seq, text)

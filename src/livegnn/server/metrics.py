@@ -1,0 +1,94 @@
+"""What is measured, in Prometheus' text format 0.0.4. Each metric is described in docs/server.md."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from livegnn.histogram import Histogram
+from livegnn.runtime import Runtime
+from livegnn.server.feed import Feed
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def render(runtime: Runtime, feed: Feed) -> str:
+    """All metrics of the process."""
+    statistics, graph = runtime.statistics, runtime.graph
+    memory: dict[tuple[str, ...], float] = {(part,): size for part, size in runtime.engine.memory().items()}
+    parts: list[Iterable[str]] = [
+        _gauge(
+            "livegnn_up", "1 while the runtime's loop runs, 0 after it has failed", runtime.failure is None
+        ),
+        _gauge("livegnn_seq", "Last event that answers reflect", runtime.seq),
+        _gauge("livegnn_log_seq", "Last event in the log", runtime.log.last_seq()),
+        _counter("livegnn_events_total", "Events applied", statistics.batch_events.total),
+        _counter("livegnn_batches_total", "Batches applied", statistics.batch_events.count),
+        _counter("livegnn_rejected_entries_total", "Entries refused", statistics.rejected_entries.count),
+        _counter("livegnn_rejected_events_total", "Events of these", statistics.rejected_entries.total),
+        _histogram(
+            "livegnn_event_latency_seconds",
+            "From the arrival of an entry to its visibility",
+            statistics.latency_seconds,
+        ),
+        _histogram("livegnn_batch_seconds", "Time to apply a batch", statistics.batch_seconds),
+        _histogram("livegnn_batch_events", "Events in a batch", statistics.batch_events),
+        _histogram("livegnn_affected_nodes", "Nodes that a batch reached", statistics.affected_nodes),
+        _histogram("livegnn_changed_nodes", "Nodes with a new prediction", statistics.changed_nodes),
+        _histogram("livegnn_checkpoint_seconds", "Time to write a checkpoint", statistics.checkpoint_seconds),
+        _gauges(
+            "livegnn_nodes",
+            "Nodes in the graph",
+            ("node_type",),
+            {(name,): graph.num_nodes(name) for name in graph.schema.node_types},
+        ),
+        _gauges(
+            "livegnn_edges",
+            "Edges in the graph; an undirected edge counts once",
+            ("edge_type",),
+            {("-".join(name),): graph.num_edges(name) for name in graph.schema.edge_types},
+        ),
+        _gauges("livegnn_memory_bytes", "Memory of a part", ("part",), memory),
+        _gauge("livegnn_feed_clients", "Clients that follow the changes", feed.clients),
+        _counter("livegnn_feed_dropped_total", "Changes dropped for slow clients", feed.dropped),
+    ]
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def _head(name: str, kind: str, text: str) -> Iterator[str]:
+    yield f"# HELP {name} {text}"
+    yield f"# TYPE {name} {kind}"
+
+
+def _gauge(name: str, text: str, value: float) -> Iterator[str]:
+    yield from _head(name, "gauge", text)
+    yield f"{name} {_number(value)}"
+
+
+def _counter(name: str, text: str, value: float) -> Iterator[str]:
+    yield from _head(name, "counter", text)
+    yield f"{name} {_number(value)}"
+
+
+def _gauges(
+    name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]
+) -> Iterator[str]:
+    yield from _head(name, "gauge", text)
+    for key, value in values.items():
+        pairs = ",".join(f'{label}="{_escape(part)}"' for label, part in zip(labels, key, strict=True))
+        yield f"{name}{{{pairs}}} {_number(value)}"
+
+
+def _histogram(name: str, text: str, histogram: Histogram) -> Iterator[str]:
+    yield from _head(name, "histogram", text)
+    counts = histogram.cumulative()
+    for bound, count in zip(histogram.bounds, counts, strict=False):
+        yield f'{name}_bucket{{le="{bound:.6g}"}} {count}'
+    yield f'{name}_bucket{{le="+Inf"}} {counts[-1]}'
+    yield f"{name}_sum {histogram.total!r}"
+    yield f"{name}_count {counts[-1]}"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,254 @@
+"""The routes: what each takes, what it answers. Every answer carries the sequence number that it reflects."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import orjson
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+
+from livegnn.errors import InputError
+from livegnn.events import Events
+from livegnn.events.chunk import to_edge_type, to_ids
+from livegnn.runtime import Runtime
+from livegnn.server import metrics
+from livegnn.server.feed import Feed
+from livegnn.types import Ids
+
+LARGEST_BODY = 64 * 2**20
+LINE_TYPES = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
+
+Timeout = Annotated[float, Query(gt=0, le=300, description="seconds to wait for min_seq at most")]
+MinSeq = Annotated[int, Query(ge=0, description="answer when this event is visible: read your own writes")]
+NodeId = StrictInt | StrictStr
+
+
+class BodyTooLarge(InputError):
+    """A request body above the limit."""
+
+
+class UnknownMediaType(InputError):
+    """A body of events that is neither JSON nor JSON lines."""
+
+
+class PredictionRequest(BaseModel):
+    """Which nodes, and how fresh."""
+
+    model_config = ConfigDict(extra="forbid")
+    ids: list[NodeId]
+    min_seq: int = Field(0, ge=0, description="answer when this event is visible")
+    timeout: float = Field(10.0, gt=0, le=300, description="seconds to wait for min_seq at most")
+
+
+class WhatIfRequest(BaseModel):
+    """Events that have not happened, and the nodes to predict as if they had."""
+
+    model_config = ConfigDict(extra="forbid")
+    events: list[dict[str, object]]
+    ids: list[NodeId]
+
+
+class AppendAnswer(BaseModel):
+    """The sequence number of the last event appended."""
+
+    seq: int
+
+
+class PredictionAnswer(BaseModel):
+    """Row i of `predictions` is the model's output for `ids[i]`."""
+
+    seq: int
+    ids: list[NodeId]
+    predictions: list[list[float]]
+
+
+class WhatIfAnswer(PredictionAnswer):
+    """Beside the predictions, all nodes whose prediction would be another."""
+
+    changed: list[NodeId]
+
+
+class NeighborsAnswer(BaseModel):
+    """Neighbours of a node; weights and times if the edges carry them."""
+
+    seq: int
+    id: NodeId
+    ids: list[NodeId]
+    weight: list[float] | None
+    time: list[float] | None
+
+
+_EVENTS_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["events"],
+                    "properties": {"events": {"type": "array", "items": {"type": "object"}}},
+                },
+                "example": {"events": [{"event": "add_edge", "src": 1, "dst": 2}]},
+            },
+            LINE_TYPES[0]: {"schema": {"type": "string"}, "example": '{"event": "remove_node", "id": 3}\n'},
+        },
+    }
+}
+
+
+def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
+    """All routes of the API."""
+    router = APIRouter()
+    graph = runtime.graph
+
+    @router.post("/v1/events", responses={200: {"model": AppendAnswer}}, openapi_extra=_EVENTS_BODY)
+    async def append_events(
+        request: Request,
+        wait: Annotated[bool, Query(description="answer when the events are visible")] = False,
+        timeout: Timeout = 10.0,
+    ) -> Response:
+        """Append events, as one entry of the log: they become visible together or not at all.
+
+        JSON with a list `events`, or JSON lines. If `wait` is set, an entry that is refused when its turn
+        comes (an unknown node) is answered with 409.
+        """
+        body = await _read_body(request)
+        media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+        seq = await run_in_threadpool(lambda: runtime.append(_parse_events(body, media_type)))
+        if wait:
+            await feed.wait(seq, timeout)
+            rejection = await run_in_threadpool(runtime.rejection, seq)
+            if rejection is not None:
+                error = {"type": rejection.error, "message": rejection.message}
+                return to_json({"seq": seq, "error": error}, status=409)
+        return to_json({"seq": seq})
+
+    @router.get("/v1/predictions", responses={200: {"model": PredictionAnswer}})
+    async def read_predictions(
+        ids: Annotated[list[str], Query(description="ids with commas between them, or several times")],
+        min_seq: MinSeq = 0,
+        timeout: Timeout = 10.0,
+    ) -> Response:
+        """Predictions for nodes."""
+        wanted = _parse_ids(runtime, [part for text in ids for part in text.split(",") if part])
+        return await predict(wanted, min_seq, timeout)
+
+    @router.post("/v1/predictions", responses={200: {"model": PredictionAnswer}})
+    async def request_predictions(request: PredictionRequest) -> Response:
+        """Predictions for many nodes, or for ids that hold commas."""
+        return await predict(_to_ids(runtime, request.ids), request.min_seq, request.timeout)
+
+    async def predict(ids: Ids, min_seq: int, timeout: float) -> Response:
+        await feed.wait(min_seq, timeout)
+        prediction = runtime.predict(ids)
+        return to_json({"seq": prediction.seq, "ids": ids.tolist(), "predictions": prediction.values})
+
+    @router.post("/v1/what-if", responses={200: {"model": WhatIfAnswer}})
+    def ask_what_if(request: WhatIfRequest) -> Response:
+        """Predictions as if events had happened; nothing is kept."""
+        events = Events.from_records(request.events)  # type: ignore[arg-type]
+        ids = _to_ids(runtime, request.ids)
+        answer = runtime.what_if(events, ids)
+        return to_json(
+            {
+                "seq": answer.seq,
+                "ids": ids.tolist(),
+                "predictions": answer.values,
+                "changed": answer.changed.tolist(),
+            }
+        )
+
+    @router.get("/v1/changes", responses={200: {"content": {"text/event-stream": {}}}})
+    async def follow_changes() -> StreamingResponse:
+        """Server-sent events: `ready`, then a `change` for each batch; `lagged` if you read too slowly."""
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(feed.follow(), media_type="text/event-stream", headers=headers)
+
+    @router.get("/v1/nodes/{id:path}/neighbors", responses={200: {"model": NeighborsAnswer}})
+    async def list_neighbors(
+        id: str,
+        direction: Literal["in", "out"] = "in",
+        edge_type: Annotated[str | None, Query(description="source type,relation,target type")] = None,
+        min_seq: MinSeq = 0,
+        timeout: Timeout = 10.0,
+    ) -> Response:
+        """The neighbours that point at a node, or that it points at."""
+        node = _parse_ids(runtime, [id])[0].item()
+        type_ = None if edge_type is None else to_edge_type(edge_type.split(","))  # type: ignore[arg-type]
+        await feed.wait(min_seq, timeout)
+        seq, neighbors = runtime.read(lambda: graph.neighbors(node, edge_type=type_, direction=direction))
+        weight, time = neighbors.weight, neighbors.time
+        return to_json(
+            {"seq": seq, "id": node, "ids": neighbors.ids.tolist(), "weight": weight, "time": time}
+        )
+
+    @router.get("/healthz")
+    def report_health() -> Response:
+        """200 while the loop runs, 503 when it does not."""
+        well = runtime.running and runtime.failure is None
+        content: dict[str, object] = {
+            "status": "ok" if well else "failed" if runtime.failure is not None else "stopped",
+            "seq": runtime.seq,
+            "log_seq": runtime.log.last_seq(),
+        }
+        return to_json(content, status=200 if well else 503)
+
+    @router.get("/metrics")
+    def report_metrics() -> Response:
+        """Metrics in Prometheus' text format."""
+        return Response(metrics.render(runtime, feed), headers={"content-type": metrics.CONTENT_TYPE})
+
+    return router
+
+
+def to_json(content: dict[str, object], status: int = 200) -> Response:
+    """`content` as JSON, arrays included."""
+    text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    return Response(text, status_code=status, media_type="application/json")
+
+
+async def _read_body(request: Request) -> bytes:
+    """The whole body. Raises BodyTooLarge before more than the limit is in memory."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > LARGEST_BODY:
+            raise BodyTooLarge(f"a body must be at most {LARGEST_BODY} bytes, got more: send it in parts")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _parse_events(body: bytes, media_type: str) -> Events:
+    if media_type in LINE_TYPES:
+        return Events.from_json_lines(body)
+    if media_type != "application/json":
+        raise UnknownMediaType(f"events must come as application/json or {LINE_TYPES[0]}, got {media_type!r}")
+    try:
+        content = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"the body must be JSON, got {body[:60]!r}: {error}") from error
+    if not isinstance(content, dict) or set(content) != {"events"}:
+        got = ", ".join(content) if isinstance(content, dict) else type(content).__name__
+        raise InputError(f"the body must be an object with the one field 'events', got {got or 'none'}")
+    return Events.from_records(content["events"])
+
+
+def _parse_ids(runtime: Runtime, texts: Sequence[str]) -> Ids:
+    """Ids from a URL, where a number and its text look the same."""
+    if runtime.graph.schema.text_ids:
+        return to_ids(list(texts), "ids")
+    try:
+        numbers = [int(text) for text in texts]
+    except ValueError as error:
+        raise InputError(f"ids must be integers in this graph, got {','.join(texts)!r}") from error
+    return to_ids(numbers, "ids")
+
+
+def _to_ids(runtime: Runtime, ids: Sequence[int | str]) -> Ids:
+    values = to_ids(list(ids), "ids")  # type: ignore[arg-type]
+    if len(ids) and (values.dtype.kind == "U") != runtime.graph.schema.text_ids:
+        kind = "text" if runtime.graph.schema.text_ids else "integers"
+        raise InputError(f"ids must be {kind} in this graph, got {ids[0]!r}")
+    return values
