@@ -141,7 +141,7 @@ class Peer(Protocol):
 class FullRecomputation:
     """PyG's forward pass over the whole graph, given as a torch CSR, the fastest form it takes on a CPU."""
 
-    name = "PyG full recomputation"
+    name = "PyG, all nodes"
 
     def __init__(self, model: SAGE, x: Float32, src: Int64, dst: Int64, undirected: bool) -> None:
         self._model = model
@@ -166,7 +166,7 @@ class FullRecomputation:
 class AffectedRecomputation:
     """The affected nodes of each layer, found by looking forward and computed by looking back."""
 
-    name = "recomputation of affected nodes"
+    name = "torch, affected nodes"
 
     def __init__(self, model: SAGE, x: Float32, src: Int64, dst: Int64, undirected: bool) -> None:
         start = FullRecomputation(model, x, src, dst, undirected)
@@ -209,7 +209,7 @@ class Ripple:
     on reading, so that a changed degree costs nothing.
     """
 
-    name = "RIPPLE in torch"
+    name = "torch, RIPPLE"
 
     def __init__(self, model: SAGE, x: Float32, src: Int64, dst: Int64, undirected: bool) -> None:
         start = FullRecomputation(model, x, src, dst, undirected)

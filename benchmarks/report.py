@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -24,6 +25,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+
+import livegnn
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
@@ -66,7 +69,8 @@ class Report:
         self.rows: list[Row] = []
         self._notes: list[str] = []
         self._not_run: list[tuple[str, str]] = []
-        self.console = Console()
+        # A pipe has no width: there the table takes what it needs.
+        self.console = Console() if sys.stdout.isatty() else Console(width=160)
 
     def add(
         self,
@@ -100,7 +104,7 @@ class Report:
         table = Table(title=self.title)
         for heading in HEADINGS:
             table.add_column(
-                heading, justify="left" if heading in ("name", "unit", "peer") else "right", overflow="fold"
+                heading, justify="left" if heading in ("name", "unit", "peer") else "right", no_wrap=True
             )
         for row in self.rows:
             style = {None: None, True: "green", False: "red"}[row.met]
@@ -147,8 +151,8 @@ def machine() -> list[str]:
     """What the figures depend on: processor, caches, memory, system, versions."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    versions = [f"Python {platform.python_version()}"]
-    for package in ("livegnn", "numpy", "torch", "torch_geometric"):
+    versions = [f"livegnn {livegnn.__version__}", f"Python {platform.python_version()}"]
+    for package in ("numpy", "torch", "torch_geometric"):
         try:
             versions.append(f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:
