@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -102,7 +103,7 @@ class Stack(nn.Module):
 def widths(depth: int) -> list[tuple[int, int]]:
     """Input and output width of each layer."""
     sizes = [CHANNELS, 7, 3, 6, 4]
-    return list(zip(sizes[:depth], sizes[1 : depth + 1], strict=True))
+    return list(pairwise(sizes[: depth + 1]))
 
 
 @given(
@@ -248,7 +249,7 @@ class Everything(nn.Module):
 
     def forward(self, x, edge_index, edge_weight):
         h = self.encoder(x)
-        unused = h.sum(dim=0)
+        h.sum(dim=0)  # of no consequence
         before = h.clone()
         a = self.first((h, h), edge_index)
         same = a

@@ -109,7 +109,7 @@ def _build(description: Mapping[str, object], data: bytes) -> Model:
         raise ModelError("inputs must be an object, steps and layers lists")
     return Model(
         inputs={name: Input(**given) for name, given in inputs.items()},
-        steps=tuple(Step(**step) for step in steps),
+        steps=tuple(Step(**{**step, "inputs": tuple(step["inputs"])}) for step in steps),
         tensors=load_tensors(data),
         output=str(description["output"]),
         layers=tuple(layers),

@@ -13,9 +13,11 @@ from livegnn.model.propagation import Propagate
 from livegnn.model.steps import Step
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 
-Rows = Float[np.ndarray, "nodes channels"]
+SourceRows = Float[np.ndarray, "sources channels"]
+TargetRows = Float[np.ndarray, "targets channels"]
 PerNode = Float[np.ndarray, "nodes"]
 PerEdge = Float[np.ndarray, "edges"]
+Nodes = Int[np.ndarray, "edges"]
 
 Inputs: TypeAlias = Sequence[DoubleArray]
 Tensors: TypeAlias = Mapping[str, DoubleArray]
@@ -62,7 +64,7 @@ def compute(model: Model, snapshot: Arrays) -> dict[str, DoubleArray]:
     return values
 
 
-def _propagate(ops: Propagate, h: Rows, snapshot: Arrays) -> Rows:
+def _propagate(ops: Propagate, h: SourceRows, snapshot: Arrays) -> TargetRows:
     if ops.edge_type not in snapshot.edge_index:
         raise ModelError(
             f"the model propagates along {ops.edge_type}, the graph has {list(snapshot.edge_index) or 'none'}"
@@ -98,8 +100,8 @@ def _propagate(ops: Propagate, h: Rows, snapshot: Arrays) -> Rows:
 
 
 def _add_self_loops(
-    source: Int[np.ndarray, "edges"],
-    target: Int[np.ndarray, "edges"],
+    source: Nodes,
+    target: Nodes,
     weight: PerEdge,
     num_nodes: int,
     fill: float,
@@ -115,12 +117,12 @@ def _add_self_loops(
 
 def _aggregate(
     kind: str,
-    h: Float[np.ndarray, "sources channels"],
-    source: Int[np.ndarray, "edges"],
-    target: Int[np.ndarray, "edges"],
+    h: SourceRows,
+    source: Nodes,
+    target: Nodes,
     factor: PerEdge,
     num_nodes: int,
-) -> Rows:
+) -> TargetRows:
     """The sum, min or max of ``factor * h[source]`` by target; 0 where there is none.
 
     One channel at a time: a matrix of all messages would not fit in memory on a large graph.

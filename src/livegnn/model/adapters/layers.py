@@ -93,7 +93,7 @@ def gin_conv(tape: Tape, layer: pyg.GINConv, path: str, given: Arguments) -> Row
     return tape.call(layer.nn, f"{path}.nn", out)
 
 
-def linear(tape: Tape, layer: nn.Linear, path: str, given: Arguments) -> Rows:
+def linear(tape: Tape, layer: nn.Linear | pyg.Linear, path: str, given: Arguments) -> Rows:
     return _linear(tape, layer, path, rows(_first(given)), "")
 
 
@@ -213,7 +213,7 @@ def _first(given: Arguments) -> object:
     return first
 
 
-def _linear(tape: Tape, layer: nn.Linear, path: str, x: Rows, name: str) -> Rows:
+def _linear(tape: Tape, layer: nn.Linear | pyg.Linear, path: str, x: Rows, name: str) -> Rows:
     bias = None if layer.bias is None else Weight(f"{path}.bias", layer.bias)
     return tape.write(
         "linear", x, name=name, weights={"weight": Weight(f"{path}.weight", layer.weight), "bias": bias}

@@ -31,7 +31,7 @@ _TOLERANCE = 1e-3
 
 
 def read(
-    module: nn.Module,
+    module: object,
     *,
     node_type: NodeType,
     edge_type: EdgeType,
@@ -44,11 +44,7 @@ def read(
             f"must be a torch.nn.Module, got {type(module).__name__}: pass the trained module itself"
         )
     _check_initialized(module)
-    try:
-        module = copy.deepcopy(getattr(module, "_orig_mod", module))
-        module = module.to("cpu", torch.float32).eval().requires_grad_(False)
-    except Exception as error:
-        raise ModelError(f"{type(module).__name__} cannot be copied: {error}") from error
+    module = _copy(module)
     takes_weight = _takes_weight(module, edge_weight)
     inputs: dict[str, object] = {"x": Rows("x"), "edge_index": Edges()}
     if takes_weight:
@@ -67,7 +63,7 @@ def read(
 
 
 class _Proxy(fx.Proxy):  # type: ignore[misc]
-    """Keeps ``a += b`` in place: torch.fx makes it ``a = a + b``, and others who hold ``a`` would not see it."""
+    """Keeps ``a += b`` in place. With torch.fx alone it is ``a = a + b``, which changes no other ``a``."""
 
     def __iadd__(self, other: object) -> object:
         return self.tracer.create_proxy("call_function", operator.iadd, (self, other), {})
@@ -213,6 +209,18 @@ class _Walk:
             return write(self.tape, layer, path or type(layer).__name__, given)
         except (ModelError, TypeError) as error:
             raise ModelError(f"{where} cannot be imported: {error}") from None
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    """The module as it predicts: in evaluation mode and float32, with no graph cached from earlier calls."""
+    try:
+        module = copy.deepcopy(getattr(module, "_orig_mod", module))
+    except Exception as error:
+        raise ModelError(f"{type(module).__name__} cannot be copied: {error}") from error
+    for part in module.modules():
+        if isinstance(part, pyg.GCNConv):
+            part._cached_edge_index = part._cached_adj_t = None
+    return module.to("cpu", torch.float32).eval().requires_grad_(False)
 
 
 def _takes_weight(module: nn.Module, edge_weight: bool | None) -> bool:

@@ -1,0 +1,140 @@
+import hashlib
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from model_examples import make_sage
+from safetensors.numpy import save as save_tensors
+
+from livegnn.errors import FileFormatError
+from livegnn.model import Model, file
+
+MODEL = make_sage()
+DATA = file.encode(MODEL)
+
+
+def seal(data: bytes) -> bytes:
+    """Puts the right checksum where the zeros are."""
+    return data.replace(b"0" * 64, hashlib.sha256(data).hexdigest().encode(), 1)
+
+
+def describe(**changes) -> bytes:
+    """A file with a right checksum, whose description is changed."""
+    description = {"version": 1, "sha256": "0" * 64, **MODEL.to_json(), **changes}
+    return seal(save_tensors(dict(MODEL.tensors), metadata={"livegnn.model": json.dumps(description)}))
+
+
+def test_a_file_holds_the_whole_model(tmp_path):
+    path = tmp_path / "model.lgnn"
+    MODEL.save(path)
+    model = Model.load(path)
+    assert model.inputs == MODEL.inputs
+    assert model.steps == MODEL.steps
+    assert model.output == MODEL.output
+    assert model.layers == MODEL.layers
+    assert model.digest == MODEL.digest
+    assert model.tensors.keys() == MODEL.tensors.keys()
+    for name, tensor in MODEL.tensors.items():
+        assert model.tensors[name].tobytes() == tensor.tobytes()
+    assert path.read_bytes() == DATA
+
+
+def test_equal_models_have_equal_bytes():
+    assert file.encode(make_sage()) == DATA
+
+
+@given(position=st.integers(0, len(DATA) * 8 - 1))
+def test_a_flipped_bit_is_found(position):
+    damaged = bytearray(DATA)
+    damaged[position // 8] ^= 1 << position % 8
+    with pytest.raises(FileFormatError):
+        file.decode(bytes(damaged))
+
+
+@given(position=st.integers(0, len(DATA) - 1), value=st.integers(0, 255))
+def test_a_replaced_byte_is_found(position, value):
+    damaged = bytearray(DATA)
+    damaged[position] = value
+    if damaged == DATA:
+        return
+    with pytest.raises(FileFormatError):
+        file.decode(bytes(damaged))
+
+
+@given(length=st.integers(0, len(DATA) - 1))
+def test_a_truncated_file_is_found(length):
+    with pytest.raises(FileFormatError):
+        file.decode(DATA[:length])
+
+
+@given(more=st.binary(min_size=1, max_size=70))
+def test_bytes_after_the_end_are_found(more):
+    with pytest.raises(FileFormatError, match="checksum"):
+        file.decode(DATA + more)
+
+
+@given(data=st.binary(max_size=300))
+def test_any_other_bytes_are_refused(data):
+    with pytest.raises(FileFormatError):
+        file.decode(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "at least 8 bytes, got 0"),
+        (b"\xff" * 16, "the header must be .* bytes, got 8"),
+        (b"\x02" + b"\0" * 7 + b"{}", "no readable 'livegnn.model'"),
+        (save_tensors({"w": np.zeros(3, np.float32)}), "no readable 'livegnn.model'"),
+        (save_tensors({}, metadata={"livegnn.model": "[]"}), "must be a JSON object, got list"),
+        (describe(version=2), "must be of version 1, got 2: update livegnn"),
+        (describe(sha256=None), "the checksum must be there, got none"),
+        (describe(output="nowhere"), "holds no valid model: the output 'nowhere' is no value"),
+        (describe(inputs=[]), "holds no valid model: inputs must be an object"),
+        (describe(inputs={"x": {"node_type": "node"}}), "holds no valid model"),
+        (describe(steps=[{"op": "relu"}]), "holds no valid model"),
+        (describe(layers=None), "holds no valid model"),
+    ],
+)
+def test_what_is_no_model_is_refused(data, message):
+    with pytest.raises(FileFormatError, match=message):
+        file.decode(data)
+
+
+def test_an_error_names_the_file(tmp_path):
+    path = tmp_path / "model.lgnn"
+    path.write_bytes(DATA[:-1])
+    with pytest.raises(FileFormatError, match=r"model\.lgnn: the checksum must be"):
+        Model.load(path)
+
+
+def test_a_missing_file_is_an_ordinary_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Model.load(tmp_path / "none.lgnn")
+
+
+def test_saving_replaces_a_file_and_leaves_nothing_else(tmp_path):
+    path = tmp_path / "model.lgnn"
+    path.write_bytes(b"old")
+    MODEL.save(str(path))
+    assert path.read_bytes() == DATA
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model.lgnn"]
+
+
+def test_a_save_that_fails_leaves_nothing(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        MODEL.save(tmp_path / "folder")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]
+
+
+def test_loading_needs_no_torch(tmp_path):
+    path = tmp_path / "model.lgnn"
+    MODEL.save(path)
+    code = f"import sys, livegnn; livegnn.Model.load({str(path)!r}); print('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"
