@@ -9,6 +9,7 @@ unnoticed.
 import copy
 import inspect
 import operator
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -136,9 +137,10 @@ class _Walk:
         try:
             graph = _Tracer().trace(root)
         except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1].name
             raise ModelError(
-                f"{_at(module, path)} cannot be traced; its forward depends on values, or does what "
-                f"torch.fx cannot follow ({error}): {_ADVICE}"
+                f"{_at(module, path)} cannot be traced; its forward depends on values, or does what torch.fx "
+                f"cannot follow ({type(error).__name__} in {where!r}: {error}): {_ADVICE}"
             ) from error
         values: dict[fx.Node, object] = {}
         needed = _needed(graph, root)
