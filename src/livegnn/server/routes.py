@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
+import numpy as np
 import orjson
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
@@ -116,8 +117,8 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
         """
         body = await _read_body(request)
         media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-        seq = await run_in_threadpool(lambda: runtime.append(_parse_events(body, media_type)))
-        if wait:
+        count, seq = await run_in_threadpool(_append, runtime, body, media_type)
+        if wait and count:
             await feed.wait(seq, timeout)
             rejection = await run_in_threadpool(runtime.rejection, seq)
             if rejection is not None:
@@ -220,6 +221,12 @@ async def _read_body(request: Request) -> bytes:
     return b"".join(parts)
 
 
+def _append(runtime: Runtime, body: bytes, media_type: str) -> tuple[int, int]:
+    """Appends the events in `body`; returns how many there are and the sequence number of the last."""
+    events = _parse_events(body, media_type)
+    return len(events), runtime.append(events)
+
+
 def _parse_events(body: bytes, media_type: str) -> Events:
     if media_type in LINE_TYPES:
         return Events.from_json_lines(body)
@@ -247,8 +254,10 @@ def _parse_ids(runtime: Runtime, texts: Sequence[str]) -> Ids:
 
 
 def _to_ids(runtime: Runtime, ids: Sequence[int | str]) -> Ids:
+    text = runtime.graph.schema.text_ids
+    if not ids:
+        return np.empty(0, np.str_) if text else np.empty(0, np.int64)
     values = to_ids(list(ids), "ids")  # type: ignore[arg-type]
-    if len(ids) and (values.dtype.kind == "U") != runtime.graph.schema.text_ids:
-        kind = "text" if runtime.graph.schema.text_ids else "integers"
-        raise InputError(f"ids must be {kind} in this graph, got {ids[0]!r}")
+    if (values.dtype.kind == "U") != text:
+        raise InputError(f"ids must be {'text' if text else 'integers'} in this graph, got {ids[0]!r}")
     return values

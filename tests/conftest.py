@@ -1,0 +1,1 @@
+"""Makes the modules beside this file, such as `streams`, importable from every test."""

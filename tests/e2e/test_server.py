@@ -1,0 +1,287 @@
+"""The API of `livegnn serve`, over real sockets to a real process."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from livegnn import Engine, Events
+from serving import Server, write_deployment
+from streams import WIDTH, make_graph, make_model, make_stream
+
+DOCS = Path(__file__).parents[2] / "docs" / "server.md"
+LINES = {"content-type": "application/x-ndjson"}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    deployment = write_deployment(tmp_path_factory.mktemp("deployment"))
+    with Server(deployment) as server, httpx.Client(base_url=server.address, timeout=60) as client:
+        yield client
+        assert server.stop() == 0
+
+
+def append(client: httpx.Client, events: Events, *, wait: bool = False) -> int:
+    answer = client.post("/v1/events", params={"wait": wait}, content=events.to_json_lines(), headers=LINES)
+    assert answer.status_code == 200, answer.text
+    return int(answer.json()["seq"])
+
+
+def test_a_caller_reads_its_own_writes(client: httpx.Client) -> None:
+    for value in range(30):
+        features = [float(value)] * WIDTH
+        body = {"events": [{"event": "set_features", "id": 1, "x": features}]}
+        seq = client.post("/v1/events", json=body).json()["seq"]
+        answer = client.get("/v1/predictions", params={"ids": "1,2", "min_seq": seq}).json()
+        assert answer["seq"] >= seq
+        assert answer["ids"] == [1, 2]
+        supposed = client.post("/v1/what-if", json={"events": body["events"], "ids": [1, 2]}).json()
+        assert supposed["predictions"] == answer["predictions"]  # it is so already
+        assert supposed["changed"] == []
+
+
+def test_predictions_are_those_of_the_engine(tmp_path: Path) -> None:
+    stream = make_stream(20)
+    engine = Engine(make_graph(), make_model(), threads=1)
+    with (
+        Server(write_deployment(tmp_path)) as server,
+        httpx.Client(base_url=server.address, timeout=60) as client,
+    ):
+        for events in stream:
+            append(client, events, wait=True)  # one entry a batch, so that the bits are comparable
+            engine.apply(events)
+        ids = engine.graph.ids().tolist()
+        answer = client.post("/v1/predictions", json={"ids": ids}).json()
+        assert np.array(answer["predictions"], np.float32).tolist() == engine.predict(ids).tolist()
+        assert answer["seq"] == engine.seq
+
+
+def test_what_if_says_what_would_happen(client: httpx.Client) -> None:
+    before = client.get("/v1/predictions?ids=5").json()
+    event = {"event": "set_features", "id": 5, "x": [9.0] * WIDTH}
+    supposed = client.post("/v1/what-if", json={"events": [event], "ids": [5]}).json()
+    assert 5 in supposed["changed"]
+    assert supposed["predictions"] != before["predictions"]
+    assert client.get("/v1/predictions?ids=5").json() == before
+    seq = client.post("/v1/events?wait=true", json={"events": [event]}).json()["seq"]
+    after = client.get("/v1/predictions", params={"ids": 5}).json()
+    assert after["seq"] == seq
+    assert after["predictions"] == supposed["predictions"]
+
+
+def test_neighbors(client: httpx.Client) -> None:
+    events = Events().add_nodes([7000, 7001], np.zeros((2, WIDTH))).add_edges(7000, 7001, weight=0.5)
+    seq = append(client, events, wait=True)
+    incoming = client.get("/v1/nodes/7001/neighbors").json()
+    assert incoming == {"seq": seq, "id": 7001, "ids": [7000], "weight": [0.5], "time": None}
+    outgoing = client.get(f"/v1/nodes/7000/neighbors?direction=out&min_seq={seq}").json()
+    assert outgoing["ids"] == [7001]
+    assert client.get("/v1/nodes/7000/neighbors?edge_type=node,to,node").json()["ids"] == []
+
+
+def read_events(lines: Iterator[str]) -> Iterator[tuple[str, dict[str, object]]]:
+    """Server-sent events: their names and data."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if not line and "data" in fields:
+            yield fields["event"], json.loads(fields["data"])
+            fields = {}
+        elif not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            fields[name] = value
+
+
+def test_the_feed_tells_every_change(client: httpx.Client) -> None:
+    with client.stream("GET", "/v1/changes") as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        events = read_events(response.iter_lines())
+        name, ready = next(events)
+        assert name == "ready"
+        ids = client.get("/v1/nodes/3/neighbors?direction=out").json()["ids"]
+        last = ready["seq"]
+        for value in (5.0, 6.0, 7.0):
+            seq = append(client, Events().set_features(3, [value] * WIDTH))
+            name, change = next(events)
+            assert name == "change"
+            assert change["seq"] == seq
+            assert seq > last
+            last = seq
+            assert {3, *ids} >= set(change["ids"]) & {3, *ids} != set()
+            assert change["affected"] >= len(change["ids"])
+            assert change["seconds"] > 0
+            wanted = {"ids": ",".join(map(str, change["ids"])), "min_seq": seq}
+            answer = client.get("/v1/predictions", params=wanted).json()
+            assert answer["predictions"] == change["predictions"]
+
+
+def test_a_reader_waits_until_its_event_is_visible(client: httpx.Client) -> None:
+    seq = client.get("/healthz").json()["seq"]
+    answers: list[httpx.Response] = []
+    params = {"ids": 1, "min_seq": seq + 1}
+    reader = threading.Thread(target=lambda: answers.append(client.get("/v1/predictions", params=params)))
+    reader.start()
+    append(client, Events().add_nodes(1))
+    reader.join()
+    assert answers[0].json()["seq"] == seq + 1
+
+
+def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Client) -> None:
+    answer = client.get("/v1/predictions?ids=1&min_seq=1000000&timeout=0.01")
+    assert answer.status_code == 503
+    assert answer.json()["error"]["type"] == "TimeoutExpired"
+    assert "event 1000000 must be visible within 0.01 seconds" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "error", "message"),
+    [
+        ("GET", "/v1/predictions?ids=998", None, 404, "UnknownNodeError", "998"),
+        (
+            "GET",
+            "/v1/predictions?ids=abc",
+            None,
+            400,
+            "InputError",
+            "ids must be integers in this graph, got 'abc'",
+        ),
+        ("GET", "/v1/predictions?ids=-1", None, 400, "InputError", "got -1"),
+        ("GET", "/v1/predictions", None, 400, "InputError", "query.ids: Field required"),
+        ("GET", "/v1/predictions?ids=1&min_seq=-1", None, 400, "InputError", "query.min_seq"),
+        ("POST", "/v1/predictions", {"ids": ["a"]}, 400, "InputError", "ids must be integers in this graph"),
+        ("POST", "/v1/predictions", {"ids": [True]}, 400, "InputError", "body.ids.0"),
+        ("POST", "/v1/predictions", {"ids": [1], "idz": 2}, 400, "InputError", "body.idz"),
+        ("GET", "/v1/nodes/998/neighbors", None, 404, "UnknownNodeError", "998"),
+        ("GET", "/v1/nodes/1/neighbors?direction=up", None, 400, "InputError", "query.direction"),
+        ("GET", "/v1/nodes/1/neighbors?edge_type=a,b", None, 400, "InputError", "edge_type must be"),
+        ("GET", "/v1/nodes/1/neighbors?edge_type=a,b,c", None, 400, "UnknownTypeError", "('a', 'b', 'c')"),
+        ("POST", "/v1/events", [], 400, "InputError", "an object with the one field 'events', got list"),
+        ("POST", "/v1/events", {"event": []}, 400, "InputError", "got event"),
+        ("POST", "/v1/events", {"events": {}}, 400, "InputError", "events must be a list of objects"),
+        (
+            "POST",
+            "/v1/events",
+            {"events": [{"event": "x"}]},
+            400,
+            "InputError",
+            "events[0]: expected 'event'",
+        ),
+        (
+            "POST",
+            "/v1/events",
+            {"events": [{"event": "set_features", "id": 1, "x": [1, 2]}]},
+            400,
+            "InputError",
+            "x must have 4 features for node type 'node', got 2",
+        ),
+        (
+            "POST",
+            "/v1/events",
+            {"events": [{"event": "add_node", "id": 1, "node_type": "item"}]},
+            400,
+            "UnknownTypeError",
+            "'item'",
+        ),
+        (
+            "POST",
+            "/v1/what-if",
+            {"events": [{"event": "remove_node", "id": 998}], "ids": [1]},
+            404,
+            "UnknownNodeError",
+            "998",
+        ),
+        ("POST", "/v1/what-if", {"events": [], "ids": [998]}, 404, "UnknownNodeError", "998"),
+    ],
+)
+def test_bad_requests_are_answered_with_a_typed_error_and_change_nothing(
+    client: httpx.Client, method: str, path: str, body: object, status: int, error: str, message: str
+) -> None:
+    before = client.get("/healthz").json()
+    answer = client.request(method, path, json=body) if body is not None else client.request(method, path)
+    assert answer.status_code == status
+    assert answer.json()["error"]["type"] == error
+    assert message in answer.json()["error"]["message"]
+    assert client.get("/healthz").json() == before
+
+
+def test_bad_bodies_are_refused(client: httpx.Client) -> None:
+    malformed = client.post(
+        "/v1/events", content='{"event": "remove_node", "id": 1}\nnonsense', headers=LINES
+    )
+    assert malformed.status_code == 400
+    assert malformed.json()["error"]["message"].startswith("line 2: expected a JSON object")
+    broken = client.post("/v1/events", content="{", headers={"content-type": "application/json"})
+    assert broken.status_code == 400
+    assert "the body must be JSON" in broken.json()["error"]["message"]
+    other = client.post("/v1/events", content="a,b", headers={"content-type": "text/csv"})
+    assert other.status_code == 415
+    assert other.json()["error"]["type"] == "UnknownMediaType"
+    large = client.post("/v1/events", content=bytes(65 * 2**20), headers=LINES)
+    assert large.status_code == 413
+    assert large.json()["error"]["type"] == "BodyTooLarge"
+
+
+def test_an_entry_that_is_refused_in_its_turn_is_reported(client: httpx.Client) -> None:
+    events = Events().set_features(1, [3.0] * WIDTH).remove_nodes(998)
+    before = client.get("/v1/predictions?ids=1").json()["predictions"]
+    answer = client.post("/v1/events?wait=true", content=events.to_json_lines(), headers=LINES)
+    assert answer.status_code == 409
+    assert answer.json()["error"]["type"] == "UnknownNodeError"
+    assert "998" in answer.json()["error"]["message"]
+    after = client.get("/v1/predictions", params={"ids": 1, "min_seq": answer.json()["seq"]}).json()
+    assert after == {"seq": answer.json()["seq"], "ids": [1], "predictions": before}
+
+
+def test_no_events_are_no_entry(client: httpx.Client) -> None:
+    before = client.get("/healthz").json()["log_seq"]
+    assert client.post("/v1/events?wait=true", json={"events": []}).json() == {"seq": before}
+
+
+def test_health(client: httpx.Client) -> None:
+    answer = client.get("/healthz")
+    assert answer.status_code == 200
+    assert answer.json()["status"] == "ok"
+
+
+def test_metrics_are_what_the_docs_list(client: httpx.Client) -> None:
+    seq = append(client, Events().set_features(1, [2.0] * WIDTH), wait=True)
+    answer = client.get("/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    described = re.findall(r"^# TYPE (\S+) (\S+)$", answer.text, re.MULTILINE)
+    documented = re.findall(
+        r"^\| `(livegnn_\w+)` \| (\w+) \|", DOCS.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert described == documented
+    values = dict(re.findall(r"^(\S+) (\S+)$", answer.text, re.MULTILINE))
+    assert int(values["livegnn_seq"]) == int(values["livegnn_log_seq"]) == seq
+    assert values["livegnn_up"] == "1"
+    assert int(values["livegnn_event_latency_seconds_count"]) > 0
+    assert values['livegnn_batch_seconds_bucket{le="+Inf"}'] == values["livegnn_batches_total"]
+    assert int(values['livegnn_nodes{node_type="node"}']) >= 40
+
+
+def test_every_route_is_documented(client: httpx.Client) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    routes = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+    documented = re.findall(r"^## `(\w+ \S+)`$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {route.replace("{id}", "{id}") for route in routes} == set(documented)
+    assert client.get("/docs").status_code == 200
+
+
+def test_a_clean_stop_ends_the_feeds_and_keeps_everything(tmp_path: Path) -> None:
+    deployment = write_deployment(tmp_path)
+    with Server(deployment) as server, httpx.Client(base_url=server.address, timeout=60) as client:
+        append(client, Events().set_features(1, [2.0] * WIDTH), wait=True)
+        before = client.get("/v1/predictions?ids=1,2,3").json()
+        with client.stream("GET", "/v1/changes") as response:
+            lines = response.iter_lines()
+            assert next(read_events(lines))[0] == "ready"
+            assert server.stop() == 0
+            assert [line for line in lines if line.startswith("event")] == []
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 1
+    with Server(deployment) as server:
+        assert httpx.get(f"{server.address}/v1/predictions?ids=1,2,3").json() == before

@@ -1,0 +1,79 @@
+"""A deployment in a directory, and `livegnn serve` on it in a process of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from streams import make_arrays, make_model
+
+DEPLOYMENT = """
+[model]
+path = "model.lgnn"
+[graph]
+path = "graph.npz"
+[log]
+path = "events.db"
+[checkpoint]
+directory = "checkpoints"
+every_events = {every_events}
+[runtime]
+max_batch_events = {max_batch_events}
+threads = {threads}
+[server]
+port = 0
+"""
+
+
+def write_deployment(
+    directory: Path, *, every_events: int = 150, max_batch_events: int = 64, threads: int = 1
+) -> Path:
+    """Model, graph and deployment file of the small example in `directory`; returns the file."""
+    make_model().save(directory / "model.lgnn")
+    np.savez(directory / "graph.npz", **make_arrays())
+    path = directory / "deployment.toml"
+    path.write_text(
+        DEPLOYMENT.format(every_events=every_events, max_batch_events=max_batch_events, threads=threads)
+    )
+    return path
+
+
+class Server:
+    """`livegnn serve` as a process; `address` is known when the constructor returns."""
+
+    def __init__(self, deployment: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "livegnn.cli", "serve", str(deployment)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert "listening at http://" in line, f"the server must say where it listens, got {line!r}"
+        self.address = line.split()[-1]
+
+    def kill(self) -> None:
+        """Ends the process as `kill -9` does."""
+        self.process.kill()
+        self._finish()
+
+    def stop(self) -> int:
+        """Asks the process to end; returns its exit status."""
+        self.process.terminate()
+        return self._finish()
+
+    def _finish(self) -> int:
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return self.process.wait()
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.stop()

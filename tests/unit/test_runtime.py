@@ -1,0 +1,394 @@
+"""The loop, in one process: batches, rejections, waiting, subscribers, checkpoints and recovery."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from livegnn import (
+    Engine,
+    Events,
+    Graph,
+    InputError,
+    LiveGNNError,
+    LogError,
+    TimeoutExpired,
+    UnknownNodeError,
+    UnknownTypeError,
+    checkpoint,
+)
+from livegnn.log import Batch
+from livegnn.log.sqlite import SqliteLog
+from livegnn.runtime import Change, CheckpointPolicy, Runtime, list_checkpoints, restore
+from streams import WIDTH, make_graph, make_model, make_stream
+
+MODEL = make_model()
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[SqliteLog]:
+    log = SqliteLog(tmp_path / "events.db")
+    yield log
+    log.close()
+
+
+def make_runtime(log: SqliteLog, **settings: object) -> Runtime:
+    graph = make_graph()
+    return Runtime(log, graph, Engine(graph, MODEL, threads=1), **settings)  # type: ignore[arg-type]
+
+
+def drain(runtime: Runtime) -> None:
+    while runtime.step():
+        pass
+
+
+def bits(runtime: Runtime) -> dict[str, bytes]:
+    """Everything that graph and engine hold, and every prediction."""
+    arrays = {}
+    for owner, state in (("graph", runtime.graph.state()), ("engine", runtime.engine.state())):
+        arrays |= {f"{owner}/{name}": array.tobytes() for name, array in state.arrays.items()}
+    return arrays | {"output": runtime.engine.embeddings(-1).tobytes()}
+
+
+def test_whole_entries_are_merged_up_to_the_limit(log: SqliteLog) -> None:
+    runtime = make_runtime(log, max_batch_events=5)
+    for count in (2, 2, 2, 9, 1, 4):
+        runtime.append(Events().set_features(np.arange(count), np.ones((count, WIDTH))))
+    drain(runtime)
+    assert list(log.batches(0)) == [Batch(0, 4), Batch(4, 6), Batch(6, 15), Batch(15, 20)]
+    assert runtime.seq == runtime.engine.seq == 20
+    assert runtime.statistics.batch_events.total == 20
+
+
+def test_predictions_are_those_of_one_engine_fed_the_same_batches(log: SqliteLog) -> None:
+    runtime = make_runtime(log, max_batch_events=30)
+    stream = make_stream(60)
+    for events in stream:
+        runtime.append(events)
+    drain(runtime)
+    other = make_graph()
+    engine = Engine(other, MODEL, threads=1)
+    for batch in log.batches(0):
+        entries = log.entries(batch.after, up_to=batch.seq)
+        engine.apply(Events.concatenate(entry.events for entry in entries), seq=batch.seq)
+    assert runtime.engine.embeddings(-1).tobytes() == engine.embeddings(-1).tobytes()
+    assert runtime.engine.verify().ok
+
+
+def test_a_batch_is_recorded_before_it_is_visible(log: SqliteLog) -> None:
+    runtime = make_runtime(log)
+    before = runtime.engine.predict([0]).tolist()
+    seen = []
+    record = log.record_batch
+
+    def look_and_record(batch: Batch, rejection: object = None) -> None:
+        seen.append((runtime.engine.predict([0]).tolist(), runtime.engine.seq))
+        record(batch, rejection)  # type: ignore[arg-type]
+
+    log.record_batch = look_and_record  # type: ignore[method-assign]
+    runtime.append(Events().set_features(0, np.ones(WIDTH)))
+    drain(runtime)
+    assert seen == [(before, 0)]
+    assert runtime.engine.predict([0]).tolist() != before
+
+
+def test_a_batch_that_cannot_be_recorded_does_not_become_visible(log: SqliteLog) -> None:
+    runtime = make_runtime(log)
+    before = bits(runtime)
+    runtime.append(Events().set_features(0, np.ones(WIDTH)))
+    log.record_batch(Batch(0, 1))  # as another process would
+    with pytest.raises(LogError, match="does another process run on this log"):
+        runtime.step()
+    assert bits(runtime) == before
+    assert runtime.seq == runtime.engine.seq == 0
+
+
+def test_bad_entries_are_rejected_alone(log: SqliteLog) -> None:
+    runtime = make_runtime(log)
+    good, other = Events().set_features(0, np.ones(WIDTH)), Events().set_features(1, np.ones(WIDTH))
+    seqs = [
+        runtime.append(events)
+        for events in (good, Events().add_edges(1, 2).add_edges(1, 999), other, Events().remove_nodes(998))
+    ]
+    drain(runtime)
+    assert seqs == [1, 3, 4, 5]
+    assert list(log.batches(0)) == [Batch(0, 1), Batch(1, 3), Batch(3, 4), Batch(4, 5)]
+    assert [(rejection.seq, rejection.error) for rejection in log.rejections()] == [
+        (3, "UnknownNodeError"),
+        (5, "UnknownNodeError"),
+    ]
+    assert runtime.rejection(1) is None
+    rejection = runtime.rejection(3)
+    assert rejection is not None
+    assert "999" in rejection.message
+    assert runtime.seq == runtime.engine.seq == 5
+    expected = make_runtime_like(good, other)
+    assert runtime.engine.embeddings(-1).tobytes() == expected.embeddings(-1).tobytes()
+    assert runtime.statistics.rejected_entries.count == 2
+    assert runtime.statistics.rejected_entries.total == 3
+
+
+def make_runtime_like(*parts: Events) -> Engine:
+    engine = Engine(make_graph(), MODEL, threads=1)
+    for events in parts:
+        engine.apply(events)
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("events", "error", "message"),
+    [
+        (Events().set_features(0, [1, 2]), InputError, "x must have 4 features for node type 'node', got 2"),
+        (Events().set_features(0, [1, 2, 3, np.nan]), InputError, "x must be finite, got nan"),
+        (Events().add_edges(0, 1, weight=np.inf), InputError, "weight must be finite, got inf"),
+        (Events().add_nodes("a"), InputError, "ids must be integers in this graph, got 'a'"),
+        (Events().add_edges(1, "a"), InputError, "ids must be integers in this graph, got 'a'"),
+        (Events().add_nodes(1, node_type="item"), UnknownTypeError, "'item'"),
+        (Events().add_edges(1, 2, edge_type=("a", "b", "c")), UnknownTypeError, "('a', 'b', 'c')"),
+    ],
+)
+def test_what_can_never_apply_is_refused_before_the_log(
+    log: SqliteLog, events: Events, error: type[InputError], message: str
+) -> None:
+    runtime = make_runtime(log)
+    with pytest.raises(error) as raised:
+        runtime.append(events)
+    assert message in str(raised.value)
+    assert log.last_seq() == 0
+
+
+def test_text_ids(log: SqliteLog) -> None:
+    graph = make_graph(text=True)
+    runtime = Runtime(log, graph, Engine(graph, MODEL, threads=1))
+    changes: list[Change] = []
+    runtime.subscribe(changes.append)
+    runtime.append(Events().add_nodes("ñ", np.ones(WIDTH)).add_edges("ñ", "n3"))
+    drain(runtime)
+    assert {"ñ", "n3"} <= set(changes[0].ids.tolist())
+    with pytest.raises(InputError, match="ids must be text in this graph, got 5"):
+        runtime.append(Events().add_nodes(5))
+
+
+def test_subscribers_get_every_change_in_order(log: SqliteLog) -> None:
+    runtime = make_runtime(log, max_batch_events=20)
+    changes: list[Change] = []
+    predictions: dict[int, list[float]] = {}
+
+    def fail(change: Change) -> None:
+        raise RuntimeError("a subscriber that fails disturbs nobody")
+
+    runtime.subscribe(fail)
+    unsubscribe = runtime.subscribe(changes.append)
+    before = runtime.engine.embeddings(-1)
+    predictions |= dict(zip(runtime.graph.ids().tolist(), before.tolist(), strict=True))
+    for events in make_stream(30, seed=5):
+        runtime.append(events)
+    drain(runtime)
+    assert [change.seq for change in changes] == [batch.seq for batch in log.batches(0)]
+    for change in changes:
+        predictions |= dict(zip(change.ids.tolist(), change.predictions.tolist(), strict=True))
+        assert change.seconds >= 0
+    now = runtime.graph.ids().tolist()
+    assert [predictions[id_] for id_ in now] == runtime.engine.embeddings(-1).tolist()
+    unsubscribe()
+    unsubscribe()
+    runtime.append(Events().set_features(0, np.zeros(WIDTH)))
+    drain(runtime)
+    assert changes[-1].seq < runtime.seq
+
+
+def test_the_loop_applies_what_is_appended_and_waiters_see_it(log: SqliteLog) -> None:
+    runtime = make_runtime(log)
+    assert not runtime.running
+    runtime.start()
+    assert runtime.running
+    for value in range(20):
+        seq = runtime.append(Events().set_features(0, np.full(WIDTH, value)))
+        assert runtime.wait(seq, timeout=60) >= seq
+        assert runtime.graph.features([0]).tolist() == [[value] * WIDTH]
+        assert runtime.predict([0]).seq >= seq
+    runtime.stop()
+    runtime.stop()
+    assert not runtime.running
+    assert runtime.statistics.latency_seconds.count == 20
+    with pytest.raises(LiveGNNError, match="event 21 will not be visible"):
+        runtime.wait(21)
+    with pytest.raises(LiveGNNError, match="can be started once"):
+        runtime.start()
+
+
+def test_waiting_ends_after_the_timeout(log: SqliteLog) -> None:
+    runtime = make_runtime(log)
+    assert runtime.wait(0, timeout=0) == 0
+    with pytest.raises(TimeoutExpired, match="event 1 must be visible within 0 seconds, got to 0"):
+        runtime.wait(1, timeout=0)
+
+
+def test_a_loop_that_fails_tells_those_who_wait(log: SqliteLog) -> None:
+    runtime = make_runtime(log)
+    runtime.append(Events().add_nodes(100))
+    log.record_batch(Batch(0, 1))
+    runtime.start()
+    with pytest.raises(LiveGNNError, match="will not be visible"):
+        runtime.wait(1, timeout=60)
+    assert isinstance(runtime.failure, LogError)
+    runtime.stop()
+
+
+def test_answers_carry_the_sequence_number_that_they_reflect(log: SqliteLog) -> None:
+    runtime = make_runtime(log, max_batch_events=1)
+    expected = {0: runtime.engine.predict([0]).tolist()}
+    runtime.subscribe(lambda change: expected.__setitem__(change.seq, runtime.engine.predict([0]).tolist()))
+    answers = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            answers.append(runtime.predict([0]))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    runtime.start()
+    for value in range(300):
+        seq = runtime.append(Events().set_features(0, np.full(WIDTH, value)))
+    runtime.wait(seq, timeout=60)
+    done.set()
+    reader.join()
+    runtime.stop()
+    assert {answer.seq for answer in answers} <= set(expected)
+    assert all(answer.values.tolist() == expected[answer.seq] for answer in answers)
+
+
+def test_what_if_keeps_nothing(log: SqliteLog) -> None:
+    runtime = make_runtime(log)
+    before = bits(runtime)
+    events = Events().set_features(0, np.ones(WIDTH)).remove_nodes(1)
+    answer = runtime.what_if(events, [0, 2])
+    assert bits(runtime) == before
+    engine = make_runtime_like(events)
+    assert answer.values.tolist() == engine.predict([0, 2]).tolist()
+    assert answer.seq == 0
+    assert 0 in answer.changed.tolist()
+    with pytest.raises(UnknownNodeError):
+        runtime.what_if(Events().remove_nodes(999), [0])
+    with pytest.raises(InputError, match="x must be finite"):
+        runtime.what_if(Events().set_features(0, np.full(WIDTH, np.nan)), [0])
+
+
+def test_checkpoints_are_written_when_they_are_due_and_two_are_kept(tmp_path: Path, log: SqliteLog) -> None:
+    clock = Clock()
+    policy = CheckpointPolicy(tmp_path / "checkpoints", every_events=10, every_seconds=60)
+    runtime = make_runtime(log, checkpoints=policy, clock=clock)
+
+    def append(count: int) -> list[int]:
+        runtime.append(Events().set_features(np.zeros(count, int), np.ones((count, WIDTH))))
+        drain(runtime)
+        return [checkpoint.read(path).seq for path in list_checkpoints(policy.directory)]
+
+    assert append(9) == []
+    assert append(1) == [10]
+    assert append(5) == [10]
+    clock.now += 61
+    assert not runtime.step()
+    assert append(0) == [15, 10]
+    clock.now += 61
+    assert append(0) == [15, 10]
+    assert append(40) == [55, 15]
+    append(3)
+    runtime.stop()
+    assert append(0) == [58, 55]
+    assert runtime.statistics.checkpoint_seconds.count == 4
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_loop(tmp_path: Path, log: SqliteLog) -> None:
+    (tmp_path / "file").write_text("this is no directory")
+    policy = CheckpointPolicy(tmp_path / "file", every_events=1)
+    runtime = make_runtime(log, checkpoints=policy)
+    runtime.append(Events().add_nodes(100))
+    drain(runtime)
+    assert runtime.seq == 1
+    assert runtime.statistics.checkpoint_seconds.count == 0
+
+
+def recovered(log: SqliteLog, directory: Path | None) -> Runtime:
+    graph, engine = restore(MODEL, make_graph, directory=directory, threads=1)
+    return Runtime(log, graph, engine)
+
+
+def test_recovery_replays_the_recorded_batches_to_the_same_bits(tmp_path: Path, log: SqliteLog) -> None:
+    policy = CheckpointPolicy(tmp_path, every_events=100)
+    runtime = make_runtime(log, max_batch_events=16, checkpoints=policy)
+    for position, events in enumerate(make_stream(80)):
+        runtime.append(events)
+        if position % 7 == 3:
+            runtime.append(Events().remove_nodes(10**6))
+        if position % 5 == 4:
+            drain(runtime)
+    drain(runtime)
+    expected = bits(runtime)
+    newest, older = list_checkpoints(tmp_path)
+    assert log.rejections()
+    assert bits(recovered(log, tmp_path)) == expected
+    assert bits(recovered(log, None)) == expected
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes(content)
+    assert bits(recovered(log, tmp_path)) == expected
+    older.write_bytes(older.read_bytes()[:1000])
+    assert bits(recovered(log, tmp_path)) == expected
+    after = recovered(log, tmp_path)
+    assert after.seq == runtime.seq
+    assert not after.step()
+
+
+def test_recovery_stops_at_the_last_recorded_batch(log: SqliteLog) -> None:
+    runtime = make_runtime(log)
+    runtime.append(Events().set_features(0, np.ones(WIDTH)))
+    drain(runtime)
+    log.append(Events().set_features(0, np.zeros(WIDTH)))
+    after = recovered(log, None)
+    assert after.seq == 1
+    assert bits(after) == bits(runtime)
+    drain(after)
+    assert after.graph.features([0]).tolist() == [[0] * WIDTH]
+
+
+def test_a_checkpoint_of_another_model_is_passed_over(tmp_path: Path, log: SqliteLog) -> None:
+    runtime = make_runtime(log, checkpoints=CheckpointPolicy(tmp_path))
+    runtime.append(Events().set_features(0, np.ones(WIDTH)))
+    drain(runtime)
+    runtime.stop()
+    other = make_model(seed=9)
+    graph, engine = restore(other, make_graph, directory=tmp_path, threads=1)
+    assert graph.seq == 0
+    assert Runtime(log, graph, engine).engine.verify().ok
+
+
+def test_a_log_of_another_graph_is_refused(tmp_path: Path, log: SqliteLog) -> None:
+    runtime = make_runtime(log)
+    runtime.append(Events().remove_nodes(39))
+    drain(runtime)
+    graph = Graph.from_edges([0], [1], x=np.ones((2, WIDTH)), weight=[1.0])
+    with pytest.raises(LogError, match="was applied before, so it must apply again"):
+        Runtime(log, graph, Engine(graph, MODEL, threads=1))
+    ahead = make_graph()
+    ahead.seq = 7
+    with pytest.raises(LogError, match="must reach event 7, where the graph is, got one that ends at 1"):
+        Runtime(log, ahead, Engine(ahead, MODEL, threads=1))
+
+
+def test_settings_are_checked(log: SqliteLog) -> None:
+    with pytest.raises(InputError, match="max_batch_events must be at least 1, got 0"):
+        make_runtime(log, max_batch_events=0)
