@@ -67,14 +67,10 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="smaller shapes, within a minute each")] = False,
 ) -> None:
     """Run the benchmarks of a source checkout."""
-    directory = Path(__file__).resolve().parents[2] / "benchmarks"
-    scripts = {
-        path.stem: path
-        for path in sorted(directory.glob("*.py"))
-        if "__main__" in path.read_text(encoding="utf-8")
-    }
+    directory = Path("benchmarks")
+    scripts = {path.stem: path for path in sorted(directory.glob("*.py")) if _is_script(path)}
     if not scripts:
-        _fail(f"benchmarks are part of a source checkout, and there are none in {directory}")
+        _fail(f"benchmarks are part of a source checkout: call this in one, there are none in {Path.cwd()}")
     if not names:
         typer.echo("\n".join(scripts))
         return
@@ -123,6 +119,10 @@ def main() -> None:
         app()
     except (LiveGNNError, OSError) as error:
         _fail(str(error))
+
+
+def _is_script(path: Path) -> bool:
+    return "__main__" in path.read_text(encoding="utf-8")
 
 
 def _fail(message: str) -> NoReturn:

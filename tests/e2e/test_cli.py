@@ -1,0 +1,95 @@
+"""The command line as a user calls it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import livegnn
+from livegnn import Events, checkpoint
+from livegnn.deployment import Deployment
+from livegnn.runtime import list_checkpoints
+from serving import write_deployment
+from streams import make_stream
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+def call(*arguments: str, directory: Path = CHECKOUT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "livegnn.cli", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=directory,
+    )
+
+
+def test_help_and_version() -> None:
+    text = call("--help").stdout
+    for command in ("serve", "verify", "bench", "demo"):
+        assert command in text
+    assert call("--version").stdout.strip() == livegnn.__version__
+
+
+def test_verify_restores_and_compares(tmp_path: Path) -> None:
+    deployment = write_deployment(tmp_path)
+    runtime = Deployment.read(deployment).open()
+    for events in make_stream(20):
+        runtime.append(events)
+    while runtime.step():
+        pass
+    runtime.stop()
+    runtime.log.close()
+    result = call("verify", str(deployment))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith(
+        f"seq {runtime.seq}: {runtime.graph.num_nodes()} predictions, largest difference"
+    )
+
+    (path,) = list_checkpoints(tmp_path / "checkpoints")
+    saved = checkpoint.read(path)
+    for name, array in saved.states["engine"].arrays.items():
+        if name.startswith("rows/"):
+            array += np.float32(0.5)
+    checkpoint.write(path, saved.states, saved.seq)
+    result = call("verify", str(deployment))
+    assert result.returncode == 1
+    assert "error: the predictions are not those of a computation from scratch" in result.stderr
+
+
+def test_errors_are_shown_without_a_traceback(tmp_path: Path) -> None:
+    deployment = write_deployment(tmp_path)
+    deployment.write_text(deployment.read_text().replace("[log]", "[logs]"))
+    result = call("serve", str(deployment))
+    assert result.returncode == 1
+    assert result.stderr.strip().endswith("unknown section 'logs': did you mean 'log'?")
+    assert "Traceback" not in result.stderr
+    result = call("verify", str(tmp_path / "missing.toml"))
+    assert result.returncode == 1
+    assert "No such file" in result.stderr
+
+
+def test_a_log_that_was_swapped_is_refused(tmp_path: Path) -> None:
+    deployment = write_deployment(tmp_path)
+    runtime = Deployment.read(deployment).open()
+    runtime.append(Events().remove_nodes(3))
+    runtime.step()
+    runtime.stop()
+    runtime.log.close()
+    (tmp_path / "events.db").unlink()
+    result = call("serve", str(deployment))
+    assert result.returncode == 1
+    assert "the log must reach event 1, where the graph is, got one that ends at 0" in result.stderr
+
+
+def test_bench_lists_and_refuses(tmp_path: Path) -> None:
+    names = call("bench").stdout.split()
+    assert names
+    result = call("bench", "no-such-benchmark")
+    assert result.returncode == 1
+    assert f"must be one of {', '.join(names)}, got 'no-such-benchmark'" in result.stderr
+    elsewhere = call("bench", directory=tmp_path)
+    assert elsewhere.returncode == 1
+    assert "benchmarks are part of a source checkout" in elsewhere.stderr

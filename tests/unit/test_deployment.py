@@ -1,0 +1,192 @@
+"""Deployment files: every key is typed and documented, and what is not known is refused by name."""
+
+import re
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import get_type_hints
+
+import numpy as np
+import pytest
+
+from livegnn import Events, FileFormatError, InputError, UnknownNodeError, checkpoint
+from livegnn.deployment import Deployment
+from livegnn.runtime import CheckpointPolicy
+from streams import make_arrays, make_graph, make_model
+
+DOCS = Path(__file__).parents[2] / "docs" / "deployment.md"
+LEAST = {"model": {"path": "m"}, "graph": {"path": "g"}, "log": {"path": "l"}}
+
+
+def test_the_least_that_is_needed() -> None:
+    deployment = Deployment.parse(LEAST, Path("/etc"))
+    assert deployment.model.path == Path("/etc/m")
+    assert deployment.graph.undirected is False
+    assert deployment.checkpoint is None
+    assert deployment.runtime.max_batch_events == 4096
+    assert deployment.server.host == "127.0.0.1"
+
+
+def test_everything() -> None:
+    content = LEAST | {
+        "graph": {"path": "/data/g.npz", "undirected": True},
+        "checkpoint": {"directory": "c", "every_events": 0, "every_seconds": 3},
+        "runtime": {"max_batch_events": 7, "threads": 2},
+        "server": {"host": "::1", "port": 0},
+    }
+    deployment = Deployment.parse(content, Path("/etc"))
+    assert deployment.graph.path == Path("/data/g.npz")
+    assert deployment.checkpoint is not None
+    assert deployment.checkpoint.policy() == CheckpointPolicy(Path("/etc/c"), None, 3.0)
+    assert deployment.runtime.threads == 2
+    assert deployment.server.port == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "there must be a section [model], got none"),
+        ({"model": {"path": "m"}}, "there must be a section [graph], got model"),
+        (LEAST | {"modle": {}}, "unknown section 'modle': did you mean 'model'?"),
+        (LEAST | {"zzz": {}}, "unknown section 'zzz': known are model, graph"),
+        (LEAST | {"log": {"pth": "l"}}, "unknown key in [log]: 'pth': did you mean 'path'?"),
+        (LEAST | {"log": {}}, "[log] must have a value for 'path', got nothing"),
+        (LEAST | {"log": "l"}, "log must be a section [log], got 'l'"),
+        (LEAST | {"log": {"path": 3}}, "path in [log] must be text, a path, got 3"),
+        (
+            LEAST | {"graph": {"path": "g", "undirected": 1}},
+            "undirected in [graph] must be true or false, got 1",
+        ),
+        (LEAST | {"server": {"port": "80"}}, "port in [server] must be an integer, got '80'"),
+        (LEAST | {"server": {"port": True}}, "port in [server] must be an integer, got True"),
+        (LEAST | {"server": {"port": 70000}}, "[server]: port must be from 0 to 65535, got 70000"),
+        (LEAST | {"server": {"host": 1}}, "host in [server] must be text, got 1"),
+        (LEAST | {"runtime": {"threads": -1}}, "[runtime]: threads must be at least 0, got -1"),
+        (LEAST | {"runtime": {"max_batch_events": 0}}, "max_batch_events must be at least 1, got 0"),
+        (LEAST | {"checkpoint": {"directory": "c", "every_seconds": "1"}}, "must be a number, got '1'"),
+        (LEAST | {"checkpoint": {"directory": "c", "every_seconds": -1}}, "every_seconds must be at least 0"),
+        (LEAST | {"checkpoint": {"directory": "c", "every_seconds": float("nan")}}, "at least 0, got nan"),
+    ],
+)
+def test_what_is_wrong_is_named(content: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        Deployment.parse(content, Path())
+    assert message in str(error.value)
+
+
+def test_a_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "deployment.toml"
+    path.write_text("[model\n")
+    with pytest.raises(InputError, match="must be a TOML file"):
+        Deployment.read(path)
+    path.write_bytes(b"\xff")
+    with pytest.raises(InputError, match="must be a TOML file"):
+        Deployment.read(path)
+    path.write_text("[model]\n")
+    with pytest.raises(InputError, match=r"deployment.toml: \[model\] must have a value for 'path'"):
+        Deployment.read(path)
+    with pytest.raises(FileNotFoundError):
+        Deployment.read(tmp_path / "missing.toml")
+
+
+def deploy(directory: Path, graph: str, *, undirected: bool = False) -> Deployment:
+    content = LEAST | {"graph": {"path": graph, "undirected": undirected}}
+    return Deployment.parse(content, directory)
+
+
+def test_the_graph_is_read_from_arrays(tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", **make_arrays())
+    graph = deploy(tmp_path, "g.npz").load_graph()
+    expected = make_graph()
+    assert graph.state().arrays.keys() == expected.state().arrays.keys()
+    for name, array in graph.state().arrays.items():
+        assert array.tobytes() == expected.state().arrays[name].tobytes()
+    np.savez(tmp_path / "g.npz", src=["a"], dst=["b"])
+    assert deploy(tmp_path, "g.npz", undirected=True).load_graph().neighbors("a").ids.tolist() == ["b"]
+
+
+def test_the_graph_is_read_from_a_checkpoint(tmp_path: Path) -> None:
+    expected = make_graph()
+    expected.seq = 17
+    checkpoint.write(tmp_path / "g", {"graph": expected.state()}, 17)
+    graph = deploy(tmp_path, "g").load_graph()
+    assert graph.seq == 0
+    assert graph.snapshot().x["node"].tolist() == expected.snapshot().x["node"].tolist()
+
+
+def test_graphs_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    deployment = deploy(tmp_path, "g")
+    with pytest.raises(FileNotFoundError):
+        deployment.load_graph()
+    (tmp_path / "g").write_bytes(b"neither this nor that")
+    with pytest.raises(FileFormatError, match=r"must be a checkpoint or an .npz file"):
+        deployment.load_graph()
+    checkpoint.write(tmp_path / "g", {}, 0)
+    with pytest.raises(FileFormatError, match="must hold the state of a graph, got none"):
+        deployment.load_graph()
+    with open(tmp_path / "g", "wb") as file:
+        np.savez(file, src=[1])
+    with pytest.raises(FileFormatError, match="must hold an array 'dst', got src"):
+        deployment.load_graph()
+    with open(tmp_path / "g", "wb") as file:
+        np.savez(file, src=[1], dst=[2], wait=[3])
+    with pytest.raises(InputError, match=r"unknown array of .*'wait': did you mean 'weight'"):
+        deployment.load_graph()
+    with open(tmp_path / "g", "wb") as file:
+        np.savez(file, src=np.array([None]), dst=[2])
+    with pytest.raises(FileFormatError, match="pickle"):
+        deployment.load_graph()
+    with open(tmp_path / "g", "wb") as file:
+        np.savez(file, src=[1], dst=[2], x=np.zeros((1, 4), np.float32))
+    with pytest.raises(UnknownNodeError):
+        deployment.load_graph()
+
+
+def test_a_deployment_opens_where_it_left_off(tmp_path: Path) -> None:
+    make_model().save(tmp_path / "m")
+    with open(tmp_path / "g", "wb") as file:
+        np.savez(file, **make_arrays())
+    deployment = Deployment.parse(LEAST | {"checkpoint": {"directory": "c"}}, tmp_path)
+    first = deployment.open()
+    seq = first.append(Events().remove_nodes([3, 4]))
+    first.step()
+    first.stop()
+    first.log.close()
+    assert len(list((tmp_path / "c").iterdir())) == 1
+    second = deployment.open()
+    assert second.seq == seq
+    assert second.engine.embeddings(-1).tobytes() == first.engine.embeddings(-1).tobytes()
+    second.log.close()
+
+
+def test_the_docs_list_every_key_and_its_default() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    block = re.search(r"```toml\n(.*?)```", text, re.DOTALL)
+    assert block is not None
+    example = Deployment.parse(tomllib.loads(block[1]), Path())
+    rows = re.findall(r"^\| (?:`\[(\w+)\]`)? ?\| `(\w+)` \| ([^|]+) \| ([^|]+) \|", text, re.MULTILINE)
+    names = {Path: "text, a path", str: "text", int: "an integer", float: "a number", bool: "true or false"}
+    documented = []
+    section = ""
+    for named, key, type_, default in rows:
+        section = named or section
+        documented.append((section, key, type_, default))
+    expected = []
+    for section_field in fields(Deployment):
+        part = getattr(example, section_field.name)
+        for key in fields(part):
+            default = getattr(part, key.name)
+            type_ = get_type_hints(type(part))[key.name]
+            shown = "required" if type_ is Path else f"`{tomlish(default)}`"
+            expected.append((section_field.name, key.name, names[type_], shown))
+    assert documented == expected
+
+
+def tomlish(value: object) -> str:
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f'"{value}"'
+        if isinstance(value, str)
+        else str(value)
+    )

@@ -1,0 +1,139 @@
+"""The feed: waiting, following, and clients that are too slow, without a network between."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+from livegnn import Engine, Events, LiveGNNError, TimeoutExpired
+from livegnn.log import Batch
+from livegnn.log.sqlite import SqliteLog
+from livegnn.runtime import Runtime
+from livegnn.server.feed import Feed
+from streams import WIDTH, make_graph, make_model
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Iterator[Runtime]:
+    log = SqliteLog(tmp_path / "events.db")
+    graph = make_graph()
+    yield Runtime(log, graph, Engine(graph, make_model(), threads=1))
+    log.close()
+
+
+def change(runtime: Runtime, count: int) -> None:
+    for _ in range(count):
+        runtime.append(Events().set_features(0, np.full(WIDTH, runtime.seq)))
+        runtime.step()
+
+
+async def take(stream: AsyncIterator[bytes], count: int) -> list[tuple[str, dict[str, object]]]:
+    events = []
+    for _ in range(count):
+        name, _, data, _, _ = (await anext(stream)).decode().split("\n")
+        events.append((name.removeprefix("event: "), orjson.loads(data.removeprefix("data: "))))
+    return events
+
+
+def test_a_client_gets_every_change(runtime: Runtime) -> None:
+    async def follow() -> None:
+        feed = Feed(runtime)
+        stream = feed.follow()
+        change(runtime, 1)
+        assert await take(stream, 1) == [("ready", {"seq": 1})]
+        assert feed.clients == 1
+        change(runtime, 3)
+        events = await take(stream, 3)
+        assert [(name, data["seq"]) for name, data in events] == [("change", 2), ("change", 3), ("change", 4)]
+        assert 0 in events[0][1]["ids"]
+        await stream.aclose()
+        assert feed.clients == 0
+
+    asyncio.run(follow())
+
+
+def test_a_slow_client_is_told_what_it_lost(runtime: Runtime) -> None:
+    async def follow() -> None:
+        feed = Feed(runtime, capacity=3)
+        slow, fast = feed.follow(), feed.follow()
+        await take(slow, 1)
+        await take(fast, 1)
+        for _ in range(8):
+            change(runtime, 1)
+            await take(fast, 1)
+        assert feed.dropped == 6
+        events = await take(slow, 3)
+        assert events[0] == ("lagged", {"seq": 6, "dropped": 6})
+        assert [data["seq"] for _, data in events[1:]] == [7, 8]
+        change(runtime, 1)
+        assert [data["seq"] for _, data in await take(slow, 1)] == [9]
+
+    asyncio.run(follow())
+
+
+def test_silence_is_filled_with_comments(runtime: Runtime) -> None:
+    async def follow() -> None:
+        stream = Feed(runtime, heartbeat=0.001).follow()
+        await take(stream, 1)
+        assert await anext(stream) == b": still here\n\n"
+
+    asyncio.run(follow())
+
+
+def test_closing_ends_the_streams(runtime: Runtime) -> None:
+    async def follow() -> None:
+        feed = Feed(runtime)
+        stream = feed.follow()
+        await take(stream, 1)
+        feed.close()
+        assert [event async for event in stream] == []
+
+    asyncio.run(follow())
+
+
+def test_waiting_ends_when_the_event_is_visible(runtime: Runtime) -> None:
+    async def wait() -> None:
+        feed = Feed(runtime)
+        await feed.wait(0, 60)
+        waiters = [asyncio.create_task(feed.wait(seq, 60)) for seq in (1, 2, 2)]
+        await asyncio.sleep(0)
+        change(runtime, 1)
+        await waiters[0]
+        assert not waiters[1].done()
+        change(runtime, 1)
+        await asyncio.gather(*waiters)
+
+    asyncio.run(wait())
+
+
+def test_waiting_ends_after_the_timeout(runtime: Runtime) -> None:
+    async def wait() -> None:
+        with pytest.raises(TimeoutExpired, match=r"event 1 must be visible within 0.001 seconds, got to 0"):
+            await Feed(runtime).wait(1, 0.001)
+
+    asyncio.run(wait())
+
+
+def test_nobody_waits_for_a_loop_that_has_ended(runtime: Runtime) -> None:
+    runtime.log.append(Events().add_nodes(100))
+    runtime.log.record_batch(Batch(0, 1))
+    runtime.start()
+    with pytest.raises(LiveGNNError):
+        runtime.wait(1, 60)
+    runtime.stop()
+    with pytest.raises(LiveGNNError, match="event 1 will not be visible"):
+        asyncio.run(Feed(runtime).wait(1, 60))
+
+
+def test_a_client_whose_loop_is_gone_is_forgotten(runtime: Runtime) -> None:
+    feed = Feed(runtime)
+    stream = feed.follow()
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(anext(stream))
+    assert feed.clients == 1
+    loop.close()
+    change(runtime, 1)
+    assert feed.clients == 0

@@ -1,0 +1,65 @@
+"""What an import, a cold start and the command line load: no torch, and no server where none is used."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import livegnn
+from livegnn import Engine, checkpoint
+from streams import make_graph, make_model
+
+HEAVY = ("torch", "torch_geometric", "fastapi", "uvicorn", "pyarrow", "scipy")
+
+
+def run(code: str, *arguments: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def loaded(code: str, *arguments: str) -> set[str]:
+    """The modules that are loaded after `code` ran in a fresh process."""
+    tail = "\nimport sys, json\nprint(json.dumps(sorted(sys.modules)))"
+    return set(json.loads(run(code + tail, *arguments).splitlines()[-1]))
+
+
+def test_importing_the_package_loads_next_to_nothing() -> None:
+    modules = loaded("import livegnn")
+    assert not modules & {*HEAVY, "numpy", "livegnn._core", "livegnn.server", "livegnn.events"}
+
+
+def test_restoring_and_predicting_needs_neither_torch_nor_the_server(tmp_path: Path) -> None:
+    graph = make_graph()
+    engine = Engine(graph, make_model(), threads=1)
+    make_model().save(tmp_path / "model.lgnn")
+    checkpoint.write(tmp_path / "saved", {"graph": graph.state(), "engine": engine.state()}, 0)
+    code = """
+import sys
+from livegnn import Engine, Graph, Model, checkpoint
+states = checkpoint.read(sys.argv[1]).states
+engine = Engine(Graph.from_state(states["graph"]), Model.load(sys.argv[2]), state=states["engine"])
+print(engine.predict([0, 1]).tobytes().hex())
+"""
+    arguments = (str(tmp_path / "saved"), str(tmp_path / "model.lgnn"))
+    assert run(code, *arguments).strip() == engine.predict([0, 1]).tobytes().hex()
+    modules = loaded(code, *arguments)
+    assert "livegnn._core" in modules
+    assert not modules & {*HEAVY, "livegnn.server", "livegnn.runtime"}
+
+
+def test_the_command_line_loads_a_command_only_when_it_runs() -> None:
+    modules = loaded("import livegnn.cli")
+    assert not modules & {*HEAVY, "numpy", "livegnn.runtime", "livegnn.server"}
+
+
+def test_every_public_name_is_there() -> None:
+    for name in livegnn.__all__:
+        assert getattr(livegnn, name) is not None
+    assert set(livegnn.__all__) <= set(dir(livegnn))
+    with pytest.raises(AttributeError, match="has no attribute 'Grpah'"):
+        _ = livegnn.Grpah
