@@ -33,22 +33,22 @@ RowsStep rows_step(uint32_t node_type, std::vector<uint32_t> sources, std::vecto
 // The output rows of some nodes of a prepared batch that was not committed.
 OutRows<float> prepared_rows(const Engine& engine, const Prepared& prepared, In<uint32_t> indices) {
   uint32_t output = engine.program().output;
-  const Table& table = engine.table(output);
+  const Rows table = engine.rows(output);
   const Changes& changes = prepared.changes[output];
-  tsl::robin_map<uint32_t, size_t> where;
+  tsl::robin_map<uint32_t, size_t, MixHash> where;
   where.reserve(changes.nodes.size());
   for (size_t i = 0; i < changes.nodes.size(); ++i) where[changes.nodes[i]] = i;
-  auto out = rows<float>(indices.shape(0), table.width());
+  auto out = rows<float>(indices.shape(0), table.width);
   for (size_t i = 0; i < indices.shape(0); ++i) {
     uint32_t node = indices.data()[i];
     auto found = where.find(node);
-    float* to = out.data() + i * table.width();
+    float* to = out.data() + i * table.width;
     if (found != where.end()) {
-      std::memcpy(to, changes.row(found->second), table.width() * sizeof(float));
-    } else if (node < table.rows()) {
-      std::memcpy(to, table.row(node), table.width() * sizeof(float));
+      std::memcpy(to, changes.row(found->second), table.width * sizeof(float));
+    } else if (node < table.count) {
+      std::memcpy(to, table.row(node), table.width * sizeof(float));
     } else {
-      std::memset(to, 0, table.width() * sizeof(float));
+      std::memset(to, 0, table.width * sizeof(float));
     }
   }
   return out;
@@ -60,8 +60,8 @@ void bind_engine(nb::module_& module) {
   nb::class_<Program>(module, "Program")
       .def(nb::init<>())
       .def("add_value",
-           [](Program& self, uint32_t node_type, uint32_t width, bool features) {
-             self.values.push_back({node_type, width, features});
+           [](Program& self, uint32_t node_type, uint32_t width, bool features, uint32_t slab) {
+             self.values.push_back({node_type, width, features, slab});
              return self.values.size() - 1;
            })
       .def("add_weight",
@@ -131,14 +131,14 @@ void bind_engine(nb::module_& module) {
            })
       .def("predict",
            [](const Engine& self, In<int64_t> ids) -> nb::object {
-             const Table& table = self.table(self.program().output);
-             auto out = rows<float>(ids.shape(0), table.width());
              std::shared_lock lock(self.graph().lock);
+             const Rows table = self.rows(self.program().output);
+             auto out = rows<float>(ids.shape(0), table.width);
              const IdMap& map = self.graph().nodes[self.program().values[self.program().output].node_type].ids;
              for (size_t i = 0; i < ids.shape(0); ++i) {
                uint32_t index = map.index_of(ids.data()[i]);
                if (index == kNoIndex) return nb::none();
-               std::memcpy(out.data() + i * table.width(), table.row(index), table.width() * sizeof(float));
+               std::memcpy(out.data() + i * table.width, table.row(index), table.width * sizeof(float));
              }
              return nb::cast(out);
            })
@@ -156,22 +156,18 @@ void bind_engine(nb::module_& module) {
       .def("read",
            [](const Engine& self, uint32_t value) {
              std::shared_lock lock(self.graph().lock);
-             const Table& table = self.table(value);
-             auto out = rows<float>(table.rows(), table.width());
-             for (size_t i = 0; i < table.rows(); ++i) {
-               std::memcpy(out.data() + i * table.width(), table.row(i), table.width() * sizeof(float));
+             const Rows table = self.rows(value);
+             auto out = rows<float>(table.count, table.width);
+             for (size_t i = 0; i < table.count; ++i) {
+               std::memcpy(out.data() + i * table.width, table.row(i), table.width * sizeof(float));
              }
              return out;
            })
       .def("write",
            [](Engine& self, uint32_t value, InRows<float> from) {
-             Table& table = self.own_table(value);
-             if (from.shape(1) != table.width() ||
-                 from.shape(0) != self.graph().nodes[self.program().values[value].node_type].ids.capacity()) {
+             if (!self.load(value, from.data(), from.shape(0), from.shape(1))) {
                throw std::runtime_error("a value whose shape does not fit the graph");
              }
-             table.resize(from.shape(0));
-             for (size_t i = 0; i < from.shape(0); ++i) table.write(i, from.data() + i * from.shape(1));
            })
       .def("errors", [](Engine& self, size_t propagation) { return copy(self.errors(propagation)); })
       .def("set_errors",

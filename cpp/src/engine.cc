@@ -17,101 +17,141 @@ Engine::Engine(const Graph& graph, Program program, size_t threads)
       typical_(program_.propagations.size()),
       pool_(std::make_unique<ThreadPool>(threads)),
       scratches_(std::make_unique<Scratches>()) {
-  size_t widest = 1;
+  std::vector<size_t> widths;
   for (const Value& value : program_.values) {
-    tables_.emplace_back(value.width);
-    widest = std::max(widest, tables_.back().stride());
+    widths.resize(std::max<size_t>(widths.size(), value.features ? 0 : value.slab + 1));
+    columns_.push_back(value.features ? 0 : static_cast<uint32_t>(widths[value.slab]));
+    if (!value.features) widths[value.slab] += row_stride(value.width);
+    zeros_.resize(std::max(zeros_.size(), row_stride(value.width)));
   }
-  zeros_.assign(widest, 0.0f);
+  for (size_t width : widths) slabs_.emplace_back(width);
+  for (const RowsStep& step : program_.rows) {
+    double cost = kRowCost;
+    for (const Op& op : step.ops) {
+      if (op.kind != OpKind::kLinear) continue;
+      cost += 2.0 * kFlopCost * step.registers[op.inputs[0]].width * step.registers[op.output].width;
+    }
+    row_costs_.push_back(cost);
+  }
   for (auto& slots : scratches_->slots) slots.resize(graph.nodes.size());
   scratches_->removed.resize(graph.nodes.size());
 }
 
 Engine::~Engine() = default;
 
-const Table& Engine::table(uint32_t value) const {
+Rows Engine::rows(uint32_t value) const {
   const Value& spec = program_.values[value];
-  return spec.features ? graph_.nodes[spec.node_type].features : tables_[value];
+  const Table& table = spec.features ? graph_.nodes[spec.node_type].features : slabs_[spec.slab];
+  return {const_cast<float*>(table.row(0)) + columns_[value], table.stride(), spec.width, table.rows()};
 }
 
 const float* Engine::stored_row(uint32_t value, uint32_t node) const {
-  const Table& rows = table(value);
-  return node < rows.rows() ? rows.row(node) : zeros_.data();
+  Rows all = rows(value);
+  return node < all.count ? all.row(node) : zeros_.data();
+}
+
+namespace {
+
+size_t blocks_of(size_t rows) { return (rows + kBlockRows - 1) / kBlockRows; }
+
+// Enough to be worth any number of threads.
+constexpr double kLong = 1e9;
+
+}  // namespace
+
+// One block of a step over all rows, where they lie.
+void Engine::run_all(const RowsStep& step, size_t block, std::vector<float*>* buffers) const {
+  static thread_local std::vector<Scratch> memory;
+  static thread_local std::vector<const float*> sources;
+  const size_t capacity = graph_.nodes[step.node_type].ids.capacity();
+  const size_t first = block * kBlockRows, count = std::min(kBlockRows, capacity - first);
+  memory.resize(std::max(memory.size(), step.buffers.size()));
+  buffers->clear();
+  for (size_t b = 0; b < step.buffers.size(); ++b) {
+    buffers->push_back(memory[b].reserve(kBlockRows * row_stride(step.buffers[b])));
+  }
+  sources.clear();
+  for (uint32_t source : step.sources) {
+    Rows from = rows(source);
+    for (size_t i = 0; i < kBlockRows; ++i) sources.push_back(from.row(std::min(first + i, first + count - 1)));
+  }
+  run_rows(step, count, sources.data(), buffers->data());
 }
 
 void Engine::initialize() {
   for (size_t v = 0; v < program_.values.size(); ++v) {
-    if (!program_.values[v].features) {
-      tables_[v].resize(0);
-      tables_[v].resize(graph_.nodes[program_.values[v].node_type].ids.capacity());
-    }
+    const Value& value = program_.values[v];
+    if (value.features) continue;
+    slabs_[value.slab].resize(0);
+    slabs_[value.slab].resize(graph_.nodes[value.node_type].ids.capacity());
   }
   for (const Step& step : program_.order) {
     if (step.kind == Step::kContext) {
-      const ContextStep& context = program_.contexts[step.position];
-      const IdMap& ids = graph_.nodes[program_.values[context.output].node_type].ids;
-      Table& out = tables_[context.output];
-      auto& sums = sums_[step.position];
-      sums.assign(context.kind == ContextKind::kSum ? ids.capacity() : 0, 0.0);
-      const GraphStore& store = *graph_.edges[context.edge_type].store;
-      pool_->run((ids.capacity() + kBlockRows - 1) / kBlockRows, [&](size_t block) {
-        size_t end = std::min(ids.capacity(), (block + 1) * kBlockRows);
-        for (auto node = static_cast<uint32_t>(block * kBlockRows); node < end; ++node) {
-          if (!ids.in_use(node)) continue;
-          bool loop = context.fill != 0 && store.find(node, node).has_value();
-          if (context.kind == ContextKind::kCount) {
-            *out.row(node) = static_cast<float>(store.degree_in(node) + (context.fill != 0 && !loop ? 1 : 0));
-          } else if (context.kind == ContextKind::kLoop) {
-            *out.row(node) = loop ? 0.0f : context.fill;
-          } else {
-            sums[node] = context_sum(context, node, {});
-            *out.row(node) = static_cast<float>(sums[node] + (loop ? 0.0f : context.fill));
-          }
-        }
-      });
+      initialize_context(step.position);
     } else if (step.kind == Step::kPropagate) {
-      const PropagateStep& propagate = program_.propagations[step.position];
-      const IdMap& ids = graph_.nodes[program_.values[propagate.output].node_type].ids;
-      Table& out = tables_[propagate.output];
-      size_t blocks = (ids.capacity() + kBlockRows - 1) / kBlockRows;
-      std::vector<double> peaks(blocks);
-      pool_->run(blocks, [&](size_t block) {
-        size_t end = std::min(ids.capacity(), (block + 1) * kBlockRows);
-        for (auto node = static_cast<uint32_t>(block * kBlockRows); node < end; ++node) {
-          if (!ids.in_use(node)) continue;
-          aggregate_all(propagate, node, out.row(node));
-          peaks[block] += kernels().peak(out.width(), out.row(node));
-        }
-      });
-      double total = 0;
-      for (double peak : peaks) total += peak;
-      typical_[step.position] = static_cast<float>(total / static_cast<double>(std::max<size_t>(1, ids.size())));
-      errors_[step.position].assign(propagate.aggregate == Aggregate::kSum ? ids.capacity() : 0, 0.0f);
+      initialize_propagation(step.position);
     } else {
-      const RowsStep& rows = program_.rows[step.position];
-      const IdMap& ids = graph_.nodes[rows.node_type].ids;
-      pool_->run((ids.capacity() + kBlockRows - 1) / kBlockRows, [&](size_t block) {
+      const RowsStep& rows_step = program_.rows[step.position];
+      const IdMap& ids = graph_.nodes[rows_step.node_type].ids;
+      pool_->run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
+        static thread_local std::vector<float*> buffers;
+        run_all(rows_step, block, &buffers);
         size_t first = block * kBlockRows, count = std::min(kBlockRows, ids.capacity() - first);
-        static thread_local std::vector<Scratch> memory;
-        memory.resize(std::max(memory.size(), rows.buffers.size()));
-        std::vector<float*> buffers;
-        for (size_t b = 0; b < rows.buffers.size(); ++b) {
-          // Sources are only read: run_rows writes to the buffers of its own results.
-          buffers.push_back(b < rows.sources.size() ? const_cast<float*>(table(rows.sources[b]).row(first))
-                                                    : memory[b].reserve(kBlockRows * row_stride(rows.buffers[b])));
-        }
-        run_rows(rows, count, buffers.data());
-        for (const Sink& sink : rows.sinks) {
-          const Register& reg = rows.registers[sink.reg];
+        for (const Sink& sink : rows_step.sinks) {
+          const Register& reg = rows_step.registers[sink.reg];
+          Rows out = rows(sink.value);
           for (size_t i = 0; i < count; ++i) {
             if (!ids.in_use(static_cast<uint32_t>(first + i))) continue;
-            tables_[sink.value].write(first + i,
-                                      buffers[reg.buffer] + i * row_stride(rows.buffers[reg.buffer]) + reg.column);
+            const float* from = buffers[reg.buffer] + i * row_stride(rows_step.buffers[reg.buffer]) + reg.column;
+            std::memcpy(out.row(first + i), from, reg.width * sizeof(float));
           }
         }
       });
     }
   }
+}
+
+void Engine::initialize_context(size_t position) {
+  const ContextStep& context = program_.contexts[position];
+  const IdMap& ids = graph_.nodes[program_.values[context.output].node_type].ids;
+  const GraphStore& store = *graph_.edges[context.edge_type].store;
+  Rows out = rows(context.output);
+  auto& sums = sums_[position];
+  sums.assign(context.kind == ContextKind::kSum ? ids.capacity() : 0, 0.0);
+  pool_->run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
+    size_t end = std::min(ids.capacity(), (block + 1) * kBlockRows);
+    for (auto node = static_cast<uint32_t>(block * kBlockRows); node < end; ++node) {
+      if (!ids.in_use(node)) continue;
+      bool loop = context.fill != 0 && store.find(node, node).has_value();
+      if (context.kind == ContextKind::kCount) {
+        *out.row(node) = static_cast<float>(store.degree_in(node) + (context.fill != 0 && !loop ? 1 : 0));
+      } else if (context.kind == ContextKind::kLoop) {
+        *out.row(node) = loop ? 0.0f : context.fill;
+      } else {
+        sums[node] = context_sum(context, node, {});
+        *out.row(node) = static_cast<float>(sums[node] + (loop ? 0.0f : context.fill));
+      }
+    }
+  });
+}
+
+void Engine::initialize_propagation(size_t position) {
+  const PropagateStep& propagate = program_.propagations[position];
+  const IdMap& ids = graph_.nodes[program_.values[propagate.output].node_type].ids;
+  Rows out = rows(propagate.output);
+  std::vector<double> peaks(blocks_of(ids.capacity()));
+  pool_->run(peaks.size(), kLong, [&](size_t block) {
+    size_t end = std::min(ids.capacity(), (block + 1) * kBlockRows);
+    for (auto node = static_cast<uint32_t>(block * kBlockRows); node < end; ++node) {
+      if (!ids.in_use(node)) continue;
+      aggregate_all(propagate, node, out.row(node));
+      peaks[block] += kernels().peak(out.width, out.row(node));
+    }
+  });
+  double total = 0;
+  for (double peak : peaks) total += peak;
+  typical_[position] = static_cast<float>(total / static_cast<double>(std::max<size_t>(1, ids.size())));
+  errors_[position].assign(propagate.aggregate == Aggregate::kSum ? ids.capacity() : 0, 0.0f);
 }
 
 void Engine::prepare(const Delta& delta, Prepared* prepared) {
@@ -129,7 +169,7 @@ void Engine::prepare(const Delta& delta, Prepared* prepared) {
     changes.nodes.clear();
     changes.positions.clear();
     changes.external = nullptr;
-    changes.stride = table(static_cast<uint32_t>(v)).stride();
+    changes.stride = row_stride(program_.values[v].width);
   }
   prepared->affected = prepared->edges_touched = prepared->recomputed = 0;
 
@@ -139,7 +179,7 @@ void Engine::prepare(const Delta& delta, Prepared* prepared) {
     if (step.kind == Step::kContext) {
       prepare_context(program_.contexts[step.position], step.position, delta, prepared);
     } else if (step.kind == Step::kRows) {
-      prepare_rows(program_.rows[step.position], delta, prepared);
+      prepare_rows(program_.rows[step.position], row_costs_[step.position], delta, prepared);
     } else if (program_.propagations[step.position].aggregate == Aggregate::kSum) {
       prepare_sum(program_.propagations[step.position], step.position, prepared);
     } else {
@@ -180,15 +220,22 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) {
   for (size_t v = 0; v < program_.values.size(); ++v) {
     const Value& value = program_.values[v];
     if (value.features) continue;
-    Table& out = tables_[v];
     const NodeDelta& nodes = delta.nodes[value.node_type];
-    if (out.rows() < nodes.capacity) out.resize(nodes.capacity);
-    for (uint32_t node : nodes.removed) out.clear_row(node);
+    Table& slab = slabs_[value.slab];
+    if (slab.rows() < nodes.capacity) slab.resize(nodes.capacity);
+    Rows out = rows(static_cast<uint32_t>(v));
+    for (uint32_t node : nodes.removed) std::memset(out.row(node), 0, out.width * sizeof(float));
     const Changes& changes = prepared.changes[v];
-    pool_->run((changes.nodes.size() + 4 * kBlockRows - 1) / (4 * kBlockRows), [&](size_t block) {
-      size_t end = std::min(changes.nodes.size(), (block + 1) * 4 * kBlockRows);
-      for (size_t i = block * 4 * kBlockRows; i < end; ++i) out.write(changes.nodes[i], changes.row(i));
-    });
+    const size_t count = changes.nodes.size();
+    constexpr size_t kAhead = 8;
+    pool_->run((count + 4 * kBlockRows - 1) / (4 * kBlockRows), kMessageCost * static_cast<double>(count),
+               [&](size_t block) {
+                 size_t end = std::min(count, (block + 1) * 4 * kBlockRows);
+                 for (size_t i = block * 4 * kBlockRows; i < end; ++i) {
+                   if (i + kAhead < end) __builtin_prefetch(out.row(changes.nodes[i + kAhead]), 1);
+                   std::memcpy(out.row(changes.nodes[i]), changes.row(i), out.width * sizeof(float));
+                 }
+               });
   }
   for (size_t p = 0; p < program_.propagations.size(); ++p) {
     const PropagateStep& step = program_.propagations[p];
@@ -217,36 +264,38 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) {
 void Engine::evaluate(size_t on_demand, float* out) {
   const RowsStep& step = program_.on_demand[on_demand];
   const Register& reg = step.registers[step.sinks[0].reg];
-  size_t rows = graph_.nodes[step.node_type].ids.capacity();
-  pool_->run((rows + kBlockRows - 1) / kBlockRows, [&](size_t block) {
-    size_t first = block * kBlockRows, count = std::min(kBlockRows, rows - first);
-    static thread_local std::vector<Scratch> memory;
-    memory.resize(std::max(memory.size(), step.buffers.size()));
-    std::vector<float*> buffers;
-    for (size_t b = 0; b < step.buffers.size(); ++b) {
-      buffers.push_back(b < step.sources.size() ? const_cast<float*>(table(step.sources[b]).row(first))
-                                                : memory[b].reserve(kBlockRows * row_stride(step.buffers[b])));
-    }
-    run_rows(step, count, buffers.data());
+  const size_t capacity = graph_.nodes[step.node_type].ids.capacity();
+  pool_->run(blocks_of(capacity), kLong, [&](size_t block) {
+    static thread_local std::vector<float*> buffers;
+    run_all(step, block, &buffers);
+    size_t first = block * kBlockRows, count = std::min(kBlockRows, capacity - first);
     for (size_t i = 0; i < count; ++i) {
-      std::memcpy(out + (first + i) * reg.width,
-                  buffers[reg.buffer] + i * row_stride(step.buffers[reg.buffer]) + reg.column,
-                  reg.width * sizeof(float));
+      const float* from = buffers[reg.buffer] + i * row_stride(step.buffers[reg.buffer]) + reg.column;
+      std::memcpy(out + (first + i) * reg.width, from, reg.width * sizeof(float));
     }
   });
 }
 
+bool Engine::load(uint32_t value, const float* from, size_t count, size_t width) {
+  const Value& spec = program_.values[value];
+  if (width != spec.width || count != graph_.nodes[spec.node_type].ids.capacity()) return false;
+  slabs_[spec.slab].resize(count);
+  Rows out = rows(value);
+  for (size_t i = 0; i < count; ++i) std::memcpy(out.row(i), from + i * width, width * sizeof(float));
+  return true;
+}
+
 double Engine::scrub(size_t propagation, std::span<const uint32_t> nodes) {
   const PropagateStep& step = program_.propagations[propagation];
-  const Table& kept = tables_[step.output];
-  std::vector<float> row(kept.stride());
+  const Rows kept = rows(step.output);
+  std::vector<float> row(row_stride(kept.width));
   double worst = 0;
   for (uint32_t node : nodes) {
     if (!graph_.nodes[program_.values[step.output].node_type].ids.in_use(node)) continue;
     aggregate_all(step, node, row.data());
-    float scale = std::max(typical_[propagation], kernels().peak(kept.width(), row.data()));
-    kernels().subtract(kept.width(), row.data(), kept.row(node), row.data());
-    float difference = kernels().peak(kept.width(), row.data());
+    float scale = std::max(typical_[propagation], kernels().peak(kept.width, row.data()));
+    kernels().subtract(kept.width, row.data(), kept.row(node), row.data());
+    float difference = kernels().peak(kept.width, row.data());
     if (difference > 0) worst = std::max(worst, static_cast<double>(difference / scale));
   }
   return worst;
@@ -254,7 +303,7 @@ double Engine::scrub(size_t propagation, std::span<const uint32_t> nodes) {
 
 size_t Engine::bytes() const {
   size_t total = 0;
-  for (const Table& table : tables_) total += table.bytes();
+  for (const Table& slab : slabs_) total += slab.bytes();
   for (const auto& errors : errors_) total += errors.capacity() * sizeof(float);
   for (const auto& sums : sums_) total += sums.capacity() * sizeof(double);
   return total;

@@ -8,7 +8,9 @@
 
 namespace livegnn {
 
-inline constexpr size_t kBlockRows = 64;  // rows a thread takes at a time
+inline constexpr size_t kBlockRows = 32;  // rows a thread takes at a time
+// What work costs one thread, in nanoseconds, as measured: to decide whether a second thread is worth waking.
+inline constexpr double kRowCost = 80, kMessageCost = 40, kFlopCost = 0.012;
 
 struct Engine::Scratches {
   // By node type: where a node stands in the list at hand, kNoIndex between uses. Two, since a frontier needs its sources

@@ -20,8 +20,8 @@ inline size_t packed_size(size_t inner, size_t outputs) { return (outputs + kPan
 struct Kernels {
   const char* name;
 
-  // c[i, 0:outputs] = a[i, 0:inner] · b (+ bias), b packed by `pack`. `bias` may be null.
-  void (*multiply)(size_t rows, size_t inner, size_t outputs, const float* a, size_t a_stride, const float* packed,
+  // c[i, 0:outputs] = a[i][0:inner] · b (+ bias), b packed by `pack`. `bias` may be null.
+  void (*multiply)(size_t rows, size_t inner, size_t outputs, const float* const* a, const float* packed,
                    const float* bias, float* c, size_t c_stride);
 
   // sum += coefficients[i] * rows[indices[i]], i ascending. Rows may be read up to their padding.

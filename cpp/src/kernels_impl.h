@@ -33,8 +33,8 @@ inline Vector fused(Vector a, Vector b, Vector c) {
 
 // R rows by P panels, all accumulators in registers.
 template <size_t R, size_t P>
-void multiply_tile(size_t inner, size_t columns, const float* a, size_t a_stride, const float* packed,
-                   const float* bias, float* c, size_t c_stride) {
+void multiply_tile(size_t inner, size_t columns, const float* const* a, const float* packed, const float* bias,
+                   float* c, size_t c_stride) {
   Vector sum[R][P * kVectors] = {};
   for (size_t k = 0; k < inner; ++k) {
     Vector b[P * kVectors];
@@ -44,7 +44,7 @@ void multiply_tile(size_t inner, size_t columns, const float* a, size_t a_stride
       }
     }
     for (size_t r = 0; r < R; ++r) {
-      Vector left = broadcast(a[r * a_stride + k]);
+      Vector left = broadcast(a[r][k]);
       for (size_t v = 0; v < P * kVectors; ++v) sum[r][v] = fused(left, b[v], sum[r][v]);
     }
   }
@@ -76,24 +76,24 @@ constexpr size_t kWidePanels = 1;
 #endif
 
 template <size_t R>
-void multiply_rest(size_t rows, size_t inner, size_t columns, const float* a, size_t a_stride, const float* packed,
+void multiply_rest(size_t rows, size_t inner, size_t columns, const float* const* a, const float* packed,
                    const float* bias, float* c, size_t c_stride) {
   if constexpr (R > 0) {
     if (rows == R) {
-      multiply_tile<R, 1>(inner, columns, a, a_stride, packed, bias, c, c_stride);
+      multiply_tile<R, 1>(inner, columns, a, packed, bias, c, c_stride);
     } else {
-      multiply_rest<R - 1>(rows, inner, columns, a, a_stride, packed, bias, c, c_stride);
+      multiply_rest<R - 1>(rows, inner, columns, a, packed, bias, c, c_stride);
     }
   }
 }
 
-void multiply(size_t rows, size_t inner, size_t outputs, const float* a, size_t a_stride, const float* packed,
+void multiply(size_t rows, size_t inner, size_t outputs, const float* const* a, const float* packed,
               const float* bias, float* c, size_t c_stride) {
   size_t column = 0;
   if (rows == 1) {
     // One row has too few accumulators to hide the latency of its sums: take several panels at once.
     for (; column + kWidePanels * kPanel <= outputs; column += kWidePanels * kPanel) {
-      multiply_tile<1, kWidePanels>(inner, kWidePanels * kPanel, a, a_stride, packed + column * inner,
+      multiply_tile<1, kWidePanels>(inner, kWidePanels * kPanel, a, packed + column * inner,
                                     bias == nullptr ? nullptr : bias + column, c + column, c_stride);
     }
   }
@@ -103,11 +103,9 @@ void multiply(size_t rows, size_t inner, size_t outputs, const float* a, size_t 
     size_t columns = outputs - column < kPanel ? outputs - column : kPanel;
     size_t r = 0;
     for (; r + kTileRows <= rows; r += kTileRows) {
-      multiply_tile<kTileRows, 1>(inner, columns, a + r * a_stride, a_stride, panel, shift, c + r * c_stride + column,
-                                  c_stride);
+      multiply_tile<kTileRows, 1>(inner, columns, a + r, panel, shift, c + r * c_stride + column, c_stride);
     }
-    multiply_rest<kTileRows - 1>(rows - r, inner, columns, a + r * a_stride, a_stride, panel, shift,
-                                 c + r * c_stride + column, c_stride);
+    multiply_rest<kTileRows - 1>(rows - r, inner, columns, a + r, panel, shift, c + r * c_stride + column, c_stride);
   }
 }
 

@@ -37,9 +37,11 @@ class ThreadPool {
   size_t threads() const { return workers_.size() + 1; }
 
   // Calls `body(block)` for every block in [0, blocks). The first exception thrown by a block is thrown again here.
+  // `nanoseconds` is about what all of it costs one thread: little work is done where it is, since waking a thread
+  // takes longer.
   template <class Body>
-  void run(size_t blocks, const Body& body) {
-    if (workers_.empty() || blocks < 2) {
+  void run(size_t blocks, double nanoseconds, const Body& body) {
+    if (workers_.empty() || blocks < 2 || nanoseconds < kWorthWaking) {
       for (size_t i = 0; i < blocks; ++i) body(i);
       return;
     }
@@ -72,6 +74,7 @@ class ThreadPool {
     std::exception_ptr error;
   };
 
+  static constexpr double kWorthWaking = 60'000;
   // About twenty microseconds: the gap between two steps of one batch, not the gap between two batches.
   static constexpr int kSpins = 2000;
 

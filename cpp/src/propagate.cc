@@ -77,13 +77,13 @@ double Engine::context_sum(const ContextStep& step, uint32_t node, std::span<con
 }
 
 void Engine::aggregate_all(const PropagateStep& step, uint32_t node, float* out) const {
-  const Table& input = table(step.input);
+  const Rows input = rows(step.input);
   const GraphStore& store = *graph_.edges[step.edge_type].store;
-  const size_t width = input.width();
+  const size_t width = input.width;
   if (step.aggregate == Aggregate::kSum) {
     std::memset(out, 0, width * sizeof(float));
     store.scan_in(node, [&](NeighborSpan span) {
-      kernels().gather_rows(width, span.size, input.row(0), input.stride(), span.ids,
+      kernels().gather_rows(width, span.size, input.data, input.stride, span.ids,
                             step.weighted ? span.weights : nullptr, out);
     });
     return;
@@ -264,14 +264,15 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, Prepared
   anew.assign(s.targets.size(), 0);
   uint8_t* recompute = anew.data();
 
-  pool_->run(blocks, [&](size_t block) {
+  const Rows stored = Engine::rows(step.output);
+  pool_->run(blocks, kMessageCost * static_cast<double>(s.found_row.size() + s.targets.size()), [&](size_t block) {
     static thread_local std::vector<float> sum;
     sum.resize(std::max(sum.size(), stride));
     size_t end = std::min(s.targets.size(), (block + 1) * kBlockRows);
     for (size_t t = block * kBlockRows; t < end; ++t) {
-      constexpr size_t kNext = 4;
-      if (t + kNext < end) {
-        const float* next = stored_row(step.output, s.targets[t + kNext]);
+      constexpr size_t kNext = 6;
+      if (t + kNext < end && s.targets[t + kNext] < stored.count) {
+        const float* next = stored.row(s.targets[t + kNext]);
         for (size_t c = 0; c < width; c += 16) __builtin_prefetch(next + c);
       }
       const uint32_t node = s.targets[t];
@@ -281,7 +282,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, Prepared
       std::memset(sum.data(), 0, stride * sizeof(float));
       k.add_rows(width, count, s.rows.data(), s.row_of.data() + first, s.weight_of.data() + first, sum.data());
       float peak = 0;
-      const float* old = stored_row(step.output, node);
+      const float* old = node < stored.count ? stored.row(node) : zeros_.data();
       s.keep[t] = k.apply_delta(width, old, sum.data(), rows + t * output.stride, &peak);
       float error = (node < errors.size() ? errors[node] : 0.0f) + kUnit * (peak + reach);
       output.errors[t] = error;
@@ -309,7 +310,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, Prepared
     if (edges.empty()) {
       for (size_t i = 0; i < input.nodes.size(); ++i) source_slots[input.nodes[i]] = static_cast<uint32_t>(i);
     }
-    pool_->run(blocks, [&](size_t block) {
+    pool_->run(blocks, 1e4 * static_cast<double>(total), [&](size_t block) {
       static thread_local std::vector<const float*> neighbors;
       static thread_local std::vector<uint32_t> order;
       static thread_local std::vector<float> weights;
@@ -409,7 +410,8 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
   float* rows = output.rows.reserve(s.targets.size() * output.stride);
   s.keep.assign(s.targets.size(), 0);
   std::atomic<size_t> recomputed{0};
-  pool_->run((s.targets.size() + kBlockRows - 1) / kBlockRows, [&](size_t block) {
+  pool_->run((s.targets.size() + kBlockRows - 1) / kBlockRows, kMessageCost * 4 * static_cast<double>(found.size()),
+             [&](size_t block) {
     std::vector<float> best(width);
     size_t end = std::min(s.targets.size(), (block + 1) * kBlockRows);
     for (size_t t = block * kBlockRows; t < end; ++t) {

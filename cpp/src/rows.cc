@@ -31,12 +31,15 @@ void softmax(size_t width, const float* a, bool logarithm, float* out) {
 
 }  // namespace
 
-// Buffers hold `count` rows each at the stride of their width; those of sources are only read.
-void Engine::run_rows(const RowsStep& step, size_t count, float* const* buffers) const {
+void Engine::run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers) const {
   const Kernels& k = kernels();
+  const size_t num_sources = step.sources.size();
   auto stride_of = [&](uint32_t r) { return row_stride(step.buffers[step.registers[r].buffer]); };
-  auto row_of = [&](uint32_t r, size_t i) {
+  auto out_of = [&](uint32_t r, size_t i) {
     return buffers[step.registers[r].buffer] + i * stride_of(r) + step.registers[r].column;
+  };
+  auto row_of = [&](uint32_t r, size_t i) -> const float* {
+    return r < num_sources ? sources[r * kBlockRows + i] : out_of(r, i);
   };
   auto tensor = [&](int32_t t) { return t < 0 ? nullptr : program_.tensors[static_cast<size_t>(t)].data(); };
   for (const Op& op : step.ops) {
@@ -45,16 +48,19 @@ void Engine::run_rows(const RowsStep& step, size_t count, float* const* buffers)
     const float* first = tensor(op.first);
     const float* second = tensor(op.second);
     auto each = [&](auto&& body) {
-      for (size_t i = 0; i < count; ++i) body(row_of(in, i), row_of(op.output, i), i);
+      for (size_t i = 0; i < count; ++i) body(row_of(in, i), out_of(op.output, i), i);
     };
     auto pairs = [&](auto function) {
       each([&](const float* a, float* out, size_t i) { function(width, a, row_of(op.inputs[1], i), out); });
     };
     switch (op.kind) {
-      case OpKind::kLinear:
-        k.multiply(count, step.registers[in].width, width, row_of(in, 0), stride_of(in), first, second,
-                   row_of(op.output, 0), stride_of(op.output));
+      case OpKind::kLinear: {
+        const float* inputs[kBlockRows];
+        for (size_t i = 0; i < count; ++i) inputs[i] = row_of(in, i);
+        k.multiply(count, step.registers[in].width, width, inputs, first, second, out_of(op.output, 0),
+                   stride_of(op.output));
         break;
+      }
       case OpKind::kScaleShift:
         each([&](const float* a, float* out, size_t) { k.scale_shift(width, a, first, second, out); });
         break;
@@ -104,7 +110,7 @@ void Engine::run_rows(const RowsStep& step, size_t count, float* const* buffers)
         for (uint32_t part : op.inputs) {
           size_t part_width = step.registers[part].width;
           for (size_t i = 0; i < count; ++i) {
-            std::memcpy(row_of(op.output, i) + column, row_of(part, i), part_width * sizeof(float));
+            std::memcpy(out_of(op.output, i) + column, row_of(part, i), part_width * sizeof(float));
           }
           column += part_width;
         }
@@ -131,7 +137,7 @@ void Engine::run_rows(const RowsStep& step, size_t count, float* const* buffers)
   }
 }
 
-void Engine::prepare_rows(const RowsStep& step, const Delta& delta, Prepared* prepared) {
+void Engine::prepare_rows(const RowsStep& step, double row_cost, const Delta& delta, Prepared* prepared) {
   Scratches& scratch = *scratches_;
   auto& slots = scratch.slots[0][step.node_type];
   auto& nodes = scratch.nodes;
@@ -174,48 +180,62 @@ void Engine::prepare_rows(const RowsStep& step, const Delta& delta, Prepared* pr
   if (nodes.empty()) return;
 
   std::vector<std::vector<uint8_t>> keep(step.sinks.size(), std::vector<uint8_t>(nodes.size()));
-  constexpr size_t kAhead = 4;
-  pool_->run((nodes.size() + kBlockRows - 1) / kBlockRows, [&](size_t block) {
-    size_t first = block * kBlockRows, count = std::min(kBlockRows, nodes.size() - first);
+  std::vector<Rows> stored, old;
+  for (uint32_t source : step.sources) stored.push_back(rows(source));
+  for (const Sink& sink : step.sinks) old.push_back(rows(sink.value));
+  auto stored_or_zero = [&](const Rows& from, uint32_t node) {
+    return node < from.count ? from.row(node) : zeros_.data();
+  };
+  auto fetch = [](const Rows& from, uint32_t node) {
+    if (node >= from.count) return;
+    for (size_t c = 0; c < from.width; c += 16) __builtin_prefetch(from.row(node) + c);
+  };
+  constexpr size_t kAhead = 8;
+  const size_t blocks = (nodes.size() + kBlockRows - 1) / kBlockRows;
+  pool_->run(blocks, row_cost * static_cast<double>(nodes.size()), [&](size_t block) {
+    const size_t first = block * kBlockRows, count = std::min(kBlockRows, nodes.size() - first);
     static thread_local std::vector<Scratch> memory;
     static thread_local std::vector<float*> buffers;
+    static thread_local std::vector<const float*> sources;
     memory.resize(std::max(memory.size(), step.buffers.size()));
     buffers.resize(step.buffers.size());
     for (size_t b = 0; b < step.buffers.size(); ++b) {
       buffers[b] = memory[b].reserve(kBlockRows * row_stride(step.buffers[b]));
     }
-    auto fetch = [&](uint32_t value, uint32_t node) {
-      const Table& rows = table(value);
-      if (node >= rows.rows()) return;
-      for (size_t c = 0; c < rows.width(); c += 16) __builtin_prefetch(rows.row(node) + c);
-    };
-    for (size_t i = 0; i < count; ++i) {
-      if (i + kAhead < count) {
-        uint32_t next = nodes[first + i + kAhead];
-        for (size_t s = 0; s < step.sources.size(); ++s) {
-          if (scratch.positions[s][first + i + kAhead] == kNoIndex) fetch(step.sources[s], next);
-        }
-      }
-      for (size_t s = 0; s < step.sources.size(); ++s) {
-        uint32_t position = scratch.positions[s][first + i];
-        const float* row = position == kNoIndex ? stored_row(step.sources[s], nodes[first + i])
-                                                : prepared->changes[step.sources[s]].row(position);
-        std::memcpy(buffers[s] + i * row_stride(step.buffers[s]), row, step.buffers[s] * sizeof(float));
+    // A sink that fills a whole buffer is computed in its place.
+    for (const Sink& sink : step.sinks) {
+      const Register& reg = step.registers[sink.reg];
+      Changes& changes = prepared->changes[sink.value];
+      if (sink.reg >= step.sources.size() && reg.width == step.buffers[reg.buffer]) {
+        buffers[reg.buffer] = changes.rows.data() + first * changes.stride;
       }
     }
-    run_rows(step, count, buffers.data());
+    sources.resize(step.sources.size() * kBlockRows);
+    for (size_t s = 0; s < step.sources.size(); ++s) {
+      for (size_t i = 0; i < count; ++i) {
+        uint32_t position = scratch.positions[s][first + i];
+        if (position == kNoIndex) {
+          sources[s * kBlockRows + i] = stored_or_zero(stored[s], nodes[first + i]);
+          fetch(stored[s], nodes[first + i]);
+        } else {
+          sources[s * kBlockRows + i] = prepared->changes[step.sources[s]].row(position);
+        }
+      }
+    }
+    run_rows(step, count, sources.data(), buffers.data());
     for (size_t s = 0; s < step.sinks.size(); ++s) {
       const Register& reg = step.registers[step.sinks[s].reg];
       Changes& changes = prepared->changes[step.sinks[s].value];
       float* out = changes.rows.data() + first * changes.stride;
-      const float* from = buffers[reg.buffer] + reg.column;
-      for (size_t i = 0; i < count; ++i) {
-        if (i + kAhead < count) fetch(step.sinks[s].value, nodes[first + i + kAhead]);
-        std::memcpy(out, from, reg.width * sizeof(float));
-        const float* old = stored_row(step.sinks[s].value, nodes[first + i]);
-        keep[s][first + i] = first + i < num_added || kernels().differs(reg.width, old, out);
-        out += changes.stride;
-        from += row_stride(step.buffers[reg.buffer]);
+      for (size_t i = 0; i < std::min(kAhead, count); ++i) fetch(old[s], nodes[first + i]);
+      for (size_t i = 0; i < count; ++i, out += changes.stride) {
+        if (i + kAhead < count) fetch(old[s], nodes[first + i + kAhead]);
+        const float* from = step.sinks[s].reg < step.sources.size()
+                                ? sources[step.sinks[s].reg * kBlockRows + i]
+                                : buffers[reg.buffer] + i * row_stride(step.buffers[reg.buffer]) + reg.column;
+        if (from != out) std::memcpy(out, from, reg.width * sizeof(float));
+        keep[s][first + i] =
+            first + i < num_added || kernels().differs(reg.width, stored_or_zero(old[s], nodes[first + i]), out);
       }
     }
   });

@@ -59,6 +59,14 @@ struct Changes {
   const float* row(size_t i) const { return (external != nullptr ? external : rows.data()) + positions[i] * stride; }
 };
 
+// The rows of one value, where they lie.
+struct Rows {
+  float* data;
+  size_t stride, width, count;
+
+  float* row(size_t i) const { return data + i * stride; }
+};
+
 struct DirectedChange {
   uint32_t source, target;
   float old_weight, new_weight;
@@ -90,8 +98,10 @@ class Engine {
   void prepare(const Delta& delta, Prepared* prepared);
   void commit(const Delta& delta, const Prepared& prepared);
 
-  const Table& table(uint32_t value) const;
-  Table& own_table(uint32_t value) { return tables_[value]; }
+  // To be written to only by the owner of the value: the graph's features are not the engine's.
+  Rows rows(uint32_t value) const;
+  // Fills a value with rows that were saved. False, and nothing done, if there is not one for every index of the graph.
+  bool load(uint32_t value, const float* from, size_t count, size_t width);
   std::vector<float>& errors(size_t propagation) { return errors_[propagation]; }
   std::vector<double>& sums(size_t context) { return sums_[context]; }
   std::vector<float>& typical() { return typical_; }
@@ -108,14 +118,18 @@ class Engine {
  private:
   struct Scratches;
 
+  void initialize_context(size_t position);
+  void initialize_propagation(size_t position);
   void prepare_features(const Delta& delta, Prepared* prepared);
   void prepare_edges(const Delta& delta, Prepared* prepared);
   void prepare_context(const ContextStep& step, size_t context, const Delta& delta, Prepared* prepared);
   void prepare_sum(const PropagateStep& step, size_t propagation, Prepared* prepared);
   void prepare_max(const PropagateStep& step, Prepared* prepared);
-  void prepare_rows(const RowsStep& step, const Delta& delta, Prepared* prepared);
+  void prepare_rows(const RowsStep& step, double row_cost, const Delta& delta, Prepared* prepared);
 
-  void run_rows(const RowsStep& step, size_t count, float* const* buffers) const;
+  // `sources` has a pointer for each source and row, source by source; `buffers` a block for each buffer of the step.
+  void run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers) const;
+  void run_all(const RowsStep& step, size_t block, std::vector<float*>* buffers) const;
   double context_sum(const ContextStep& step, uint32_t node, std::span<const DirectedChange> changes) const;
   template <class Visit>
   void scan_new_in(uint32_t edge_type, uint32_t node, std::span<const DirectedChange> changes, Visit&& visit) const;
@@ -126,7 +140,9 @@ class Engine {
 
   const Graph& graph_;
   Program program_;
-  std::vector<Table> tables_;                 // by value; empty for features
+  std::vector<Table> slabs_;                  // several values side by side
+  std::vector<uint32_t> columns_;             // by value: where it begins in its slab
+  std::vector<double> row_costs_;             // by rows step: nanoseconds a row, roughly
   std::vector<std::vector<float>> errors_;    // by propagate step
   std::vector<std::vector<double>> sums_;     // by context step
   std::vector<float> typical_;                // by propagate step: mean largest magnitude of a row

@@ -22,6 +22,7 @@
 
 #include "livegnn/graph_store.h"
 #include "livegnn/id_map.h"
+#include "livegnn/mix_hash.h"
 #include "livegnn/table.h"
 
 namespace livegnn {
@@ -114,7 +115,7 @@ class Stage {
    private:
     static constexpr size_t kFew = 16;
     std::vector<std::pair<uint64_t, uint32_t>> few_;
-    tsl::robin_map<uint64_t, uint32_t> map_;
+    tsl::robin_map<uint64_t, uint32_t, MixHash> map_;
   };
   struct NodeStage {
     Positions added;     // id -> index

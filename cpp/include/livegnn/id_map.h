@@ -16,6 +16,8 @@
 
 #include <tsl/robin_map.h>
 
+#include "livegnn/mix_hash.h"
+
 namespace livegnn {
 
 inline constexpr uint32_t kNoIndex = UINT32_MAX;
@@ -91,7 +93,7 @@ class IdMap {
   bool identity_ = true;
   std::vector<int64_t> ids_;  // by index; kNoId where free
   std::vector<uint32_t> free_;
-  tsl::robin_map<int64_t, uint32_t> map_;
+  tsl::robin_map<int64_t, uint32_t, MixHash> map_;
 };
 
 // Texts as integers: the rest of the core knows integer ids alone. Texts are numbered in the order in which they are

@@ -45,9 +45,9 @@ struct Sink {
 
 struct RowsStep {
   uint32_t node_type;
-  std::vector<uint32_t> sources;  // values; source i is read into register i
-  std::vector<uint32_t> buffers;  // widths; buffer i belongs to source i for the first ones
-  std::vector<Register> registers;
+  std::vector<uint32_t> sources;  // values; register i is the row of source i, where it lies
+  std::vector<uint32_t> buffers;  // widths of what is computed
+  std::vector<Register> registers;  // those of sources have no buffer
   std::vector<Op> ops;
   std::vector<Sink> sinks;
 };
@@ -76,6 +76,7 @@ struct Value {
   uint32_t node_type;
   uint32_t width;
   bool features;  // the graph's own table
+  uint32_t slab;  // values that are read together lie side by side in the rows of one table
 };
 
 struct Step {

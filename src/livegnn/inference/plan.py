@@ -69,6 +69,7 @@ class Plan:
         self._producers = by_output(self._operations)
         self._check_fit()
         self._tensors: dict[tuple[str, ...], int] = {}
+        self._slabs: dict[tuple[str, str], int] = {}
         self.program = _core.Program()
         self.kept: dict[str, Kept] = {}
         self.on_demand: dict[str, int] = {}
@@ -159,10 +160,10 @@ class Plan:
         schema = self._graph.schema
         node_type = self._graph.node_type_index
         for name, given in self._model.inputs.items():
-            index = self.program.add_value(node_type(given.node_type), given.width, True)
+            index = self.program.add_value(node_type(given.node_type), given.width, True, 0)
             self.kept[name] = Kept(name, index, features=True)
         for position, (name, context) in enumerate(self._contexts.items()):
-            index = self.program.add_value(node_type(context.edge_type[2]), 1, False)
+            index = self.program.add_value(node_type(context.edge_type[2]), 1, False, self._slab(name))
             self.kept[name] = Kept(name, index, context=position)
             self._add_context(context, index)
         propagations = [operation for operation in self._operations if operation.along_edges]
@@ -199,8 +200,21 @@ class Plan:
 
     def _keep(self, operation: Operation, propagation: int | None = None) -> None:
         node_type = self._graph.node_type_index(operation.node_type)
-        index = self.program.add_value(node_type, operation.width, False)
+        index = self.program.add_value(node_type, operation.width, False, self._slab(operation.output))
         self.kept[operation.output] = Kept(operation.output, index, propagation=propagation)
+
+    def _slab(self, name: str) -> int:
+        """Values that one step reads of the same nodes lie side by side, so that a node costs one place in memory.
+
+        That is an aggregate, what was kept for its depth, and what is computed there; not what a propagation reads, which
+        is met along edges, of other nodes.
+        """
+        readers = [o for o in self._operations if name in o.inputs]
+        if name in self._contexts or any(reader.along_edges for reader in readers):
+            place = name
+        else:
+            place = str(min((self._depths[reader.output] for reader in readers), default=self._depths[name]))
+        return self._slabs.setdefault((self.node_type(name), place), len(self._slabs))
 
     def _add_context(self, context: Context, index: int) -> None:
         edge_type = self._graph.edge_type_index(context.edge_type)
@@ -241,7 +255,7 @@ class Plan:
         """Registers for each value; linear layers of one input become one product, side by side in a buffer."""
         layout = _Layout()
         for name in sources:
-            layout.add(name, 1 if name in self._contexts else self._width(name))
+            layout.add_source(name, 1 if name in self._contexts else self._width(name))
         merged: dict[str, list[Operation]] = {}
         for operation in operations:
             if operation.op == "linear":
@@ -308,6 +322,10 @@ class _Layout:
         self.registers: list[tuple[int, int, int]] = []
         self.register: dict[str, int] = {}
         self.ops: list[tuple[int, list[int], int, float, int, int]] = []
+
+    def add_source(self, name: str, width: int) -> None:
+        self.register[name] = len(self.registers)
+        self.registers.append((0, 0, width))
 
     def add(self, name: str, width: int) -> int:
         self.register[name] = len(self.registers)

@@ -1,0 +1,82 @@
+# Everything a developer runs. `make demo` and `make test` are all the set-up there is.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CPP_BUILD := build/cpp-tests
+SANITIZED_BUILD := build/cpp-sanitized
+CPP_FILES = $(shell git ls-files --cached --others --exclude-standard 'cpp/*.h' 'cpp/*.cc' 'cpp/*.cpp')
+
+.PHONY: demo test check install test-python test-cpp test-cpp-sanitized format bench docs-check clean
+
+demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
+	$(BIN)/livegnn demo
+
+test: test-cpp test-cpp-sanitized test-python  ## all tests: C++ (once more under ASan and UBSan), then Python
+
+check: $(VENV)/installed-test  ## style, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
+
+# -- environments -------------------------------------------------------------------------------------------------
+# The demo needs the base install alone; the tests need torch as well. Both install the wheel that users get, again
+# whenever a source has changed.
+
+SOURCES = pyproject.toml CMakeLists.txt $(shell git ls-files 'src/*' 'cpp/*')
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	printf '*\n' > $(VENV)/.gitignore
+	$(BIN)/pip install --quiet --upgrade "pip>=24"
+
+$(VENV)/installed-demo: $(BIN)/python $(SOURCES)
+	$(BIN)/pip install --quiet .
+	touch $@
+
+$(VENV)/installed-test: $(BIN)/python $(SOURCES)
+	$(BIN)/pip install --quiet ".[torch,arrow,test,check,bench]"
+	touch $@ $(VENV)/installed-demo
+
+install: $(VENV)/installed-test
+
+# -- tests --------------------------------------------------------------------------------------------------------
+
+test-python: $(VENV)/installed-test
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
+
+$(CPP_BUILD)/build.ninja: $(VENV)/installed-test
+	$(BIN)/cmake -S . -B $(CPP_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=Release \
+	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+
+$(SANITIZED_BUILD)/build.ninja: $(VENV)/installed-test
+	$(BIN)/cmake -S . -B $(SANITIZED_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DLIVEGNN_SANITIZE=address,undefined \
+	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+
+test-cpp: $(CPP_BUILD)/build.ninja
+	$(BIN)/ninja -C $(CPP_BUILD) livegnn_tests
+	$(CPP_BUILD)/livegnn_tests
+
+test-cpp-sanitized: $(SANITIZED_BUILD)/build.ninja
+	$(BIN)/ninja -C $(SANITIZED_BUILD) livegnn_tests
+	$(SANITIZED_BUILD)/livegnn_tests
+
+# -- by hand ------------------------------------------------------------------------------------------------------
+
+format: $(VENV)/installed-test  ## put every file into the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP_FILES)
+
+bench: $(VENV)/installed-test  ## the benchmarks at full size; commit what they write
+	for name in incremental initial drift cold_start; do \
+	  $(BIN)/python benchmarks/$$name.py --json benchmarks/results/$$name.json || exit 1; done
+
+model: $(VENV)/installed-test  ## train the demo's model again
+	$(BIN)/python examples/train_bitcoin_otc.py
+
+clean:
+	rm -rf build $(VENV)
