@@ -77,8 +77,12 @@ def make_graph(*, text: bool = False) -> Graph:
     return Graph.from_edges(**arrays)
 
 
-def make_stream(count: int, seed: int = 2, num_nodes: int = 40) -> list[Events]:
+def make_stream(count: int, seed: int = 2, num_nodes: int = 40, *, text: bool = False) -> list[Events]:
     """`count` entries of a few events of every kind, valid in this order on the graph of `make_graph`."""
+
+    def name(ids: object) -> object:
+        return [f"n{id_}" for id_ in np.atleast_1d(ids)] if text else ids
+
     rng = np.random.default_rng(seed)
     known = list(range(num_nodes))
     stream = []
@@ -88,18 +92,20 @@ def make_stream(count: int, seed: int = 2, num_nodes: int = 40) -> list[Events]:
             n = int(rng.integers(1, 5))
             kind = rng.integers(0, 8)
             if kind < 3:
-                events.add_edges(rng.choice(known, n), rng.choice(known, n), weight=rng.uniform(0.5, 2, n))
+                src, dst = rng.choice(known, (2, n))
+                events.add_edges(name(src), name(dst), weight=rng.uniform(0.5, 2, n))
             elif kind < 5:
-                events.remove_edges(rng.choice(known, n), rng.choice(known, n))
+                src, dst = rng.choice(known, (2, n))
+                events.remove_edges(name(src), name(dst))
             elif kind < 6:
-                events.set_features(rng.choice(known, n), rng.normal(size=(n, WIDTH)))
+                events.set_features(name(rng.choice(known, n)), rng.normal(size=(n, WIDTH)))
             elif kind < 7:
                 num_nodes += 1
                 known.append(num_nodes)
-                events.add_nodes(num_nodes, rng.normal(size=WIDTH))
+                events.add_nodes(name([num_nodes]), rng.normal(size=(1, WIDTH)))
             elif len(known) > 20:
-                events.remove_nodes(known.pop(int(rng.integers(0, len(known)))))
+                events.remove_nodes(name([known.pop(int(rng.integers(0, len(known))))]))
             else:
-                events.remove_edges(known[0], known[1])
+                events.remove_edges(name([known[0]]), name([known[1]]))
         stream.append(events)
     return stream

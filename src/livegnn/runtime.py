@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -136,15 +137,15 @@ class Runtime:
         self._max_batch_events = max_batch_events
         self._checkpoints = checkpoints
         self._clock = clock
-        self._applying = threading.RLock()  # held while a batch is applied; whoever holds it sees one state
-        self._version = 0  # odd while a batch is becoming visible; see `read`
+        self._becoming_visible = threading.RLock()  # held while a batch is committed, and by those who read
         self._no_ids: Ids = np.empty(0, np.str_) if graph.schema.text_ids else np.empty(0, np.int64)
+        self._no_predictions = np.empty((0, engine.model.width(engine.model.output)), np.float32)
         self._visible = threading.Condition()
         self._arrivals: dict[int, float] = {}
         self._subscribers: list[Callable[[Change], None]] = []
         self._update: Update | None = None
         self._thread: threading.Thread | None = None
-        self._stopping = False
+        self._stopping = self._ended = False
         self._failure: BaseException | None = None
         if log.last_seq() < graph.seq:
             raise LogError(
@@ -184,8 +185,7 @@ class Runtime:
         self.log.wake()
         if self._thread is not None:
             self._thread.join()
-        with self._visible:
-            self._visible.notify_all()
+        self._end()
         if self._failure is None:
             self._write_checkpoint()
 
@@ -228,10 +228,6 @@ class Runtime:
             f"event {seq} will not be visible: the runtime ended at {self._seq} ({self._failure})"
         )
 
-    @property
-    def _ended(self) -> bool:
-        return self._failure is not None or self._stopping
-
     def rejection(self, seq: int) -> Rejection | None:
         """Why entry `seq` was not applied, None if it was (or was not reached yet)."""
         rejections = self.log.rejections(seq - 1, up_to=seq)
@@ -240,25 +236,22 @@ class Runtime:
     def predict(self, ids: IdsLike) -> Prediction:
         """The model's output for nodes, with the sequence number that it reflects, `values[n, out]`.
 
-        Raises UnknownNodeError. Does not wait for a batch, unless batches follow each other so closely that
-        there is no time to read between two of them.
+        Raises UnknownNodeError.
         """
         return Prediction(*self.read(lambda: self.engine.predict(ids)))
 
     def read(self, question: Callable[[], _Answer]) -> tuple[int, _Answer]:
-        """The answer to a question about graph or engine, with the sequence number that it reflects."""
-        for _ in range(8):
-            version, seq = self._version, self.engine.seq
-            answer = question()
-            if version % 2 == 0 and version == self._version:
-                return seq, answer
-        with self._applying:
+        """The answer to a question about graph or engine, with the sequence number that it reflects.
+
+        It waits for a batch only while that becomes visible, and a batch for it: a question must be quick.
+        """
+        with self._becoming_visible:
             return self.engine.seq, question()
 
     def what_if(self, events: Events, ids: IdsLike) -> Supposition:
         """What `predict(ids)` would say if `events` happened now; nothing is kept. Raises InputError."""
         self.check(events)
-        with self._applying:
+        with self.graph.writer:
             answer = self.engine.what_if(events)
             return Supposition(self.engine.seq, answer.predict(ids), answer.changed)
 
@@ -294,8 +287,13 @@ class Runtime:
         except BaseException as error:
             _logger.exception("the runtime ended at event %d", self._seq)
             self._failure = error
-            with self._visible:
-                self._visible.notify_all()
+            self._end()
+
+    def _end(self) -> None:
+        """Lets those go who wait for what will not come."""
+        with self._visible:
+            self._ended = True
+            self._visible.notify_all()
 
     def _replay(self) -> None:
         """Applies the recorded batches after the graph's position, with their boundaries and rejections."""
@@ -334,19 +332,16 @@ class Runtime:
         """Applies one batch and publishes it. Raises InputError with nothing changed or recorded."""
         batch = Batch(self._seq, entries[-1].seq)
         started = self._clock()
-        with self._applying:
-            self._update = None
+        commit = ExitStack()
 
-            def record(delta: GraphDelta) -> None:
-                self.log.record_batch(batch, rejection)
-                self._version += 1
+        def record(delta: GraphDelta) -> None:
+            self.log.record_batch(batch, rejection)
+            commit.enter_context(self._becoming_visible)
 
-            try:
-                self.graph.apply(events, seq=batch.seq, on_staged=record)
-            finally:
-                self._version += self._version % 2
-            seconds = self._clock() - started
-            change = self._describe(batch.seq, seconds)
+        self._update = None
+        with commit:
+            self.graph.apply(events, seq=batch.seq, on_staged=record)
+        change = self._describe(batch.seq, self._clock() - started)
         self._count(entries, change, rejection)
         with self._visible:
             self._seq = batch.seq
@@ -369,7 +364,7 @@ class Runtime:
     def _describe(self, seq: int, seconds: float) -> Change:
         update = self._update
         ids = self._no_ids if update is None else update.changed
-        predictions = self.engine.predict(ids if self._subscribers else self._no_ids)
+        predictions = self.engine.predict(ids) if self._subscribers and len(ids) else self._no_predictions
         return Change(seq, ids, predictions, 0 if update is None else update.affected, seconds)
 
     def _count(self, entries: list[Entry], change: Change, rejection: Rejection | None) -> None:
@@ -402,11 +397,13 @@ class Runtime:
         try:
             self.log.sync()
             policy.directory.mkdir(parents=True, exist_ok=True)
+            for leftover in policy.directory.glob("checkpoint-*.partial"):
+                leftover.unlink()  # of a process that was killed while it wrote
             path = policy.directory / f"checkpoint-{self._seq:020d}.lgck"
             checkpoint.write(path, self._states(), self._seq)
             for old in list_checkpoints(policy.directory)[policy.keep :]:
                 old.unlink()
-        except OSError:
+        except (OSError, LogError):
             # The log still has everything: go on, and try again when the next one is due.
             _logger.exception("no checkpoint at event %d", self._seq)
         else:

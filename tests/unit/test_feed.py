@@ -109,6 +109,25 @@ def test_waiting_ends_when_the_event_is_visible(runtime: Runtime) -> None:
     asyncio.run(wait())
 
 
+def test_an_event_may_become_visible_while_its_waiter_is_made_known(tmp_path: Path) -> None:
+    class Overtaking(Runtime):
+        """Becomes newer each time it is asked how new it is."""
+
+        @property
+        def seq(self) -> int:
+            before = super().seq
+            self.step()
+            return before
+
+    log = SqliteLog(tmp_path / "events.db")
+    graph = make_graph()
+    runtime = Overtaking(log, graph, Engine(graph, make_model(), threads=1))
+    feed = Feed(runtime)
+    runtime.append(Events().add_nodes(100))
+    asyncio.run(feed.wait(1, 60))
+    log.close()
+
+
 def test_waiting_ends_after_the_timeout(runtime: Runtime) -> None:
     async def wait() -> None:
         with pytest.raises(TimeoutExpired, match=r"event 1 must be visible within 0.001 seconds, got to 0"):

@@ -1,5 +1,6 @@
 """The SQLite log: what was appended is there, in order, whatever happened; damage is found and named."""
 
+import re
 import sqlite3
 import threading
 from pathlib import Path
@@ -9,8 +10,9 @@ import pytest
 
 from livegnn import Events, InputError, LogError
 from livegnn.log import Batch, Entry, Rejection
-from livegnn.log.sqlite import SqliteLog
+from livegnn.log.sqlite import SCHEMA, SqliteLog
 
+DOCS = Path(__file__).parents[2] / "docs" / "log.md"
 EVENTS = [
     Events().add_edges([1, 2], [2, 3], weight=[0.5, 1]).set_features(1, [1, 2]),
     Events().add_nodes(["ä", "b"]),
@@ -22,6 +24,21 @@ def filled(path: Path) -> SqliteLog:
     log = SqliteLog(path)
     assert [log.append(events) for events in EVENTS] == [3, 5, 6]
     return log
+
+
+def test_the_snippet_of_the_docs_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = DOCS.read_text(encoding="utf-8")
+    exec(text.partition("```python\n")[2].partition("```")[0], {})
+    assert capsys.readouterr().out == "2 Events(2 add_edges)\n"
+
+
+def test_the_docs_describe_every_table_and_column() -> None:
+    columns = re.findall(r"^    (\w+) (?:INTEGER|BLOB|TEXT)", SCHEMA, re.MULTILINE)
+    rows = re.findall(r"^\| (?:`\w+`)? ?\| `(\w+)` \|", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert rows == columns
 
 
 def test_entries_are_what_was_appended(tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ def test_answers_carry_the_sequence_number_that_they_reflect(log: SqliteLog) -> 
     reader = threading.Thread(target=read)
     reader.start()
     runtime.start()
-    for value in range(300):
+    for value in range(100):
         seq = runtime.append(Events().set_features(0, np.full(WIDTH, value)))
     runtime.wait(seq, timeout=60)
     done.set()
@@ -322,33 +322,48 @@ def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_loop(tmp_path: Pa
     assert runtime.statistics.checkpoint_seconds.count == 0
 
 
-def recovered(log: SqliteLog, directory: Path | None) -> Runtime:
-    graph, engine = restore(MODEL, make_graph, directory=directory, threads=1)
+def recovered(log: SqliteLog, directory: Path | None, *, text: bool = False) -> Runtime:
+    graph, engine = restore(MODEL, lambda: make_graph(text=text), directory=directory, threads=1)
     return Runtime(log, graph, engine)
 
 
-def test_recovery_replays_the_recorded_batches_to_the_same_bits(tmp_path: Path, log: SqliteLog) -> None:
+def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path, log: SqliteLog) -> None:
+    runtime = make_runtime(log, checkpoints=CheckpointPolicy(tmp_path / "c"))
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "checkpoint-00000000000000000009.lgck.partial").write_bytes(b"half")
+    runtime.append(Events().add_nodes(100))
+    drain(runtime)
+    runtime.stop()
+    assert [path.name for path in (tmp_path / "c").iterdir()] == ["checkpoint-00000000000000000001.lgck"]
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_recovery_replays_the_recorded_batches_to_the_same_bits(
+    tmp_path: Path, log: SqliteLog, text: bool
+) -> None:
+    graph = make_graph(text=text)
     policy = CheckpointPolicy(tmp_path, every_events=100)
-    runtime = make_runtime(log, max_batch_events=16, checkpoints=policy)
-    for position, events in enumerate(make_stream(80)):
+    engine = Engine(graph, MODEL, threads=1)
+    runtime = Runtime(log, graph, engine, max_batch_events=16, checkpoints=policy)
+    for position, events in enumerate(make_stream(80, text=text)):
         runtime.append(events)
         if position % 7 == 3:
-            runtime.append(Events().remove_nodes(10**6))
+            runtime.append(Events().remove_nodes("nobody" if text else 10**6))
         if position % 5 == 4:
             drain(runtime)
     drain(runtime)
     expected = bits(runtime)
     newest, older = list_checkpoints(tmp_path)
     assert log.rejections()
-    assert bits(recovered(log, tmp_path)) == expected
-    assert bits(recovered(log, None)) == expected
+    assert bits(recovered(log, tmp_path, text=text)) == expected
+    assert bits(recovered(log, None, text=text)) == expected
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= 1
     newest.write_bytes(content)
-    assert bits(recovered(log, tmp_path)) == expected
+    assert bits(recovered(log, tmp_path, text=text)) == expected
     older.write_bytes(older.read_bytes()[:1000])
-    assert bits(recovered(log, tmp_path)) == expected
-    after = recovered(log, tmp_path)
+    assert bits(recovered(log, tmp_path, text=text)) == expected
+    after = recovered(log, tmp_path, text=text)
     assert after.seq == runtime.seq
     assert not after.step()
 

@@ -1,0 +1,87 @@
+"""The application around the routes: a dashboard below the API, errors of every kind."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from fastapi import FastAPI
+
+from livegnn import Engine, Events, LiveGNNError
+from livegnn.log import Batch
+from livegnn.log.sqlite import SqliteLog
+from livegnn.runtime import Runtime
+from livegnn.server import create_app
+from streams import WIDTH, make_graph, make_model
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Iterator[Runtime]:
+    log = SqliteLog(tmp_path / "events.db")
+    graph = make_graph(text=True)
+    yield Runtime(log, graph, Engine(graph, make_model(), threads=1))
+    log.close()
+
+
+def ask(app: FastAPI, method: str, path: str, body: object = None) -> httpx.Response:
+    async def request() -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return await client.request(method, path, json=body)
+
+    return asyncio.run(request())
+
+
+def test_a_dashboard_is_served_below_the_api(tmp_path: Path, runtime: Runtime) -> None:
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "index.html").write_text("<h1>risk</h1>")
+    app = create_app(runtime, dashboard=tmp_path / "page")
+    assert ask(app, "GET", "/").text == "<h1>risk</h1>"
+    assert ask(app, "GET", "/metrics").text.startswith("# HELP livegnn_up")
+    assert ask(create_app(runtime), "GET", "/").status_code == 404
+
+
+def test_a_runtime_that_does_not_run_is_not_healthy(runtime: Runtime) -> None:
+    answer = ask(create_app(runtime), "GET", "/healthz")
+    assert answer.status_code == 503
+    assert answer.json() == {"status": "stopped", "seq": 0, "log_seq": 0}
+
+
+def test_a_loop_that_has_failed_is_reported(runtime: Runtime) -> None:
+    app = create_app(runtime)
+    seq = runtime.append(Events().add_nodes("x"))
+    runtime.log.record_batch(Batch(0, seq))  # as another process would
+    runtime.start()
+    with pytest.raises(LiveGNNError):
+        runtime.wait(seq, 60)
+    runtime.stop()
+    answer = ask(app, "GET", "/healthz")
+    assert answer.status_code == 503
+    assert answer.json() == {"status": "failed", "seq": 0, "log_seq": 1}
+    answer = ask(app, "GET", f"/v1/predictions?ids=n1&min_seq={seq}")
+    assert answer.status_code == 500
+    assert answer.json()["error"]["type"] == "LiveGNNError"
+    assert "livegnn_up 0" in ask(app, "GET", "/metrics").text.splitlines()
+
+
+def test_text_ids(runtime: Runtime) -> None:
+    app = create_app(runtime)
+    runtime.append(
+        Events().add_nodes(["a/b", "5", "x,y"], [[1.0] * WIDTH] * 3).add_edges("5", "a/b", weight=2)
+    )
+    runtime.step()
+    expected = runtime.engine.predict(["5", "a/b"]).tolist()
+    answer = ask(app, "GET", "/v1/predictions?ids=5&ids=a/b").json()
+    assert answer["ids"] == ["5", "a/b"]
+    assert np.array(answer["predictions"], np.float32).tolist() == expected
+    neighbors = ask(app, "GET", "/v1/nodes/a/b/neighbors").json()
+    assert neighbors == {"seq": 4, "id": "a/b", "ids": ["5"], "weight": [2.0], "time": None}
+    assert ask(app, "POST", "/v1/predictions", {"ids": ["x,y"]}).json()["ids"] == ["x,y"]
+    answer = ask(app, "POST", "/v1/predictions", {"ids": [5]})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == "ids must be text in this graph, got 5"
+    event = {"event": "remove_node", "id": "5"}
+    answer = ask(app, "POST", "/v1/what-if", {"events": [event], "ids": ["a/b"]}).json()
+    assert answer["changed"] == ["a/b"]
