@@ -1,4 +1,7 @@
-"""What can go wrong. Every error says what was expected, what came and what to do, and leaves the state as it was."""
+"""What can go wrong.
+
+Every error says what was expected, what came and what to do, and leaves the state as it was.
+"""
 
 
 class LiveGNNError(Exception):

@@ -12,7 +12,7 @@ EdgeType: TypeAlias = tuple[str, str, str]
 DEFAULT_NODE_TYPE: NodeType = "node"
 DEFAULT_EDGE_TYPE: EdgeType = ("node", "to", "node")
 
-JSON: TypeAlias = "None | bool | int | float | str | list[JSON] | dict[str, JSON]"
+JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class EdgeChanges(NamedTuple):
-    """Edges whose presence, weight or time a batch changed, each once; an undirected edge as it was first named.
+    """Edges whose presence, weight or time a batch changed, each once; an undirected edge as it was first
+    named.
 
     had, has: whether the edge was there before and is there after. Weights are 1 in a type without weights,
     and of no meaning on the side where the edge is not.
@@ -31,7 +32,8 @@ class EdgeChanges(NamedTuple):
 class GraphDelta:
     """What a batch changed, net: an edge added and removed again is not in it, nor one that stayed as it was.
 
-    It is made before the batch is committed and says the same afterwards. Reading it costs; holding it does not.
+    It is made before the batch is committed and says the same afterwards. Reading it costs; holding it does
+    not.
     """
 
     def __init__(self, graph: "Graph", native: "_core.Delta", seq: int) -> None:
@@ -56,14 +58,16 @@ class GraphDelta:
         return self.native.num_edge_changes(self._graph.edge_type_index(edge_type))
 
     def edges(self, edge_type: EdgeType | None = None) -> EdgeChanges:
-        """The edges that changed. To be read before the next batch: indices of removed nodes are given out again."""
+        """The edges that changed. To be read before the next batch: indices of removed nodes are given out
+        again.
+        """
         index = self._graph.edge_type_index(edge_type)
         source_type, _, target_type = list(self._graph.schema.edge_types)[index]
         source, target, had, has, old, new = self.native.edges(index)
         return EdgeChanges(self._ids(source, source_type), self._ids(target, target_type), had, has, old, new)
 
     def _ids(self, indices: "npt.NDArray[np.uint32]", node_type: NodeType) -> Ids:
-        """Of nodes as they are after the batch, or were before it, or, while it is staged, as they will be."""
+        """Ids of nodes as they are after the batch, were before it, or will be while it is staged."""
         index = self._graph.node_type_index(node_type)
         known = indices < self._graph.native.capacity(index)
         numbers = np.full(len(indices), -1, dtype=np.int64)
@@ -74,7 +78,11 @@ class GraphDelta:
         ):
             order = np.argsort(named)
             at = np.searchsorted(named[order], indices)
-            hit = (at < len(named)) & (named[order][np.minimum(at, len(named) - 1)] == indices) if len(named) else None
+            hit = (
+                (at < len(named)) & (named[order][np.minimum(at, len(named) - 1)] == indices)
+                if len(named)
+                else None
+            )
             if hit is not None:
                 numbers[hit] = names[order][at[hit]]
         return self._graph.to_user_ids(numbers)

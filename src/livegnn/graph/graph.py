@@ -37,8 +37,8 @@ _UNKNOWN_NODE = 0
 class View(Protocol):
     """Something that is derived from a graph and kept fresh.
 
-    For each batch `prepare` is called before the graph changes, then, unless any view raised, `commit` after it.
-    What `native` holds is committed together with the graph, under the same lock.
+    For each batch `prepare` is called before the graph changes, then, unless any view raised, `commit` after
+    it. What `native` holds is committed together with the graph, under the same lock.
     """
 
     native: "tuple[_core.Engine, _core.Prepared] | None"
@@ -85,7 +85,8 @@ class Graph:
             ],
         )
 
-    # -- making one ---------------------------------------------------------------------------------------------
+    # -- making one
+    # ---------------------------------------------------------------------------------------------
 
     @classmethod
     def from_edges(
@@ -102,9 +103,10 @@ class Graph:
     ) -> "Graph":
         """A graph of one node type and one edge type.
 
-        src, dst: ids of the ends of each edge, integers or text. x: features, [nodes, channels]. ids: the ids of
-        the rows of `x`; by default 0, 1, 2, ... up to `num_nodes`, or, without `x` and `num_nodes`, the ids that
-        occur in the edges. weight, time: a number an edge. undirected: each edge is given once and counts both ways.
+        src, dst: ids of the ends of each edge, integers or text. x: features, [nodes, channels]. ids: the ids
+        of the rows of `x`; by default 0, 1, 2, ... up to `num_nodes`, or, without `x` and `num_nodes`, the
+        ids that occur in the edges. weight, time: a number an edge. undirected: each edge is given once and
+        counts both ways.
         Raises `InputError` if shapes do not fit, `UnknownNodeError` if an edge names a node that `ids` lacks.
         """
         features = None if x is None else np.ascontiguousarray(x, dtype=np.float32)
@@ -116,7 +118,9 @@ class Graph:
         else:
             named = np.asarray(ids)
         if features is not None and len(features) != len(named):
-            raise InputError(f"x must have a row for each of the {len(named)} nodes, got {len(features)} rows")
+            raise InputError(
+                f"x must have a row for each of the {len(named)} nodes, got {len(features)} rows"
+            )
         if num_nodes is not None and num_nodes != len(named):
             raise InputError(f"num_nodes must be the number of ids, {len(named)}, got {num_nodes}")
         graph = cls(
@@ -138,16 +142,21 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: "Data | HeteroData") -> "Graph":
-        """A graph from PyG's `Data` or `HeteroData`: `x`, `edge_index`, and `edge_weight` and `time` where present.
+        """A graph from PyG's `Data` or `HeteroData`: `x`, `edge_index`, and `edge_weight` and `time` where
+        present.
 
         Nodes get the ids 0, 1, 2, ... of each type. Edges are taken as they are listed, both directions of an
         undirected graph included.
         """
         stores = (
-            [(DEFAULT_NODE_TYPE, data)] if not hasattr(data, "node_types") else [(t, data[t]) for t in data.node_types]
+            [(DEFAULT_NODE_TYPE, data)]
+            if not hasattr(data, "node_types")
+            else [(t, data[t]) for t in data.node_types]
         )
         links = (
-            [(DEFAULT_EDGE_TYPE, data)] if not hasattr(data, "edge_types") else [(t, data[t]) for t in data.edge_types]
+            [(DEFAULT_EDGE_TYPE, data)]
+            if not hasattr(data, "edge_types")
+            else [(t, data[t]) for t in data.edge_types]
         )
 
         def column(store: "Data", name: str) -> "NDArray[np.generic] | None":
@@ -160,7 +169,8 @@ class Graph:
                 {name: 0 if x is None else x.shape[1] for name, x in features.items()},
                 {
                     edge_type: EdgeSchema(
-                        weighted=column(store, "edge_weight") is not None, timed=column(store, "time") is not None
+                        weighted=column(store, "edge_weight") is not None,
+                        timed=column(store, "time") is not None,
                     )
                     for edge_type, store in links
                 },
@@ -179,7 +189,8 @@ class Graph:
         graph.apply(events, seq=0)
         return graph
 
-    # -- changing it --------------------------------------------------------------------------------------------
+    # -- changing it
+    # --------------------------------------------------------------------------------------------
 
     def stage(self, events: Events, *, seq: int | None = None) -> GraphDelta:
         """What `events` would change, without changing it. Raises what `apply` raises."""
@@ -188,7 +199,9 @@ class Graph:
             for kind, type_, ids, dst, weight, time, x in events.chunks:
                 if kind == "add_edges":
                     edge_type = self.edge_type_index(cast("EdgeType", type_))
-                    stage.add_edges(edge_type, self._intern(ids), self._intern(cast("Ids", dst)), weight, time)
+                    stage.add_edges(
+                        edge_type, self._intern(ids), self._intern(cast("Ids", dst)), weight, time
+                    )
                 elif kind == "remove_edges":
                     edge_type = self.edge_type_index(cast("EdgeType", type_))
                     stage.remove_edges(edge_type, self._intern(ids), self._intern(cast("Ids", dst)))
@@ -211,14 +224,15 @@ class Graph:
         seq: int | None = None,
         on_staged: Callable[[GraphDelta], None] | None = None,
     ) -> GraphDelta:
-        """Applies a batch of events, in order, to the graph and to every view of it, as a whole or not at all.
+        """Applies a batch of events, in order, to the graph and to every view of it, as a whole or not at
+        all.
 
-        seq: the sequence number after the batch; by default it grows by the number of events. on_staged: called
-        when everything is known to be good and nothing is visible yet; if it raises, nothing happens.
+        seq: the sequence number after the batch; by default it grows by the number of events. on_staged:
+        called when everything is known to be good and nothing is visible yet; if it raises, nothing happens.
 
-        Raises `UnknownNodeError`, `UnknownTypeError` or `InputError`, and then nothing has changed. Removing an edge
-        that is not there does nothing; adding a node that is there sets its features; an edge that comes with an
-        older time than the one that is there is ignored.
+        Raises `UnknownNodeError`, `UnknownTypeError` or `InputError`, and then nothing has changed. Removing
+        an edge that is not there does nothing; adding a node that is there sets its features; an edge that
+        comes with an older time than the one that is there is ignored.
         """
         with self.writer:
             delta = self.stage(events, seq=seq)
@@ -239,7 +253,8 @@ class Graph:
             self._views = [ref for ref in self._views if ref() is not None]
             self._views.append(weakref.ref(view))
 
-    # -- reading it ---------------------------------------------------------------------------------------------
+    # -- reading it
+    # ---------------------------------------------------------------------------------------------
 
     def num_nodes(self, node_type: NodeType | None = None) -> int:
         return self.native.num_nodes(self.node_type_index(node_type))
@@ -256,7 +271,9 @@ class Graph:
     def contains(self, ids: "ArrayLike", node_type: NodeType | None = None) -> "NDArray[np.bool_]":
         """Which of `ids` are in the graph."""
         numbers = self._look_up(np.atleast_1d(np.asarray(ids)))
-        found: NDArray[np.bool_] = self.native.indices_of(self.node_type_index(node_type), numbers) != _NO_INDEX
+        found: NDArray[np.bool_] = (
+            self.native.indices_of(self.node_type_index(node_type), numbers) != _NO_INDEX
+        )
         return found
 
     def features(self, ids: "ArrayLike", node_type: NodeType | None = None) -> FloatArray:
@@ -276,7 +293,9 @@ class Graph:
         ids = self.to_user_ids(self.native.ids_of(self._node_types[there], nodes))
         return Neighbors(ids, weight if edges.weighted else None, time if edges.timed else None)
 
-    def degree(self, ids: "ArrayLike", *, edge_type: EdgeType | None = None, direction: str = "in") -> IntArray:
+    def degree(
+        self, ids: "ArrayLike", *, edge_type: EdgeType | None = None, direction: str = "in"
+    ) -> IntArray:
         """How many edges come in (or go out), int64 [ids]."""
         index = self.edge_type_index(edge_type)
         source, _, target = list(self.schema.edge_types)[index]
@@ -295,7 +314,9 @@ class Graph:
                 position[name][nodes] = np.arange(len(nodes))
             for edge_type, index in self._edge_types.items():
                 source, target, weights = self.native.coo(index)
-                edge_index[edge_type] = np.stack([position[edge_type[0]][source], position[edge_type[2]][target]])
+                edge_index[edge_type] = np.stack(
+                    [position[edge_type[0]][source], position[edge_type[2]][target]]
+                )
                 weighted = self.schema.edge_types[edge_type].weighted
                 weight[edge_type] = weights if weighted else np.ones(len(source), dtype=np.float32)
             return Snapshot(ids, x, edge_index, weight)
@@ -310,7 +331,8 @@ class Graph:
             parts[f"edges of {'-'.join(name_)}"] = size
         return parts
 
-    # -- keeping it ---------------------------------------------------------------------------------------------
+    # -- keeping it
+    # ---------------------------------------------------------------------------------------------
 
     def state(self) -> State:
         """Everything, exactly: a graph restored from it behaves as this one would, bit for bit."""
@@ -329,10 +351,11 @@ class Graph:
             for edge_type, index in self._edge_types.items():
                 for side, columns in zip(("out", "in"), self.native.save_edges(index), strict=True):
                     for column, array in zip(("shape", "ids", "weight", "time"), columns, strict=True):
-                        arrays[f"edges/{'/'.join(edge_type)}/{side}/{column}"] = array
+                        arrays[f"edges/{'/'.join(edge_type)}/{side}/{column}"] = cast("Array", array)
             edges = [self.native.num_edges(index) for index in self._edge_types.values()]
             return State(
-                {"kind": "graph", "schema": self.schema.to_json(), "seq": self.seq, "num_edges": list(edges)}, arrays
+                {"kind": "graph", "schema": self.schema.to_json(), "seq": self.seq, "num_edges": list(edges)},
+                arrays,
             )
 
     @classmethod
@@ -353,7 +376,9 @@ class Graph:
             for edge_type, index in graph._edge_types.items():
                 out, into = (
                     tuple(
-                        np.ascontiguousarray(state.arrays[f"edges/{'/'.join(edge_type)}/{side}/{column}"], dtype=dtype)
+                        np.ascontiguousarray(
+                            state.arrays[f"edges/{'/'.join(edge_type)}/{side}/{column}"], dtype=dtype
+                        )
                         for column, dtype in (
                             ("shape", np.uint32),
                             ("ids", np.uint32),
@@ -364,7 +389,10 @@ class Graph:
                     for side in ("out", "in")
                 )
                 graph.native.load_edges(
-                    index, cast("_core._Columns", out), cast("_core._Columns", into), int(cast("int", num_edges[index]))
+                    index,
+                    cast("_core._Columns", out),
+                    cast("_core._Columns", into),
+                    int(cast("int", num_edges[index])),
                 )
         except (KeyError, ValueError, RuntimeError, TypeError) as error:
             raise FileFormatError(f"the state of a graph does not fit together: {error}") from error
@@ -384,7 +412,8 @@ class Graph:
             ids[in_use] = self._intern(np.array(texts, dtype=np.str_))
         return ids
 
-    # -- names inside and outside -------------------------------------------------------------------------------
+    # -- names inside and outside
+    # -------------------------------------------------------------------------------
 
     def node_type_index(self, node_type: NodeType | None) -> int:
         """Raises `UnknownTypeError`. None names the only type."""
@@ -420,7 +449,10 @@ class Graph:
     def unknown_node(self, id: object, node_type: NodeType | None) -> str:
         name = node_type if node_type is not None else next(iter(self._node_types))
         shown = id.item() if isinstance(id, np.generic) else id
-        return f"expected the id of a node of type {name!r}, got {shown!r}, which is not in the graph: add it first"
+        return (
+            f"expected the id of a node of type {name!r}, got {shown!r}, "
+            "which is not in the graph: add it first"
+        )
 
     def to_user_ids(self, numbers: IntArray) -> Ids:
         if self._texts is None:
@@ -451,7 +483,9 @@ class Graph:
             return InputError(what)
         name = list(self._node_types)[node_type]
         shown = number if self._texts is None else self._texts.texts(np.array([number]))[0]
-        return UnknownNodeError(f"expected the id of a node of type {name!r}, got {shown!r}, which {what}: add it first")
+        return UnknownNodeError(
+            f"expected the id of a node of type {name!r}, got {shown!r}, which {what}: add it first"
+        )
 
 
 def _incoming(direction: str) -> bool:

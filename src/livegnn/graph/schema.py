@@ -37,7 +37,9 @@ class Schema:
     """
 
     node_types: Mapping[NodeType, int] = field(default_factory=lambda: {DEFAULT_NODE_TYPE: 0})
-    edge_types: Mapping[EdgeType, EdgeSchema] = field(default_factory=lambda: {DEFAULT_EDGE_TYPE: EdgeSchema()})
+    edge_types: Mapping[EdgeType, EdgeSchema] = field(
+        default_factory=lambda: {DEFAULT_EDGE_TYPE: EdgeSchema()}
+    )
     text_ids: bool = False
 
     def __post_init__(self) -> None:
@@ -47,7 +49,9 @@ class Schema:
             raise InputError("a schema must have at least one node type, got none")
         for name, width in self.node_types.items():
             if not isinstance(width, int) or width < 0:
-                raise InputError(f"the width of node type {name!r} must be an integer of at least 0, got {width!r}")
+                raise InputError(
+                    f"the width of node type {name!r} must be an integer of at least 0, got {width!r}"
+                )
         for edge_type, edges in self.edge_types.items():
             source, _, target = edge_type
             for end in (source, target):
@@ -57,7 +61,9 @@ class Schema:
                         f"the schema has {', '.join(map(repr, self.node_types))}"
                     )
             if edges.undirected and source != target:
-                raise InputError(f"edge type {edge_type!r} cannot be undirected: its ends are of different types")
+                raise InputError(
+                    f"edge type {edge_type!r} cannot be undirected: its ends are of different types"
+                )
 
     def to_json(self) -> JSON:
         return {
@@ -99,4 +105,6 @@ class Schema:
             assert len(widths) == len(node_types)
             return cls(widths, types, bool(text_ids))
         except (AssertionError, KeyError, TypeError, ValueError) as error:
-            raise FileFormatError(f"a graph's schema must be what Schema.to_json makes, got {data!r}") from error
+            raise FileFormatError(
+                f"a graph's schema must be what Schema.to_json makes, got {data!r}"
+            ) from error

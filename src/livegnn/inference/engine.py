@@ -28,8 +28,8 @@ EXACTNESS = 1e-4
 class Update:
     """What a batch did to the predictions.
 
-    seq: the sequence number that they now reflect. affected: how many nodes were computed again. seconds: how long
-    the batch took, the graph's part included.
+    seq: the sequence number that they now reflect. affected: how many nodes were computed again. seconds: how
+    long the batch took, the graph's part included.
     """
 
     __slots__ = ("_changed", "_graph", "_ids", "_node_type", "affected", "seconds", "seq")
@@ -71,8 +71,8 @@ class Update:
 class Verification:
     """A comparison of kept predictions with a recomputation from scratch.
 
-    max_difference: the largest absolute difference. scale: the largest magnitude that the recomputation has. checked:
-    how many nodes were compared. bound: the largest difference that the engine promises.
+    max_difference: the largest absolute difference. scale: the largest magnitude that the recomputation has.
+    checked: how many nodes were compared. bound: the largest difference that the engine promises.
     """
 
     max_difference: float
@@ -88,13 +88,15 @@ class Verification:
 class Engine:
     """Keeps the embeddings of `model` on `graph` exact, whoever applies events to the graph.
 
-    threads: how many work on one batch; by default as many as the process may use. Results do not depend on it, bit for bit.
+    threads: how many work on one batch; by default as many as the process may use. Results do not depend on
+    it, bit for bit.
     state: what `state()` returned for the same model and graph, instead of computing every embedding.
 
-    Raises `ModelError` if the model does not fit the graph, `FileFormatError` if the state does not fit the model.
+    Raises `ModelError` if the model does not fit the graph, `FileFormatError` if the state does not fit the
+    model.
 
-    Thread safety: batches and what-ifs take their turn; reading never waits for a batch, only for the moment in which it
-    becomes visible, and sees all of it or nothing.
+    Thread safety: batches and what-ifs take their turn; reading never waits for a batch, only for the moment
+    in which it becomes visible, and sees all of it or nothing.
     """
 
     def __init__(
@@ -127,10 +129,11 @@ class Engine:
         """The sequence number that the predictions reflect."""
         return self.graph.seq
 
-    # -- changing -----------------------------------------------------------------------------------------------
+    # -- changing
+    # -----------------------------------------------------------------------------------------------
 
     def apply(self, events: Events, *, seq: int | None = None) -> Update:
-        """Applies a batch of events to the graph and to every view of it. Raises what `Graph.apply` raises."""
+        """Applies a batch of events to the graph and every view of it. Raises what `Graph.apply` raises."""
         with self.graph.writer:
             started = time.perf_counter()
             self.graph.apply(events, seq=seq)
@@ -171,7 +174,8 @@ class Engine:
             for callback in tuple(self._subscribers):
                 callback(update)
 
-    # -- reading ------------------------------------------------------------------------------------------------
+    # -- reading
+    # ------------------------------------------------------------------------------------------------
 
     def predict(self, ids: "ArrayLike") -> FloatArray:
         """Predictions of nodes, float32 [ids, outputs]. Raises `UnknownNodeError`."""
@@ -185,8 +189,9 @@ class Engine:
     def embeddings(self, layer: int) -> FloatArray:
         """What one layer says of every node, float32 [nodes, channels], in the order of ``graph.ids()``.
 
-        Layer 0 is the features, layer l the output of the l-th convolution as the next one reads it (after activation
-        and norm), the last one (also -1) the predictions. Raises `InputError` if there is no such layer.
+        Layer 0 is the features, layer l the output of the l-th convolution as the next one reads it (after
+        activation and norm), the last one (also -1) the predictions. Raises `InputError` if there is no such
+        layer.
         """
         layers = self.model.layers
         if not -len(layers) <= layer < len(layers):
@@ -224,9 +229,11 @@ class Engine:
         return Verification(largest, scale, len(rows), EXACTNESS * scale)
 
     def scrub(self, sample: int = 64, *, seed: int = 0) -> float:
-        """Computes some aggregates of each layer anew and returns the largest relative difference to the kept ones.
+        """Computes some aggregates of each layer anew and returns the largest relative difference to the kept
+        ones.
 
-        It changes nothing and costs what `sample` nodes and their neighbours cost, so it can run beside a stream.
+        It changes nothing and costs what `sample` nodes and their neighbours cost, so it can run beside a
+        stream.
         """
         rng = np.random.default_rng(seed)
         worst = 0.0
@@ -243,7 +250,8 @@ class Engine:
         """Bytes of the graph's parts and of what the engine keeps."""
         return {**self.graph.memory(), "kept values": self.native_engine.bytes()}
 
-    # -- keeping ------------------------------------------------------------------------------------------------
+    # -- keeping
+    # ------------------------------------------------------------------------------------------------
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -269,7 +277,9 @@ class Engine:
         if meta.get("kind") != "engine":
             raise FileFormatError(f"expected the state of an engine, got {meta.get('kind')!r}")
         if meta.get("model") != self._fingerprint:
-            raise FileFormatError("the state belongs to another model: compute it anew, or restore it with its own model")
+            raise FileFormatError(
+                "the state belongs to another model: compute it anew, or restore it with its own model"
+            )
         if meta.get("seq") != self.graph.seq:
             raise FileFormatError(
                 f"the state belongs to sequence number {meta.get('seq')}, the graph is at {self.graph.seq}"

@@ -1,7 +1,8 @@
 """From a model's steps to operations on rows, with every linear layer on the cheaper side of its propagation.
 
-A propagate step takes several operations apart: what depends on a node's in-edges but on no features (its context) becomes a
-value of its own, so that normalisation is a node-wise operation and what is summed along edges is a plain row.
+A propagate step takes several operations apart: what depends on a node's in-edges but on no features (its
+context) becomes a value of its own, so that normalisation is a node-wise operation and what is summed along
+edges is a plain row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from livegnn.types import EdgeType, NodeType
 
 @dataclass(frozen=True)
 class Context:
-    """What a node knows of its in-edges without any features. `kind` is ``"count"``, ``"sum"`` or ``"loop"``."""
+    """What a node knows of its in-edges without any features: ``"count"``, ``"sum"`` or ``"loop"``."""
 
     edge_type: EdgeType
     kind: str
@@ -30,8 +31,9 @@ class Context:
 class Operation:
     """One operation on rows, or (``"sum"``, ``"max"``) along edges.
 
-    op: a node-wise operator of the model, ``"divide_context"``, ``"rsqrt_context"``, ``"add_loop"``, ``"sum"`` or
-    ``"max"``. inputs: names of values; contexts are named by `Context.name`. step: where tensors and settings come from.
+    op: a node-wise operator of the model, ``"divide_context"``, ``"rsqrt_context"``, ``"add_loop"``,
+    ``"sum"`` or ``"max"``. inputs: names of values; contexts are named by `Context.name`. step: where tensors
+    and settings come from.
     """
 
     op: str
@@ -88,8 +90,8 @@ def _lower_propagate(
 
     if loops is not None and operators.aggregate != "sum":
         raise ModelError(
-            f"step 'propagate' that writes {step.output!r}: self_loops are kept incrementally for aggregate 'sum' "
-            f"alone, got {operators.aggregate!r}: add the loops to the graph instead"
+            f"step 'propagate' that writes {step.output!r}: self_loops are kept incrementally for "
+            f"aggregate 'sum' alone, got {operators.aggregate!r}: add the loops to the graph instead"
         )
     around = context(operators.neighbor_context, loops or 0.0) if operators.neighbor_context != "none" else ""
     lowered: list[Operation] = []
@@ -174,11 +176,12 @@ _NANOSECONDS_PER_FLOAT = 0.28
 
 
 def projects_first(inner: int, outer: int) -> bool:
-    """Whether a row of `inner` channels should be made `outer` wide before it is propagated rather than after.
+    """Whether a row of `inner` channels should be made `outer` wide before it is propagated rather than
+    after.
 
-    Before, the product is taken for each source that changed, and each edge that a batch reaches adds a row of `outer`
-    channels; after, it is taken for each target that is reached, which is nearly one an edge, and the rows added are
-    `inner` wide. Sources are few beside targets, so they are left out of the sum.
+    Before, the product is taken for each source that changed, and each edge that a batch reaches adds a row
+    of `outer` channels; after, it is taken for each target that is reached, which is nearly one an edge, and
+    the rows added are `inner` wide. Sources are few beside targets, so they are left out of the sum.
     """
     after = 2 * inner * outer * _NANOSECONDS_PER_FLOP + inner * _NANOSECONDS_PER_FLOAT
     return outer * _NANOSECONDS_PER_FLOAT <= after

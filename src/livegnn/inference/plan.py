@@ -1,11 +1,14 @@
-"""From a model to the program that the native engine runs: which values are kept, and what is computed together.
+"""From a model to the program that the native engine runs: which values are kept, and what is computed
+together.
 
-Values have a depth: how many propagations lie behind them. At each depth, node-wise operations compute from kept values what
-the next propagation reads and what later depths read; then the propagations of that depth run. A value is kept if
+Values have a depth: how many propagations lie behind them. At each depth, node-wise operations compute from
+kept values what the next propagation reads and what later depths read; then the propagations of that depth
+run. A value is kept if
 
 - it comes out of a propagation (the un-combined aggregate, which is what a delta is added to),
 - a propagation reads it (its old row is what a delta takes back),
-- an operation of a later depth reads it (so that a linear layer of the features is not computed again when a neighbour
+- an operation of a later depth reads it (so that a linear layer of the features is not computed again when a
+  neighbour
   changes), unless only cheap operations lie between it and kept values,
 - or it is the prediction.
 """
@@ -27,12 +30,39 @@ from livegnn.types import FloatArray, NodeType
 _KINDS = {
     name: kind
     for kind, name in enumerate(
-        "linear scale_shift scale layer_norm l2_normalize relu leaky_relu elu gelu gelu_tanh sigmoid tanh softmax "
-        "log_softmax add multiply maximum concat divide_context rsqrt_context add_loop".split()
+        [
+            "linear",
+            "scale_shift",
+            "scale",
+            "layer_norm",
+            "l2_normalize",
+            "relu",
+            "leaky_relu",
+            "elu",
+            "gelu",
+            "gelu_tanh",
+            "sigmoid",
+            "tanh",
+            "softmax",
+            "log_softmax",
+            "add",
+            "multiply",
+            "maximum",
+            "concat",
+            "divide_context",
+            "rsqrt_context",
+            "add_loop",
+        ]
     )
 }
 _CONTEXT_KINDS = {"count": 0, "sum": 1, "loop": 2}
-_NUMBERS = {"scale": "value", "layer_norm": "eps", "l2_normalize": "eps", "leaky_relu": "slope", "elu": "alpha"}
+_NUMBERS = {
+    "scale": "value",
+    "layer_norm": "eps",
+    "l2_normalize": "eps",
+    "leaky_relu": "slope",
+    "elu": "alpha",
+}
 _TENSORS = {
     "linear": ("weight", "bias"),
     "scale_shift": ("scale", "shift"),
@@ -42,7 +72,9 @@ _TENSORS = {
 
 @dataclass(frozen=True)
 class Kept:
-    """A table of the engine: its name, its position there, and which propagation or context fills it, if one does."""
+    """A table of the engine: its name, its position there, and which propagation or context fills it, if one
+    does.
+    """
 
     name: str
     index: int
@@ -94,7 +126,8 @@ class Plan:
             if width != given.width:
                 got = "has no such type" if width is None else f"has {width}"
                 raise ModelError(
-                    f"the model reads {given.width} features of {given.node_type!r} nodes ({name!r}), the graph {got}"
+                    f"the model reads {given.width} features of {given.node_type!r} nodes ({name!r}), "
+                    f"the graph {got}"
                 )
         for edge_type in self._model.edge_types:
             if edge_type not in schema.edge_types:
@@ -103,7 +136,8 @@ class Plan:
         if self._model.output in self._model.inputs:
             raise ModelError("the model's output must be computed, got an input")
 
-    # -- what is kept -------------------------------------------------------------------------------------------
+    # -- what is kept
+    # -------------------------------------------------------------------------------------------
 
     @cached_property
     def _depths(self) -> dict[str, int]:
@@ -153,7 +187,8 @@ class Plan:
         visit(output)
         return _Rows(tuple(sources), tuple(operations.values()))
 
-    # -- building the program -----------------------------------------------------------------------------------
+    # -- building the program
+    # -----------------------------------------------------------------------------------
 
     def _build(self) -> None:
         kept = self._choose_kept()
@@ -204,10 +239,11 @@ class Plan:
         self.kept[operation.output] = Kept(operation.output, index, propagation=propagation)
 
     def _slab(self, name: str) -> int:
-        """Values that one step reads of the same nodes lie side by side, so that a node costs one place in memory.
+        """Values that one step reads of the same nodes lie side by side, so that a node costs one place in
+        memory.
 
-        That is an aggregate, what was kept for its depth, and what is computed there; not what a propagation reads, which
-        is met along edges, of other nodes.
+        That is an aggregate, what was kept for its depth, and what is computed there; not what a propagation
+        reads, which is met along edges, of other nodes.
         """
         readers = [o for o in self._operations if name in o.inputs]
         if name in self._contexts or any(reader.along_edges for reader in readers):
@@ -219,9 +255,13 @@ class Plan:
     def _add_context(self, context: Context, index: int) -> None:
         edge_type = self._graph.edge_type_index(context.edge_type)
         kind = context.kind
-        # Without weights the sum is the number of edges, and that needs no sum to be kept beside it. A loop that is
-        # missing counts as its fill, though, so it must be one edge for the number to say the same.
-        if kind == "sum" and not self._graph.schema.edge_types[context.edge_type].weighted and context.fill in (0, 1):
+        # Without weights the sum is the number of edges, and that needs no sum to be kept beside it. A loop
+        # that is missing counts as its fill, though, so it must be one edge for the number to say the same.
+        if (
+            kind == "sum"
+            and not self._graph.schema.edge_types[context.edge_type].weighted
+            and context.fill in (0, 1)
+        ):
             kind = "count"
         self.program.add_context(edge_type, index, _CONTEXT_KINDS[kind], context.fill)
 
@@ -252,7 +292,7 @@ class Plan:
         )
 
     def _lay_out(self, sources: Sequence[str], operations: Sequence[Operation]) -> "_Layout":
-        """Registers for each value; linear layers of one input become one product, side by side in a buffer."""
+        """Registers for each value; linear layers of one input become one product, side by side."""
         layout = _Layout()
         for name in sources:
             layout.add_source(name, 1 if name in self._contexts else self._width(name))
@@ -277,7 +317,9 @@ class Plan:
         producer = self._producers.get(name)
         return self._model.width(name) if producer is None else producer.width
 
-    def _op(self, operation: Operation, layout: "_Layout", output: int) -> tuple[int, list[int], int, float, int, int]:
+    def _op(
+        self, operation: Operation, layout: "_Layout", output: int
+    ) -> tuple[int, list[int], int, float, int, int]:
         step = operation.step
         op, number, tensors = operation.op, operation.factor, [-1, -1]
         if step is not None:

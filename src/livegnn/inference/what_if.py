@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class WhatIf:
     """Predictions as they would be after some events.
 
-    It speaks of the graph as it is when it is asked: if batches were applied since, the events are tried anew.
+    It speaks of the graph as it is when it is asked: if batches were applied since, the events are tried
+    anew.
     """
 
     def __init__(self, engine: "Engine", events: Events) -> None:
@@ -44,7 +45,7 @@ class WhatIf:
             return self._prepared.affected
 
     def predict(self, ids: "ArrayLike") -> FloatArray:
-        """Predictions, float32 [ids, outputs]. Raises `UnknownNodeError` for a node that would not be there."""
+        """Predictions, float32 [ids, outputs]. Raises `UnknownNodeError` for a node that would not be."""
         graph = self._engine.graph
         with graph.writer:
             self._refresh()
@@ -55,7 +56,9 @@ class WhatIf:
                 indices[numbers == node] = index
             gone = (indices == 0xFFFFFFFF) | np.isin(indices, self._removed)
             if gone.any():
-                raise UnknownNodeError(graph.unknown_node(asked[np.flatnonzero(gone)[0]], self._engine.output_type_name))
+                raise UnknownNodeError(
+                    graph.unknown_node(asked[np.flatnonzero(gone)[0]], self._engine.output_type_name)
+                )
             return self._engine.native_engine.prepared_rows(self._prepared, indices)
 
     def _refresh(self) -> None:
