@@ -23,19 +23,22 @@ class Ratings:
     dst: IntArray
     rating: FloatArray
     time: DoubleArray
+    cutoff: int
+    """How many ratings lie before the cut-off."""
 
     def __len__(self) -> int:
         return len(self.src)
 
     @cached_property
-    def cutoff(self) -> int:
-        """How many ratings lie before the cut-off."""
-        return int(len(self) * CUTOFF_SHARE)
-
-    @cached_property
     def weight(self) -> FloatArray:
         """The weight of each rating's edge, -1 to 1."""
         return self.rating / np.float32(RATING_SCALE)
+
+    def first(self, count: int) -> "Ratings":
+        """The first ratings alone, with the same cut-off."""
+        return Ratings(
+            self.src[:count], self.dst[:count], self.rating[:count], self.time[:count], self.cutoff
+        )
 
 
 def load() -> Ratings:
@@ -46,4 +49,5 @@ def load() -> Ratings:
             dst=arrays["dst"].astype(np.int64),
             rating=arrays["rating"].astype(np.float32),
             time=arrays["time"].astype(np.float64),
+            cutoff=int(len(arrays["time"]) * CUTOFF_SHARE),
         )

@@ -142,7 +142,7 @@ def describe_member(session: "Session", member: int) -> dict[str, JSON]:
         rating, time = others.pop(len(marks) - 1 - place)
         features = session.standings.without(rater, member, rating, others)
         never = Events().remove_edges(rater, member).set_features([rater, member], features)
-        otherwise = float(session.runtime.what_if(never, [member]).predictions[0, 0])
+        otherwise = float(session.runtime.what_if(never, [member]).values[0, 0])
         shown.append(
             {"id": rater, "rating": rating, "time": time, "risk": rater_risk, "effect": risk - otherwise}
         )

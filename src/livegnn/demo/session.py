@@ -75,7 +75,7 @@ class Session:
         self.verification: Verification | None = None
         self.verification_seconds = 0.0
         self.closed = False
-        members = runtime.graph.ids()
+        members = runtime.graph.ids().astype(np.int64)
         self.meter.start(members, runtime.predict(members).values[:, 0], self.start_date)
         self._unsubscribe = runtime.subscribe(self._updated)
 
@@ -111,13 +111,20 @@ class Session:
 
     def _updated(self, change: Change) -> None:
         risks = change.predictions[:, 0]
-        self.meter.updated(change.ids, risks, self.replay.date, change.affected, change.seconds)
+        self.meter.updated(
+            change.ids.astype(np.int64), risks, self.replay.date, change.affected, change.seconds
+        )
 
 
 @contextmanager
-def open_session(folder: Path, host: str, port: int, *, speed: float | None) -> Iterator[Session]:
-    """Start the log in `folder` and the server at `host`:`port`; stop all in the end. The replay waits."""
-    ratings = load()
+def open_session(
+    folder: Path, host: str, port: int, *, speed: float | None, ratings: Ratings | None = None
+) -> Iterator[Session]:
+    """Start the log in `folder` and the server at `host`:`port`, and stop them in the end.
+
+    The replay waits to be started. `ratings` are by default all that the package ships.
+    """
+    ratings = load() if ratings is None else ratings
     graph, standings = graph_at_cutoff(ratings)
     engine = start_engine(graph)
     with bind(host, port) as listener:
@@ -137,6 +144,7 @@ def open_session(folder: Path, host: str, port: int, *, speed: float | None) -> 
             yield session
         finally:
             session.close()
+            app.state.feed.close()
             server.should_exit = True
             thread.join()
             runtime.stop()
@@ -145,8 +153,10 @@ def open_session(folder: Path, host: str, port: int, *, speed: float | None) -> 
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket at `host`:`port`, or at a free port if that is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for wanted in (port, 0):
-        listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        # Named by its protocol, or asyncio would not switch off Nagle's algorithm: 40 ms for every answer.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with suppress(OSError):
             listener.bind((host, wanted))

@@ -11,7 +11,7 @@ from threading import Event
 from rich.console import Console
 
 from livegnn.demo.session import Session, open_session
-from livegnn.demo.terminal import Screen
+from livegnn.demo.terminal import Screen, milliseconds
 from livegnn.errors import InputError
 
 _FRAME = 0.25  # seconds between two pictures of the terminal
@@ -70,10 +70,15 @@ def replay(console: Console, session: Session) -> None:
 
 def report(console: Console, session: Session) -> int:
     """Verify every prediction and print the result; 0 if all are within the bound, otherwise 1."""
+    figures = session.meter.figures()
     verification = session.verify()
     result = "[green]verified[/]" if verification.ok else "[red]verification failed[/]"
     console.print(
-        f"{session.total:,} ratings replayed ({session.runtime.seq:,} events). "
+        f"{session.total:,} ratings replayed ({session.runtime.seq:,} events), from event to answer "
+        f"p50 {milliseconds(figures.p50)}, p99 {milliseconds(figures.p99)}; to apply a batch "
+        f"p50 {milliseconds(figures.apply_p50)}, p99 {milliseconds(figures.apply_p99)}."
+    )
+    console.print(
         f"[bold]{result}[/]: {verification.checked:,} predictions against the oracle, largest difference "
         f"{verification.max_difference:.2g}, bound {verification.bound:.2g}"
     )
