@@ -43,9 +43,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import livegnn as lg
-from graphs import SHAPES, Batch, UpdateStream, make, make_stream
+from graphs import SHAPES, Batch, Shape, UpdateStream, make, make_stream
 from peers import PEERS, SAGE, Peer, Work, make_model
-from report import Report, arguments
+from report import Report, arguments, memory_gib
 from stopwatch import median_ms, p99_ms, time_each
 
 HIDDEN = 256
@@ -129,6 +129,12 @@ def run_peer(
 def difference(rows: Tensor, expected: Tensor) -> float:
     """Largest absolute difference, as a share of the largest value."""
     return float((rows - expected).abs().max() / expected.abs().max())
+
+
+def memory_needed(shape: Shape) -> float:
+    """GiB, about: rows that LiveGNN and three peers keep, and six neighbour lists of 64-bit ids with slack."""
+    rows = 4 * 4 * shape.nodes * 2 * (shape.features + HIDDEN + shape.classes)
+    return (rows + 6 * 8 * 2.5 * shape.directed_edges) / 2**30
 
 
 def run_variant(report: Report, variant: str, model: SAGE, options: Namespace) -> None:
@@ -235,7 +241,11 @@ def main() -> None:
     form = SHAPES[options.shape]
     model = make_model(form.features, HIDDEN, form.classes)
     for variant in [options.variant] if options.variant else BATCHES:
-        run_variant(report, variant, model, options)
+        if memory_needed(form) > memory_gib():
+            why = f"needs some {memory_needed(form):.0f} GiB of memory, this machine has {memory_gib():.0f}"
+            report.could_not_run(f"{options.shape}, {variant}", why)
+        else:
+            run_variant(report, variant, model, options)
     report.note("Differences are from PyG's computation of all nodes, hidden and output layer.")
     report.note(
         f"torch: {options.peer_threads} threads. Medians over batches; the first of each size warms up."

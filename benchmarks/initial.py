@@ -111,7 +111,13 @@ def main() -> None:
         peer_value=median_ms(pyg),
         floor=floor_ms(graph, adj_t._nnz()),
     )
-    report.add("times as fast as PyG", median_ms(pyg) / median_ms(first), "x", higher_is_better=True, aim=1.0)
+    report.add(
+        "times as fast as PyG",
+        median_ms(pyg) / median_ms(first),
+        "x",
+        higher_is_better=True,
+        aim=1.0 if shape == "arxiv" else None,
+    )
     report.add("max difference from PyG", float(computed), "of scale", aim=1e-4)
     report.add(
         "engine from a checkpoint, median",

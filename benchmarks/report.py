@@ -109,7 +109,8 @@ class Report:
         for row in self.rows:
             style = {None: None, True: "green", False: "red"}[row.met]
             table.add_row(*cells(row), style=style)
-        self.console.print(table)
+        if self.rows:
+            self.console.print(table)
         for text in self._notes:
             self.console.print(text)
         for name, why in self._not_run:
@@ -150,7 +151,6 @@ def figure(value: float | None) -> str:
 def machine() -> list[str]:
     """What the figures depend on: processor, caches, memory, system, versions."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     versions = [f"livegnn {livegnn.__version__}", f"Python {platform.python_version()}"]
     for package in ("numpy", "torch", "torch_geometric"):
         try:
@@ -158,9 +158,13 @@ def machine() -> list[str]:
         except metadata.PackageNotFoundError:
             versions.append(f"{package} not installed")
     return [
-        f"CPU: {_processor()}, {cores} cores; caches: {_caches()}; memory: {memory:.0f} GiB",
+        f"CPU: {_processor()}, {cores} cores; caches: {_caches()}; memory: {memory_gib():.0f} GiB",
         f"OS: {platform.system()} {platform.release()} {platform.machine()}; {', '.join(versions)}",
     ]
+
+
+def memory_gib() -> float:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
 
 def _processor() -> str:
