@@ -132,7 +132,7 @@ def difference(rows: Tensor, expected: Tensor) -> float:
 
 
 def memory_needed(shape: Shape) -> float:
-    """GiB, about: rows that LiveGNN and three peers keep, and six neighbour lists of 64-bit ids with slack."""
+    """GiB, about: rows that LiveGNN and three peers keep, and six 64-bit neighbour lists with slack."""
     rows = 4 * 4 * shape.nodes * 2 * (shape.features + HIDDEN + shape.classes)
     return (rows + 6 * 8 * 2.5 * shape.directed_edges) / 2**30
 
