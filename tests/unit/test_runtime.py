@@ -1,7 +1,7 @@
 """The loop, in one process: batches, rejections, waiting, subscribers, checkpoints and recovery."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from livegnn import (
     InputError,
     LiveGNNError,
     LogError,
+    Model,
     TimeoutExpired,
     UnknownNodeError,
     UnknownTypeError,
@@ -24,6 +25,7 @@ from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Change, CheckpointPolicy, Runtime, list_checkpoints, restore
 from streams import WIDTH, make_graph, make_model, make_stream
 
+DOCS = Path(__file__).parents[2] / "docs" / "runtime.md"
 MODEL = make_model()
 
 
@@ -60,6 +62,14 @@ def bits(runtime: Runtime) -> dict[str, bytes]:
     for owner, state in (("graph", runtime.graph.state()), ("engine", runtime.engine.state())):
         arrays |= {f"{owner}/{name}": array.tobytes() for name, array in state.arrays.items()}
     return arrays | {"output": runtime.engine.embeddings(-1).tobytes()}
+
+
+def test_the_snippet_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Callable[[Graph, Model], list[float]]] = {}
+    exec(DOCS.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0], names)
+    expected = make_runtime_like(Events().remove_nodes(3)).predict([0])[0].tolist()
+    assert names["start"](make_graph(), MODEL) == expected
 
 
 def test_whole_entries_are_merged_up_to_the_limit(log: SqliteLog) -> None:
