@@ -15,7 +15,7 @@ COUNTS: Final = tuple(float(2**power) for power in range(25))
 class Histogram:
     """How often each size was seen; costs a constant amount of memory. One thread writes, any number read.
 
-    Bucket i counts values above `bounds[i - 1]` and up to `bounds[i]`; one more counts what is above the last.
+    """How often each size was seen; of constant size. One thread writes, any number read.
     """
 
     __slots__ = ("bounds", "counts", "total")
@@ -40,7 +40,7 @@ class Histogram:
         return list(accumulate(self.counts))
 
     def quantile(self, q: float) -> float:
-        """A value that a share `q` of all values does not exceed, to within a bucket; 0 when there are none."""
+        """A value that a share `q` of all values does not exceed, to within a bucket; 0 if there are none."""
         counts = self.cumulative()
         if not counts[-1]:
             return 0.0

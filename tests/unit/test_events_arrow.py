@@ -35,7 +35,7 @@ def _table(events: Events, id_type: pa.DataType) -> pa.Table:
 
 
 def _storable(chunk: Chunk, kind: str) -> bool:
-    """Whether a table with ids of `kind` can hold the chunk; the reader joins the names of a type by \\x1f."""
+    """Whether a table with ids of `kind` can hold the chunk; the reader joins names of a type by \\x1f."""
     same = chunk.ids.dtype.kind == kind and (chunk.dst is None or chunk.dst.dtype.kind == kind)
     return same and (isinstance(chunk.type, str) or "\x1f" not in "".join(chunk.type))
 
