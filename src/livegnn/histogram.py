@@ -15,7 +15,7 @@ COUNTS: Final = tuple(float(2**power) for power in range(25))
 class Histogram:
     """How often each size was seen; costs a constant amount of memory. One thread writes, any number read.
 
-    """How often each size was seen; of constant size. One thread writes, any number read.
+    Bucket i counts values above `bounds[i - 1]` up to `bounds[i]`; one more counts what is above the last.
     """
 
     __slots__ = ("bounds", "counts", "total")
