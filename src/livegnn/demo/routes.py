@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from livegnn.demo.session import Session
 
 RATERS_SHOWN = 14
-MOVERS_SHOWN = 14
+MOVERS_SHOWN = 16
 _INTERVAL = 0.2  # seconds between two states of the feed
 
 

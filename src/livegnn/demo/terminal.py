@@ -41,7 +41,13 @@ class Screen:
             return
         self._progress.update(self._task, completed=replayed)
         self._live.update(
-            Group(self._progress, describe_figures(figures, nodes), describe_movers(movers)), refresh=True
+            Group(
+                self._progress,
+                describe_figures(figures, nodes),
+                Text(f"risk moved most over the last {WINDOW} ratings", "dim"),
+                describe_movers(movers),
+            ),
+            refresh=True,
         )
 
 
@@ -68,7 +74,6 @@ def describe_figures(figures: Figures, nodes: int) -> Table:
 def describe_movers(movers: list[Mover]) -> Table:
     """The members whose risk moved most."""
     table = Table.grid(padding=(0, 2))
-    table.add_row(Text(f"risk moved most over the last {WINDOW} ratings", "dim"))
     for mover in movers:
         colour = "red" if mover.after > mover.before else "green"
         table.add_row(f"member {mover.member}", f"{mover.before:.0%} → [{colour}]{mover.after:.0%}[/]")

@@ -62,11 +62,11 @@ function drawRate() {
 function drawReached(reached) {
   const [context, width, height] = pen($("reached-bars"));
   if (!reached.length) return;
-  const top = Math.log1p(Math.max(...reached));
+  const top = Math.max(...reached, 1);
   const step = width / 240;
   context.fillStyle = style("--accent");
   reached.forEach((nodes, i) => {
-    const tall = Math.max(1, (Math.log1p(nodes) / top) * (height - 1));
+    const tall = Math.max(1, (nodes / top) * (height - 1));
     context.globalAlpha = 0.35 + 0.65 * (tall / height);
     context.fillRect(width - (reached.length - i) * step, height - tall, Math.max(1, step - 1.5), tall);
   });
@@ -164,7 +164,7 @@ async function refreshMember() {
     return;
   }
   shown = await answer.json();
-  drawMember();
+  if (state) drawMember();
 }
 
 function drawMember() {
@@ -210,7 +210,8 @@ const mark = (rating) =>
 const margin = { left: 34, right: 8, top: 8, bottom: 34 };
 
 function axes(width, height) {
-  const last = Math.max(state.progress.date, state.progress.start + 86400);
+  // The member may be known a little further than the state.
+  const last = Math.max(state.progress.date, state.progress.start + 86400, shown.history.at(-1)?.[0] ?? 0);
   // A newcomer's chart begins shortly before the newcomer does.
   const born = shown.history.length ? shown.history[0][0] : state.progress.start;
   const first = Math.max(state.progress.start, born - 0.04 * (last - born) - 3600);
@@ -348,11 +349,13 @@ if (linked) choose(Number(linked[1]), true);
 const feed = new EventSource("/demo/feed");
 let refreshed = 0;
 feed.addEventListener("message", (message) => {
+  const first = state == null;
   state = JSON.parse(message.data);
   connection(state.progress.done ? "finished" : state.progress.paused ? "paused" : "live", state.progress.done ? "" : "live");
   if (!state.progress.done && !state.progress.paused) rates.push(state.rate);
   if (rates.length > 120) rates.shift();
   drawState();
+  if (first && shown) drawMember();
   if ($("follow").checked && state.movers.length && performance.now() - refreshed > 4000) {
     // Long enough on each to be read.
     refreshed = performance.now();
@@ -363,5 +366,5 @@ feed.addEventListener("error", () => connection("connection lost", "lost"));
 setInterval(refreshMember, 1000);
 addEventListener("resize", () => {
   if (state) drawState();
-  if (shown) drawMember();
+  if (state && shown) drawMember();
 });
