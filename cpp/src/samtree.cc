@@ -1,6 +1,7 @@
 #include "livegnn/samtree.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -343,7 +344,7 @@ struct Columns {
 };
 
 Leaf* load_leaf(uint32_t size, uint32_t capacity, EdgeColumns columns, Columns from, uint32_t* degree) {
-  if (size > capacity || capacity > kLeafCapacity || size == 0) {
+  if (size > capacity || capacity > kLeafCapacity || size == 0 || !std::has_single_bit(capacity)) {
     throw std::runtime_error("adjacency: a leaf of " + std::to_string(size) + " in " + std::to_string(capacity));
   }
   auto ids = take(from.ids, size);
@@ -368,7 +369,12 @@ Inner* load_inner(uint32_t count, uint32_t height, EdgeColumns columns, Columns 
   try {
     for (uint32_t i = 0; i < count; ++i) {
       auto head = take(from.shape, 3);
-      if ((head[0] == 0) != (height == 1)) throw std::runtime_error("adjacency: leaves on two levels");
+      // A child's last word is its own height, or its capacity where it is a leaf: one in a tree has them all.
+      if (head[0] != (height == 1 ? 0 : 1)) throw std::runtime_error("adjacency: leaves on two levels");
+      if (head[2] != (height == 1 ? kLeafCapacity : height - 1)) {
+        throw std::runtime_error(height == 1 ? "adjacency: a leaf in a tree that may grow"
+                                             : "adjacency: leaves on two levels");
+      }
       inner->children.push_back(
           height == 1 ? static_cast<void*>(load_leaf(head[1], head[2], columns, from, degree))
                       : static_cast<void*>(load_inner(head[1], head[2], columns, from, degree)));
@@ -438,6 +444,7 @@ void SamtreeRoot::load(EdgeColumns columns, std::span<const uint32_t>* shape, st
   if (head[0] == 0) {
     set_leaf(load_leaf(head[1], head[2], columns, from, &degree));
   } else if (head[0] == 1) {
+    if (head[1] == 1) throw std::runtime_error("adjacency: a root that is an inner node of 1 child");
     set_inner(load_inner(head[1], head[2], columns, from, &degree));
   } else if (head[0] != 2) {
     throw std::runtime_error("adjacency: expected a leaf (0), an inner node (1) or nothing (2), got " +

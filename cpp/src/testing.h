@@ -1,0 +1,96 @@
+// What the C++ tests are written with: a test registers itself, a failed check throws, `test_main.cpp` runs them all.
+//
+// Every test draws its numbers from `Random`, which starts anew from the run's seed and the test's own name: a failure
+// comes again with LIVEGNN_SEED set to the seed that was printed, whichever other tests run.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace livegnn::testing {
+
+struct Test {
+  const char* name;
+  void (*body)();
+};
+
+inline std::vector<Test>& tests() {
+  static std::vector<Test> all;
+  return all;
+}
+
+struct Registration {
+  Registration(const char* name, void (*body)()) { tests().push_back({name, body}); }
+};
+
+inline uint64_t seed = 0;  // of the test that runs
+
+class Random {
+ public:
+  uint64_t below(uint64_t n) { return n < 2 ? 0 : std::uniform_int_distribution<uint64_t>(0, n - 1)(bits_); }
+  uint32_t index(size_t n) { return static_cast<uint32_t>(below(n)); }
+  bool chance(double p) { return std::bernoulli_distribution(p)(bits_); }
+  float between(float low, float high) { return std::uniform_real_distribution<float>(low, high)(bits_); }
+  std::vector<float> floats(size_t n) {
+    std::vector<float> values(n);
+    for (float& value : values) value = between(-1, 1);
+    return values;
+  }
+
+ private:
+  std::mt19937_64 bits_{seed};
+};
+
+[[noreturn]] inline void fail(const char* file, int line, const std::string& what) {
+  throw std::runtime_error(std::string(file) + ":" + std::to_string(line) + ": " + what);
+}
+
+template <class T>
+std::string describe(const T& value) {
+  std::ostringstream out;
+  out.precision(17);
+  if constexpr (requires { out << value; }) out << value;
+  return out.str();
+}
+
+template <class A, class B>
+void check_equal(const A& a, const B& b, const char* expression, const char* file, int line) {
+  if (!(a == b)) fail(file, line, std::string(expression) + " differ: " + describe(a) + " and " + describe(b));
+}
+
+}  // namespace livegnn::testing
+
+#define TEST(test)                                                                      \
+  static void test_##test();                                                            \
+  static const livegnn::testing::Registration registration_##test(#test, &test_##test); \
+  static void test_##test()
+
+#define CHECK(condition) \
+  if (!(condition)) livegnn::testing::fail(__FILE__, __LINE__, "not so: " #condition)
+
+#define CHECK_EQ(a, b) livegnn::testing::check_equal(a, b, #a " and " #b, __FILE__, __LINE__)
+
+#define CHECK_NEAR(a, b, tolerance)                                                             \
+  if (double a_ = (a), b_ = (b); !(std::fabs(a_ - b_) <= (tolerance)))                          \
+  livegnn::testing::fail(__FILE__, __LINE__,                                                    \
+                         #a " and " #b " differ: " + livegnn::testing::describe(a_) + " and " + \
+                             livegnn::testing::describe(b_) + ", allowed " + livegnn::testing::describe(tolerance))
+
+// Only the named exception will do; the message must hold `words`, which may be empty.
+#define CHECK_THROWS(expression, Exception, words)                                                          \
+  do {                                                                                                      \
+    std::string thrown_ = "nothing";                                                                        \
+    try {                                                                                                   \
+      expression;                                                                                           \
+    } catch (const Exception& error) {                                                                      \
+      thrown_ = error.what();                                                                               \
+      if (thrown_.find(words) != std::string::npos) break;                                                  \
+    }                                                                                                       \
+    livegnn::testing::fail(__FILE__, __LINE__, #expression " threw " + thrown_ + ", expected " #Exception); \
+  } while (false)
