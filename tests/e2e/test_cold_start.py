@@ -1,4 +1,4 @@
-"""A fresh process answers from a checkpoint of the demo: the same bits, without torch and without the server."""
+"""A fresh process answers from a checkpoint of the demo: the same bits, no torch, no server."""
 
 import subprocess
 import sys
