@@ -30,30 +30,6 @@ RowsStep rows_step(uint32_t node_type, std::vector<uint32_t> sources, std::vecto
   return step;
 }
 
-// The output rows of some nodes of a prepared batch that was not committed.
-OutRows<float> prepared_rows(const Engine& engine, const Prepared& prepared, In<uint32_t> indices) {
-  uint32_t output = engine.program().output;
-  const Rows table = engine.rows(output);
-  const Changes& changes = prepared.changes[output];
-  tsl::robin_map<uint32_t, size_t, MixHash> where;
-  where.reserve(changes.nodes.size());
-  for (size_t i = 0; i < changes.nodes.size(); ++i) where[changes.nodes[i]] = i;
-  auto out = rows<float>(indices.shape(0), table.width);
-  for (size_t i = 0; i < indices.shape(0); ++i) {
-    uint32_t node = indices.data()[i];
-    auto found = where.find(node);
-    float* to = out.data() + i * table.width;
-    if (found != where.end()) {
-      std::memcpy(to, changes.row(found->second), table.width * sizeof(float));
-    } else if (node < table.count) {
-      std::memcpy(to, table.row(node), table.width * sizeof(float));
-    } else {
-      std::memset(to, 0, table.width * sizeof(float));
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 void bind_engine(nb::module_& module) {
@@ -103,14 +79,17 @@ void bind_engine(nb::module_& module) {
              self.order.push_back({Step::kContext, static_cast<uint32_t>(self.contexts.size())});
              self.contexts.push_back({edge_type, output, static_cast<ContextKind>(kind), fill});
            })
-      .def("set_output", [](Program& self, uint32_t value) { self.output = value; });
+      .def("set_output", [](Program& self, bool kept, uint32_t output) {
+        self.output_kept = kept;
+        self.output = output;
+      });
 
   nb::class_<Prepared>(module, "Prepared")
       .def(nb::init<>())
       .def_ro("affected", &Prepared::affected)
       .def_ro("edges_touched", &Prepared::edges_touched)
       .def_ro("recomputed", &Prepared::recomputed)
-      .def("changed", [](const Prepared& self, uint32_t value) { return copy(self.changes[value].nodes); });
+      .def("changed", [](const Prepared& self) { return copy(self.changed); });
 
   nb::class_<Engine>(module, "Engine")
       .def("__init__",
@@ -132,17 +111,22 @@ void bind_engine(nb::module_& module) {
       .def("predict",
            [](const Engine& self, In<int64_t> ids) -> nb::object {
              std::shared_lock lock(self.graph().lock);
-             const Rows table = self.rows(self.program().output);
-             auto out = rows<float>(ids.shape(0), table.width);
-             const IdMap& map = self.graph().nodes[self.program().values[self.program().output].node_type].ids;
-             for (size_t i = 0; i < ids.shape(0); ++i) {
-               uint32_t index = map.index_of(ids.data()[i]);
-               if (index == kNoIndex) return nb::none();
-               std::memcpy(out.data() + i * table.width, table.row(index), table.width * sizeof(float));
+             const IdMap& map = self.graph().nodes[self.output_type()].ids;
+             auto out = rows<float>(ids.shape(0), self.output_width());
+             std::vector<uint32_t> nodes(ids.shape(0));
+             for (size_t i = 0; i < nodes.size(); ++i) {
+               nodes[i] = map.index_of(ids.data()[i]);
+               if (nodes[i] == kNoIndex) return nb::none();
              }
+             self.predict(nodes, out.data());
              return nb::cast(out);
            })
-      .def("prepared_rows", &prepared_rows)
+      .def("predict_prepared",
+           [](const Engine& self, const Prepared& prepared, In<uint32_t> nodes) {
+             auto out = rows<float>(nodes.shape(0), self.output_width());
+             self.predict_prepared(prepared, {nodes.data(), nodes.shape(0)}, out.data());
+             return out;
+           })
       .def("evaluate",
            [](Engine& self, size_t on_demand) {
              const RowsStep& step = self.program().on_demand[on_demand];

@@ -33,6 +33,26 @@ Engine::Engine(const Graph& graph, Program program, size_t threads)
     }
     row_costs_.push_back(cost);
   }
+  for (const PropagateStep& step : program_.propagations) {
+    std::vector<uint32_t> values{step.output};
+    auto collect = [&](const RowsStep& reader) {
+      if (std::find(reader.sources.begin(), reader.sources.end(), step.output) == reader.sources.end()) return;
+      for (uint32_t source : reader.sources) {
+        if (source != step.output) values.push_back(source);
+      }
+    };
+    for (const RowsStep& reader : program_.rows) {
+      collect(reader);
+      for (const Sink& sink : reader.sinks) {
+        if (values.size() > 1) values.push_back(sink.value);
+      }
+    }
+    if (!program_.output_kept) collect(program_.on_demand[program_.output]);
+    size_t lines = 0;
+    for (uint32_t value : values) lines += (program_.values[value].width + 15) / 16;
+    companions_.push_back(std::move(values));
+    companion_lines_.push_back(lines);
+  }
   for (auto& slots : scratches_->slots) slots.resize(graph.nodes.size());
   scratches_->removed.resize(graph.nodes.size());
 }
@@ -171,6 +191,7 @@ void Engine::prepare(const Delta& delta, Prepared* prepared) {
     changes.external = nullptr;
     changes.stride = row_stride(program_.values[v].width);
   }
+  prepared->changed.clear();
   prepared->affected = prepared->edges_touched = prepared->recomputed = 0;
 
   prepare_features(delta, prepared);
@@ -185,6 +206,11 @@ void Engine::prepare(const Delta& delta, Prepared* prepared) {
     } else {
       prepare_max(program_.propagations[step.position], prepared);
     }
+  }
+  if (!program_.output_kept) {
+    prepare_output(program_.on_demand[program_.output], delta, prepared);
+  } else {
+    prepared->changed = prepared->changes[program_.output].nodes;
   }
   for (size_t n = 0; n < graph_.nodes.size(); ++n) {
     for (uint32_t node : delta.nodes[n].removed) scratch.removed[n][node] = 0;

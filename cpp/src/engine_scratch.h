@@ -9,8 +9,16 @@
 namespace livegnn {
 
 inline constexpr size_t kBlockRows = 32;  // rows a thread takes at a time
+// Cache lines that may be fetched ahead of use: half of a second-level cache of a megabyte.
+inline constexpr size_t kEarlyLines = 8192;
 // What work costs one thread, in nanoseconds, as measured: to decide whether a second thread is worth waking.
 inline constexpr double kRowCost = 80, kMessageCost = 40, kFlopCost = 0.012;
+
+// Room for `size` elements; what is in the room is left as it was.
+template <class T>
+void grow(std::vector<T>* room, size_t size) {
+  if (room->size() < size) room->resize(size + size / 2);
+}
 
 struct Engine::Scratches {
   // By node type: where a node stands in the list at hand, kNoIndex between uses. Two, since a frontier needs its sources
@@ -19,13 +27,15 @@ struct Engine::Scratches {
   std::vector<std::vector<uint8_t>> removed;  // by node type: set while a batch that removes the node is prepared
 
   // The frontier: first in the order in which messages were found, then grouped by target.
-  std::vector<uint32_t> targets, counts, offsets;
+  // Those that `grow` fills hold more than is in use.
+  std::vector<uint32_t> targets, counts, offsets, first;
   std::vector<uint32_t> found_target, found_row;
   std::vector<float> found_weight;
   std::vector<uint32_t> row_of;
   std::vector<float> weight_of;
   std::vector<const float*> rows;
-  std::vector<float> peaks;
+  std::vector<float> peaks, coefficients;  // by row
+  size_t num_messages = 0;
   Scratch differences;
   std::vector<uint8_t> keep;
 

@@ -139,6 +139,21 @@ EdgeChange* Stage::change_of(uint32_t edge_type, uint32_t source, uint32_t targe
   return &changes[position];
 }
 
+void Stage::resolve_ends(const EdgeTypeSpec& spec, const int64_t* source, const int64_t* target, size_t count) {
+  sources_.resize(count);
+  targets_.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    sources_[i] = resolve(spec.source_type, source[i]);
+    targets_[i] = resolve(spec.target_type, target[i]);
+  }
+}
+
+void Stage::prefetch_ahead(const GraphStore& store, size_t i) const {
+  constexpr size_t kAhead = 8;
+  if (i + 2 * kAhead < sources_.size()) store.prefetch_out(sources_[i + 2 * kAhead]);
+  if (i + kAhead < sources_.size()) store.prefetch_out_leaf(sources_[i + kAhead]);
+}
+
 void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* target, const float* weight,
                       const double* time, size_t count) {
   const EdgeTypeSpec& spec = graph_.edges[edge_type].spec;
@@ -151,10 +166,11 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
       }
     }
   }
+  resolve_ends(spec, source, target, count);
+  const GraphStore& store = *graph_.edges[edge_type].store;
   for (size_t i = 0; i < count; ++i) {
-    uint32_t s = resolve(spec.source_type, source[i]);
-    uint32_t t = resolve(spec.target_type, target[i]);
-    EdgeChange* change = change_of(edge_type, s, t);
+    prefetch_ahead(store, i);
+    EdgeChange* change = change_of(edge_type, sources_[i], targets_[i]);
     float new_weight = weight != nullptr && spec.options.columns.weighted ? weight[i] : 1.0f;
     double new_time = time != nullptr && spec.options.columns.timed ? time[i] : 0.0;
     if (change->has && spec.options.accumulate && spec.options.columns.weighted) {
@@ -174,10 +190,11 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
 
 void Stage::remove_edges(uint32_t edge_type, const int64_t* source, const int64_t* target, size_t count) {
   const EdgeTypeSpec& spec = graph_.edges[edge_type].spec;
+  resolve_ends(spec, source, target, count);
+  const GraphStore& store = *graph_.edges[edge_type].store;
   for (size_t i = 0; i < count; ++i) {
-    uint32_t s = resolve(spec.source_type, source[i]);
-    uint32_t t = resolve(spec.target_type, target[i]);
-    change_of(edge_type, s, t)->has = false;
+    prefetch_ahead(store, i);
+    change_of(edge_type, sources_[i], targets_[i])->has = false;
   }
   delta_.num_events += count;
 }

@@ -40,14 +40,20 @@ struct Kernels {
   bool (*differs)(size_t width, const float* a, const float* b);  // bit by bit
   float (*peak)(size_t width, const float* row);                  // the largest magnitude
 
-  void (*add)(size_t n, const float* a, const float* b, float* out);       // out may be a or b
-  void (*multiply_elements)(size_t n, const float* a, const float* b, float* out);
-  void (*maximum)(size_t n, const float* a, const float* b, float* out);
-  void (*scale)(size_t n, const float* a, float factor, float* out);
-  void (*scale_shift)(size_t n, const float* a, const float* scale, const float* shift, float* out);
-  void (*relu)(size_t n, const float* a, float* out);
-  void (*leaky_relu)(size_t n, const float* a, float slope, float* out);
-  void (*add_scaled)(size_t n, const float* a, const float* b, float factor, float* out);  // a + factor * b
+  // Element by element on `rows` rows of `width`: inputs lie anywhere, the output is a block. The hot ones take a block a
+  // call, since a call costs as much as a narrow row.
+  void (*add)(size_t rows, size_t width, const float* const* a, const float* const* b, float* out, size_t stride);
+  void (*multiply_elements)(size_t rows, size_t width, const float* const* a, const float* const* b, float* out,
+                            size_t stride);
+  void (*maximum)(size_t rows, size_t width, const float* const* a, const float* const* b, float* out, size_t stride);
+  void (*add_scaled)(size_t rows, size_t width, const float* const* a, const float* const* b, const float* factors,
+                     float* out, size_t stride);  // a + factors[row] * b
+  void (*scale)(size_t rows, size_t width, const float* const* a, const float* factors, float* out, size_t stride);
+  void (*scale_shift)(size_t rows, size_t width, const float* const* a, const float* scale, const float* shift,
+                      float* out, size_t stride);  // a null scale is one, a null shift zero
+  void (*relu)(size_t rows, size_t width, const float* const* a, float* out, size_t stride);
+  void (*leaky_relu)(size_t rows, size_t width, const float* const* a, float slope, float* out, size_t stride);
+  // Of one row.
   void (*normalize_layer)(size_t n, const float* a, const float* scale, const float* shift, float epsilon, float* out);
   void (*normalize_l2)(size_t n, const float* a, float epsilon, float* out);
 };

@@ -31,26 +31,22 @@ inline Vector fused(Vector a, Vector b, Vector c) {
 #endif
 }
 
-// R rows by P panels, all accumulators in registers.
-template <size_t R, size_t P>
+// R rows by V vectors of columns, all sums in registers. A panel is kVectors wide; more vectors are more panels.
+template <size_t R, size_t V>
 void multiply_tile(size_t inner, size_t columns, const float* const* a, const float* packed, const float* bias,
                    float* c, size_t c_stride) {
-  Vector sum[R][P * kVectors] = {};
+  Vector sum[R][V] = {};
   for (size_t k = 0; k < inner; ++k) {
-    Vector b[P * kVectors];
-    for (size_t p = 0; p < P; ++p) {
-      for (size_t v = 0; v < kVectors; ++v) {
-        b[p * kVectors + v] = load(packed + (p * inner + k) * kPanel + v * kLanes);
-      }
-    }
+    Vector b[V];
+    for (size_t v = 0; v < V; ++v) b[v] = load(packed + (v / kVectors * inner + k) * kPanel + v % kVectors * kLanes);
     for (size_t r = 0; r < R; ++r) {
       Vector left = broadcast(a[r][k]);
-      for (size_t v = 0; v < P * kVectors; ++v) sum[r][v] = fused(left, b[v], sum[r][v]);
+      for (size_t v = 0; v < V; ++v) sum[r][v] = fused(left, b[v], sum[r][v]);
     }
   }
   for (size_t r = 0; r < R; ++r) {
     float* out = c + r * c_stride;
-    for (size_t v = 0; v < P * kVectors; ++v) {
+    for (size_t v = 0; v < V; ++v) {
       size_t column = v * kLanes;
       if (column + kLanes <= columns) {
         store(out + column, bias == nullptr ? sum[r][v] : sum[r][v] + load(bias + column));
@@ -75,37 +71,46 @@ constexpr size_t kTileRows = 1;
 constexpr size_t kWidePanels = 1;
 #endif
 
-template <size_t R>
+template <size_t R, size_t V>
 void multiply_rest(size_t rows, size_t inner, size_t columns, const float* const* a, const float* packed,
                    const float* bias, float* c, size_t c_stride) {
   if constexpr (R > 0) {
     if (rows == R) {
-      multiply_tile<R, 1>(inner, columns, a, packed, bias, c, c_stride);
+      multiply_tile<R, V>(inner, columns, a, packed, bias, c, c_stride);
     } else {
-      multiply_rest<R - 1>(rows, inner, columns, a, packed, bias, c, c_stride);
+      multiply_rest<R - 1, V>(rows, inner, columns, a, packed, bias, c, c_stride);
     }
   }
+}
+
+template <size_t V>
+void multiply_panel(size_t rows, size_t inner, size_t columns, const float* const* a, const float* panel,
+                    const float* bias, float* c, size_t c_stride) {
+  size_t r = 0;
+  for (; r + kTileRows <= rows; r += kTileRows) {
+    multiply_tile<kTileRows, V>(inner, columns, a + r, panel, bias, c + r * c_stride, c_stride);
+  }
+  multiply_rest<kTileRows - 1, V>(rows - r, inner, columns, a + r, panel, bias, c + r * c_stride, c_stride);
 }
 
 void multiply(size_t rows, size_t inner, size_t outputs, const float* const* a, const float* packed,
               const float* bias, float* c, size_t c_stride) {
   size_t column = 0;
   if (rows == 1) {
-    // One row has too few accumulators to hide the latency of its sums: take several panels at once.
+    // One row has too few sums to hide the latency of each: take several panels at once.
     for (; column + kWidePanels * kPanel <= outputs; column += kWidePanels * kPanel) {
-      multiply_tile<1, kWidePanels>(inner, kWidePanels * kPanel, a, packed + column * inner,
-                                    bias == nullptr ? nullptr : bias + column, c + column, c_stride);
+      multiply_tile<1, kWidePanels * kVectors>(inner, kWidePanels * kPanel, a, packed + column * inner,
+                                               bias == nullptr ? nullptr : bias + column, c + column, c_stride);
     }
   }
   for (; column < outputs; column += kPanel) {
-    const float* panel = packed + column * inner;
     const float* shift = bias == nullptr ? nullptr : bias + column;
-    size_t columns = outputs - column < kPanel ? outputs - column : kPanel;
-    size_t r = 0;
-    for (; r + kTileRows <= rows; r += kTileRows) {
-      multiply_tile<kTileRows, 1>(inner, columns, a + r, panel, shift, c + r * c_stride + column, c_stride);
+    const size_t columns = outputs - column < kPanel ? outputs - column : kPanel;
+    if (2 * columns > kPanel) {
+      multiply_panel<kVectors>(rows, inner, columns, a, packed + column * inner, shift, c + column, c_stride);
+    } else {
+      multiply_panel<kVectors / 2>(rows, inner, columns, a, packed + column * inner, shift, c + column, c_stride);
     }
-    multiply_rest<kTileRows - 1>(rows - r, inner, columns, a + r, panel, shift, c + r * c_stride + column, c_stride);
   }
 }
 
@@ -209,65 +214,127 @@ void subtract(size_t width, const float* a, const float* b, float* out) {
 }
 
 bool apply_delta(size_t width, const float* old, const float* delta, float* out, float* peak) {
-  bool changed = false;
-  float lanes[16] = {};
+  typedef int Bits __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
+  Bits differs = {};
+  Vector largest = {};
   size_t c = 0;
-  for (; c + 16 <= width; c += 16) {
-    int differs = 0;
-    for (size_t i = 0; i < 16; ++i) {
-      float value = old[c + i] + delta[c + i];
-      differs |= value != old[c + i] ? 1 : 0;
-      float largest = larger(magnitude(value), magnitude(delta[c + i]));
-      lanes[i] = largest > lanes[i] ? largest : lanes[i];
-      out[c + i] = value;
-    }
-    changed |= differs != 0;
+  for (; c + kLanes <= width; c += kLanes) {
+    const Vector before = load(old + c), moved = load(delta + c), value = before + moved;
+    differs |= value != before;
+    const Vector magnitude_of_value = value < 0 ? -value : value, magnitude_of_delta = moved < 0 ? -moved : moved;
+    const Vector larger_one = magnitude_of_value > magnitude_of_delta ? magnitude_of_value : magnitude_of_delta;
+    largest = larger_one > largest ? larger_one : largest;
+    store(out + c, value);
+  }
+  int changed = 0;
+  float highest = 0;
+  for (size_t i = 0; i < kLanes; ++i) {
+    changed |= differs[i];
+    highest = larger(highest, largest[i]);
   }
   for (; c < width; ++c) {
-    float value = old[c] + delta[c];
-    changed |= value != old[c];
-    lanes[0] = larger(lanes[0], larger(magnitude(value), magnitude(delta[c])));
+    const float value = old[c] + delta[c];
+    changed |= value != old[c] ? 1 : 0;
+    highest = larger(highest, larger(magnitude(value), magnitude(delta[c])));
     out[c] = value;
   }
-  *peak = 0;
-  for (float lane : lanes) *peak = larger(*peak, lane);
-  return changed;
+  *peak = highest;
+  return changed != 0;
 }
 
 bool differs(size_t width, const float* a, const float* b) { return __builtin_memcmp(a, b, width * sizeof(float)) != 0; }
 
 float peak(size_t width, const float* row) {
-  float largest = 0;
-  for (size_t c = 0; c < width; ++c) largest = larger(largest, magnitude(row[c]));
-  return largest;
+  Vector largest = {};
+  size_t c = 0;
+  for (; c + kLanes <= width; c += kLanes) {
+    const Vector value = load(row + c), positive = value < 0 ? -value : value;
+    largest = positive > largest ? positive : largest;
+  }
+  float highest = 0;
+  for (size_t i = 0; i < kLanes; ++i) highest = larger(highest, largest[i]);
+  for (; c < width; ++c) highest = larger(highest, magnitude(row[c]));
+  return highest;
 }
 
-void add(size_t n, const float* a, const float* b, float* out) {
-  for (size_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
+#if LIVEGNN_LANES == 16
+typedef float Half __attribute__((vector_size(8 * sizeof(float)), aligned(4), may_alias));
+#endif
+
+// By copy: a template's argument loses the alignment that its type was given.
+template <class T>
+inline T read(const float* p) {
+  T value;
+  __builtin_memcpy(&value, p, sizeof(T));
+  return value;
 }
-void multiply_elements(size_t n, const float* a, const float* b, float* out) {
-  for (size_t i = 0; i < n; ++i) out[i] = a[i] * b[i];
+template <class T>
+inline void write(float* p, T value) {
+  __builtin_memcpy(p, &value, sizeof(T));
 }
-void maximum(size_t n, const float* a, const float* b, float* out) {
-  for (size_t i = 0; i < n; ++i) out[i] = a[i] > b[i] ? a[i] : b[i];
-}
-void scale(size_t n, const float* a, float factor, float* out) {
-  for (size_t i = 0; i < n; ++i) out[i] = a[i] * factor;
-}
-void scale_shift(size_t n, const float* a, const float* scale, const float* shift, float* out) {
-  for (size_t i = 0; i < n; ++i) {
-    float value = scale == nullptr ? a[i] : a[i] * scale[i];
-    out[i] = shift == nullptr ? value : value + shift[i];
+
+// `out[r][c] = function(r, c)` with as many columns at once as there are lanes: function is called with a type to read.
+template <class Function>
+inline void map_rows(size_t rows, size_t width, float* out, size_t stride, const Function& function) {
+  for (size_t r = 0; r < rows; ++r, out += stride) {
+    size_t c = 0;
+    for (; c + kLanes <= width; c += kLanes) write(out + c, function(Vector{}, r, c));
+#if LIVEGNN_LANES == 16
+    if (c + 8 <= width) {
+      write(out + c, function(Half{}, r, c));
+      c += 8;
+    }
+#endif
+    for (; c < width; ++c) out[c] = function(0.0f, r, c);
   }
 }
-void relu(size_t n, const float* a, float* out) {
-  for (size_t i = 0; i < n; ++i) out[i] = a[i] > 0.0f ? a[i] : 0.0f;
+
+void add(size_t rows, size_t width, const float* const* a, const float* const* b, float* out, size_t stride) {
+  map_rows(rows, width, out, stride,
+           [&](auto type, size_t r, size_t c) { return read<decltype(type)>(a[r] + c) + read<decltype(type)>(b[r] + c); });
 }
-void leaky_relu(size_t n, const float* a, float slope, float* out) {
-  for (size_t i = 0; i < n; ++i) out[i] = a[i] > 0.0f ? a[i] : a[i] * slope;
+void multiply_elements(size_t rows, size_t width, const float* const* a, const float* const* b, float* out,
+                       size_t stride) {
+  map_rows(rows, width, out, stride,
+           [&](auto type, size_t r, size_t c) { return read<decltype(type)>(a[r] + c) * read<decltype(type)>(b[r] + c); });
 }
-void add_scaled(size_t n, const float* a, const float* b, float factor, float* out) {
-  for (size_t i = 0; i < n; ++i) out[i] = a[i] + factor * b[i];
+void maximum(size_t rows, size_t width, const float* const* a, const float* const* b, float* out, size_t stride) {
+  map_rows(rows, width, out, stride, [&](auto type, size_t r, size_t c) {
+    const auto left = read<decltype(type)>(a[r] + c), right = read<decltype(type)>(b[r] + c);
+    return left > right ? left : right;
+  });
+}
+void add_scaled(size_t rows, size_t width, const float* const* a, const float* const* b, const float* factors,
+                float* out, size_t stride) {
+  map_rows(rows, width, out, stride, [&](auto type, size_t r, size_t c) {
+    return read<decltype(type)>(a[r] + c) + factors[r] * read<decltype(type)>(b[r] + c);
+  });
+}
+void scale(size_t rows, size_t width, const float* const* a, const float* factors, float* out, size_t stride) {
+  map_rows(rows, width, out, stride,
+           [&](auto type, size_t r, size_t c) { return read<decltype(type)>(a[r] + c) * factors[r]; });
+}
+void scale_shift(size_t rows, size_t width, const float* const* a, const float* scale, const float* shift, float* out,
+                 size_t stride) {
+  map_rows(rows, width, out, stride, [&](auto type, size_t r, size_t c) {
+    using T = decltype(type);
+    T value = read<T>(a[r] + c);
+    if (scale != nullptr) value = value * read<T>(scale + c);
+    if (shift != nullptr) value = value + read<T>(shift + c);
+    return value;
+  });
+}
+void relu(size_t rows, size_t width, const float* const* a, float* out, size_t stride) {
+  map_rows(rows, width, out, stride, [&](auto type, size_t r, size_t c) {
+    const auto value = read<decltype(type)>(a[r] + c);
+    return value > 0.0f ? value : decltype(type){};
+  });
+}
+void leaky_relu(size_t rows, size_t width, const float* const* a, float slope, float* out, size_t stride) {
+  map_rows(rows, width, out, stride, [&](auto type, size_t r, size_t c) {
+    const auto value = read<decltype(type)>(a[r] + c);
+    return value > 0.0f ? value : value * slope;
+  });
 }
 
 // Sixteen double lanes whatever the instruction set, joined in a fixed order.
@@ -304,8 +371,9 @@ void normalize_l2(size_t n, const float* a, float epsilon, float* out) {
 }  // namespace
 
 extern const Kernels kKernels;
-const Kernels kKernels = {LIVEGNN_ISA_NAME, multiply,   add_rows, gather_rows, subtract, apply_delta, max_rows, differs,
-                          peak,             add,        multiply_elements,  maximum, scale,    scale_shift,
-                          relu,             leaky_relu, add_scaled,         normalize_layer,   normalize_l2};
+const Kernels kKernels = {LIVEGNN_ISA_NAME, multiply,    add_rows,        gather_rows,  subtract, apply_delta,
+                          max_rows,         differs,     peak,            add,          multiply_elements,
+                          maximum,          add_scaled,  scale,           scale_shift,  relu,
+                          leaky_relu,       normalize_layer, normalize_l2};
 
 }  // namespace livegnn::LIVEGNN_ISA

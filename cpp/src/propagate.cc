@@ -83,7 +83,7 @@ void Engine::aggregate_all(const PropagateStep& step, uint32_t node, float* out)
   if (step.aggregate == Aggregate::kSum) {
     std::memset(out, 0, width * sizeof(float));
     store.scan_in(node, [&](NeighborSpan span) {
-      kernels().gather_rows(width, span.size, input.data, input.stride, span.ids,
+      kernels().gather_rows(row_stride(width), span.size, input.data, input.stride, span.ids,
                             step.weighted ? span.weights : nullptr, out);
     });
     return;
@@ -166,91 +166,144 @@ void Engine::prepare_context(const ContextStep& step, size_t context, const Delt
   for (uint32_t node : node_delta.added) slots[node] = kNoIndex;
 }
 
+// The messages of a batch, grouped by target, each group in the order of its sources and after them its changed edges.
+// Fills targets, offsets, row_of, weight_of, rows and peaks of the scratch memory, and leaves `slots[1]` at the targets and
+// `slots[0]` at the sources, for the caller to clear. Rows are worked on with their padding, which is zero everywhere.
+void Engine::find_frontier(const PropagateStep& step, const Prepared& prepared) {
+  Scratches& s = *scratches_;
+  const Kernels& k = kernels();
+  const GraphStore& store = *graph_.edges[step.edge_type].store;
+  const auto& edges = prepared.edges[step.edge_type];
+  const Changes& input = prepared.changes[step.input];
+  const Rows stored = Engine::rows(step.input);
+  const auto& removed = s.removed[program_.values[step.output].node_type];
+  auto& sources = s.slots[0][program_.values[step.input].node_type];
+  auto& slots = s.slots[1][program_.values[step.output].node_type];
+  const size_t stride = input.stride;
+  const size_t num_sources = input.nodes.size();
+
+  // How many messages each source sends, so that every thread knows where its own go.
+  constexpr size_t kAhead = 8;
+  grow(&s.first, num_sources + 1);
+  s.first[0] = 0;
+  for (size_t i = 0; i < num_sources; ++i) {
+    if (i + 2 * kAhead < num_sources) store.prefetch_out(input.nodes[i + 2 * kAhead]);
+    if (i + kAhead < num_sources) store.prefetch_out_leaf(input.nodes[i + kAhead]);
+    s.first[i + 1] = s.first[i] + store.degree_out(input.nodes[i]);
+  }
+  const size_t along_edges = s.first[num_sources];
+  const size_t most = along_edges + edges.size();
+  grow(&s.found_target, most);
+  grow(&s.found_row, most);
+  grow(&s.found_weight, step.weighted ? most : 0);
+  grow(&s.rows, num_sources + edges.size());
+  grow(&s.peaks, num_sources + edges.size());
+  grow(&s.coefficients, num_sources + edges.size());
+  float* differences = s.differences.reserve(num_sources * stride);
+
+  // Messages that carry what changed in a source, along the edges that were there before.
+  pool_->run((num_sources + kBlockRows - 1) / kBlockRows,
+             kMessageCost * static_cast<double>(along_edges + 2 * num_sources), [&](size_t block) {
+    const size_t end = std::min(num_sources, (block + 1) * kBlockRows);
+    for (size_t i = block * kBlockRows; i < end; ++i) {
+      if (i + kAhead / 2 < end && input.nodes[i + kAhead / 2] < stored.count) {
+        const float* next = stored.row(input.nodes[i + kAhead / 2]);
+        for (size_t c = 0; c < stride; c += 16) __builtin_prefetch(next + c);
+      }
+      const uint32_t node = input.nodes[i];
+      float* difference = differences + i * stride;
+      k.subtract(stride, input.row(i), node < stored.count ? stored.row(node) : zeros_.data(), difference);
+      s.rows[i] = difference;
+      s.peaks[i] = k.peak(stride, difference);
+      s.coefficients[i] = 1;
+      size_t at = s.first[i];
+      store.scan_out(node, [&](NeighborSpan span) {
+        std::memcpy(s.found_target.data() + at, span.ids, span.size * sizeof(uint32_t));
+        std::fill_n(s.found_row.data() + at, span.size, static_cast<uint32_t>(i));
+        if (step.weighted) std::memcpy(s.found_weight.data() + at, span.weights, span.size * sizeof(float));
+        at += span.size;
+      });
+    }
+  });
+
+  s.targets.clear();
+  s.counts.clear();
+  // What later steps read of a target is fetched when the target is found, as long as all of it will stay in the cache.
+  const bool fetch_early = most * companion_lines_[&step - program_.propagations.data()] < kEarlyLines;
+  std::vector<Rows> companions;
+  if (fetch_early) {
+    for (uint32_t value : companions_[&step - program_.propagations.data()]) companions.push_back(Engine::rows(value));
+  }
+  // Turns the target of a message into its place among the targets; kNoIndex if it goes to a removed node.
+  auto enter = [&](uint32_t* target) {
+    uint32_t& slot = slots[*target];
+    if (slot == kNoIndex) {
+      if (removed[*target]) {
+        *target = kNoIndex;
+        return;
+      }
+      slot = static_cast<uint32_t>(s.targets.size());
+      s.targets.push_back(*target);
+      s.counts.push_back(0);
+      for (const Rows& rows : companions) {
+        if (*target >= rows.count) continue;
+        for (size_t c = 0; c < rows.width; c += 16) __builtin_prefetch(rows.row(*target) + c);
+      }
+    }
+    *target = slot;
+    ++s.counts[slot];
+  };
+  for (size_t m = 0; m < along_edges; ++m) {
+    if (m + 16 < along_edges) __builtin_prefetch(&slots[s.found_target[m + 16]]);
+    enter(&s.found_target[m]);
+  }
+  // Messages of edges that changed carry the source as it is now; a source that is removed, and so not among the changed
+  // nodes, carries its last row.
+  size_t messages = along_edges, num_rows = num_sources;
+  for (size_t i = 0; i < num_sources; ++i) sources[input.nodes[i]] = static_cast<uint32_t>(i);
+  for (const DirectedChange& change : edges) {
+    float now = change.has ? (step.weighted ? change.new_weight : 1.0f) : 0.0f;
+    float before = change.had ? (step.weighted ? change.old_weight : 1.0f) : 0.0f;
+    if (now == before) continue;
+    uint32_t slot = sources[change.source];
+    s.rows[num_rows] = slot == kNoIndex ? stored_row(step.input, change.source) : input.row(slot);
+    for (size_t c = 0; c < stride; c += 16) __builtin_prefetch(s.rows[num_rows] + c);
+    s.coefficients[num_rows] = now - before;
+    s.found_target[messages] = change.target;
+    s.found_row[messages] = static_cast<uint32_t>(num_rows++);
+    if (step.weighted) s.found_weight[messages] = now - before;
+    enter(&s.found_target[messages++]);
+  }
+  for (size_t r = num_sources; r < num_rows; ++r) s.peaks[r] = k.peak(stride, s.rows[r]);
+
+  grow(&s.offsets, s.targets.size() + 1);
+  s.offsets[0] = 0;
+  for (size_t t = 0; t < s.targets.size(); ++t) {
+    s.offsets[t + 1] = s.offsets[t] + s.counts[t];
+    s.counts[t] = s.offsets[t];
+  }
+  grow(&s.row_of, messages);
+  grow(&s.weight_of, messages);
+  for (size_t m = 0; m < messages; ++m) {
+    if (s.found_target[m] == kNoIndex) continue;
+    uint32_t at = s.counts[s.found_target[m]]++;
+    s.row_of[at] = s.found_row[m];
+    s.weight_of[at] = step.weighted ? s.found_weight[m] : s.coefficients[s.found_row[m]];
+  }
+  s.num_messages = messages;
+}
+
 void Engine::prepare_sum(const PropagateStep& step, size_t propagation, Prepared* prepared) {
   Scratches& s = *scratches_;
   const Kernels& k = kernels();
   const GraphStore& store = *graph_.edges[step.edge_type].store;
   const auto& edges = prepared->edges[step.edge_type];
   const Changes& input = prepared->changes[step.input];
-  const uint32_t source_type = program_.values[step.input].node_type;
-  const uint32_t target_type = program_.values[step.output].node_type;
-  const auto& removed = s.removed[target_type];
-  auto& source_slots = s.slots[0][source_type];
-  auto& slots = s.slots[1][target_type];
-  const size_t width = program_.values[step.input].width;
+  auto& source_slots = s.slots[0][program_.values[step.input].node_type];
+  auto& slots = s.slots[1][program_.values[step.output].node_type];
   const size_t stride = input.stride;
   if (input.nodes.empty() && edges.empty()) return;
-
-  s.targets.clear();
-  s.counts.clear();
-  s.found_target.clear();
-  s.found_row.clear();
-  s.found_weight.clear();
-  s.rows.clear();
-  s.peaks.clear();
-  auto message = [&](uint32_t target, uint32_t row, float weight) {
-    if (removed[target]) return;
-    uint32_t slot = slots[target];
-    if (slot == kNoIndex) {
-      slot = slots[target] = static_cast<uint32_t>(s.targets.size());
-      s.targets.push_back(target);
-      s.counts.push_back(0);
-    }
-    ++s.counts[slot];
-    s.found_target.push_back(slot);
-    s.found_row.push_back(row);
-    s.found_weight.push_back(weight);
-  };
-
-  // Messages that carry what changed in a source, along the edges that were there before.
-  float* differences = s.differences.reserve(input.nodes.size() * stride);
-  constexpr size_t kAhead = 6;
-  for (size_t i = 0; i < input.nodes.size(); ++i) {
-    if (i + 2 * kAhead < input.nodes.size()) store.prefetch_out(input.nodes[i + 2 * kAhead]);
-    if (i + kAhead < input.nodes.size()) {
-      store.prefetch_out_leaf(input.nodes[i + kAhead]);
-      const float* next = stored_row(step.input, input.nodes[i + kAhead]);
-      for (size_t c = 0; c < width; c += 16) __builtin_prefetch(next + c);
-    }
-    float* difference = differences + i * stride;
-    k.subtract(width, input.row(i), stored_row(step.input, input.nodes[i]), difference);
-    s.rows.push_back(difference);
-    s.peaks.push_back(k.peak(width, difference));
-    store.scan_out(input.nodes[i], [&](NeighborSpan span) {
-      for (size_t j = 0; j < span.size; ++j) {
-        message(span.ids[j], static_cast<uint32_t>(i),
-                step.weighted && span.weights != nullptr ? span.weights[j] : 1.0f);
-      }
-    });
-  }
-  // Messages of edges that changed carry the source as it is now; a source that is removed, and so not among the changed
-  // nodes, carries its last row.
-  if (!edges.empty()) {
-    for (size_t i = 0; i < input.nodes.size(); ++i) source_slots[input.nodes[i]] = static_cast<uint32_t>(i);
-    for (const DirectedChange& change : edges) {
-      float now = change.has ? (step.weighted ? change.new_weight : 1.0f) : 0.0f;
-      float before = change.had ? (step.weighted ? change.old_weight : 1.0f) : 0.0f;
-      if (now == before) continue;
-      uint32_t slot = source_slots[change.source];
-      const float* row = slot == kNoIndex ? stored_row(step.input, change.source) : input.row(slot);
-      message(change.target, static_cast<uint32_t>(s.rows.size()), now - before);
-      s.rows.push_back(row);
-      s.peaks.push_back(k.peak(width, row));
-    }
-  }
-
-  // Grouped by target, each group in the order in which its messages were found.
-  s.offsets.resize(s.targets.size() + 1);
-  s.offsets[0] = 0;
-  for (size_t t = 0; t < s.targets.size(); ++t) s.offsets[t + 1] = s.offsets[t] + s.counts[t];
-  s.row_of.resize(s.found_row.size());
-  s.weight_of.resize(s.found_row.size());
-  for (size_t t = 0; t < s.targets.size(); ++t) s.counts[t] = s.offsets[t];
-  for (size_t m = 0; m < s.found_row.size(); ++m) {
-    uint32_t at = s.counts[s.found_target[m]]++;
-    s.row_of[at] = s.found_row[m];
-    s.weight_of[at] = s.found_weight[m];
-  }
+  find_frontier(step, *prepared);
 
   Changes& output = prepared->changes[step.output];
   float* rows = output.rows.reserve(s.targets.size() * output.stride);
@@ -265,7 +318,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, Prepared
   uint8_t* recompute = anew.data();
 
   const Rows stored = Engine::rows(step.output);
-  pool_->run(blocks, kMessageCost * static_cast<double>(s.found_row.size() + s.targets.size()), [&](size_t block) {
+  pool_->run(blocks, kMessageCost * static_cast<double>(s.num_messages + s.targets.size()), [&](size_t block) {
     static thread_local std::vector<float> sum;
     sum.resize(std::max(sum.size(), stride));
     size_t end = std::min(s.targets.size(), (block + 1) * kBlockRows);
@@ -273,17 +326,18 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, Prepared
       constexpr size_t kNext = 6;
       if (t + kNext < end && s.targets[t + kNext] < stored.count) {
         const float* next = stored.row(s.targets[t + kNext]);
-        for (size_t c = 0; c < width; c += 16) __builtin_prefetch(next + c);
+        for (size_t c = 0; c < stride; c += 16) __builtin_prefetch(next + c);
+        __builtin_prefetch(&errors[s.targets[t + kNext]]);
       }
       const uint32_t node = s.targets[t];
       const size_t first = s.offsets[t], count = s.offsets[t + 1] - first;
       float reach = 0;
       for (size_t m = first; m < first + count; ++m) reach += std::fabs(s.weight_of[m]) * s.peaks[s.row_of[m]];
       std::memset(sum.data(), 0, stride * sizeof(float));
-      k.add_rows(width, count, s.rows.data(), s.row_of.data() + first, s.weight_of.data() + first, sum.data());
+      k.add_rows(stride, count, s.rows.data(), s.row_of.data() + first, s.weight_of.data() + first, sum.data());
       float peak = 0;
       const float* old = node < stored.count ? stored.row(node) : zeros_.data();
-      s.keep[t] = k.apply_delta(width, old, sum.data(), rows + t * output.stride, &peak);
+      s.keep[t] = k.apply_delta(stride, old, sum.data(), rows + t * output.stride, &peak);
       float error = (node < errors.size() ? errors[node] : 0.0f) + kUnit * (peak + reach);
       output.errors[t] = error;
       bool drifted = error > kDriftTolerance * std::max(peak, typical);
@@ -307,9 +361,6 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, Prepared
     total += recompute[t];
   }
   if (total > 0) {
-    if (edges.empty()) {
-      for (size_t i = 0; i < input.nodes.size(); ++i) source_slots[input.nodes[i]] = static_cast<uint32_t>(i);
-    }
     pool_->run(blocks, 1e4 * static_cast<double>(total), [&](size_t block) {
       static thread_local std::vector<const float*> neighbors;
       static thread_local std::vector<uint32_t> order;
@@ -329,7 +380,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, Prepared
         });
         float* row = rows + t * output.stride;
         std::memset(row, 0, output.stride * sizeof(float));
-        k.add_rows(width, neighbors.size(), neighbors.data(), order.data(), weights.data(), row);
+        k.add_rows(stride, neighbors.size(), neighbors.data(), order.data(), weights.data(), row);
         output.errors[t] = 0;
         s.keep[t] = 1;  // the error is new, even if the row is not
       }
@@ -338,7 +389,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, Prepared
   for (size_t i = 0; i < input.nodes.size(); ++i) source_slots[input.nodes[i]] = kNoIndex;
   for (uint32_t target : s.targets) slots[target] = kNoIndex;
   keep_changed(&output, s.targets, s.keep);
-  prepared->edges_touched += s.found_row.size();
+  prepared->edges_touched += s.num_messages;
   prepared->recomputed += total;
 }
 
@@ -363,9 +414,9 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
     float before_weight, after_weight;
   };
   std::vector<Message> found;
+  std::vector<uint32_t> found_target;
   s.targets.clear();
   s.counts.clear();
-  s.found_target.clear();
   auto add = [&](uint32_t target, Message message) {
     if (removed[target]) return;
     uint32_t slot = slots[target];
@@ -375,7 +426,7 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
       s.counts.push_back(0);
     }
     ++s.counts[slot];
-    s.found_target.push_back(slot);
+    found_target.push_back(slot);
     found.push_back(message);
   };
   for (size_t i = 0; i < input.nodes.size(); ++i) source_slots[input.nodes[i]] = static_cast<uint32_t>(i);
@@ -399,12 +450,14 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
     add(change.target, {before, after, step.weighted ? change.old_weight : 1.0f,
                         step.weighted ? change.new_weight : 1.0f});
   }
-  s.offsets.resize(s.targets.size() + 1);
+  grow(&s.offsets, s.targets.size() + 1);
   s.offsets[0] = 0;
-  for (size_t t = 0; t < s.targets.size(); ++t) s.offsets[t + 1] = s.offsets[t] + s.counts[t];
-  for (size_t t = 0; t < s.targets.size(); ++t) s.counts[t] = s.offsets[t];
-  s.row_of.resize(found.size());
-  for (size_t m = 0; m < found.size(); ++m) s.row_of[s.counts[s.found_target[m]]++] = static_cast<uint32_t>(m);
+  for (size_t t = 0; t < s.targets.size(); ++t) {
+    s.offsets[t + 1] = s.offsets[t] + s.counts[t];
+    s.counts[t] = s.offsets[t];
+  }
+  grow(&s.row_of, found.size());
+  for (size_t m = 0; m < found.size(); ++m) s.row_of[s.counts[found_target[m]]++] = static_cast<uint32_t>(m);
 
   Changes& output = prepared->changes[step.output];
   float* rows = output.rows.reserve(s.targets.size() * output.stride);

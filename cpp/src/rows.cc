@@ -47,106 +47,85 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
     const size_t width = step.registers[op.output].width;
     const float* first = tensor(op.first);
     const float* second = tensor(op.second);
+    float* const out = out_of(op.output, 0);
+    const size_t stride = stride_of(op.output);
+    const float* inputs[3][kBlockRows];
+    for (size_t p = 0; p < op.inputs.size() && p < 3; ++p) {
+      for (size_t i = 0; i < count; ++i) inputs[p][i] = row_of(op.inputs[p], i);
+    }
+    const float* const* a = inputs[0];
+    float factors[kBlockRows];
     auto each = [&](auto&& body) {
-      for (size_t i = 0; i < count; ++i) body(row_of(in, i), out_of(op.output, i), i);
+      for (size_t i = 0; i < count; ++i) body(a[i], out + i * stride);
     };
-    auto pairs = [&](auto function) {
-      each([&](const float* a, float* out, size_t i) { function(width, a, row_of(op.inputs[1], i), out); });
+    auto map = [&](auto&& function) {
+      each([&](const float* from, float* to) { map_row(width, from, to, function); });
     };
     switch (op.kind) {
-      case OpKind::kLinear: {
-        const float* inputs[kBlockRows];
-        for (size_t i = 0; i < count; ++i) inputs[i] = row_of(in, i);
-        k.multiply(count, step.registers[in].width, width, inputs, first, second, out_of(op.output, 0),
-                   stride_of(op.output));
+      case OpKind::kLinear:
+        k.multiply(count, step.registers[in].width, width, a, first, second, out, stride);
         break;
-      }
-      case OpKind::kScaleShift:
-        each([&](const float* a, float* out, size_t) { k.scale_shift(width, a, first, second, out); });
-        break;
+      case OpKind::kScaleShift: k.scale_shift(count, width, a, first, second, out, stride); break;
       case OpKind::kScale:
-        each([&](const float* a, float* out, size_t) { k.scale(width, a, op.number, out); });
+        std::fill_n(factors, count, op.number);
+        k.scale(count, width, a, factors, out, stride);
         break;
       case OpKind::kLayerNorm:
-        each([&](const float* a, float* out, size_t) { k.normalize_layer(width, a, first, second, op.number, out); });
+        each([&](const float* from, float* to) { k.normalize_layer(width, from, first, second, op.number, to); });
         break;
       case OpKind::kL2Normalize:
-        each([&](const float* a, float* out, size_t) { k.normalize_l2(width, a, op.number, out); });
+        each([&](const float* from, float* to) { k.normalize_l2(width, from, op.number, to); });
         break;
-      case OpKind::kRelu:
-        each([&](const float* a, float* out, size_t) { k.relu(width, a, out); });
-        break;
-      case OpKind::kLeakyRelu:
-        each([&](const float* a, float* out, size_t) { k.leaky_relu(width, a, op.number, out); });
-        break;
-      case OpKind::kElu:
-        each([&](const float* a, float* out, size_t) {
-          map_row(width, a, out, [&](float x) { return x > 0 ? x : op.number * std::expm1(x); });
-        });
-        break;
-      case OpKind::kGelu:
-        each([&](const float* a, float* out, size_t) { map_row(width, a, out, gelu); });
-        break;
-      case OpKind::kGeluTanh:
-        each([&](const float* a, float* out, size_t) { map_row(width, a, out, gelu_tanh); });
-        break;
-      case OpKind::kSigmoid:
-        each([&](const float* a, float* out, size_t) {
-          map_row(width, a, out, [](float x) { return 1.0f / (1.0f + std::exp(-x)); });
-        });
-        break;
-      case OpKind::kTanh:
-        each([&](const float* a, float* out, size_t) { map_row(width, a, out, [](float x) { return std::tanh(x); }); });
-        break;
+      case OpKind::kRelu: k.relu(count, width, a, out, stride); break;
+      case OpKind::kLeakyRelu: k.leaky_relu(count, width, a, op.number, out, stride); break;
+      case OpKind::kElu: map([&](float x) { return x > 0 ? x : op.number * std::expm1(x); }); break;
+      case OpKind::kGelu: map(gelu); break;
+      case OpKind::kGeluTanh: map(gelu_tanh); break;
+      case OpKind::kSigmoid: map([](float x) { return 1.0f / (1.0f + std::exp(-x)); }); break;
+      case OpKind::kTanh: map([](float x) { return std::tanh(x); }); break;
       case OpKind::kSoftmax:
       case OpKind::kLogSoftmax:
-        each([&](const float* a, float* out, size_t) { softmax(width, a, op.kind == OpKind::kLogSoftmax, out); });
+        each([&](const float* from, float* to) { softmax(width, from, op.kind == OpKind::kLogSoftmax, to); });
         break;
-      case OpKind::kAdd: pairs(k.add); break;
-      case OpKind::kMultiply: pairs(k.multiply_elements); break;
-      case OpKind::kMaximum: pairs(k.maximum); break;
+      case OpKind::kAdd: k.add(count, width, a, inputs[1], out, stride); break;
+      case OpKind::kMultiply: k.multiply_elements(count, width, a, inputs[1], out, stride); break;
+      case OpKind::kMaximum: k.maximum(count, width, a, inputs[1], out, stride); break;
       case OpKind::kConcat: {
         size_t column = 0;
         for (uint32_t part : op.inputs) {
-          size_t part_width = step.registers[part].width;
+          const size_t part_width = step.registers[part].width;
           for (size_t i = 0; i < count; ++i) {
-            std::memcpy(out_of(op.output, i) + column, row_of(part, i), part_width * sizeof(float));
+            std::memcpy(out + i * stride + column, row_of(part, i), part_width * sizeof(float));
           }
           column += part_width;
         }
         break;
       }
       case OpKind::kDivideContext:
-        each([&](const float* a, float* out, size_t i) {
-          float context = *row_of(op.inputs[1], i);
-          k.scale(width, a, context > 0 ? 1.0f / context : 0.0f, out);
-        });
+        for (size_t i = 0; i < count; ++i) factors[i] = *inputs[1][i] > 0 ? 1.0f / *inputs[1][i] : 0.0f;
+        k.scale(count, width, a, factors, out, stride);
         break;
       case OpKind::kRsqrtContext:
-        each([&](const float* a, float* out, size_t i) {
-          float context = *row_of(op.inputs[1], i);
-          k.scale(width, a, context > 0 ? 1.0f / std::sqrt(context) : 0.0f, out);
-        });
+        for (size_t i = 0; i < count; ++i) factors[i] = *inputs[1][i] > 0 ? 1.0f / std::sqrt(*inputs[1][i]) : 0.0f;
+        k.scale(count, width, a, factors, out, stride);
         break;
       case OpKind::kAddLoop:
-        each([&](const float* a, float* out, size_t i) {
-          k.add_scaled(width, a, row_of(op.inputs[2], i), *row_of(op.inputs[1], i), out);
-        });
+        for (size_t i = 0; i < count; ++i) factors[i] = *inputs[1][i];
+        k.add_scaled(count, width, a, inputs[2], factors, out, stride);
         break;
     }
   }
 }
 
-void Engine::prepare_rows(const RowsStep& step, double row_cost, const Delta& delta, Prepared* prepared) {
+// The union of what changed in the sources of a step, and for each source where a node's new row is: into nodes and
+// positions of the scratch memory. An added node has no row yet, so it is in the union whatever points at it, and comes first.
+// Returns the number of added nodes.
+size_t Engine::find_affected(const RowsStep& step, const Delta& delta, const Prepared& prepared) {
   Scratches& scratch = *scratches_;
   auto& slots = scratch.slots[0][step.node_type];
   auto& nodes = scratch.nodes;
   nodes.clear();
   if (scratch.positions.size() < step.sources.size()) scratch.positions.resize(step.sources.size());
-  const NodeDelta& node_delta = delta.nodes[step.node_type];
-
-  // The union of what changed in the sources, and where each source's new row is. An added node has no row yet,
-  // so it is computed whether or not anything points at it.
   auto enter = [&](uint32_t node) {
     if (slots[node] == kNoIndex) {
       slots[node] = static_cast<uint32_t>(nodes.size());
@@ -154,27 +133,163 @@ void Engine::prepare_rows(const RowsStep& step, double row_cost, const Delta& de
     }
     return slots[node];
   };
+  const NodeDelta& node_delta = delta.nodes[step.node_type];
   for (size_t i = 0; i < node_delta.added.size(); ++i) {
     if (node_delta.added_ids[i] != kNoId) enter(node_delta.added[i]);
   }
-  size_t num_added = nodes.size();
+  const size_t num_added = nodes.size();
   for (size_t s = 0; s < step.sources.size(); ++s) {
-    const Changes& source = prepared->changes[step.sources[s]];
+    const Changes& source = prepared.changes[step.sources[s]];
     auto& positions = scratch.positions[s];
     positions.assign(nodes.size(), kNoIndex);
+    positions.reserve(nodes.size() + source.nodes.size());
     for (size_t i = 0; i < source.nodes.size(); ++i) {
-      uint32_t slot = enter(source.nodes[i]);
-      if (slot >= positions.size()) positions.resize(slot + 1, kNoIndex);
-      positions[slot] = static_cast<uint32_t>(i);
+      if (i + 16 < source.nodes.size()) __builtin_prefetch(&slots[source.nodes[i + 16]]);
+      const uint32_t slot = enter(source.nodes[i]);
+      if (slot == positions.size()) {
+        positions.push_back(static_cast<uint32_t>(i));
+      } else {
+        positions[slot] = static_cast<uint32_t>(i);
+      }
     }
   }
   for (uint32_t node : nodes) slots[node] = kNoIndex;
   for (size_t s = 0; s < step.sources.size(); ++s) scratch.positions[s].resize(nodes.size(), kNoIndex);
+  return num_added;
+}
+
+// `locate(source, i)` is where the row of node i of some nodes lies.
+template <class Locate>
+void Engine::run_some(const RowsStep& step, std::span<const uint32_t> nodes, const Locate& locate, float* out) const {
+  static thread_local std::vector<Scratch> memory;
+  static thread_local std::vector<float*> buffers;
+  static thread_local std::vector<const float*> sources;
+  memory.resize(std::max(memory.size(), step.buffers.size()));
+  buffers.resize(step.buffers.size());
+  for (size_t b = 0; b < step.buffers.size(); ++b) {
+    buffers[b] = memory[b].reserve(kBlockRows * row_stride(step.buffers[b]));
+  }
+  sources.resize(step.sources.size() * kBlockRows);
+  const Register& reg = step.registers[step.sinks[0].reg];
+  for (size_t first = 0; first < nodes.size(); first += kBlockRows) {
+    const size_t count = std::min(kBlockRows, nodes.size() - first);
+    for (size_t s = 0; s < step.sources.size(); ++s) {
+      for (size_t i = 0; i < count; ++i) sources[s * kBlockRows + i] = locate(s, first + i);
+    }
+    run_rows(step, count, sources.data(), buffers.data());
+    for (size_t i = 0; i < count; ++i, out += reg.width) {
+      const float* row = step.sinks[0].reg < step.sources.size()
+                             ? sources[step.sinks[0].reg * kBlockRows + i]
+                             : buffers[reg.buffer] + i * row_stride(step.buffers[reg.buffer]) + reg.column;
+      std::memcpy(out, row, reg.width * sizeof(float));
+    }
+  }
+}
+
+uint32_t Engine::output_type() const {
+  return program_.output_kept ? program_.values[program_.output].node_type : program_.on_demand[program_.output].node_type;
+}
+
+size_t Engine::output_width() const {
+  if (program_.output_kept) return program_.values[program_.output].width;
+  const RowsStep& step = program_.on_demand[program_.output];
+  return step.registers[step.sinks[0].reg].width;
+}
+
+void Engine::predict(std::span<const uint32_t> nodes, float* out) const {
+  if (program_.output_kept) {
+    const Rows kept = rows(program_.output);
+    for (uint32_t node : nodes) {
+      std::memcpy(out, kept.row(node), kept.width * sizeof(float));
+      out += kept.width;
+    }
+    return;
+  }
+  const RowsStep& step = program_.on_demand[program_.output];
+  run_some(step, nodes, [&](size_t s, size_t i) { return stored_row(step.sources[s], nodes[i]); }, out);
+}
+
+void Engine::predict_prepared(const Prepared& prepared, std::span<const uint32_t> nodes, float* out) const {
+  tsl::robin_map<uint32_t, size_t, MixHash> where;
+  auto index = [&](const Changes& changes) {
+    where.clear();
+    where.reserve(changes.nodes.size());
+    for (size_t i = 0; i < changes.nodes.size(); ++i) where[changes.nodes[i]] = i;
+  };
+  auto row_of = [&](uint32_t value, uint32_t node) {
+    auto found = where.find(node);
+    return found == where.end() ? stored_row(value, node) : prepared.changes[value].row(found->second);
+  };
+  if (program_.output_kept) {
+    index(prepared.changes[program_.output]);
+    for (uint32_t node : nodes) {
+      std::memcpy(out, row_of(program_.output, node), output_width() * sizeof(float));
+      out += output_width();
+    }
+    return;
+  }
+  const RowsStep& step = program_.on_demand[program_.output];
+  std::vector<const float*> located;
+  for (uint32_t source : step.sources) {
+    index(prepared.changes[source]);
+    for (uint32_t node : nodes) located.push_back(row_of(source, node));
+  }
+  run_some(step, nodes, [&](size_t s, size_t i) { return located[s * nodes.size() + i]; }, out);
+}
+
+// A prediction that is not kept is computed from the old rows and from the new ones, to see whether it is another.
+void Engine::prepare_output(const RowsStep& step, const Delta& delta, Prepared* prepared) {
+  Scratches& scratch = *scratches_;
+  const size_t num_added = find_affected(step, delta, *prepared);
+  const auto& nodes = scratch.nodes;
+  prepared->affected = nodes.size();
+  if (nodes.empty()) return;
+  scratch.keep.assign(nodes.size(), 0);
+  std::vector<Rows> stored;
+  for (uint32_t source : step.sources) stored.push_back(rows(source));
+  const size_t width = output_width();
+  pool_->run((nodes.size() + kBlockRows - 1) / kBlockRows, kRowCost * static_cast<double>(nodes.size()),
+             [&](size_t block) {
+    const size_t first = block * kBlockRows, count = std::min(kBlockRows, nodes.size() - first);
+    static thread_local Scratch before_rows, after_rows;
+    float* before = before_rows.reserve(kBlockRows * width);
+    float* after = after_rows.reserve(kBlockRows * width);
+    auto old_row = [&](size_t s, size_t i) {
+      const uint32_t node = nodes[first + i];
+      return node < stored[s].count ? stored[s].row(node) : zeros_.data();
+    };
+    for (size_t s = 0; s < step.sources.size(); ++s) {
+      for (size_t i = 0; i < count; ++i) {
+        const float* row = old_row(s, i);
+        for (size_t c = 0; c < stored[s].width; c += 16) __builtin_prefetch(row + c);
+      }
+    }
+    auto new_row = [&](size_t s, size_t i) {
+      const uint32_t position = scratch.positions[s][first + i];
+      return position == kNoIndex ? old_row(s, i) : prepared->changes[step.sources[s]].row(position);
+    };
+    const std::span<const uint32_t> block_nodes(nodes.data() + first, count);
+    run_some(step, block_nodes, new_row, after);
+    run_some(step, block_nodes, old_row, before);
+    for (size_t i = 0; i < count; ++i) {
+      scratch.keep[first + i] =
+          first + i < num_added || kernels().differs(width, before + i * width, after + i * width);
+    }
+  });
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (scratch.keep[i]) prepared->changed.push_back(nodes[i]);
+  }
+}
+
+void Engine::prepare_rows(const RowsStep& step, double row_cost, const Delta& delta, Prepared* prepared) {
+  Scratches& scratch = *scratches_;
+  const size_t num_added = find_affected(step, delta, *prepared);
+  const auto& nodes = scratch.nodes;
   bool writes_output = false;
   for (const Sink& sink : step.sinks) {
     Changes& changes = prepared->changes[sink.value];
     changes.rows.reserve(nodes.size() * changes.stride);
-    writes_output |= sink.value == program_.output;
+    writes_output |= program_.output_kept && sink.value == program_.output;
   }
   if (writes_output) prepared->affected = nodes.size();
   if (nodes.empty()) return;

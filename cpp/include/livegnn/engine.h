@@ -80,7 +80,8 @@ struct Prepared {
 
   std::vector<Changes> changes;                     // by value
   std::vector<std::vector<DirectedChange>> edges;   // by edge type, in order of target, then source
-  size_t affected = 0;                              // nodes whose output was computed again
+  std::vector<uint32_t> changed;                    // nodes whose prediction is another, added ones among them
+  size_t affected = 0;                              // nodes whose prediction was computed again
   size_t edges_touched = 0;                         // messages added or taken back, and neighbours of recomputed rows
   size_t recomputed = 0;                            // aggregates computed from all their neighbours
 };
@@ -106,7 +107,14 @@ class Engine {
   std::vector<double>& sums(size_t context) { return sums_[context]; }
   std::vector<float>& typical() { return typical_; }
 
-  // Rows of an on-demand step for every index below the table's size, `width` floats each.
+  uint32_t output_type() const;
+  size_t output_width() const;
+  // Predictions of nodes that exist, `output_width` floats each.
+  void predict(std::span<const uint32_t> nodes, float* out) const;
+  // As they would be if a prepared batch were committed; nodes that it adds may be asked for.
+  void predict_prepared(const Prepared& prepared, std::span<const uint32_t> nodes, float* out) const;
+
+  // Rows of an on-demand step for every index of its node type, `width` floats each.
   void evaluate(size_t on_demand, float* out);
 
   // Computes the aggregates of `nodes` anew and returns the largest difference to the kept ones, relative to the larger of
@@ -123,13 +131,18 @@ class Engine {
   void prepare_features(const Delta& delta, Prepared* prepared);
   void prepare_edges(const Delta& delta, Prepared* prepared);
   void prepare_context(const ContextStep& step, size_t context, const Delta& delta, Prepared* prepared);
+  void find_frontier(const PropagateStep& step, const Prepared& prepared);
   void prepare_sum(const PropagateStep& step, size_t propagation, Prepared* prepared);
   void prepare_max(const PropagateStep& step, Prepared* prepared);
+  size_t find_affected(const RowsStep& step, const Delta& delta, const Prepared& prepared);
+  void prepare_output(const RowsStep& step, const Delta& delta, Prepared* prepared);
   void prepare_rows(const RowsStep& step, double row_cost, const Delta& delta, Prepared* prepared);
 
   // `sources` has a pointer for each source and row, source by source; `buffers` a block for each buffer of the step.
   void run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers) const;
   void run_all(const RowsStep& step, size_t block, std::vector<float*>* buffers) const;
+  template <class Locate>
+  void run_some(const RowsStep& step, std::span<const uint32_t> nodes, const Locate& locate, float* out) const;
   double context_sum(const ContextStep& step, uint32_t node, std::span<const DirectedChange> changes) const;
   template <class Visit>
   void scan_new_in(uint32_t edge_type, uint32_t node, std::span<const DirectedChange> changes, Visit&& visit) const;
@@ -142,6 +155,9 @@ class Engine {
   Program program_;
   std::vector<Table> slabs_;                  // several values side by side
   std::vector<uint32_t> columns_;             // by value: where it begins in its slab
+  // By propagate step: what else is read of a node that it reaches, and the number of cache lines of all that.
+  std::vector<std::vector<uint32_t>> companions_;
+  std::vector<size_t> companion_lines_;
   std::vector<double> row_costs_;             // by rows step: nanoseconds a row, roughly
   std::vector<std::vector<float>> errors_;    // by propagate step
   std::vector<std::vector<double>> sums_;     // by context step

@@ -128,6 +128,8 @@ class Stage {
   };
 
   uint32_t resolve(uint32_t node_type, int64_t id);
+  void resolve_ends(const EdgeTypeSpec& spec, const int64_t* source, const int64_t* target, size_t count);
+  void prefetch_ahead(const GraphStore& store, size_t i) const;
   EdgeChange* change_of(uint32_t edge_type, uint32_t source, uint32_t target);
   void write_features(uint32_t node_type, uint32_t index, const float* x, size_t width);
   void check_rows(uint32_t node_type, const float* x, size_t width, size_t count) const;
@@ -137,6 +139,7 @@ class Stage {
   Delta delta_;
   std::vector<NodeStage> node_stages_;
   std::vector<EdgeStage> edge_stages_;
+  std::vector<uint32_t> sources_, targets_;  // of the edges at hand
 };
 
 }  // namespace livegnn

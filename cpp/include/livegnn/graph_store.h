@@ -10,11 +10,14 @@
 // Thread safety: any number of readers, or one writer.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "livegnn/samtree.h"
@@ -123,8 +126,15 @@ class GraphStore {
   AdjacencyColumns save_in() const { return save(targets_); }
   // Throws std::runtime_error where the columns do not fit together or the two sides differ in their number of edges.
   void load(const AdjacencyColumns& out, const AdjacencyColumns& in, size_t num_edges) {
-    load_lists(out, &sources_);
-    if (!options_.undirected) load_lists(in, &targets_);
+    size_t listed = load_lists(out, num_targets(), &sources_);
+    if (options_.undirected) {
+      // An edge is in two lists, a loop in one.
+      for (uint32_t node = 0; node < sources_.size(); ++node) listed += find(node, node).has_value() ? 1 : 0;
+      check_count(listed, 2 * num_edges);
+    } else {
+      check_count(listed, num_edges);
+      check_count(load_lists(in, num_sources(), &targets_), num_edges);
+    }
     num_edges_ = num_edges;
   }
 
@@ -141,11 +151,28 @@ class GraphStore {
     for (const auto& list : lists) list.save(options_.columns, &to.shape, &to.ids, &to.weights, &to.times);
     return to;
   }
-  void load_lists(const AdjacencyColumns& from, std::vector<SamtreeRoot>* lists) {
+  // Returns how many neighbours there are in all the lists, each of them below `num_nodes`.
+  size_t load_lists(const AdjacencyColumns& from, size_t num_nodes, std::vector<SamtreeRoot>* lists) {
+    uint32_t highest = 0;
+    for (uint32_t id : from.ids) highest = std::max(highest, id);
+    if (!from.ids.empty() && highest >= num_nodes) {
+      throw std::runtime_error("adjacency: no such node as " + std::to_string(highest) + " among " +
+                               std::to_string(num_nodes));
+    }
     std::span<const uint32_t> shape(from.shape), ids(from.ids);
     std::span<const float> weights(from.weights);
     std::span<const double> times(from.times);
     for (auto& list : *lists) list.load(options_.columns, &shape, &ids, &weights, &times);
+    if (!shape.empty() || !ids.empty() || !weights.empty() || !times.empty()) {
+      throw std::runtime_error("adjacency: columns that are left over after the last list");
+    }
+    return from.ids.size();
+  }
+  static void check_count(size_t listed, size_t expected) {
+    if (listed != expected) {
+      throw std::runtime_error("adjacency: the lists hold " + std::to_string(listed) + " edges, expected " +
+                               std::to_string(expected));
+    }
   }
 
   EdgeOptions options_;

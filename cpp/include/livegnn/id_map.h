@@ -74,7 +74,7 @@ class IdMap {
   void restore(std::vector<int64_t> ids, std::vector<uint32_t> free) {
     ids_ = std::move(ids);
     free_ = std::move(free);
-    map_.clear();
+    map_ = {};
     identity_ = true;
     for (uint32_t i = 0; i < ids_.size(); ++i) identity_ = identity_ && (ids_[i] == kNoId || ids_[i] == i);
     if (identity_) return;

@@ -96,6 +96,8 @@ struct Program {
   std::vector<Step> order;
   std::vector<FloatBlock> tensors;  // weights packed, vectors padded to a panel
   std::vector<RowsStep> on_demand;  // rows that are not kept, computed when asked for; one sink each, without a value
+  // The prediction is a value that is kept, or, where it is cheap to compute from kept ones, rows on demand.
+  bool output_kept = true;
   uint32_t output = 0;
 };
 

@@ -161,7 +161,7 @@ class Engine:
 
     def commit(self, delta: GraphDelta) -> None:
         self.epoch += 1
-        changed = self._prepared.changed(self.plan.output.index)
+        changed = self._prepared.changed()
         update = self._last = Update(
             self.graph,
             self.output_type,

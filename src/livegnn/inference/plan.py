@@ -10,7 +10,7 @@ run. A value is kept if
 - an operation of a later depth reads it (so that a linear layer of the features is not computed again when a
   neighbour
   changes), unless only cheap operations lie between it and kept values,
-- or it is the prediction.
+- or it is the prediction, unless that is cheap to compute from kept values too.
 """
 
 from collections.abc import Sequence
@@ -107,10 +107,6 @@ class Plan:
         self.on_demand: dict[str, int] = {}
         self._build()
 
-    @cached_property
-    def output(self) -> Kept:
-        return self.kept[self._model.output]
-
     def node_type(self, name: str) -> NodeType:
         """Whose rows a kept value holds."""
         context = self._contexts.get(name)
@@ -149,7 +145,7 @@ class Plan:
 
     def _choose_kept(self) -> set[str]:
         depths = self._depths
-        kept = {*self._model.inputs, *self._contexts, self._model.output}
+        kept = {*self._model.inputs, *self._contexts}
         kept |= {operation.output for operation in self._operations if operation.along_edges}
         kept |= {operation.inputs[0] for operation in self._operations if operation.along_edges}
 
@@ -165,6 +161,8 @@ class Plan:
             for name in operation.inputs:
                 if depths[name] < depths[operation.output] and not cheap(name):
                     kept.add(name)
+        if not cheap(self._model.output):
+            kept.add(self._model.output)
         return kept
 
     def _rows(self, output: str, kept: set[str]) -> _Rows:
@@ -228,10 +226,14 @@ class Plan:
                         operation.op == "max",
                         weighted,
                     )
-        self.program.set_output(self.output.index)
-        for name in self._model.layers:
-            if name not in self.kept and name not in self.on_demand:
+        for name in dict.fromkeys([*self._model.layers, self._model.output]):
+            if name not in self.kept:
                 self._add_on_demand(name, kept)
+        output = self._model.output
+        if output in self.kept:
+            self.program.set_output(True, self.kept[output].index)
+        else:
+            self.program.set_output(False, self.on_demand[output])
 
     def _keep(self, operation: Operation, propagation: int | None = None) -> None:
         node_type = self._graph.node_type_index(operation.node_type)

@@ -34,7 +34,7 @@ class WhatIf:
         """Ids of nodes that would get another prediction, added nodes among them."""
         with self._engine.graph.writer:
             self._refresh()
-            indices = self._prepared.changed(self._engine.plan.output.index)
+            indices = self._prepared.changed()
             return self._ids(indices)
 
     @property
@@ -59,7 +59,7 @@ class WhatIf:
                 raise UnknownNodeError(
                     graph.unknown_node(asked[np.flatnonzero(gone)[0]], self._engine.output_type_name)
                 )
-            return self._engine.native_engine.prepared_rows(self._prepared, indices)
+            return self._engine.native_engine.predict_prepared(self._prepared, indices)
 
     def _refresh(self) -> None:
         engine = self._engine
