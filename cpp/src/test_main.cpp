@@ -9,22 +9,22 @@
 #include "testing.h"
 
 int main(int argc, char** argv) {
-  using livegnn::testing::Test;
+  using namespace livegnn;
   const char* given = std::getenv("LIVEGNN_SEED");
   const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
   std::printf("LIVEGNN_SEED=%llu\n", static_cast<unsigned long long>(seed));
   int passed = 0, failed = 0;
-  for (const Test& test : livegnn::testing::tests()) {
-    auto wanted = [&](const char* part) { return std::string_view(test.name).find(part) != std::string_view::npos; };
+  for (const auto& [name, body] : testing::tests()) {
+    const std::string_view text = name;
+    auto wanted = [text](const char* part) { return text.find(part) != text.npos; };
     if (argc > 1 && std::none_of(argv + 1, argv + argc, wanted)) continue;
-    livegnn::testing::seed = seed;
-    for (const char* c = test.name; *c != 0; ++c)
-      livegnn::testing::seed = livegnn::MixHash{}(livegnn::testing::seed ^ *c);
+    testing::seed = seed;
+    for (char c : text) testing::seed = MixHash{}(testing::seed ^ static_cast<uint64_t>(c));
     try {
-      test.body();
+      body();
       ++passed;
     } catch (const std::exception& error) {
-      std::printf("FAILED %s\n  %s\n", test.name, error.what());
+      std::printf("FAILED %s\n  %s\n", name, error.what());
       ++failed;
     }
   }

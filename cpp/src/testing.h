@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <random>
 #include <sstream>
 #include <stdexcept>
@@ -26,11 +25,10 @@ inline std::vector<Test>& tests() {
 }
 
 struct Registration {
-  Registration(const char* name, void (*body)()) { tests().push_back({name, body}); }
+  explicit Registration(Test test) { tests().push_back(test); }
 };
 
 inline uint64_t seed = 0;  // of the test that runs
-
 class Random {
  public:
   uint64_t below(uint64_t n) { return n < 2 ? 0 : std::uniform_int_distribution<uint64_t>(0, n - 1)(bits_); }
@@ -64,11 +62,18 @@ void check_equal(const A& a, const B& b, const char* expression, const char* fil
   if (!(a == b)) fail(file, line, std::string(expression) + " differ: " + describe(a) + " and " + describe(b));
 }
 
+inline void check_near(double a, double b, double tolerance, const char* expression, const char* file, int line) {
+  if (std::fabs(a - b) <= tolerance) return;
+  fail(file, line,
+       std::string(expression) + " are " + describe(a) + " and " + describe(b) + ", more than " + describe(tolerance) +
+           " apart");
+}
+
 }  // namespace livegnn::testing
 
-#define TEST(test)                                                                      \
-  static void test_##test();                                                            \
-  static const livegnn::testing::Registration registration_##test(#test, &test_##test); \
+#define TEST(test)                                                                        \
+  static void test_##test();                                                              \
+  static const livegnn::testing::Registration registration_##test({#test, &test_##test}); \
   static void test_##test()
 
 #define CHECK(condition) \
@@ -76,11 +81,7 @@ void check_equal(const A& a, const B& b, const char* expression, const char* fil
 
 #define CHECK_EQ(a, b) livegnn::testing::check_equal(a, b, #a " and " #b, __FILE__, __LINE__)
 
-#define CHECK_NEAR(a, b, tolerance)                                                             \
-  if (double a_ = (a), b_ = (b); !(std::fabs(a_ - b_) <= (tolerance)))                          \
-  livegnn::testing::fail(__FILE__, __LINE__,                                                    \
-                         #a " and " #b " differ: " + livegnn::testing::describe(a_) + " and " + \
-                             livegnn::testing::describe(b_) + ", allowed " + livegnn::testing::describe(tolerance))
+#define CHECK_NEAR(a, b, tolerance) livegnn::testing::check_near(a, b, tolerance, #a " and " #b, __FILE__, __LINE__)
 
 // Only the named exception will do; the message must hold `words`, which may be empty.
 #define CHECK_THROWS(expression, Exception, words)                                                          \
