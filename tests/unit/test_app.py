@@ -1,6 +1,7 @@
 """The application around the routes: a dashboard below the API, errors of every kind."""
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from livegnn import Engine, Events, LiveGNNError
 from livegnn.log import Batch
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
-from livegnn.server import create_app
+from livegnn.server import create_app, listen
 from streams import WIDTH, make_graph, make_model
 
 
@@ -79,9 +80,36 @@ def test_text_ids(runtime: Runtime) -> None:
     neighbors = ask(app, "GET", "/v1/nodes/a/b/neighbors").json()
     assert neighbors == {"seq": 4, "id": "a/b", "ids": ["5"], "weight": [2.0], "time": None}
     assert ask(app, "POST", "/v1/predictions", {"ids": ["x,y"]}).json()["ids"] == ["x,y"]
+    assert ask(app, "POST", "/v1/predictions", {"ids": []}).json() == {"seq": 4, "ids": [], "predictions": []}
     answer = ask(app, "POST", "/v1/predictions", {"ids": [5]})
     assert answer.status_code == 400
     assert answer.json()["error"]["message"] == "ids must be text in this graph, got 5"
     event = {"event": "remove_node", "id": "5"}
     answer = ask(app, "POST", "/v1/what-if", {"events": [event], "ids": ["a/b"]}).json()
     assert answer["changed"] == ["a/b"]
+
+
+def test_small_answers_are_sent_at_once() -> None:
+    """Nagle's algorithm would hold the end of an answer back until its beginning was acknowledged."""
+
+    async def delays_nothing() -> bool:
+        accepted: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            accepted.set_result(writer)
+
+        async with await asyncio.start_server(accept, sock=listen("127.0.0.1", 0)) as server:
+            _, client = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer = await accepted
+            option = writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            for end in (client, writer):
+                end.close()
+                await end.wait_closed()
+        return bool(option)
+
+    assert asyncio.run(delays_nothing())
+
+
+def test_an_address_that_is_taken_is_refused() -> None:
+    with listen("127.0.0.1", 0) as taken, pytest.raises(OSError, match="in use"):
+        listen("127.0.0.1", taken.getsockname()[1])

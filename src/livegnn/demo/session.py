@@ -21,7 +21,7 @@ from livegnn.inference import Engine, Verification
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Model
 from livegnn.runtime import Change, Runtime
-from livegnn.server import create_app
+from livegnn.server import create_app, listen
 
 
 def load_model() -> Model:
@@ -153,14 +153,7 @@ def open_session(
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket at `host`:`port`, or at a free port if that is taken."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for wanted in (port, 0):
-        # Named by its protocol, or asyncio would not switch off Nagle's algorithm: 40 ms for every answer.
-        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with suppress(OSError):
-            listener.bind((host, wanted))
-            listener.listen(128)  # so that who connects early waits for the server
-            return listener
-        listener.close()
+            return listen(host, wanted)
     raise OSError(f"no port of {host} could be had, neither {port} nor any other")

@@ -499,6 +499,5 @@ def _code_points(ids: "NDArray[np.generic]") -> "NDArray[np.uint32]":
         ids = ids.astype(np.str_)
     if ids.dtype.kind != "U":
         raise InputError(f"this graph's ids are text, got {ids.dtype}")
-    if ids.dtype.itemsize == 0:
-        return np.zeros((len(ids), 0), dtype=np.uint32)
-    return np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), -1)
+    width = ids.dtype.itemsize // np.dtype(np.uint32).itemsize
+    return np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), width)

@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from livegnn.server.app import create_app as create_app
+    from livegnn.server.app import listen as listen
     from livegnn.server.app import serve as serve
 
-__all__ = ["create_app", "serve"]
+__all__ = ["create_app", "listen", "serve"]
 
 
 def __getattr__(name: str) -> object:

@@ -92,14 +92,26 @@ def serve(app: FastAPI, host: str, port: int, *, ready: Callable[[str], None] = 
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _exit)
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(2048)
+    with listen(host, port) as listener:
         shown = f"[{host}]" if ":" in host else host
         ready(f"http://{shown}:{listener.getsockname()[1]}")
         config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=5)
         _Server(config, app.state.feed).run([listener])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that accepts connections at `host`:`port`; port 0 is any free one. Raises OSError."""
+    # Named by its protocol, or asyncio would not switch off Nagle's algorithm: 40 ms for every answer.
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(2048)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
 
 
 def _exit(sig: int, frame: FrameType | None) -> NoReturn:
