@@ -138,12 +138,10 @@ class Runtime:
         self._checkpoints = checkpoints
         self._clock = clock
         self._becoming_visible = threading.RLock()  # held while a batch is committed, and by those who read
-        self._no_ids: Ids = np.empty(0, np.str_) if graph.schema.text_ids else np.empty(0, np.int64)
         self._no_predictions = np.empty((0, engine.model.width(engine.model.output)), np.float32)
         self._visible = threading.Condition()
         self._arrivals: dict[int, float] = {}
         self._subscribers: list[Callable[[Change], None]] = []
-        self._update: Update | None = None
         self._thread: threading.Thread | None = None
         self._stopping = self._ended = False
         self._failure: BaseException | None = None
@@ -152,7 +150,6 @@ class Runtime:
                 f"the log must reach event {graph.seq}, where the graph is, got one that ends at "
                 f"{log.last_seq()}: it is not the log of this graph"
             )
-        engine.subscribe(self._keep_update)
         self._replay()
         self._seq = self._checkpoint_seq = graph.seq
         self._checkpoint_time = clock()
@@ -338,10 +335,9 @@ class Runtime:
             self.log.record_batch(batch, rejection)
             commit.enter_context(self._becoming_visible)
 
-        self._update = None
         with commit:
-            self.graph.apply(events, seq=batch.seq, on_staged=record)
-        change = self._describe(batch.seq, self._clock() - started)
+            update = self.engine.apply(events, seq=batch.seq, on_staged=record)
+        change = self._describe(update, self._clock() - started)
         self._count(entries, change, rejection)
         with self._visible:
             self._seq = batch.seq
@@ -358,14 +354,10 @@ class Runtime:
             except Exception:
                 _logger.exception("a subscriber to the changes of batch %d failed", batch.seq)
 
-    def _keep_update(self, update: Update) -> None:
-        self._update = update
-
-    def _describe(self, seq: int, seconds: float) -> Change:
-        update = self._update
-        ids = self._no_ids if update is None else update.changed
+    def _describe(self, update: Update, seconds: float) -> Change:
+        ids = update.changed
         predictions = self.engine.predict(ids) if self._subscribers and len(ids) else self._no_predictions
-        return Change(seq, ids, predictions, 0 if update is None else update.affected, seconds)
+        return Change(update.seq, ids, predictions, update.affected, seconds)
 
     def _count(self, entries: list[Entry], change: Change, rejection: Rejection | None) -> None:
         count = sum(len(entry.events) for entry in entries)

@@ -22,6 +22,7 @@ from livegnn import (
 )
 from livegnn.log import Batch
 from livegnn.log.sqlite import SqliteLog
+from livegnn.model import Input, Propagate, Step
 from livegnn.runtime import Change, CheckpointPolicy, Runtime, list_checkpoints, restore
 from streams import WIDTH, make_graph, make_model, make_stream
 
@@ -80,6 +81,32 @@ def test_whole_entries_are_merged_up_to_the_limit(log: SqliteLog) -> None:
     assert list(log.batches(0)) == [Batch(0, 4), Batch(4, 6), Batch(6, 15), Batch(15, 20)]
     assert runtime.seq == runtime.engine.seq == 20
     assert runtime.statistics.batch_events.total == 20
+
+
+def test_nodes_that_were_reached_count_even_if_no_prediction_is_another(log: SqliteLog) -> None:
+    graph = make_graph()
+    mean = Propagate(("node", "to", "node"), neighbor_context="count", combine="divide")
+    floor = Model(  # nothing rises above the ReLU, so every prediction is 0
+        inputs={"x": Input("node", WIDTH)},
+        steps=(
+            Step("propagate", ("x",), "mean", attrs=mean.to_attrs()),
+            Step("scale_shift", ("mean",), "shifted", {"shift": "far below"}),
+            Step("relu", ("shifted",), "out"),
+        ),
+        tensors={"far below": np.full(WIDTH, -1e6, np.float32)},
+        output="out",
+        layers=("x", "out"),
+    )
+    runtime = Runtime(log, graph, Engine(graph, floor, threads=1))
+    changes: list[Change] = []
+    runtime.subscribe(changes.append)
+    source = int(graph.neighbors(0).ids[0])
+    runtime.append(Events().set_features(source, np.ones(WIDTH)))
+    drain(runtime)
+    assert changes[0].affected == graph.degree(source, direction="out")[0]
+    assert len(changes[0].ids) == 0
+    assert runtime.statistics.affected_nodes.total == changes[0].affected
+    assert runtime.statistics.changed_nodes.total == 0
 
 
 def test_predictions_are_those_of_one_engine_fed_the_same_batches(log: SqliteLog) -> None:

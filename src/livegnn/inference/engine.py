@@ -132,11 +132,17 @@ class Engine:
     # -- changing
     # -----------------------------------------------------------------------------------------------
 
-    def apply(self, events: Events, *, seq: int | None = None) -> Update:
-        """Applies a batch of events to the graph and every view of it. Raises what `Graph.apply` raises."""
+    def apply(
+        self,
+        events: Events,
+        *,
+        seq: int | None = None,
+        on_staged: Callable[[GraphDelta], None] | None = None,
+    ) -> Update:
+        """Applies a batch of events to the graph and every view of it, as `Graph.apply` does."""
         with self.graph.writer:
             started = time.perf_counter()
-            self.graph.apply(events, seq=seq)
+            self.graph.apply(events, seq=seq, on_staged=on_staged)
             update = self._last
             assert update is not None
             update.seconds = time.perf_counter() - started
