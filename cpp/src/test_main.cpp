@@ -14,19 +14,22 @@ int main(int argc, char** argv) {
   const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
   std::printf("LIVEGNN_SEED=%llu\n", static_cast<unsigned long long>(seed));
   int passed = 0, failed = 0;
-  for (const auto& [name, body] : testing::tests()) {
+  for (const auto& [name, body] : testing::tests) {
     const std::string_view text = name;
     auto wanted = [text](const char* part) { return text.find(part) != text.npos; };
     if (argc > 1 && std::none_of(argv + 1, argv + argc, wanted)) continue;
     testing::seed = seed;
     for (char c : text) testing::seed = MixHash{}(testing::seed ^ static_cast<uint64_t>(c));
+    std::string failure;
     try {
       body();
-      ++passed;
+    } catch (const testing::Failure& error) {
+      failure = error.what;
     } catch (const std::exception& error) {
-      std::printf("FAILED %s\n  %s\n", name, error.what());
-      ++failed;
+      failure = std::string("threw ") + error.what();
     }
+    ++(failure.empty() ? passed : failed);
+    if (!failure.empty()) std::printf("FAILED %s\n  %s\n", name, failure.c_str());
   }
   std::printf("%d passed, %d failed\n", passed, failed);
   return failed == 0 && passed > 0 ? 0 : 1;
