@@ -92,11 +92,12 @@ void bind_engine(nb::module_& module) {
       .def("changed", [](const Prepared& self) { return copy(self.changed); });
 
   nb::class_<Engine>(module, "Engine")
-      .def("__init__",
-           [](Engine* self, const Graph& graph, Program& program, size_t threads) {
-             new (self) Engine(graph, std::move(program), threads);
-           },
-           nb::keep_alive<1, 2>())
+      .def(
+          "__init__",
+          [](Engine* self, const Graph& graph, Program& program, size_t threads) {
+            new (self) Engine(graph, std::move(program), threads);
+          },
+          nb::keep_alive<1, 2>())
       .def("initialize",
            [](Engine& self) {
              nb::gil_scoped_release release;

@@ -98,8 +98,7 @@ AdjacencyColumns columns_in(const ColumnsIn& from) {
 }  // namespace
 
 void bind_graph(nb::module_& module) {
-  static nb::object event_error =
-      nb::steal(PyErr_NewException("livegnn._core.EventError", PyExc_ValueError, nullptr));
+  static nb::object event_error = nb::steal(PyErr_NewException("livegnn._core.EventError", PyExc_ValueError, nullptr));
   module.attr("EventError") = event_error;
   nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
     try {
@@ -160,13 +159,14 @@ void bind_graph(nb::module_& module) {
 
   nb::class_<Stage>(module, "Stage")
       .def(nb::init<const Graph&>(), nb::keep_alive<1, 2>())
-      .def("add_edges",
-           [](Stage& self, uint32_t type, In<int64_t> source, In<int64_t> target, std::optional<In<float>> weight,
-              std::optional<In<double>> time) {
-             self.add_edges(type, source.data(), target.data(), weight ? weight->data() : nullptr,
-                            time ? time->data() : nullptr, source.shape(0));
-           },
-           nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none())
+      .def(
+          "add_edges",
+          [](Stage& self, uint32_t type, In<int64_t> source, In<int64_t> target, std::optional<In<float>> weight,
+             std::optional<In<double>> time) {
+            self.add_edges(type, source.data(), target.data(), weight ? weight->data() : nullptr,
+                           time ? time->data() : nullptr, source.shape(0));
+          },
+          nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none())
       .def("remove_edges",
            [](Stage& self, uint32_t type, In<int64_t> source, In<int64_t> target) {
              self.remove_edges(type, source.data(), target.data(), source.shape(0));
@@ -175,11 +175,12 @@ void bind_graph(nb::module_& module) {
            [](Stage& self, uint32_t type, In<int64_t> ids, InRows<float> x) {
              self.set_features(type, ids.data(), x.data(), x.shape(1), ids.shape(0));
            })
-      .def("add_nodes",
-           [](Stage& self, uint32_t type, In<int64_t> ids, std::optional<InRows<float>> x) {
-             self.add_nodes(type, ids.data(), x ? x->data() : nullptr, x ? x->shape(1) : 0, ids.shape(0));
-           },
-           nb::arg(), nb::arg(), nb::arg().none())
+      .def(
+          "add_nodes",
+          [](Stage& self, uint32_t type, In<int64_t> ids, std::optional<InRows<float>> x) {
+            self.add_nodes(type, ids.data(), x ? x->data() : nullptr, x ? x->shape(1) : 0, ids.shape(0));
+          },
+          nb::arg(), nb::arg(), nb::arg().none())
       .def("remove_nodes",
            [](Stage& self, uint32_t type, In<int64_t> ids) { self.remove_nodes(type, ids.data(), ids.shape(0)); })
       .def("finish", &Stage::finish);
@@ -218,7 +219,8 @@ void bind_graph(nb::module_& module) {
            [](const Graph& self, uint32_t type, In<uint32_t> indices) {
              std::shared_lock lock(self.lock);
              auto out = array<int64_t>(indices.shape(0));
-             for (size_t i = 0; i < indices.shape(0); ++i) out.data()[i] = self.nodes[type].ids.id_of(indices.data()[i]);
+             for (size_t i = 0; i < indices.shape(0); ++i)
+               out.data()[i] = self.nodes[type].ids.id_of(indices.data()[i]);
              return out;
            })
       .def("indices_of",

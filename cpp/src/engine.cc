@@ -70,15 +70,6 @@ const float* Engine::stored_row(uint32_t value, uint32_t node) const {
   return node < all.count ? all.row(node) : zeros_.data();
 }
 
-namespace {
-
-size_t blocks_of(size_t rows) { return (rows + kBlockRows - 1) / kBlockRows; }
-
-// Enough to be worth any number of threads.
-constexpr double kLong = 1e9;
-
-}  // namespace
-
 // One block of a step over all rows, where they lie.
 void Engine::run_all(const RowsStep& step, size_t block, std::vector<float*>* buffers) const {
   static thread_local std::vector<Scratch> memory;
@@ -131,38 +122,28 @@ void Engine::initialize() {
   }
 }
 
-void Engine::initialize_context(size_t position) {
-  const ContextStep& context = program_.contexts[position];
-  const IdMap& ids = graph_.nodes[program_.values[context.output].node_type].ids;
-  const GraphStore& store = *graph_.edges[context.edge_type].store;
-  Rows out = rows(context.output);
-  auto& sums = sums_[position];
-  sums.assign(context.kind == ContextKind::kSum ? ids.capacity() : 0, 0.0);
-  pool_->run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
-    size_t end = std::min(ids.capacity(), (block + 1) * kBlockRows);
-    for (auto node = static_cast<uint32_t>(block * kBlockRows); node < end; ++node) {
-      if (!ids.in_use(node)) continue;
-      bool loop = context.fill != 0 && store.find(node, node).has_value();
-      if (context.kind == ContextKind::kCount) {
-        *out.row(node) = static_cast<float>(store.degree_in(node) + (context.fill != 0 && !loop ? 1 : 0));
-      } else if (context.kind == ContextKind::kLoop) {
-        *out.row(node) = loop ? 0.0f : context.fill;
-      } else {
-        sums[node] = context_sum(context, node, {});
-        *out.row(node) = static_cast<float>(sums[node] + (loop ? 0.0f : context.fill));
-      }
-    }
-  });
-}
-
 void Engine::initialize_propagation(size_t position) {
   const PropagateStep& propagate = program_.propagations[position];
   const IdMap& ids = graph_.nodes[program_.values[propagate.output].node_type].ids;
   Rows out = rows(propagate.output);
+  const Rows input = rows(propagate.input);
+  const GraphStore& store = *graph_.edges[propagate.edge_type].store;
+  // Lists are short, so what to fetch next lies in the lists of later nodes.
+  auto fetch = [&](uint32_t node) {
+    store.scan_in(node, [&](NeighborSpan span) {
+      for (size_t i = 0; i < std::min<size_t>(span.size, 8); ++i) {
+        const float* row = input.row(span.ids[i]);
+        for (size_t c = 0; c < input.width; c += 16) __builtin_prefetch(row + c);
+      }
+    });
+  };
   std::vector<double> peaks(blocks_of(ids.capacity()));
   pool_->run(peaks.size(), kLong, [&](size_t block) {
     size_t end = std::min(ids.capacity(), (block + 1) * kBlockRows);
     for (auto node = static_cast<uint32_t>(block * kBlockRows); node < end; ++node) {
+      store.prefetch_in(node + 12);
+      store.prefetch_in_leaf(node + 8);
+      if (node + 2 < end) fetch(node + 2);
       if (!ids.in_use(node)) continue;
       aggregate_all(propagate, node, out.row(node));
       peaks[block] += kernels().peak(out.width, out.row(node));
@@ -196,25 +177,51 @@ void Engine::prepare(const Delta& delta, Prepared* prepared) {
 
   prepare_features(delta, prepared);
   prepare_edges(delta, prepared);
-  for (const Step& step : program_.order) {
+  bool output_done = false;
+  for (size_t i = 0; i < program_.order.size(); ++i) {
+    const Step step = program_.order[i];
     if (step.kind == Step::kContext) {
       prepare_context(program_.contexts[step.position], step.position, delta, prepared);
     } else if (step.kind == Step::kRows) {
-      prepare_rows(program_.rows[step.position], row_costs_[step.position], delta, prepared);
-    } else if (program_.propagations[step.position].aggregate == Aggregate::kSum) {
-      prepare_sum(program_.propagations[step.position], step.position, prepared);
-    } else {
+      prepare_rows(program_.rows[step.position], false, row_costs_[step.position], delta, prepared);
+    } else if (program_.propagations[step.position].aggregate == Aggregate::kMax) {
       prepare_max(program_.propagations[step.position], prepared);
+    } else {
+      const Reader reader = reader_of(i);
+      prepare_sum(program_.propagations[step.position], step.position, reader, delta, prepared);
+      if (reader.step == nullptr) continue;
+      if (reader.output) {
+        output_done = true;
+      } else {
+        ++i;
+      }
     }
   }
-  if (!program_.output_kept) {
-    prepare_output(program_.on_demand[program_.output], delta, prepared);
-  } else {
+  if (program_.output_kept) {
     prepared->changed = prepared->changes[program_.output].nodes;
+  } else if (!output_done) {
+    prepare_rows(program_.on_demand[program_.output], true, kRowCost, delta, prepared);
   }
   for (size_t n = 0; n < graph_.nodes.size(); ++n) {
     for (uint32_t node : delta.nodes[n].removed) scratch.removed[n][node] = 0;
   }
+}
+
+// The rows step that follows a propagation, if it reads what comes out of it.
+Engine::Reader Engine::reader_of(size_t position) const {
+  const uint32_t aggregate = program_.propagations[program_.order[position].position].output;
+  Reader reader;
+  if (position + 1 == program_.order.size()) {
+    if (program_.output_kept) return {};
+    reader = {&program_.on_demand[program_.output], true, kRowCost};
+  } else if (program_.order[position + 1].kind == Step::kRows) {
+    const uint32_t next = program_.order[position + 1].position;
+    reader = {&program_.rows[next], false, row_costs_[next]};
+  } else {
+    return {};
+  }
+  const auto& sources = reader.step->sources;
+  return std::find(sources.begin(), sources.end(), aggregate) == sources.end() ? Reader{} : reader;
 }
 
 void Engine::prepare_features(const Delta& delta, Prepared* prepared) {
@@ -258,7 +265,10 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) {
                [&](size_t block) {
                  size_t end = std::min(count, (block + 1) * 4 * kBlockRows);
                  for (size_t i = block * 4 * kBlockRows; i < end; ++i) {
-                   if (i + kAhead < end) __builtin_prefetch(out.row(changes.nodes[i + kAhead]), 1);
+                   if (i + kAhead < end) {
+                     const float* next = out.row(changes.nodes[i + kAhead]);
+                     for (size_t c = 0; c < out.width; c += 16) __builtin_prefetch(next + c, 1);
+                   }
                    std::memcpy(out.row(changes.nodes[i]), changes.row(i), out.width * sizeof(float));
                  }
                });

@@ -11,8 +11,12 @@ namespace livegnn {
 inline constexpr size_t kBlockRows = 32;  // rows a thread takes at a time
 // Cache lines that may be fetched ahead of use: half of a second-level cache of a megabyte.
 inline constexpr size_t kEarlyLines = 8192;
+inline size_t blocks_of(size_t rows) { return (rows + kBlockRows - 1) / kBlockRows; }
+
 // What work costs one thread, in nanoseconds, as measured: to decide whether a second thread is worth waking.
 inline constexpr double kRowCost = 80, kMessageCost = 40, kFlopCost = 0.012;
+// More than enough to wake every thread.
+inline constexpr double kLong = 1e9;
 
 // Room for `size` elements; what is in the room is left as it was.
 template <class T>
@@ -20,9 +24,18 @@ void grow(std::vector<T>* room, size_t size) {
   if (room->size() < size) room->resize(size + size / 2);
 }
 
+// The nodes that a rows step computes, and where their new rows are.
+struct Engine::Reach {
+  std::vector<uint32_t> nodes;
+  std::vector<uint8_t> added;                    // by node of the list: it is new, so it has changed whatever comes out
+  std::vector<std::vector<uint32_t>> positions;  // by source: of a node's row among the source's changes, or kNoIndex
+  std::vector<std::vector<uint8_t>> keep;        // by sink: what came out differs from what was there
+  std::vector<Rows> stored;                      // by source: the rows as they are
+};
+
 struct Engine::Scratches {
-  // By node type: where a node stands in the list at hand, kNoIndex between uses. Two, since a frontier needs its sources
-  // and its targets at once.
+  // By node type: where a node stands in the list at hand, kNoIndex between uses. Two, since a frontier needs its
+  // sources and its targets at once.
   std::vector<std::vector<uint32_t>> slots[2];
   std::vector<std::vector<uint8_t>> removed;  // by node type: set while a batch that removes the node is prepared
 
@@ -37,11 +50,9 @@ struct Engine::Scratches {
   std::vector<float> peaks, coefficients;  // by row
   size_t num_messages = 0;
   Scratch differences;
-  std::vector<uint8_t> keep;
+  std::vector<uint8_t> keep, orphaned;  // by target
 
-  // The nodes of a rows step, and per source where the new row is.
-  std::vector<uint32_t> nodes;
-  std::vector<std::vector<uint32_t>> positions;
+  Reach reach;
 };
 
 }  // namespace livegnn

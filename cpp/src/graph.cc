@@ -100,8 +100,7 @@ void Stage::Positions::erase(uint64_t key) {
   }
 }
 
-Stage::Stage(const Graph& graph)
-    : graph_(graph), node_stages_(graph.nodes.size()), edge_stages_(graph.edges.size()) {
+Stage::Stage(const Graph& graph) : graph_(graph), node_stages_(graph.nodes.size()), edge_stages_(graph.edges.size()) {
   delta_.nodes.resize(graph.nodes.size());
   delta_.edges.resize(graph.edges.size());
 }
@@ -125,16 +124,15 @@ EdgeChange* Stage::change_of(uint32_t edge_type, uint32_t source, uint32_t targe
   auto& changes = delta_.edges[edge_type];
   EdgeStage& stage = edge_stages_[edge_type];
   const auto& options = graph_.edges[edge_type].spec.options;
-  uint64_t key = options.undirected ? edge_key(std::min(source, target), std::max(source, target))
-                                    : edge_key(source, target);
+  uint64_t key =
+      options.undirected ? edge_key(std::min(source, target), std::max(source, target)) : edge_key(source, target);
   uint32_t position = stage.positions.find(key);
   if (position == kNoIndex) {
     position = static_cast<uint32_t>(changes.size());
     stage.positions.insert(key, position);
     auto old = graph_.edges[edge_type].store->find(source, target);
     EdgeValue value = old.value_or(EdgeValue{});
-    changes.push_back(
-        {source, target, old.has_value(), old.has_value(), value.weight, value.weight, value.time});
+    changes.push_back({source, target, old.has_value(), old.has_value(), value.weight, value.weight, value.time});
   }
   return &changes[position];
 }
@@ -326,8 +324,7 @@ Delta Stage::finish() {
       uint32_t index = delta.featured[i];
       if (index == kNoIndex) continue;
       if (kept != i) {
-        std::memmove(delta.features.data() + kept * stride, delta.features.data() + i * stride,
-                     stride * sizeof(float));
+        std::memmove(delta.features.data() + kept * stride, delta.features.data() + i * stride, stride * sizeof(float));
       }
       delta.featured[kept++] = index;
     }

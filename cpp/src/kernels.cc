@@ -30,7 +30,7 @@ const Kernels& kernels() {
                                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
                                    ? avx512::kKernels
                                : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? avx2::kKernels
-                                                                                                  : generic::kKernels;
+                                                                                                 : generic::kKernels;
   return best;
 #else
   return generic::kKernels;

@@ -40,8 +40,8 @@ struct Kernels {
   bool (*differs)(size_t width, const float* a, const float* b);  // bit by bit
   float (*peak)(size_t width, const float* row);                  // the largest magnitude
 
-  // Element by element on `rows` rows of `width`: inputs lie anywhere, the output is a block. The hot ones take a block a
-  // call, since a call costs as much as a narrow row.
+  // Element by element on `rows` rows of `width`: inputs lie anywhere, the output is a block. The hot ones take a block
+  // a call, since a call costs as much as a narrow row.
   void (*add)(size_t rows, size_t width, const float* const* a, const float* const* b, float* out, size_t stride);
   void (*multiply_elements)(size_t rows, size_t width, const float* const* a, const float* const* b, float* out,
                             size_t stride);

@@ -1,7 +1,7 @@
-// The kernels, compiled once per instruction set into a namespace of its own: LIVEGNN_ISA names it, LIVEGNN_LANES is the
-// number of floats in a register. See kernels.h for what each promises.
-// No function of the standard library's templates is used here: the linker keeps one copy of each, and it could keep the
-// one that was compiled for an instruction set that the processor lacks.
+// The kernels, compiled once per instruction set into a namespace of its own: LIVEGNN_ISA names it, LIVEGNN_LANES is
+// the number of floats in a register. See kernels.h for what each promises. No function of the standard library's
+// templates is used here: the linker keeps one copy of each, and it could keep the one that was compiled for an
+// instruction set that the processor lacks.
 #if LIVEGNN_LANES > 4
 #include <immintrin.h>
 #endif
@@ -93,8 +93,8 @@ void multiply_panel(size_t rows, size_t inner, size_t columns, const float* cons
   multiply_rest<kTileRows - 1, V>(rows - r, inner, columns, a + r, panel, bias, c + r * c_stride, c_stride);
 }
 
-void multiply(size_t rows, size_t inner, size_t outputs, const float* const* a, const float* packed,
-              const float* bias, float* c, size_t c_stride) {
+void multiply(size_t rows, size_t inner, size_t outputs, const float* const* a, const float* packed, const float* bias,
+              float* c, size_t c_stride) {
   size_t column = 0;
   if (rows == 1) {
     // One row has too few sums to hide the latency of each: take several panels at once.
@@ -128,8 +128,8 @@ void add_rows_strip(size_t count, const float* const* rows, const uint32_t* indi
   for (size_t w = 0; w < W; ++w) store(sum + offset + w * kLanes, total[w]);
 }
 
-void add_rows(size_t width, size_t count, const float* const* rows, const uint32_t* indices,
-              const float* coefficients, float* sum) {
+void add_rows(size_t width, size_t count, const float* const* rows, const uint32_t* indices, const float* coefficients,
+              float* sum) {
   size_t offset = 0;
   for (; offset + 8 * kLanes <= width; offset += 8 * kLanes) {
     add_rows_strip<8>(count, rows, indices, coefficients, offset, sum);
@@ -198,8 +198,8 @@ void gather_rows(size_t width, size_t count, const float* table, size_t stride, 
   }
 }
 
-void max_rows(size_t width, size_t count, const float* const* rows, const uint32_t* indices,
-              const float* coefficients, float* out) {
+void max_rows(size_t width, size_t count, const float* const* rows, const uint32_t* indices, const float* coefficients,
+              float* out) {
   for (size_t i = 0; i < count; ++i) {
     const float* row = rows[indices[i]];
     for (size_t c = 0; c < width; ++c) {
@@ -242,7 +242,9 @@ bool apply_delta(size_t width, const float* old, const float* delta, float* out,
   return changed != 0;
 }
 
-bool differs(size_t width, const float* a, const float* b) { return __builtin_memcmp(a, b, width * sizeof(float)) != 0; }
+bool differs(size_t width, const float* a, const float* b) {
+  return __builtin_memcmp(a, b, width * sizeof(float)) != 0;
+}
 
 float peak(size_t width, const float* row) {
   Vector largest = {};
@@ -290,13 +292,15 @@ inline void map_rows(size_t rows, size_t width, float* out, size_t stride, const
 }
 
 void add(size_t rows, size_t width, const float* const* a, const float* const* b, float* out, size_t stride) {
-  map_rows(rows, width, out, stride,
-           [&](auto type, size_t r, size_t c) { return read<decltype(type)>(a[r] + c) + read<decltype(type)>(b[r] + c); });
+  map_rows(rows, width, out, stride, [&](auto type, size_t r, size_t c) {
+    return read<decltype(type)>(a[r] + c) + read<decltype(type)>(b[r] + c);
+  });
 }
 void multiply_elements(size_t rows, size_t width, const float* const* a, const float* const* b, float* out,
                        size_t stride) {
-  map_rows(rows, width, out, stride,
-           [&](auto type, size_t r, size_t c) { return read<decltype(type)>(a[r] + c) * read<decltype(type)>(b[r] + c); });
+  map_rows(rows, width, out, stride, [&](auto type, size_t r, size_t c) {
+    return read<decltype(type)>(a[r] + c) * read<decltype(type)>(b[r] + c);
+  });
 }
 void maximum(size_t rows, size_t width, const float* const* a, const float* const* b, float* out, size_t stride) {
   map_rows(rows, width, out, stride, [&](auto type, size_t r, size_t c) {
@@ -371,9 +375,8 @@ void normalize_l2(size_t n, const float* a, float epsilon, float* out) {
 }  // namespace
 
 extern const Kernels kKernels;
-const Kernels kKernels = {LIVEGNN_ISA_NAME, multiply,    add_rows,        gather_rows,  subtract, apply_delta,
-                          max_rows,         differs,     peak,            add,          multiply_elements,
-                          maximum,          add_scaled,  scale,           scale_shift,  relu,
-                          leaky_relu,       normalize_layer, normalize_l2};
+const Kernels kKernels = {LIVEGNN_ISA_NAME, multiply, add_rows,   gather_rows,       subtract,    apply_delta, max_rows,
+                          differs,          peak,     add,        multiply_elements, maximum,     add_scaled,  scale,
+                          scale_shift,      relu,     leaky_relu, normalize_layer,   normalize_l2};
 
 }  // namespace livegnn::LIVEGNN_ISA

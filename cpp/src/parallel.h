@@ -1,7 +1,8 @@
 // Runs the blocks of a loop on a few threads.
 //
 // Work is cut into blocks whose size does not depend on the number of threads, and each block is run by one thread from
-// end to end; so a result depends on the block alone, never on who ran it or when (that is what makes results reproducible).
+// end to end; so a result depends on the block alone, never on who ran it or when (that is what makes results
+// reproducible).
 //
 // Thread safety: one `run` at a time per pool; blocks of one run go on at once and must not write to the same memory.
 #pragma once

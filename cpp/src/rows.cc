@@ -1,4 +1,5 @@
-// Steps that work on one node's row at a time: linear layers, activations, norms, and what a node's context does to its row.
+// Steps that work on one node's row at a time: linear layers, activations, norms, and what a node's context does to its
+// row.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -25,7 +26,8 @@ void softmax(size_t width, const float* a, bool logarithm, float* out) {
   for (size_t i = 0; i < width; ++i) total += std::exp(static_cast<double>(a[i] - largest));
   auto shift = static_cast<float>(std::log(total));
   for (size_t i = 0; i < width; ++i) {
-    out[i] = logarithm ? a[i] - largest - shift : static_cast<float>(std::exp(static_cast<double>(a[i] - largest)) / total);
+    out[i] =
+        logarithm ? a[i] - largest - shift : static_cast<float>(std::exp(static_cast<double>(a[i] - largest)) / total);
   }
 }
 
@@ -65,7 +67,9 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
       case OpKind::kLinear:
         k.multiply(count, step.registers[in].width, width, a, first, second, out, stride);
         break;
-      case OpKind::kScaleShift: k.scale_shift(count, width, a, first, second, out, stride); break;
+      case OpKind::kScaleShift:
+        k.scale_shift(count, width, a, first, second, out, stride);
+        break;
       case OpKind::kScale:
         std::fill_n(factors, count, op.number);
         k.scale(count, width, a, factors, out, stride);
@@ -76,20 +80,40 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
       case OpKind::kL2Normalize:
         each([&](const float* from, float* to) { k.normalize_l2(width, from, op.number, to); });
         break;
-      case OpKind::kRelu: k.relu(count, width, a, out, stride); break;
-      case OpKind::kLeakyRelu: k.leaky_relu(count, width, a, op.number, out, stride); break;
-      case OpKind::kElu: map([&](float x) { return x > 0 ? x : op.number * std::expm1(x); }); break;
-      case OpKind::kGelu: map(gelu); break;
-      case OpKind::kGeluTanh: map(gelu_tanh); break;
-      case OpKind::kSigmoid: map([](float x) { return 1.0f / (1.0f + std::exp(-x)); }); break;
-      case OpKind::kTanh: map([](float x) { return std::tanh(x); }); break;
+      case OpKind::kRelu:
+        k.relu(count, width, a, out, stride);
+        break;
+      case OpKind::kLeakyRelu:
+        k.leaky_relu(count, width, a, op.number, out, stride);
+        break;
+      case OpKind::kElu:
+        map([&](float x) { return x > 0 ? x : op.number * std::expm1(x); });
+        break;
+      case OpKind::kGelu:
+        map(gelu);
+        break;
+      case OpKind::kGeluTanh:
+        map(gelu_tanh);
+        break;
+      case OpKind::kSigmoid:
+        map([](float x) { return 1.0f / (1.0f + std::exp(-x)); });
+        break;
+      case OpKind::kTanh:
+        map([](float x) { return std::tanh(x); });
+        break;
       case OpKind::kSoftmax:
       case OpKind::kLogSoftmax:
         each([&](const float* from, float* to) { softmax(width, from, op.kind == OpKind::kLogSoftmax, to); });
         break;
-      case OpKind::kAdd: k.add(count, width, a, inputs[1], out, stride); break;
-      case OpKind::kMultiply: k.multiply_elements(count, width, a, inputs[1], out, stride); break;
-      case OpKind::kMaximum: k.maximum(count, width, a, inputs[1], out, stride); break;
+      case OpKind::kAdd:
+        k.add(count, width, a, inputs[1], out, stride);
+        break;
+      case OpKind::kMultiply:
+        k.multiply_elements(count, width, a, inputs[1], out, stride);
+        break;
+      case OpKind::kMaximum:
+        k.maximum(count, width, a, inputs[1], out, stride);
+        break;
       case OpKind::kConcat: {
         size_t column = 0;
         for (uint32_t part : op.inputs) {
@@ -117,45 +141,58 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
   }
 }
 
-// The union of what changed in the sources of a step, and for each source where a node's new row is: into nodes and
-// positions of the scratch memory. An added node has no row yet, so it is in the union whatever points at it, and comes first.
-// Returns the number of added nodes.
-size_t Engine::find_affected(const RowsStep& step, const Delta& delta, const Prepared& prepared) {
+// The union of what changed in the sources of a step, and for each source where a node's new row is: into the scratch
+// memory's reach. An added node has no row yet, so it is in the union whatever points at it. The targets of a
+// propagation that runs together with the step come first, in their order: row t of `aggregate` is that of target t.
+void Engine::find_reach(const RowsStep& step, const Delta& delta, const Prepared& prepared, uint32_t aggregate) {
   Scratches& scratch = *scratches_;
-  auto& slots = scratch.slots[0][step.node_type];
-  auto& nodes = scratch.nodes;
-  nodes.clear();
-  if (scratch.positions.size() < step.sources.size()) scratch.positions.resize(step.sources.size());
+  Reach& reach = scratch.reach;
+  const bool fused = aggregate != kNoIndex;
+  // The frontier has left the places of its targets in the second slots.
+  auto& slots = scratch.slots[fused ? 1 : 0][step.node_type];
+  reach.nodes.clear();
+  if (fused) reach.nodes = scratch.targets;
+  if (reach.positions.size() < step.sources.size()) reach.positions.resize(step.sources.size());
   auto enter = [&](uint32_t node) {
     if (slots[node] == kNoIndex) {
-      slots[node] = static_cast<uint32_t>(nodes.size());
-      nodes.push_back(node);
+      slots[node] = static_cast<uint32_t>(reach.nodes.size());
+      reach.nodes.push_back(node);
     }
     return slots[node];
   };
   const NodeDelta& node_delta = delta.nodes[step.node_type];
+  reach.added.assign(reach.nodes.size(), 0);
   for (size_t i = 0; i < node_delta.added.size(); ++i) {
-    if (node_delta.added_ids[i] != kNoId) enter(node_delta.added[i]);
+    if (node_delta.added_ids[i] == kNoId) continue;
+    const uint32_t slot = enter(node_delta.added[i]);
+    if (slot >= reach.added.size()) reach.added.resize(slot + 1, 0);
+    reach.added[slot] = 1;
   }
-  const size_t num_added = nodes.size();
   for (size_t s = 0; s < step.sources.size(); ++s) {
+    auto& positions = reach.positions[s];
+    positions.assign(reach.nodes.size(), kNoIndex);
+    if (step.sources[s] == aggregate) {
+      for (uint32_t t = 0; t < scratch.targets.size(); ++t) positions[t] = t;
+      continue;
+    }
     const Changes& source = prepared.changes[step.sources[s]];
-    auto& positions = scratch.positions[s];
-    positions.assign(nodes.size(), kNoIndex);
-    positions.reserve(nodes.size() + source.nodes.size());
+    positions.reserve(reach.nodes.size() + source.nodes.size());
     for (size_t i = 0; i < source.nodes.size(); ++i) {
       if (i + 16 < source.nodes.size()) __builtin_prefetch(&slots[source.nodes[i + 16]]);
       const uint32_t slot = enter(source.nodes[i]);
       if (slot == positions.size()) {
-        positions.push_back(static_cast<uint32_t>(i));
+        positions.push_back(source.positions[i]);
       } else {
-        positions[slot] = static_cast<uint32_t>(i);
+        positions[slot] = source.positions[i];
       }
     }
   }
-  for (uint32_t node : nodes) slots[node] = kNoIndex;
-  for (size_t s = 0; s < step.sources.size(); ++s) scratch.positions[s].resize(nodes.size(), kNoIndex);
-  return num_added;
+  for (uint32_t node : reach.nodes) slots[node] = kNoIndex;
+  for (size_t s = 0; s < step.sources.size(); ++s) reach.positions[s].resize(reach.nodes.size(), kNoIndex);
+  reach.added.resize(reach.nodes.size(), 0);
+
+  reach.stored.clear();
+  for (uint32_t source : step.sources) reach.stored.push_back(rows(source));
 }
 
 // `locate(source, i)` is where the row of node i of some nodes lies.
@@ -187,7 +224,8 @@ void Engine::run_some(const RowsStep& step, std::span<const uint32_t> nodes, con
 }
 
 uint32_t Engine::output_type() const {
-  return program_.output_kept ? program_.values[program_.output].node_type : program_.on_demand[program_.output].node_type;
+  return program_.output_kept ? program_.values[program_.output].node_type
+                              : program_.on_demand[program_.output].node_type;
 }
 
 size_t Engine::output_width() const {
@@ -237,126 +275,152 @@ void Engine::predict_prepared(const Prepared& prepared, std::span<const uint32_t
   run_some(step, nodes, [&](size_t s, size_t i) { return located[s * nodes.size() + i]; }, out);
 }
 
-// A prediction that is not kept is computed from the old rows and from the new ones, to see whether it is another.
-void Engine::prepare_output(const RowsStep& step, const Delta& delta, Prepared* prepared) {
-  Scratches& scratch = *scratches_;
-  const size_t num_added = find_affected(step, delta, *prepared);
-  const auto& nodes = scratch.nodes;
-  prepared->affected = nodes.size();
-  if (nodes.empty()) return;
-  scratch.keep.assign(nodes.size(), 0);
-  std::vector<Rows> stored;
-  for (uint32_t source : step.sources) stored.push_back(rows(source));
-  const size_t width = output_width();
-  pool_->run((nodes.size() + kBlockRows - 1) / kBlockRows, kRowCost * static_cast<double>(nodes.size()),
-             [&](size_t block) {
-    const size_t first = block * kBlockRows, count = std::min(kBlockRows, nodes.size() - first);
-    static thread_local Scratch before_rows, after_rows;
-    float* before = before_rows.reserve(kBlockRows * width);
-    float* after = after_rows.reserve(kBlockRows * width);
-    auto old_row = [&](size_t s, size_t i) {
-      const uint32_t node = nodes[first + i];
-      return node < stored[s].count ? stored[s].row(node) : zeros_.data();
-    };
-    for (size_t s = 0; s < step.sources.size(); ++s) {
-      for (size_t i = 0; i < count; ++i) {
-        const float* row = old_row(s, i);
-        for (size_t c = 0; c < stored[s].width; c += 16) __builtin_prefetch(row + c);
-      }
+void Engine::open_rows(const RowsStep& step, bool output, Prepared* prepared) {
+  Reach& reach = scratches_->reach;
+  const size_t count = reach.nodes.size();
+  reach.keep.resize(std::max(reach.keep.size(), step.sinks.size()));
+  for (size_t s = 0; s < step.sinks.size(); ++s) {
+    reach.keep[s].assign(count, 0);
+    if (output) break;
+    Changes& changes = prepared->changes[step.sinks[s].value];
+    changes.rows.reserve(count * changes.stride);
+    if (program_.output_kept && step.sinks[s].value == program_.output) prepared->affected = count;
+  }
+  if (output) prepared->affected = count;
+}
+
+void Engine::close_rows(const RowsStep& step, bool output, Prepared* prepared) {
+  Reach& reach = scratches_->reach;
+  if (output) {
+    for (size_t i = 0; i < reach.nodes.size(); ++i) {
+      if (reach.keep[0][i]) prepared->changed.push_back(reach.nodes[i]);
     }
-    auto new_row = [&](size_t s, size_t i) {
-      const uint32_t position = scratch.positions[s][first + i];
-      return position == kNoIndex ? old_row(s, i) : prepared->changes[step.sources[s]].row(position);
-    };
-    const std::span<const uint32_t> block_nodes(nodes.data() + first, count);
-    run_some(step, block_nodes, new_row, after);
-    run_some(step, block_nodes, old_row, before);
-    for (size_t i = 0; i < count; ++i) {
-      scratch.keep[first + i] =
-          first + i < num_added || kernels().differs(width, before + i * width, after + i * width);
-    }
-  });
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    if (scratch.keep[i]) prepared->changed.push_back(nodes[i]);
+    return;
+  }
+  for (size_t s = 0; s < step.sinks.size(); ++s) {
+    keep_changed(&prepared->changes[step.sinks[s].value], reach.nodes, reach.keep[s]);
   }
 }
 
-void Engine::prepare_rows(const RowsStep& step, double row_cost, const Delta& delta, Prepared* prepared) {
-  Scratches& scratch = *scratches_;
-  const size_t num_added = find_affected(step, delta, *prepared);
-  const auto& nodes = scratch.nodes;
-  bool writes_output = false;
-  for (const Sink& sink : step.sinks) {
-    Changes& changes = prepared->changes[sink.value];
-    changes.rows.reserve(nodes.size() * changes.stride);
-    writes_output |= program_.output_kept && sink.value == program_.output;
-  }
-  if (writes_output) prepared->affected = nodes.size();
-  if (nodes.empty()) return;
+namespace {
 
-  std::vector<std::vector<uint8_t>> keep(step.sinks.size(), std::vector<uint8_t>(nodes.size()));
-  std::vector<Rows> stored, old;
-  for (uint32_t source : step.sources) stored.push_back(rows(source));
-  for (const Sink& sink : step.sinks) old.push_back(rows(sink.value));
-  auto stored_or_zero = [&](const Rows& from, uint32_t node) {
-    return node < from.count ? from.row(node) : zeros_.data();
-  };
-  auto fetch = [](const Rows& from, uint32_t node) {
-    if (node >= from.count) return;
-    for (size_t c = 0; c < from.width; c += 16) __builtin_prefetch(from.row(node) + c);
-  };
-  constexpr size_t kAhead = 8;
-  const size_t blocks = (nodes.size() + kBlockRows - 1) / kBlockRows;
-  pool_->run(blocks, row_cost * static_cast<double>(nodes.size()), [&](size_t block) {
-    const size_t first = block * kBlockRows, count = std::min(kBlockRows, nodes.size() - first);
-    static thread_local std::vector<Scratch> memory;
-    static thread_local std::vector<float*> buffers;
-    static thread_local std::vector<const float*> sources;
-    memory.resize(std::max(memory.size(), step.buffers.size()));
-    buffers.resize(step.buffers.size());
-    for (size_t b = 0; b < step.buffers.size(); ++b) {
-      buffers[b] = memory[b].reserve(kBlockRows * row_stride(step.buffers[b]));
+void fetch(const Rows& from, uint32_t node) {
+  if (node >= from.count) return;
+  for (size_t c = 0; c < from.width; c += 16) __builtin_prefetch(from.row(node) + c);
+}
+
+}  // namespace
+
+// A prediction that is not kept is computed from the old rows and from the new ones, to see whether it is another.
+void Engine::run_output_block(const RowsStep& step, size_t first, size_t count, const Prepared& prepared) {
+  Reach& reach = scratches_->reach;
+  static thread_local std::vector<Scratch> memory;
+  static thread_local std::vector<float*> before, after;
+  static thread_local std::vector<const float*> old_rows, new_rows;
+  const size_t num_sources = step.sources.size();
+  memory.resize(std::max(memory.size(), 2 * step.buffers.size()));
+  before.resize(step.buffers.size());
+  after.resize(step.buffers.size());
+  for (size_t b = 0; b < step.buffers.size(); ++b) {
+    before[b] = memory[2 * b].reserve(kBlockRows * row_stride(step.buffers[b]));
+    after[b] = memory[2 * b + 1].reserve(kBlockRows * row_stride(step.buffers[b]));
+  }
+  old_rows.resize(num_sources * kBlockRows);
+  new_rows.resize(num_sources * kBlockRows);
+  for (size_t s = 0; s < num_sources; ++s) {
+    const Rows& stored = reach.stored[s];
+    const Changes& changes = prepared.changes[step.sources[s]];
+    for (size_t i = 0; i < count; ++i) {
+      const uint32_t node = reach.nodes[first + i], position = reach.positions[s][first + i];
+      fetch(stored, node);
+      const float* old = node < stored.count ? stored.row(node) : zeros_.data();
+      old_rows[s * kBlockRows + i] = old;
+      new_rows[s * kBlockRows + i] = position == kNoIndex ? old : changes.at(position);
     }
-    // A sink that fills a whole buffer is computed in its place.
-    for (const Sink& sink : step.sinks) {
-      const Register& reg = step.registers[sink.reg];
-      Changes& changes = prepared->changes[sink.value];
-      if (sink.reg >= step.sources.size() && reg.width == step.buffers[reg.buffer]) {
-        buffers[reg.buffer] = changes.rows.data() + first * changes.stride;
+  }
+  run_rows(step, count, new_rows.data(), after.data());
+  run_rows(step, count, old_rows.data(), before.data());
+  const uint32_t sink = step.sinks[0].reg;
+  const Register& reg = step.registers[sink];
+  for (size_t i = 0; i < count; ++i) {
+    const float *was, *is;
+    if (sink < num_sources) {
+      was = old_rows[sink * kBlockRows + i];
+      is = new_rows[sink * kBlockRows + i];
+    } else {
+      const size_t at = i * row_stride(step.buffers[reg.buffer]) + reg.column;
+      was = before[reg.buffer] + at;
+      is = after[reg.buffer] + at;
+    }
+    reach.keep[0][first + i] = reach.added[first + i] || kernels().differs(reg.width, was, is);
+  }
+}
+
+void Engine::run_rows_block(const RowsStep& step, size_t first, size_t count, Prepared* prepared) {
+  Reach& reach = scratches_->reach;
+  static thread_local std::vector<Scratch> memory;
+  static thread_local std::vector<float*> buffers;
+  static thread_local std::vector<const float*> sources;
+  memory.resize(std::max(memory.size(), step.buffers.size()));
+  buffers.resize(step.buffers.size());
+  for (size_t b = 0; b < step.buffers.size(); ++b) {
+    buffers[b] = memory[b].reserve(kBlockRows * row_stride(step.buffers[b]));
+  }
+  // A sink that fills a whole buffer is computed in its place.
+  for (const Sink& sink : step.sinks) {
+    const Register& reg = step.registers[sink.reg];
+    Changes& changes = prepared->changes[sink.value];
+    if (sink.reg >= step.sources.size() && reg.width == step.buffers[reg.buffer]) {
+      buffers[reg.buffer] = changes.rows.data() + first * changes.stride;
+    }
+  }
+  sources.resize(step.sources.size() * kBlockRows);
+  for (size_t s = 0; s < step.sources.size(); ++s) {
+    const Rows& stored = reach.stored[s];
+    for (size_t i = 0; i < count; ++i) {
+      const uint32_t position = reach.positions[s][first + i], node = reach.nodes[first + i];
+      if (position != kNoIndex) {
+        sources[s * kBlockRows + i] = prepared->changes[step.sources[s]].at(position);
+      } else {
+        sources[s * kBlockRows + i] = node < stored.count ? stored.row(node) : zeros_.data();
+        fetch(stored, node);
       }
     }
-    sources.resize(step.sources.size() * kBlockRows);
-    for (size_t s = 0; s < step.sources.size(); ++s) {
-      for (size_t i = 0; i < count; ++i) {
-        uint32_t position = scratch.positions[s][first + i];
-        if (position == kNoIndex) {
-          sources[s * kBlockRows + i] = stored_or_zero(stored[s], nodes[first + i]);
-          fetch(stored[s], nodes[first + i]);
-        } else {
-          sources[s * kBlockRows + i] = prepared->changes[step.sources[s]].row(position);
-        }
-      }
+  }
+  run_rows(step, count, sources.data(), buffers.data());
+  for (size_t s = 0; s < step.sinks.size(); ++s) {
+    const Register& reg = step.registers[step.sinks[s].reg];
+    const Rows old = rows(step.sinks[s].value);
+    Changes& changes = prepared->changes[step.sinks[s].value];
+    float* out = changes.rows.data() + first * changes.stride;
+    constexpr size_t kAhead = 8;
+    for (size_t i = 0; i < std::min(kAhead, count); ++i) fetch(old, reach.nodes[first + i]);
+    for (size_t i = 0; i < count; ++i, out += changes.stride) {
+      if (i + kAhead < count) fetch(old, reach.nodes[first + i + kAhead]);
+      const float* from = step.sinks[s].reg < step.sources.size()
+                              ? sources[step.sinks[s].reg * kBlockRows + i]
+                              : buffers[reg.buffer] + i * row_stride(step.buffers[reg.buffer]) + reg.column;
+      if (from != out) std::memcpy(out, from, reg.width * sizeof(float));
+      const uint32_t node = reach.nodes[first + i];
+      const float* before = node < old.count ? old.row(node) : zeros_.data();
+      reach.keep[s][first + i] = reach.added[first + i] || kernels().differs(reg.width, before, out);
     }
-    run_rows(step, count, sources.data(), buffers.data());
-    for (size_t s = 0; s < step.sinks.size(); ++s) {
-      const Register& reg = step.registers[step.sinks[s].reg];
-      Changes& changes = prepared->changes[step.sinks[s].value];
-      float* out = changes.rows.data() + first * changes.stride;
-      for (size_t i = 0; i < std::min(kAhead, count); ++i) fetch(old[s], nodes[first + i]);
-      for (size_t i = 0; i < count; ++i, out += changes.stride) {
-        if (i + kAhead < count) fetch(old[s], nodes[first + i + kAhead]);
-        const float* from = step.sinks[s].reg < step.sources.size()
-                                ? sources[step.sinks[s].reg * kBlockRows + i]
-                                : buffers[reg.buffer] + i * row_stride(step.buffers[reg.buffer]) + reg.column;
-        if (from != out) std::memcpy(out, from, reg.width * sizeof(float));
-        keep[s][first + i] =
-            first + i < num_added || kernels().differs(reg.width, stored_or_zero(old[s], nodes[first + i]), out);
-      }
+  }
+}
+
+void Engine::prepare_rows(const RowsStep& step, bool output, double row_cost, const Delta& delta, Prepared* prepared) {
+  find_reach(step, delta, *prepared, kNoIndex);
+  open_rows(step, output, prepared);
+  const size_t total = scratches_->reach.nodes.size();
+  pool_->run(blocks_of(total), row_cost * static_cast<double>(total), [&](size_t block) {
+    const size_t first = block * kBlockRows, count = std::min(kBlockRows, total - first);
+    if (output) {
+      run_output_block(step, first, count, *prepared);
+    } else {
+      run_rows_block(step, first, count, prepared);
     }
   });
-  for (size_t s = 0; s < step.sinks.size(); ++s) {
-    keep_changed(&prepared->changes[step.sinks[s].value], nodes, keep[s]);
-  }
+  close_rows(step, output, prepared);
 }
 
 }  // namespace livegnn

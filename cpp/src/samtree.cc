@@ -16,8 +16,8 @@ constexpr uint32_t kAbsent = UINT32_MAX;
 constexpr uint32_t kMergeBelow = kLeafCapacity / 4;
 
 size_t leaf_bytes(uint32_t capacity, EdgeColumns columns) {
-  return sizeof(Leaf) + capacity * (sizeof(uint32_t) + (columns.weighted ? sizeof(float) : 0) +
-                                    (columns.timed ? sizeof(double) : 0));
+  return sizeof(Leaf) +
+         capacity * (sizeof(uint32_t) + (columns.weighted ? sizeof(float) : 0) + (columns.timed ? sizeof(double) : 0));
 }
 
 Leaf* make_leaf(uint32_t capacity, EdgeColumns columns) {
@@ -375,9 +375,8 @@ Inner* load_inner(uint32_t count, uint32_t height, EdgeColumns columns, Columns 
         throw std::runtime_error(height == 1 ? "adjacency: a leaf in a tree that may grow"
                                              : "adjacency: leaves on two levels");
       }
-      inner->children.push_back(
-          height == 1 ? static_cast<void*>(load_leaf(head[1], head[2], columns, from, degree))
-                      : static_cast<void*>(load_inner(head[1], head[2], columns, from, degree)));
+      inner->children.push_back(height == 1 ? static_cast<void*>(load_leaf(head[1], head[2], columns, from, degree))
+                                            : static_cast<void*>(load_inner(head[1], head[2], columns, from, degree)));
     }
   } catch (...) {
     free_tree(inner);

@@ -1,23 +1,24 @@
 // Keeps the values of a program right while its graph changes.
 //
-// `prepare` derives, from the old graph, the old values and a delta, the new rows of every node that the delta reaches; it writes
-// them beside the values. `commit` copies them in. Without the commit the same computation answers "what if".
+// `prepare` derives, from the old graph, the old values and a delta, the new rows of every node that the delta reaches;
+// it writes them beside the values. `commit` copies them in. Without the commit the same computation answers "what if".
 //
 //   values (tables)      Changes, one per value
 //   ┌──────────┐         nodes   4  9  2        rows reached, in the order in which they were reached
-//   │ row 0    │         rows   [..][..][..]    their new contents; a row that came out bit-equal is left out of `nodes`
-//   │ ...      │
-//   └──────────┘
+//   │ row 0    │         rows   [..][..][..]    their new contents; a row that came out bit-equal is left out of
+//   `nodes` │ ...      │ └──────────┘
 //
 // Propagation (RIPPLE, section 4.3; NeutronRT, algorithm 1) adds to each affected aggregate
 //   sum over changed u -> v of w * (new_u - old_u)   +   sum over changed edges u -> v of (w_new - w_old) * now_u
 // with the old graph's edges in the first sum; added and removed edges are those whose old or new weight is nothing.
 // Each sum is taken by one thread in a fixed order.
 //
-// Drift: `errors_` bounds, to first order, the rounding that an aggregate's row has gathered since it was last computed from
-// its neighbours; past kDriftTolerance of the row's own magnitude, or of the layer's typical one, it is computed anew.
+// Drift: `errors_` bounds, to first order, the rounding that an aggregate's row has gathered since it was last computed
+// from its neighbours; past kDriftTolerance of the row's own magnitude, or of the layer's typical one, it is computed
+// anew.
 //
-// Thread safety: one `prepare` or `commit` at a time; `commit` runs under the graph's lock taken alone, readers share it.
+// Thread safety: one `prepare` or `commit` at a time; `commit` runs under the graph's lock taken alone, readers share
+// it.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +57,8 @@ struct Changes {
   std::vector<float> errors;  // of aggregates, by position
   std::vector<double> sums;   // of context sums, by position
 
-  const float* row(size_t i) const { return (external != nullptr ? external : rows.data()) + positions[i] * stride; }
+  const float* at(size_t position) const { return (external != nullptr ? external : rows.data()) + position * stride; }
+  const float* row(size_t i) const { return at(positions[i]); }
 };
 
 // The rows of one value, where they lie.
@@ -78,12 +80,12 @@ struct Prepared {
   Prepared() = default;
   Prepared(const Prepared&) = delete;
 
-  std::vector<Changes> changes;                     // by value
-  std::vector<std::vector<DirectedChange>> edges;   // by edge type, in order of target, then source
-  std::vector<uint32_t> changed;                    // nodes whose prediction is another, added ones among them
-  size_t affected = 0;                              // nodes whose prediction was computed again
-  size_t edges_touched = 0;                         // messages added or taken back, and neighbours of recomputed rows
-  size_t recomputed = 0;                            // aggregates computed from all their neighbours
+  std::vector<Changes> changes;                    // by value
+  std::vector<std::vector<DirectedChange>> edges;  // by edge type, in order of target, then source
+  std::vector<uint32_t> changed;                   // nodes whose prediction is another, added ones among them
+  size_t affected = 0;                             // nodes whose prediction was computed again
+  size_t edges_touched = 0;                        // messages added or taken back, and neighbours of recomputed rows
+  size_t recomputed = 0;                           // aggregates computed from all their neighbours
 };
 
 class Engine {
@@ -117,14 +119,22 @@ class Engine {
   // Rows of an on-demand step for every index of its node type, `width` floats each.
   void evaluate(size_t on_demand, float* out);
 
-  // Computes the aggregates of `nodes` anew and returns the largest difference to the kept ones, relative to the larger of
-  // the row's magnitude and the layer's typical one. Changes nothing.
+  // Computes the aggregates of `nodes` anew and returns the largest difference to the kept ones, relative to the larger
+  // of the row's magnitude and the layer's typical one. Changes nothing.
   double scrub(size_t propagation, std::span<const uint32_t> nodes);
 
   size_t bytes() const;
 
  private:
+  struct Reach;
   struct Scratches;
+  // A rows step that runs together with the propagation before it, block by block, so that an aggregate is read while
+  // it is in the nearest cache.
+  struct Reader {
+    const RowsStep* step = nullptr;
+    bool output = false;
+    double row_cost = 0;
+  };
 
   void initialize_context(size_t position);
   void initialize_propagation(size_t position);
@@ -132,11 +142,16 @@ class Engine {
   void prepare_edges(const Delta& delta, Prepared* prepared);
   void prepare_context(const ContextStep& step, size_t context, const Delta& delta, Prepared* prepared);
   void find_frontier(const PropagateStep& step, const Prepared& prepared);
-  void prepare_sum(const PropagateStep& step, size_t propagation, Prepared* prepared);
+  void prepare_sum(const PropagateStep& step, size_t propagation, const Reader& reader, const Delta& delta,
+                   Prepared* prepared);
+  Reader reader_of(size_t position) const;
   void prepare_max(const PropagateStep& step, Prepared* prepared);
-  size_t find_affected(const RowsStep& step, const Delta& delta, const Prepared& prepared);
-  void prepare_output(const RowsStep& step, const Delta& delta, Prepared* prepared);
-  void prepare_rows(const RowsStep& step, double row_cost, const Delta& delta, Prepared* prepared);
+  void prepare_rows(const RowsStep& step, bool output, double row_cost, const Delta& delta, Prepared* prepared);
+  void find_reach(const RowsStep& step, const Delta& delta, const Prepared& prepared, uint32_t aggregate);
+  void open_rows(const RowsStep& step, bool output, Prepared* prepared);
+  void run_rows_block(const RowsStep& step, size_t first, size_t count, Prepared* prepared);
+  void run_output_block(const RowsStep& step, size_t first, size_t count, const Prepared& prepared);
+  void close_rows(const RowsStep& step, bool output, Prepared* prepared);
 
   // `sources` has a pointer for each source and row, source by source; `buffers` a block for each buffer of the step.
   void run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers) const;
@@ -144,8 +159,6 @@ class Engine {
   template <class Locate>
   void run_some(const RowsStep& step, std::span<const uint32_t> nodes, const Locate& locate, float* out) const;
   double context_sum(const ContextStep& step, uint32_t node, std::span<const DirectedChange> changes) const;
-  template <class Visit>
-  void scan_new_in(uint32_t edge_type, uint32_t node, std::span<const DirectedChange> changes, Visit&& visit) const;
   void aggregate_all(const PropagateStep& step, uint32_t node, float* out) const;
   void keep_changed(Changes* changes, const std::vector<uint32_t>& nodes, const std::vector<uint8_t>& keep);
   const float* stored_row(uint32_t value, uint32_t node) const;
@@ -153,15 +166,15 @@ class Engine {
 
   const Graph& graph_;
   Program program_;
-  std::vector<Table> slabs_;                  // several values side by side
-  std::vector<uint32_t> columns_;             // by value: where it begins in its slab
+  std::vector<Table> slabs_;       // several values side by side
+  std::vector<uint32_t> columns_;  // by value: where it begins in its slab
   // By propagate step: what else is read of a node that it reaches, and the number of cache lines of all that.
   std::vector<std::vector<uint32_t>> companions_;
   std::vector<size_t> companion_lines_;
-  std::vector<double> row_costs_;             // by rows step: nanoseconds a row, roughly
-  std::vector<std::vector<float>> errors_;    // by propagate step
-  std::vector<std::vector<double>> sums_;     // by context step
-  std::vector<float> typical_;                // by propagate step: mean largest magnitude of a row
+  std::vector<double> row_costs_;           // by rows step: nanoseconds a row, roughly
+  std::vector<std::vector<float>> errors_;  // by propagate step
+  std::vector<std::vector<double>> sums_;   // by context step
+  std::vector<float> typical_;              // by propagate step: mean largest magnitude of a row
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Scratches> scratches_;
   std::vector<float> zeros_;

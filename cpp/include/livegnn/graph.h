@@ -1,15 +1,18 @@
 // A graph of several node and edge types as it is now, and what a batch of events would change in it.
 //
-// A batch goes through two phases. `Stage` reads the events in order against the graph and collects their net effect in a
-// `Delta`; nothing is written, so a bad event leaves the graph as it was. `Graph::commit` then writes the delta in one go.
-// Between the two, views derive their own changes from the old graph and the delta.
+// A batch goes through two phases. `Stage` reads the events in order against the graph and collects their net effect in
+// a `Delta`; nothing is written, so a bad event leaves the graph as it was. `Graph::commit` then writes the delta in
+// one go. Between the two, views derive their own changes from the old graph and the delta.
 //
-// Invariants of a Delta: an edge occurs once (an undirected one as it was first named), and only if it differs from what
-// the graph has; no edge touches a removed node except as removed; a node is in `featured` once, and not if it is removed;
-// a node that a batch removes and adds again is in both lists, under two indices; one that it adds and removes is in none.
+// Invariants of a Delta: an edge occurs once (an undirected one as it was first named), and only if it differs from
+// what the graph has; no edge touches a removed node except as removed; a node is in `featured` once, and not if it is
+// removed; a node that a batch removes and adds again is in both lists, under two indices; one that it adds and removes
+// is in none.
 //
 // Thread safety: staging and reading may go on at once; committing is exclusive (`Graph::lock`).
 #pragma once
+
+#include <tsl/robin_map.h>
 
 #include <cstdint>
 #include <memory>
@@ -17,8 +20,6 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
-
-#include <tsl/robin_map.h>
 
 #include "livegnn/graph_store.h"
 #include "livegnn/id_map.h"
@@ -118,10 +119,10 @@ class Stage {
     tsl::robin_map<uint64_t, uint32_t, MixHash> map_;
   };
   struct NodeStage {
-    Positions added;     // id -> index
-    Positions removed;   // index -> position in removed
-    Positions featured;  // index -> position in featured
-    size_t reserved = 0; // indices promised to added nodes
+    Positions added;      // id -> index
+    Positions removed;    // index -> position in removed
+    Positions featured;   // index -> position in featured
+    size_t reserved = 0;  // indices promised to added nodes
   };
   struct EdgeStage {
     Positions positions;  // (source, target) -> position in delta.edges

@@ -87,9 +87,7 @@ class GraphStore {
   }
 
   uint32_t degree_out(uint32_t node) const { return node < sources_.size() ? sources_[node].degree() : 0; }
-  uint32_t degree_in(uint32_t node) const {
-    return node < in_lists().size() ? in_lists()[node].degree() : 0;
-  }
+  uint32_t degree_in(uint32_t node) const { return node < in_lists().size() ? in_lists()[node].degree() : 0; }
 
   // `visit(NeighborSpan)` sees every neighbour once, a leaf at a time.
   template <class Visit>

@@ -8,13 +8,13 @@
 // Thread safety: any number of readers, or one writer.
 #pragma once
 
+#include <tsl/robin_map.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <tsl/robin_map.h>
 
 #include "livegnn/mix_hash.h"
 
@@ -63,8 +63,10 @@ class IdMap {
   }
   void release(uint32_t index) { free_.push_back(index); }
 
+  // The id may have been inserted again under another index: then it stays known by that one.
   void erase(uint32_t index) {
-    if (!identity_) map_.erase(ids_[index]);
+    auto found = map_.find(ids_[index]);
+    if (found != map_.end() && found->second == index) map_.erase(found);
     ids_[index] = kNoId;
     free_.push_back(index);
   }

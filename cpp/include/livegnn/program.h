@@ -3,9 +3,10 @@
 //   features ─► [rows step] ─► messages ─► [propagate step] ─► aggregate ─► [rows step] ─► ... ─► output
 //                                  context step (degrees) ─────────────────────┘
 //
-// A rows step computes each node's row from rows of the same node, in registers that nobody else sees; a propagate step sums
-// (or takes the maximum of) rows over in-edges; a context step keeps what a node knows of its in-edges without any features.
-// What a value is for, and which values are worth keeping, the planner has decided; nothing here knows of layers or models.
+// A rows step computes each node's row from rows of the same node, in registers that nobody else sees; a propagate step
+// sums (or takes the maximum of) rows over in-edges; a context step keeps what a node knows of its in-edges without any
+// features. What a value is for, and which values are worth keeping, the planner has decided; nothing here knows of
+// layers or models.
 //
 // Thread safety: immutable once built.
 #pragma once
@@ -18,8 +19,24 @@
 namespace livegnn {
 
 enum class OpKind : uint8_t {
-  kLinear, kScaleShift, kScale, kLayerNorm, kL2Normalize, kRelu, kLeakyRelu, kElu, kGelu, kGeluTanh, kSigmoid, kTanh,
-  kSoftmax, kLogSoftmax, kAdd, kMultiply, kMaximum, kConcat,
+  kLinear,
+  kScaleShift,
+  kScale,
+  kLayerNorm,
+  kL2Normalize,
+  kRelu,
+  kLeakyRelu,
+  kElu,
+  kGelu,
+  kGeluTanh,
+  kSigmoid,
+  kTanh,
+  kSoftmax,
+  kLogSoftmax,
+  kAdd,
+  kMultiply,
+  kMaximum,
+  kConcat,
   kDivideContext,  // row / context, 0 where the context is not positive
   kRsqrtContext,   // row / sqrt(context), 0 where the context is not positive
   kAddLoop,        // a + context * b
@@ -45,8 +62,8 @@ struct Sink {
 
 struct RowsStep {
   uint32_t node_type;
-  std::vector<uint32_t> sources;  // values; register i is the row of source i, where it lies
-  std::vector<uint32_t> buffers;  // widths of what is computed
+  std::vector<uint32_t> sources;    // values; register i is the row of source i, where it lies
+  std::vector<uint32_t> buffers;    // widths of what is computed
   std::vector<Register> registers;  // those of sources have no buffer
   std::vector<Op> ops;
   std::vector<Sink> sinks;

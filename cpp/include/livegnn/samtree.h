@@ -37,9 +37,7 @@ struct Leaf {
   uint32_t capacity;
 
   double* times() { return reinterpret_cast<double*>(this + 1); }
-  uint32_t* ids(EdgeColumns columns) {
-    return reinterpret_cast<uint32_t*>(times() + (columns.timed ? capacity : 0));
-  }
+  uint32_t* ids(EdgeColumns columns) { return reinterpret_cast<uint32_t*>(times() + (columns.timed ? capacity : 0)); }
   float* weights(EdgeColumns columns) { return reinterpret_cast<float*>(ids(columns) + capacity); }
 };
 

@@ -30,40 +30,66 @@ inline size_t row_stride(size_t width) {
   return stride;
 }
 
-// A block of zeroed floats. Large blocks ask for huge pages: rows are read at random, and without them
-// nearly every row costs a miss in the TLB beside the one in the cache.
+// A block of zeroed floats. Large blocks come straight from the operating system: their pages are zeroed when first
+// touched, by the thread that touches them, and are huge where the system allows it. Rows are read at random, and
+// without huge pages nearly every row costs a miss in the TLB beside the one in the cache.
 class FloatBlock {
  public:
   FloatBlock() = default;
   explicit FloatBlock(size_t floats) : size_(floats) {
     if (floats == 0) return;
-    constexpr size_t kHuge = size_t{1} << 21;
-    size_t bytes = floats * sizeof(float);
-    size_t alignment = bytes >= kHuge ? kHuge : kCacheLine;
-    bytes = (bytes + alignment - 1) / alignment * alignment;
-    data_ = static_cast<float*>(std::aligned_alloc(alignment, bytes));
-    if (data_ == nullptr) throw std::bad_alloc();
+    const size_t bytes = (floats * sizeof(float) + kCacheLine - 1) / kCacheLine * kCacheLine;
 #ifdef __linux__
-    if (alignment == kHuge) madvise(data_, bytes, MADV_HUGEPAGE);
+    if (bytes >= kHugePage) {
+      mapped_ = bytes + kHugePage;
+      mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (mapping_ == MAP_FAILED) {
+        mapping_ = nullptr;
+        throw std::bad_alloc();
+      }
+      const auto address = (reinterpret_cast<uintptr_t>(mapping_) + kHugePage - 1) / kHugePage * kHugePage;
+      data_ = reinterpret_cast<float*>(address);
+      madvise(data_, bytes, MADV_HUGEPAGE);
+      return;
+    }
 #endif
+    data_ = static_cast<float*>(std::aligned_alloc(kCacheLine, bytes));
+    if (data_ == nullptr) throw std::bad_alloc();
     std::memset(data_, 0, bytes);
   }
-  FloatBlock(FloatBlock&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  FloatBlock(FloatBlock&& other) noexcept { swap(other); }
   FloatBlock& operator=(FloatBlock&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
+    swap(other);
     return *this;
   }
-  ~FloatBlock() { std::free(data_); }
+  ~FloatBlock() {
+#ifdef __linux__
+    if (mapping_ != nullptr) {
+      munmap(mapping_, mapped_);
+      return;
+    }
+#endif
+    std::free(data_);
+  }
 
   float* data() { return data_; }
   const float* data() const { return data_; }
   size_t size() const { return size_; }
 
  private:
+  static constexpr size_t kHugePage = size_t{1} << 21;
+
+  void swap(FloatBlock& other) {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(mapping_, other.mapping_);
+    std::swap(mapped_, other.mapped_);
+  }
+
   float* data_ = nullptr;
   size_t size_ = 0;
+  void* mapping_ = nullptr;  // what to give back, where the block is a mapping of its own
+  size_t mapped_ = 0;
 };
 
 class Table {
