@@ -124,6 +124,22 @@ TEST(id_map_passes_an_index_through) {
   }
 }
 
+TEST(id_map_knows_an_id_that_moves_to_another_index) {
+  for (bool identity : {true, false}) {
+    IdMap map;
+    for (int64_t id = 0; id < 4; ++id) map.insert(identity ? id : id + 10);
+    const int64_t id = map.id_of(1);
+    // As a batch does that removes a node and adds it again: new indices first.
+    CHECK_EQ(map.insert(id), 4u);
+    map.erase(1);
+    CHECK_EQ(map.index_of(id), 4u);
+    CHECK_EQ(map.size(), 4u);
+    CHECK(!map.in_use(1));
+    map.erase(4);
+    CHECK_EQ(map.index_of(id), kNoIndex);
+  }
+}
+
 TEST(id_map_is_restored) {
   Random random;
   for (bool identity : {true, false}) {

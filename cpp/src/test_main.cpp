@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   using namespace livegnn;
   const char* given = std::getenv("LIVEGNN_SEED");
   const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-  std::printf("LIVEGNN_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  std::fprintf(stderr, "LIVEGNN_SEED=%llu\n", static_cast<unsigned long long>(seed));
   int passed = 0, failed = 0;
   for (const auto& [name, body] : testing::tests) {
     const std::string_view text = name;
@@ -29,8 +29,8 @@ int main(int argc, char** argv) {
       failure = std::string("threw ") + error.what();
     }
     ++(failure.empty() ? passed : failed);
-    if (!failure.empty()) std::printf("FAILED %s\n  %s\n", name, failure.c_str());
+    if (!failure.empty()) std::fprintf(stderr, "FAILED %s\n  %s\n", name, failure.c_str());
   }
-  std::printf("%d passed, %d failed\n", passed, failed);
+  std::fprintf(stderr, "%d passed, %d failed\n", passed, failed);
   return failed == 0 && passed > 0 ? 0 : 1;
 }
