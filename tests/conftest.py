@@ -1,1 +1,47 @@
-"""Makes the modules beside this file, such as `streams`, importable from every test."""
+"""How every test runs: checked types, seeds that are shown and can be set, and what may be imported.
+
+The modules beside this file, such as `streams`, and those of benchmarks/ can be imported from every test.
+"""
+
+import os
+import random
+import sys
+import zlib
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+from jaxtyping import install_import_hook
+
+# Before anything imports livegnn: in the rooms that compute, annotations, array shapes included, are checked at
+# every call. The rooms around them say themselves what is wrong with a value, and their tests ask for it.
+install_import_hook(["livegnn.graph", "livegnn.model", "livegnn.inference"], "beartype.beartype")
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+SEED_VARIABLE = "LIVEGNN_TEST_SEED"
+
+# No deadline: the first call into torch takes seconds, and shared machines stall.
+hypothesis.settings.register_profile("dev", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, max_examples=50)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """One seed rules all randomness of a run; pytest-xdist's workers inherit it with the environment."""
+    os.environ.setdefault(SEED_VARIABLE, str(random.SystemRandom().randrange(2**32)))
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = os.environ[SEED_VARIABLE]
+    hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    seed, profile = os.environ[SEED_VARIABLE], "ci" if os.environ.get("CI") else "dev"
+    return f"livegnn: seed {seed} (set {SEED_VARIABLE} to run the same again), hypothesis profile {profile}"
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Random numbers of a test's own, from the seed of the run and the test's name."""
+    return np.random.default_rng([int(os.environ[SEED_VARIABLE]), zlib.crc32(request.node.nodeid.encode())])

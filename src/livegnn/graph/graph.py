@@ -3,7 +3,7 @@
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -34,6 +34,7 @@ _NO_INDEX = 0xFFFFFFFF
 _UNKNOWN_NODE = 0
 
 
+@runtime_checkable
 class View(Protocol):
     """Something that is derived from a graph and kept fresh.
 
