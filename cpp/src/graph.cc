@@ -311,8 +311,9 @@ Delta Stage::finish() {
     std::erase_if(delta_.edges[e], [&](const EdgeChange& change) {
       if (change.had != change.has) return false;
       if (!change.has) return true;
-      if (timed) return false;  // the time may differ, and the store must learn it
-      return change.old_weight == change.new_weight;
+      if (change.old_weight != change.new_weight) return false;
+      // The store must learn of a new time, though no view does.
+      return !timed || graph_.edges[e].store->find(change.source, change.target)->time == change.new_time;
     });
   }
   for (size_t n = 0; n < delta_.nodes.size(); ++n) {
