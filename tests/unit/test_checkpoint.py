@@ -15,7 +15,6 @@ from hypothesis.extra import numpy as arrays
 from livegnn import FileFormatError, InputError, checkpoint
 from livegnn.types import State
 
-DOCS = Path(__file__).parents[2] / "docs" / "checkpoint.md"
 DTYPES = st.sampled_from(
     [np.float32, np.float64, np.int64, np.int32, np.uint8, np.bool_, np.dtype("<U3"), ">f8"]
 )
@@ -68,13 +67,6 @@ def test_round_trip(tmp_path: Path, states: dict[str, State], seq: int) -> None:
     saved = checkpoint.read(tmp_path / "a")
     assert saved.seq == seq
     assert_same(states, saved.states)
-
-
-def test_the_snippet_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = DOCS.read_text(encoding="utf-8")
-    exec(text.partition("```python\n")[2].partition("```")[0], {})
-    assert checkpoint.read(tmp_path / "graph.lgck").seq == 0
 
 
 def test_the_same_state_is_the_same_file(tmp_path: Path) -> None:

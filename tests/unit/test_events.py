@@ -1,7 +1,6 @@
 """The builder: what it accepts, what it refuses, and that a refusal leaves it as it was."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +8,6 @@ from events_strategies import event_lists
 from hypothesis import given, settings
 
 from livegnn import Events, InputError
-
-DOCS = Path(__file__).parents[2] / "docs" / "events.md"
 
 
 def test_each_call_appends_one_chunk_and_returns_the_builder() -> None:
@@ -42,13 +39,6 @@ def test_each_call_appends_one_chunk_and_returns_the_builder() -> None:
     assert events.chunks[2].x.shape == (1, 2)
     assert events.chunks[3].ids.dtype.kind == "U"
     assert events.chunks[4].type == "item"
-
-
-def test_the_snippet_of_the_docs_runs() -> None:
-    text = DOCS.read_text(encoding="utf-8")
-    names: dict[str, Events] = {}
-    exec(text.partition("```python\n")[2].partition("```")[0], names)
-    assert len(names["events"]) == 7
 
 
 def test_scalars_are_one_event() -> None:

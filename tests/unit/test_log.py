@@ -26,15 +26,6 @@ def filled(path: Path) -> SqliteLog:
     return log
 
 
-def test_the_snippet_of_the_docs_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = DOCS.read_text(encoding="utf-8")
-    exec(text.partition("```python\n")[2].partition("```")[0], {})
-    assert capsys.readouterr().out == "2 Events(2 add_edges)\n"
-
-
 def test_the_docs_describe_every_table_and_column() -> None:
     columns = re.findall(r"^    (\w+) (?:INTEGER|BLOB|TEXT)", SCHEMA, re.MULTILINE)
     rows = re.findall(r"^\| (?:`\w+`)? ?\| `(\w+)` \|", DOCS.read_text(encoding="utf-8"), re.MULTILINE)

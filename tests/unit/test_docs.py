@@ -1,0 +1,173 @@
+"""What the pages say: snippets run, commands and options exist, links lead somewhere, every room is shown."""
+
+import json
+import re
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperArgument, TyperGroup, TyperOption
+
+from livegnn.cli import app
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    path
+    for path in ROOT.rglob("*.md")
+    if not {part for part in path.relative_to(ROOT).parts if part.startswith(".") or part == "build"}
+)
+CLI = typer.main.get_command(app)
+assert isinstance(CLI, TyperGroup)
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def read(path: Path | str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def code(text: str) -> str:
+    """Code that is not Python: between backticks, in fenced blocks and in indented ones, line by line."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    rest = re.sub(r"^```\w*\n.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [block for language, block in fenced if language != "python"]
+    return "\n".join(
+        [*lines, *re.findall(r"`([^`\n]+)`", rest), *re.findall(r"^ {4}(.+)$", rest, re.MULTILINE)]
+    )
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as on GitHub."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+WITH_SNIPPETS = [page for page in PAGES if "```python\n" in page.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("page", WITH_SNIPPETS, ids=name)
+def test_the_snippets_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one namespace a page, in order; what a `print` has in its comment is what it prints."""
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text(encoding="utf-8")
+    namespace: dict[str, object] = {"__name__": "snippet"}
+    expected = []
+    for match in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
+        first_line = text[: match.start(1)].count("\n")
+        exec(compile("\n" * first_line + match[1], name(page), "exec"), namespace)
+        expected += re.findall(r"\bprint\(.*\) +# (.+)$", match[1], re.MULTILINE)
+    assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_pages_with_snippets_are_known() -> None:
+    assert {"README.md", "docs/engine.md", "docs/events.md", "docs/graph.md"} <= set(map(name, WITH_SNIPPETS))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"https?://", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        assert file.exists(), f"{name(page)} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in map(slug, headings), f"{name(page)} links to {target}"
+
+
+def test_every_guide_is_in_the_index() -> None:
+    linked = set(re.findall(r"\]\(([\w-]+\.md)", read("docs/README.md")))
+    assert linked == {path.name for path in DOCS.glob("*.md")} - {"README.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_and_their_options_exist(page: Path) -> None:
+    text = code(page.read_text(encoding="utf-8"))
+    for command, rest in re.findall(r"(?<![\w/.'-])livegnn (-*\w+)(.*)", text):
+        if command.startswith("-"):
+            assert command in {"--help", *options(CLI)}, f"{name(page)}: livegnn {command}"
+            continue
+        assert command in CLI.commands, f"{name(page)}: livegnn {command}"
+        for option in re.findall(r"--[\w-]+", rest):
+            assert option in {"--help", *options(CLI.commands[command])}, (
+                f"{name(page)}: livegnn {command} {option}"
+            )
+    targets = set(re.findall(r"^([\w-]+):", read("Makefile"), re.MULTILINE))
+    for target in re.findall(r"(?<![\w-])make ([\w-]+)", text):
+        assert target in targets, f"{name(page)}: make {target}"
+
+
+def options(command: object) -> dict[str, TyperOption]:
+    """The options of a command by their spellings, but for --help, which all have."""
+    parameters = [one for one in command.params if isinstance(one, TyperOption)]  # type: ignore[attr-defined]
+    return {spelling: one for one in parameters for spelling in [*one.opts, *one.secondary_opts]}
+
+
+def test_every_option_is_documented_with_its_default() -> None:
+    sections = re.findall(
+        r"^## `livegnn ?([^`]*)`\n(.*?)(?=^## |\Z)", read("docs/cli.md"), re.MULTILINE | re.DOTALL
+    )
+    documented = {}
+    for heading, body in sections:
+        rows = re.findall(r"^\| ((?:`--[\w-]+`(?:, )?)+) \| (.*?) ?\|", body, re.MULTILINE)
+        documented[heading] = {
+            option: default for some, default in rows for option in re.findall(r"--[\w-]+", some)
+        }
+    expected = {"": {"--help": "", **dict.fromkeys(options(CLI), "")}}
+    for command, definition in CLI.commands.items():
+        arguments = [
+            one.metavar or str(one.name).upper()
+            for one in definition.params
+            if isinstance(one, TyperArgument)
+        ]
+        expected[" ".join([command, *arguments])] = {
+            option: ("on" if made.default else "off") if made.is_flag else f"`{made.default}`"
+            for option, made in options(definition).items()
+        }
+    assert documented == expected
+
+
+def test_the_map_shows_every_module() -> None:
+    shown = set(re.findall(r"`([\w./]+)`", read("ARCHITECTURE.md")))
+    source = ROOT / "src" / "livegnn"
+    assert {path.relative_to(source).as_posix() for path in source.rglob("*.py")} - shown == set()
+    native = {name(path) for path in (ROOT / "cpp").rglob("*.*") if path.suffix in (".h", ".cc", ".cpp")}
+    native = {path for path in native if not path.endswith("_test.cc")}
+    assert native == {path for path in shown if path.startswith("cpp/") and not path.endswith("/")}
+
+
+def test_the_map_shows_the_layers_as_they_are_checked() -> None:
+    contract = tomllib.loads(read("pyproject.toml"))["tool"]["importlinter"]["contracts"][0]
+    assert " → ".join(f"`{layer}`" for layer in contract["layers"]) in read("ARCHITECTURE.md")
+
+
+def test_the_drift_tolerance_is_told() -> None:
+    (tolerance,) = re.findall(r"kDriftTolerance = ([\d.e-]+)f;", read("cpp/include/livegnn/engine.h"))
+    assert f"`kDriftTolerance` ({tolerance})" in read("ARCHITECTURE.md")
+    assert f"it passes {tolerance} of" in read("docs/engine.md")
+
+
+def test_the_front_page_quotes_the_figures_of_the_model() -> None:
+    worth = json.loads((files("livegnn.demo") / "data" / "bitcoin_otc.json").read_text())
+    text = read("README.md")
+    for figure in worth["figures"]:
+        assert f"| {figure['name']} | {figure['roc_auc']:.3f} | {figure['average_precision']:.3f} |" in text
+    assert (
+        f"{worth['test']['ratings']:,} that followed, {worth['test']['negative_share']:.1%}".replace(
+            "%", " %"
+        )
+        in text
+    )
+
+
+def test_the_changes_name_the_version() -> None:
+    version = tomllib.loads(read("pyproject.toml"))["project"]["version"]
+    assert re.search(rf"^## {re.escape(version)}\b", read("CHANGELOG.md"), re.MULTILINE)
