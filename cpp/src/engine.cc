@@ -33,26 +33,6 @@ Engine::Engine(const Graph& graph, Program program, size_t threads)
     }
     row_costs_.push_back(cost);
   }
-  for (const PropagateStep& step : program_.propagations) {
-    std::vector<uint32_t> values{step.output};
-    auto collect = [&](const RowsStep& reader) {
-      if (std::find(reader.sources.begin(), reader.sources.end(), step.output) == reader.sources.end()) return;
-      for (uint32_t source : reader.sources) {
-        if (source != step.output) values.push_back(source);
-      }
-    };
-    for (const RowsStep& reader : program_.rows) {
-      collect(reader);
-      for (const Sink& sink : reader.sinks) {
-        if (values.size() > 1) values.push_back(sink.value);
-      }
-    }
-    if (!program_.output_kept) collect(program_.on_demand[program_.output]);
-    size_t lines = 0;
-    for (uint32_t value : values) lines += (program_.values[value].width + 15) / 16;
-    companions_.push_back(std::move(values));
-    companion_lines_.push_back(lines);
-  }
   for (auto& slots : scratches_->slots) slots.resize(graph.nodes.size());
   scratches_->removed.resize(graph.nodes.size());
 }
@@ -260,18 +240,13 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) {
     for (uint32_t node : nodes.removed) std::memset(out.row(node), 0, out.width * sizeof(float));
     const Changes& changes = prepared.changes[v];
     const size_t count = changes.nodes.size();
-    constexpr size_t kAhead = 8;
-    pool_->run((count + 4 * kBlockRows - 1) / (4 * kBlockRows), kMessageCost * static_cast<double>(count),
-               [&](size_t block) {
-                 size_t end = std::min(count, (block + 1) * 4 * kBlockRows);
-                 for (size_t i = block * 4 * kBlockRows; i < end; ++i) {
-                   if (i + kAhead < end) {
-                     const float* next = out.row(changes.nodes[i + kAhead]);
-                     for (size_t c = 0; c < out.width; c += 16) __builtin_prefetch(next + c, 1);
-                   }
-                   std::memcpy(out.row(changes.nodes[i]), changes.row(i), out.width * sizeof(float));
-                 }
-               });
+    pool_->run(blocks_of(count), kMessageCost * static_cast<double>(count), [&](size_t block) {
+      const size_t first = block * kBlockRows, end = std::min(count, first + kBlockRows);
+      for (size_t i = first; i < end; ++i) touch(out.row(changes.nodes[i]));
+      for (size_t i = first; i < end; ++i) {
+        std::memcpy(out.row(changes.nodes[i]), changes.row(i), out.width * sizeof(float));
+      }
+    });
   }
   for (size_t p = 0; p < program_.propagations.size(); ++p) {
     const PropagateStep& step = program_.propagations[p];

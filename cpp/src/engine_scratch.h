@@ -9,8 +9,6 @@
 namespace livegnn {
 
 inline constexpr size_t kBlockRows = 32;  // rows a thread takes at a time
-// Cache lines that may be fetched ahead of use: half of a second-level cache of a megabyte.
-inline constexpr size_t kEarlyLines = 8192;
 inline size_t blocks_of(size_t rows) { return (rows + kBlockRows - 1) / kBlockRows; }
 
 // What work costs one thread, in nanoseconds, as measured: to decide whether a second thread is worth waking.
@@ -22,6 +20,19 @@ inline constexpr double kLong = 1e9;
 template <class T>
 void grow(std::vector<T>* room, size_t size) {
   if (room->size() < size) room->resize(size + size / 2);
+}
+
+// Brings a row's page into the TLB. Rows lie anywhere in tables far larger than it covers, and a prefetch whose page it does not
+// hold may be dropped; loads are not, and those of a whole block wait for their pages together.
+inline void touch(const float* row) {
+  const float value = *row;
+  asm volatile("" : : "x"(value));
+}
+
+// The cache lines of a row whose page is at hand.
+inline void fetch(const Rows& rows, uint32_t node) {
+  if (node >= rows.count) return;
+  for (size_t c = 0; c < rows.width; c += 16) __builtin_prefetch(rows.row(node) + c);
 }
 
 // The nodes that a rows step computes, and where their new rows are.

@@ -83,12 +83,11 @@ void Engine::find_frontier(const PropagateStep& step, const Prepared& prepared) 
   const size_t num_sources = input.nodes.size();
 
   // How many messages each source sends, so that every thread knows where its own go.
-  constexpr size_t kAhead = 8;
+  constexpr size_t kAhead = 16;
   grow(&s.first, num_sources + 1);
   s.first[0] = 0;
   for (size_t i = 0; i < num_sources; ++i) {
-    if (i + 2 * kAhead < num_sources) store.prefetch_out(input.nodes[i + 2 * kAhead]);
-    if (i + kAhead < num_sources) store.prefetch_out_leaf(input.nodes[i + kAhead]);
+    if (i + kAhead < num_sources) store.prefetch_out(input.nodes[i + kAhead]);
     s.first[i + 1] = s.first[i] + store.degree_out(input.nodes[i]);
   }
   const size_t along_edges = s.first[num_sources];
@@ -104,12 +103,14 @@ void Engine::find_frontier(const PropagateStep& step, const Prepared& prepared) 
   // Messages that carry what changed in a source, along the edges that were there before.
   pool_->run((num_sources + kBlockRows - 1) / kBlockRows,
              kMessageCost * static_cast<double>(along_edges + 2 * num_sources), [&](size_t block) {
-               const size_t end = std::min(num_sources, (block + 1) * kBlockRows);
-               for (size_t i = block * kBlockRows; i < end; ++i) {
-                 if (i + kAhead / 2 < end && input.nodes[i + kAhead / 2] < stored.count) {
-                   const float* next = stored.row(input.nodes[i + kAhead / 2]);
-                   for (size_t c = 0; c < stride; c += 16) __builtin_prefetch(next + c);
-                 }
+               const size_t begin = block * kBlockRows, end = std::min(num_sources, begin + kBlockRows);
+               for (size_t i = begin; i < end; ++i) {
+                 const void* leaf = store.out_leaf(input.nodes[i]);
+                 if (leaf != nullptr) touch(static_cast<const float*>(leaf));
+                 if (input.nodes[i] < stored.count) touch(stored.row(input.nodes[i]));
+               }
+               for (size_t i = begin; i < end; ++i) fetch(stored, input.nodes[i]);
+               for (size_t i = begin; i < end; ++i) {
                  const uint32_t node = input.nodes[i];
                  float* difference = differences + i * stride;
                  k.subtract(stride, input.row(i), node < stored.count ? stored.row(node) : zeros_.data(), difference);
@@ -128,12 +129,6 @@ void Engine::find_frontier(const PropagateStep& step, const Prepared& prepared) 
 
   s.targets.clear();
   s.counts.clear();
-  // What later steps read of a target is fetched when the target is found, as long as all of it will stay in the cache.
-  const bool fetch_early = most * companion_lines_[&step - program_.propagations.data()] < kEarlyLines;
-  std::vector<Rows> companions;
-  if (fetch_early) {
-    for (uint32_t value : companions_[&step - program_.propagations.data()]) companions.push_back(Engine::rows(value));
-  }
   // Turns the target of a message into its place among the targets; kNoIndex if it goes to a removed node.
   auto enter = [&](uint32_t* target) {
     uint32_t& slot = slots[*target];
@@ -145,10 +140,6 @@ void Engine::find_frontier(const PropagateStep& step, const Prepared& prepared) 
       slot = static_cast<uint32_t>(s.targets.size());
       s.targets.push_back(*target);
       s.counts.push_back(0);
-      for (const Rows& rows : companions) {
-        if (*target >= rows.count) continue;
-        for (size_t c = 0; c < rows.width; c += 16) __builtin_prefetch(rows.row(*target) + c);
-      }
     }
     *target = slot;
     ++s.counts[slot];
@@ -244,25 +235,20 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
     k.add_rows(stride, neighbors.size(), neighbors.data(), order.data(), weights.data(), row);
     recomputed.fetch_add(1, std::memory_order_relaxed);
   };
-  // What is read of a target is fetched a block ahead, as far as the thread's share goes.
-  auto fetch = [&](size_t t) {
-    const uint32_t node = s.targets[t];
-    if (node >= stored.count) return;
-    const float* row = stored.row(node);
-    for (size_t c = 0; c < stride; c += 16) __builtin_prefetch(row + c);
-    __builtin_prefetch(&errors[node]);
-    if (reader.step == nullptr) return;
-    for (size_t source = 0; source < s.reach.stored.size(); ++source) {
-      const Rows& other = s.reach.stored[source];
-      if (reader.step->sources[source] == step.output || node >= other.count) continue;
-      for (size_t c = 0; c < other.width; c += 16) __builtin_prefetch(other.row(node) + c);
+  // What a block reads of its targets is fetched before it begins.
+  auto fetch_block = [&](size_t begin, size_t end) {
+    for (size_t t = begin; t < end; ++t) {
+      const uint32_t node = s.targets[t];
+      if (node >= stored.count) continue;
+      touch(stored.row(node));
+      __builtin_prefetch(&errors[node]);
     }
+    for (size_t t = begin; t < end; ++t) fetch(stored, s.targets[t]);
   };
-  auto aggregate_block = [&](size_t begin, size_t end, size_t share_end) {
+  auto aggregate_block = [&](size_t begin, size_t end) {
     static thread_local std::vector<float> sum;
     sum.resize(std::max(sum.size(), stride));
     for (size_t t = begin; t < end; ++t) {
-      if (t + kBlockRows < share_end) fetch(t + kBlockRows);
       const uint32_t node = s.targets[t];
       const size_t first = s.offsets[t], count = s.offsets[t + 1] - first;
       float reach = 0;
@@ -295,23 +281,15 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
   const size_t total = reader.step == nullptr ? num_targets : s.reach.nodes.size();
   const double cost =
       kMessageCost * static_cast<double>(s.num_messages + num_targets) + reader.row_cost * static_cast<double>(total);
-  const size_t blocks = (total + kBlockRows - 1) / kBlockRows;
-  // Several blocks a share, so that fetching ahead pays; shares enough for the threads to end together.
-  const size_t share = std::clamp<size_t>(blocks / (4 * pool_->threads()), 1, 16);
-  pool_->run((blocks + share - 1) / share, cost, [&](size_t part) {
-    const size_t share_begin = part * share * kBlockRows;
-    const size_t share_end = std::min(total, share_begin + share * kBlockRows);
-    const size_t targets_end = std::min(share_end, num_targets);
-    for (size_t t = share_begin; t < std::min(share_begin + kBlockRows, targets_end); ++t) fetch(t);
-    for (size_t first = share_begin; first < share_end; first += kBlockRows) {
-      const size_t end = std::min(share_end, first + kBlockRows);
-      aggregate_block(std::min(first, num_targets), std::min(end, num_targets), targets_end);
-      if (reader.step == nullptr) continue;
-      if (reader.output) {
-        run_output_block(*reader.step, first, end - first, *prepared);
-      } else {
-        run_rows_block(*reader.step, first, end - first, prepared);
-      }
+  pool_->run(blocks_of(total), cost, [&](size_t block) {
+    const size_t first = block * kBlockRows, end = std::min(total, first + kBlockRows);
+    fetch_block(std::min(first, num_targets), std::min(end, num_targets));
+    aggregate_block(std::min(first, num_targets), std::min(end, num_targets));
+    if (reader.step == nullptr) return;
+    if (reader.output) {
+      run_output_block(*reader.step, first, end - first, *prepared);
+    } else {
+      run_rows_block(*reader.step, first, end - first, prepared);
     }
   });
   if (reader.step != nullptr) close_rows(*reader.step, reader.output, prepared);

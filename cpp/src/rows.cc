@@ -302,15 +302,6 @@ void Engine::close_rows(const RowsStep& step, bool output, Prepared* prepared) {
   }
 }
 
-namespace {
-
-void fetch(const Rows& from, uint32_t node) {
-  if (node >= from.count) return;
-  for (size_t c = 0; c < from.width; c += 16) __builtin_prefetch(from.row(node) + c);
-}
-
-}  // namespace
-
 // A prediction that is not kept is computed from the old rows and from the new ones, to see whether it is another.
 void Engine::run_output_block(const RowsStep& step, size_t first, size_t count, const Prepared& prepared) {
   Reach& reach = scratches_->reach;
@@ -394,6 +385,9 @@ void Engine::run_rows_block(const RowsStep& step, size_t first, size_t count, Pr
     Changes& changes = prepared->changes[step.sinks[s].value];
     float* out = changes.rows.data() + first * changes.stride;
     constexpr size_t kAhead = 8;
+    for (size_t i = 0; i < count; ++i) {
+      if (reach.nodes[first + i] < old.count) touch(old.row(reach.nodes[first + i]));
+    }
     for (size_t i = 0; i < std::min(kAhead, count); ++i) fetch(old, reach.nodes[first + i]);
     for (size_t i = 0; i < count; ++i, out += changes.stride) {
       if (i + kAhead < count) fetch(old, reach.nodes[first + i + kAhead]);

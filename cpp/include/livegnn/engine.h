@@ -168,9 +168,6 @@ class Engine {
   Program program_;
   std::vector<Table> slabs_;       // several values side by side
   std::vector<uint32_t> columns_;  // by value: where it begins in its slab
-  // By propagate step: what else is read of a node that it reaches, and the number of cache lines of all that.
-  std::vector<std::vector<uint32_t>> companions_;
-  std::vector<size_t> companion_lines_;
   std::vector<double> row_costs_;           // by rows step: nanoseconds a row, roughly
   std::vector<std::vector<float>> errors_;  // by propagate step
   std::vector<std::vector<double>> sums_;   // by context step

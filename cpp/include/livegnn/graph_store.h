@@ -99,6 +99,9 @@ class GraphStore {
     if (node < in_lists().size()) in_lists()[node].scan(options_.columns, visit);
   }
 
+  // The first leaf of a node's out-neighbours, null if it has none: what a scan reads first.
+  const void* out_leaf(uint32_t node) const { return node < sources_.size() ? sources_[node].address() : nullptr; }
+
   // Two steps, because the second needs what the first brings: the header of a list, then its first leaf.
   void prefetch_out(uint32_t node) const {
     if (node < sources_.size()) __builtin_prefetch(&sources_[node]);
