@@ -22,8 +22,8 @@ void grow(std::vector<T>* room, size_t size) {
   if (room->size() < size) room->resize(size + size / 2);
 }
 
-// Brings a row's page into the TLB. Rows lie anywhere in tables far larger than it covers, and a prefetch whose page it does not
-// hold may be dropped; loads are not, and those of a whole block wait for their pages together.
+// Brings a row's page into the TLB. Rows lie anywhere in tables far larger than it covers, and a prefetch whose page it
+// does not hold may be dropped; loads are not, and those of a whole block wait for their pages together.
 inline void touch(const float* row) {
   const float value = *row;
   asm volatile("" : : "x"(value));

@@ -246,19 +246,20 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
     for (size_t t = begin; t < end; ++t) fetch(stored, s.targets[t]);
   };
   auto aggregate_block = [&](size_t begin, size_t end) {
-    static thread_local std::vector<float> sum;
-    sum.resize(std::max(sum.size(), stride));
+    // Aligned, so that what is written to it can be read again without a detour through the cache.
+    static thread_local Scratch memory;
+    float* const sum = memory.reserve(stride);
     for (size_t t = begin; t < end; ++t) {
       const uint32_t node = s.targets[t];
       const size_t first = s.offsets[t], count = s.offsets[t + 1] - first;
       float reach = 0;
       for (size_t m = first; m < first + count; ++m) reach += std::fabs(s.weight_of[m]) * s.peaks[s.row_of[m]];
-      std::memset(sum.data(), 0, stride * sizeof(float));
-      k.add_rows(stride, count, s.rows.data(), s.row_of.data() + first, s.weight_of.data() + first, sum.data());
+      std::memset(sum, 0, stride * sizeof(float));
+      k.add_rows(stride, count, s.rows.data(), s.row_of.data() + first, s.weight_of.data() + first, sum);
       float peak = 0;
       const float* old = node < stored.count ? stored.row(node) : zeros_.data();
       float* const row = rows + t * output.stride;
-      s.keep[t] = k.apply_delta(stride, old, sum.data(), row, &peak);
+      s.keep[t] = k.apply_delta(stride, old, sum, row, &peak);
       const float error = (node < errors.size() ? errors[node] : 0.0f) + kUnit * (peak + reach);
       output.errors[t] = error;
       // Anew when rounding has grown too large, or when that is cheaper.

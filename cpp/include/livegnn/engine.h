@@ -166,8 +166,8 @@ class Engine {
 
   const Graph& graph_;
   Program program_;
-  std::vector<Table> slabs_;       // several values side by side
-  std::vector<uint32_t> columns_;  // by value: where it begins in its slab
+  std::vector<Table> slabs_;                // several values side by side
+  std::vector<uint32_t> columns_;           // by value: where it begins in its slab
   std::vector<double> row_costs_;           // by rows step: nanoseconds a row, roughly
   std::vector<std::vector<float>> errors_;  // by propagate step
   std::vector<std::vector<double>> sums_;   // by context step
