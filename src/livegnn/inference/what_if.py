@@ -68,6 +68,7 @@ class WhatIf:
                 return
             delta = engine.graph.stage(self._events).native
             engine.native_engine.prepare(delta, self._prepared)
+            self._delta = delta  # what is prepared points into it: new features are not copied
             added = delta.added(engine.output_type)
             indices = delta.added_indices(engine.output_type)
             self._added = dict(zip(added[added >= 0].tolist(), indices[added >= 0].tolist(), strict=True))
