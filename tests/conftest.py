@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from jaxtyping import install_import_hook
 
-# Before anything imports livegnn: in the rooms that compute, annotations, array shapes included, are checked at
-# every call. The rooms around them say themselves what is wrong with a value, and their tests ask for it.
+# Before anything imports livegnn: in the rooms that compute, annotations, array shapes included, are checked
+# at every call. The rooms around them say themselves what is wrong with a value, and their tests ask for it.
 install_import_hook(["livegnn.graph", "livegnn.model", "livegnn.inference"], "beartype.beartype")
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))

@@ -126,7 +126,8 @@ void Engine::initialize_propagation(size_t position) {
       if (node + 2 < end) fetch(node + 2);
       if (!ids.in_use(node)) continue;
       aggregate_all(propagate, node, out.row(node));
-      peaks[block] += kernels().peak(out.width, out.row(node));
+      peaks[block] +=
+          kernels().peak(out.width, out.row(node)) / std::max(1.0f, static_cast<float>(store.degree_in(node)));
     }
   });
   double total = 0;

@@ -32,7 +32,7 @@ struct Kernels {
                       const float* coefficients, float* sum);
   // out = a - b
   void (*subtract)(size_t width, const float* a, const float* b, float* out);
-  // out = old + delta; returns whether any element differs from old, and the largest |delta| or |out| in `peak`.
+  // out = old + delta; returns whether any element differs from old, and the largest |out| in `peak`.
   bool (*apply_delta)(size_t width, const float* old, const float* delta, float* out, float* peak);
   // out = max(out, coefficients[i] * rows[indices[i]])
   void (*max_rows)(size_t width, size_t count, const float* const* rows, const uint32_t* indices,

@@ -219,11 +219,10 @@ bool apply_delta(size_t width, const float* old, const float* delta, float* out,
   Vector largest = {};
   size_t c = 0;
   for (; c + kLanes <= width; c += kLanes) {
-    const Vector before = load(old + c), moved = load(delta + c), value = before + moved;
+    const Vector before = load(old + c), value = before + load(delta + c);
     differs |= value != before;
-    const Vector magnitude_of_value = value < 0 ? -value : value, magnitude_of_delta = moved < 0 ? -moved : moved;
-    const Vector larger_one = magnitude_of_value > magnitude_of_delta ? magnitude_of_value : magnitude_of_delta;
-    largest = larger_one > largest ? larger_one : largest;
+    const Vector positive = value < 0 ? -value : value;
+    largest = positive > largest ? positive : largest;
     store(out + c, value);
   }
   int changed = 0;
@@ -235,7 +234,7 @@ bool apply_delta(size_t width, const float* old, const float* delta, float* out,
   for (; c < width; ++c) {
     const float value = old[c] + delta[c];
     changed |= value != old[c] ? 1 : 0;
-    highest = larger(highest, larger(magnitude(value), magnitude(delta[c])));
+    highest = larger(highest, magnitude(value));
     out[c] = value;
   }
   *peak = highest;

@@ -260,7 +260,9 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       const float* old = node < stored.count ? stored.row(node) : zeros_.data();
       float* const row = rows + t * output.stride;
       s.keep[t] = k.apply_delta(stride, old, sum, row, &peak);
-      const float error = (node < errors.size() ? errors[node] : 0.0f) + kUnit * (peak + reach);
+      // Each term was rounded when it was taken and again when it was added; the latter errors partly cancel.
+      const float rounding = kUnit * (peak + reach * (2 + std::sqrt(static_cast<float>(count))));
+      const float error = (node < errors.size() ? errors[node] : 0.0f) + rounding;
       output.errors[t] = error;
       // Anew when rounding has grown too large, or when that is cheaper.
       const bool drifted = error > kDriftTolerance * std::max(peak, typical);

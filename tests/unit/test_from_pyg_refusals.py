@@ -12,8 +12,8 @@ from torch_geometric.utils import add_self_loops
 from livegnn.errors import ModelError
 from livegnn.model import Model
 
-# PyG generates a class's code from its first instance, so the first must be an ordinary one: after one with an
-# aggregation that cannot be fused no other SAGEConv of this process takes sparse matrices.
+# PyG generates a class's code from its first instance, so the first must be an ordinary one: after one with
+# an aggregation that cannot be fused no other SAGEConv of this process takes sparse matrices.
 pyg.SAGEConv(3, 4)
 
 

@@ -14,8 +14,8 @@
 // Each sum is taken by one thread in a fixed order.
 //
 // Drift: `errors_` bounds, to first order, the rounding that an aggregate's row has gathered since it was last computed
-// from its neighbours; past kDriftTolerance of the row's own magnitude, or of the layer's typical one, it is computed
-// anew.
+// from its neighbours; past kDriftTolerance of the row's own magnitude, or of what a neighbour typically adds, it is
+// computed anew.
 //
 // Thread safety: one `prepare` or `commit` at a time; `commit` runs under the graph's lock taken alone, readers share
 // it.
@@ -120,7 +120,7 @@ class Engine {
   void evaluate(size_t on_demand, float* out);
 
   // Computes the aggregates of `nodes` anew and returns the largest difference to the kept ones, relative to the larger
-  // of the row's magnitude and the layer's typical one. Changes nothing.
+  // of the row's magnitude and what a neighbour typically adds. Changes nothing.
   double scrub(size_t propagation, std::span<const uint32_t> nodes);
 
   size_t bytes() const;
@@ -171,7 +171,7 @@ class Engine {
   std::vector<double> row_costs_;           // by rows step: nanoseconds a row, roughly
   std::vector<std::vector<float>> errors_;  // by propagate step
   std::vector<std::vector<double>> sums_;   // by context step
-  std::vector<float> typical_;              // by propagate step: mean largest magnitude of a row
+  std::vector<float> typical_;              // by propagate step: what a neighbour adds to a row, on average
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Scratches> scratches_;
   std::vector<float> zeros_;

@@ -173,7 +173,8 @@ def reorder(model: Model) -> Sequence[Step]:
 def _move_biases(steps: list[Step], kept: set[str]) -> list[Step]:
     """A bias that stayed behind a propagation and meets a linear layer in a sum becomes that layer's own.
 
-    ``(a + b) + linear(x)`` is ``a + linear(x, bias=b)``, and the latter is not computed for every node reached.
+    ``(a + b) + linear(x)`` is ``a + linear(x, bias=b)``, and the latter is not computed for every node
+    reached.
     """
     steps = list(steps)
     makers = {step.output: i for i, step in enumerate(steps)}

@@ -1,0 +1,190 @@
+"""A live graph once more, as plain dictionaries; and the comparisons that hold a graph and its engine against
+it.
+
+Everything here is slow and obvious: it says what `Graph` and `Engine` must be equal to.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from itertools import repeat
+
+import numpy as np
+import torch
+
+from livegnn import Engine, Events, Graph
+from livegnn.events import Chunk
+from livegnn.graph import EdgeSchema, Schema
+from livegnn.model import reference
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, State
+
+EXACTNESS = 1e-4
+"""The promise: no embedding is further from a recomputation than this part of its layer's scale."""
+
+LEAST_SCALE = 1e-2
+"""A layer that is next to nothing beside the features (all units closed) has no scale of its own to speak of.
+"""
+
+
+class Mirror:
+    """One node type, one edge type. nodes: id -> features. edges: (source, target) -> (weight, time); an
+    undirected edge is in it once, its smaller end first."""
+
+    def __init__(self, width: int, edges: EdgeSchema) -> None:
+        self.schema = edges
+        self.width = width
+        self.nodes: dict[int | str, np.ndarray] = {}
+        self.edges: dict[tuple[int | str, int | str], tuple[np.float32, float]] = {}
+        self.removed: list[int | str] = []
+
+    def make_graph(self, *, text: bool) -> Graph:
+        """An empty graph of this schema."""
+        return Graph(Schema({DEFAULT_NODE_TYPE: self.width}, {DEFAULT_EDGE_TYPE: self.schema}, text_ids=text))
+
+    def copy(self) -> Mirror:
+        return deepcopy(self)
+
+    def key(self, u: int | str, v: int | str) -> tuple[int | str, int | str]:
+        return (v, u) if self.schema.undirected and v < u else (u, v)
+
+    def apply(self, events: Events) -> None:
+        for chunk in events.chunks:
+            getattr(self, chunk.kind)(chunk)
+
+    def add_edges(self, chunk: Chunk) -> None:
+        weights = repeat(1.0) if chunk.weight is None or not self.schema.weighted else chunk.weight
+        times = repeat(0.0) if chunk.time is None or not self.schema.timed else chunk.time
+        for u, v, weight, time in zip(chunk.ids.tolist(), chunk.dst.tolist(), weights, times, strict=False):
+            key = self.key(u, v)
+            new = np.float32(weight), float(time)
+            if key in self.edges:
+                old = self.edges[key]
+                if self.schema.duplicates == "add":
+                    new = old[0] + new[0], max(old[1], new[1])
+                elif new[1] < old[1]:
+                    continue
+            self.edges[key] = new
+
+    def remove_edges(self, chunk: Chunk) -> None:
+        for u, v in zip(chunk.ids.tolist(), chunk.dst.tolist(), strict=True):
+            self.edges.pop(self.key(u, v), None)
+
+    def set_features(self, chunk: Chunk) -> None:
+        self.nodes |= zip(chunk.ids.tolist(), chunk.x, strict=True)
+
+    def add_nodes(self, chunk: Chunk) -> None:
+        zeros = np.zeros(self.width, dtype=np.float32)
+        for position, node in enumerate(chunk.ids.tolist()):
+            if chunk.x is not None:
+                self.nodes[node] = chunk.x[position]
+            else:
+                self.nodes.setdefault(node, zeros)
+
+    def remove_nodes(self, chunk: Chunk) -> None:
+        for node in chunk.ids.tolist():
+            del self.nodes[node]
+            self.edges = {key: value for key, value in self.edges.items() if node not in key}
+            self.removed.append(node)
+
+    def directed(self) -> dict[tuple[int | str, int | str], tuple[np.float32, float]]:
+        """Edges in the direction of their messages."""
+        return self.edges | (
+            {(v, u): e for (u, v), e in self.edges.items()} if self.schema.undirected else {}
+        )
+
+    def tensors(self, ids: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Features, `edge_index` and weights for PyG; row i is node ``ids[i]``."""
+        position = {node: i for i, node in enumerate(ids.tolist())}
+        x = np.array([self.nodes[node] for node in ids.tolist()], dtype=np.float64).reshape(-1, self.width)
+        edges = self.directed()
+        edge_index = np.array([(position[u], position[v]) for u, v in edges], dtype=np.int64).reshape(-1, 2).T
+        weight = np.array([float(weight) for weight, _ in edges.values()], dtype=np.float64)
+        return torch.from_numpy(x), torch.from_numpy(edge_index.copy()), torch.from_numpy(weight)
+
+
+def assert_graph_equals(graph: Graph, mirror: Mirror) -> None:
+    """Nodes, features, edges, weights and times are the same, read in every way there is."""
+    graph.native.check()
+    ids = graph.ids()
+    assert sorted(ids.tolist()) == sorted(mirror.nodes)
+    assert graph.num_nodes() == len(mirror.nodes)
+    assert graph.num_edges() == len(mirror.edges)
+    expected = np.array([mirror.nodes[node] for node in ids.tolist()], dtype=np.float32)
+    assert graph.features(ids).tobytes() == expected.tobytes()
+
+    directed = mirror.directed()
+    snapshot = graph.snapshot()
+    source, target = ids[snapshot.edge_index[DEFAULT_EDGE_TYPE]]
+    weights = snapshot.weight[DEFAULT_EDGE_TYPE]
+    listed = list(zip(source.tolist(), target.tolist(), strict=True))
+    assert len(set(listed)) == len(listed)
+    assert dict(zip(listed, weights, strict=True)) == {key: weight for key, (weight, _) in directed.items()}
+    assert snapshot.x[DEFAULT_NODE_TYPE].tobytes() == expected.tobytes()
+
+    for direction in ("in", "out"):
+        degrees = graph.degree(ids, direction=direction)
+        for node, degree in zip(ids.tolist(), degrees, strict=True):
+            found = graph.neighbors(node, direction=direction)
+            others = found.ids.tolist()
+            assert len(others) == degree
+            keys = [(other, node) if direction == "in" else (node, other) for other in others]
+            assert set(keys) == {key for key in directed if key[direction == "in"] == node}
+            assert (found.weight is not None, found.time is not None) == (graph_columns(graph))
+            if found.weight is not None:
+                assert found.weight.tolist() == [directed[key][0] for key in keys]
+            if found.time is not None:
+                assert found.time.tolist() == [directed[key][1] for key in keys]
+
+
+def graph_columns(graph: Graph) -> tuple[bool, bool]:
+    edges = graph.schema.edge_types[DEFAULT_EDGE_TYPE]
+    return edges.weighted, edges.timed
+
+
+def bound_of(expected: np.ndarray, features: np.ndarray) -> float:
+    """The largest difference that is allowed to a layer that should be `expected`."""
+    least = LEAST_SCALE * max(1.0, float(np.abs(features).max(initial=0)))
+    return EXACTNESS * max(float(np.abs(expected).max(initial=0)), least)
+
+
+def assert_exact(engine: Engine) -> None:
+    """Every layer equals the oracle's."""
+    snapshot = engine.graph.snapshot()
+    values = reference.compute(engine.model, snapshot)
+    for layer, name in enumerate(engine.model.layers):
+        assert_close(engine.embeddings(layer), values[name], values["x"], f"layer {layer}")
+
+
+def assert_close(got: np.ndarray, expected: np.ndarray, features: np.ndarray, what: str) -> None:
+    assert got.shape == expected.shape, what
+    difference = np.abs(got - expected).max(initial=0)
+    assert difference <= bound_of(expected, features), (
+        f"{what}: {difference} off, {expected} expected, {got} kept"
+    )
+
+
+def assert_as_pyg(engine: Engine, module: torch.nn.Module, mirror: Mirror) -> None:
+    """Every layer equals what PyG computes on the graph rebuilt from the mirror."""
+    ids = engine.graph.ids()
+    if not len(ids):
+        return
+    x, edge_index, weight = mirror.tensors(ids)
+    with torch.no_grad():
+        layers = module.layers(x, edge_index, weight)
+    for layer, expected in enumerate(layers):
+        assert_close(engine.embeddings(layer), expected.numpy(), x.numpy(), f"layer {layer}, PyG")
+
+
+def frozen(state: State) -> tuple[dict[str, object], dict[str, tuple[str, tuple[int, ...], bytes]]]:
+    """A state as plain values that compare bit by bit."""
+    return dict(state.meta), {
+        name: (array.dtype.str, array.shape, array.tobytes()) for name, array in state.arrays.items()
+    }
+
+
+def predictions(engine: Engine) -> dict[int | str, bytes]:
+    """Every prediction, by id, bit for bit."""
+    ids = engine.graph.ids()
+    if not len(ids):
+        return {}
+    return {node: row.tobytes() for node, row in zip(ids.tolist(), engine.predict(ids), strict=True)}

@@ -1,0 +1,126 @@
+"""Bad input gives a typed error that says what was expected and what came, and changes not a bit."""
+
+import re
+
+import numpy as np
+import pytest
+
+from livegnn import Engine, Events, Graph, InputError, UnknownNodeError, UnknownTypeError
+from livegnn.types import State
+from modules import Design, make
+
+X = np.random.default_rng(5).standard_normal((6, 4)).astype(np.float32)
+NAN, INF = float("nan"), float("inf")
+
+
+def bits(state: State) -> tuple[str, dict[str, tuple[str, bytes]]]:
+    arrays = {name: (str(array.dtype), array.tobytes()) for name, array in state.arrays.items()}
+    return repr(sorted(state.meta.items())), arrays
+
+
+@pytest.fixture
+def engine() -> Engine:
+    graph = Graph.from_edges(
+        [0, 1, 2, 3, 4], [1, 2, 3, 4, 5], x=X, weight=np.ones(5), time=np.arange(5.0), undirected=False
+    )
+    _, model = make(Design("gcn", weighted=True))
+    return Engine(graph, model)
+
+
+GOOD = Events().set_features(0, X[1]).add_edges(5, 0, weight=2.0, time=9.0).add_nodes(77, X[0])
+
+BAD = {
+    "unknown id in set_features": (lambda e: e.set_features(99, X[0]), UnknownNodeError, "99"),
+    "unknown source": (lambda e: e.add_edges(98, 0), UnknownNodeError, "98"),
+    "unknown target": (lambda e: e.add_edges([0, 1], [2, 97]), UnknownNodeError, "97"),
+    "unknown id to remove": (lambda e: e.remove_nodes(96), UnknownNodeError, "96"),
+    "removing an edge of an unknown node": (lambda e: e.remove_edges(0, 95), UnknownNodeError, "95"),
+    "edge to a node removed before it": (
+        lambda e: e.remove_nodes(3).add_edges(0, 3),
+        UnknownNodeError,
+        "3.*removed earlier",
+    ),
+    "features of a node removed before them": (
+        lambda e: e.remove_nodes(3).set_features(3, X[0]),
+        UnknownNodeError,
+        "3.*removed earlier",
+    ),
+    "narrow features": (lambda e: e.set_features(0, [1.0, 2.0]), InputError, "4 wide, got 2"),
+    "wide features of a new node": (lambda e: e.add_nodes(50, np.zeros(5)), InputError, "4 wide, got 5"),
+    "NaN in features": (lambda e: e.set_features(0, [1, NAN, 2, 3]), InputError, "finite, got nan"),
+    "infinity in features": (lambda e: e.add_nodes(50, [1, INF, 2, 3]), InputError, "finite, got inf"),
+    "NaN as weight": (lambda e: e.add_edges(0, 2, weight=NAN), InputError, "weights must be finite"),
+    "infinity as weight": (lambda e: e.add_edges(0, 2, weight=-INF), InputError, "weights must be finite"),
+    "NaN as time": (lambda e: e.add_edges(0, 2, time=NAN), InputError, "times must be finite"),
+    "negative id": (lambda e: e.add_nodes(-1, X[0]), InputError, "-1"),
+    "negative end": (lambda e: e.add_edges(0, -7), InputError, "-7"),
+    "fraction as id": (lambda e: e.add_nodes(1.5, X[0]), InputError, "integers"),
+    "text as id": (lambda e: e.add_nodes("a", X[0]), InputError, "integers"),
+    "unknown node type": (lambda e: e.add_nodes(50, X[0], node_type="user"), UnknownTypeError, "user"),
+    "unknown edge type": (
+        lambda e: e.add_edges(0, 1, edge_type=("a", "b", "c")),
+        UnknownTypeError,
+        r"\('a', 'b', 'c'\)",
+    ),
+    "ends that differ in number": (lambda e: e.add_edges([0, 1], [2]), InputError, "2"),
+    "weights that differ in number": (lambda e: e.add_edges([0, 1], [2, 3], weight=[1.0]), InputError, "2"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("after_good", [False, True], ids=["alone", "after good events"])
+def test_nothing_changes(engine, name, after_good):
+    spoil, error, message = BAD[name]
+    graph_before, engine_before = bits(engine.graph.state()), bits(engine.state())
+    updates = []
+    engine.subscribe(updates.append)
+    with pytest.raises(error) as caught:
+        engine.apply(spoil(Events.concatenate([GOOD]) if after_good else Events()))
+    assert re.search(message, str(caught.value)), str(caught.value)
+    assert bits(engine.graph.state()) == graph_before
+    assert bits(engine.state()) == engine_before
+    assert updates == []
+    assert engine.apply(GOOD).seq == len(GOOD)  # and it goes on
+    assert engine.verify().ok
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_what_if_refuses_the_same(engine, name):
+    spoil, error, message = BAD[name]
+    before = bits(engine.state())
+    with pytest.raises(error, match=message):
+        engine.what_if(spoil(Events()))
+    assert bits(engine.state()) == before
+
+
+def test_asking_for_an_unknown_node(engine):
+    with pytest.raises(UnknownNodeError, match="4711"):
+        engine.predict([0, 4711])
+    engine.apply(Events().remove_nodes(2))
+    for ask in (engine.predict, engine.graph.features, engine.graph.degree, engine.graph.neighbors):
+        with pytest.raises(UnknownNodeError, match="2"):
+            ask(2)
+
+
+def test_integers_are_no_ids_of_a_graph_of_texts():
+    graph = Graph.from_edges(["a", "b"], ["b", "c"])
+    before = bits(graph.state())
+    with pytest.raises(InputError, match="text"):
+        graph.apply(Events().add_edges(1, 2))
+    with pytest.raises(UnknownNodeError, match="'z'"):
+        graph.apply(Events().add_nodes("new").add_edges("a", "z"))
+    assert bits(graph.state()) == before
+
+
+def test_a_callback_that_refuses_a_staged_batch(engine):
+    """What records a batch before it is visible may fail: then the batch did not happen."""
+
+    def refuse(delta):
+        raise OSError("the disk is full")
+
+    before = bits(engine.graph.state()), bits(engine.state())
+    with pytest.raises(OSError, match="disk"):
+        engine.apply(GOOD, on_staged=refuse)
+    assert (bits(engine.graph.state()), bits(engine.state())) == before
+    assert engine.apply(GOOD).seq == len(GOOD)
+    assert engine.verify().ok
