@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import nn
 from torch_geometric import nn as pyg
 
 from livegnn import Model
+from livegnn.graph import Snapshot
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 
 WIDTH = 4
 """Channels of the features that these modules read, by default."""
@@ -106,6 +109,14 @@ class Stack(nn.Module):
 
     def forward(self, x, edge_index, edge_weight=None):
         return self.layers(x, edge_index, edge_weight)[-1]
+
+    @torch.no_grad()
+    def run(self, snapshot: Snapshot) -> np.ndarray:
+        """The output on a graph, in float64, as the parameters are once `make` is through."""
+        x, weight = snapshot.x[DEFAULT_NODE_TYPE], snapshot.weight[DEFAULT_EDGE_TYPE]
+        edge_index = torch.from_numpy(snapshot.edge_index[DEFAULT_EDGE_TYPE])
+        x, weight = torch.from_numpy(x.astype(np.float64)), torch.from_numpy(weight.astype(np.float64))
+        return self(x, edge_index, weight).numpy()
 
 
 def fill(module: nn.Module, seed: int) -> nn.Module:
