@@ -1,4 +1,4 @@
-"""Random streams on real graphs, hubs of thousands included: exact after each batch, for every convolution."""
+"""Random streams on real graphs, hubs of thousands included: exact after each batch for every convolution."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def read_tolokers() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return src, dst, data["x"].astype(np.float32)
 
 
-def make_batch(rng: np.random.Generator, engine: Engine, new: np.ndarray, *, weighted: bool, size: int) -> Events:
+def make_batch(
+    rng: np.random.Generator, engine: Engine, new: np.ndarray, *, weighted: bool, size: int
+) -> Events:
     """A few events of every kind, in random order; the last of them remove nodes, hubs by preference."""
     graph = engine.graph
     ids = graph.ids()

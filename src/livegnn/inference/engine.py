@@ -16,10 +16,10 @@ from livegnn.graph import Graph, GraphDelta
 from livegnn.inference.plan import Plan
 from livegnn.inference.what_if import WhatIf
 from livegnn.model import Model
-from livegnn.types import Array, FloatArray, Ids, NodeType, State
+from livegnn.types import Array, FloatArray, Ids, IntArray, NodeType, State
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
 EXACTNESS = 1e-4
 """How far a prediction may be from a recomputation, as a part of the layer's largest magnitude."""
@@ -32,20 +32,18 @@ class Update:
     long the batch took, the graph's part included.
     """
 
-    __slots__ = ("_changed", "_graph", "_ids", "_node_type", "affected", "seconds", "seq")
+    __slots__ = ("_changed", "_graph", "_ids", "affected", "seconds", "seq")
 
     def __init__(
         self,
         graph: Graph,
-        node_type: int,
-        changed: "NDArray[np.uint32]",
+        changed: IntArray,
         *,
         seq: int,
         affected: int,
         seconds: float,
     ) -> None:
         self._graph = graph
-        self._node_type = node_type
         self._changed = changed
         self._ids: Ids | None = None
         self.seq = seq
@@ -56,8 +54,7 @@ class Update:
     def changed(self) -> Ids:
         """Ids of nodes whose prediction has another value than before, added nodes among them."""
         if self._ids is None:
-            numbers = self._graph.native.ids_of(self._node_type, self._changed)
-            self._ids = self._graph.to_user_ids(numbers[numbers >= 0])
+            self._ids = self._graph.to_user_ids(self._changed)
         return self._ids
 
     def __repr__(self) -> str:
@@ -167,10 +164,10 @@ class Engine:
 
     def commit(self, delta: GraphDelta) -> None:
         self.epoch += 1
-        changed = self._prepared.changed()
+        # Not when it is asked for: by then their indices may be those of other nodes.
+        changed = self.graph.native.ids_of(self.output_type, self._prepared.changed())
         update = self._last = Update(
             self.graph,
-            self.output_type,
             changed,
             seq=delta.seq,
             affected=self._prepared.affected,
@@ -185,11 +182,11 @@ class Engine:
 
     def predict(self, ids: "ArrayLike") -> FloatArray:
         """Predictions of nodes, float32 [ids, outputs]. Raises `UnknownNodeError`."""
-        rows = self.native_engine.predict(self.graph.to_numbers(ids))
-        if rows is None:
+        while (rows := self.native_engine.predict(self.graph.to_numbers(ids))) is None:
             asked = np.atleast_1d(np.asarray(ids))
             unknown = asked[~self.graph.contains(asked, self.output_type_name)]
-            raise UnknownNodeError(self.graph.unknown_node(unknown[0], self.output_type_name))
+            if len(unknown):  # else it was added in between
+                raise UnknownNodeError(self.graph.unknown_node(unknown[0], self.output_type_name))
         return rows
 
     def embeddings(self, layer: int) -> FloatArray:
@@ -291,16 +288,25 @@ class Engine:
                 f"the state belongs to sequence number {meta.get('seq')}, the graph is at {self.graph.seq}"
             )
         try:
-            native.set_typical(np.ascontiguousarray(arrays["typical"], dtype=np.float32))
+            propagations = sum(kept.propagation is not None for kept in self.plan.kept.values())
+            native.set_typical(_column(arrays["typical"], propagations).astype(np.float32))
             for kept in self.plan.kept.values():
                 if kept.features:
                     continue
                 native.write(kept.index, np.ascontiguousarray(arrays[f"rows/{kept.index}"], dtype=np.float32))
+                node_type = self.graph.node_type_index(self.plan.node_type(kept.name))
+                count = self.graph.native.capacity(node_type) if kept.summed else 0
                 if kept.propagation is not None:
-                    errors = arrays[f"errors/{kept.propagation}"]
-                    native.set_errors(kept.propagation, np.ascontiguousarray(errors, dtype=np.float32))
+                    errors = _column(arrays[f"errors/{kept.propagation}"], count)
+                    native.set_errors(kept.propagation, errors.astype(np.float32))
                 if kept.context is not None:
-                    sums = arrays[f"sums/{kept.context}"]
-                    native.set_sums(kept.context, np.ascontiguousarray(sums, dtype=np.float64))
+                    sums = _column(arrays[f"sums/{kept.context}"], count)
+                    native.set_sums(kept.context, sums.astype(np.float64))
         except (KeyError, RuntimeError, ValueError, TypeError) as error:
             raise FileFormatError(f"the state of an engine does not fit together: {error}") from error
+
+
+def _column(array: Array, count: int) -> Array:
+    if array.shape != (count,):
+        raise ValueError(f"expected {count} numbers, got an array of shape {array.shape}")
+    return array

@@ -73,7 +73,7 @@ _TENSORS = {
 @dataclass(frozen=True)
 class Kept:
     """A table of the engine: its name, its position there, and which propagation or context fills it, if one
-    does.
+    does. summed: it is a sum, and beside each row lies what goes on with it: its error, or itself in float64.
     """
 
     name: str
@@ -81,6 +81,7 @@ class Kept:
     features: bool = False
     propagation: int | None = None
     context: int | None = None
+    summed: bool = False
 
 
 @dataclass(frozen=True)
@@ -197,8 +198,11 @@ class Plan:
             self.kept[name] = Kept(name, index, features=True)
         for position, (name, context) in enumerate(self._contexts.items()):
             index = self.program.add_value(node_type(context.edge_type[2]), 1, False, self._slab(name))
-            self.kept[name] = Kept(name, index, context=position)
-            self._add_context(context, index)
+            kind = self._context_kind(context)
+            self.kept[name] = Kept(name, index, context=position, summed=kind == "sum")
+            self.program.add_context(
+                self._graph.edge_type_index(context.edge_type), index, _CONTEXT_KINDS[kind], context.fill
+            )
         propagations = [operation for operation in self._operations if operation.along_edges]
         order: list[Operation] = []
         for depth in range(max(self._depths.values()) + 1):
@@ -238,7 +242,9 @@ class Plan:
     def _keep(self, operation: Operation, propagation: int | None = None) -> None:
         node_type = self._graph.node_type_index(operation.node_type)
         index = self.program.add_value(node_type, operation.width, False, self._slab(operation.output))
-        self.kept[operation.output] = Kept(operation.output, index, propagation=propagation)
+        self.kept[operation.output] = Kept(
+            operation.output, index, propagation=propagation, summed=operation.op == "sum"
+        )
 
     def _slab(self, name: str) -> int:
         """Values that one step reads of the same nodes lie side by side, so that a node costs one place in
@@ -254,18 +260,11 @@ class Plan:
             place = str(min((self._depths[reader.output] for reader in readers), default=self._depths[name]))
         return self._slabs.setdefault((self.node_type(name), place), len(self._slabs))
 
-    def _add_context(self, context: Context, index: int) -> None:
-        edge_type = self._graph.edge_type_index(context.edge_type)
-        kind = context.kind
+    def _context_kind(self, context: Context) -> str:
         # Without weights the sum is the number of edges, and that needs no sum to be kept beside it. A loop
         # that is missing counts as its fill, though, so it must be one edge for the number to say the same.
-        if (
-            kind == "sum"
-            and not self._graph.schema.edge_types[context.edge_type].weighted
-            and context.fill in (0, 1)
-        ):
-            kind = "count"
-        self.program.add_context(edge_type, index, _CONTEXT_KINDS[kind], context.fill)
+        weighted = self._graph.schema.edge_types[context.edge_type].weighted
+        return "count" if context.kind == "sum" and not weighted and context.fill in (0, 1) else context.kind
 
     def _add_rows(self, node_type: str, names: Sequence[str], kept: set[str]) -> None:
         parts = [self._rows(name, kept) for name in names]
