@@ -6,7 +6,6 @@ Everything here is slow and obvious: it says what `Graph` and `Engine` must be e
 
 from __future__ import annotations
 
-from copy import deepcopy
 from itertools import repeat
 
 import numpy as np
@@ -42,7 +41,9 @@ class Mirror:
         return Graph(Schema({DEFAULT_NODE_TYPE: self.width}, {DEFAULT_EDGE_TYPE: self.schema}, text_ids=text))
 
     def copy(self) -> Mirror:
-        return deepcopy(self)
+        other = Mirror(self.width, self.schema)
+        other.nodes, other.edges, other.removed = dict(self.nodes), dict(self.edges), list(self.removed)
+        return other
 
     def key(self, u: int | str, v: int | str) -> tuple[int | str, int | str]:
         return (v, u) if self.schema.undirected and v < u else (u, v)
