@@ -19,6 +19,12 @@ void check_finite(const float* values, size_t count, const char* what) {
   }
 }
 
+void check_finite_sum(float before, float added) {
+  if (std::isfinite(before + added)) return;
+  throw EventError(BadEvent::kNotFinite, "a weight that adds up must stay finite, got " + std::to_string(before) +
+                                             " and " + std::to_string(added));
+}
+
 }  // namespace
 
 Graph::Graph(const std::vector<size_t>& feature_widths, const std::vector<EdgeTypeSpec>& edge_types) {
@@ -173,6 +179,7 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
     double new_time = time != nullptr && spec.options.columns.timed ? time[i] : 0.0;
     if (change->has && spec.options.accumulate && spec.options.columns.weighted) {
       // Late or not, a payment counts; only the time stays that of the latest.
+      check_finite_sum(change->new_weight, new_weight);
       change->new_weight += new_weight;
       change->new_time = std::max(change->new_time, new_time);
       continue;

@@ -5,8 +5,17 @@ import re
 import numpy as np
 import pytest
 
-from livegnn import Engine, Events, Graph, InputError, UnknownNodeError, UnknownTypeError
-from livegnn.types import State
+from livegnn import (
+    EdgeSchema,
+    Engine,
+    Events,
+    Graph,
+    InputError,
+    Schema,
+    UnknownNodeError,
+    UnknownTypeError,
+)
+from livegnn.types import DEFAULT_EDGE_TYPE, State
 from modules import Design, make
 
 X = np.random.default_rng(5).standard_normal((6, 4)).astype(np.float32)
@@ -109,6 +118,16 @@ def test_integers_are_no_ids_of_a_graph_of_texts():
         graph.apply(Events().add_edges(1, 2))
     with pytest.raises(UnknownNodeError, match="'z'"):
         graph.apply(Events().add_nodes("new").add_edges("a", "z"))
+    assert bits(graph.state()) == before
+
+
+def test_weights_that_add_up_to_infinity():
+    edges = EdgeSchema(weighted=True, duplicates="add")
+    graph = Graph(Schema(edge_types={DEFAULT_EDGE_TYPE: edges}))
+    graph.apply(Events().add_nodes([0, 1]).add_edges(0, 1, weight=3e38))
+    before = bits(graph.state())
+    with pytest.raises(InputError, match="stay finite"):
+        graph.apply(Events().add_edges(0, 1, weight=3e38))
     assert bits(graph.state()) == before
 
 
