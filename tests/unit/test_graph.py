@@ -185,6 +185,7 @@ def test_a_type_must_be_named_where_there_are_several():
 
 def test_schemas_that_make_no_sense_are_refused():
     for make, error, message in [
+        (lambda: EdgeSchema(duplicates="keep"), InputError, "'replace' or 'add', got 'keep'"),
         (lambda: EdgeSchema(duplicates="add"), InputError, "needs weighted=True"),
         (lambda: Schema({}), InputError, "at least one node type"),
         (lambda: Schema({"node": -1}), InputError, "at least 0, got -1"),
