@@ -343,7 +343,7 @@ def test_readers_see_whole_batches_only(kind):
     def read(mine: list[bytes]) -> None:
         started.wait()
         last = False
-        while not last:  # once more after the last batch: a busy machine may not have let this thread read before
+        while not last:  # once more after the last batch: this thread may not have run before
             last = ended.is_set()
             row = engine.predict(ids).tobytes()
             if not mine or row != mine[-1]:
