@@ -15,7 +15,7 @@
 namespace livegnn::bindings {
 namespace {
 
-using EdgeTypeTuple = std::tuple<uint32_t, uint32_t, bool, bool, bool, bool>;
+using EdgeTypeTuple = std::tuple<uint32_t, uint32_t, bool, bool, bool, bool, bool, uint32_t, uint32_t>;
 
 // NumPy's texts are rows of UTF-32, padded with zeros.
 std::string utf8(const uint32_t* text, size_t width) {
@@ -84,15 +84,18 @@ nb::tuple coo(const Graph& graph, uint32_t edge_type) {
   return nb::make_tuple(copy(source), copy(target), copy(weights));
 }
 
-nb::tuple columns_out(const AdjacencyColumns& columns) {
-  return nb::make_tuple(copy(columns.shape), copy(columns.ids), copy(columns.weights), copy(columns.times));
+using Saved = GraphStore::Trees::Saved;
+
+nb::tuple columns_out(const Saved& columns) {
+  return nb::make_tuple(copy(columns.shape), copy(columns.keys), copy(columns.ids), copy(columns.weights),
+                        copy(columns.times), copy(columns.rows));
 }
 
-using ColumnsIn = std::tuple<In<uint32_t>, In<uint32_t>, In<float>, In<double>>;
+using ColumnsIn = std::tuple<In<uint32_t>, In<uint32_t>, In<uint32_t>, In<float>, In<double>, In<uint32_t>>;
 
-AdjacencyColumns columns_in(const ColumnsIn& from) {
-  const auto& [shape, ids, weights, times] = from;
-  return {vector_of(shape), vector_of(ids), vector_of(weights), vector_of(times)};
+Saved columns_in(const ColumnsIn& from) {
+  const auto& [shape, keys, ids, weights, times, rows] = from;
+  return {vector_of(shape), vector_of(keys), vector_of(ids), vector_of(weights), vector_of(times), vector_of(rows)};
 }
 
 }  // namespace
@@ -187,19 +190,27 @@ void bind_graph(nb::module_& module) {
 
   nb::class_<Graph>(module, "Graph")
       .def("__init__",
-           [](Graph* self, const std::vector<size_t>& widths, const std::vector<EdgeTypeTuple>& edge_types) {
+           [](Graph* self, const std::vector<size_t>& widths, const std::vector<EdgeTypeTuple>& edge_types,
+              size_t threads) {
              std::vector<EdgeTypeSpec> specs;
-             for (const auto& [source, target, weighted, timed, undirected, accumulate] : edge_types) {
-               specs.push_back({source, target, {{weighted, timed}, undirected, accumulate}});
+             for (const auto& [source, target, weighted, timed, undirected, accumulate, in_lists, capacity, slack] :
+                  edge_types) {
+               specs.push_back(
+                   {source, target, {{weighted, timed, false}, undirected, accumulate, in_lists, {capacity, slack}}});
              }
-             new (self) Graph(widths, specs);
+             new (self) Graph(widths, specs, threads);
            })
+      .def("prepare", &Graph::prepare, nb::call_guard<nb::gil_scoped_release>())
+      .def("abandon", &Graph::abandon)
       .def("commit",
            [](Graph& self, const Delta& delta, const std::vector<std::pair<Engine*, Prepared*>>& views) {
              nb::gil_scoped_release release;
-             std::unique_lock lock(self.lock);
-             self.commit(delta);
-             for (const auto& [engine, prepared] : views) engine->commit(delta, *prepared);
+             {
+               std::unique_lock lock(self.lock);
+               self.commit(delta);
+               for (const auto& [engine, prepared] : views) engine->commit(delta, *prepared);
+             }
+             self.settle();
            })
       .def("num_nodes", [](const Graph& self, uint32_t type) { return self.nodes[type].ids.size(); })
       .def("capacity", [](const Graph& self, uint32_t type) { return self.nodes[type].ids.capacity(); })
@@ -258,7 +269,10 @@ void bind_graph(nb::module_& module) {
              for (const auto& type : self.nodes) {
                types.append(nb::make_tuple(type.ids.bytes(), type.features.bytes()));
              }
-             for (const auto& type : self.edges) stores.append(type.store->bytes());
+             for (const auto& type : self.edges) {
+               const auto [lists, batches] = type.store->memory();
+               stores.append(nb::make_tuple(lists, batches));
+             }
              return nb::make_tuple(types, stores);
            })
       .def("save_nodes",

@@ -195,9 +195,13 @@ class Stream {
 };
 
 void commit(const Delta& delta, Graph* graph, std::initializer_list<std::pair<Engine*, Prepared*>> views) {
-  std::unique_lock lock(graph->lock);
-  graph->commit(delta);
-  for (auto [engine, prepared] : views) engine->commit(delta, *prepared);
+  graph->prepare(delta);
+  {
+    std::unique_lock lock(graph->lock);
+    graph->commit(delta);
+    for (auto [engine, prepared] : views) engine->commit(delta, *prepared);
+  }
+  graph->settle();
 }
 
 // All that an engine keeps, of the nodes that there are.
@@ -371,10 +375,11 @@ TEST(engine_goes_on_from_rows_that_were_saved) {
   auto apply = [&](const Delta& delta, bool both) {
     engine.prepare(delta, &prepared);
     if (both) restored.prepare(delta, &prepared_again);
-    std::unique_lock lock(graph.lock);
-    graph.commit(delta);
-    engine.commit(delta, prepared);
-    if (both) restored.commit(delta, prepared_again);
+    if (both) {
+      commit(delta, &graph, {{&engine, &prepared}, {&restored, &prepared_again}});
+    } else {
+      commit(delta, &graph, {{&engine, &prepared}});
+    }
   };
   for (int batch = 0; batch < 10; ++batch) apply(stream.next(10), false);
   const size_t capacity = graph.nodes[0].ids.capacity();

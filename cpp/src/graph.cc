@@ -5,6 +5,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "parallel.h"
+
 namespace livegnn {
 namespace {
 
@@ -27,33 +29,49 @@ void check_finite_sum(float before, float added) {
 
 }  // namespace
 
-Graph::Graph(const std::vector<size_t>& feature_widths, const std::vector<EdgeTypeSpec>& edge_types) {
+Graph::Graph(const std::vector<size_t>& feature_widths, const std::vector<EdgeTypeSpec>& edge_types, size_t threads)
+    : pool_(std::make_unique<ThreadPool>(threads)) {
   for (size_t width : feature_widths) nodes.push_back({{}, Table(width)});
   for (const auto& spec : edge_types) edges.push_back({spec, std::make_unique<GraphStore>(spec.options)});
 }
 
-void Graph::commit(const Delta& delta) {
-  for (size_t e = 0; e < edges.size(); ++e) {
-    GraphStore& store = *edges[e].store;
-    store.resize(delta.nodes[edges[e].spec.source_type].capacity, delta.nodes[edges[e].spec.target_type].capacity);
-    const auto& changes = delta.edges[e];
-    constexpr size_t kAhead = 8;
-    for (size_t i = 0; i < changes.size(); ++i) {
-      if (i + 2 * kAhead < changes.size()) {
-        store.prefetch_out(changes[i + 2 * kAhead].source);
-        store.prefetch_in(changes[i + 2 * kAhead].target);
+Graph::~Graph() = default;
+
+void Graph::prepare(const Delta& delta) {
+  try {
+    for (size_t e = 0; e < edges.size(); ++e) {
+      updates_.clear();
+      for (const EdgeChange& change : delta.edges[e]) {
+        updates_.push_back({change.source, change.target, change.has, {change.new_weight, change.new_time}});
       }
-      if (i + kAhead < changes.size()) {
-        store.prefetch_out_leaf(changes[i + kAhead].source);
-        store.prefetch_in_leaf(changes[i + kAhead].target);
-      }
-      const EdgeChange& change = changes[i];
-      if (change.has) {
-        store.upsert(change.source, change.target, {change.new_weight, change.new_time});
-      } else {
-        store.remove(change.source, change.target);
-      }
+      edges[e].store->prepare(updates_, pool_.get());
     }
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+void Graph::abandon() {
+  for (EdgeType& type : edges) type.store->abandon();
+}
+
+void Graph::settle() {
+  for (EdgeType& type : edges) {
+    type.store->settle();
+    if (!type.store->prepare_compaction()) continue;
+    {
+      std::unique_lock alone(lock);
+      type.store->commit();
+    }
+    type.store->settle();
+  }
+}
+
+void Graph::commit(const Delta& delta) {
+  for (EdgeType& type : edges) {
+    type.store->resize(delta.nodes[type.spec.source_type].capacity, delta.nodes[type.spec.target_type].capacity);
+    type.store->commit();
   }
   for (size_t n = 0; n < nodes.size(); ++n) {
     NodeType& type = nodes[n];

@@ -96,8 +96,8 @@ void for_all_options(const Body& body) {
   }
 }
 
-bool same_columns(const AdjacencyColumns& a, const AdjacencyColumns& b) {
-  return a.shape == b.shape && a.ids == b.ids && a.weights == b.weights && a.times == b.times;
+bool same_columns(const GraphStore::Trees::Saved& a, const GraphStore::Trees::Saved& b) {
+  return a.shape == b.shape && a.keys == b.keys && a.ids == b.ids && a.weights == b.weights && a.times == b.times;
 }
 
 }  // namespace
@@ -186,7 +186,7 @@ TEST(graph_store_does_not_keep_an_undirected_edge_on_two_sides) {
       for (uint32_t j = 1; j <= 4; ++j) store->upsert(i, (i + j) % 300, {});
     }
   }
-  CHECK(undirected.bytes() <= directed.bytes());
+  CHECK(undirected.memory().lists <= directed.memory().lists);
   CHECK(undirected.save_in().ids.empty());
   CHECK_EQ(undirected.save_out().ids.size(), 2 * undirected.num_edges());
 }
@@ -220,16 +220,16 @@ TEST(graph_store_refuses_columns_that_do_not_fit) {
     Model model;
     store.resize(40, 40);
     change_at_random(1000, 0.8, &random, &store, &model);
-    const AdjacencyColumns out = store.save_out(), in = store.save_in();
+    const GraphStore::Trees::Saved out = store.save_out(), in = store.save_in();
     auto refused = [&](auto&& spoil, const char* words) {
-      AdjacencyColumns bad_out = out, bad_in = in;
+      GraphStore::Trees::Saved bad_out = out, bad_in = in;
       size_t num_edges = store.num_edges();
       spoil(&bad_out, &bad_in, &num_edges);
       GraphStore other(options);
       other.resize(40, 40);
       CHECK_THROWS(other.load(bad_out, bad_in, num_edges), std::runtime_error, words);
     };
-    using Columns = AdjacencyColumns;
+    using Columns = GraphStore::Trees::Saved;
     refused([](Columns* out, Columns*, size_t*) { out->shape.pop_back(); }, "column ends");
     refused([](Columns* out, Columns*, size_t*) { out->ids.pop_back(); }, "column ends");
     refused([](Columns* out, Columns*, size_t*) { out->ids.push_back(1); }, "left over");

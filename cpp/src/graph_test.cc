@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 #include <map>
+#include <mutex>
 #include <set>
 
 #include "testing.h"
@@ -134,8 +135,8 @@ Copy copy(const Graph& graph) {
     to.floats.emplace_back(features.row(0), features.row(0) + features.rows() * features.stride());
   }
   for (const auto& [spec, store] : graph.edges) {
-    for (AdjacencyColumns& columns : std::array{store->save_out(), store->save_in()}) {
-      to.numbers.insert(to.numbers.end(), {columns.shape, columns.ids});
+    for (GraphStore::Trees::Saved& columns : std::array{store->save_out(), store->save_in()}) {
+      to.numbers.insert(to.numbers.end(), {columns.shape, columns.keys, columns.ids});
       to.floats.push_back(columns.weights);
       to.times.push_back(columns.times);
     }
@@ -272,6 +273,15 @@ std::vector<EdgeMap<uint32_t>> all_edges(const Graph& graph) {
 }
 
 // A graph of the first kind of node and one kind of edge.
+void apply_delta(const Delta& delta, Graph* graph) {
+  graph->prepare(delta);
+  {
+    std::unique_lock lock(graph->lock);
+    graph->commit(delta);
+  }
+  graph->settle();
+}
+
 struct Small {
   explicit Small(EdgeOptions options = {}, size_t nodes = 4) : graph({2}, {{0, 0, options}}) {
     apply([&](Stage& stage) {
@@ -287,7 +297,7 @@ struct Small {
     Stage stage(graph);
     body(stage);
     Delta delta = stage.finish();
-    graph.commit(delta);
+    apply_delta(delta, &graph);
     return delta;
   }
   const GraphStore& store() const { return *graph.edges[0].store; }
@@ -322,7 +332,7 @@ TEST(graph_agrees_with_a_plain_model) {
       const Delta delta = stage.finish();
       CHECK(copy(graph) == old_copy);
       CHECK_EQ(delta.num_events, num_events);
-      graph.commit(delta);
+      apply_delta(delta, &graph);
       check_against(graph, model);
       for (size_t n = 0; n < kWidths.size(); ++n) {
         check_node_delta(delta.nodes[n], old_model.nodes[n], model.nodes[n]);

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace livegnn {
@@ -21,7 +22,7 @@ namespace livegnn {
 class ThreadPool {
  public:
   explicit ThreadPool(size_t threads) {
-    for (size_t i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+    for (size_t i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
   }
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -37,16 +38,19 @@ class ThreadPool {
 
   size_t threads() const { return workers_.size() + 1; }
 
-  // Calls `body(block)` for every block in [0, blocks). The first exception thrown by a block is thrown again here.
+  // Calls `body(block)` or `body(block, lane)` for every block in [0, blocks); lane is below threads(), and no two blocks
+  // that run at once have the same. The first exception thrown by a block is thrown again here.
   // `nanoseconds` is about what all of it costs one thread: little work is done where it is, since waking a thread
   // takes longer.
   template <class Body>
   void run(size_t blocks, double nanoseconds, const Body& body) {
     if (workers_.empty() || blocks < 2 || nanoseconds < kWorthWaking) {
-      for (size_t i = 0; i < blocks; ++i) body(i);
+      for (size_t i = 0; i < blocks; ++i) call(body, i, 0);
       return;
     }
-    Job job{&body, [](const void* b, size_t i) { (*static_cast<const Body*>(b))(i); }, blocks, {}, {}, {}};
+    Job job{&body, [](const void* b, size_t i, size_t lane) { call(*static_cast<const Body*>(b), i, lane); }, blocks,
+            {},    {},
+            {}};
     {
       std::lock_guard lock(mutex_);
       job_ = &job;
@@ -54,7 +58,7 @@ class ThreadPool {
       generation_.fetch_add(1, std::memory_order_release);
     }
     if (sleeping_.load() > 0) wake_.notify_all();
-    take(job);
+    take(job, 0);
     for (int spin = 0; running_.load(std::memory_order_acquire) != 0; ++spin) {
       if (spin < kSpins) {
         pause();
@@ -68,7 +72,7 @@ class ThreadPool {
  private:
   struct Job {
     const void* body;
-    void (*call)(const void*, size_t);
+    void (*call)(const void*, size_t, size_t);
     size_t blocks;
     std::atomic<size_t> next;
     std::atomic<bool> failed;
@@ -87,10 +91,19 @@ class ThreadPool {
 #endif
   }
 
-  static void take(Job& job) {
+  template <class Body>
+  static void call(const Body& body, size_t block, size_t lane) {
+    if constexpr (std::is_invocable_v<const Body&, size_t, size_t>) {
+      body(block, lane);
+    } else {
+      body(block);
+    }
+  }
+
+  static void take(Job& job, size_t lane) {
     for (size_t i = job.next.fetch_add(1); i < job.blocks; i = job.next.fetch_add(1)) {
       try {
-        job.call(job.body, i);
+        job.call(job.body, i, lane);
       } catch (...) {
         if (!job.failed.exchange(true)) job.error = std::current_exception();
         job.next.store(job.blocks);
@@ -98,7 +111,7 @@ class ThreadPool {
     }
   }
 
-  void work() {
+  void work(size_t lane) {
     size_t seen = 0;
     while (true) {
       for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen; ++spin) pause();
@@ -112,7 +125,7 @@ class ThreadPool {
         if (stopping_) return;
         job = job_;
       }
-      take(*job);
+      take(*job, lane);
       running_.fetch_sub(1, std::memory_order_release);
     }
   }

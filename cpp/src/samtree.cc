@@ -1,466 +1,751 @@
 #include "livegnn/samtree.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstdlib>
+#include <cmath>
 #include <cstring>
-#include <new>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 namespace livegnn {
-namespace {
 
-constexpr uint32_t kAbsent = UINT32_MAX;
-constexpr uint32_t kMergeBelow = kLeafCapacity / 4;
-
-size_t leaf_bytes(uint32_t capacity, EdgeColumns columns) {
-  return sizeof(Leaf) +
-         capacity * (sizeof(uint32_t) + (columns.weighted ? sizeof(float) : 0) + (columns.timed ? sizeof(double) : 0));
+template <class Id>
+uint32_t Inner<Id>::child_of(EdgeColumns columns, Id id) const {
+  const Id* from = keys(columns);
+  return static_cast<uint32_t>(std::upper_bound(from + 1, from + size, id) - from) - 1;
 }
 
-Leaf* make_leaf(uint32_t capacity, EdgeColumns columns) {
-  auto* leaf = static_cast<Leaf*>(std::malloc(leaf_bytes(capacity, columns)));
-  if (leaf == nullptr) throw std::bad_alloc();
-  leaf->size = 0;
-  leaf->capacity = capacity;
-  return leaf;
+// -- reading --------------------------------------------------------------------------------------------------------
+
+template <class Id>
+std::optional<EdgeValue> Samtrees<Id>::find(size_t node, Id id) const {
+  BlockRef ref = root(node).node;
+  if (ref == 0) return std::nullopt;
+  while (header(ref)->height > 0) ref = inner(ref)->children(columns_)[inner(ref)->child_of(columns_, id)];
+  const uint32_t i = leaf(ref)->find(columns_, id);
+  if (i == IdCodec<Id>::kAbsent) return std::nullopt;
+  return leaf(ref)->value(columns_, i);
 }
 
-// Sixteen ids are compared at a time: a loop without an early exit is one that compilers turn into vectors.
-uint32_t position_of(Leaf* leaf, uint32_t id, EdgeColumns columns) {
-  const uint32_t* ids = leaf->ids(columns);
-  uint32_t i = 0;
-  for (; i + 16 <= leaf->size; i += 16) {
-    uint32_t hit = 0;
-    for (uint32_t j = 0; j < 16; ++j) hit |= static_cast<uint32_t>(ids[i + j] == id);
-    if (hit != 0) break;
+template <class Id>
+double Samtrees<Id>::weight_sum(size_t node) const {
+  const SamtreeRoot from = root(node);
+  if (from.node == 0) return 0;
+  if (!columns_.weighted) return from.degree;
+  if (header(from.node)->height == 0) return leaf(from.node)->weight_sum(columns_);
+  const Inner<Id>* top = inner(from.node);
+  return top->sums()[top->size - 1];
+}
+
+template <class Id>
+const Leaf<Id>* Samtrees<Id>::leaf_of(SamtreeRoot root, uint32_t* at) const {
+  BlockRef ref = root.node;
+  while (header(ref)->height > 0) {
+    const Inner<Id>* from = inner(ref);
+    const uint32_t* counts = from->counts(columns_);
+    const auto i = std::upper_bound(counts, counts + from->size - 1, *at) - counts;
+    if (i > 0) *at -= counts[i - 1];
+    ref = from->children(columns_)[i];
   }
-  for (; i < leaf->size; ++i) {
-    if (ids[i] == id) return i;
+  return leaf(ref);
+}
+
+template <class Id>
+const Leaf<Id>* Samtrees<Id>::leaf_at_weight(SamtreeRoot root, double* at) const {
+  BlockRef ref = root.node;
+  while (header(ref)->height > 0) {
+    const Inner<Id>* from = inner(ref);
+    const double* sums = from->sums();
+    const auto i = std::upper_bound(sums, sums + from->size - 1, *at) - sums;
+    if (i > 0) *at -= sums[i - 1];
+    ref = from->children(columns_)[i];
   }
-  return kAbsent;
+  return leaf(ref);
 }
 
-void write_entry(Leaf* leaf, uint32_t i, uint32_t id, EdgeValue value, EdgeColumns columns) {
-  leaf->ids(columns)[i] = id;
-  if (columns.weighted) leaf->weights(columns)[i] = value.weight;
-  if (columns.timed) leaf->times()[i] = value.time;
+template <class Id>
+const Leaf<Id>* Samtrees<Id>::leaf_with(size_t node, Id id) const {
+  BlockRef ref = root(node).node;
+  if (ref == 0) return nullptr;
+  while (header(ref)->height > 0) ref = inner(ref)->children(columns_)[inner(ref)->child_of(columns_, id)];
+  return leaf(ref);
 }
 
-EdgeValue read_value(Leaf* leaf, uint32_t i, EdgeColumns columns) {
-  return {columns.weighted ? leaf->weights(columns)[i] : 1.0f, columns.timed ? leaf->times()[i] : 0.0};
+// -- making nodes ---------------------------------------------------------------------------------------------------
+
+template <class Id>
+void* Samtrees<Id>::make(size_t bytes, BlockRef* ref, Lane* lane) {
+  *ref = heap_.allocate(bytes, lane->index);
+  lane->made.push_back(*ref);
+  return heap_.at(*ref);
 }
 
-void copy_entry(Leaf* to, uint32_t i, Leaf* from, uint32_t j, EdgeColumns columns) {
-  write_entry(to, i, from->ids(columns)[j], read_value(from, j, columns), columns);
+template <class Id>
+typename Samtrees<Id>::Child Samtrees<Id>::child_of_leaf(Id key, BlockRef ref) const {
+  return {key, ref, leaf(ref)->size, own_sum(ref)};
 }
 
-void swap_entries(Leaf* leaf, uint32_t i, uint32_t j, EdgeColumns columns) {
-  std::swap(leaf->ids(columns)[i], leaf->ids(columns)[j]);
-  if (columns.weighted) std::swap(leaf->weights(columns)[i], leaf->weights(columns)[j]);
-  if (columns.timed) std::swap(leaf->times()[i], leaf->times()[j]);
-}
-
-Leaf* resized(Leaf* leaf, uint32_t capacity, EdgeColumns columns) {
-  Leaf* other = make_leaf(capacity, columns);
-  other->size = leaf->size;
-  std::memcpy(other->ids(columns), leaf->ids(columns), leaf->size * sizeof(uint32_t));
-  if (columns.weighted) std::memcpy(other->weights(columns), leaf->weights(columns), leaf->size * sizeof(float));
-  if (columns.timed) std::memcpy(other->times(), leaf->times(), leaf->size * sizeof(double));
-  std::free(leaf);
-  return other;
+template <class Id>
+typename Samtrees<Id>::Child Samtrees<Id>::encode(Id key, std::span<const uint32_t> order, Lane* lane) {
+  const auto& from = lane->entries;
+  const auto n = static_cast<uint32_t>(order.size());
+  Id ids[SamtreeOptions::kMaxCapacity];
+  for (uint32_t i = 0; i < n; ++i) ids[i] = from.ids[order[i]];
+  const IdFormat<Id> format = IdCodec<Id>::choose(ids, n, options_.compress);
+  BlockRef ref;
+  auto* to = static_cast<Leaf<Id>*>(make(Leaf<Id>::bytes(columns_, n, format.bits), &ref, lane));
+  *to = {static_cast<uint16_t>(n), 0, static_cast<uint8_t>(format.bits), format.base};
+  if (columns_.timed) {
+    for (uint32_t i = 0; i < n; ++i) to->times()[i] = from.times[order[i]];
+  }
+  if (columns_.weighted) {
+    float* weights = to->weights(columns_);
+    for (uint32_t i = 0; i < n; ++i) weights[i] = from.weights[order[i]];
+    FSTable::build(weights, n, to->sums(columns_));
+  }
+  if (columns_.featured) {
+    for (uint32_t i = 0; i < n; ++i) to->rows(columns_)[i] = from.rows[order[i]];
+  }
+  IdCodec<Id>::encode(format, ids, n, to->ids(columns_));
+  return child_of_leaf(key, ref);
 }
 
 // α-Split (PlatoD2GL, section IV-C): quickselect that is content with any pivot that falls near enough to the middle.
-// Moves the greater ids into a new leaf and returns it with the smallest id that it holds.
-std::pair<uint32_t, Leaf*> split_leaf(Leaf* leaf, EdgeColumns columns) {
-  uint32_t* ids = leaf->ids(columns);
-  const uint32_t middle = leaf->size / 2;
-  uint32_t low = 0, high = leaf->size;  // the split position lies within
-  uint32_t position = middle;
+// Returns how many of `order` have smaller ids than all others; these come first.
+template <class Id>
+uint32_t Samtrees<Id>::part(std::span<uint32_t> order, uint32_t middle, uint32_t slack, const Lane& lane) const {
+  const auto& ids = lane.entries.ids;
+  uint32_t low = 0, high = static_cast<uint32_t>(order.size());  // the cut lies within
   while (true) {
-    uint32_t a = ids[low], b = ids[(low + high) / 2], c = ids[high - 1];
-    uint32_t pivot = std::max(std::min(a, b), std::min(std::max(a, b), c));
+    const Id a = ids[order[low]], b = ids[order[(low + high) / 2]], c = ids[order[high - 1]];
+    const Id pivot = std::max(std::min(a, b), std::min(std::max(a, b), c));
     uint32_t less = low;
     for (uint32_t i = low; i < high; ++i) {
-      if (ids[i] < pivot) swap_entries(leaf, i, less++, columns);
+      if (ids[order[i]] < pivot) std::swap(order[i], order[less++]);
     }
-    position = less;
-    if (position + kSplitSlack >= middle && position <= middle + kSplitSlack) break;
-    if (position > middle) {
-      high = position;
-    } else {
-      // The pivot is the smallest of the upper part: step over it, or the range would not shrink.
-      for (uint32_t i = position; i < high; ++i) {
-        if (ids[i] == pivot) swap_entries(leaf, i, position, columns);
-      }
-      low = position + 1;
-      if (low + kSplitSlack >= middle) {
-        position = low;
+    if (less + slack >= middle && less <= middle + slack) return less;
+    if (less > middle) {
+      high = less;
+      continue;
+    }
+    // The pivot is the smallest of the upper part: step over it, or the range would not shrink.
+    for (uint32_t i = less; i < high; ++i) {
+      if (ids[order[i]] == pivot) {
+        std::swap(order[i], order[less]);
         break;
       }
     }
-  }
-  Leaf* right = make_leaf(kLeafCapacity, columns);
-  uint32_t smallest = kAbsent;
-  for (uint32_t i = position; i < leaf->size; ++i) {
-    copy_entry(right, right->size++, leaf, i, columns);
-    smallest = std::min(smallest, ids[i]);
-  }
-  leaf->size = position;
-  return {smallest, right};
-}
-
-size_t child_index(const Inner* inner, uint32_t id) {
-  auto after = std::upper_bound(inner->keys.begin() + 1, inner->keys.end(), id);
-  return static_cast<size_t>(after - inner->keys.begin()) - 1;
-}
-
-Leaf* leaf_for(const Inner* inner, uint32_t id) {
-  while (true) {
-    void* child = inner->children[child_index(inner, id)];
-    if (inner->height == 1) return static_cast<Leaf*>(child);
-    inner = static_cast<const Inner*>(child);
+    low = less + 1;
+    if (low + slack >= middle) return low;
   }
 }
 
-struct Sibling {
-  uint32_t key = 0;
-  void* node = nullptr;  // null: nothing was split off
-};
-
-Sibling insert_child(Inner* inner, size_t after, Sibling sibling) {
-  auto at = static_cast<std::ptrdiff_t>(after) + 1;
-  inner->keys.insert(inner->keys.begin() + at, sibling.key);
-  inner->children.insert(inner->children.begin() + at, sibling.node);
-  if (inner->children.size() <= kInnerCapacity) return {};
-  auto half = static_cast<std::ptrdiff_t>(inner->children.size() / 2);
-  auto* right = new Inner{inner->height,
-                          {inner->keys.begin() + half, inner->keys.end()},
-                          {inner->children.begin() + half, inner->children.end()}};
-  inner->keys.resize(static_cast<size_t>(half));
-  inner->children.resize(static_cast<size_t>(half));
-  return {right->keys.front(), right};
-}
-
-Sibling insert_below(Inner* inner, uint32_t id, EdgeValue value, EdgeColumns columns) {
-  size_t i = child_index(inner, id);
-  Sibling split;
-  if (inner->height == 1) {
-    auto* leaf = static_cast<Leaf*>(inner->children[i]);
-    if (leaf->size == leaf->capacity) {
-      auto [key, right] = split_leaf(leaf, columns);
-      split = {key, right};
-      if (id >= key) leaf = right;
-    }
-    write_entry(leaf, leaf->size++, id, value, columns);
-  } else {
-    split = insert_below(static_cast<Inner*>(inner->children[i]), id, value, columns);
-  }
-  return split.node == nullptr ? Sibling{} : insert_child(inner, i, split);
-}
-
-void free_tree(Inner* inner) {
-  for (void* child : inner->children) {
-    if (inner->height == 1) {
-      std::free(child);
-    } else {
-      free_tree(static_cast<Inner*>(child));
-    }
-  }
-  delete inner;
-}
-
-void erase_child(Inner* inner, size_t i) {
-  inner->children.erase(inner->children.begin() + static_cast<std::ptrdiff_t>(i));
-  // The first key is never compared, so the second may take its place without loss.
-  inner->keys.erase(inner->keys.begin() + static_cast<std::ptrdiff_t>(i));
-}
-
-// A leaf that has become small joins a neighbour in the same parent, if there is room for later insertions.
-void merge_leaf(Inner* inner, size_t i, EdgeColumns columns) {
-  auto* leaf = static_cast<Leaf*>(inner->children[i]);
-  if (leaf->size >= kMergeBelow) return;
-  for (size_t other : {i - 1, i + 1}) {
-    if (other >= inner->children.size()) continue;  // i - 1 wraps around
-    auto* sibling = static_cast<Leaf*>(inner->children[other]);
-    if (leaf->size != 0 && leaf->size + sibling->size > kLeafCapacity * 3 / 4) continue;
-    for (uint32_t j = 0; j < leaf->size; ++j) copy_entry(sibling, sibling->size++, leaf, j, columns);
-    if (other > i) inner->keys[other] = inner->keys[i];
-    std::free(leaf);
-    erase_child(inner, i);
+template <class Id>
+void Samtrees<Id>::encode_split(Id key, std::span<uint32_t> order, uint32_t pieces, Lane* lane,
+                                std::vector<Child>* out) {
+  if (pieces == 1) {
+    out->push_back(encode(key, order, lane));
     return;
   }
+  const auto n = static_cast<uint32_t>(order.size());
+  const uint32_t left = pieces / 2;
+  const auto middle = static_cast<uint32_t>(uint64_t{n} * left / pieces);
+  // Both sides must find room in their leaves, so the slack ends there.
+  const uint32_t room = pieces == 2 ? options_.capacity - std::max(middle, n - middle) : 0;
+  const uint32_t cut = part(order, middle, std::min(options_.slack, room), *lane);
+  encode_split(key, order.first(cut), left, lane, out);
+  const auto upper = order.subspan(cut);
+  Id smallest = lane->entries.ids[upper[0]];
+  for (uint32_t i : upper) smallest = std::min(smallest, lane->entries.ids[i]);
+  encode_split(smallest, upper, pieces - left, lane, out);
 }
 
-// A chain of single children that ends in an empty leaf: what is left when a subtree loses its last id.
-bool is_hollow(const Inner* inner) {
-  if (inner->children.size() != 1) return false;
-  if (inner->height == 1) return static_cast<const Leaf*>(inner->children[0])->size == 0;
-  return is_hollow(static_cast<const Inner*>(inner->children[0]));
+template <class Id>
+void Samtrees<Id>::encode_all(Id key, Lane* lane, std::vector<Child>* out) {
+  const auto n = static_cast<uint32_t>(lane->entries.ids.size());
+  if (n == 0) return;
+  lane->order.resize(n);
+  std::iota(lane->order.begin(), lane->order.end(), 0);
+  encode_split(key, lane->order, (n + options_.capacity - 1) / options_.capacity, lane, out);
 }
 
-void remove_below(Inner* inner, uint32_t id, EdgeColumns columns) {
-  size_t i = child_index(inner, id);
-  if (inner->height == 1) {
-    auto* leaf = static_cast<Leaf*>(inner->children[i]);
-    copy_entry(leaf, position_of(leaf, id, columns), leaf, leaf->size - 1, columns);
-    --leaf->size;
-    merge_leaf(inner, i, columns);
-  } else {
-    auto* child = static_cast<Inner*>(inner->children[i]);
-    remove_below(child, id, columns);
-    if (!is_hollow(child) || inner->children.size() == 1) return;
-    free_tree(child);
-    if (i + 1 < inner->children.size()) inner->keys[i + 1] = inner->keys[i];
-    erase_child(inner, i);
+template <class Id>
+void Samtrees<Id>::decode(BlockRef ref, Lane* lane) const {
+  const Leaf<Id>* from = leaf(ref);
+  auto& to = lane->entries;
+  const size_t before = to.ids.size();
+  to.ids.resize(before + from->size);
+  from->decode(columns_, to.ids.data() + before);
+  if (columns_.timed) to.times.insert(to.times.end(), from->times(), from->times() + from->size);
+  if (columns_.weighted) {
+    to.weights.insert(to.weights.end(), from->weights(columns_), from->weights(columns_) + from->size);
   }
+  if (columns_.featured) to.rows.insert(to.rows.end(), from->rows(columns_), from->rows(columns_) + from->size);
 }
 
-}  // namespace
+// -- changing leaves ------------------------------------------------------------------------------------------------
 
-bool SamtreeRoot::find(uint32_t id, EdgeColumns columns, EdgeValue* value) const {
-  if (root_ == 0) return false;
-  Leaf* where = is_tree() ? leaf_for(inner(), id) : leaf();
-  uint32_t i = position_of(where, id, columns);
-  if (i == kAbsent) return false;
-  if (value != nullptr) *value = read_value(where, i, columns);
-  return true;
-}
-
-bool SamtreeRoot::upsert(uint32_t id, EdgeValue value, EdgeColumns columns) {
-  if (root_ == 0) set_leaf(make_leaf(4, columns));
-  Leaf* where = is_tree() ? leaf_for(inner(), id) : leaf();
-  uint32_t i = position_of(where, id, columns);
-  if (i != kAbsent) {
-    write_entry(where, i, id, value, columns);
-    return false;
-  }
-  ++degree_;
-  if (!is_tree()) {
-    if (where->size == where->capacity && where->capacity < kLeafCapacity) {
-      where = resized(where, where->capacity * 2, columns);
-      set_leaf(where);
-    }
-    if (where->size < where->capacity) {
-      write_entry(where, where->size++, id, value, columns);
-      return true;
-    }
-    set_inner(new Inner{1, {0}, {where}});
-  }
-  Sibling split = insert_below(inner(), id, value, columns);
-  if (split.node != nullptr) set_inner(new Inner{inner()->height + 1, {0, split.key}, {inner(), split.node}});
-  return true;
-}
-
-bool SamtreeRoot::remove(uint32_t id, EdgeColumns columns) {
-  if (root_ == 0) return false;
-  if (is_tree()) {
-    if (position_of(leaf_for(inner(), id), id, columns) == kAbsent) return false;
-    remove_below(inner(), id, columns);
-    --degree_;
-    // A root with a single child is no root.
-    while (is_tree() && inner()->children.size() == 1) {
-      Inner* old = inner();
-      if (old->height == 1) {
-        set_leaf(static_cast<Leaf*>(old->children[0]));
-      } else {
-        set_inner(static_cast<Inner*>(old->children[0]));
-      }
-      delete old;
-    }
+// What most leaves meet in a batch: one new entry that fits, or one new value. Columns are copied, nothing is decoded.
+template <class Id>
+bool Samtrees<Id>::update_leaf_by_one(Id key, BlockRef ref, const Change& change, Lane* lane, std::vector<Child>* out) {
+  const Leaf<Id>* from = leaf(ref);
+  const uint32_t n = from->size;
+  const uint32_t at = from->find(columns_, change.id);
+  BlockRef made;
+  if (at == IdCodec<Id>::kAbsent && !change.has) {
+    out->push_back(child_of_leaf(key, ref));
     return true;
   }
-  Leaf* where = leaf();
-  uint32_t i = position_of(where, id, columns);
-  if (i == kAbsent) return false;
-  copy_entry(where, i, where, where->size - 1, columns);
-  --where->size;
-  --degree_;
-  if (where->size == 0) {
-    clear();
-  } else if (where->size * 4 <= where->capacity && where->capacity > 4) {
-    set_leaf(resized(where, where->capacity / 2, columns));
+  if (at != IdCodec<Id>::kAbsent && change.has) {
+    const size_t bytes = Leaf<Id>::bytes(columns_, n, from->bits);
+    auto* to = static_cast<Leaf<Id>*>(make(bytes, &made, lane));
+    std::memcpy(static_cast<void*>(to), from, bytes);
+    if (columns_.timed) to->times()[at] = change.value.time;
+    if (columns_.featured) to->rows(columns_)[at] = change.value.row;
+    if (columns_.weighted) {
+      to->weights(columns_)[at] = change.value.weight;
+      FSTable::update(to->weights(columns_), n, to->sums(columns_), at);
+    }
+  } else if (at == IdCodec<Id>::kAbsent && n < options_.capacity && from->format().fits(change.id)) {
+    auto* to = static_cast<Leaf<Id>*>(make(Leaf<Id>::bytes(columns_, n + 1, from->bits), &made, lane));
+    *to = *from;
+    to->size = static_cast<uint16_t>(n + 1);
+    if (columns_.timed) {
+      std::memcpy(to->times(), from->times(), n * sizeof(double));
+      to->times()[n] = change.value.time;
+    }
+    if (columns_.featured) {
+      std::memcpy(to->rows(columns_), from->rows(columns_), n * sizeof(uint32_t));
+      to->rows(columns_)[n] = change.value.row;
+    }
+    if (columns_.weighted) {
+      float* weights = to->weights(columns_);
+      std::memcpy(weights, from->weights(columns_), n * sizeof(float));
+      weights[n] = change.value.weight;
+      if (FSTable::size(n) == 0) {
+        FSTable::build(weights, n + 1, to->sums(columns_));
+      } else {
+        std::memcpy(to->sums(columns_), from->sums(columns_), FSTable::size(n) * sizeof(float));
+        FSTable::update(weights, n + 1, to->sums(columns_), n);
+      }
+    }
+    IdCodec<Id>::append(from->format(), from->ids(columns_), n, change.id, to->ids(columns_));
+  } else {
+    return false;
   }
+  lane->retired.push_back(ref);
+  out->push_back(child_of_leaf(key, made));
   return true;
 }
 
-void SamtreeRoot::clear() {
-  if (is_tree()) {
-    free_tree(inner());
-  } else {
-    std::free(leaf());
+template <class Id>
+void Samtrees<Id>::update_leaf(Id key, BlockRef ref, std::span<const Change> changes, Lane* lane,
+                               std::vector<Child>* out) {
+  if (ref != 0 && changes.size() == 1 && update_leaf_by_one(key, ref, changes[0], lane, out)) return;
+  auto& entries = lane->entries;
+  entries.clear();
+  lane->added.clear();
+  if (ref != 0) {
+    decode(ref, lane);
+    lane->retired.push_back(ref);
   }
-  root_ = 0;
-  degree_ = 0;
+  for (const Change& change : changes) {
+    const auto found = std::find(entries.ids.begin(), entries.ids.end(), change.id);
+    const auto i = static_cast<size_t>(found - entries.ids.begin());
+    if (found == entries.ids.end()) {
+      if (change.has) lane->added.push_back(&change);
+    } else if (change.has) {
+      if (columns_.timed) entries.times[i] = change.value.time;
+      if (columns_.weighted) entries.weights[i] = change.value.weight;
+      if (columns_.featured) entries.rows[i] = change.value.row;
+    } else {
+      auto remove = [i](auto& column) {
+        column[i] = column.back();
+        column.pop_back();
+      };
+      remove(entries.ids);
+      if (columns_.timed) remove(entries.times);
+      if (columns_.weighted) remove(entries.weights);
+      if (columns_.featured) remove(entries.rows);
+    }
+  }
+  for (const Change* change : lane->added) {
+    entries.ids.push_back(change->id);
+    if (columns_.timed) entries.times.push_back(change->value.time);
+    if (columns_.weighted) entries.weights.push_back(change->value.weight);
+    if (columns_.featured) entries.rows.push_back(change->value.row);
+  }
+  encode_all(key, lane, out);
+}
+
+// -- changing trees -------------------------------------------------------------------------------------------------
+
+// A leaf's as a float: then sums of them in doubles, and the differences of these, are exact where weights are alike.
+template <class Id>
+double Samtrees<Id>::own_sum(BlockRef ref) const {
+  if (header(ref)->height == 0) return static_cast<float>(leaf(ref)->weight_sum(columns_));
+  const Inner<Id>* from = inner(ref);
+  return columns_.weighted ? from->sums()[from->size - 1] : from->counts(columns_)[from->size - 1];
+}
+
+template <class Id>
+std::vector<typename Samtrees<Id>::Child> Samtrees<Id>::children_of(BlockRef ref) const {
+  const Inner<Id>* from = inner(ref);
+  const uint32_t* counts = from->counts(columns_);
+  std::vector<Child> children(from->size);
+  for (uint32_t i = 0; i < from->size; ++i) {
+    const uint32_t count = counts[i] - (i > 0 ? counts[i - 1] : 0);
+    const double sum = columns_.weighted ? from->sums()[i] - (i > 0 ? from->sums()[i - 1] : 0) : count;
+    children[i] = {from->keys(columns_)[i], from->children(columns_)[i], count, sum};
+  }
+  return children;
+}
+
+template <class Id>
+void Samtrees<Id>::pack(Id key, const std::vector<Child>& children, uint32_t height, uint32_t touches, Lane* lane,
+                        std::vector<Child>* out) {
+  const auto n = static_cast<uint32_t>(children.size());
+  const uint32_t pieces = (n + options_.capacity - 1) / options_.capacity;
+  for (uint32_t p = 0; p < pieces; ++p) {
+    const auto begin = static_cast<uint32_t>(uint64_t{n} * p / pieces);
+    const auto end = static_cast<uint32_t>(uint64_t{n} * (p + 1) / pieces);
+    Child made{p == 0 ? key : children[begin].key, 0, 0, 0};
+    auto* to = static_cast<Inner<Id>*>(make(Inner<Id>::bytes(columns_, end - begin), &made.node, lane));
+    to->size = static_cast<uint16_t>(end - begin);
+    to->height = static_cast<uint8_t>(height);
+    to->touches = touches;
+    for (uint32_t i = begin; i < end; ++i) {
+      made.count += children[i].count;
+      made.sum += children[i].sum;
+      to->keys(columns_)[i - begin] = i == begin ? made.key : children[i].key;
+      to->children(columns_)[i - begin] = children[i].node;
+      to->counts(columns_)[i - begin] = made.count;
+      if (columns_.weighted) to->sums()[i - begin] = made.sum;
+    }
+    out->push_back(made);
+  }
+}
+
+// Children that have become too small join the smaller of their nearest siblings (appendix A); what is then too large is
+// parted evenly. `height` is theirs.
+template <class Id>
+void Samtrees<Id>::fix(std::vector<Child>* children, uint32_t height, Lane* lane) {
+  const uint32_t least = height == 0 ? options_.min_leaf() : options_.min_inner();
+  for (size_t i = 0; i < children->size() && children->size() > 1;) {
+    if (header((*children)[i].node)->size >= least) {
+      ++i;
+      continue;
+    }
+    const bool left = i > 0 && (i + 1 == children->size() || (*children)[i - 1].count <= (*children)[i + 1].count);
+    const size_t first = left ? i - 1 : i;
+    const Child a = (*children)[first], b = (*children)[first + 1];
+    std::vector<Child> joined;
+    if (height == 0) {
+      lane->entries.clear();
+      decode(a.node, lane);
+      decode(b.node, lane);
+      encode_all(a.key, lane, &joined);
+    } else {
+      std::vector<Child> below = children_of(a.node), more = children_of(b.node);
+      more[0].key = b.key;
+      below.insert(below.end(), more.begin(), more.end());
+      fix(&below, height - 1, lane);
+      pack(a.key, below, height, std::max(inner(a.node)->touches, inner(b.node)->touches), lane, &joined);
+    }
+    lane->retired.push_back(a.node);
+    lane->retired.push_back(b.node);
+    const auto at = children->begin() + static_cast<std::ptrdiff_t>(first);
+    children->insert(children->erase(at, at + 2), joined.begin(), joined.end());
+    i = first;
+  }
+}
+
+template <class Id>
+void Samtrees<Id>::update(Id key, BlockRef ref, std::span<const Change> changes, const LeafWork** work, Lane* lane,
+                          std::vector<Child>* out) {
+  if (header(ref)->height == 0) {
+    if (work == nullptr) {
+      update_leaf(key, ref, changes, lane, out);
+    } else {
+      out->insert(out->end(), (*work)->made.begin(), (*work)->made.end());
+      ++*work;
+    }
+    return;
+  }
+  const uint32_t height = header(ref)->height;
+  const std::vector<Child> old = children_of(ref);
+  std::vector<Child> children;
+  children.reserve(old.size() + 1);
+  size_t next = 0;
+  for (size_t i = 0; i < old.size(); ++i) {
+    const size_t begin = next;
+    while (next < changes.size() && (i + 1 == old.size() || changes[next].id < old[i + 1].key)) ++next;
+    if (next == begin) {
+      children.push_back(old[i]);
+    } else {
+      update(i == 0 ? key : old[i].key, old[i].node, changes.subspan(begin, next - begin), work, lane, &children);
+    }
+  }
+  fix(&children, height - 1, lane);
+  uint32_t touches = inner(ref)->touches + 1;
+  if (columns_.weighted) {
+    double sum = 0;
+    for (const Child& child : children) sum += child.sum;
+    if (touches >= kMaxTouches || !(sum * kMaxFall >= own_sum(ref))) {
+      for (Child& child : children) child.sum = own_sum(child.node);
+      touches = 0;
+    }
+  }
+  pack(key, children, height, touches, lane, out);
+  lane->retired.push_back(ref);
+}
+
+template <class Id>
+SamtreeRoot Samtrees<Id>::grow(std::vector<Child> children, uint32_t height, Lane* lane) {
+  while (children.size() > 1) {
+    std::vector<Child> above;
+    pack(children[0].key, children, ++height, 0, lane, &above);
+    children = std::move(above);
+  }
+  if (children.empty()) return {};
+  // A root with a single child is no root.
+  BlockRef ref = children[0].node;
+  while (header(ref)->height > 0 && header(ref)->size == 1) {
+    lane->retired.push_back(ref);
+    ref = inner(ref)->children(columns_)[0];
+  }
+  return {ref, children[0].count};
+}
+
+template <class Id>
+SamtreeRoot Samtrees<Id>::rebuild(SamtreeRoot from, std::span<const Change> changes, Lane* lane) {
+  if (changes.empty()) return from;
+  std::vector<Child> children;
+  if (from.node == 0) {
+    update_leaf(Id{0}, 0, changes, lane, &children);
+    return grow(std::move(children), 0, lane);
+  }
+  const uint32_t height = header(from.node)->height;
+  update(Id{0}, from.node, changes, nullptr, lane, &children);
+  return grow(std::move(children), height, lane);
+}
+
+template <class Id>
+void Samtrees<Id>::list_work(Id key, BlockRef ref, std::span<const Change> changes, std::vector<LeafWork>* work) const {
+  if (header(ref)->height == 0) {
+    work->push_back({key, ref, changes, {}});
+    return;
+  }
+  const Inner<Id>* from = inner(ref);
+  const Id* keys = from->keys(columns_);
+  size_t next = 0;
+  for (uint32_t i = 0; i < from->size; ++i) {
+    const size_t begin = next;
+    while (next < changes.size() && (i + 1 == from->size || changes[next].id < keys[i + 1])) ++next;
+    if (next == begin) continue;
+    list_work(i == 0 ? key : keys[i], from->children(columns_)[i], changes.subspan(begin, next - begin), work);
+  }
+}
+
+template <class Id>
+std::vector<typename Samtrees<Id>::LeafWork> Samtrees<Id>::split(SamtreeRoot from,
+                                                                 std::span<const Change> changes) const {
+  std::vector<LeafWork> work;
+  if (from.node != 0 && !changes.empty()) list_work(Id{0}, from.node, changes, &work);
+  return work;
+}
+
+template <class Id>
+void Samtrees<Id>::run(LeafWork* work, Lane* lane) {
+  update_leaf(work->key, work->leaf, work->changes, lane, &work->made);
+}
+
+template <class Id>
+SamtreeRoot Samtrees<Id>::join(SamtreeRoot from, std::span<const Change> changes, std::span<const LeafWork> work,
+                               Lane* lane) {
+  std::vector<Child> children;
+  const LeafWork* next = work.data();
+  const uint32_t height = header(from.node)->height;
+  update(Id{0}, from.node, changes, &next, lane, &children);
+  return grow(std::move(children), height, lane);
+}
+
+template <class Id>
+void Samtrees<Id>::free_retired(Lane* lane) {
+  for (BlockRef ref : lane->retired) heap_.free(ref);
+  lane->retired.clear();
+  lane->made.clear();
+}
+
+template <class Id>
+void Samtrees<Id>::free_made(Lane* lane) {
+  for (BlockRef ref : lane->made) heap_.free(ref);
+  lane->retired.clear();
+  lane->made.clear();
+}
+
+template <class Id>
+bool Samtrees<Id>::apply(size_t node, const Change& change) {
+  const SamtreeRoot before = roots_[node];
+  try {
+    roots_[node] = rebuild(before, {&change, 1}, &lane_);
+  } catch (...) {
+    free_made(&lane_);
+    throw;
+  }
+  free_retired(&lane_);
+  return roots_[node].degree != before.degree;
+}
+
+template <class Id>
+bool Samtrees<Id>::upsert(size_t node, Id id, EdgeValue value) {
+  return apply(node, {id, true, value});
+}
+
+template <class Id>
+bool Samtrees<Id>::remove(size_t node, Id id) {
+  return apply(node, {id, false, {}});
+}
+
+// -- compaction -----------------------------------------------------------------------------------------------------
+
+template <class Id>
+bool Samtrees<Id>::wants_compaction() const {
+  constexpr size_t kWorthwhile = size_t{1} << 20;
+  return heap_.free_bytes() > stuck_ + heap_.live_bytes() / 16 + kWorthwhile;
+}
+
+template <class Id>
+bool Samtrees<Id>::begin_compaction() {
+  if (heap_.mark_sparse()) return true;
+  stuck_ = heap_.free_bytes();
+  return false;
+}
+
+template <class Id>
+void Samtrees<Id>::end_compaction() {
+  heap_.reclaim();
+  stuck_ = heap_.free_bytes();
+}
+
+template <class Id>
+BlockRef Samtrees<Id>::copy(BlockRef ref, Lane* lane) {
+  const BlockRef made = heap_.copy(ref);
+  lane->made.push_back(made);
+  lane->retired.push_back(ref);
+  return made;
+}
+
+template <class Id>
+BlockRef Samtrees<Id>::relocate_below(BlockRef ref, Lane* lane) {
+  if (header(ref)->height == 0) return heap_.in_sparse(ref) ? copy(ref, lane) : ref;
+  const Inner<Id>* from = inner(ref);
+  BlockRef made = heap_.in_sparse(ref) ? copy(ref, lane) : 0;
+  for (uint32_t i = 0; i < from->size; ++i) {
+    const BlockRef child = from->children(columns_)[i];
+    // The children of the lowest inner nodes are leaves, which need not be looked into.
+    if (from->height == 1 && !heap_.in_sparse(child)) continue;
+    const BlockRef moved = relocate_below(child, lane);
+    if (moved == child) continue;
+    if (made == 0) made = copy(ref, lane);
+    static_cast<Inner<Id>*>(heap_.at(made))->children(columns_)[i] = moved;
+  }
+  return made == 0 ? ref : made;
+}
+
+template <class Id>
+SamtreeRoot Samtrees<Id>::relocate(SamtreeRoot root, Lane* lane) {
+  if (root.node == 0) return root;
+  // A root with so few neighbours is a leaf.
+  const bool few = root.degree < options_.min_leaf();
+  if (few && !heap_.in_sparse(root.node)) return root;
+  return {relocate_below(root.node, lane), root.degree};
+}
+
+// -- saving and checking --------------------------------------------------------------------------------------------
+
+template <class Id>
+void Samtrees<Id>::save_below(BlockRef ref, Saved* to) const {
+  const uint32_t size = header(ref)->size, height = header(ref)->height;
+  to->shape.insert(to->shape.end(), {height > 0 ? 1u : 0u, size, height});
+  if (height == 0) {
+    const Leaf<Id>* from = leaf(ref);
+    to->ids.resize(to->ids.size() + size);
+    from->decode(columns_, to->ids.data() + to->ids.size() - size);
+    if (columns_.weighted) to->weights.insert(to->weights.end(), from->weights(columns_), from->weights(columns_) + size);
+    if (columns_.timed) to->times.insert(to->times.end(), from->times(), from->times() + size);
+    if (columns_.featured) to->rows.insert(to->rows.end(), from->rows(columns_), from->rows(columns_) + size);
+    return;
+  }
+  const Inner<Id>* from = inner(ref);
+  to->keys.insert(to->keys.end(), from->keys(columns_), from->keys(columns_) + size);
+  for (uint32_t i = 0; i < size; ++i) save_below(from->children(columns_)[i], to);
+}
+
+template <class Id>
+typename Samtrees<Id>::Saved Samtrees<Id>::save() const {
+  Saved to;
+  for (const SamtreeRoot& root : roots_) {
+    if (root.node == 0) {
+      to.shape.insert(to.shape.end(), {2, 0, 0});
+    } else {
+      save_below(root.node, &to);
+    }
+  }
+  return to;
+}
+
+template <class Id>
+struct Samtrees<Id>::Reader {
+  std::span<const uint32_t> shape;
+  std::span<const Id> keys, ids;
+  std::span<const float> weights;
+  std::span<const double> times;
+  std::span<const uint32_t> rows;
+
+  template <class T>
+  static std::span<const T> take(std::span<const T>* from, size_t count) {
+    if (from->size() < count) throw std::runtime_error("adjacency: a column ends before its shape does");
+    auto head = from->first(count);
+    *from = from->subspan(count);
+    return head;
+  }
+  bool done() const {
+    return shape.empty() && keys.empty() && ids.empty() && weights.empty() && times.empty() && rows.empty();
+  }
+};
+
+template <class Id>
+typename Samtrees<Id>::Child Samtrees<Id>::load_below(Reader* from, Id key, int height, Lane* lane) {
+  const auto head = Reader::take(&from->shape, 3);
+  const uint32_t size = head[1];
+  if (head[0] > 1 || size == 0 || size > options_.capacity || head[2] > 8 || (head[0] == 0) != (head[2] == 0)) {
+    throw std::runtime_error("adjacency: expected a leaf (0) or an inner node (1) of 1 to " +
+                             std::to_string(options_.capacity) + " at a height of at most 8, got " +
+                             std::to_string(head[0]) + " of " + std::to_string(size) + " at " + std::to_string(head[2]));
+  }
+  if (height >= 0 && head[2] != static_cast<uint32_t>(height)) throw std::runtime_error("adjacency: leaves on two levels");
+  if (height < 0 && head[0] == 1 && size == 1) {
+    throw std::runtime_error("adjacency: a root that is an inner node of 1 child");
+  }
+  std::vector<Child> made;
+  if (head[0] == 0) {
+    auto& entries = lane->entries;
+    auto assign = [](auto& to, auto column) { to.assign(column.begin(), column.end()); };
+    assign(entries.ids, Reader::take(&from->ids, size));
+    assign(entries.weights, Reader::take(&from->weights, columns_.weighted ? size : 0));
+    assign(entries.times, Reader::take(&from->times, columns_.timed ? size : 0));
+    assign(entries.rows, Reader::take(&from->rows, columns_.featured ? size : 0));
+    encode_all(key, lane, &made);
+  } else {
+    const auto keys = Reader::take(&from->keys, size);
+    std::vector<Child> children;
+    for (uint32_t i = 0; i < size; ++i) {
+      children.push_back(load_below(from, i == 0 ? key : keys[i], static_cast<int>(head[2]) - 1, lane));
+    }
+    pack(key, children, head[2], 0, lane, &made);
+  }
+  return made[0];
+}
+
+template <class Id>
+void Samtrees<Id>::load(const Saved& saved) {
+  Reader from{saved.shape, saved.keys, saved.ids, saved.weights, saved.times, saved.rows};
+  std::vector<SamtreeRoot> roots(roots_.size());
+  try {
+    for (SamtreeRoot& root : roots) {
+      if (!from.shape.empty() && from.shape[0] == 2) {
+        Reader::take(&from.shape, 3);
+        continue;
+      }
+      const Child top = load_below(&from, Id{0}, -1, &lane_);
+      root = {top.node, top.count};
+    }
+    if (!from.done()) throw std::runtime_error("adjacency: columns that are left over after the last list");
+  } catch (...) {
+    free_made(&lane_);
+    throw;
+  }
+  for (SamtreeRoot& old : roots_) {
+    if (old.node != 0) retire_below(old.node, &lane_);
+  }
+  free_retired(&lane_);
+  roots_ = std::move(roots);
+}
+
+template <class Id>
+void Samtrees<Id>::retire_below(BlockRef ref, Lane* lane) const {
+  if (header(ref)->height > 0) {
+    for (uint32_t i = 0; i < inner(ref)->size; ++i) retire_below(inner(ref)->children(columns_)[i], lane);
+  }
+  lane->retired.push_back(ref);
 }
 
 namespace {
 
-size_t tree_bytes(const Inner* inner, EdgeColumns columns) {
-  size_t bytes = sizeof(Inner) + inner->keys.capacity() * sizeof(uint32_t) + inner->children.capacity() * sizeof(void*);
-  for (void* child : inner->children) {
-    bytes += inner->height == 1 ? leaf_bytes(static_cast<Leaf*>(child)->capacity, columns)
-                                : tree_bytes(static_cast<const Inner*>(child), columns);
-  }
-  return bytes;
-}
-
-void save_leaf(Leaf* leaf, EdgeColumns columns, std::vector<uint32_t>* shape, std::vector<uint32_t>* ids,
-               std::vector<float>* weights, std::vector<double>* times) {
-  shape->insert(shape->end(), {0, leaf->size, leaf->capacity});
-  ids->insert(ids->end(), leaf->ids(columns), leaf->ids(columns) + leaf->size);
-  if (columns.weighted) weights->insert(weights->end(), leaf->weights(columns), leaf->weights(columns) + leaf->size);
-  if (columns.timed) times->insert(times->end(), leaf->times(), leaf->times() + leaf->size);
-}
-
-void save_inner(const Inner* inner, EdgeColumns columns, std::vector<uint32_t>* shape, std::vector<uint32_t>* ids,
-                std::vector<float>* weights, std::vector<double>* times) {
-  shape->insert(shape->end(), {1, static_cast<uint32_t>(inner->children.size()), inner->height});
-  shape->insert(shape->end(), inner->keys.begin(), inner->keys.end());
-  for (void* child : inner->children) {
-    if (inner->height == 1) {
-      save_leaf(static_cast<Leaf*>(child), columns, shape, ids, weights, times);
-    } else {
-      save_inner(static_cast<const Inner*>(child), columns, shape, ids, weights, times);
-    }
-  }
-}
-
-template <class T>
-std::span<const T> take(std::span<const T>* from, size_t count) {
-  if (from->size() < count) throw std::runtime_error("adjacency: a column ends before its shape does");
-  auto head = from->first(count);
-  *from = from->subspan(count);
-  return head;
-}
-
-struct Columns {
-  std::span<const uint32_t>*shape, *ids;
-  std::span<const float>* weights;
-  std::span<const double>* times;
-};
-
-Leaf* load_leaf(uint32_t size, uint32_t capacity, EdgeColumns columns, Columns from, uint32_t* degree) {
-  if (size > capacity || capacity > kLeafCapacity || size == 0 || !std::has_single_bit(capacity)) {
-    throw std::runtime_error("adjacency: a leaf of " + std::to_string(size) + " in " + std::to_string(capacity));
-  }
-  auto ids = take(from.ids, size);
-  auto weights = take(from.weights, columns.weighted ? size : 0);
-  auto times = take(from.times, columns.timed ? size : 0);
-  Leaf* leaf = make_leaf(capacity, columns);
-  leaf->size = size;
-  std::copy(ids.begin(), ids.end(), leaf->ids(columns));
-  std::copy(weights.begin(), weights.end(), leaf->weights(columns));
-  std::copy(times.begin(), times.end(), leaf->times());
-  *degree += size;
-  return leaf;
-}
-
-Inner* load_inner(uint32_t count, uint32_t height, EdgeColumns columns, Columns from, uint32_t* degree) {
-  if (count == 0 || count > kInnerCapacity || height == 0 || height > 8) {
-    throw std::runtime_error("adjacency: an inner node of " + std::to_string(count) + " children at height " +
-                             std::to_string(height));
-  }
-  auto keys = take(from.shape, count);
-  auto* inner = new Inner{height, {keys.begin(), keys.end()}, {}};
-  try {
-    for (uint32_t i = 0; i < count; ++i) {
-      auto head = take(from.shape, 3);
-      // A child's last word is its own height, or its capacity where it is a leaf: one in a tree has them all.
-      if (head[0] != (height == 1 ? 0 : 1)) throw std::runtime_error("adjacency: leaves on two levels");
-      if (head[2] != (height == 1 ? kLeafCapacity : height - 1)) {
-        throw std::runtime_error(height == 1 ? "adjacency: a leaf in a tree that may grow"
-                                             : "adjacency: leaves on two levels");
-      }
-      inner->children.push_back(height == 1 ? static_cast<void*>(load_leaf(head[1], head[2], columns, from, degree))
-                                            : static_cast<void*>(load_inner(head[1], head[2], columns, from, degree)));
-    }
-  } catch (...) {
-    free_tree(inner);
-    throw;
-  }
-  return inner;
-}
-
 [[noreturn]] void broken(const std::string& what) { throw std::logic_error("samtree: " + what); }
-
-uint32_t check_leaf(Leaf* leaf, uint64_t low, uint64_t high, EdgeColumns columns) {
-  if (leaf->size == 0) broken("an empty leaf");
-  if (leaf->size > leaf->capacity || leaf->capacity > kLeafCapacity) broken("a leaf over its capacity");
-  std::vector<uint32_t> ids(leaf->ids(columns), leaf->ids(columns) + leaf->size);
-  std::sort(ids.begin(), ids.end());
-  if (std::adjacent_find(ids.begin(), ids.end()) != ids.end()) broken("an id that occurs twice");
-  if (ids.front() < low || ids.back() >= high) broken("an id outside its leaf's keys");
-  return leaf->size;
-}
-
-uint32_t check_inner(const Inner* inner, uint64_t low, uint64_t high, EdgeColumns columns) {
-  if (inner->keys.size() != inner->children.size()) broken("keys and children that differ in number");
-  if (inner->children.size() > kInnerCapacity) broken("an inner node over its capacity");
-  uint32_t degree = 0;
-  for (size_t i = 0; i < inner->children.size(); ++i) {
-    uint64_t from = i == 0 ? low : inner->keys[i];
-    uint64_t to = i + 1 == inner->keys.size() ? high : inner->keys[i + 1];
-    if (from >= to) broken("keys out of order");
-    if (inner->height == 1) {
-      degree += check_leaf(static_cast<Leaf*>(inner->children[i]), from, to, columns);
-    } else {
-      auto* child = static_cast<const Inner*>(inner->children[i]);
-      if (child->height + 1 != inner->height) broken("leaves on two levels");
-      degree += check_inner(child, from, to, columns);
-    }
-  }
-  return degree;
-}
 
 }  // namespace
 
-size_t SamtreeRoot::bytes(EdgeColumns columns) const {
-  if (root_ == 0) return 0;
-  return is_tree() ? tree_bytes(inner(), columns) : leaf_bytes(leaf()->capacity, columns);
+template <class Id>
+uint32_t Samtrees<Id>::check_below(BlockRef ref, Id low, const Id* high, bool is_root, double* sum) const {
+  const uint32_t size = header(ref)->size, height = header(ref)->height;
+  if (size == 0) broken("an empty node");
+  if (size > options_.capacity) broken("a node over its capacity");
+  if (height == 0) {
+    if (!is_root && size < options_.min_leaf()) broken("a leaf under its fill");
+    const Leaf<Id>* from = leaf(ref);
+    std::vector<Id> ids(size);
+    from->decode(columns_, ids.data());
+    for (uint32_t i = 0; i < size; ++i) {
+      if (!from->format().fits(ids[i])) broken("an id outside its format");
+      if (from->id(columns_, i) != ids[i] || from->find(columns_, ids[i]) != i) broken("an id that is not found again");
+    }
+    std::sort(ids.begin(), ids.end());
+    if (std::adjacent_find(ids.begin(), ids.end()) != ids.end()) broken("an id that occurs twice");
+    if (ids.front() < low || (high != nullptr && ids.back() >= *high)) broken("an id outside its leaf's keys");
+    if (columns_.weighted) {
+      std::vector<float> sums(FSTable::size(size));
+      FSTable::build(from->weights(columns_), size, sums.data());
+      if (!std::equal(sums.begin(), sums.end(), from->sums(columns_))) broken("an FSTable that is not its weights'");
+    }
+    *sum = own_sum(ref);
+    return size;
+  }
+  const Inner<Id>* from = inner(ref);
+  if (size < (is_root ? 2 : options_.min_inner())) broken("an inner node under its fill");
+  uint32_t count = 0;
+  *sum = 0;
+  const double tolerance = columns_.weighted ? std::ldexp(from->sums()[size - 1], -30) : 0;
+  for (uint32_t i = 0; i < size; ++i) {
+    const Id* keys = from->keys(columns_);
+    const Id begin = i == 0 ? low : keys[i];
+    const Id* end = i + 1 == size ? high : &keys[i + 1];
+    if (end != nullptr && begin >= *end) broken("keys out of order");
+    const BlockRef child = from->children(columns_)[i];
+    if (header(child)->height + 1u != height) broken("leaves on two levels");
+    double below = 0;
+    count += check_below(child, begin, end, false, &below);
+    *sum += below;
+    if (from->counts(columns_)[i] != count) broken("a count that is not its children's");
+    if (columns_.weighted && !(std::abs(from->sums()[i] - *sum) <= tolerance)) broken("a sum that is not its children's");
+  }
+  return count;
 }
 
-void SamtreeRoot::save(EdgeColumns columns, std::vector<uint32_t>* shape, std::vector<uint32_t>* ids,
-                       std::vector<float>* weights, std::vector<double>* times) const {
-  if (root_ == 0) {
-    shape->insert(shape->end(), {2, 0, 0});
-  } else if (is_tree()) {
-    save_inner(inner(), columns, shape, ids, weights, times);
-  } else {
-    save_leaf(leaf(), columns, shape, ids, weights, times);
+template <class Id>
+void Samtrees<Id>::check() const {
+  for (const SamtreeRoot& root : roots_) {
+    double sum = 0;
+    const uint32_t count = root.node == 0 ? 0 : check_below(root.node, Id{0}, nullptr, true, &sum);
+    if (count != root.degree) broken("a degree that is not the number of ids");
   }
 }
 
-void SamtreeRoot::load(EdgeColumns columns, std::span<const uint32_t>* shape, std::span<const uint32_t>* ids,
-                       std::span<const float>* weights, std::span<const double>* times) {
-  clear();
-  Columns from{shape, ids, weights, times};
-  auto head = take(shape, 3);
-  uint32_t degree = 0;
-  if (head[0] == 0) {
-    set_leaf(load_leaf(head[1], head[2], columns, from, &degree));
-  } else if (head[0] == 1) {
-    if (head[1] == 1) throw std::runtime_error("adjacency: a root that is an inner node of 1 child");
-    set_inner(load_inner(head[1], head[2], columns, from, &degree));
-  } else if (head[0] != 2) {
-    throw std::runtime_error("adjacency: expected a leaf (0), an inner node (1) or nothing (2), got " +
-                             std::to_string(head[0]));
-  }
-  degree_ = degree;
-}
-
-void SamtreeRoot::check(EdgeColumns columns) const {
-  uint32_t degree = 0;
-  if (is_tree()) {
-    if (inner()->children.size() < 2) broken("a root with a single child");
-    degree = check_inner(inner(), 0, uint64_t{1} << 32, columns);
-  } else if (root_ != 0) {
-    degree = check_leaf(leaf(), 0, uint64_t{1} << 32, columns);
-  }
-  if (degree != degree_) broken("a degree that is not the number of ids");
-}
+template struct Inner<uint32_t>;
+template struct Inner<uint64_t>;
+template class Samtrees<uint32_t>;
+template class Samtrees<uint64_t>;
 
 }  // namespace livegnn

@@ -1,6 +1,8 @@
 #include "livegnn/samtree.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 
 #include "testing.h"
@@ -9,401 +11,393 @@ namespace livegnn {
 namespace {
 
 using testing::Random;
-using Model = std::map<uint32_t, EdgeValue>;
+template <class Id>
+using Model = std::map<Id, EdgeValue>;
 
-constexpr EdgeColumns kAllColumns[] = {{false, false}, {true, false}, {false, true}, {true, true}};
+constexpr EdgeColumns kAllColumns[] = {{false, false, false}, {true, false, false}, {false, true, false},
+                                       {false, false, true},  {true, true, true}};
+constexpr SamtreeOptions kSmall{8, 2, true};
 
-// A tree that frees what it holds.
-struct Tree {
-  explicit Tree(EdgeColumns columns) : columns(columns) {}
-  Tree(const Tree&) = delete;
-  ~Tree() { root.clear(); }
-
-  SamtreeRoot root;
-  EdgeColumns columns;
-};
-
-struct Saved {
-  std::vector<uint32_t> shape, ids;
-  std::vector<float> weights;
-  std::vector<double> times;
-
-  bool operator==(const Saved&) const = default;
-};
-
-Saved save(const Tree& tree) {
-  Saved to;
-  tree.root.save(tree.columns, &to.shape, &to.ids, &to.weights, &to.times);
-  return to;
+EdgeValue random_value(Random* random) {
+  return {random->between(-1, 9), random->between(0, 1e6f), random->index(1000)};
 }
-
-void load(const Saved& from, Tree* tree) {
-  std::span<const uint32_t> shape(from.shape), ids(from.ids);
-  std::span<const float> weights(from.weights);
-  std::span<const double> times(from.times);
-  tree->root.load(tree->columns, &shape, &ids, &weights, &times);
-  CHECK(shape.empty() && ids.empty() && weights.empty() && times.empty());
-}
-
-EdgeValue random_value(Random* random) { return {random->between(-9, 9), random->between(0, 1e6f)}; }
 
 // What is left of a value in a tree that lacks some columns.
 EdgeValue kept(EdgeValue value, EdgeColumns columns) {
-  return {columns.weighted ? value.weight : 1.0f, columns.timed ? value.time : 0.0};
+  return {columns.weighted ? value.weight : 1.0f, columns.timed ? value.time : 0.0,
+          columns.featured ? value.row : kNoRow};
 }
 
-bool same(EdgeValue a, EdgeValue b) { return a.weight == b.weight && a.time == b.time; }
+bool same(EdgeValue a, EdgeValue b) { return a.weight == b.weight && a.time == b.time && a.row == b.row; }
 
-void check_against(const Tree& tree, const Model& model) {
-  tree.root.check(tree.columns);
-  CHECK_EQ(tree.root.degree(), model.size());
-  Model scanned;
-  uint32_t last = 0;
-  tree.root.scan(tree.columns, [&](NeighborSpan span) {
+template <class Id>
+void check_against(const Samtrees<Id>& trees, size_t node, const Model<Id>& model) {
+  const EdgeColumns columns = trees.columns();
+  CHECK_EQ(trees.degree(node), model.size());
+  Model<Id> scanned;
+  bool first = true;
+  Id last = 0;
+  trees.scan(node, [&](BasicNeighborSpan<Id> span) {
     CHECK(span.size > 0);
-    CHECK_EQ(span.weights != nullptr, tree.columns.weighted);
-    CHECK_EQ(span.times != nullptr, tree.columns.timed);
-    CHECK(scanned.empty() || *std::min_element(span.ids, span.ids + span.size) > last);
+    CHECK_EQ(span.weights != nullptr, columns.weighted);
+    CHECK_EQ(span.times != nullptr, columns.timed);
+    CHECK_EQ(span.rows != nullptr, columns.featured);
+    CHECK(first || *std::min_element(span.ids, span.ids + span.size) > last);
+    first = false;
     last = *std::max_element(span.ids, span.ids + span.size);
     for (size_t i = 0; i < span.size; ++i) {
-      EdgeValue value{span.weights ? span.weights[i] : 1.0f, span.times ? span.times[i] : 0.0};
+      EdgeValue value{span.weights ? span.weights[i] : 1.0f, span.times ? span.times[i] : 0.0,
+                      span.rows ? span.rows[i] : kNoRow};
       CHECK(scanned.emplace(span.ids[i], value).second);
     }
   });
   CHECK_EQ(scanned.size(), model.size());
+  double sum = 0;
   auto b = scanned.begin();
   for (auto a = model.begin(); a != model.end(); ++a, ++b) {
     CHECK_EQ(a->first, b->first);
-    CHECK(same(kept(a->second, tree.columns), b->second));
+    CHECK(same(kept(a->second, columns), b->second));
+    sum += std::max(0.0f, b->second.weight);
   }
+  CHECK(std::abs(trees.weight_sum(node) - sum) <= 1e-5 * sum);
 }
 
-void upsert(uint32_t id, EdgeValue value, Tree* tree, Model* model) {
-  CHECK_EQ(tree->root.upsert(id, value, tree->columns), !model->contains(id));
-  (*model)[id] = value;
+template <class Id>
+bool same_columns(const typename Samtrees<Id>::Saved& a, const typename Samtrees<Id>::Saved& b) {
+  return a.shape == b.shape && a.keys == b.keys && a.ids == b.ids && a.weights == b.weights && a.times == b.times &&
+         a.rows == b.rows;
 }
 
-void remove(uint32_t id, Tree* tree, Model* model) {
-  CHECK_EQ(tree->root.remove(id, tree->columns), model->erase(id) == 1);
+// Moves blocks together, as a store does between batches; `look` sees the trees while readers would.
+template <class Id, class Look>
+void compact(Samtrees<Id>* trees, const Look& look) {
+  typename Samtrees<Id>::Lane lane;
+  if (!trees->begin_compaction()) return;
+  std::vector<SamtreeRoot> moved;
+  for (size_t node = 0; node < trees->size(); ++node) moved.push_back(trees->relocate(trees->root(node), &lane));
+  look();
+  for (size_t node = 0; node < trees->size(); ++node) trees->set_root(node, moved[node]);
+  trees->free_retired(&lane);
+  trees->end_compaction();
 }
 
-void check_find(uint32_t id, const Tree& tree, const Model& model) {
-  EdgeValue value;
-  auto found = model.find(id);
-  CHECK_EQ(tree.root.find(id, tree.columns, &value), found != model.end());
-  CHECK_EQ(tree.root.find(id, tree.columns, nullptr), found != model.end());
-  if (found != model.end()) CHECK(same(value, kept(found->second, tree.columns)));
+template <class Body>
+void for_both_ids(const Body& body) {
+  body(uint32_t{});
+  body(uint64_t{});
 }
 
-// Ids in the orders in which graphs bring them.
-enum class Pattern { kDense, kSparse, kAscending, kDescending, kClustered };
-constexpr Pattern kPatterns[] = {Pattern::kDense, Pattern::kSparse, Pattern::kAscending, Pattern::kDescending,
-                                 Pattern::kClustered};
-
-std::vector<uint32_t> distinct_ids(Pattern pattern, size_t count, Random* random) {
-  std::vector<uint32_t> ids(count);
-  for (size_t i = 0; i < count; ++i) {
-    auto n = static_cast<uint32_t>(i);
-    switch (pattern) {
-      case Pattern::kDense:
-      case Pattern::kAscending:
-        ids[i] = n;
-        break;
-      case Pattern::kSparse:
-        ids[i] = n * 2654435761u;  // odd, so no two are the same; spread over all 32 bits
-        break;
-      case Pattern::kDescending:
-        ids[i] = UINT32_MAX - 1 - n;
-        break;
-      case Pattern::kClustered:
-        ids[i] = (n % 61) * 70'000'000u + n / 61;
-        break;
-    }
-  }
-  if (pattern == Pattern::kDense) {
-    for (size_t i = count; i > 1; --i) std::swap(ids[i - 1], ids[random->below(i)]);
-  }
-  return ids;
-}
-
-void change_at_random(const std::vector<uint32_t>& ids, double growth, Random* random, Tree* tree, Model* model) {
-  uint32_t id = ids[random->below(ids.size())];
-  if (random->chance(growth)) {
-    upsert(id, random_value(random), tree, model);
-  } else {
-    remove(id, tree, model);
-  }
+// Ids as streams have them: near each other, far apart, and at the ends of what there is.
+template <class Id>
+Id random_id(Random* random, uint32_t spread) {
+  if (random->chance(0.01)) return random->chance(0.5) ? std::numeric_limits<Id>::max() - random->index(3) : 0;
+  const Id cluster = static_cast<Id>(random->index(3)) << (sizeof(Id) * 8 - 3);
+  return static_cast<Id>(cluster + random->below(spread));
 }
 
 }  // namespace
 
 TEST(samtree_is_empty_at_first) {
-  for (EdgeColumns columns : kAllColumns) {
-    Tree tree(columns);
-    check_against(tree, {});
-    CHECK(!tree.root.find(0, columns, nullptr));
-    CHECK(!tree.root.remove(0, columns));
-    CHECK_EQ(tree.root.bytes(columns), 0u);
-    tree.root.clear();
-  }
+  for_both_ids([](auto id) {
+    Samtrees<decltype(id)> trees({true, false, false}, {});
+    CHECK(!trees.find(0, 5).has_value());
+    trees.resize(2);
+    check_against(trees, 0, {});
+    CHECK(!trees.remove(0, 5));
+    CHECK_EQ(trees.weight_sum(7), 0.0);
+    trees.check();
+  });
 }
 
 TEST(samtree_agrees_with_a_map_after_every_change) {
   Random random;
-  for (EdgeColumns columns : kAllColumns) {
-    for (Pattern pattern : kPatterns) {
-      // Below, at and above what one leaf holds.
-      for (size_t size : {3u, 20u, kLeafCapacity, 3 * kLeafCapacity}) {
-        Tree tree(columns);
-        Model model;
-        auto ids = distinct_ids(pattern, size, &random);
-        for (uint32_t id : ids) {
-          upsert(id, random_value(&random), &tree, &model);
-          tree.root.check(columns);
+  for_both_ids([&](auto zero) {
+    using Id = decltype(zero);
+    for (EdgeColumns columns : kAllColumns) {
+      for (SamtreeOptions options : {kSmall, SamtreeOptions{4, 0, true}, SamtreeOptions{16, 4, false}, SamtreeOptions{}}) {
+        Samtrees<Id> trees(columns, options);
+        trees.resize(1);
+        Model<Id> model;
+        for (int turn = 0; turn < 4; ++turn) {
+          const double growth = turn % 2 == 0 ? 0.85 : 0.15;
+          for (int i = 0; i < 250; ++i) {
+            const Id id = random_id<Id>(&random, 400);
+            if (random.chance(growth)) {
+              const EdgeValue value = random_value(&random);
+              CHECK_EQ(trees.upsert(0, id, value), !model.contains(id));
+              model[id] = value;
+            } else {
+              auto found = model.lower_bound(id);
+              const Id gone = found != model.end() && random.chance(0.8) ? found->first : id;
+              CHECK_EQ(trees.remove(0, gone), model.erase(gone) == 1);
+            }
+            trees.check();
+            if (i % 25 == 0) check_against(trees, 0, model);
+          }
+          check_against(trees, 0, model);
         }
-        check_against(tree, model);
-        for (size_t i = 0; i < 2 * size; ++i) {
-          // Grows and shrinks by turns, so that leaves split and join again.
-          change_at_random(ids, i / size % 2 == 0 ? 0.2 : 0.8, &random, &tree, &model);
-          tree.root.check(columns);
-          check_find(ids[random.below(size)], tree, model);
-          if (i % 64 == 0) check_against(tree, model);
-        }
-        check_against(tree, model);
         while (!model.empty()) {
-          remove(
-              model.lower_bound(ids[random.below(size)]) == model.end() ? model.begin()->first : model.rbegin()->first,
-              &tree, &model);
-          tree.root.check(columns);
+          CHECK(trees.remove(0, model.begin()->first));
+          model.erase(model.begin());
+          trees.check();
         }
-        CHECK_EQ(tree.root.bytes(columns), 0u);
+        CHECK_EQ(trees.save().ids.size(), 0u);
       }
     }
-  }
+  });
+}
+
+TEST(samtree_takes_many_changes_at_once) {
+  Random random;
+  for_both_ids([&](auto zero) {
+    using Id = decltype(zero);
+    for (SamtreeOptions options : {kSmall, SamtreeOptions{4, 1, true}, SamtreeOptions{}}) {
+      for (EdgeColumns columns : {kAllColumns[0], kAllColumns[4]}) {
+        Samtrees<Id> trees(columns, options);
+        trees.resize(1);
+        typename Samtrees<Id>::Lane lane;
+        Model<Id> model;
+        for (int turn = 0; turn < 30; ++turn) {
+          Model<Id> changes;
+          std::vector<typename Samtrees<Id>::Change> list;
+          const uint32_t count = 1 + random.index(turn % 3 == 0 ? 3000 : 20);
+          const double growth = turn % 6 < 4 ? 0.8 : 0.05;
+          for (uint32_t i = 0; i < count; ++i) changes[random_id<Id>(&random, 3000)] = random_value(&random);
+          if (turn % 7 == 6) {
+            for (const auto& [id, value] : model) changes[id] = value;  // all of it, to go
+          }
+          for (const auto& [id, value] : changes) {
+            const bool has = turn % 7 != 6 && random.chance(growth);
+            list.push_back({id, has, value});
+            if (has) {
+              model[id] = value;
+            } else {
+              model.erase(id);
+            }
+          }
+          const auto before = trees.save();
+          const SamtreeRoot from = trees.root(0);
+          SamtreeRoot root;
+          if (turn % 2 == 0 || from.degree <= options.capacity) {
+            root = trees.rebuild(from, list, &lane);
+          } else {
+            auto work = trees.split(from, list);
+            for (auto& piece : work) trees.run(&piece, &lane);
+            root = trees.join(from, list, work, &lane);
+          }
+          CHECK(same_columns<Id>(before, trees.save()));  // nothing shows
+          if (turn % 5 == 4) {
+            // Dropped, and done again: it must come to the same.
+            trees.free_made(&lane);
+            root = trees.rebuild(from, list, &lane);
+          }
+          trees.set_root(0, root);
+          trees.free_retired(&lane);
+          trees.check();
+          check_against(trees, 0, model);
+        }
+      }
+    }
+  });
 }
 
 TEST(samtree_grows_to_several_levels_and_shrinks_to_nothing) {
+  Samtrees<uint32_t> trees({true, false, false}, kSmall);
+  trees.resize(1);
+  Model<uint32_t> model;
+  for (uint32_t i = 0; i < 5000; ++i) {
+    const uint32_t id = i * 2654435761u;
+    trees.upsert(0, id, {1, 0});
+    model[id] = {1, 0};
+  }
+  trees.check();
+  check_against(trees, 0, model);
+  CHECK(trees.save().shape[2] >= 3);  // the root's height
+  CHECK_EQ(trees.weight_sum(0), 5000.0);
+  for (uint32_t i = 0; i < 5000; ++i) {
+    CHECK(trees.remove(0, i * 2654435761u));
+    if (i % 100 == 0) trees.check();
+  }
+  CHECK_EQ(trees.degree(0), 0u);
+}
+
+TEST(samtree_finds_neighbours_by_place_and_by_weight) {
   Random random;
-  size_t turn = 0;
-  for (Pattern pattern : kPatterns) {
-    // More than 256 leaves of 256, so that there are at least two levels of inner nodes.
-    constexpr size_t kCount = 66'000;
-    Tree tree(kAllColumns[turn % 4]);
-    Model model;
-    auto ids = distinct_ids(pattern, kCount, &random);
-    for (size_t i = 0; i < kCount; ++i) {
-      upsert(ids[i], random_value(&random), &tree, &model);
-      if (i % 8192 == 0) tree.root.check(tree.columns);
-    }
-    check_against(tree, model);
-    CHECK(save(tree).shape[2] >= 2);
-    for (size_t i = 0; i < 2000; ++i) {
-      change_at_random(ids, 0.5, &random, &tree, &model);
-      check_find(ids[random.below(kCount)], tree, model);
-    }
-    check_against(tree, model);
-    // In the order of insertion, against it, or at random: each empties other leaves first.
-    if (turn % 3 == 1) std::reverse(ids.begin(), ids.end());
-    if (turn % 3 == 2) {
-      for (size_t i = kCount; i > 1; --i) std::swap(ids[i - 1], ids[random.below(i)]);
-    }
-    for (size_t i = 0; i < kCount; ++i) {
-      remove(ids[i], &tree, &model);
-      if (i % 8192 == 0 || (i + 1000 > kCount && i % 16 == 0)) check_against(tree, model);
-    }
-    check_against(tree, {});
-    CHECK_EQ(tree.root.bytes(tree.columns), 0u);
-    ++turn;
+  Samtrees<uint32_t> trees({true, false, false}, kSmall);
+  trees.resize(1);
+  for (uint32_t i = 0; i < 700; ++i) trees.upsert(0, random.index(100000), {random.between(-0.5f, 1), 0});
+  std::vector<uint32_t> ids;
+  std::vector<float> weights;
+  trees.scan(0, [&](NeighborSpan span) {
+    ids.insert(ids.end(), span.ids, span.ids + span.size);
+    weights.insert(weights.end(), span.weights, span.weights + span.size);
+  });
+  double before = 0;
+  for (uint32_t i = 0; i < ids.size(); ++i) {
+    uint32_t at = i;
+    const auto* leaf = trees.leaf_of(trees.root(0), &at);
+    CHECK_EQ(leaf->id(trees.columns(), at), ids[i]);
+    if (weights[i] <= 0) continue;
+    double middle = before + weights[i] / 2.0;
+    before += weights[i];
+    if (weights[i] < 1e-3f) continue;  // nearer to the next one than rounding tells apart
+    const auto* drawn = trees.leaf_at_weight(trees.root(0), &middle);
+    const uint32_t index =
+        FSTable::find(drawn->weights(trees.columns()), drawn->size, drawn->sums(trees.columns()), middle);
+    CHECK_EQ(drawn->id(trees.columns(), index), ids[i]);
   }
 }
 
-TEST(samtree_holds_the_extreme_ids) {
-  for (EdgeColumns columns : kAllColumns) {
-    Tree tree(columns);
-    Model model;
-    for (uint32_t i = 0; i < 600; ++i) {
-      upsert(i, {1, 1}, &tree, &model);
-      upsert(UINT32_MAX - i, {2, 2}, &tree, &model);
-    }
-    check_against(tree, model);
-    for (uint32_t i = 0; i < 600; ++i) {
-      remove(UINT32_MAX - i, &tree, &model);
-      remove(i, &tree, &model);
-    }
-    check_against(tree, {});
-  }
-}
-
-TEST(samtree_scans_in_the_same_order_until_it_changes) {
+TEST(samtree_sums_stay_right_after_a_million_updates) {
   Random random;
-  const EdgeColumns columns{true, false};
-  Tree tree(columns);
-  Model model;
-  auto ids = distinct_ids(Pattern::kSparse, 2000, &random);
-  for (uint32_t id : ids) upsert(id, random_value(&random), &tree, &model);
-  Saved before = save(tree);
-  // A new weight moves nobody, and neither does a look-up or the removal of what is not there.
-  for (uint32_t id : ids) {
-    upsert(id, random_value(&random), &tree, &model);
-    check_find(id, tree, model);
-    CHECK(!tree.root.remove(id + 1, columns) || model.erase(id + 1) == 1);
+  Samtrees<uint32_t> trees({true, false, false}, {16, 4, true});
+  trees.resize(1);
+  std::vector<float> weights(300);
+  for (uint32_t i = 0; i < 300; ++i) trees.upsert(0, i, {weights[i] = 1, 0});
+  for (int i = 0; i < 1'000'000; ++i) {
+    const uint32_t id = random.index(300);
+    // Ten orders of magnitude apart, which a table that adds up differences would not survive.
+    const float weight = random.chance(0.01) ? 1e7f : random.between(0, 1e-3f);
+    trees.upsert(0, id, {weights[id] = weight, 0});
   }
-  Saved after = save(tree);
-  CHECK(before.shape == after.shape);
-  CHECK(before.ids == after.ids);
-  CHECK(before.weights != after.weights);
+  for (uint32_t id = 0; id < 300; ++id) {
+    if (weights[id] > 1) trees.upsert(0, id, {weights[id] = 1e-3f, 0});
+  }
+  trees.check();
+  double sum = 0;
+  for (float weight : weights) sum += weight;
+  CHECK(std::abs(trees.weight_sum(0) - sum) <= 1e-6 * sum);
 }
 
 TEST(samtree_order_depends_on_the_history_alone) {
-  Random random;
-  const EdgeColumns columns{true, true};
-  Tree first(columns), second(columns);
-  Model first_model, second_model;
-  auto ids = distinct_ids(Pattern::kClustered, 1500, &random);
-  for (size_t i = 0; i < 6000; ++i) {
-    Random same_numbers = random;
-    change_at_random(ids, 0.7, &random, &first, &first_model);
-    change_at_random(ids, 0.7, &same_numbers, &second, &second_model);
+  for (int turn = 0; turn < 2; ++turn) {
+    Samtrees<uint32_t> a({true, true, false}, kSmall), b({true, true, false}, kSmall);
+    a.resize(1), b.resize(1);
+    Random random, again = random;
+    for (auto* trees : {&a, &b}) {
+      Random& numbers = trees == &a ? random : again;
+      for (int i = 0; i < 2000; ++i) {
+        const uint32_t id = numbers.index(500);
+        if (numbers.chance(0.6)) {
+          trees->upsert(0, id, random_value(&numbers));
+        } else {
+          trees->remove(0, id);
+        }
+      }
+    }
+    CHECK(same_columns<uint32_t>(a.save(), b.save()));
   }
-  CHECK(save(first) == save(second));
 }
 
 TEST(samtree_comes_back_in_its_exact_shape) {
   Random random;
-  for (EdgeColumns columns : kAllColumns) {
-    for (size_t size : {0u, 1u, 5u, 200u, 257u, 5000u, 70'000u}) {
-      if (size == 70'000 && columns.weighted != columns.timed) continue;
-      Tree tree(columns), restored(columns);
-      Model model;
-      auto ids = distinct_ids(Pattern::kSparse, size + 1, &random);
-      for (size_t i = 0; i < size; ++i) upsert(ids[i], random_value(&random), &tree, &model);
-      for (size_t i = 0; i < size / 4; ++i) remove(ids[i], &tree, &model);
-      Saved saved = save(tree);
-      load(saved, &restored);
-      check_against(restored, model);
-      CHECK(save(restored) == saved);
-      CHECK_EQ(restored.root.bytes(columns) == 0, model.empty());
-      // What is done to both later has the same outcome, down to the last place in a leaf.
-      Model same_model = model;
-      for (size_t i = 0; i < std::min<size_t>(3000, 4 * size); ++i) {
-        Random same_numbers = random;
-        change_at_random(ids, 0.5, &random, &tree, &model);
-        change_at_random(ids, 0.5, &same_numbers, &restored, &same_model);
-      }
-      CHECK(save(tree) == save(restored));
-      check_against(restored, model);
+  for_both_ids([&](auto zero) {
+    using Id = decltype(zero);
+    for (EdgeColumns columns : kAllColumns) {
+      Samtrees<Id> trees(columns, kSmall), restored(columns, kSmall);
+      trees.resize(3), restored.resize(3);
+      restored.upsert(1, 77, {});  // over what was there
+      auto change = [&](Samtrees<Id>* to, Random* numbers) {
+        for (int i = 0; i < 600; ++i) {
+          const size_t node = numbers->index(2);
+          const Id id = random_id<Id>(numbers, 300);
+          if (numbers->chance(0.7)) {
+            to->upsert(node, id, random_value(numbers));
+          } else {
+            to->remove(node, id);
+          }
+        }
+      };
+      change(&trees, &random);
+      restored.load(trees.save());
+      restored.check();
+      Random again = random;
+      change(&trees, &random);
+      change(&restored, &again);
+      CHECK(same_columns<Id>(trees.save(), restored.save()));
     }
-  }
-}
-
-TEST(samtree_loads_over_what_was_there) {
-  Random random;
-  const EdgeColumns columns{true, false};
-  Tree tree(columns), other(columns);
-  Model model, other_model;
-  for (uint32_t id : distinct_ids(Pattern::kDense, 700, &random)) upsert(id, {2, 0}, &tree, &model);
-  for (uint32_t id : distinct_ids(Pattern::kDescending, 900, &random)) upsert(id, {3, 0}, &other, &other_model);
-  load(save(tree), &other);
-  check_against(other, model);
+  });
 }
 
 TEST(samtree_refuses_columns_that_do_not_fit) {
   Random random;
-  for (EdgeColumns columns : kAllColumns) {
-    for (size_t size : {1u, 100u, 1000u, 40'000u}) {
-      Tree tree(columns), other(columns);
-      Model model;
-      for (uint32_t id : distinct_ids(Pattern::kDense, size, &random)) upsert(id, {2, 3}, &tree, &model);
-      const Saved good = save(tree);
-      auto refused = [&](auto&& spoil, const char* words) {
-        Saved bad = good;
-        spoil(&bad);
-        CHECK_THROWS(load(bad, &other), std::runtime_error, words);
-        check_against(other, {});
-      };
-      refused([](Saved* s) { s->shape.clear(); }, "column ends");
-      refused([](Saved* s) { s->shape.pop_back(); }, "column ends");
-      refused([](Saved* s) { s->ids.pop_back(); }, "column ends");
-      if (columns.weighted) refused([](Saved* s) { s->weights.pop_back(); }, "column ends");
-      if (columns.timed) refused([](Saved* s) { s->times.clear(); }, "column ends");
-      refused([](Saved* s) { s->shape[0] = 3; }, "expected a leaf");
-      const bool is_tree = good.shape[0] == 1;
-      const char* words = is_tree ? "inner node" : "leaf";
-      refused([](Saved* s) { s->shape[1] = 0; }, words);
-      if (is_tree) refused([](Saved* s) { s->shape[1] = 1; }, words);
-      refused([](Saved* s) { s->shape[1] = 257; }, words);
-      refused([](Saved* s) { s->shape[2] = 0; }, words);
-      if (!is_tree) {
-        refused([](Saved* s) { s->shape[2] = 2 * kLeafCapacity; }, "leaf");
-        refused([](Saved* s) { s->shape[2] = s->shape[1] - 1; }, "leaf");
-        refused([](Saved* s) { s->shape[2] = s->shape[1] + 3 - s->shape[1] % 2; }, "leaf");
-      } else {
-        refused([](Saved* s) { s->shape[2] += 1; }, "two levels");
-        refused([](Saved* s) { s->shape[2] += 5; }, "two levels");
-        // The last leaf, then one in a place that is no leaf's.
-        refused([](Saved* s) { s->shape.back() = 128; }, "leaf");
-        refused([](Saved* s) { s->shape.end()[-3] = 1; }, "two levels");
-      }
-    }
-  }
-}
-
-// Whatever the shape says, loading ends in an exception or in a tree that can be read, changed and freed.
-TEST(samtree_survives_any_shape) {
-  Random random;
-  const EdgeColumns columns{true, false};
-  Tree tree(columns);
-  Model model;
-  for (uint32_t id : distinct_ids(Pattern::kDense, 3000, &random)) upsert(id, {2, 3}, &tree, &model);
-  const Saved good = save(tree);
-  for (int i = 0; i < 3000; ++i) {
-    Saved bad = good;
-    for (uint64_t n = random.below(3) + 1; n > 0; --n) {
-      const uint32_t values[] = {0, 1, 2, random.index(300), random.index(UINT32_MAX)};
-      bad.shape[random.below(bad.shape.size())] = values[random.below(5)];
-    }
-    Tree other(columns);
-    std::span<const uint32_t> shape(bad.shape), ids(bad.ids);
-    std::span<const float> weights(bad.weights);
-    std::span<const double> times;
-    try {
-      other.root.load(columns, &shape, &ids, &weights, &times);
-    } catch (const std::runtime_error&) {
-      CHECK_EQ(other.root.degree(), 0u);
-      continue;
-    }
-    for (uint32_t id = 0; id < 400; ++id) {
-      other.root.upsert(id * 7, {1, 0}, columns);
-      other.root.remove(id * 11, columns);
-    }
-  }
-}
-
-TEST(samtree_check_finds_what_is_wrong) {
-  Random random;
-  const EdgeColumns columns{false, false};
-  Tree tree(columns), other(columns);
-  Model model;
-  for (uint32_t id : distinct_ids(Pattern::kDense, 1000, &random)) upsert(id, {}, &tree, &model);
-  const Saved good = save(tree);
-  auto found = [&](auto&& spoil, const char* words) {
-    Saved bad = good;
+  const EdgeColumns columns{true, true, true};
+  Samtrees<uint32_t> trees(columns, kSmall);
+  trees.resize(1);
+  for (uint32_t i = 0; i < 100; ++i) trees.upsert(0, i, random_value(&random));
+  const auto good = trees.save();
+  auto refused = [&](auto&& spoil, const char* words) {
+    auto bad = good;
     spoil(&bad);
-    load(bad, &other);
-    CHECK_THROWS(other.root.check(columns), std::logic_error, words);
+    Samtrees<uint32_t> other(columns, kSmall);
+    other.resize(1);
+    other.upsert(0, 5, {});
+    CHECK_THROWS(other.load(bad), std::runtime_error, words);
+    check_against(other, 0, {{5, {}}});  // what was there stays
   };
-  found([](Saved* s) { s->ids[1] = s->ids[0]; }, "occurs twice");
-  found([](Saved* s) { std::swap(s->ids.front(), s->ids.back()); }, "outside its leaf's keys");
-  found([](Saved* s) { s->shape[4] = 0; }, "keys out of order");
+  using Saved = Samtrees<uint32_t>::Saved;
+  refused([](Saved* s) { s->shape.pop_back(); }, "column ends");
+  refused([](Saved* s) { s->keys.pop_back(); }, "column ends");
+  refused([](Saved* s) { s->ids.pop_back(); }, "column ends");
+  refused([](Saved* s) { s->weights.pop_back(); }, "column ends");
+  refused([](Saved* s) { s->times.pop_back(); }, "column ends");
+  refused([](Saved* s) { s->rows.pop_back(); }, "column ends");
+  refused([](Saved* s) { s->ids.push_back(1); }, "left over");
+  refused([](Saved* s) { s->shape[0] = 3; }, "expected a leaf");
+  refused([](Saved* s) { s->shape[1] = 1; }, "root");
+  refused([](Saved* s) { s->shape[1] = 9; }, "expected a leaf");
+  refused([](Saved* s) { s->shape[2] = 0; }, "expected a leaf");
+  refused([](Saved* s) { s->shape[2] += 1; }, "two levels");
+}
+
+TEST(samtree_memory_follows_the_edges) {
+  Random random;
+  Samtrees<uint32_t> trees({true, false, false}, {});
+  trees.resize(3000);
+  std::vector<Model<uint32_t>> models(3000);
+  for (uint32_t i = 0; i < 900'000; ++i) {
+    const uint32_t node = random.index(3000), id = random.index(1 << 20);
+    trees.upsert(node, id, {1.0f});
+    models[node][id] = {1.0f};
+  }
+  size_t entries = 0;
+  for (uint32_t node = 0; node < 3000; ++node) {
+    if (node % 3 != 0) {
+      while (trees.degree(node) > 0) {
+        uint32_t some = 0;
+        trees.scan(node, [&](NeighborSpan span) { some = span.ids[0]; });
+        trees.remove(node, some);
+      }
+      models[node].clear();
+    }
+    entries += trees.degree(node);
+  }
+  const size_t before = trees.bytes();
+  CHECK(trees.wants_compaction());
+  compact(&trees, [&] {
+    for (size_t node = 0; node < 3000; ++node) check_against(trees, node, models[node]);
+  });
+  trees.check();
+  for (size_t node = 0; node < 3000; ++node) check_against(trees, node, models[node]);
+  CHECK(trees.bytes() < before / 2);
+  CHECK(!trees.wants_compaction());
+  // What compaction cannot help: a slab that is not full, for each size of a block.
+  CHECK(trees.bytes() < 8 * entries + 200 * BlockHeap::kSlabBytes);
 }
 
 TEST(samtree_pays_for_no_column_that_it_lacks) {
-  for (EdgeColumns columns : kAllColumns) {
-    Tree tree(columns);
-    tree.root.upsert(7, {}, columns);
-    size_t entry = 4 + (columns.weighted ? 4 : 0) + (columns.timed ? 8 : 0);
-    CHECK_EQ(tree.root.bytes(columns), sizeof(Leaf) + 4 * entry);
-  }
+  auto bytes = [](EdgeColumns columns) {
+    Samtrees<uint32_t> trees(columns, {});
+    trees.resize(100);
+    for (uint32_t i = 0; i < 200'000; ++i) trees.upsert(i % 100, i, {});
+    compact(&trees, [] {});
+    return static_cast<double>(trees.bytes()) / 200'000;
+  };
+  const double plain = bytes({});
+  CHECK(plain < 3.5);
+  CHECK(bytes({true, false, false}) > plain + 4);
+  CHECK(bytes({false, true, false}) > plain + 8);
+  CHECK(bytes({false, false, true}) > plain + 4);
 }
 
 }  // namespace livegnn

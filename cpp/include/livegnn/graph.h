@@ -1,26 +1,28 @@
 // A graph of several node and edge types as it is now, and what a batch of events would change in it.
 //
-// A batch goes through two phases. `Stage` reads the events in order against the graph and collects their net effect in
-// a `Delta`; nothing is written, so a bad event leaves the graph as it was. `Graph::commit` then writes the delta in
-// one go. Between the two, views derive their own changes from the old graph and the delta.
+// A batch goes through three phases. `Stage` reads the events in order against the graph and collects their net effect in
+// a `Delta`; nothing is written, so a bad event leaves the graph as it was. `Graph::prepare` builds aside the lists that
+// the delta changes, while readers go on. `Graph::commit` then makes all of it visible, and is short. Before it, views
+// derive their own changes from the old graph and the delta. `Graph::settle` frees what nobody can see any more.
 //
 // Invariants of a Delta: an edge occurs once (an undirected one as it was first named), and only if it differs from
 // what the graph has; no edge touches a removed node except as removed; a node is in `featured` once, and not if it is
 // removed; a node that a batch removes and adds again is in both lists, under two indices; one that it adds and removes
 // is in none.
 //
-// Thread safety: staging and reading may go on at once; committing is exclusive (`Graph::lock`).
+// Thread safety: staging, preparing and reading may go on at once; committing is exclusive (`Graph::lock`). One batch at
+// a time is between `prepare` and `settle`.
 #pragma once
 
 #include <tsl/robin_map.h>
 
 #include <cstdint>
 #include <memory>
-#include <shared_mutex>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "livegnn/fair_lock.h"
 #include "livegnn/graph_store.h"
 #include "livegnn/id_map.h"
 #include "livegnn/mix_hash.h"
@@ -79,14 +81,26 @@ class Graph {
     std::unique_ptr<GraphStore> store;
   };
 
-  Graph(const std::vector<size_t>& feature_widths, const std::vector<EdgeTypeSpec>& edge_types);
+  Graph(const std::vector<size_t>& feature_widths, const std::vector<EdgeTypeSpec>& edge_types, size_t threads = 1);
+  ~Graph();
 
   std::vector<NodeType> nodes;
   std::vector<EdgeType> edges;
-  mutable std::shared_mutex lock;  // readers of views share it; a commit takes it alone
+  mutable FairLock lock;  // readers of views share it; a commit takes it alone
 
+  // If it throws, nothing has happened.
+  void prepare(const Delta& delta);
+  // Instead of `commit`.
+  void abandon();
   // The caller holds `lock` alone.
   void commit(const Delta& delta);
+  // When whoever held `lock` before `commit` has let go of it: after it, at once. Takes `lock` for a moment if memory has
+  // to be moved together.
+  void settle();
+
+ private:
+  std::unique_ptr<ThreadPool> pool_;
+  std::vector<EdgeUpdate> updates_;
 };
 
 // Reads events in order and keeps their net effect. After an EventError the stage is unusable but the graph untouched.

@@ -1,131 +1,279 @@
-// The neighbours of one node (PlatoD2GL, section IV): one small leaf, or a samtree of leaves where there are many.
+// The neighbours of many nodes (PlatoD2GL, section IV): for each one leaf, or a samtree of leaves where there are many.
 //
-//   few neighbours:            many neighbours:
-//   SamtreeRoot ─► leaf        SamtreeRoot ─► inner  | key key key |   keys ascend; key i <= every id below child i
-//                                               |   |   |
-//                                             leaf leaf leaf          ids inside a leaf are in no order
+//   few neighbours:        many neighbours:
+//   root ─► leaf           root ─► inner  | keys: smallest ids | counts, sums: of all children so far (CSTable) |
+//                                     |   |   |
+//                                  leaf leaf leaf       ids inside a leaf are in no order (leaf.h)
 //
-//   leaf:   | size | capacity | times (double) | ids (uint32) | weights (float) |    absent columns take no space
+// A root is 8 bytes: a block of the heap (block_heap.h) and the number of neighbours.
 //
-// Invariants: all leaves are on one level; a leaf holds at most kLeafCapacity ids and an inner node at most
-// kInnerCapacity children; every id below child i is at least key i and less than key i + 1; an id occurs once;
-// a leaf in a tree is never empty. The order of a scan depends only on the history of the changes.
+// A change builds aside, from the bottom up, the nodes that it reaches, and ends in a new root; what it replaces is kept
+// until nobody can read it. So there are two steps: `rebuild` while readers go on, then `set_root` and, when they are
+// gone, `free`. The same changes in the same order give the same trees.
 //
-// Thread safety: any number of readers, or one writer.
+// Invariants: all leaves are on one level; but for a root, a leaf holds between capacity / 2 - slack (at least 1) and
+// capacity ids, an inner node between capacity / 2 and capacity children; an inner root has at least two. Every id below
+// child i is at least key i and less than key i + 1, where key 0 is never compared. An id occurs once. Counts are those
+// of the children, added from left to right; sums too, but for rounding: a child that was not touched keeps what it was
+// before as the difference of two sums, so that its leaf need not be read. That is exact where weights are within six
+// orders of magnitude, and by `kMaxTouches` and `kMaxFall` always to 2^-30 of the sum of the whole node.
+//
+// Thread safety: any number of readers; `rebuild` beside them, on any number of threads, each with a lane of its own and
+// for different nodes; all else alone.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "livegnn/block_heap.h"
+#include "livegnn/leaf.h"
+
 namespace livegnn {
 
-inline constexpr uint32_t kLeafCapacity = 256;
-inline constexpr uint32_t kInnerCapacity = 256;
-// How far from the middle an α-Split may fall (PlatoD2GL, section IV-C).
-inline constexpr uint32_t kSplitSlack = kLeafCapacity / 8;
+struct SamtreeOptions {
+  uint32_t capacity = 256;  // of leaves and inner nodes; at least 4, at most kMaxCapacity
+  uint32_t slack = 32;      // how far from the middle an α-Split may fall; at most capacity / 4
+  bool compress = true;     // false: ids in full, for comparison
 
-// Which columns an edge carries beside the id.
-struct EdgeColumns {
-  bool weighted = false;
-  bool timed = false;
+  static constexpr uint32_t kMaxCapacity = 1024;
+  uint32_t min_leaf() const { return capacity / 2 > slack ? capacity / 2 - slack : 1; }
+  uint32_t min_inner() const { return capacity / 2; }
 };
 
-struct Leaf {
-  uint32_t size;
-  uint32_t capacity;
-
-  double* times() { return reinterpret_cast<double*>(this + 1); }
-  uint32_t* ids(EdgeColumns columns) { return reinterpret_cast<uint32_t*>(times() + (columns.timed ? capacity : 0)); }
-  float* weights(EdgeColumns columns) { return reinterpret_cast<float*>(ids(columns) + capacity); }
-};
-
-struct Inner;
-
-// A run of neighbours as they lie in one leaf. `weights` and `times` are null where the edge type has none.
-struct NeighborSpan {
-  const uint32_t* ids;
+// A run of neighbours of one leaf. Null where the edge type has no such column.
+template <class Id>
+struct BasicNeighborSpan {
+  const Id* ids;
   const float* weights;
   const double* times;
+  const uint32_t* rows;
   size_t size;
 };
+using NeighborSpan = BasicNeighborSpan<uint32_t>;
 
-struct EdgeValue {
-  float weight = 1.0f;
-  double time = 0.0;
+struct SamtreeRoot {
+  BlockRef node = 0;
+  uint32_t degree = 0;
 };
 
-class SamtreeRoot {
+template <class Id>
+struct Inner {
+  uint16_t size;
+  uint8_t height;    // 1: the children are leaves
+  uint32_t touches;  // changes to the sums since they were added up from the children's own
+
+  static size_t bytes(EdgeColumns columns, uint32_t size) {
+    return 8 + size * (columns.weighted * sizeof(double) + sizeof(Id) + 2 * sizeof(uint32_t));
+  }
+  // Of children 0 .. i; absent in a type without weights, where the counts are as good.
+  double* sums() { return reinterpret_cast<double*>(reinterpret_cast<unsigned char*>(this) + 8); }
+  Id* keys(EdgeColumns columns) { return reinterpret_cast<Id*>(sums() + columns.weighted * size); }
+  BlockRef* children(EdgeColumns columns) { return reinterpret_cast<BlockRef*>(keys(columns) + size); }
+  uint32_t* counts(EdgeColumns columns) { return children(columns) + size; }
+  const double* sums() const { return const_cast<Inner*>(this)->sums(); }
+  const Id* keys(EdgeColumns columns) const { return const_cast<Inner*>(this)->keys(columns); }
+  const BlockRef* children(EdgeColumns columns) const { return const_cast<Inner*>(this)->children(columns); }
+  const uint32_t* counts(EdgeColumns columns) const { return const_cast<Inner*>(this)->counts(columns); }
+
+  // The child below which an id stands, if it does.
+  uint32_t child_of(EdgeColumns columns, Id id) const;
+};
+
+template <class Id>
+class Samtrees {
  public:
-  uint32_t degree() const { return degree_; }
+  // One change to one node's neighbours.
+  struct Change {
+    Id id;
+    bool has;  // false: it goes
+    EdgeValue value;
+  };
 
-  // Where the root lies: what a caller may prefetch.
-  const void* address() const { return reinterpret_cast<const void*>(root_ & ~uintptr_t{1}); }
+  // What one thread needs to rebuild: its own blocks, and memory to work in.
+  struct Lane {
+    size_t index = 0;
+    std::vector<BlockRef> made, retired;
+    struct Entries {
+      std::vector<Id> ids;
+      std::vector<double> times;
+      std::vector<float> weights;
+      std::vector<uint32_t> rows;
+      void clear() { ids.clear(), times.clear(), weights.clear(), rows.clear(); }
+    } entries;
+    std::vector<uint32_t> order;
+    std::vector<const Change*> added;
+  };
 
-  bool find(uint32_t id, EdgeColumns columns, EdgeValue* value) const;
-  // True if the id was not there before.
-  bool upsert(uint32_t id, EdgeValue value, EdgeColumns columns);
-  bool remove(uint32_t id, EdgeColumns columns);
-  void clear();
-  size_t bytes(EdgeColumns columns) const;
+  Samtrees(EdgeColumns columns, SamtreeOptions options) : columns_(columns), options_(options) {}
+  Samtrees(const Samtrees&) = delete;
+  Samtrees& operator=(const Samtrees&) = delete;
 
-  // Calls `visit(NeighborSpan)` for each leaf, in the order of the keys.
+  const EdgeColumns& columns() const { return columns_; }
+  const SamtreeOptions& options() const { return options_; }
+  size_t size() const { return roots_.size(); }
+  void resize(size_t size) { roots_.resize(size); }
+
+  // -- reading; a node beyond `size` has no neighbours
+
+  SamtreeRoot root(size_t node) const { return node < roots_.size() ? roots_[node] : SamtreeRoot{}; }
+  uint32_t degree(size_t node) const { return root(node).degree; }
+  std::optional<EdgeValue> find(size_t node, Id id) const;
+
+  // Calls `visit(BasicNeighborSpan<Id>)` for each leaf, in the order of the keys. A span is good until `visit` returns.
   template <class Visit>
-  void scan(EdgeColumns columns, Visit&& visit) const {
-    if (root_ == 0) return;
-    if (!is_tree()) {
-      visit_leaf(leaf(), columns, visit);
-    } else {
-      scan_inner(inner(), columns, visit);
-    }
+  void scan(size_t node, Visit&& visit) const {
+    const SamtreeRoot from = root(node);
+    if (from.node == 0) return;
+    Id ids[SamtreeOptions::kMaxCapacity];
+    scan_below(from.node, ids, visit);
   }
 
-  // The exact shape, so that a restored tree behaves as the saved one would have: 1 and the number of children for an
-  // inner node, 0 and the size and capacity for a leaf, parents first; the columns in the order of a scan.
-  void save(EdgeColumns columns, std::vector<uint32_t>* shape, std::vector<uint32_t>* ids, std::vector<float>* weights,
-            std::vector<double>* times) const;
-  // Reads what `save` wrote and moves the spans past it. Throws std::runtime_error when they do not fit together.
-  void load(EdgeColumns columns, std::span<const uint32_t>* shape, std::span<const uint32_t>* ids,
-            std::span<const float>* weights, std::span<const double>* times);
+  // Of all neighbours of a node; a negative weight counts as 0, and without weights each counts as 1.
+  double weight_sum(size_t node) const;
+
+  // The leaf of neighbour `*at` in the order of a scan (`*at` < degree), and of the neighbour at which the running sum of
+  // weights first exceeds `*at` (`*at` < weight_sum). `*at` becomes what is left of it in that leaf.
+  const Leaf<Id>* leaf_of(SamtreeRoot root, uint32_t* at) const;
+  const Leaf<Id>* leaf_at_weight(SamtreeRoot root, double* at) const;
+
+  // Two steps, because the second needs what the first brings: a root, then the node below it.
+  void prefetch_root(size_t node) const {
+    if (node < roots_.size()) __builtin_prefetch(&roots_[node]);
+  }
+  const void* address(size_t node) const {
+    return node < roots_.size() && roots_[node].node != 0 ? heap_.at(roots_[node].node) : nullptr;
+  }
+  // The leaf where an id stands, if it does; null if the node has no neighbours.
+  const Leaf<Id>* leaf_with(size_t node, Id id) const;
+
+  // -- writing
+
+  // Before `rebuild` runs on so many threads at once.
+  void add_lanes(size_t lanes) { heap_.add_lanes(lanes); }
+
+  // The tree of `from` after changes of distinct ids in ascending order; nothing that can be seen changes.
+  SamtreeRoot rebuild(SamtreeRoot from, std::span<const Change> changes, Lane* lane);
+
+  // The same with the leaves, where the work is, shared out: `split` lists which leaf takes which changes, `run` of
+  // different pieces may go on at once, and `join` puts the upper levels on top.
+  struct LeafWork;
+  std::vector<LeafWork> split(SamtreeRoot from, std::span<const Change> changes) const;
+  void run(LeafWork* work, Lane* lane);
+  SamtreeRoot join(SamtreeRoot from, std::span<const Change> changes, std::span<const LeafWork> work, Lane* lane);
+
+  void set_root(size_t node, SamtreeRoot root) { roots_[node] = root; }
+  // Nobody reads what was retired any more.
+  void free_retired(Lane* lane);
+  // Instead of `set_root`: what was made is dropped, and what was to be retired stays.
+  void free_made(Lane* lane);
+
+  // One change at once, where nobody reads. True if the id was not there before, or was there.
+  bool upsert(size_t node, Id id, EdgeValue value);
+  bool remove(size_t node, Id id);
+
+  // -- compaction: memory follows the edges. Like a change, it builds aside what moves, and ends in new roots.
+
+  bool wants_compaction() const;
+  bool begin_compaction();
+  SamtreeRoot relocate(SamtreeRoot root, Lane* lane);
+  // After `free_retired`.
+  void end_compaction();
+
+  size_t bytes() const { return roots_.capacity() * sizeof(SamtreeRoot) + heap_.resident_bytes(); }
+
+  // -- the exact shape, so that restored trees behave as the saved ones would have: parents first, three words each: 1,
+  // number of children and height for an inner node, and then its keys; 0, size and 0 for a leaf; 2, 0, 0 for nothing.
+  // The columns are in the order of a scan.
+  struct Saved {
+    std::vector<uint32_t> shape;
+    std::vector<Id> keys, ids;
+    std::vector<float> weights;
+    std::vector<double> times;
+    std::vector<uint32_t> rows;
+  };
+  Saved save() const;
+  // Throws std::runtime_error when the columns do not fit together; then the trees are empty.
+  void load(const Saved& from);
 
   // Throws std::logic_error naming the invariant that does not hold.
-  void check(EdgeColumns columns) const;
+  void check() const;
 
  private:
-  bool is_tree() const { return (root_ & 1) != 0; }
-  Leaf* leaf() const { return reinterpret_cast<Leaf*>(root_); }
-  Inner* inner() const { return reinterpret_cast<Inner*>(root_ & ~uintptr_t{1}); }
-  void set_leaf(Leaf* leaf) { root_ = reinterpret_cast<uintptr_t>(leaf); }
-  void set_inner(Inner* inner) { root_ = reinterpret_cast<uintptr_t>(inner) | 1; }
+  static constexpr uint32_t kMaxTouches = 1024;
+  static constexpr double kMaxFall = 4096;
+
+  struct Child {
+    Id key;
+    BlockRef node;
+    uint32_t count;
+    double sum;
+  };
+  struct Reader;  // what `load` has not read yet
+
+  const Leaf<Id>* leaf(BlockRef ref) const { return static_cast<const Leaf<Id>*>(heap_.at(ref)); }
+  const Inner<Id>* inner(BlockRef ref) const { return static_cast<const Inner<Id>*>(heap_.at(ref)); }
+  const SamtreeNode* header(BlockRef ref) const { return static_cast<const SamtreeNode*>(heap_.at(ref)); }
 
   template <class Visit>
-  static void visit_leaf(Leaf* leaf, EdgeColumns columns, Visit& visit) {
-    visit(NeighborSpan{leaf->ids(columns), columns.weighted ? leaf->weights(columns) : nullptr,
-                       columns.timed ? leaf->times() : nullptr, leaf->size});
-  }
-  template <class Visit>
-  static void scan_inner(const Inner* inner, EdgeColumns columns, Visit& visit);
-
-  uintptr_t root_ = 0;  // the lowest bit tells an inner node from a leaf
-  uint32_t degree_ = 0;
-};
-
-struct Inner {
-  uint32_t height;  // 1: the children are leaves
-  std::vector<uint32_t> keys;
-  std::vector<void*> children;
-};
-
-template <class Visit>
-void SamtreeRoot::scan_inner(const Inner* inner, EdgeColumns columns, Visit& visit) {
-  for (void* child : inner->children) {
-    if (inner->height == 1) {
-      visit_leaf(static_cast<Leaf*>(child), columns, visit);
-    } else {
-      scan_inner(static_cast<const Inner*>(child), columns, visit);
+  void scan_below(BlockRef ref, Id* ids, Visit& visit) const {
+    if (header(ref)->height == 0) {
+      const Leaf<Id>* from = leaf(ref);
+      from->decode(columns_, ids);
+      visit(BasicNeighborSpan<Id>{ids, columns_.weighted ? from->weights(columns_) : nullptr,
+                                  columns_.timed ? from->times() : nullptr,
+                                  columns_.featured ? from->rows(columns_) : nullptr, from->size});
+      return;
     }
+    const Inner<Id>* from = inner(ref);
+    for (uint32_t i = 0; i < from->size; ++i) scan_below(from->children(columns_)[i], ids, visit);
   }
-}
+
+  void* make(size_t bytes, BlockRef* ref, Lane* lane);
+  Child child_of_leaf(Id key, BlockRef ref) const;
+  Child encode(Id key, std::span<const uint32_t> order, Lane* lane);
+  void encode_split(Id key, std::span<uint32_t> order, uint32_t pieces, Lane* lane, std::vector<Child>* out);
+  void encode_all(Id key, Lane* lane, std::vector<Child>* out);
+  uint32_t part(std::span<uint32_t> order, uint32_t middle, uint32_t slack, const Lane& lane) const;
+  void decode(BlockRef ref, Lane* lane) const;
+  bool update_leaf_by_one(Id key, BlockRef ref, const Change& change, Lane* lane, std::vector<Child>* out);
+  void update_leaf(Id key, BlockRef ref, std::span<const Change> changes, Lane* lane, std::vector<Child>* out);
+  void update(Id key, BlockRef ref, std::span<const Change> changes, const LeafWork** work, Lane* lane,
+              std::vector<Child>* out);
+  void list_work(Id key, BlockRef ref, std::span<const Change> changes, std::vector<LeafWork>* work) const;
+  std::vector<Child> children_of(BlockRef ref) const;
+  double own_sum(BlockRef ref) const;
+  void fix(std::vector<Child>* children, uint32_t height, Lane* lane);
+  void pack(Id key, const std::vector<Child>& children, uint32_t height, uint32_t touches, Lane* lane,
+            std::vector<Child>* out);
+  SamtreeRoot grow(std::vector<Child> children, uint32_t height, Lane* lane);
+  bool apply(size_t node, const Change& change);
+  BlockRef copy(BlockRef ref, Lane* lane);
+  BlockRef relocate_below(BlockRef ref, Lane* lane);
+  void retire_below(BlockRef ref, Lane* lane) const;
+  void save_below(BlockRef ref, Saved* to) const;
+  Child load_below(Reader* from, Id key, int height, Lane* lane);
+  uint32_t check_below(BlockRef ref, Id low, const Id* high, bool is_root, double* sum) const;
+
+  EdgeColumns columns_;
+  SamtreeOptions options_;
+  BlockHeap heap_;
+  std::vector<SamtreeRoot> roots_;
+  size_t stuck_ = 0;  // bytes that the last compaction left free: blocks of a size too few to fill a slab
+  Lane lane_;         // of `upsert` and `remove`
+};
+
+template <class Id>
+struct Samtrees<Id>::LeafWork {
+  Id key;
+  BlockRef leaf;
+  std::span<const Change> changes;
+  std::vector<Child> made;
+};
+
+extern template class Samtrees<uint32_t>;
+extern template class Samtrees<uint64_t>;
 
 }  // namespace livegnn

@@ -1,5 +1,6 @@
 """The live graph: what is in it, and how a batch of events changes it and every view of it at once."""
 
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -32,6 +33,15 @@ if TYPE_CHECKING:
 
 _NO_INDEX = 0xFFFFFFFF
 _UNKNOWN_NODE = 0
+# Of an edge type's lists, as the native core saves them.
+_COLUMNS = {
+    "shape": np.uint32,
+    "keys": np.uint32,
+    "ids": np.uint32,
+    "weight": np.float32,
+    "time": np.float64,
+    "row": np.uint32,
+}
 
 
 @runtime_checkable
@@ -63,7 +73,11 @@ class Graph:
     graph before a batch or after it.
     """
 
-    def __init__(self, schema: Schema | None = None) -> None:
+    def __init__(self, schema: Schema | None = None, *, threads: int | None = None) -> None:
+        """threads: how many work on one batch; by default as many as the process may use. What comes out does
+        not depend on it."""
+        if threads is not None and threads < 1:
+            raise InputError(f"threads must be at least 1, got {threads}")
         self.schema = schema if schema is not None else Schema()
         self.seq = 0
         self.writer = threading.RLock()
@@ -81,9 +95,13 @@ class Graph:
                     edges.timed,
                     edges.undirected,
                     edges.duplicates == "add",
+                    edges.in_neighbors,
+                    edges.capacity,
+                    edges.slack if edges.slack is not None else edges.capacity // 8,
                 )
                 for (source, _, target), edges in self.schema.edge_types.items()
             ],
+            threads if threads is not None else len(os.sched_getaffinity(0)),
         )
 
     # -- making one
@@ -240,8 +258,13 @@ class Graph:
             views = [view for ref in self._views if (view := ref()) is not None]
             for view in views:
                 view.prepare(delta)
-            if on_staged is not None:
-                on_staged(delta)
+            self.native.prepare(delta.native)
+            try:
+                if on_staged is not None:
+                    on_staged(delta)
+            except BaseException:
+                self.native.abandon()
+                raise
             self.native.commit(delta.native, [view.native for view in views if view.native is not None])
             self.seq = delta.seq
             for view in views:
@@ -323,13 +346,14 @@ class Graph:
             return Snapshot(ids, x, edge_index, weight)
 
     def memory(self) -> dict[str, int]:
-        """Bytes of each part."""
+        """Bytes of each part; `batches` is what the last batch was prepared in."""
         nodes, edges = self.native.memory()
         parts = {}
         for name, (ids, x) in zip(self._node_types, nodes, strict=True):
             parts[f"ids of {name}"], parts[f"features of {name}"] = ids, x
-        for name_, size in zip(self._edge_types, edges, strict=True):
-            parts[f"edges of {'-'.join(name_)}"] = size
+        for name_, (lists, batches) in zip(self._edge_types, edges, strict=True):
+            parts[f"edges of {'-'.join(name_)}"] = lists
+            parts[f"batches of {'-'.join(name_)}"] = batches
         return parts
 
     # -- keeping it
@@ -351,7 +375,7 @@ class Graph:
                 arrays[f"nodes/{name}/text_lengths"] = np.array([len(text) for text in texts], dtype=np.int64)
             for edge_type, index in self._edge_types.items():
                 for side, columns in zip(("out", "in"), self.native.save_edges(index), strict=True):
-                    for column, array in zip(("shape", "ids", "weight", "time"), columns, strict=True):
+                    for column, array in zip(_COLUMNS, columns, strict=True):
                         arrays[f"edges/{'/'.join(edge_type)}/{side}/{column}"] = cast("Array", array)
             edges = [self.native.num_edges(index) for index in self._edge_types.values()]
             return State(
@@ -380,12 +404,7 @@ class Graph:
                         np.ascontiguousarray(
                             state.arrays[f"edges/{'/'.join(edge_type)}/{side}/{column}"], dtype=dtype
                         )
-                        for column, dtype in (
-                            ("shape", np.uint32),
-                            ("ids", np.uint32),
-                            ("weight", np.float32),
-                            ("time", np.float64),
-                        )
+                        for column, dtype in _COLUMNS.items()
                     )
                     for side in ("out", "in")
                 )

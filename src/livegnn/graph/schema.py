@@ -15,18 +15,30 @@ class EdgeSchema:
     undirected: an edge is stored once and counts for both of its ends. weighted, timed: edges carry a float32
     weight, a float64 time; without them every weight is 1 and no column is kept. duplicates: an edge that is
     added again replaces the old weight and time, or adds its weight to the old one (payments).
+    in_neighbors: whether a directed type also keeps who points at a node; the engine and sampling with
+    direction "in" need it, and it doubles the memory of the edges. capacity, slack: of the nodes of a samtree
+    (PlatoD2GL, section IV); a split may fall `slack` from the middle, by default an eighth of the capacity.
     """
 
     undirected: bool = False
     weighted: bool = False
     timed: bool = False
     duplicates: Literal["replace", "add"] = "replace"
+    in_neighbors: bool = True
+    capacity: int = 256
+    slack: int | None = None
 
     def __post_init__(self) -> None:
         if self.duplicates not in ("replace", "add"):
             raise InputError(f"duplicates must be 'replace' or 'add', got {self.duplicates!r}")
         if self.duplicates == "add" and not self.weighted:
             raise InputError("duplicates='add' adds weights, so it needs weighted=True")
+        if not 4 <= self.capacity <= 1024:
+            raise InputError(f"capacity must be 4 to 1024, got {self.capacity}")
+        if self.slack is not None and not 0 <= self.slack <= self.capacity // 4:
+            raise InputError(
+                f"slack must be 0 to a quarter of the capacity, {self.capacity // 4}, got {self.slack}"
+            )
 
 
 @dataclass(frozen=True)
@@ -75,6 +87,9 @@ class Schema:
                     "weighted": e.weighted,
                     "timed": e.timed,
                     "duplicates": e.duplicates,
+                    "in_neighbors": e.in_neighbors,
+                    "capacity": e.capacity,
+                    "slack": e.slack,
                 }
                 for edge_type, e in self.edge_types.items()
             ],
@@ -100,6 +115,9 @@ class Schema:
                     weighted=bool(entry["weighted"]),
                     timed=bool(entry["timed"]),
                     duplicates="add" if entry["duplicates"] == "add" else "replace",
+                    in_neighbors=bool(entry.get("in_neighbors", True)),
+                    capacity=_integer(entry.get("capacity", 256)),
+                    slack=None if entry.get("slack") is None else _integer(entry.get("slack")),
                 )
             widths = {name: width for name, width in node_types.items() if isinstance(width, int)}
             assert len(widths) == len(node_types)
@@ -108,3 +126,8 @@ class Schema:
             raise FileFormatError(
                 f"a graph's schema must be what Schema.to_json makes, got {data!r}"
             ) from error
+
+
+def _integer(value: JSON) -> int:
+    assert isinstance(value, int)
+    return value

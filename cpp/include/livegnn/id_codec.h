@@ -1,0 +1,202 @@
+// Ids of one leaf in as few bits as they allow (PlatoD2GL, section VI-A: what ids share is kept once).
+//
+// A column of n ids is a base, no greater than any of them, and n differences of `bits` bits, cut into planes:
+//
+//   bits = 18:   | 16 low bits of each | 2 high bits of each, packed |
+//   bits = 24:   | 16 low bits of each | 8 high bits of each |
+//
+// A common prefix is the special case of a base that ends in zeros; a base of its own saves bits also where the ids lie
+// across a power of two. A search compares the first plane as vectors, and looks at the others only where it agrees.
+//
+// Invariants: bits is 0 (one id, the base itself) or at least 8; the order of the ids is kept.
+// Thread safety: none of its own; it works on memory that the caller owns. A column is never read past its end.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace livegnn {
+
+template <class Id>
+struct IdFormat {
+  Id base = 0;
+  uint32_t bits = 0;
+
+  bool fits(Id id) const { return id >= base && (bits == 8 * sizeof(Id) || static_cast<Id>(id - base) >> bits == 0); }
+};
+
+template <class Id>
+class IdCodec {
+ public:
+  static constexpr uint32_t kAbsent = UINT32_MAX;
+
+  // `compress`: false keeps ids as they are, for comparison.
+  static IdFormat<Id> choose(const Id* ids, uint32_t n, bool compress) {
+    if (!compress || n == 0) return {0, 8 * sizeof(Id)};
+    Id low = ids[0], high = ids[0];
+    for (uint32_t i = 1; i < n; ++i) {
+      low = ids[i] < low ? ids[i] : low;
+      high = ids[i] > high ? ids[i] : high;
+    }
+    const auto bits = static_cast<uint32_t>(std::bit_width(static_cast<Id>(high - low)));
+    return {low, n == 1 ? 0 : bits < 8 ? 8 : bits};
+  }
+
+  static size_t bytes(uint32_t bits, uint32_t n) { return size_t{bits / 8} * n + (size_t{bits % 8} * n + 7) / 8; }
+
+  static void encode(IdFormat<Id> format, const Id* ids, uint32_t n, uint8_t* to) {
+    uint32_t shift = 0;
+    for_planes(format.bits, [&]<class Part>(Part) {
+      for (uint32_t i = 0; i < n; ++i) {
+        const auto part = static_cast<Part>(static_cast<Id>(ids[i] - format.base) >> shift);
+        std::memcpy(to + i * sizeof(Part), &part, sizeof(Part));
+      }
+      to += n * sizeof(Part);
+      shift += 8 * sizeof(Part);
+    });
+    const uint32_t packed = format.bits % 8;
+    if (packed == 0) return;
+    std::memset(to, 0, (size_t{packed} * n + 7) / 8);
+    for (uint32_t i = 0; i < n; ++i) put_packed(to, packed, i, static_cast<Id>(ids[i] - format.base) >> shift);
+  }
+
+  static void decode(IdFormat<Id> format, const uint8_t* from, uint32_t n, Id* ids) {
+    bool first = true;
+    uint32_t shift = 0;
+    for_planes(format.bits, [&]<class Part>(Part) {
+      if (first) {
+        for (uint32_t i = 0; i < n; ++i) ids[i] = static_cast<Id>(format.base + load<Part>(from, i));
+      } else {
+        // The parts lie beside each other, so adding them puts them together.
+        for (uint32_t i = 0; i < n; ++i) ids[i] = static_cast<Id>(ids[i] + (Id{load<Part>(from, i)} << shift));
+      }
+      first = false;
+      from += n * sizeof(Part);
+      shift += 8 * sizeof(Part);
+    });
+    if (first) {
+      for (uint32_t i = 0; i < n; ++i) ids[i] = format.base;
+      return;
+    }
+    const uint32_t packed = format.bits % 8;
+    if (packed != 0) add_packed(from, packed, n, shift, ids);
+  }
+
+  static Id get(IdFormat<Id> format, const uint8_t* from, uint32_t n, uint32_t i) {
+    Id id = format.base;
+    uint32_t shift = 0;
+    for_planes(format.bits, [&]<class Part>(Part) {
+      id = static_cast<Id>(id + (Id{load<Part>(from, i)} << shift));
+      from += n * sizeof(Part);
+      shift += 8 * sizeof(Part);
+    });
+    const uint32_t packed = format.bits % 8;
+    return packed == 0 ? id : static_cast<Id>(id + (Id{get_packed(from, packed, i)} << shift));
+  }
+
+  // Where an id stands, or kAbsent.
+  static uint32_t find(IdFormat<Id> format, const uint8_t* from, uint32_t n, Id id) {
+    if (!format.fits(id)) return kAbsent;
+    if (format.bits == 0) return n == 0 ? kAbsent : 0;
+    const uint32_t bytes = format.bits / 8;
+    if (sizeof(Id) == 8 && bytes == 8) return find_by<uint64_t>(format, from, n, id);
+    if (bytes >= 4) return find_by<uint32_t>(format, from, n, id);
+    return bytes >= 2 ? find_by<uint16_t>(format, from, n, id) : find_by<uint8_t>(format, from, n, id);
+  }
+
+  // Copies a column of n ids to one of n + 1. The format must fit the new id.
+  static void append(IdFormat<Id> format, const uint8_t* from, uint32_t n, Id id, uint8_t* to) {
+    const auto rest = static_cast<Id>(id - format.base);
+    uint32_t shift = 0;
+    for_planes(format.bits, [&]<class Part>(Part) {
+      std::memcpy(to, from, n * sizeof(Part));
+      const auto part = static_cast<Part>(rest >> shift);
+      std::memcpy(to + n * sizeof(Part), &part, sizeof(Part));
+      from += n * sizeof(Part);
+      to += (n + 1) * sizeof(Part);
+      shift += 8 * sizeof(Part);
+    });
+    const uint32_t packed = format.bits % 8;
+    if (packed == 0) return;
+    const size_t old_bytes = (size_t{packed} * n + 7) / 8, new_bytes = (size_t{packed} * (n + 1) + 7) / 8;
+    std::memcpy(to, from, old_bytes);
+    std::memset(to + old_bytes, 0, new_bytes - old_bytes);
+    put_packed(to, packed, n, rest >> shift);
+  }
+
+ private:
+  // Calls `visit` with a value of each plane's type, the low bits first.
+  template <class Visit>
+  static void for_planes(uint32_t bits, Visit&& visit) {
+    const uint32_t bytes = bits / 8;
+    if constexpr (sizeof(Id) == 8) {
+      if ((bytes & 8) != 0) visit(uint64_t{});
+    }
+    if ((bytes & 4) != 0) visit(uint32_t{});
+    if ((bytes & 2) != 0) visit(uint16_t{});
+    if ((bytes & 1) != 0) visit(uint8_t{});
+  }
+
+  template <class Part>
+  static Part load(const uint8_t* plane, uint32_t i) {
+    Part part;
+    std::memcpy(&part, plane + size_t{i} * sizeof(Part), sizeof(Part));
+    return part;
+  }
+
+  static uint32_t get_packed(const uint8_t* from, uint32_t packed, uint32_t i) {
+    const size_t bit = size_t{i} * packed, byte = bit / 8, offset = bit % 8;
+    uint32_t value = uint32_t{from[byte]} >> offset;
+    if (offset + packed > 8) value |= uint32_t{from[byte + 1]} << (8 - offset);
+    return value & ((1u << packed) - 1);
+  }
+
+  // Onto zeros.
+  static void put_packed(uint8_t* to, uint32_t packed, uint32_t i, Id value) {
+    const size_t bit = size_t{i} * packed, byte = bit / 8, offset = bit % 8;
+    const auto part = static_cast<uint32_t>(value) << offset;
+    to[byte] = static_cast<uint8_t>(to[byte] | part);
+    if (offset + packed > 8) to[byte + 1] = static_cast<uint8_t>(part >> 8);
+  }
+
+  // Eight values are as many bytes as a value has bits.
+  static void add_packed(const uint8_t* from, uint32_t packed, uint32_t n, uint32_t shift, Id* ids) {
+    const uint64_t mask = (uint64_t{1} << packed) - 1;
+    uint32_t i = 0;
+    for (; i + 8 <= n; i += 8, from += packed) {
+      uint64_t word = 0;
+      std::memcpy(&word, from, packed);
+      for (uint32_t j = 0; j < 8; ++j) {
+        ids[i + j] = static_cast<Id>(ids[i + j] + (static_cast<Id>((word >> (j * packed)) & mask) << shift));
+      }
+    }
+    for (uint32_t j = 0; i < n; ++i, ++j) ids[i] = static_cast<Id>(ids[i] + (Id{get_packed(from, packed, j)} << shift));
+  }
+
+  // Many are compared at a time: a loop without an early exit is one that compilers turn into vectors.
+  template <class Part>
+  static uint32_t find_by(IdFormat<Id> format, const uint8_t* from, uint32_t n, Id id) {
+    const auto low = static_cast<Part>(static_cast<Id>(id - format.base));
+    const bool whole = format.bits == 8 * sizeof(Part);
+    constexpr uint32_t kAtOnce = 64 / sizeof(Part);
+    for (uint32_t i = 0; i < n;) {
+      if (i + kAtOnce <= n) {
+        Part hit = 0;
+        for (uint32_t j = 0; j < kAtOnce; ++j) hit = static_cast<Part>(hit | (load<Part>(from, i + j) == low ? 1 : 0));
+        if (hit == 0) {
+          i += kAtOnce;
+          continue;
+        }
+      }
+      const uint32_t end = i + kAtOnce < n ? i + kAtOnce : n;
+      for (; i < end; ++i) {
+        if (load<Part>(from, i) == low && (whole || get(format, from, n, i) == id)) return i;
+      }
+    }
+    return kAbsent;
+  }
+};
+
+}  // namespace livegnn
