@@ -42,16 +42,24 @@ void BatchUpdater::prefetch_ahead(const std::vector<Group>& groups, size_t i) co
   if (i + kLeafAhead < groups.size()) {
     const Group& group = groups[i + kLeafAhead];
     if (trees_->root(group.node).degree > trees_->options().capacity) {
-      __builtin_prefetch(trees_->leaf_with(group.node, changes_[group.begin].id));
+      __builtin_prefetch(trees_->leaf_with(group.node, changes_[group.begin].id).leaf);
     }
   }
   if (i + kBodyAhead < groups.size()) {
     const Group& group = groups[i + kBodyAhead];
-    const auto* leaf = trees_->leaf_with(group.node, changes_[group.begin].id);
+    const auto [leaf, size] = trees_->leaf_with(group.node, changes_[group.begin].id);
     if (leaf == nullptr) return;
-    const auto* bytes = reinterpret_cast<const char*>(leaf);
-    const size_t size = Leaf<uint32_t>::bytes(trees_->columns(), leaf->size, leaf->bits);
-    for (size_t offset = 64; offset < size; offset += 64) __builtin_prefetch(bytes + offset);
+    // The ids are searched, and the columns of what is appended written.
+    const EdgeColumns columns = trees_->columns();
+    const auto* ids = leaf->ids(columns);
+    const size_t bytes = IdCodec<uint32_t>::bytes(leaf->bits, leaf->room);
+    for (size_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(ids + offset);
+    if (columns.weighted) {
+      const auto* weights = reinterpret_cast<const char*>(leaf->weights(columns) + size / FSTable::kRun * FSTable::kRun);
+      __builtin_prefetch(weights);
+      __builtin_prefetch(weights + 64);
+      __builtin_prefetch(leaf->sums(columns));
+    }
   }
 }
 

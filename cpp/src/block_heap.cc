@@ -40,6 +40,8 @@ BlockRef first_block(size_t slab) { return static_cast<BlockRef>(slab * (BlockHe
 
 }  // namespace
 
+size_t BlockHeap::rounded(size_t bytes) { return class_bytes(class_of(bytes)); }
+
 BlockHeap::BlockHeap() : lanes_(1) { lanes_[0].bins.resize(kNumClasses); }
 
 BlockHeap::~BlockHeap() {

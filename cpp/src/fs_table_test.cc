@@ -18,14 +18,9 @@ struct Weights {
   uint32_t size() const { return static_cast<uint32_t>(weights.size()); }
   void fit() { table.resize(Table::size(size())); }
   void append(float weight) {
-    const bool fresh = Table::size(size()) == 0;
     weights.push_back(weight);
     fit();
-    if (fresh) {
-      Table::build(weights.data(), size(), table.data());
-    } else {
-      Table::update(weights.data(), size(), table.data(), size() - 1);
-    }
+    Table::append(weights.data(), size(), table.data());
   }
   void set(uint32_t i, float weight) {
     weights[i] = weight;
@@ -35,8 +30,7 @@ struct Weights {
     weights[i] = weights.back();
     weights.pop_back();
     fit();
-    if (i < size()) Table::update(weights.data(), size(), table.data(), i);
-    Table::truncate(weights.data(), size(), table.data());
+    Table::remove(weights.data(), size(), table.data(), i);
   }
 };
 

@@ -26,15 +26,15 @@ std::vector<Id> random_ids(uint32_t n, uint32_t bits, Random* random) {
 }
 
 template <class Id>
-void check_column(IdFormat<Id> format, const std::vector<uint8_t>& column, const std::vector<Id>& ids) {
+void check_column(IdFormat<Id> format, const std::vector<uint8_t>& column, uint32_t room, const std::vector<Id>& ids) {
   const auto n = static_cast<uint32_t>(ids.size());
-  CHECK_EQ(column.size(), IdCodec<Id>::bytes(format.bits, n));
+  CHECK_EQ(column.size(), IdCodec<Id>::bytes(format.bits, room));
   std::vector<Id> decoded(n);
-  IdCodec<Id>::decode(format, column.data(), n, decoded.data());
+  IdCodec<Id>::decode(format, column.data(), room, n, decoded.data());
   CHECK(decoded == ids);
   for (uint32_t i = 0; i < n; ++i) {
-    CHECK_EQ(IdCodec<Id>::get(format, column.data(), n, i), ids[i]);
-    CHECK_EQ(IdCodec<Id>::find(format, column.data(), n, ids[i]), i);
+    CHECK_EQ(IdCodec<Id>::get(format, column.data(), room, i), ids[i]);
+    CHECK_EQ(IdCodec<Id>::find(format, column.data(), room, n, ids[i]), i);
   }
 }
 
@@ -48,28 +48,30 @@ void check_all_widths() {
       const auto ids = random_ids<Id>(n, bits, &random);
       const auto format = Codec::choose(ids.data(), n, true);
       CHECK_EQ(format.bits, n == 1 ? 0u : bits);
-      // A vector as long as the column, so that a sanitizer sees a step past its end.
-      std::vector<uint8_t> column(Codec::bytes(format.bits, n));
-      Codec::encode(format, ids.data(), n, column.data());
-      check_column(format, column, ids);
+      // A vector as long as the column, so that a sanitizer sees a step past its end; what is not there yet is rubbish.
+      const uint32_t room = n + random.index(24);
+      std::vector<uint8_t> column(Codec::bytes(format.bits, room), 0xA5);
+      Codec::encode(format, ids.data(), n, column.data(), room);
+      check_column(format, column, room, ids);
 
       for (int i = 0; i < 50; ++i) {
         const auto other = static_cast<Id>(ids[random.index(n)] + static_cast<Id>(random.index(5)) - 2);
         const auto at = std::find(ids.begin(), ids.end(), other);
-        CHECK_EQ(Codec::find(format, column.data(), n, other),
+        CHECK_EQ(Codec::find(format, column.data(), room, n, other),
                  at == ids.end() ? Codec::kAbsent : static_cast<uint32_t>(at - ids.begin()));
       }
 
       auto more = ids;
-      for (int i = 0; i < 20; ++i) {
+      while (more.size() < room) {
         const auto next = static_cast<Id>(format.base + static_cast<Id>(random.below(UINT64_MAX)));
+        if (format.bits == 0 || random.chance(0.02)) break;
         if (!format.fits(next) || std::find(more.begin(), more.end(), next) != more.end()) continue;
-        const auto before = static_cast<uint32_t>(more.size());
-        std::vector<uint8_t> longer(Codec::bytes(format.bits, before + 1));
-        Codec::append(format, column.data(), before, next, longer.data());
+        const auto at = static_cast<uint32_t>(more.size());
+        // Twice: the first was given up, and lies there still.
+        Codec::append(format, column.data(), room, at, static_cast<Id>(format.base + (next - format.base) / 2));
+        Codec::append(format, column.data(), room, at, next);
         more.push_back(next);
-        column = longer;
-        check_column(format, column, more);
+        check_column(format, column, room, more);
       }
     }
   }

@@ -20,12 +20,11 @@ uint32_t Inner<Id>::child_of(EdgeColumns columns, Id id) const {
 
 template <class Id>
 std::optional<EdgeValue> Samtrees<Id>::find(size_t node, Id id) const {
-  BlockRef ref = root(node).node;
-  if (ref == 0) return std::nullopt;
-  while (header(ref)->height > 0) ref = inner(ref)->children(columns_)[inner(ref)->child_of(columns_, id)];
-  const uint32_t i = leaf(ref)->find(columns_, id);
+  const LeafView<Id> view = leaf_with(node, id);
+  if (view.leaf == nullptr) return std::nullopt;
+  const uint32_t i = view.leaf->find(columns_, view.size, id);
   if (i == IdCodec<Id>::kAbsent) return std::nullopt;
-  return leaf(ref)->value(columns_, i);
+  return view.value(columns_, i);
 }
 
 template <class Id>
@@ -33,43 +32,52 @@ double Samtrees<Id>::weight_sum(size_t node) const {
   const SamtreeRoot from = root(node);
   if (from.node == 0) return 0;
   if (!columns_.weighted) return from.degree;
-  if (header(from.node)->height == 0) return leaf(from.node)->weight_sum(columns_);
+  if (header(from.node)->height == 0) return leaf(from.node)->weight_sum(columns_, from.degree);
   const Inner<Id>* top = inner(from.node);
   return top->sums()[top->size - 1];
 }
 
 template <class Id>
-const Leaf<Id>* Samtrees<Id>::leaf_of(SamtreeRoot root, uint32_t* at) const {
+LeafView<Id> Samtrees<Id>::leaf_of(SamtreeRoot root, uint32_t* at) const {
   BlockRef ref = root.node;
+  uint32_t size = root.degree;
   while (header(ref)->height > 0) {
     const Inner<Id>* from = inner(ref);
     const uint32_t* counts = from->counts(columns_);
-    const auto i = std::upper_bound(counts, counts + from->size - 1, *at) - counts;
+    const auto i = static_cast<uint32_t>(std::upper_bound(counts, counts + from->size - 1, *at) - counts);
     if (i > 0) *at -= counts[i - 1];
+    size = from->count(columns_, i);
     ref = from->children(columns_)[i];
   }
-  return leaf(ref);
+  return {leaf(ref), size};
 }
 
 template <class Id>
-const Leaf<Id>* Samtrees<Id>::leaf_at_weight(SamtreeRoot root, double* at) const {
+LeafView<Id> Samtrees<Id>::leaf_at_weight(SamtreeRoot root, double* at) const {
   BlockRef ref = root.node;
+  uint32_t size = root.degree;
   while (header(ref)->height > 0) {
     const Inner<Id>* from = inner(ref);
     const double* sums = from->sums();
-    const auto i = std::upper_bound(sums, sums + from->size - 1, *at) - sums;
+    const auto i = static_cast<uint32_t>(std::upper_bound(sums, sums + from->size - 1, *at) - sums);
     if (i > 0) *at -= sums[i - 1];
+    size = from->count(columns_, i);
     ref = from->children(columns_)[i];
   }
-  return leaf(ref);
+  return {leaf(ref), size};
 }
 
 template <class Id>
-const Leaf<Id>* Samtrees<Id>::leaf_with(size_t node, Id id) const {
+LeafView<Id> Samtrees<Id>::leaf_with(size_t node, Id id) const {
   BlockRef ref = root(node).node;
-  if (ref == 0) return nullptr;
-  while (header(ref)->height > 0) ref = inner(ref)->children(columns_)[inner(ref)->child_of(columns_, id)];
-  return leaf(ref);
+  uint32_t size = root(node).degree;
+  if (ref == 0) return {};
+  while (header(ref)->height > 0) {
+    const uint32_t i = inner(ref)->child_of(columns_, id);
+    size = inner(ref)->count(columns_, i);
+    ref = inner(ref)->children(columns_)[i];
+  }
+  return {leaf(ref), size};
 }
 
 // -- making nodes ---------------------------------------------------------------------------------------------------
@@ -81,9 +89,27 @@ void* Samtrees<Id>::make(size_t bytes, BlockRef* ref, Lane* lane) {
   return heap_.at(*ref);
 }
 
+// A sixteenth more than there is, and what the block's size leaves over.
 template <class Id>
-typename Samtrees<Id>::Child Samtrees<Id>::child_of_leaf(Id key, BlockRef ref) const {
-  return {key, ref, leaf(ref)->size, own_sum(ref)};
+uint32_t Samtrees<Id>::room_for(uint32_t size, uint32_t bits) const {
+  if (bits == 0) return size;  // a second id will not fit the format
+  uint32_t room = std::min(options_.capacity, size + std::max(1u, size / 16));
+  const size_t bytes = BlockHeap::rounded(Leaf<Id>::bytes(columns_, room, bits));
+  while (room < options_.capacity && Leaf<Id>::bytes(columns_, room + 1, bits) <= bytes) ++room;
+  return room;
+}
+
+template <class Id>
+Leaf<Id>* Samtrees<Id>::make_leaf(uint32_t size, IdFormat<Id> format, BlockRef* ref, Lane* lane) {
+  const uint32_t room = room_for(size, format.bits);
+  auto* to = static_cast<Leaf<Id>*>(make(Leaf<Id>::bytes(columns_, room, format.bits), ref, lane));
+  *to = {static_cast<uint16_t>(room), 0, static_cast<uint8_t>(format.bits), format.base};
+  return to;
+}
+
+template <class Id>
+typename Samtrees<Id>::Child Samtrees<Id>::child_of_leaf(Id key, BlockRef ref, uint32_t size) const {
+  return {key, ref, size, own_sum(ref, size)};
 }
 
 template <class Id>
@@ -94,8 +120,7 @@ typename Samtrees<Id>::Child Samtrees<Id>::encode(Id key, std::span<const uint32
   for (uint32_t i = 0; i < n; ++i) ids[i] = from.ids[order[i]];
   const IdFormat<Id> format = IdCodec<Id>::choose(ids, n, options_.compress);
   BlockRef ref;
-  auto* to = static_cast<Leaf<Id>*>(make(Leaf<Id>::bytes(columns_, n, format.bits), &ref, lane));
-  *to = {static_cast<uint16_t>(n), 0, static_cast<uint8_t>(format.bits), format.base};
+  Leaf<Id>* to = make_leaf(n, format, &ref, lane);
   if (columns_.timed) {
     for (uint32_t i = 0; i < n; ++i) to->times()[i] = from.times[order[i]];
   }
@@ -107,8 +132,8 @@ typename Samtrees<Id>::Child Samtrees<Id>::encode(Id key, std::span<const uint32
   if (columns_.featured) {
     for (uint32_t i = 0; i < n; ++i) to->rows(columns_)[i] = from.rows[order[i]];
   }
-  IdCodec<Id>::encode(format, ids, n, to->ids(columns_));
-  return child_of_leaf(key, ref);
+  IdCodec<Id>::encode(format, ids, n, to->ids(columns_), to->room);
+  return child_of_leaf(key, ref, n);
 }
 
 // α-Split (PlatoD2GL, section IV-C): quickselect that is content with any pivot that falls near enough to the middle.
@@ -171,84 +196,84 @@ void Samtrees<Id>::encode_all(Id key, Lane* lane, std::vector<Child>* out) {
 }
 
 template <class Id>
-void Samtrees<Id>::decode(BlockRef ref, Lane* lane) const {
-  const Leaf<Id>* from = leaf(ref);
+void Samtrees<Id>::decode(const Child& child, Lane* lane) const {
+  const Leaf<Id>* from = leaf(child.node);
   auto& to = lane->entries;
   const size_t before = to.ids.size();
-  to.ids.resize(before + from->size);
-  from->decode(columns_, to.ids.data() + before);
-  if (columns_.timed) to.times.insert(to.times.end(), from->times(), from->times() + from->size);
-  if (columns_.weighted) {
-    to.weights.insert(to.weights.end(), from->weights(columns_), from->weights(columns_) + from->size);
-  }
-  if (columns_.featured) to.rows.insert(to.rows.end(), from->rows(columns_), from->rows(columns_) + from->size);
+  to.ids.resize(before + child.count);
+  from->decode(columns_, child.count, to.ids.data() + before);
+  auto append = [&](auto& column, const auto* values) { column.insert(column.end(), values, values + child.count); };
+  if (columns_.timed) append(to.times, from->times());
+  if (columns_.weighted) append(to.weights, from->weights(columns_));
+  if (columns_.featured) append(to.rows, from->rows(columns_));
 }
 
 // -- changing leaves ------------------------------------------------------------------------------------------------
 
-// What most leaves meet in a batch: one new entry that fits, or one new value. Columns are copied, nothing is decoded.
+// The first `size` entries into a leaf that has room for `new_size`.
 template <class Id>
-bool Samtrees<Id>::update_leaf_by_one(Id key, BlockRef ref, const Change& change, Lane* lane, std::vector<Child>* out) {
-  const Leaf<Id>* from = leaf(ref);
-  const uint32_t n = from->size;
-  const uint32_t at = from->find(columns_, change.id);
-  BlockRef made;
-  if (at == IdCodec<Id>::kAbsent && !change.has) {
-    out->push_back(child_of_leaf(key, ref));
-    return true;
+Leaf<Id>* Samtrees<Id>::copy_leaf(const Leaf<Id>* from, uint32_t size, uint32_t new_size, BlockRef* ref, Lane* lane) {
+  Leaf<Id>* to = make_leaf(new_size, from->format(), ref, lane);
+  if (columns_.timed) std::memcpy(to->times(), from->times(), size * sizeof(double));
+  if (columns_.weighted) {
+    std::memcpy(to->weights(columns_), from->weights(columns_), size * sizeof(float));
+    std::memcpy(to->sums(columns_), from->sums(columns_), FSTable::size(size) * sizeof(float));
   }
-  if (at != IdCodec<Id>::kAbsent && change.has) {
-    const size_t bytes = Leaf<Id>::bytes(columns_, n, from->bits);
-    auto* to = static_cast<Leaf<Id>*>(make(bytes, &made, lane));
-    std::memcpy(static_cast<void*>(to), from, bytes);
-    if (columns_.timed) to->times()[at] = change.value.time;
-    if (columns_.featured) to->rows(columns_)[at] = change.value.row;
-    if (columns_.weighted) {
-      to->weights(columns_)[at] = change.value.weight;
-      FSTable::update(to->weights(columns_), n, to->sums(columns_), at);
-    }
-  } else if (at == IdCodec<Id>::kAbsent && n < options_.capacity && from->format().fits(change.id)) {
-    auto* to = static_cast<Leaf<Id>*>(make(Leaf<Id>::bytes(columns_, n + 1, from->bits), &made, lane));
-    *to = *from;
-    to->size = static_cast<uint16_t>(n + 1);
-    if (columns_.timed) {
-      std::memcpy(to->times(), from->times(), n * sizeof(double));
-      to->times()[n] = change.value.time;
-    }
-    if (columns_.featured) {
-      std::memcpy(to->rows(columns_), from->rows(columns_), n * sizeof(uint32_t));
-      to->rows(columns_)[n] = change.value.row;
-    }
-    if (columns_.weighted) {
-      float* weights = to->weights(columns_);
-      std::memcpy(weights, from->weights(columns_), n * sizeof(float));
-      weights[n] = change.value.weight;
-      if (FSTable::size(n) == 0) {
-        FSTable::build(weights, n + 1, to->sums(columns_));
-      } else {
-        std::memcpy(to->sums(columns_), from->sums(columns_), FSTable::size(n) * sizeof(float));
-        FSTable::update(weights, n + 1, to->sums(columns_), n);
-      }
-    }
-    IdCodec<Id>::append(from->format(), from->ids(columns_), n, change.id, to->ids(columns_));
+  if (columns_.featured) std::memcpy(to->rows(columns_), from->rows(columns_), size * sizeof(uint32_t));
+  IdCodec<Id>::copy(from->format(), from->ids(columns_), from->room, size, to->ids(columns_), to->room);
+  return to;
+}
+
+// What most leaves meet in a batch: a new entry that fits, or a new value. Nothing is decoded. False: it is not so.
+template <class Id>
+bool Samtrees<Id>::update_leaf_by_one(Child* child, const Change& change, Lane* lane) {
+  const Leaf<Id>* from = leaf(child->node);
+  const uint32_t n = child->count;
+  const uint32_t found = from->find(columns_, n, change.id);
+  const bool fresh = found == IdCodec<Id>::kAbsent;
+  if (fresh && !change.has) return true;
+  if (!change.has || (fresh && (n == options_.capacity || !from->format().fits(change.id)))) return false;
+
+  Leaf<Id>* to;
+  if (fresh && n < from->room) {
+    to = const_cast<Leaf<Id>*>(from);  // beyond what anybody reads
   } else {
-    return false;
+    lane->retired.push_back(child->node);
+    to = copy_leaf(from, n, fresh ? n + 1 : n, &child->node, lane);
   }
-  lane->retired.push_back(ref);
-  out->push_back(child_of_leaf(key, made));
+  const uint32_t at = fresh ? n : found;
+  if (columns_.timed) to->times()[at] = change.value.time;
+  if (columns_.featured) to->rows(columns_)[at] = change.value.row;
+  if (columns_.weighted) to->weights(columns_)[at] = change.value.weight;
+  if (fresh) {
+    IdCodec<Id>::append(to->format(), to->ids(columns_), to->room, at, change.id);
+    if (columns_.weighted) FSTable::append(to->weights(columns_), n + 1, to->sums(columns_));
+    child->count = n + 1;
+  } else if (columns_.weighted) {
+    FSTable::update(to->weights(columns_), n, to->sums(columns_), at);
+  }
+  child->sum = own_sum(child->node, child->count);
   return true;
 }
 
 template <class Id>
-void Samtrees<Id>::update_leaf(Id key, BlockRef ref, std::span<const Change> changes, Lane* lane,
-                               std::vector<Child>* out) {
-  if (ref != 0 && changes.size() == 1 && update_leaf_by_one(key, ref, changes[0], lane, out)) return;
+void Samtrees<Id>::update_leaf(Child child, std::span<const Change> changes, Lane* lane, std::vector<Child>* out) {
+  constexpr size_t kFew = 8;
+  if (child.node != 0 && changes.size() <= kFew) {
+    size_t done = 0;
+    while (done < changes.size() && update_leaf_by_one(&child, changes[done], lane)) ++done;
+    changes = changes.subspan(done);
+    if (changes.empty()) {
+      out->push_back(child);
+      return;
+    }
+  }
   auto& entries = lane->entries;
   entries.clear();
   lane->added.clear();
-  if (ref != 0) {
-    decode(ref, lane);
-    lane->retired.push_back(ref);
+  if (child.node != 0) {
+    decode(child, lane);
+    lane->retired.push_back(child.node);
   }
   for (const Change& change : changes) {
     const auto found = std::find(entries.ids.begin(), entries.ids.end(), change.id);
@@ -276,15 +301,15 @@ void Samtrees<Id>::update_leaf(Id key, BlockRef ref, std::span<const Change> cha
     if (columns_.weighted) entries.weights.push_back(change->value.weight);
     if (columns_.featured) entries.rows.push_back(change->value.row);
   }
-  encode_all(key, lane, out);
+  encode_all(child.key, lane, out);
 }
 
 // -- changing trees -------------------------------------------------------------------------------------------------
 
 // A leaf's as a float: then sums of them in doubles, and the differences of these, are exact where weights are alike.
 template <class Id>
-double Samtrees<Id>::own_sum(BlockRef ref) const {
-  if (header(ref)->height == 0) return static_cast<float>(leaf(ref)->weight_sum(columns_));
+double Samtrees<Id>::own_sum(BlockRef ref, uint32_t count) const {
+  if (header(ref)->height == 0) return static_cast<float>(leaf(ref)->weight_sum(columns_, count));
   const Inner<Id>* from = inner(ref);
   return columns_.weighted ? from->sums()[from->size - 1] : from->counts(columns_)[from->size - 1];
 }
@@ -292,10 +317,9 @@ double Samtrees<Id>::own_sum(BlockRef ref) const {
 template <class Id>
 std::vector<typename Samtrees<Id>::Child> Samtrees<Id>::children_of(BlockRef ref) const {
   const Inner<Id>* from = inner(ref);
-  const uint32_t* counts = from->counts(columns_);
   std::vector<Child> children(from->size);
   for (uint32_t i = 0; i < from->size; ++i) {
-    const uint32_t count = counts[i] - (i > 0 ? counts[i - 1] : 0);
+    const uint32_t count = from->count(columns_, i);
     const double sum = columns_.weighted ? from->sums()[i] - (i > 0 ? from->sums()[i - 1] : 0) : count;
     children[i] = {from->keys(columns_)[i], from->children(columns_)[i], count, sum};
   }
@@ -333,7 +357,8 @@ template <class Id>
 void Samtrees<Id>::fix(std::vector<Child>* children, uint32_t height, Lane* lane) {
   const uint32_t least = height == 0 ? options_.min_leaf() : options_.min_inner();
   for (size_t i = 0; i < children->size() && children->size() > 1;) {
-    if (header((*children)[i].node)->size >= least) {
+    const Child& child = (*children)[i];
+    if ((height == 0 ? child.count : header(child.node)->size) >= least) {
       ++i;
       continue;
     }
@@ -343,8 +368,8 @@ void Samtrees<Id>::fix(std::vector<Child>* children, uint32_t height, Lane* lane
     std::vector<Child> joined;
     if (height == 0) {
       lane->entries.clear();
-      decode(a.node, lane);
-      decode(b.node, lane);
+      decode(a, lane);
+      decode(b, lane);
       encode_all(a.key, lane, &joined);
     } else {
       std::vector<Child> below = children_of(a.node), more = children_of(b.node);
@@ -362,11 +387,12 @@ void Samtrees<Id>::fix(std::vector<Child>* children, uint32_t height, Lane* lane
 }
 
 template <class Id>
-void Samtrees<Id>::update(Id key, BlockRef ref, std::span<const Change> changes, const LeafWork** work, Lane* lane,
+void Samtrees<Id>::update(const Child& from, std::span<const Change> changes, const LeafWork** work, Lane* lane,
                           std::vector<Child>* out) {
+  const BlockRef ref = from.node;
   if (header(ref)->height == 0) {
     if (work == nullptr) {
-      update_leaf(key, ref, changes, lane, out);
+      update_leaf(from, changes, lane, out);
     } else {
       out->insert(out->end(), (*work)->made.begin(), (*work)->made.end());
       ++*work;
@@ -374,7 +400,8 @@ void Samtrees<Id>::update(Id key, BlockRef ref, std::span<const Change> changes,
     return;
   }
   const uint32_t height = header(ref)->height;
-  const std::vector<Child> old = children_of(ref);
+  std::vector<Child> old = children_of(ref);
+  old[0].key = from.key;
   std::vector<Child> children;
   children.reserve(old.size() + 1);
   size_t next = 0;
@@ -384,7 +411,7 @@ void Samtrees<Id>::update(Id key, BlockRef ref, std::span<const Change> changes,
     if (next == begin) {
       children.push_back(old[i]);
     } else {
-      update(i == 0 ? key : old[i].key, old[i].node, changes.subspan(begin, next - begin), work, lane, &children);
+      update(old[i], changes.subspan(begin, next - begin), work, lane, &children);
     }
   }
   fix(&children, height - 1, lane);
@@ -392,12 +419,12 @@ void Samtrees<Id>::update(Id key, BlockRef ref, std::span<const Change> changes,
   if (columns_.weighted) {
     double sum = 0;
     for (const Child& child : children) sum += child.sum;
-    if (touches >= kMaxTouches || !(sum * kMaxFall >= own_sum(ref))) {
-      for (Child& child : children) child.sum = own_sum(child.node);
+    if (touches >= kMaxTouches || !(sum * kMaxFall >= own_sum(ref, from.count))) {
+      for (Child& child : children) child.sum = own_sum(child.node, child.count);
       touches = 0;
     }
   }
-  pack(key, children, height, touches, lane, out);
+  pack(from.key, children, height, touches, lane, out);
   lane->retired.push_back(ref);
 }
 
@@ -423,28 +450,27 @@ SamtreeRoot Samtrees<Id>::rebuild(SamtreeRoot from, std::span<const Change> chan
   if (changes.empty()) return from;
   std::vector<Child> children;
   if (from.node == 0) {
-    update_leaf(Id{0}, 0, changes, lane, &children);
+    update_leaf({}, changes, lane, &children);
     return grow(std::move(children), 0, lane);
   }
   const uint32_t height = header(from.node)->height;
-  update(Id{0}, from.node, changes, nullptr, lane, &children);
+  update({Id{0}, from.node, from.degree, 0}, changes, nullptr, lane, &children);
   return grow(std::move(children), height, lane);
 }
 
 template <class Id>
-void Samtrees<Id>::list_work(Id key, BlockRef ref, std::span<const Change> changes, std::vector<LeafWork>* work) const {
-  if (header(ref)->height == 0) {
-    work->push_back({key, ref, changes, {}});
+void Samtrees<Id>::list_work(const Child& from, std::span<const Change> changes, std::vector<LeafWork>* work) const {
+  if (header(from.node)->height == 0) {
+    work->push_back({{from.key, from.node, from.count, own_sum(from.node, from.count)}, changes, {}});
     return;
   }
-  const Inner<Id>* from = inner(ref);
-  const Id* keys = from->keys(columns_);
+  std::vector<Child> children = children_of(from.node);
+  children[0].key = from.key;
   size_t next = 0;
-  for (uint32_t i = 0; i < from->size; ++i) {
+  for (size_t i = 0; i < children.size(); ++i) {
     const size_t begin = next;
-    while (next < changes.size() && (i + 1 == from->size || changes[next].id < keys[i + 1])) ++next;
-    if (next == begin) continue;
-    list_work(i == 0 ? key : keys[i], from->children(columns_)[i], changes.subspan(begin, next - begin), work);
+    while (next < changes.size() && (i + 1 == children.size() || changes[next].id < children[i + 1].key)) ++next;
+    if (next > begin) list_work(children[i], changes.subspan(begin, next - begin), work);
   }
 }
 
@@ -452,13 +478,13 @@ template <class Id>
 std::vector<typename Samtrees<Id>::LeafWork> Samtrees<Id>::split(SamtreeRoot from,
                                                                  std::span<const Change> changes) const {
   std::vector<LeafWork> work;
-  if (from.node != 0 && !changes.empty()) list_work(Id{0}, from.node, changes, &work);
+  if (from.node != 0 && !changes.empty()) list_work({Id{0}, from.node, from.degree, 0}, changes, &work);
   return work;
 }
 
 template <class Id>
 void Samtrees<Id>::run(LeafWork* work, Lane* lane) {
-  update_leaf(work->key, work->leaf, work->changes, lane, &work->made);
+  update_leaf(work->leaf, work->changes, lane, &work->made);
 }
 
 template <class Id>
@@ -467,7 +493,7 @@ SamtreeRoot Samtrees<Id>::join(SamtreeRoot from, std::span<const Change> changes
   std::vector<Child> children;
   const LeafWork* next = work.data();
   const uint32_t height = header(from.node)->height;
-  update(Id{0}, from.node, changes, &next, lane, &children);
+  update({Id{0}, from.node, from.degree, 0}, changes, &next, lane, &children);
   return grow(std::move(children), height, lane);
 }
 
@@ -566,13 +592,13 @@ SamtreeRoot Samtrees<Id>::relocate(SamtreeRoot root, Lane* lane) {
 // -- saving and checking --------------------------------------------------------------------------------------------
 
 template <class Id>
-void Samtrees<Id>::save_below(BlockRef ref, Saved* to) const {
-  const uint32_t size = header(ref)->size, height = header(ref)->height;
+void Samtrees<Id>::save_below(BlockRef ref, uint32_t count, Saved* to) const {
+  const uint32_t height = header(ref)->height, size = height > 0 ? header(ref)->size : count;
   to->shape.insert(to->shape.end(), {height > 0 ? 1u : 0u, size, height});
   if (height == 0) {
     const Leaf<Id>* from = leaf(ref);
     to->ids.resize(to->ids.size() + size);
-    from->decode(columns_, to->ids.data() + to->ids.size() - size);
+    from->decode(columns_, size, to->ids.data() + to->ids.size() - size);
     if (columns_.weighted) to->weights.insert(to->weights.end(), from->weights(columns_), from->weights(columns_) + size);
     if (columns_.timed) to->times.insert(to->times.end(), from->times(), from->times() + size);
     if (columns_.featured) to->rows.insert(to->rows.end(), from->rows(columns_), from->rows(columns_) + size);
@@ -580,7 +606,7 @@ void Samtrees<Id>::save_below(BlockRef ref, Saved* to) const {
   }
   const Inner<Id>* from = inner(ref);
   to->keys.insert(to->keys.end(), from->keys(columns_), from->keys(columns_) + size);
-  for (uint32_t i = 0; i < size; ++i) save_below(from->children(columns_)[i], to);
+  for (uint32_t i = 0; i < size; ++i) save_below(from->children(columns_)[i], from->count(columns_, i), to);
 }
 
 template <class Id>
@@ -590,7 +616,7 @@ typename Samtrees<Id>::Saved Samtrees<Id>::save() const {
     if (root.node == 0) {
       to.shape.insert(to.shape.end(), {2, 0, 0});
     } else {
-      save_below(root.node, &to);
+      save_below(root.node, root.degree, &to);
     }
   }
   return to;
@@ -689,33 +715,35 @@ namespace {
 }  // namespace
 
 template <class Id>
-uint32_t Samtrees<Id>::check_below(BlockRef ref, Id low, const Id* high, bool is_root, double* sum) const {
-  const uint32_t size = header(ref)->size, height = header(ref)->height;
-  if (size == 0) broken("an empty node");
-  if (size > options_.capacity) broken("a node over its capacity");
+void Samtrees<Id>::check_below(BlockRef ref, uint32_t count, Id low, const Id* high, bool is_root, double* sum) const {
+  const uint32_t height = header(ref)->height;
   if (height == 0) {
-    if (!is_root && size < options_.min_leaf()) broken("a leaf under its fill");
     const Leaf<Id>* from = leaf(ref);
-    std::vector<Id> ids(size);
-    from->decode(columns_, ids.data());
-    for (uint32_t i = 0; i < size; ++i) {
+    if (count == 0) broken("an empty leaf");
+    if (count > options_.capacity || count > from->room) broken("a leaf over its capacity");
+    if (!is_root && count < options_.min_leaf()) broken("a leaf under its fill");
+    std::vector<Id> ids(count);
+    from->decode(columns_, count, ids.data());
+    for (uint32_t i = 0; i < count; ++i) {
       if (!from->format().fits(ids[i])) broken("an id outside its format");
-      if (from->id(columns_, i) != ids[i] || from->find(columns_, ids[i]) != i) broken("an id that is not found again");
+      if (from->id(columns_, i) != ids[i] || from->find(columns_, count, ids[i]) != i) broken("an id not found again");
     }
     std::sort(ids.begin(), ids.end());
     if (std::adjacent_find(ids.begin(), ids.end()) != ids.end()) broken("an id that occurs twice");
     if (ids.front() < low || (high != nullptr && ids.back() >= *high)) broken("an id outside its leaf's keys");
     if (columns_.weighted) {
-      std::vector<float> sums(FSTable::size(size));
-      FSTable::build(from->weights(columns_), size, sums.data());
+      std::vector<float> sums(FSTable::size(count));
+      FSTable::build(from->weights(columns_), count, sums.data());
       if (!std::equal(sums.begin(), sums.end(), from->sums(columns_))) broken("an FSTable that is not its weights'");
     }
-    *sum = own_sum(ref);
-    return size;
+    *sum = own_sum(ref, count);
+    return;
   }
   const Inner<Id>* from = inner(ref);
+  const uint32_t size = from->size;
   if (size < (is_root ? 2 : options_.min_inner())) broken("an inner node under its fill");
-  uint32_t count = 0;
+  if (size > options_.capacity) broken("an inner node over its capacity");
+  if (from->counts(columns_)[size - 1] != count) broken("counts that are not the node's own");
   *sum = 0;
   const double tolerance = columns_.weighted ? std::ldexp(from->sums()[size - 1], -30) : 0;
   for (uint32_t i = 0; i < size; ++i) {
@@ -726,20 +754,18 @@ uint32_t Samtrees<Id>::check_below(BlockRef ref, Id low, const Id* high, bool is
     const BlockRef child = from->children(columns_)[i];
     if (header(child)->height + 1u != height) broken("leaves on two levels");
     double below = 0;
-    count += check_below(child, begin, end, false, &below);
+    check_below(child, from->count(columns_, i), begin, end, false, &below);
     *sum += below;
-    if (from->counts(columns_)[i] != count) broken("a count that is not its children's");
     if (columns_.weighted && !(std::abs(from->sums()[i] - *sum) <= tolerance)) broken("a sum that is not its children's");
   }
-  return count;
 }
 
 template <class Id>
 void Samtrees<Id>::check() const {
   for (const SamtreeRoot& root : roots_) {
     double sum = 0;
-    const uint32_t count = root.node == 0 ? 0 : check_below(root.node, Id{0}, nullptr, true, &sum);
-    if (count != root.degree) broken("a degree that is not the number of ids");
+    if (root.node != 0) check_below(root.node, root.degree, Id{0}, nullptr, true, &sum);
+    if ((root.node == 0) != (root.degree == 0)) broken("a degree that is not the number of ids");
   }
 }
 

@@ -235,16 +235,13 @@ TEST(samtree_finds_neighbours_by_place_and_by_weight) {
   double before = 0;
   for (uint32_t i = 0; i < ids.size(); ++i) {
     uint32_t at = i;
-    const auto* leaf = trees.leaf_of(trees.root(0), &at);
-    CHECK_EQ(leaf->id(trees.columns(), at), ids[i]);
+    CHECK_EQ(trees.leaf_of(trees.root(0), &at).id(trees.columns(), at), ids[i]);
     if (weights[i] <= 0) continue;
     double middle = before + weights[i] / 2.0;
     before += weights[i];
     if (weights[i] < 1e-3f) continue;  // nearer to the next one than rounding tells apart
-    const auto* drawn = trees.leaf_at_weight(trees.root(0), &middle);
-    const uint32_t index =
-        FSTable::find(drawn->weights(trees.columns()), drawn->size, drawn->sums(trees.columns()), middle);
-    CHECK_EQ(drawn->id(trees.columns(), index), ids[i]);
+    const auto drawn = trees.leaf_at_weight(trees.root(0), &middle);
+    CHECK_EQ(drawn.id(trees.columns(), drawn.at_weight(trees.columns(), middle)), ids[i]);
   }
 }
 

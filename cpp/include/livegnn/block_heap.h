@@ -35,6 +35,9 @@ class BlockHeap {
   BlockHeap(const BlockHeap&) = delete;
   BlockHeap& operator=(const BlockHeap&) = delete;
 
+  // How many bytes a block of so many really has.
+  static size_t rounded(size_t bytes);
+
   void* at(BlockRef ref) const { return base_ + size_t{ref} * kGranule; }
 
   // Before more threads than until now allocate at once.

@@ -1,17 +1,18 @@
 // Sums of weights that can be changed and searched in logarithmic time (PlatoD2GL, section V-A: FSTable).
 //
-// A Fenwick tree over runs of `Run` weights: entry i is the sum of the runs (i - LSB(i + 1), i].
+// A Fenwick tree over the complete runs of `Run` weights: entry i is the sum of the runs (i - LSB(i + 1), i].
 //
 //   weights  | w0 .. w31 | w32 .. w63 | w64 .. w95 | w96 .. w127 | w128 ..      Run = 32
-//   table    |    s0     |  s0 + s1   |     s2     |  s0 .. s3   |  s4
+//   table    |    s0     |  s0 + s1   |     s2     |  s0 .. s3   |  (none: the run is not complete)
 //
 // The paper's table has an entry for every weight (Run = 1) and stands in the place of the weights, which then come back
 // as differences, rounded. Here the weights stay as they were given, and the table takes 1/Run of their memory; the last
-// step of a search adds up one run, which lies in two cache lines. Where there is one run, there is no table.
+// step of a search adds up one run, which lies in two cache lines, and so does the sum of the run that is not complete.
 //
-// Invariant: an entry is a function of the weights alone: it is always the sum of its own run, in a fixed order, and of
+// Invariants: an entry is a function of the weights alone: it is always the sum of its own run, in a fixed order, and of
 // the entries below it; changes are not added to it. So nothing drifts: after any number of updates an entry differs from
-// the exact sum by at most (Run / 4 + 3 + log2(runs)) * 2^-24 of it. A negative weight counts as 0.
+// the exact sum by at most (Run / 4 + 3 + log2(runs)) * 2^-24 of it. A negative weight counts as 0. What is appended
+// changes no entry that was there before, so who knows a smaller number of weights may go on reading.
 // Thread safety: none of its own; it works on memory that the caller owns.
 #pragma once
 
@@ -24,33 +25,38 @@ namespace livegnn {
 
 template <uint32_t Run>
 struct BasicFSTable {
-  static constexpr uint32_t runs(uint32_t n) { return (n + Run - 1) / Run; }
+  static constexpr uint32_t kRun = Run;
+
   // How long the table over n weights is.
-  static constexpr uint32_t size(uint32_t n) { return n <= Run ? 0 : runs(n); }
+  static constexpr uint32_t size(uint32_t n) { return n / Run; }
 
   static void build(const float* weights, uint32_t n, float* table) {
-    for (uint32_t i = 0; i < size(n); ++i) table[i] = entry(weights, n, table, i);
+    for (uint32_t i = 0; i < size(n); ++i) table[i] = entry(weights, table, i);
   }
 
-  // After weight i of n has changed: entry i / Run and those that contain it. A weight that was appended is weight n - 1;
-  // one that was deleted was overwritten by the last, which is then `update` of i in n - 1 and `truncate`.
+  // After weight i of n has changed: the entry of its run, and those that contain it.
   static void update(const float* weights, uint32_t n, float* table, uint32_t i) {
-    for (uint32_t r = i / Run; r < size(n); r += lowest_bit(r + 1)) table[r] = entry(weights, n, table, r);
+    for (uint32_t r = i / Run; r < size(n); r += lowest_bit(r + 1)) table[r] = entry(weights, table, r);
   }
 
-  // After weight n, the last, was taken away: the run that it was in, if that is still there.
-  static void truncate(const float* weights, uint32_t n, float* table) {
-    if (n > 0) update(weights, n, table, n - 1);
+  // After weight n - 1 was appended.
+  static void append(const float* weights, uint32_t n, float* table) {
+    if (n % Run == 0) table[n / Run - 1] = entry(weights, table, n / Run - 1);
+  }
+
+  // After weight i was overwritten by the last, n, which is no longer counted. (Nothing to do, if it was the last itself.)
+  static void remove(const float* weights, uint32_t n, float* table, uint32_t i) {
+    if (i < n) update(weights, n, table, i);
   }
 
   static double total(const float* weights, uint32_t n, const float* table) {
-    if (n <= Run) return run_sum(weights, n);
-    double sum = 0;
-    for (uint32_t i = runs(n); i > 0; i -= lowest_bit(i)) sum += table[i - 1];
+    double sum = run_sum(weights + size(n) * Run, n % Run);
+    for (uint32_t i = size(n); i > 0; i -= lowest_bit(i)) sum += table[i - 1];
     return sum;
   }
 
-  // The run in which the running sum first exceeds `rest`, which becomes what is left of it there (FTS, algorithm 5).
+  // The run in which the running sum first exceeds `rest`, which becomes what is left of it there (FTS, algorithm 5);
+  // the one after the last that is complete, if none of these does.
   static uint32_t find_run(uint32_t n, const float* table, double* rest) {
     const uint32_t count = size(n);
     uint32_t run = 0;
@@ -60,7 +66,7 @@ struct BasicFSTable {
         *rest -= table[run - 1];
       }
     }
-    return run < count || count == 0 ? run : count - 1;
+    return run;
   }
 
   // The weight within a run at which the running sum first exceeds `rest`; rounding may carry `rest` past the end, then
@@ -83,8 +89,8 @@ struct BasicFSTable {
     const uint32_t run = find_run(n, table, &at);
     const uint32_t found = find_in_run(weights, n, run, at);
     if (found < n || run == 0) return found;
-    // Rounding has led into a run of zeros: the nearest weight before it is as right as any.
-    for (uint32_t i = run * Run; i > 0; --i) {
+    // Rounding has led past the last weight, or into a run of zeros: the nearest weight before it is as right as any.
+    for (uint32_t i = run * Run < n ? run * Run : n; i > 0; --i) {
       if (weights[i - 1] > 0) return i - 1;
     }
     return n;
@@ -104,9 +110,8 @@ struct BasicFSTable {
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
   }
 
-  static float entry(const float* weights, uint32_t n, const float* table, uint32_t r) {
-    const uint32_t begin = r * Run, end = begin + Run < n ? begin + Run : n;
-    float sum = run_sum(weights + begin, end - begin);
+  static float entry(const float* weights, const float* table, uint32_t r) {
+    float sum = run_sum(weights + r * Run, Run);
     for (uint32_t step = 1; step < lowest_bit(r + 1); step *= 2) sum += table[r - step];
     return sum;
   }

@@ -1,6 +1,7 @@
 // Ids of one leaf in as few bits as they allow (PlatoD2GL, section VI-A: what ids share is kept once).
 //
-// A column of n ids is a base, no greater than any of them, and n differences of `bits` bits, cut into planes:
+// A column is a base, no greater than any of the ids, and differences of `bits` bits, cut into planes, each with room for
+// `room` ids, of which the first n are there:
 //
 //   bits = 18:   | 16 low bits of each | 2 high bits of each, packed |
 //   bits = 24:   | 16 low bits of each | 8 high bits of each |
@@ -9,7 +10,8 @@
 // across a power of two. A search compares the first plane as vectors, and looks at the others only where it agrees.
 //
 // Invariants: bits is 0 (one id, the base itself) or at least 8; the order of the ids is kept.
-// Thread safety: none of its own; it works on memory that the caller owns. A column is never read past its end.
+// Thread safety: `append` beside readers of the n ids before it: what it shares with them, a byte of packed bits, is written
+// and read as a whole. All else alone. A column is never read past its end.
 #pragma once
 
 #include <bit>
@@ -44,25 +46,24 @@ class IdCodec {
     return {low, n == 1 ? 0 : bits < 8 ? 8 : bits};
   }
 
-  static size_t bytes(uint32_t bits, uint32_t n) { return size_t{bits / 8} * n + (size_t{bits % 8} * n + 7) / 8; }
+  static size_t bytes(uint32_t bits, uint32_t room) {
+    return size_t{bits / 8} * room + (size_t{bits % 8} * room + 7) / 8;
+  }
 
-  static void encode(IdFormat<Id> format, const Id* ids, uint32_t n, uint8_t* to) {
+  static void encode(IdFormat<Id> format, const Id* ids, uint32_t n, uint8_t* to, uint32_t room) {
     uint32_t shift = 0;
     for_planes(format.bits, [&]<class Part>(Part) {
-      for (uint32_t i = 0; i < n; ++i) {
-        const auto part = static_cast<Part>(static_cast<Id>(ids[i] - format.base) >> shift);
-        std::memcpy(to + i * sizeof(Part), &part, sizeof(Part));
-      }
-      to += n * sizeof(Part);
+      for (uint32_t i = 0; i < n; ++i) store(to, i, static_cast<Part>(static_cast<Id>(ids[i] - format.base) >> shift));
+      to += room * sizeof(Part);
       shift += 8 * sizeof(Part);
     });
     const uint32_t packed = format.bits % 8;
     if (packed == 0) return;
-    std::memset(to, 0, (size_t{packed} * n + 7) / 8);
+    std::memset(to, 0, (size_t{packed} * room + 7) / 8);
     for (uint32_t i = 0; i < n; ++i) put_packed(to, packed, i, static_cast<Id>(ids[i] - format.base) >> shift);
   }
 
-  static void decode(IdFormat<Id> format, const uint8_t* from, uint32_t n, Id* ids) {
+  static void decode(IdFormat<Id> format, const uint8_t* from, uint32_t room, uint32_t n, Id* ids) {
     bool first = true;
     uint32_t shift = 0;
     for_planes(format.bits, [&]<class Part>(Part) {
@@ -73,7 +74,7 @@ class IdCodec {
         for (uint32_t i = 0; i < n; ++i) ids[i] = static_cast<Id>(ids[i] + (Id{load<Part>(from, i)} << shift));
       }
       first = false;
-      from += n * sizeof(Part);
+      from += room * sizeof(Part);
       shift += 8 * sizeof(Part);
     });
     if (first) {
@@ -84,46 +85,50 @@ class IdCodec {
     if (packed != 0) add_packed(from, packed, n, shift, ids);
   }
 
-  static Id get(IdFormat<Id> format, const uint8_t* from, uint32_t n, uint32_t i) {
+  static Id get(IdFormat<Id> format, const uint8_t* from, uint32_t room, uint32_t i) {
     Id id = format.base;
     uint32_t shift = 0;
     for_planes(format.bits, [&]<class Part>(Part) {
       id = static_cast<Id>(id + (Id{load<Part>(from, i)} << shift));
-      from += n * sizeof(Part);
+      from += room * sizeof(Part);
       shift += 8 * sizeof(Part);
     });
     const uint32_t packed = format.bits % 8;
     return packed == 0 ? id : static_cast<Id>(id + (Id{get_packed(from, packed, i)} << shift));
   }
 
-  // Where an id stands, or kAbsent.
-  static uint32_t find(IdFormat<Id> format, const uint8_t* from, uint32_t n, Id id) {
+  // Where an id stands among the first n, or kAbsent.
+  static uint32_t find(IdFormat<Id> format, const uint8_t* from, uint32_t room, uint32_t n, Id id) {
     if (!format.fits(id)) return kAbsent;
     if (format.bits == 0) return n == 0 ? kAbsent : 0;
     const uint32_t bytes = format.bits / 8;
-    if (sizeof(Id) == 8 && bytes == 8) return find_by<uint64_t>(format, from, n, id);
-    if (bytes >= 4) return find_by<uint32_t>(format, from, n, id);
-    return bytes >= 2 ? find_by<uint16_t>(format, from, n, id) : find_by<uint8_t>(format, from, n, id);
+    if (sizeof(Id) == 8 && bytes == 8) return find_by<uint64_t>(format, from, room, n, id);
+    if (bytes >= 4) return find_by<uint32_t>(format, from, room, n, id);
+    return bytes >= 2 ? find_by<uint16_t>(format, from, room, n, id) : find_by<uint8_t>(format, from, room, n, id);
   }
 
-  // Copies a column of n ids to one of n + 1. The format must fit the new id.
-  static void append(IdFormat<Id> format, const uint8_t* from, uint32_t n, Id id, uint8_t* to) {
+  // The first n ids of a column into one with room for more.
+  static void copy(IdFormat<Id> format, const uint8_t* from, uint32_t room, uint32_t n, uint8_t* to, uint32_t to_room) {
+    for_planes(format.bits, [&]<class Part>(Part) {
+      std::memcpy(to, from, n * sizeof(Part));
+      from += room * sizeof(Part);
+      to += to_room * sizeof(Part);
+    });
+    const uint32_t packed = format.bits % 8;
+    if (packed != 0) std::memcpy(to, from, (size_t{packed} * n + 7) / 8);
+  }
+
+  // Writes id number i behind those that are there, over whatever lies there. The format must fit it.
+  static void append(IdFormat<Id> format, uint8_t* to, uint32_t room, uint32_t i, Id id) {
     const auto rest = static_cast<Id>(id - format.base);
     uint32_t shift = 0;
     for_planes(format.bits, [&]<class Part>(Part) {
-      std::memcpy(to, from, n * sizeof(Part));
-      const auto part = static_cast<Part>(rest >> shift);
-      std::memcpy(to + n * sizeof(Part), &part, sizeof(Part));
-      from += n * sizeof(Part);
-      to += (n + 1) * sizeof(Part);
+      store(to, i, static_cast<Part>(rest >> shift));
+      to += room * sizeof(Part);
       shift += 8 * sizeof(Part);
     });
     const uint32_t packed = format.bits % 8;
-    if (packed == 0) return;
-    const size_t old_bytes = (size_t{packed} * n + 7) / 8, new_bytes = (size_t{packed} * (n + 1) + 7) / 8;
-    std::memcpy(to, from, old_bytes);
-    std::memset(to + old_bytes, 0, new_bytes - old_bytes);
-    put_packed(to, packed, n, rest >> shift);
+    if (packed != 0) put_packed(to, packed, i, rest >> shift);
   }
 
  private:
@@ -146,19 +151,26 @@ class IdCodec {
     return part;
   }
 
+  template <class Part>
+  static void store(uint8_t* plane, uint32_t i, Part part) {
+    std::memcpy(plane + size_t{i} * sizeof(Part), &part, sizeof(Part));
+  }
+
+  static uint32_t packed_byte(const uint8_t* from) { return __atomic_load_n(from, __ATOMIC_RELAXED); }
+
   static uint32_t get_packed(const uint8_t* from, uint32_t packed, uint32_t i) {
     const size_t bit = size_t{i} * packed, byte = bit / 8, offset = bit % 8;
-    uint32_t value = uint32_t{from[byte]} >> offset;
-    if (offset + packed > 8) value |= uint32_t{from[byte + 1]} << (8 - offset);
+    uint32_t value = packed_byte(from + byte) >> offset;
+    if (offset + packed > 8) value |= packed_byte(from + byte + 1) << (8 - offset);
     return value & ((1u << packed) - 1);
   }
 
-  // Onto zeros.
+  // The bits behind value i may be anything, and become 0.
   static void put_packed(uint8_t* to, uint32_t packed, uint32_t i, Id value) {
     const size_t bit = size_t{i} * packed, byte = bit / 8, offset = bit % 8;
-    const auto part = static_cast<uint32_t>(value) << offset;
-    to[byte] = static_cast<uint8_t>(to[byte] | part);
-    if (offset + packed > 8) to[byte + 1] = static_cast<uint8_t>(part >> 8);
+    const uint32_t part = (static_cast<uint32_t>(value) << offset) | (to[byte] & ((1u << offset) - 1));
+    __atomic_store_n(to + byte, static_cast<uint8_t>(part), __ATOMIC_RELAXED);
+    if (offset + packed > 8) __atomic_store_n(to + byte + 1, static_cast<uint8_t>(part >> 8), __ATOMIC_RELAXED);
   }
 
   // Eight values are as many bytes as a value has bits.
@@ -167,7 +179,7 @@ class IdCodec {
     uint32_t i = 0;
     for (; i + 8 <= n; i += 8, from += packed) {
       uint64_t word = 0;
-      std::memcpy(&word, from, packed);
+      for (uint32_t j = 0; j < packed; ++j) word |= uint64_t{packed_byte(from + j)} << (8 * j);
       for (uint32_t j = 0; j < 8; ++j) {
         ids[i + j] = static_cast<Id>(ids[i + j] + (static_cast<Id>((word >> (j * packed)) & mask) << shift));
       }
@@ -177,7 +189,7 @@ class IdCodec {
 
   // Many are compared at a time: a loop without an early exit is one that compilers turn into vectors.
   template <class Part>
-  static uint32_t find_by(IdFormat<Id> format, const uint8_t* from, uint32_t n, Id id) {
+  static uint32_t find_by(IdFormat<Id> format, const uint8_t* from, uint32_t room, uint32_t n, Id id) {
     const auto low = static_cast<Part>(static_cast<Id>(id - format.base));
     const bool whole = format.bits == 8 * sizeof(Part);
     constexpr uint32_t kAtOnce = 64 / sizeof(Part);
@@ -192,7 +204,7 @@ class IdCodec {
       }
       const uint32_t end = i + kAtOnce < n ? i + kAtOnce : n;
       for (; i < end; ++i) {
-        if (load<Part>(from, i) == low && (whole || get(format, from, n, i) == id)) return i;
+        if (load<Part>(from, i) == low && (whole || get(format, from, room, i) == id)) return i;
       }
     }
     return kAbsent;

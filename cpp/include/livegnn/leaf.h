@@ -1,12 +1,14 @@
-// A leaf of a samtree: up to a few hundred neighbours, in no order, in one block without gaps.
+// A leaf of a samtree: up to a few hundred neighbours, in no order, in one block.
 //
-//   | size | 0 | bits | base | times | weights | rows | FSTable of the weights | ids |     absent columns take no space
+//   | room | 0 | bits | base | times | weights | rows | FSTable of the weights | ids |     absent columns take no space
 //
-// A leaf is never changed once it can be seen: a change makes a new one, as long as its entries need. So readers need no
-// latch, and no leaf keeps room for entries to come. A deleted entry is replaced by the last.
+// Each column has room for `room` entries, which are about as many as there are: a block grows by a sixteenth. How many
+// there are does not stand in the leaf but above it, in the root or the inner node. So an entry that is appended cannot
+// be seen until a new root is; all other changes make a new leaf. Readers need no latch. A deleted entry is replaced by
+// the last.
 //
 // Invariants: as in fs_table.h and id_codec.h; ids are distinct.
-// Thread safety: any number of readers.
+// Thread safety: any number of readers, and one writer who appends beyond what they know of.
 #pragma once
 
 #include <cstddef>
@@ -34,34 +36,32 @@ struct EdgeValue {
 
 // What leaves and inner nodes begin with.
 struct SamtreeNode {
-  uint16_t size;   // entries or children
+  uint16_t size;   // room for entries, or number of children
   uint8_t height;  // 0: a leaf
 };
 
 template <class Id>
 struct Leaf {
-  uint16_t size;
+  uint16_t room;
   uint8_t height;
   uint8_t bits;
   Id base;
 
   IdFormat<Id> format() const { return {base, bits}; }
 
-  static size_t bytes(EdgeColumns columns, uint32_t size, uint32_t bits) {
-    return ids_at(columns, size) + IdCodec<Id>::bytes(bits, size);
+  static size_t bytes(EdgeColumns columns, uint32_t room, uint32_t bits) {
+    return ids_at(columns, room) + IdCodec<Id>::bytes(bits, room);
   }
 
   const double* times() const { return reinterpret_cast<const double*>(this + 1); }
-  const float* weights(EdgeColumns columns) const { return reinterpret_cast<const float*>(times() + columns.timed * size); }
+  const float* weights(EdgeColumns columns) const { return reinterpret_cast<const float*>(times() + columns.timed * room); }
   const uint32_t* rows(EdgeColumns columns) const {
-    return reinterpret_cast<const uint32_t*>(weights(columns) + columns.weighted * size);
+    return reinterpret_cast<const uint32_t*>(weights(columns) + columns.weighted * room);
   }
   const float* sums(EdgeColumns columns) const {
-    return reinterpret_cast<const float*>(rows(columns) + columns.featured * size);
+    return reinterpret_cast<const float*>(rows(columns) + columns.featured * room);
   }
-  const uint8_t* ids(EdgeColumns columns) const {
-    return reinterpret_cast<const uint8_t*>(this) + ids_at(columns, size);
-  }
+  const uint8_t* ids(EdgeColumns columns) const { return reinterpret_cast<const uint8_t*>(this) + ids_at(columns, room); }
 
   // For whoever makes the leaf.
   double* times() { return const_cast<double*>(static_cast<const Leaf*>(this)->times()); }
@@ -70,22 +70,41 @@ struct Leaf {
   float* sums(EdgeColumns c) { return const_cast<float*>(static_cast<const Leaf*>(this)->sums(c)); }
   uint8_t* ids(EdgeColumns c) { return const_cast<uint8_t*>(static_cast<const Leaf*>(this)->ids(c)); }
 
-  uint32_t find(EdgeColumns columns, Id id) const { return IdCodec<Id>::find(format(), ids(columns), size, id); }
-  Id id(EdgeColumns columns, uint32_t i) const { return IdCodec<Id>::get(format(), ids(columns), size, i); }
-  void decode(EdgeColumns columns, Id* to) const { IdCodec<Id>::decode(format(), ids(columns), size, to); }
+  // `size` is the number of entries that the caller knows of.
+  uint32_t find(EdgeColumns columns, uint32_t size, Id id) const {
+    return IdCodec<Id>::find(format(), ids(columns), room, size, id);
+  }
+  Id id(EdgeColumns columns, uint32_t i) const { return IdCodec<Id>::get(format(), ids(columns), room, i); }
+  void decode(EdgeColumns columns, uint32_t size, Id* to) const {
+    IdCodec<Id>::decode(format(), ids(columns), room, size, to);
+  }
   EdgeValue value(EdgeColumns columns, uint32_t i) const {
     return {columns.weighted ? weights(columns)[i] : 1.0f, columns.timed ? times()[i] : 0.0,
             columns.featured ? rows(columns)[i] : kNoRow};
   }
-  double weight_sum(EdgeColumns columns) const {
+  double weight_sum(EdgeColumns columns, uint32_t size) const {
     return columns.weighted ? FSTable::total(weights(columns), size, sums(columns)) : size;
   }
 
  private:
-  static size_t ids_at(EdgeColumns columns, uint32_t size) {
+  static size_t ids_at(EdgeColumns columns, uint32_t room) {
     return sizeof(Leaf) +
-           size * (columns.timed * sizeof(double) + columns.weighted * sizeof(float) + columns.featured * sizeof(uint32_t)) +
-           (columns.weighted ? FSTable::size(size) * sizeof(float) : 0);
+           room * (columns.timed * sizeof(double) + columns.weighted * sizeof(float) + columns.featured * sizeof(uint32_t)) +
+           (columns.weighted ? FSTable::size(room) * sizeof(float) : 0);
+  }
+};
+
+// A leaf, and how many entries it has for whoever reads it.
+template <class Id>
+struct LeafView {
+  const Leaf<Id>* leaf = nullptr;
+  uint32_t size = 0;
+
+  Id id(EdgeColumns columns, uint32_t i) const { return leaf->id(columns, i); }
+  EdgeValue value(EdgeColumns columns, uint32_t i) const { return leaf->value(columns, i); }
+  // The entry at which the running sum of weights first exceeds `at`; `size`, if no weight is above 0.
+  uint32_t at_weight(EdgeColumns columns, double at) const {
+    return FSTable::find(leaf->weights(columns), size, leaf->sums(columns), at);
   }
 };
 

@@ -7,8 +7,8 @@
 //
 // A root is 8 bytes: a block of the heap (block_heap.h) and the number of neighbours.
 //
-// A change builds aside, from the bottom up, the nodes that it reaches, and ends in a new root; what it replaces is kept
-// until nobody can read it. So there are two steps: `rebuild` while readers go on, then `set_root` and, when they are
+// A change builds aside, from the bottom up, the nodes that it reaches (but for entries appended to a leaf, which nobody
+// sees yet), and ends in a new root; what it replaces is kept until nobody can read it. So there are two steps: `rebuild` while readers go on, then `set_root` and, when they are
 // gone, `free`. The same changes in the same order give the same trees.
 //
 // Invariants: all leaves are on one level; but for a root, a leaf holds between capacity / 2 - slack (at least 1) and
@@ -78,6 +78,10 @@ struct Inner {
   const BlockRef* children(EdgeColumns columns) const { return const_cast<Inner*>(this)->children(columns); }
   const uint32_t* counts(EdgeColumns columns) const { return const_cast<Inner*>(this)->counts(columns); }
 
+  // Of child i alone.
+  uint32_t count(EdgeColumns columns, uint32_t i) const {
+    return counts(columns)[i] - (i > 0 ? counts(columns)[i - 1] : 0);
+  }
   // The child below which an id stands, if it does.
   uint32_t child_of(EdgeColumns columns, Id id) const;
 };
@@ -128,7 +132,7 @@ class Samtrees {
     const SamtreeRoot from = root(node);
     if (from.node == 0) return;
     Id ids[SamtreeOptions::kMaxCapacity];
-    scan_below(from.node, ids, visit);
+    scan_below(from.node, from.degree, ids, visit);
   }
 
   // Of all neighbours of a node; a negative weight counts as 0, and without weights each counts as 1.
@@ -136,8 +140,8 @@ class Samtrees {
 
   // The leaf of neighbour `*at` in the order of a scan (`*at` < degree), and of the neighbour at which the running sum of
   // weights first exceeds `*at` (`*at` < weight_sum). `*at` becomes what is left of it in that leaf.
-  const Leaf<Id>* leaf_of(SamtreeRoot root, uint32_t* at) const;
-  const Leaf<Id>* leaf_at_weight(SamtreeRoot root, double* at) const;
+  LeafView<Id> leaf_of(SamtreeRoot root, uint32_t* at) const;
+  LeafView<Id> leaf_at_weight(SamtreeRoot root, double* at) const;
 
   // Two steps, because the second needs what the first brings: a root, then the node below it.
   void prefetch_root(size_t node) const {
@@ -147,7 +151,7 @@ class Samtrees {
     return node < roots_.size() && roots_[node].node != 0 ? heap_.at(roots_[node].node) : nullptr;
   }
   // The leaf where an id stands, if it does; null if the node has no neighbours.
-  const Leaf<Id>* leaf_with(size_t node, Id id) const;
+  LeafView<Id> leaf_with(size_t node, Id id) const;
 
   // -- writing
 
@@ -218,33 +222,37 @@ class Samtrees {
   const SamtreeNode* header(BlockRef ref) const { return static_cast<const SamtreeNode*>(heap_.at(ref)); }
 
   template <class Visit>
-  void scan_below(BlockRef ref, Id* ids, Visit& visit) const {
+  void scan_below(BlockRef ref, uint32_t count, Id* ids, Visit& visit) const {
     if (header(ref)->height == 0) {
       const Leaf<Id>* from = leaf(ref);
-      from->decode(columns_, ids);
+      from->decode(columns_, count, ids);
       visit(BasicNeighborSpan<Id>{ids, columns_.weighted ? from->weights(columns_) : nullptr,
                                   columns_.timed ? from->times() : nullptr,
-                                  columns_.featured ? from->rows(columns_) : nullptr, from->size});
+                                  columns_.featured ? from->rows(columns_) : nullptr, count});
       return;
     }
     const Inner<Id>* from = inner(ref);
-    for (uint32_t i = 0; i < from->size; ++i) scan_below(from->children(columns_)[i], ids, visit);
+    const BlockRef* children = from->children(columns_);
+    for (uint32_t i = 0; i < from->size; ++i) scan_below(children[i], from->count(columns_, i), ids, visit);
   }
 
   void* make(size_t bytes, BlockRef* ref, Lane* lane);
-  Child child_of_leaf(Id key, BlockRef ref) const;
+  uint32_t room_for(uint32_t size, uint32_t bits) const;
+  Leaf<Id>* make_leaf(uint32_t size, IdFormat<Id> format, BlockRef* ref, Lane* lane);
+  Child child_of_leaf(Id key, BlockRef ref, uint32_t size) const;
   Child encode(Id key, std::span<const uint32_t> order, Lane* lane);
   void encode_split(Id key, std::span<uint32_t> order, uint32_t pieces, Lane* lane, std::vector<Child>* out);
   void encode_all(Id key, Lane* lane, std::vector<Child>* out);
   uint32_t part(std::span<uint32_t> order, uint32_t middle, uint32_t slack, const Lane& lane) const;
-  void decode(BlockRef ref, Lane* lane) const;
-  bool update_leaf_by_one(Id key, BlockRef ref, const Change& change, Lane* lane, std::vector<Child>* out);
-  void update_leaf(Id key, BlockRef ref, std::span<const Change> changes, Lane* lane, std::vector<Child>* out);
-  void update(Id key, BlockRef ref, std::span<const Change> changes, const LeafWork** work, Lane* lane,
+  void decode(const Child& from, Lane* lane) const;
+  Leaf<Id>* copy_leaf(const Leaf<Id>* from, uint32_t size, uint32_t new_size, BlockRef* ref, Lane* lane);
+  bool update_leaf_by_one(Child* child, const Change& change, Lane* lane);
+  void update_leaf(Child child, std::span<const Change> changes, Lane* lane, std::vector<Child>* out);
+  void update(const Child& from, std::span<const Change> changes, const LeafWork** work, Lane* lane,
               std::vector<Child>* out);
-  void list_work(Id key, BlockRef ref, std::span<const Change> changes, std::vector<LeafWork>* work) const;
+  void list_work(const Child& from, std::span<const Change> changes, std::vector<LeafWork>* work) const;
   std::vector<Child> children_of(BlockRef ref) const;
-  double own_sum(BlockRef ref) const;
+  double own_sum(BlockRef ref, uint32_t count) const;
   void fix(std::vector<Child>* children, uint32_t height, Lane* lane);
   void pack(Id key, const std::vector<Child>& children, uint32_t height, uint32_t touches, Lane* lane,
             std::vector<Child>* out);
@@ -253,9 +261,9 @@ class Samtrees {
   BlockRef copy(BlockRef ref, Lane* lane);
   BlockRef relocate_below(BlockRef ref, Lane* lane);
   void retire_below(BlockRef ref, Lane* lane) const;
-  void save_below(BlockRef ref, Saved* to) const;
+  void save_below(BlockRef ref, uint32_t count, Saved* to) const;
   Child load_below(Reader* from, Id key, int height, Lane* lane);
-  uint32_t check_below(BlockRef ref, Id low, const Id* high, bool is_root, double* sum) const;
+  void check_below(BlockRef ref, uint32_t count, Id low, const Id* high, bool is_root, double* sum) const;
 
   EdgeColumns columns_;
   SamtreeOptions options_;
@@ -267,8 +275,7 @@ class Samtrees {
 
 template <class Id>
 struct Samtrees<Id>::LeafWork {
-  Id key;
-  BlockRef leaf;
+  Child leaf;
   std::span<const Change> changes;
   std::vector<Child> made;
 };
