@@ -11,7 +11,7 @@ constexpr size_t kBucketItems = 512;     // on average; enough for prefetches to
 constexpr uint32_t kHot = 1024;          // changes to one node from which its leaves are shared out
 constexpr double kItemCost = 400;        // nanoseconds
 constexpr size_t kLeavesAtOnce = 8;
-constexpr size_t kRootAhead = 24, kNodeAhead = 16, kLeafAhead = 10, kBodyAhead = 5;
+constexpr size_t kRootAhead = 24, kNodeAhead = 16, kLeafAhead = 10, kBodyAhead = 5, kRing = 16;
 
 }  // namespace
 
@@ -36,18 +36,17 @@ void BatchUpdater::sort_into_buckets(std::span<const Item> items) {
 
 // A node's root, the node below it, the leaf that will change, and all of that leaf are four misses in a row: each is
 // asked for while earlier nodes are worked on.
-void BatchUpdater::prefetch_ahead(const std::vector<Group>& groups, size_t i) const {
+void BatchUpdater::prefetch_ahead(const std::vector<Group>& groups, size_t i, LeafView<uint32_t>* leaves) const {
   if (i + kRootAhead < groups.size()) trees_->prefetch_root(groups[i + kRootAhead].node);
   if (i + kNodeAhead < groups.size()) __builtin_prefetch(trees_->address(groups[i + kNodeAhead].node));
   if (i + kLeafAhead < groups.size()) {
     const Group& group = groups[i + kLeafAhead];
-    if (trees_->root(group.node).degree > trees_->options().capacity) {
-      __builtin_prefetch(trees_->leaf_with(group.node, changes_[group.begin].id).leaf);
-    }
+    LeafView<uint32_t>& view = leaves[(i + kLeafAhead) % kRing];
+    view = trees_->leaf_with(group.node, changes_[group.begin].id);
+    __builtin_prefetch(view.leaf);
   }
-  if (i + kBodyAhead < groups.size()) {
-    const Group& group = groups[i + kBodyAhead];
-    const auto [leaf, size] = trees_->leaf_with(group.node, changes_[group.begin].id);
+  if (i + kBodyAhead < groups.size() && i >= kLeafAhead - kBodyAhead) {
+    const auto [leaf, size] = leaves[(i + kBodyAhead) % kRing];
     if (leaf == nullptr) return;
     // The ids are searched, and the columns of what is appended written.
     const EdgeColumns columns = trees_->columns();
@@ -73,8 +72,9 @@ void BatchUpdater::run_bucket(size_t bucket, std::span<const Item> items, Trees:
     if (to.groups.empty() || to.groups.back().node != item.node) to.groups.push_back({item.node, i, i});
     to.groups.back().end = i + 1;
   }
+  LeafView<uint32_t> leaves[kRing];
   for (size_t i = 0; i < to.groups.size(); ++i) {
-    prefetch_ahead(to.groups, i);
+    prefetch_ahead(to.groups, i, leaves);
     const Group& group = to.groups[i];
     const SamtreeRoot root = trees_->root(group.node);
     if (group.end - group.begin >= kHot && root.degree > trees_->options().capacity) {
@@ -155,7 +155,11 @@ void BatchUpdater::commit() {
 
 void BatchUpdater::settle() {
   for (auto& lane : lanes_) trees_->free_retired(&lane);
-  if (compacting_) trees_->end_compaction();
+  if (compacting_) {
+    trees_->end_compaction();
+  } else {
+    trees_->note_batch();
+  }
   compacting_ = false;
   growth_ = 0;
   for (Bucket& bucket : buckets_) bucket.groups.clear(), bucket.hot.clear(), bucket.results.clear();

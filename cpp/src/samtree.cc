@@ -499,7 +499,9 @@ SamtreeRoot Samtrees<Id>::join(SamtreeRoot from, std::span<const Change> changes
 
 template <class Id>
 void Samtrees<Id>::free_retired(Lane* lane) {
+  const size_t live = heap_.live_bytes();
   for (BlockRef ref : lane->retired) heap_.free(ref);
+  freed_ += live - heap_.live_bytes();
   lane->retired.clear();
   lane->made.clear();
 }
@@ -537,9 +539,15 @@ bool Samtrees<Id>::remove(size_t node, Id id) {
 // -- compaction -----------------------------------------------------------------------------------------------------
 
 template <class Id>
+void Samtrees<Id>::note_batch() {
+  churn_ = std::max(freed_, churn_ - churn_ / 8);
+  freed_ = 0;
+}
+
+template <class Id>
 bool Samtrees<Id>::wants_compaction() const {
   constexpr size_t kWorthwhile = size_t{1} << 20;
-  return heap_.free_bytes() > stuck_ + heap_.live_bytes() / 16 + kWorthwhile;
+  return heap_.free_bytes() > stuck_ + churn_ + heap_.live_bytes() / 16 + kWorthwhile;
 }
 
 template <class Id>

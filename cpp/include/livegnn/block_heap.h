@@ -83,7 +83,8 @@ class BlockHeap {
   static size_t slab_of(BlockRef ref) { return size_t{ref} / (kSlabBytes / kGranule); }
   uint32_t take_slab(size_t size_class, size_t lane);
 
-  unsigned char* base_ = nullptr;
+  void* range_ = nullptr;          // what was reserved
+  unsigned char* base_ = nullptr;  // its first huge page
   size_t reserved_ = 0, accessible_ = 0;
   Slab* slabs_ = nullptr;  // of the whole range, in memory as far as it is used; slab 0 never is
   std::vector<uint32_t> free_slabs_;

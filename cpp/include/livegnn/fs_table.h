@@ -106,7 +106,7 @@ struct BasicFSTable {
     for (; i + 4 <= n; i += 4) {
       for (uint32_t j = 0; j < 4; ++j) sums[j] += weights[i + j] > 0 ? weights[i + j] : 0.0f;
     }
-    for (uint32_t j = 0; i < n; ++i, ++j) sums[j] += weights[i] > 0 ? weights[i] : 0.0f;
+    for (uint32_t j = 0; j < n % 4; ++j) sums[j] += weights[i + j] > 0 ? weights[i + j] : 0.0f;
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
   }
 

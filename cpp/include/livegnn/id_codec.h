@@ -187,20 +187,16 @@ class IdCodec {
     for (uint32_t j = 0; i < n; ++i, ++j) ids[i] = static_cast<Id>(ids[i] + (Id{get_packed(from, packed, j)} << shift));
   }
 
-  // Many are compared at a time: a loop without an early exit is one that compilers turn into vectors.
+  // Sixty-four bytes are compared at a time, and looked into only if one of them agrees.
   template <class Part>
   static uint32_t find_by(IdFormat<Id> format, const uint8_t* from, uint32_t room, uint32_t n, Id id) {
     const auto low = static_cast<Part>(static_cast<Id>(id - format.base));
     const bool whole = format.bits == 8 * sizeof(Part);
     constexpr uint32_t kAtOnce = 64 / sizeof(Part);
     for (uint32_t i = 0; i < n;) {
-      if (i + kAtOnce <= n) {
-        Part hit = 0;
-        for (uint32_t j = 0; j < kAtOnce; ++j) hit = static_cast<Part>(hit | (load<Part>(from, i + j) == low ? 1 : 0));
-        if (hit == 0) {
-          i += kAtOnce;
-          continue;
-        }
+      if (i + kAtOnce <= n && !agrees<Part>(from + size_t{i} * sizeof(Part), low)) {
+        i += kAtOnce;
+        continue;
       }
       const uint32_t end = i + kAtOnce < n ? i + kAtOnce : n;
       for (; i < end; ++i) {
@@ -208,6 +204,19 @@ class IdCodec {
       }
     }
     return kAbsent;
+  }
+
+  template <class Part>
+  static bool agrees(const uint8_t* from, Part low) {
+    typedef Part Parts __attribute__((vector_size(16)));
+    typedef uint64_t Words __attribute__((vector_size(16)));
+    Words hit{};
+    for (int k = 0; k < 4; ++k) {
+      Parts some;
+      std::memcpy(&some, from + 16 * k, 16);
+      hit |= (Words)(some == low);
+    }
+    return (hit[0] | hit[1]) != 0;
   }
 };
 

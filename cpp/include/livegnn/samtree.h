@@ -180,6 +180,8 @@ class Samtrees {
 
   // -- compaction: memory follows the edges. Like a change, it builds aside what moves, and ends in new roots.
 
+  // A batch is over: what it has freed, the next one like it will take.
+  void note_batch();
   bool wants_compaction() const;
   bool begin_compaction();
   SamtreeRoot relocate(SamtreeRoot root, Lane* lane);
@@ -269,6 +271,7 @@ class Samtrees {
   SamtreeOptions options_;
   BlockHeap heap_;
   std::vector<SamtreeRoot> roots_;
+  size_t freed_ = 0, churn_ = 0;  // bytes that this batch has freed, and that batches free of late
   size_t stuck_ = 0;  // bytes that the last compaction left free: blocks of a size too few to fill a slab
   Lane lane_;         // of `upsert` and `remove`
 };
