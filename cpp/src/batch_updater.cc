@@ -36,7 +36,8 @@ void BatchUpdater::sort_into_buckets(std::span<const Item> items) {
 
 // A node's root, the node below it, the leaf that will change, and all of that leaf are four misses in a row: each is
 // asked for while earlier nodes are worked on.
-void BatchUpdater::prefetch_ahead(const std::vector<Group>& groups, size_t i, LeafView<uint32_t>* leaves) const {
+void BatchUpdater::prefetch_ahead(const std::vector<Group>& groups, size_t i, bool whole,
+                                 LeafView<uint32_t>* leaves) const {
   if (i + kRootAhead < groups.size()) trees_->prefetch_root(groups[i + kRootAhead].node);
   if (i + kNodeAhead < groups.size()) __builtin_prefetch(trees_->address(groups[i + kNodeAhead].node));
   if (i + kLeafAhead < groups.size()) {
@@ -48,17 +49,19 @@ void BatchUpdater::prefetch_ahead(const std::vector<Group>& groups, size_t i, Le
   if (i + kBodyAhead < groups.size() && i >= kLeafAhead - kBodyAhead) {
     const auto [leaf, size] = leaves[(i + kBodyAhead) % kRing];
     if (leaf == nullptr) return;
-    // The ids are searched, and the columns of what is appended written.
     const EdgeColumns columns = trees_->columns();
-    const auto* ids = leaf->ids(columns);
-    const size_t bytes = IdCodec<uint32_t>::bytes(leaf->bits, leaf->room);
-    for (size_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(ids + offset);
-    if (columns.weighted) {
-      const auto* weights = reinterpret_cast<const char*>(leaf->weights(columns) + size / FSTable::kRun * FSTable::kRun);
-      __builtin_prefetch(weights);
-      __builtin_prefetch(weights + 64);
-      __builtin_prefetch(leaf->sums(columns));
+    auto fetch = [](const void* begin, size_t bytes) {
+      for (size_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(static_cast<const char*>(begin) + offset);
+    };
+    if (whole) {
+      fetch(leaf, Leaf<uint32_t>::bytes(columns, leaf->room, leaf->bits));
+      return;
     }
+    // The ids are searched, and the columns of what is appended written.
+    fetch(leaf->ids(columns), IdCodec<uint32_t>::bytes(leaf->bits, leaf->room));
+    if (!columns.weighted) return;
+    fetch(leaf->weights(columns) + size / FSTable::kRun * FSTable::kRun, 2 * 64);
+    __builtin_prefetch(leaf->sums(columns));
   }
 }
 
@@ -73,8 +76,9 @@ void BatchUpdater::run_bucket(size_t bucket, std::span<const Item> items, Trees:
     to.groups.back().end = i + 1;
   }
   LeafView<uint32_t> leaves[kRing];
+  bool whole = false;  // whether the last change made a copy of a leaf: then the next one will, too
   for (size_t i = 0; i < to.groups.size(); ++i) {
-    prefetch_ahead(to.groups, i, leaves);
+    prefetch_ahead(to.groups, i, whole, leaves);
     const Group& group = to.groups[i];
     const SamtreeRoot root = trees_->root(group.node);
     if (group.end - group.begin >= kHot && root.degree > trees_->options().capacity) {
@@ -83,6 +87,7 @@ void BatchUpdater::run_bucket(size_t bucket, std::span<const Item> items, Trees:
     }
     const std::span changes(changes_.data() + group.begin, group.end - group.begin);
     to.results.push_back({group.node, trees_->rebuild(root, changes, lane)});
+    whole = to.results.back().root.degree <= root.degree;
   }
 }
 

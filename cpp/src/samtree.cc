@@ -547,7 +547,7 @@ void Samtrees<Id>::note_batch() {
 template <class Id>
 bool Samtrees<Id>::wants_compaction() const {
   constexpr size_t kWorthwhile = size_t{1} << 20;
-  return heap_.free_bytes() > stuck_ + churn_ + heap_.live_bytes() / 16 + kWorthwhile;
+  return heap_.free_bytes() > stuck_ + churn_ + heap_.live_bytes() / 32 + kWorthwhile;
 }
 
 template <class Id>

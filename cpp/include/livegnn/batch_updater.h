@@ -64,7 +64,7 @@ class BatchUpdater {
   void sort_into_buckets(std::span<const Item> items);
   void run_bucket(size_t bucket, std::span<const Item> items, Trees::Lane* lane);
   void run_hot(const Group& group, ThreadPool* pool);
-  void prefetch_ahead(const std::vector<Group>& groups, size_t i, LeafView<uint32_t>* leaves) const;
+  void prefetch_ahead(const std::vector<Group>& groups, size_t i, bool whole, LeafView<uint32_t>* leaves) const;
 
   Trees* trees_;
   std::vector<Key> keys_;
