@@ -7,9 +7,9 @@
 namespace livegnn {
 namespace {
 
-constexpr size_t kBucketItems = 512;     // on average; enough for prefetches to run ahead in
-constexpr uint32_t kHot = 1024;          // changes to one node from which its leaves are shared out
-constexpr double kItemCost = 400;        // nanoseconds
+constexpr size_t kBucketItems = 512;  // on average; enough for prefetches to run ahead in
+constexpr uint32_t kHot = 1024;       // changes to one node from which its leaves are shared out
+constexpr double kItemCost = 400;     // nanoseconds
 constexpr size_t kLeavesAtOnce = 8;
 constexpr size_t kRootAhead = 24, kNodeAhead = 16, kLeafAhead = 10, kBodyAhead = 5, kRing = 16;
 
@@ -37,7 +37,7 @@ void BatchUpdater::sort_into_buckets(std::span<const Item> items) {
 // A node's root, the node below it, the leaf that will change, and all of that leaf are four misses in a row: each is
 // asked for while earlier nodes are worked on.
 void BatchUpdater::prefetch_ahead(const std::vector<Group>& groups, size_t i, bool whole,
-                                 LeafView<uint32_t>* leaves) const {
+                                  LeafView<uint32_t>* leaves) const {
   if (i + kRootAhead < groups.size()) trees_->prefetch_root(groups[i + kRootAhead].node);
   if (i + kNodeAhead < groups.size()) __builtin_prefetch(trees_->address(groups[i + kNodeAhead].node));
   if (i + kLeafAhead < groups.size()) {
@@ -51,7 +51,8 @@ void BatchUpdater::prefetch_ahead(const std::vector<Group>& groups, size_t i, bo
     if (leaf == nullptr) return;
     const EdgeColumns columns = trees_->columns();
     auto fetch = [](const void* begin, size_t bytes) {
-      for (size_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(static_cast<const char*>(begin) + offset);
+      for (size_t offset = 0; offset < bytes; offset += 64)
+        __builtin_prefetch(static_cast<const char*>(begin) + offset);
     };
     if (whole) {
       fetch(leaf, Leaf<uint32_t>::bytes(columns, leaf->room, leaf->bits));
@@ -179,8 +180,8 @@ size_t BatchUpdater::bytes() const {
   size_t bytes = keys_.capacity() * sizeof(Key) + changes_.capacity() * sizeof(Trees::Change) +
                  starts_.capacity() * sizeof(uint32_t) + buckets_.capacity() * sizeof(Bucket);
   for (const Bucket& bucket : buckets_) {
-    bytes += (bucket.groups.capacity() + bucket.hot.capacity()) * sizeof(Group) +
-             bucket.results.capacity() * sizeof(Result);
+    bytes +=
+        (bucket.groups.capacity() + bucket.hot.capacity()) * sizeof(Group) + bucket.results.capacity() * sizeof(Result);
   }
   for (const auto& lane : lanes_) bytes += (lane.made.capacity() + lane.retired.capacity()) * sizeof(BlockRef);
   return bytes;

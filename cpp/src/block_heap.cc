@@ -37,7 +37,9 @@ constexpr size_t kHugePage = size_t{2} << 20;
 
 size_t blocks_per_slab(size_t size_class) { return BlockHeap::kSlabBytes / class_bytes(size_class); }
 
-BlockRef first_block(size_t slab) { return static_cast<BlockRef>(slab * (BlockHeap::kSlabBytes / BlockHeap::kGranule)); }
+BlockRef first_block(size_t slab) {
+  return static_cast<BlockRef>(slab * (BlockHeap::kSlabBytes / BlockHeap::kGranule));
+}
 
 }  // namespace
 
@@ -65,7 +67,8 @@ uint32_t BlockHeap::take_slab(size_t size_class, size_t lane) {
     void* range = mmap(nullptr, kReserved + kHugePage, PROT_NONE, kFlags, -1, 0);
     if (range == MAP_FAILED) throw std::bad_alloc();
     range_ = range;
-    base_ = reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(range) + kHugePage - 1) / kHugePage * kHugePage);
+    base_ =
+        reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(range) + kHugePage - 1) / kHugePage * kHugePage);
     reserved_ = kReserved;
   }
   uint32_t slab;

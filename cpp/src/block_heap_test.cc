@@ -53,7 +53,8 @@ TEST(block_heap_blocks_do_not_overlap) {
     CHECK(heap.live_bytes() >= bytes);
   }
   for (const auto& [ref, block] : blocks) check_block(heap, ref, block);
-  CHECK(static_cast<double>(heap.live_bytes()) < 1.03 * static_cast<double>(bytes) + 8.0 * static_cast<double>(blocks.size()));
+  CHECK(static_cast<double>(heap.live_bytes()) <
+        1.03 * static_cast<double>(bytes) + 8.0 * static_cast<double>(blocks.size()));
 }
 
 TEST(block_heap_hands_out_again_what_was_freed) {

@@ -38,19 +38,18 @@ class ThreadPool {
 
   size_t threads() const { return workers_.size() + 1; }
 
-  // Calls `body(block)` or `body(block, lane)` for every block in [0, blocks); lane is below threads(), and no two blocks
-  // that run at once have the same. The first exception thrown by a block is thrown again here.
-  // `nanoseconds` is about what all of it costs one thread: little work is done where it is, since waking a thread
-  // takes longer.
+  // Calls `body(block)` or `body(block, lane)` for every block in [0, blocks); lane is below threads(), and no two
+  // blocks that run at once have the same. The first exception thrown by a block is thrown again here. `nanoseconds` is
+  // about what all of it costs one thread: little work is done where it is, since waking a thread takes longer.
   template <class Body>
   void run(size_t blocks, double nanoseconds, const Body& body) {
     if (workers_.empty() || blocks < 2 || nanoseconds < kWorthWaking) {
       for (size_t i = 0; i < blocks; ++i) call(body, i, 0);
       return;
     }
-    Job job{&body, [](const void* b, size_t i, size_t lane) { call(*static_cast<const Body*>(b), i, lane); }, blocks,
-            {},    {},
-            {}};
+    Job job{&body,  [](const void* b, size_t i, size_t lane) { call(*static_cast<const Body*>(b), i, lane); },
+            blocks, {},
+            {},     {}};
     {
       std::lock_guard lock(mutex_);
       job_ = &job;

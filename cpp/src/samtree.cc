@@ -351,8 +351,8 @@ void Samtrees<Id>::pack(Id key, const std::vector<Child>& children, uint32_t hei
   }
 }
 
-// Children that have become too small join the smaller of their nearest siblings (appendix A); what is then too large is
-// parted evenly. `height` is theirs.
+// Children that have become too small join the smaller of their nearest siblings (appendix A); what is then too large
+// is parted evenly. `height` is theirs.
 template <class Id>
 void Samtrees<Id>::fix(std::vector<Child>* children, uint32_t height, Lane* lane) {
   const uint32_t least = height == 0 ? options_.min_leaf() : options_.min_inner();
@@ -607,7 +607,8 @@ void Samtrees<Id>::save_below(BlockRef ref, uint32_t count, Saved* to) const {
     const Leaf<Id>* from = leaf(ref);
     to->ids.resize(to->ids.size() + size);
     from->decode(columns_, size, to->ids.data() + to->ids.size() - size);
-    if (columns_.weighted) to->weights.insert(to->weights.end(), from->weights(columns_), from->weights(columns_) + size);
+    if (columns_.weighted)
+      to->weights.insert(to->weights.end(), from->weights(columns_), from->weights(columns_) + size);
     if (columns_.timed) to->times.insert(to->times.end(), from->times(), from->times() + size);
     if (columns_.featured) to->rows.insert(to->rows.end(), from->rows(columns_), from->rows(columns_) + size);
     return;
@@ -657,9 +658,11 @@ typename Samtrees<Id>::Child Samtrees<Id>::load_below(Reader* from, Id key, int 
   if (head[0] > 1 || size == 0 || size > options_.capacity || head[2] > 8 || (head[0] == 0) != (head[2] == 0)) {
     throw std::runtime_error("adjacency: expected a leaf (0) or an inner node (1) of 1 to " +
                              std::to_string(options_.capacity) + " at a height of at most 8, got " +
-                             std::to_string(head[0]) + " of " + std::to_string(size) + " at " + std::to_string(head[2]));
+                             std::to_string(head[0]) + " of " + std::to_string(size) + " at " +
+                             std::to_string(head[2]));
   }
-  if (height >= 0 && head[2] != static_cast<uint32_t>(height)) throw std::runtime_error("adjacency: leaves on two levels");
+  if (height >= 0 && head[2] != static_cast<uint32_t>(height))
+    throw std::runtime_error("adjacency: leaves on two levels");
   if (height < 0 && head[0] == 1 && size == 1) {
     throw std::runtime_error("adjacency: a root that is an inner node of 1 child");
   }
@@ -764,7 +767,8 @@ void Samtrees<Id>::check_below(BlockRef ref, uint32_t count, Id low, const Id* h
     double below = 0;
     check_below(child, from->count(columns_, i), begin, end, false, &below);
     *sum += below;
-    if (columns_.weighted && !(std::abs(from->sums()[i] - *sum) <= tolerance)) broken("a sum that is not its children's");
+    if (columns_.weighted && !(std::abs(from->sums()[i] - *sum) <= tolerance))
+      broken("a sum that is not its children's");
   }
 }
 

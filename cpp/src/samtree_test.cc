@@ -14,8 +14,8 @@ using testing::Random;
 template <class Id>
 using Model = std::map<Id, EdgeValue>;
 
-constexpr EdgeColumns kAllColumns[] = {{false, false, false}, {true, false, false}, {false, true, false},
-                                       {false, false, true},  {true, true, true}};
+constexpr EdgeColumns kAllColumns[] = {
+    {false, false, false}, {true, false, false}, {false, true, false}, {false, false, true}, {true, true, true}};
 constexpr SamtreeOptions kSmall{8, 2, true};
 
 EdgeValue random_value(Random* random) {
@@ -114,7 +114,8 @@ TEST(samtree_agrees_with_a_map_after_every_change) {
   for_both_ids([&](auto zero) {
     using Id = decltype(zero);
     for (EdgeColumns columns : kAllColumns) {
-      for (SamtreeOptions options : {kSmall, SamtreeOptions{4, 0, true}, SamtreeOptions{16, 4, false}, SamtreeOptions{}}) {
+      for (SamtreeOptions options :
+           {kSmall, SamtreeOptions{4, 0, true}, SamtreeOptions{16, 4, false}, SamtreeOptions{}}) {
         Samtrees<Id> trees(columns, options);
         trees.resize(1);
         Model<Id> model;

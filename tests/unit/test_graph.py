@@ -372,6 +372,8 @@ def test_memory_has_a_part_for_each_type():
         "features of item",
         "edges of user-buys-item",
         "edges of user-knows-user",
+        "batches of user-buys-item",
+        "batches of user-knows-user",
     }
     graph.apply(Events().add_nodes(np.arange(100, 5100), node_type="user"))
     assert graph.memory()["features of user"] >= memory["features of user"] + 5000 * 2 * 4

@@ -3,11 +3,13 @@
 //   changes ─► buckets of nodes ─► each bucket, by one thread: sort, group by node, rebuild each node's tree aside
 //                                         └─ a node with very many changes waits ─► its leaves shared by all threads,
 //                                                                                    then its upper levels
-//   `prepare` does all that beside readers; `commit` puts the new roots in, and is short; `settle` frees what was replaced.
+//   `prepare` does all that beside readers; `commit` puts the new roots in, and is short; `settle` frees what was
+//   replaced.
 //
 // Invariants: between `prepare` and `commit` (or `abandon`) nobody else changes the trees. The result depends on the
 // changes alone, not on the number of threads.
-// Thread safety: `prepare` beside readers; `commit` alone; `settle` when every reader that began before `commit` is gone.
+// Thread safety: `prepare` beside readers; `commit` alone; `settle` when every reader that began before `commit` is
+// gone.
 #pragma once
 
 #include <cstddef>

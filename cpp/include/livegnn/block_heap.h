@@ -6,13 +6,13 @@
 //     ^ a block is named by its distance from the start in units of 8 bytes: 4 bytes where a pointer takes 8
 //
 // Blocks are handed out by lanes. A lane belongs to one thread at a time and has slabs of its own, so threads allocate
-// without latches; only a new slab is taken under a mutex. Freed blocks wait in a list of their lane and class and go out
-// again, the last one first: it is the most likely to be in a cache.
+// without latches; only a new slab is taken under a mutex. Freed blocks wait in a list of their lane and class and go
+// out again, the last one first: it is the most likely to be in a cache.
 //
 // Invariants: a block lies in one slab; blocks do not overlap; block 0 is never handed out. A slab without a live block
 // returns to the pool of free slabs when `reclaim` finds it marked.
-// Thread safety: `at` from any thread; `allocate` and `free` for one lane from one thread at a time, for different lanes
-// at once; `free` must be given the lane that handed the block out (`lane_of`); all else alone.
+// Thread safety: `at` from any thread; `allocate` and `free` for one lane from one thread at a time, for different
+// lanes at once; `free` must be given the lane that handed the block out (`lane_of`); all else alone.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,8 @@ class BlockHeap {
   size_t free_bytes() const;      // in blocks that wait to be handed out again
   size_t resident_bytes() const;  // what the heap has touched and not given back
 
-  // -- compaction: the owner of the blocks copies those in sparse slabs elsewhere, and frees them; then the slabs are free
+  // -- compaction: the owner of the blocks copies those in sparse slabs elsewhere, and frees them; then the slabs are
+  // free
 
   // Marks the emptiest slabs of each class, as many as the free blocks of the others can take over; false: none.
   bool mark_sparse();

@@ -1,7 +1,7 @@
 // A lock for many readers and a writer who must not starve.
 //
-// A writer who waits keeps new readers out, so it waits only for those who read already. `std::shared_mutex` makes no such
-// promise, and a few samplers that overlap would keep a commit waiting for ever.
+// A writer who waits keeps new readers out, so it waits only for those who read already. `std::shared_mutex` makes no
+// such promise, and a few samplers that overlap would keep a commit waiting for ever.
 //
 // Thread safety: all of it. A reader must not take the lock again while it holds it: a writer may have come between.
 #pragma once

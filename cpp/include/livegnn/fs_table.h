@@ -5,15 +5,16 @@
 //   weights  | w0 .. w31 | w32 .. w63 | w64 .. w95 | w96 .. w127 | w128 ..      Run = 32
 //   table    |    s0     |  s0 + s1   |     s2     |  s0 .. s3   |  (none: the run is not complete)
 //
-// The paper's table has an entry for every weight (Run = 1) and stands in the place of the weights, which then come back
-// as differences, rounded. Here the weights stay as they were given, and the table takes 1/Run of their memory; the last
-// step of a search adds up one run, which lies in two cache lines, and so does the sum of the run that is not complete.
+// The paper's table has an entry for every weight (Run = 1) and stands in the place of the weights, which then come
+// back as differences, rounded. Here the weights stay as they were given, and the table takes 1/Run of their memory;
+// the last step of a search adds up one run, which lies in two cache lines, and so does the sum of the run that is not
+// complete.
 //
-// Invariants: an entry is a function of the weights alone: it is always the sum of its own run, in a fixed order, and of
-// the entries below it; changes are not added to it. So nothing drifts: after any number of updates an entry differs from
-// the exact sum by at most (Run / 4 + 3 + log2(runs)) * 2^-24 of it. A negative weight counts as 0. What is appended
-// changes no entry that was there before, so who knows a smaller number of weights may go on reading.
-// Thread safety: none of its own; it works on memory that the caller owns.
+// Invariants: an entry is a function of the weights alone: it is always the sum of its own run, in a fixed order, and
+// of the entries below it; changes are not added to it. So nothing drifts: after any number of updates an entry differs
+// from the exact sum by at most (Run / 4 + 3 + log2(runs)) * 2^-24 of it. A negative weight counts as 0. What is
+// appended changes no entry that was there before, so who knows a smaller number of weights may go on reading. Thread
+// safety: none of its own; it works on memory that the caller owns.
 #pragma once
 
 #include <bit>
@@ -44,7 +45,8 @@ struct BasicFSTable {
     if (n % Run == 0) table[n / Run - 1] = entry(weights, table, n / Run - 1);
   }
 
-  // After weight i was overwritten by the last, n, which is no longer counted. (Nothing to do, if it was the last itself.)
+  // After weight i was overwritten by the last, n, which is no longer counted. (Nothing to do, if it was the last
+  // itself.)
   static void remove(const float* weights, uint32_t n, float* table, uint32_t i) {
     if (i < n) update(weights, n, table, i);
   }

@@ -1,17 +1,17 @@
 // A graph of several node and edge types as it is now, and what a batch of events would change in it.
 //
-// A batch goes through three phases. `Stage` reads the events in order against the graph and collects their net effect in
-// a `Delta`; nothing is written, so a bad event leaves the graph as it was. `Graph::prepare` builds aside the lists that
-// the delta changes, while readers go on. `Graph::commit` then makes all of it visible, and is short. Before it, views
-// derive their own changes from the old graph and the delta. `Graph::settle` frees what nobody can see any more.
+// A batch goes through three phases. `Stage` reads the events in order against the graph and collects their net effect
+// in a `Delta`; nothing is written, so a bad event leaves the graph as it was. `Graph::prepare` builds aside the lists
+// that the delta changes, while readers go on. `Graph::commit` then makes all of it visible, and is short. Before it,
+// views derive their own changes from the old graph and the delta. `Graph::settle` frees what nobody can see any more.
 //
 // Invariants of a Delta: an edge occurs once (an undirected one as it was first named), and only if it differs from
 // what the graph has; no edge touches a removed node except as removed; a node is in `featured` once, and not if it is
 // removed; a node that a batch removes and adds again is in both lists, under two indices; one that it adds and removes
 // is in none.
 //
-// Thread safety: staging, preparing and reading may go on at once; committing is exclusive (`Graph::lock`). One batch at
-// a time is between `prepare` and `settle`.
+// Thread safety: staging, preparing and reading may go on at once; committing is exclusive (`Graph::lock`). One batch
+// at a time is between `prepare` and `settle`.
 #pragma once
 
 #include <tsl/robin_map.h>
@@ -94,8 +94,8 @@ class Graph {
   void abandon();
   // The caller holds `lock` alone.
   void commit(const Delta& delta);
-  // When whoever held `lock` before `commit` has let go of it: after it, at once. Takes `lock` for a moment if memory has
-  // to be moved together.
+  // When whoever held `lock` before `commit` has let go of it: after it, at once. Takes `lock` for a moment if memory
+  // has to be moved together.
   void settle();
 
  private:

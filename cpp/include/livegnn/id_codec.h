@@ -1,7 +1,7 @@
 // Ids of one leaf in as few bits as they allow (PlatoD2GL, section VI-A: what ids share is kept once).
 //
-// A column is a base, no greater than any of the ids, and differences of `bits` bits, cut into planes, each with room for
-// `room` ids, of which the first n are there:
+// A column is a base, no greater than any of the ids, and differences of `bits` bits, cut into planes, each with room
+// for `room` ids, of which the first n are there:
 //
 //   bits = 18:   | 16 low bits of each | 2 high bits of each, packed |
 //   bits = 24:   | 16 low bits of each | 8 high bits of each |
@@ -10,8 +10,8 @@
 // across a power of two. A search compares the first plane as vectors, and looks at the others only where it agrees.
 //
 // Invariants: bits is 0 (one id, the base itself) or at least 8; the order of the ids is kept.
-// Thread safety: `append` beside readers of the n ids before it: what it shares with them, a byte of packed bits, is written
-// and read as a whole. All else alone. A column is never read past its end.
+// Thread safety: `append` beside readers of the n ids before it: what it shares with them, a byte of packed bits, is
+// written and read as a whole. All else alone. A column is never read past its end.
 #pragma once
 
 #include <bit>

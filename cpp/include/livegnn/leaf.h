@@ -54,14 +54,18 @@ struct Leaf {
   }
 
   const double* times() const { return reinterpret_cast<const double*>(this + 1); }
-  const float* weights(EdgeColumns columns) const { return reinterpret_cast<const float*>(times() + columns.timed * room); }
+  const float* weights(EdgeColumns columns) const {
+    return reinterpret_cast<const float*>(times() + columns.timed * room);
+  }
   const uint32_t* rows(EdgeColumns columns) const {
     return reinterpret_cast<const uint32_t*>(weights(columns) + columns.weighted * room);
   }
   const float* sums(EdgeColumns columns) const {
     return reinterpret_cast<const float*>(rows(columns) + columns.featured * room);
   }
-  const uint8_t* ids(EdgeColumns columns) const { return reinterpret_cast<const uint8_t*>(this) + ids_at(columns, room); }
+  const uint8_t* ids(EdgeColumns columns) const {
+    return reinterpret_cast<const uint8_t*>(this) + ids_at(columns, room);
+  }
 
   // For whoever makes the leaf.
   double* times() { return const_cast<double*>(static_cast<const Leaf*>(this)->times()); }
@@ -89,7 +93,8 @@ struct Leaf {
  private:
   static size_t ids_at(EdgeColumns columns, uint32_t room) {
     return sizeof(Leaf) +
-           room * (columns.timed * sizeof(double) + columns.weighted * sizeof(float) + columns.featured * sizeof(uint32_t)) +
+           room * (columns.timed * sizeof(double) + columns.weighted * sizeof(float) +
+                   columns.featured * sizeof(uint32_t)) +
            (columns.weighted ? FSTable::size(room) * sizeof(float) : 0);
   }
 };

@@ -7,19 +7,20 @@
 //
 // A root is 8 bytes: a block of the heap (block_heap.h) and the number of neighbours.
 //
-// A change builds aside, from the bottom up, the nodes that it reaches (but for entries appended to a leaf, which nobody
-// sees yet), and ends in a new root; what it replaces is kept until nobody can read it. So there are two steps: `rebuild` while readers go on, then `set_root` and, when they are
-// gone, `free`. The same changes in the same order give the same trees.
+// A change builds aside, from the bottom up, the nodes that it reaches (but for entries appended to a leaf, which
+// nobody sees yet), and ends in a new root; what it replaces is kept until nobody can read it. So there are two steps:
+// `rebuild` while readers go on, then `set_root` and, when they are gone, `free`. The same changes in the same order
+// give the same trees.
 //
 // Invariants: all leaves are on one level; but for a root, a leaf holds between capacity / 2 - slack (at least 1) and
-// capacity ids, an inner node between capacity / 2 and capacity children; an inner root has at least two. Every id below
-// child i is at least key i and less than key i + 1, where key 0 is never compared. An id occurs once. Counts are those
-// of the children, added from left to right; sums too, but for rounding: a child that was not touched keeps what it was
-// before as the difference of two sums, so that its leaf need not be read. That is exact where weights are within six
-// orders of magnitude, and by `kMaxTouches` and `kMaxFall` always to 2^-30 of the sum of the whole node.
+// capacity ids, an inner node between capacity / 2 and capacity children; an inner root has at least two. Every id
+// below child i is at least key i and less than key i + 1, where key 0 is never compared. An id occurs once. Counts are
+// those of the children, added from left to right; sums too, but for rounding: a child that was not touched keeps what
+// it was before as the difference of two sums, so that its leaf need not be read. That is exact where weights are
+// within six orders of magnitude, and by `kMaxTouches` and `kMaxFall` always to 2^-30 of the sum of the whole node.
 //
-// Thread safety: any number of readers; `rebuild` beside them, on any number of threads, each with a lane of its own and
-// for different nodes; all else alone.
+// Thread safety: any number of readers; `rebuild` beside them, on any number of threads, each with a lane of its own
+// and for different nodes; all else alone.
 #pragma once
 
 #include <cstddef>
@@ -138,8 +139,8 @@ class Samtrees {
   // Of all neighbours of a node; a negative weight counts as 0, and without weights each counts as 1.
   double weight_sum(size_t node) const;
 
-  // The leaf of neighbour `*at` in the order of a scan (`*at` < degree), and of the neighbour at which the running sum of
-  // weights first exceeds `*at` (`*at` < weight_sum). `*at` becomes what is left of it in that leaf.
+  // The leaf of neighbour `*at` in the order of a scan (`*at` < degree), and of the neighbour at which the running sum
+  // of weights first exceeds `*at` (`*at` < weight_sum). `*at` becomes what is left of it in that leaf.
   LeafView<Id> leaf_of(SamtreeRoot root, uint32_t* at) const;
   LeafView<Id> leaf_at_weight(SamtreeRoot root, double* at) const;
 
@@ -272,8 +273,8 @@ class Samtrees {
   BlockHeap heap_;
   std::vector<SamtreeRoot> roots_;
   size_t freed_ = 0, churn_ = 0;  // bytes that this batch has freed, and that batches free of late
-  size_t stuck_ = 0;  // bytes that the last compaction left free: blocks of a size too few to fill a slab
-  Lane lane_;         // of `upsert` and `remove`
+  size_t stuck_ = 0;              // bytes that the last compaction left free: blocks of a size too few to fill a slab
+  Lane lane_;                     // of `upsert` and `remove`
 };
 
 template <class Id>
