@@ -7,9 +7,10 @@
 namespace livegnn {
 namespace {
 
-constexpr size_t kBucketItems = 512;  // on average; enough for prefetches to run ahead in
-constexpr uint32_t kHot = 1024;       // changes to one node from which its leaves are shared out
-constexpr double kItemCost = 400;     // nanoseconds
+constexpr size_t kBucketItems = 512;    // on average; enough for prefetches to run ahead in
+constexpr size_t kKeptItems = 1 << 18;  // of the largest batch whose memory is kept for the next
+constexpr uint32_t kHot = 1024;         // changes to one node from which its leaves are shared out
+constexpr double kItemCost = 400;       // nanoseconds
 constexpr size_t kLeavesAtOnce = 8;
 constexpr size_t kRootAhead = 24, kNodeAhead = 16, kLeafAhead = 10, kBodyAhead = 5, kRing = 16;
 
@@ -27,6 +28,7 @@ void BatchUpdater::sort_into_buckets(std::span<const Item> items) {
   keys_.resize(items.size());
   changes_.resize(items.size());
   starts_.assign(num_buckets + 1, 0);
+  used_buckets_ = num_buckets;
   if (buckets_.size() < num_buckets) buckets_.resize(num_buckets);
   for (const Item& item : items) ++starts_[bucket_of(item) + 1];
   for (size_t b = 0; b < num_buckets; ++b) starts_[b + 1] += starts_[b];
@@ -88,7 +90,9 @@ void BatchUpdater::run_bucket(size_t bucket, std::span<const Item> items, Trees:
     }
     const std::span changes(changes_.data() + group.begin, group.end - group.begin);
     to.results.push_back({group.node, trees_->rebuild(root, changes, lane)});
-    whole = to.results.back().root.degree <= root.degree;
+    const int64_t growth = int64_t{to.results.back().root.degree} - root.degree;
+    to.growth += growth;
+    whole = growth <= 0;
   }
 }
 
@@ -101,7 +105,9 @@ void BatchUpdater::run_hot(const Group& group, ThreadPool* pool) {
               const size_t end = std::min(work.size(), (block + 1) * kLeavesAtOnce);
               for (size_t i = block * kLeavesAtOnce; i < end; ++i) trees_->run(&work[i], &lanes_[lane]);
             });
-  buckets_[0].results.push_back({group.node, trees_->join(root, changes, work, &lanes_[0])});
+  const SamtreeRoot joined = trees_->join(root, changes, work, &lanes_[0]);
+  buckets_[0].results.push_back({group.node, joined});
+  buckets_[0].growth += int64_t{joined.degree} - root.degree;
 }
 
 void BatchUpdater::prepare(std::span<const Item> items, ThreadPool* pool) {
@@ -114,17 +120,12 @@ void BatchUpdater::prepare(std::span<const Item> items, ThreadPool* pool) {
   }
   try {
     sort_into_buckets(items);
-    const size_t num_buckets = starts_.size() - 1;
-    pool->run(num_buckets, kItemCost * static_cast<double>(items.size()),
+    pool->run(used_buckets_, kItemCost * static_cast<double>(items.size()),
               [&](size_t bucket, size_t lane) { run_bucket(bucket, items, &lanes_[lane]); });
-    for (size_t b = 0; b < num_buckets; ++b) {
+    for (size_t b = 0; b < used_buckets_; ++b) {
       for (const Group& group : buckets_[b].hot) run_hot(group, pool);
     }
-    for (size_t b = 0; b < num_buckets; ++b) {
-      for (const Result& result : buckets_[b].results) {
-        growth_ += int64_t{result.root.degree} - trees_->degree(result.node);
-      }
-    }
+    for (const Bucket& bucket : std::span(buckets_).first(used_buckets_)) growth_ += bucket.growth;
   } catch (...) {
     abandon();
     throw;
@@ -134,6 +135,7 @@ void BatchUpdater::prepare(std::span<const Item> items, ThreadPool* pool) {
 bool BatchUpdater::prepare_compaction() {
   if (lanes_.empty()) lanes_.emplace_back();
   if (buckets_.empty()) buckets_.emplace_back();
+  used_buckets_ = 1;
   if (!trees_->wants_compaction() || !trees_->begin_compaction()) return false;
   compacting_ = true;
   try {
@@ -151,7 +153,7 @@ bool BatchUpdater::prepare_compaction() {
 
 void BatchUpdater::commit() {
   constexpr size_t kAhead = 16;
-  for (Bucket& bucket : buckets_) {
+  for (const Bucket& bucket : std::span(buckets_).first(used_buckets_)) {
     for (size_t i = 0; i < bucket.results.size(); ++i) {
       if (i + kAhead < bucket.results.size()) trees_->prefetch_root(bucket.results[i + kAhead].node);
       trees_->set_root(bucket.results[i].node, bucket.results[i].root);
@@ -168,7 +170,23 @@ void BatchUpdater::settle() {
   }
   compacting_ = false;
   growth_ = 0;
-  for (Bucket& bucket : buckets_) bucket.groups.clear(), bucket.hot.clear(), bucket.results.clear();
+  for (Bucket& bucket : std::span(buckets_).first(used_buckets_)) {
+    bucket.groups.clear(), bucket.hot.clear(), bucket.results.clear();
+    bucket.growth = 0;
+  }
+  used_buckets_ = 0;
+  // A graph that was loaded in one batch would keep more for it than its edges take.
+  if (keys_.capacity() > kKeptItems) {
+    keys_ = {};
+    changes_ = {};
+    starts_ = {};
+    buckets_ = {};
+    for (auto& lane : lanes_) {
+      const size_t index = lane.index;
+      lane = {};
+      lane.index = index;
+    }
+  }
 }
 
 void BatchUpdater::abandon() {

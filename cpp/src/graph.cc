@@ -10,6 +10,8 @@
 namespace livegnn {
 namespace {
 
+constexpr size_t kKeptUpdates = 1 << 18;  // of the largest batch whose memory is kept for the next
+
 uint64_t edge_key(uint32_t source, uint32_t target) { return (uint64_t{source} << 32) | target; }
 
 void check_finite(const float* values, size_t count, const char* what) {
@@ -59,6 +61,7 @@ void Graph::abandon() {
 void Graph::settle() {
   for (EdgeType& type : edges) {
     type.store->settle();
+    if (updates_.capacity() > kKeptUpdates) updates_ = {};
     if (!type.store->prepare_compaction()) continue;
     {
       std::unique_lock alone(lock);

@@ -7,6 +7,8 @@
 namespace livegnn {
 namespace {
 
+constexpr size_t kKeptItems = 1 << 18;  // of the largest batch whose memory is kept for the next
+
 void check_nodes(const GraphStore::Trees::Saved& from, size_t num_nodes) {
   uint32_t highest = 0;
   for (uint32_t id : from.ids) highest = std::max(highest, id);
@@ -106,6 +108,7 @@ void GraphStore::commit() {
 void GraphStore::settle() {
   out_updater_.settle();
   in_updater_.settle();
+  if (items_.capacity() > kKeptItems) items_ = {};
 }
 
 void GraphStore::abandon() {

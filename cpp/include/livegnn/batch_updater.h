@@ -61,6 +61,7 @@ class BatchUpdater {
   struct Bucket {
     std::vector<Group> groups, hot;
     std::vector<Result> results;
+    int64_t growth = 0;
   };
 
   void sort_into_buckets(std::span<const Item> items);
@@ -73,6 +74,7 @@ class BatchUpdater {
   std::vector<Trees::Change> changes_;  // in the order of `keys_`
   std::vector<uint32_t> starts_;        // of the buckets in `keys_`
   std::vector<Bucket> buckets_;
+  size_t used_buckets_ = 0;  // by the batch at hand
   std::vector<Trees::Lane> lanes_;
   int64_t growth_ = 0;
   bool compacting_ = false;
