@@ -86,6 +86,16 @@ TEST(table_that_cannot_grow_stays_as_it_was) {
   CHECK_EQ(table.row(9)[3], 7.0f);
 }
 
+TEST(table_forgets_growth_that_was_not_used) {
+  Table table(4);
+  table.resize(10);
+  table.prepare(1000);
+  table.resize(9);
+  table.row(8)[0] = 7;
+  table.resize(1000);
+  CHECK_EQ(table.row(8)[0], 7.0f);
+}
+
 TEST(table_without_columns_takes_no_memory) {
   Table table(0);
   table.prepare(1000);
