@@ -1,5 +1,3 @@
-#include "livegnn/graph.h"
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -7,6 +5,7 @@
 #include <mutex>
 #include <set>
 
+#include "livegnn/stage.h"
 #include "testing.h"
 
 namespace livegnn {
@@ -14,14 +13,25 @@ namespace {
 
 using testing::Random;
 using Floats = std::vector<float>;
+struct Edge {
+  float weight;
+  double time;
+  Floats x;
+  bool operator==(const Edge&) const = default;
+};
 template <class Id>
-using EdgeMap = std::map<std::pair<Id, Id>, std::pair<float, double>>;  // weight and time
+using EdgeMap = std::map<std::pair<Id, Id>, Edge>;
 
 const std::vector<size_t> kWidths{3, 20};
 const std::vector<EdgeTypeSpec> kEdgeTypes{
-    {0, 0, {{true, true}, false, false}},  {0, 0, {{true, false}, true, false}},  {0, 1, {{false, true}, false, false}},
-    {1, 0, {{true, true}, false, true}},   {1, 1, {{false, false}, true, false}}, {0, 0, {{true, true}, true, true}},
+    {0, 0, {{true, true}, false, false}},
+    {0, 0, {{true, false}, true, false}, 3},
+    {0, 1, {{false, true}, false, false}, 20, true},
+    {1, 0, {{true, true}, false, true}, 1, true},
+    {1, 1, {{false, false}, true, false}},
+    {0, 0, {{true, true}, true, true}, 2, true},
     {1, 0, {{false, false}, false, true}},
+    {1, 1, {{false, true}, false, false, false}, 2, true},
 };
 
 // What a graph means, by the users' ids alone. A node that is removed and added again is another one: births tell.
@@ -38,18 +48,22 @@ struct Model {
     if (kEdgeTypes[type].options.undirected && target < source) std::swap(source, target);
     return {source, target};
   }
-  void add_edge(uint32_t type, int64_t source, int64_t target, float weight, double time) {
+  void add_edge(uint32_t type, int64_t source, int64_t target, float weight, double time, const float* x) {
     const EdgeOptions& options = kEdgeTypes[type].options;
     if (!options.columns.weighted) weight = 1;
     if (!options.columns.timed) time = 0;
-    auto [at, is_new] = edges[type].try_emplace(named(type, source, target), weight, time);
+    const size_t width = kEdgeTypes[type].width;
+    auto [at, is_new] = edges[type].try_emplace(named(type, source, target), Edge{weight, time, Floats(width)});
+    Edge& edge = at->second;
+    const bool late = options.columns.timed && time < edge.time;
+    if (!late && x != nullptr) edge.x.assign(x, x + width);
     if (is_new) return;
-    auto& [old_weight, old_time] = at->second;
     if (options.accumulate && options.columns.weighted) {
-      old_weight += weight;
-      old_time = std::max(old_time, time);
-    } else if (!options.columns.timed || time >= old_time) {
-      at->second = {weight, time};
+      edge.weight += weight;
+      edge.time = std::max(edge.time, time);
+    } else if (!late) {
+      edge.weight = weight;
+      edge.time = time;
     }
   }
   void remove_edge(uint32_t type, int64_t source, int64_t target) { edges[type].erase(named(type, source, target)); }
@@ -70,23 +84,52 @@ struct Model {
 };
 
 template <class Visit>
-void for_each_edge(const GraphStore& store, const Visit& visit) {
+void for_each_edge(const Graph::EdgeType& type, const Visit& visit) {
+  const GraphStore& store = *type.store;
   for (uint32_t source = 0; source < store.num_sources(); ++source) {
     store.scan_out(source, [&](NeighborSpan span) {
       for (size_t i = 0; i < span.size; ++i) {
         if (store.options().undirected && span.ids[i] < source) continue;
-        visit(source, span.ids[i], span.weights ? span.weights[i] : 1.0f, span.times ? span.times[i] : 0.0);
+        CHECK_EQ(span.rows != nullptr, type.spec.width > 0);
+        const float* x = span.rows ? type.features.table().row(span.rows[i]) : nullptr;
+        visit(source, span.ids[i],
+              Edge{span.weights ? span.weights[i] : 1.0f, span.times ? span.times[i] : 0.0,
+                   x ? Floats(x, x + type.spec.width) : Floats()});
       }
     });
   }
 }
 
-EdgeMap<uint32_t> edges_by_index(const GraphStore& store) {
+EdgeMap<uint32_t> edges_by_index(const Graph::EdgeType& type) {
   EdgeMap<uint32_t> edges;
-  for_each_edge(store, [&](uint32_t source, uint32_t target, float weight, double time) {
-    CHECK(edges.emplace(std::pair{source, target}, std::pair{weight, time}).second);
+  for_each_edge(type, [&](uint32_t source, uint32_t target, const Edge& edge) {
+    CHECK(edges.emplace(std::pair{source, target}, edge).second);
   });
   return edges;
+}
+
+// Every row is free, and zero, or belongs to one edge, both of whose lists name it.
+void check_rows(const Graph::EdgeType& type) {
+  const Table& table = type.features.table();
+  if (type.spec.width == 0) {
+    CHECK_EQ(table.rows(), 0u);
+    return;
+  }
+  std::vector<int> owners(table.rows());
+  for_each_edge(type, [&](uint32_t source, uint32_t target, const Edge&) {
+    const uint32_t row = type.store->find(source, target)->row;
+    ++owners.at(row);
+    if (type.spec.options.undirected) CHECK_EQ(type.store->find(target, source)->row, row);
+    if (!type.store->has_in()) return;
+    type.store->scan_in(target, [&](NeighborSpan span) {
+      for (size_t i = 0; i < span.size; ++i) CHECK(span.ids[i] != source || span.rows[i] == row);
+    });
+  });
+  for (uint32_t row : type.features.free_list()) {
+    ++owners.at(row);
+    CHECK(std::all_of(table.row(row), table.row(row) + table.stride(), [](float v) { return v == 0; }));
+  }
+  CHECK(std::all_of(owners.begin(), owners.end(), [](int count) { return count == 1; }));
 }
 
 void check_against(const Graph& graph, const Model& model) {
@@ -104,15 +147,17 @@ void check_against(const Graph& graph, const Model& model) {
     }
   }
   for (uint32_t e = 0; e < graph.edges.size(); ++e) {
-    const auto& [spec, store] = graph.edges[e];
+    const EdgeTypeSpec& spec = graph.edges[e].spec;
+    const GraphStore* store = graph.edges[e].store.get();
     store->check();
     EdgeMap<int64_t> found;
-    for_each_edge(*store, [&](uint32_t source, uint32_t target, float weight, double time) {
+    for_each_edge(graph.edges[e], [&](uint32_t source, uint32_t target, const Edge& edge) {
       auto value = store->find(source, target);
-      CHECK(value && value->weight == weight && value->time == time);
+      CHECK(value && value->weight == edge.weight && value->time == edge.time);
       found[Model::named(e, graph.nodes[spec.source_type].ids.id_of(source),
-                         graph.nodes[spec.target_type].ids.id_of(target))] = {weight, time};
+                         graph.nodes[spec.target_type].ids.id_of(target))] = edge;
     });
+    check_rows(graph.edges[e]);
     CHECK_EQ(store->num_edges(), found.size());
     CHECK(found == model.edges[e]);
   }
@@ -134,12 +179,16 @@ Copy copy(const Graph& graph) {
     to.numbers.push_back(ids.free_list());
     to.floats.emplace_back(features.row(0), features.row(0) + features.rows() * features.stride());
   }
-  for (const auto& [spec, store] : graph.edges) {
-    for (GraphStore::Trees::Saved& columns : std::array{store->save_out(), store->save_in()}) {
+  for (const Graph::EdgeType& type : graph.edges) {
+    for (GraphStore::Trees::Saved& columns : std::array{type.store->save_out(), type.store->save_in()}) {
       to.numbers.insert(to.numbers.end(), {columns.shape, columns.keys, columns.ids});
       to.floats.push_back(columns.weights);
       to.times.push_back(columns.times);
+      to.numbers.push_back(columns.rows);
     }
+    const Table& table = type.features.table();
+    to.numbers.push_back(type.features.free_list());
+    if (table.rows() > 0) to.floats.emplace_back(table.row(0), table.row(0) + table.rows() * table.stride());
   }
   return to;
 }
@@ -178,9 +227,14 @@ void stage_at_random(Random* random, Stage* stage, Model* model, size_t* num_eve
     if (kind < 7) {
       const float* weight = random->chance(0.8) ? weights.data() : nullptr;
       const double* time = random->chance(0.8) ? times.data() : nullptr;
-      stage->add_edges(type, sources.data(), targets.data(), weight, time, count);
+      // Few values here too.
+      Floats rows(count * spec.width);
+      for (float& value : rows) value = static_cast<float>(random->below(2));
+      const float* x = spec.width > 0 && random->chance(0.7) ? rows.data() : nullptr;
+      stage->add_edges(type, sources.data(), targets.data(), weight, time, x, spec.width, count);
       for (size_t i = 0; i < count; ++i) {
-        model->add_edge(type, sources[i], targets[i], weight ? weight[i] : 1, time ? time[i] : 0);
+        model->add_edge(type, sources[i], targets[i], weight ? weight[i] : 1, time ? time[i] : 0,
+                        x ? x + i * spec.width : nullptr);
       }
     } else {
       stage->remove_edges(type, sources.data(), targets.data(), count);
@@ -244,8 +298,12 @@ void check_node_delta(const NodeDelta& delta, const std::map<int64_t, Model::Nod
 }
 
 // The changes are the difference between the edges before and after, each once.
-void check_edge_delta(const std::vector<EdgeChange>& changes, bool undirected, const EdgeMap<uint32_t>& before,
+void check_edge_delta(const Delta& delta, uint32_t type, const EdgeMap<uint32_t>& before,
                       const EdgeMap<uint32_t>& after) {
+  const std::vector<EdgeChange>& changes = delta.edges[type];
+  const EdgeFeaturesDelta& features = delta.edge_features[type];
+  const size_t width = kEdgeTypes[type].width, stride = row_stride(width);
+  size_t featured = 0;
   std::set<std::pair<uint32_t, uint32_t>> differing;
   for (const auto& [edge, value] : before) {
     if (!after.contains(edge) || after.at(edge) != value) differing.insert(edge);
@@ -254,21 +312,43 @@ void check_edge_delta(const std::vector<EdgeChange>& changes, bool undirected, c
     if (!before.contains(edge)) differing.insert(edge);
   }
   CHECK_EQ(changes.size(), differing.size());
-  for (const EdgeChange& change : changes) {
+  for (size_t i = 0; i < changes.size(); ++i) {
+    const EdgeChange& change = changes[i];
     std::pair<uint32_t, uint32_t> edge{change.source, change.target};
-    if (undirected) edge = std::minmax(change.source, change.target);
+    if (kEdgeTypes[type].options.undirected) edge = std::minmax(change.source, change.target);
     CHECK(differing.erase(edge) == 1);
     CHECK_EQ(change.had, before.contains(edge));
     CHECK_EQ(change.has, after.contains(edge));
-    if (change.had) CHECK_EQ(change.old_weight, before.at(edge).first);
-    if (change.has) CHECK_EQ(change.new_weight, after.at(edge).first);
-    if (change.has) CHECK_EQ(change.new_time, after.at(edge).second);
+    if (change.had) CHECK_EQ(change.old_weight, before.at(edge).weight);
+    if (change.has) CHECK_EQ(change.new_weight, after.at(edge).weight);
+    if (change.has) CHECK_EQ(change.new_time, after.at(edge).time);
+    if (!change.has || after.at(edge).x == (change.had ? before.at(edge).x : Floats(width))) continue;
+    CHECK_EQ(features.featured.at(featured), i);
+    CHECK_EQ(features.rows.at(featured), change.row);
+    const float* x = features.features.data() + featured * stride;
+    CHECK(Floats(x, x + width) == after.at(edge).x);
+    ++featured;
+  }
+  CHECK_EQ(features.featured.size(), featured);
+}
+
+void check_expired(Graph* graph, double horizon) {
+  for (uint32_t e = 0; e < kEdgeTypes.size(); ++e) {
+    if (!kEdgeTypes[e].expires) continue;
+    std::set<std::pair<uint32_t, uint32_t>> expected;
+    for (const auto& [edge, value] : edges_by_index(graph->edges[e])) {
+      if (value.time < horizon) expected.insert(edge);
+    }
+    const auto found = graph->expired(e, horizon);
+    CHECK_EQ(found.size(), expected.size());
+    CHECK((std::set(found.begin(), found.end()) == expected));
+    CHECK(std::is_sorted(found.begin(), found.end(), [](auto a, auto b) { return a.first < b.first; }));
   }
 }
 
 std::vector<EdgeMap<uint32_t>> all_edges(const Graph& graph) {
   std::vector<EdgeMap<uint32_t>> edges;
-  for (const auto& type : graph.edges) edges.push_back(edges_by_index(*type.store));
+  for (const auto& type : graph.edges) edges.push_back(edges_by_index(type));
   return edges;
 }
 
@@ -306,7 +386,7 @@ struct Small {
 };
 
 void add_edge(Stage& stage, int64_t source, int64_t target, float weight = 1, double time = 0) {
-  stage.add_edges(0, &source, &target, &weight, &time, 1);
+  stage.add_edges(0, &source, &target, &weight, &time, nullptr, 0, 1);
 }
 void remove_edge(Stage& stage, int64_t source, int64_t target) { stage.remove_edges(0, &source, &target, 1); }
 void add_node(Stage& stage, int64_t id) { stage.add_nodes(0, &id, nullptr, 0, 1); }
@@ -339,9 +419,8 @@ TEST(graph_agrees_with_a_plain_model) {
         CHECK_EQ(delta.nodes[n].capacity, graph.nodes[n].ids.capacity());
       }
       const auto new_edges = all_edges(graph);
-      for (size_t e = 0; e < kEdgeTypes.size(); ++e) {
-        check_edge_delta(delta.edges[e], kEdgeTypes[e].options.undirected, old_edges[e], new_edges[e]);
-      }
+      for (uint32_t e = 0; e < kEdgeTypes.size(); ++e) check_edge_delta(delta, e, old_edges[e], new_edges[e]);
+      if (random.chance(0.3)) check_expired(&graph, static_cast<double>(random.below(5)) - 1);
     }
   }
 }
