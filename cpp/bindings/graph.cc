@@ -43,12 +43,37 @@ std::string utf8(const uint32_t* text, size_t width) {
   return out;
 }
 
+void copy_rows(const Table& table, float* to) {
+  if (table.width() == 0) return;
+  for (size_t i = 0; i < table.rows(); ++i) {
+    std::memcpy(to + i * table.width(), table.row(i), table.width() * sizeof(float));
+  }
+}
+
 nb::object read_rows(const Table& table, const uint32_t* nodes, size_t count) {
   auto out = rows<float>(count, table.width());
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < count && table.width() > 0; ++i) {
     std::memcpy(out.data() + i * table.width(), table.row(nodes[i]), table.width() * sizeof(float));
   }
   return nb::cast(out);
+}
+
+// All rows without padding. What lies in a file since it outgrows memory is copied to a file too, which goes with the
+// array.
+nb::object read_all_rows(const Table& table) {
+  const size_t floats = table.rows() * table.width();
+  if (table.file() == nullptr || floats == 0) {
+    auto out = rows<float>(table.rows(), table.width());
+    copy_rows(table, out.data());
+    return nb::cast(out);
+  }
+  auto file = std::make_unique<ScratchFile>(table.file()->directory());
+  file->reserve(floats);
+  file->map();
+  copy_rows(table, file->data());
+  float* data = file->data();
+  nb::capsule owner(file.release(), [](void* p) noexcept { delete static_cast<ScratchFile*>(p); });
+  return nb::cast(OutRows<float>(data, {table.rows(), table.width()}, owner));
 }
 
 nb::tuple neighbors(const Graph& graph, uint32_t edge_type, uint32_t node, bool incoming) {
@@ -87,7 +112,7 @@ nb::tuple coo(const Graph& graph, uint32_t edge_type) {
     });
   }
   return nb::make_tuple(copy(source), copy(target), copy(weights),
-                        read_rows(graph.edges[edge_type].features.table(), rows.data(), rows.size()));
+                        read_rows(graph.edges[edge_type].features.table(), rows.data(), source.size()));
 }
 
 // The features of edges; and the position of the first edge that is not there, their number if all are.
@@ -101,7 +126,6 @@ nb::tuple edge_features(const Graph& graph, uint32_t edge_type, In<uint32_t> sou
     rows.push_back(value->row);
   }
   const size_t found = rows.size();
-  if (type.spec.width == 0) rows.clear();
   return nb::make_tuple(read_rows(type.features.table(), rows.data(), rows.size()), found);
 }
 
@@ -327,10 +351,7 @@ void bind_graph(nb::module_& module) {
       .def("save_nodes",
            [](const Graph& self, uint32_t type) {
              const auto& nodes = self.nodes[type];
-             std::vector<uint32_t> all(nodes.ids.capacity());
-             for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
-             return nb::make_tuple(copy(nodes.ids.ids()), copy(nodes.ids.free_list()),
-                                   read_rows(nodes.features, all.data(), all.size()));
+             return nb::make_tuple(copy(nodes.ids.ids()), copy(nodes.ids.free_list()), read_all_rows(nodes.features));
            })
       .def("load_nodes",
            [](Graph& self, uint32_t type, In<int64_t> ids, In<uint32_t> free, InRows<float> x) {
@@ -360,9 +381,7 @@ void bind_graph(nb::module_& module) {
       .def("save_edge_features",
            [](const Graph& self, uint32_t type) {
              const EdgeFeatures& features = self.edges[type].features;
-             std::vector<uint32_t> all(features.table().rows());
-             for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
-             return nb::make_tuple(copy(features.free_list()), read_rows(features.table(), all.data(), all.size()));
+             return nb::make_tuple(copy(features.free_list()), read_all_rows(features.table()));
            })
       .def("load_edge_features", [](Graph& self, uint32_t type, In<uint32_t> free, InRows<float> x) {
         if (x.shape(1) != self.edges[type].spec.width) throw std::runtime_error("features that do not fit their edges");

@@ -17,7 +17,7 @@ namespace {
 
 }  // namespace
 
-ScratchFile::ScratchFile(const std::string& directory) {
+ScratchFile::ScratchFile(const std::string& directory) : directory_(directory) {
   std::string name = directory + "/livegnn-XXXXXX";
   file_ = mkostemp(name.data(), O_CLOEXEC);
   if (file_ < 0) throw_error(errno, "a file for features cannot be made in " + directory);

@@ -20,6 +20,7 @@ class ScratchFile {
   ScratchFile(const ScratchFile&) = delete;
   ScratchFile& operator=(const ScratchFile&) = delete;
 
+  const std::string& directory() const { return directory_; }
   float* data() const { return data_; }
   size_t size() const { return size_; }  // in floats
 
@@ -29,6 +30,7 @@ class ScratchFile {
   void map();
 
  private:
+  std::string directory_;
   int file_ = -1;
   float* data_ = nullptr;
   size_t size_ = 0, reserved_ = 0;

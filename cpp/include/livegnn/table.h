@@ -110,6 +110,8 @@ class Table {
   size_t stride() const { return stride_; }
   size_t rows() const { return rows_; }
   size_t bytes() const { return (block_.size() + next_.size()) * sizeof(float); }
+  // Null where the rows are in memory.
+  const ScratchFile* file() const { return file_.get(); }
   size_t mapped_bytes() const { return file_ == nullptr ? 0 : file_->size() * sizeof(float); }
 
   float* row(size_t i) { return data_ + i * stride_; }
