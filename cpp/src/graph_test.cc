@@ -363,7 +363,8 @@ void apply_delta(const Delta& delta, Graph* graph) {
 }
 
 struct Small {
-  explicit Small(EdgeOptions options = {}, size_t nodes = 4) : graph({2}, {{0, 0, options}}) {
+  explicit Small(EdgeOptions options = {}, size_t nodes = 4) : Small(EdgeTypeSpec{0, 0, options}, nodes) {}
+  explicit Small(const EdgeTypeSpec& spec, size_t nodes = 4) : graph({2}, {spec}) {
     apply([&](Stage& stage) {
       for (size_t i = 0; i < nodes; ++i) {
         auto id = static_cast<int64_t>(i);
@@ -387,6 +388,9 @@ struct Small {
 
 void add_edge(Stage& stage, int64_t source, int64_t target, float weight = 1, double time = 0) {
   stage.add_edges(0, &source, &target, &weight, &time, nullptr, 0, 1);
+}
+void add_featured(Stage& stage, int64_t source, int64_t target, float x) {
+  stage.add_edges(0, &source, &target, nullptr, nullptr, &x, 1, 1);
 }
 void remove_edge(Stage& stage, int64_t source, int64_t target) { stage.remove_edges(0, &source, &target, 1); }
 void add_node(Stage& stage, int64_t id) { stage.add_nodes(0, &id, nullptr, 0, 1); }
@@ -475,6 +479,77 @@ TEST(graph_adds_up_weights_where_it_is_told_to) {
   CHECK_EQ(edge->weight, 7.5f);
   CHECK_EQ(edge->time, 10.0);
   CHECK_EQ(small.store().num_edges(), 1u);
+}
+
+TEST(graph_keeps_the_old_features_of_an_edge_until_the_commit) {
+  Small small(EdgeTypeSpec{0, 0, {}, 1});
+  small.apply([](Stage& stage) {
+    add_featured(stage, 0, 1, 5);
+    add_featured(stage, 1, 2, 6);
+    add_featured(stage, 2, 3, 7);
+  });
+  const Table& table = small.graph.edges[0].features.table();
+  Stage stage(small.graph);
+  add_featured(stage, 1, 2, 60);
+  add_featured(stage, 2, 3, 7);  // as it was
+  remove_edge(stage, 0, 1);
+  add_featured(stage, 3, 0, 80);
+  const Delta delta = stage.finish();
+  const EdgeFeaturesDelta& features = delta.edge_features[0];
+  CHECK_EQ(delta.edges[0].size(), 3u);
+  CHECK(features.featured == (std::vector<uint32_t>{0, 2}));
+  CHECK(features.rows == (std::vector<uint32_t>{1, 3}));
+  CHECK(features.features == (Floats{60, 80}));
+  CHECK(features.freed == std::vector<uint32_t>{0});
+  small.graph.prepare(delta);
+  for (const EdgeChange& change : delta.edges[0]) {
+    if (change.had) CHECK_EQ(table.row(change.row)[0], change.source == 0 ? 5.0f : 6.0f);
+  }
+  small.graph.abandon();
+  CHECK_EQ(table.rows(), 3u);
+  apply_delta(delta, &small.graph);
+  CHECK_EQ(table.row(small.store().find(1, 2)->row)[0], 60.0f);
+  CHECK_EQ(table.row(small.store().find(3, 0)->row)[0], 80.0f);
+  CHECK_EQ(table.row(0)[0], 0.0f);
+  // The row that the removed edge had is the next one's.
+  small.apply([](Stage& stage) { add_featured(stage, 3, 3, 9); });
+  CHECK_EQ(small.store().find(3, 3)->row, 0u);
+  CHECK_EQ(table.rows(), 4u);
+}
+
+TEST(graph_looks_for_expired_edges_where_they_may_be) {
+  Small small(EdgeTypeSpec{0, 0, {{false, true}, true, false}, 0, true}, 200);
+  const EarliestTimes& earliest = small.graph.edges[0].earliest;
+  auto blocks_before = [&](double time) {
+    std::vector<size_t> blocks;
+    for (size_t block = 0; block < earliest.num_blocks(); ++block) {
+      if (earliest.before(block, time)) blocks.push_back(block);
+    }
+    return blocks;
+  };
+  small.apply([](Stage& stage) {
+    add_edge(stage, 70, 3, 1, 10);  // belongs to 3
+    add_edge(stage, 3, 4, 1, 30);
+    add_edge(stage, 150, 150, 1, 20);
+    add_edge(stage, 151, 199, 1, 40);
+  });
+  CHECK(blocks_before(100) == (std::vector<size_t>{0, 2}));
+  CHECK(blocks_before(10).empty());
+  CHECK(blocks_before(15) == std::vector<size_t>{0});
+  CHECK((small.graph.expired(0, 15) == std::vector<std::pair<uint32_t, uint32_t>>{{3, 70}}));
+  CHECK((small.graph.expired(0, 25) == std::vector<std::pair<uint32_t, uint32_t>>{{3, 70}, {150, 150}}));
+  small.apply([](Stage& stage) {
+    remove_edge(stage, 3, 70);
+    remove_edge(stage, 150, 150);
+  });
+  // Removal leaves the bounds where they were; the next look makes them exact.
+  CHECK(blocks_before(25) == (std::vector<size_t>{0, 2}));
+  CHECK(small.graph.expired(0, 25).empty());
+  CHECK(blocks_before(30).empty());
+  CHECK(blocks_before(40) == std::vector<size_t>{0});
+  small.graph.edges[0].earliest.forget();
+  CHECK((small.graph.expired(0, 31) == std::vector<std::pair<uint32_t, uint32_t>>{{3, 4}}));
+  CHECK(blocks_before(30).empty());
 }
 
 TEST(graph_gives_out_indices_again) {

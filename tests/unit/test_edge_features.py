@@ -206,7 +206,7 @@ def test_a_state_whose_rows_do_not_fit_is_refused() -> None:
         f"{prefix}/free_rows": [np.array([], np.uint32), np.array([0], np.uint32), np.array([9], np.uint32)],
         f"{prefix}/x": [state.arrays[f"{prefix}/x"][:2], state.arrays[f"{prefix}/x"][:, :1]],
         f"{prefix}/out/row": [np.array([0, 0], np.uint32), np.array([0, 2**32 - 1], np.uint32)],
-        f"{prefix}/in/row": [np.array([2, 0], np.uint32), np.array([0, 1], np.uint32)],
+        f"{prefix}/in/row": [np.array([0, 3], np.uint32), np.array([0], np.uint32)],
     }
     for name, values in broken.items():
         for value in values:
