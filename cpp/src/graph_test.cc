@@ -303,6 +303,7 @@ void check_edge_delta(const Delta& delta, uint32_t type, const EdgeMap<uint32_t>
   const std::vector<EdgeChange>& changes = delta.edges[type];
   const EdgeFeaturesDelta& features = delta.edge_features[type];
   const size_t width = kEdgeTypes[type].width, stride = row_stride(width);
+  const Floats zeros(width);
   size_t featured = 0;
   std::set<std::pair<uint32_t, uint32_t>> differing;
   for (const auto& [edge, value] : before) {
@@ -322,7 +323,8 @@ void check_edge_delta(const Delta& delta, uint32_t type, const EdgeMap<uint32_t>
     if (change.had) CHECK_EQ(change.old_weight, before.at(edge).weight);
     if (change.has) CHECK_EQ(change.new_weight, after.at(edge).weight);
     if (change.has) CHECK_EQ(change.new_time, after.at(edge).time);
-    if (!change.has || after.at(edge).x == (change.had ? before.at(edge).x : Floats(width))) continue;
+    const Floats& old_x = change.had ? before.at(edge).x : zeros;
+    if (!change.has || after.at(edge).x == old_x) continue;
     CHECK_EQ(features.featured.at(featured), i);
     CHECK_EQ(features.rows.at(featured), change.row);
     const float* x = features.features.data() + featured * stride;
@@ -363,8 +365,9 @@ void apply_delta(const Delta& delta, Graph* graph) {
 }
 
 struct Small {
-  explicit Small(EdgeOptions options = {}, size_t nodes = 4) : Small(EdgeTypeSpec{0, 0, options}, nodes) {}
-  explicit Small(const EdgeTypeSpec& spec, size_t nodes = 4) : graph({2}, {spec}) {
+  explicit Small(EdgeOptions options = {}, size_t nodes = 4) : Small(0, false, options, nodes) {}
+  Small(size_t edge_width, bool expires, EdgeOptions options, size_t nodes)
+      : graph({2}, {{0, 0, options, edge_width, expires}}) {
     apply([&](Stage& stage) {
       for (size_t i = 0; i < nodes; ++i) {
         auto id = static_cast<int64_t>(i);
@@ -482,7 +485,7 @@ TEST(graph_adds_up_weights_where_it_is_told_to) {
 }
 
 TEST(graph_keeps_the_old_features_of_an_edge_until_the_commit) {
-  Small small(EdgeTypeSpec{0, 0, {}, 1});
+  Small small(1, false, {}, 4);
   small.apply([](Stage& stage) {
     add_featured(stage, 0, 1, 5);
     add_featured(stage, 1, 2, 6);
@@ -518,7 +521,7 @@ TEST(graph_keeps_the_old_features_of_an_edge_until_the_commit) {
 }
 
 TEST(graph_looks_for_expired_edges_where_they_may_be) {
-  Small small(EdgeTypeSpec{0, 0, {{false, true}, true, false}, 0, true}, 200);
+  Small small(0, true, {{false, true}, true, false}, 200);
   const EarliestTimes& earliest = small.graph.edges[0].earliest;
   auto blocks_before = [&](double time) {
     std::vector<size_t> blocks;
