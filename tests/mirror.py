@@ -27,13 +27,14 @@ LEAST_SCALE = 1e-2
 
 class Mirror:
     """One node type, one edge type. nodes: id -> features. edges: (source, target) -> (weight, time); an
-    undirected edge is in it once, its smaller end first."""
+    undirected edge is in it once, its smaller end first. edge_features: the same keys -> features."""
 
     def __init__(self, width: int, edges: EdgeSchema) -> None:
         self.schema = edges
         self.width = width
         self.nodes: dict[int | str, np.ndarray] = {}
         self.edges: dict[tuple[int | str, int | str], tuple[np.float32, float]] = {}
+        self.edge_features: dict[tuple[int | str, int | str], np.ndarray] = {}
         self.removed: list[int | str] = []
 
     def make_graph(self, *, text: bool) -> Graph:
@@ -43,6 +44,7 @@ class Mirror:
     def copy(self) -> Mirror:
         other = Mirror(self.width, self.schema)
         other.nodes, other.edges, other.removed = dict(self.nodes), dict(self.edges), list(self.removed)
+        other.edge_features = dict(self.edge_features)
         return other
 
     def key(self, u: int | str, v: int | str) -> tuple[int | str, int | str]:
@@ -55,9 +57,17 @@ class Mirror:
     def add_edges(self, chunk: Chunk) -> None:
         weights = repeat(1.0) if chunk.weight is None or not self.schema.weighted else chunk.weight
         times = repeat(0.0) if chunk.time is None or not self.schema.timed else chunk.time
-        for u, v, weight, time in zip(chunk.ids.tolist(), chunk.dst.tolist(), weights, times, strict=False):
+        rows = repeat(None) if chunk.x is None else chunk.x
+        zeros = np.zeros(self.schema.features, dtype=np.float32)
+        for u, v, weight, time, row in zip(
+            chunk.ids.tolist(), chunk.dst.tolist(), weights, times, rows, strict=False
+        ):
             key = self.key(u, v)
             new = np.float32(weight), float(time)
+            if key not in self.edges:
+                self.edge_features[key] = zeros
+            if row is not None and (key not in self.edges or new[1] >= self.edges[key][1]):
+                self.edge_features[key] = row
             if key in self.edges:
                 old = self.edges[key]
                 if self.schema.duplicates == "add":
@@ -69,6 +79,12 @@ class Mirror:
     def remove_edges(self, chunk: Chunk) -> None:
         for u, v in zip(chunk.ids.tolist(), chunk.dst.tolist(), strict=True):
             self.edges.pop(self.key(u, v), None)
+            self.edge_features.pop(self.key(u, v), None)
+
+    def expire(self, now: float) -> None:
+        assert self.schema.time_to_live is not None
+        for key in [key for key, (_, time) in self.edges.items() if time < now - self.schema.time_to_live]:
+            del self.edges[key], self.edge_features[key]
 
     def set_features(self, chunk: Chunk) -> None:
         self.nodes |= zip(chunk.ids.tolist(), chunk.x, strict=True)
@@ -85,6 +101,7 @@ class Mirror:
         for node in chunk.ids.tolist():
             del self.nodes[node]
             self.edges = {key: value for key, value in self.edges.items() if node not in key}
+            self.edge_features = {key: self.edge_features[key] for key in self.edges}
             self.removed.append(node)
 
     def directed(self) -> dict[tuple[int | str, int | str], tuple[np.float32, float]]:
@@ -121,6 +138,10 @@ def assert_graph_equals(graph: Graph, mirror: Mirror) -> None:
     assert len(set(listed)) == len(listed)
     assert dict(zip(listed, weights, strict=True)) == {key: weight for key, (weight, _) in directed.items()}
     assert snapshot.x[DEFAULT_NODE_TYPE].tobytes() == expected.tobytes()
+    rows = [mirror.edge_features[mirror.key(u, v)] for u, v in listed]
+    expected_rows = np.array(rows, dtype=np.float32).reshape(len(listed), mirror.schema.features)
+    assert snapshot.edge_attr[DEFAULT_EDGE_TYPE].tobytes() == expected_rows.tobytes()
+    assert graph.edge_features(source, target).tobytes() == expected_rows.tobytes()
 
     for direction in ("in", "out"):
         degrees = graph.degree(ids, direction=direction)
@@ -133,6 +154,11 @@ def assert_graph_equals(graph: Graph, mirror: Mirror) -> None:
             assert (found.weight is not None, found.time is not None) == (graph_columns(graph))
             if found.weight is not None:
                 assert found.weight.tolist() == [directed[key][0] for key in keys]
+            assert (found.features is not None) == (mirror.schema.features > 0)
+            if found.features is not None:
+                assert [row.tolist() for row in found.features] == [
+                    mirror.edge_features[mirror.key(*key)].tolist() for key in keys
+                ]
             if found.time is not None:
                 assert found.time.tolist() == [directed[key][1] for key in keys]
 

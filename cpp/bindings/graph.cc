@@ -11,11 +11,13 @@
 
 #include "arrays.h"
 #include "livegnn/engine.h"
+#include "livegnn/stage.h"
 
 namespace livegnn::bindings {
 namespace {
 
-using EdgeTypeTuple = std::tuple<uint32_t, uint32_t, bool, bool, bool, bool, bool, uint32_t, uint32_t>;
+// Source, target, weighted, timed, undirected, accumulate, in_lists, capacity, slack, width, expires.
+using EdgeTypeTuple = std::tuple<uint32_t, uint32_t, bool, bool, bool, bool, bool, uint32_t, uint32_t, size_t, bool>;
 
 // NumPy's texts are rows of UTF-32, padded with zeros.
 std::string utf8(const uint32_t* text, size_t width) {
@@ -41,37 +43,64 @@ std::string utf8(const uint32_t* text, size_t width) {
   return out;
 }
 
+void copy_rows(const Table& table, float* to) {
+  if (table.width() == 0) return;
+  for (size_t i = 0; i < table.rows(); ++i) {
+    std::memcpy(to + i * table.width(), table.row(i), table.width() * sizeof(float));
+  }
+}
+
 nb::object read_rows(const Table& table, const uint32_t* nodes, size_t count) {
   auto out = rows<float>(count, table.width());
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < count && table.width() > 0; ++i) {
     std::memcpy(out.data() + i * table.width(), table.row(nodes[i]), table.width() * sizeof(float));
   }
   return nb::cast(out);
 }
 
+// All rows without padding. What lies in a file since it outgrows memory is copied to a file too, which goes with the
+// array.
+nb::object read_all_rows(const Table& table) {
+  const size_t floats = table.rows() * table.width();
+  if (table.file() == nullptr || floats == 0) {
+    auto out = rows<float>(table.rows(), table.width());
+    copy_rows(table, out.data());
+    return nb::cast(out);
+  }
+  auto file = std::make_unique<ScratchFile>(table.file()->directory());
+  file->reserve(floats);
+  file->map();
+  copy_rows(table, file->data());
+  float* data = file->data();
+  nb::capsule owner(file.release(), [](void* p) noexcept { delete static_cast<ScratchFile*>(p); });
+  return nb::cast(OutRows<float>(data, {table.rows(), table.width()}, owner));
+}
+
 nb::tuple neighbors(const Graph& graph, uint32_t edge_type, uint32_t node, bool incoming) {
-  const auto& [spec, store] = graph.edges[edge_type];
-  std::vector<uint32_t> ids;
+  const Graph::EdgeType& type = graph.edges[edge_type];
+  std::vector<uint32_t> ids, rows;
   std::vector<float> weights;
   std::vector<double> times;
   auto collect = [&](NeighborSpan span) {
     ids.insert(ids.end(), span.ids, span.ids + span.size);
     if (span.weights != nullptr) weights.insert(weights.end(), span.weights, span.weights + span.size);
     if (span.times != nullptr) times.insert(times.end(), span.times, span.times + span.size);
+    if (span.rows != nullptr) rows.insert(rows.end(), span.rows, span.rows + span.size);
   };
   std::shared_lock lock(graph.lock);
   if (incoming) {
-    store->scan_in(node, collect);
+    type.store->scan_in(node, collect);
   } else {
-    store->scan_out(node, collect);
+    type.store->scan_out(node, collect);
   }
-  return nb::make_tuple(copy(ids), copy(weights), copy(times));
+  return nb::make_tuple(copy(ids), copy(weights), copy(times),
+                        read_rows(type.features.table(), rows.data(), rows.size()));
 }
 
 // Every edge in the direction of its message; an undirected one in both.
 nb::tuple coo(const Graph& graph, uint32_t edge_type) {
-  const auto& store = *graph.edges[edge_type].store;
-  std::vector<uint32_t> source, target;
+  const GraphStore& store = *graph.edges[edge_type].store;
+  std::vector<uint32_t> source, target, rows;
   std::vector<float> weights;
   std::shared_lock lock(graph.lock);
   for (uint32_t node = 0; node < store.num_sources(); ++node) {
@@ -79,9 +108,36 @@ nb::tuple coo(const Graph& graph, uint32_t edge_type) {
       source.insert(source.end(), span.size, node);
       target.insert(target.end(), span.ids, span.ids + span.size);
       if (span.weights != nullptr) weights.insert(weights.end(), span.weights, span.weights + span.size);
+      if (span.rows != nullptr) rows.insert(rows.end(), span.rows, span.rows + span.size);
     });
   }
-  return nb::make_tuple(copy(source), copy(target), copy(weights));
+  return nb::make_tuple(copy(source), copy(target), copy(weights),
+                        read_rows(graph.edges[edge_type].features.table(), rows.data(), source.size()));
+}
+
+// The features of edges; and the position of the first edge that is not there, their number if all are.
+nb::tuple edge_features(const Graph& graph, uint32_t edge_type, In<uint32_t> source, In<uint32_t> target) {
+  const Graph::EdgeType& type = graph.edges[edge_type];
+  std::vector<uint32_t> rows;
+  std::shared_lock lock(graph.lock);
+  for (size_t i = 0; i < source.shape(0); ++i) {
+    const auto value = type.store->find(source.data()[i], target.data()[i]);
+    if (!value) break;
+    rows.push_back(value->row);
+  }
+  const size_t found = rows.size();
+  return nb::make_tuple(read_rows(type.features.table(), rows.data(), rows.size()), found);
+}
+
+nb::tuple expired(Graph& graph, uint32_t edge_type, double horizon) {
+  std::vector<std::pair<uint32_t, uint32_t>> edges;
+  {
+    nb::gil_scoped_release release;
+    edges = graph.expired(edge_type, horizon);
+  }
+  auto source = array<uint32_t>(edges.size()), target = array<uint32_t>(edges.size());
+  for (size_t i = 0; i < edges.size(); ++i) std::tie(source.data()[i], target.data()[i]) = edges[i];
+  return nb::make_tuple(source, target);
 }
 
 using Saved = GraphStore::Trees::Saved;
@@ -144,6 +200,15 @@ void bind_graph(nb::module_& module) {
       .def("removed_indices", [](const Delta& self, uint32_t type) { return copy(self.nodes[type].removed); })
       .def("featured", [](const Delta& self, uint32_t type) { return copy(self.nodes[type].featured); })
       .def("num_edge_changes", [](const Delta& self, uint32_t type) { return self.edges[type].size(); })
+      .def("edge_features",
+           [](const Delta& self, uint32_t type, size_t width) {
+             const EdgeFeaturesDelta& delta = self.edge_features[type];
+             auto x = rows<float>(delta.featured.size(), width);
+             for (size_t i = 0; i < delta.featured.size(); ++i) {
+               std::memcpy(x.data() + i * width, delta.features.data() + i * row_stride(width), width * sizeof(float));
+             }
+             return nb::make_tuple(copy(delta.featured), x);
+           })
       .def("edges", [](const Delta& self, uint32_t type) {
         const auto& changes = self.edges[type];
         auto source = array<uint32_t>(changes.size()), target = array<uint32_t>(changes.size());
@@ -165,11 +230,12 @@ void bind_graph(nb::module_& module) {
       .def(
           "add_edges",
           [](Stage& self, uint32_t type, In<int64_t> source, In<int64_t> target, std::optional<In<float>> weight,
-             std::optional<In<double>> time) {
+             std::optional<In<double>> time, std::optional<InRows<float>> x) {
             self.add_edges(type, source.data(), target.data(), weight ? weight->data() : nullptr,
-                           time ? time->data() : nullptr, source.shape(0));
+                           time ? time->data() : nullptr, x ? x->data() : nullptr, x ? x->shape(1) : 0,
+                           source.shape(0));
           },
-          nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none())
+          nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg().none())
       .def("remove_edges",
            [](Stage& self, uint32_t type, In<int64_t> source, In<int64_t> target) {
              self.remove_edges(type, source.data(), target.data(), source.shape(0));
@@ -191,14 +257,17 @@ void bind_graph(nb::module_& module) {
   nb::class_<Graph>(module, "Graph")
       .def("__init__",
            [](Graph* self, const std::vector<size_t>& widths, const std::vector<EdgeTypeTuple>& edge_types,
-              size_t threads) {
+              size_t threads, const std::string& features_directory) {
              std::vector<EdgeTypeSpec> specs;
-             for (const auto& [source, target, weighted, timed, undirected, accumulate, in_lists, capacity, slack] :
-                  edge_types) {
-               specs.push_back(
-                   {source, target, {{weighted, timed, false}, undirected, accumulate, in_lists, {capacity, slack}}});
+             for (const auto& [source, target, weighted, timed, undirected, accumulate, in_lists, capacity, slack,
+                               width, expires] : edge_types) {
+               specs.push_back({source,
+                                target,
+                                {{weighted, timed, width > 0}, undirected, accumulate, in_lists, {capacity, slack}},
+                                width,
+                                expires});
              }
-             new (self) Graph(widths, specs, threads);
+             new (self) Graph(widths, specs, threads, features_directory);
            })
       .def("prepare", &Graph::prepare, nb::call_guard<nb::gil_scoped_release>())
       .def("abandon", &Graph::abandon)
@@ -258,7 +327,10 @@ void bind_graph(nb::module_& module) {
              }
              return out;
            })
+      .def("edge_features", &edge_features)
       .def("coo", &coo)
+      .def("expired", &expired)
+      .def_rw("latest_time", &Graph::latest_time)
       .def("check",
            [](const Graph& self) {
              for (const auto& type : self.edges) type.store->check();
@@ -267,21 +339,19 @@ void bind_graph(nb::module_& module) {
            [](const Graph& self) {
              nb::list types, stores;
              for (const auto& type : self.nodes) {
-               types.append(nb::make_tuple(type.ids.bytes(), type.features.bytes()));
+               types.append(nb::make_tuple(type.ids.bytes(), type.features.bytes(), type.features.mapped_bytes()));
              }
              for (const auto& type : self.edges) {
                const auto [lists, batches] = type.store->memory();
-               stores.append(nb::make_tuple(lists, batches));
+               stores.append(nb::make_tuple(lists + type.earliest.bytes(), batches, type.features.bytes(),
+                                            type.features.table().mapped_bytes()));
              }
              return nb::make_tuple(types, stores);
            })
       .def("save_nodes",
            [](const Graph& self, uint32_t type) {
              const auto& nodes = self.nodes[type];
-             std::vector<uint32_t> all(nodes.ids.capacity());
-             for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
-             return nb::make_tuple(copy(nodes.ids.ids()), copy(nodes.ids.free_list()),
-                                   read_rows(nodes.features, all.data(), all.size()));
+             return nb::make_tuple(copy(nodes.ids.ids()), copy(nodes.ids.free_list()), read_all_rows(nodes.features));
            })
       .def("load_nodes",
            [](Graph& self, uint32_t type, In<int64_t> ids, In<uint32_t> free, InRows<float> x) {
@@ -298,10 +368,24 @@ void bind_graph(nb::module_& module) {
              const GraphStore& store = *self.edges[type].store;
              return nb::make_tuple(columns_out(store.save_out()), columns_out(store.save_in()));
            })
-      .def("load_edges", [](Graph& self, uint32_t type, ColumnsIn out, ColumnsIn in, size_t num_edges) {
-        auto& [spec, store] = self.edges[type];
-        store->resize(self.nodes[spec.source_type].ids.capacity(), self.nodes[spec.target_type].ids.capacity());
-        store->load(columns_in(out), columns_in(in), num_edges);
+      .def("load_edges",
+           [](Graph& self, uint32_t type, ColumnsIn out, ColumnsIn in, size_t num_edges) {
+             auto& edges = self.edges[type];
+             const size_t sources = self.nodes[edges.spec.source_type].ids.capacity();
+             edges.store->resize(sources, self.nodes[edges.spec.target_type].ids.capacity());
+             edges.store->load(columns_in(out), columns_in(in), num_edges);
+             if (!edges.spec.expires) return;
+             edges.earliest.resize(sources);
+             edges.earliest.forget();
+           })
+      .def("save_edge_features",
+           [](const Graph& self, uint32_t type) {
+             const EdgeFeatures& features = self.edges[type].features;
+             return nb::make_tuple(copy(features.free_list()), read_all_rows(features.table()));
+           })
+      .def("load_edge_features", [](Graph& self, uint32_t type, In<uint32_t> free, InRows<float> x) {
+        if (x.shape(1) != self.edges[type].spec.width) throw std::runtime_error("features that do not fit their edges");
+        self.load_edge_features(type, x.data(), x.shape(0), vector_of(free));
       });
 }
 

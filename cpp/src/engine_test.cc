@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "kernels.h"
+#include "livegnn/stage.h"
 #include "testing.h"
 
 namespace livegnn {
@@ -184,7 +185,7 @@ class Stream {
     if (random_.chance(0.3)) std::swap(source, target);
     float weight = random_.between(0.1f, 2);
     auto time = static_cast<double>(++now_);
-    stage->add_edges(0, &source, &target, &weight, &time, 1);
+    stage->add_edges(0, &source, &target, &weight, &time, nullptr, 0, 1);
   }
 
   Graph* graph_;

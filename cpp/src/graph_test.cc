@@ -1,5 +1,3 @@
-#include "livegnn/graph.h"
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -7,6 +5,7 @@
 #include <mutex>
 #include <set>
 
+#include "livegnn/stage.h"
 #include "testing.h"
 
 namespace livegnn {
@@ -14,14 +13,25 @@ namespace {
 
 using testing::Random;
 using Floats = std::vector<float>;
+struct Edge {
+  float weight;
+  double time;
+  Floats x;
+  bool operator==(const Edge&) const = default;
+};
 template <class Id>
-using EdgeMap = std::map<std::pair<Id, Id>, std::pair<float, double>>;  // weight and time
+using EdgeMap = std::map<std::pair<Id, Id>, Edge>;
 
 const std::vector<size_t> kWidths{3, 20};
 const std::vector<EdgeTypeSpec> kEdgeTypes{
-    {0, 0, {{true, true}, false, false}},  {0, 0, {{true, false}, true, false}},  {0, 1, {{false, true}, false, false}},
-    {1, 0, {{true, true}, false, true}},   {1, 1, {{false, false}, true, false}}, {0, 0, {{true, true}, true, true}},
+    {0, 0, {{true, true}, false, false}},
+    {0, 0, {{true, false}, true, false}, 3},
+    {0, 1, {{false, true}, false, false}, 20, true},
+    {1, 0, {{true, true}, false, true}, 1, true},
+    {1, 1, {{false, false}, true, false}},
+    {0, 0, {{true, true}, true, true}, 2, true},
     {1, 0, {{false, false}, false, true}},
+    {1, 1, {{false, true}, false, false, false}, 2, true},
 };
 
 // What a graph means, by the users' ids alone. A node that is removed and added again is another one: births tell.
@@ -38,18 +48,22 @@ struct Model {
     if (kEdgeTypes[type].options.undirected && target < source) std::swap(source, target);
     return {source, target};
   }
-  void add_edge(uint32_t type, int64_t source, int64_t target, float weight, double time) {
+  void add_edge(uint32_t type, int64_t source, int64_t target, float weight, double time, const float* x) {
     const EdgeOptions& options = kEdgeTypes[type].options;
     if (!options.columns.weighted) weight = 1;
     if (!options.columns.timed) time = 0;
-    auto [at, is_new] = edges[type].try_emplace(named(type, source, target), weight, time);
+    const size_t width = kEdgeTypes[type].width;
+    auto [at, is_new] = edges[type].try_emplace(named(type, source, target), Edge{weight, time, Floats(width)});
+    Edge& edge = at->second;
+    const bool late = options.columns.timed && time < edge.time;
+    if (!late && x != nullptr) edge.x.assign(x, x + width);
     if (is_new) return;
-    auto& [old_weight, old_time] = at->second;
     if (options.accumulate && options.columns.weighted) {
-      old_weight += weight;
-      old_time = std::max(old_time, time);
-    } else if (!options.columns.timed || time >= old_time) {
-      at->second = {weight, time};
+      edge.weight += weight;
+      edge.time = std::max(edge.time, time);
+    } else if (!late) {
+      edge.weight = weight;
+      edge.time = time;
     }
   }
   void remove_edge(uint32_t type, int64_t source, int64_t target) { edges[type].erase(named(type, source, target)); }
@@ -70,23 +84,52 @@ struct Model {
 };
 
 template <class Visit>
-void for_each_edge(const GraphStore& store, const Visit& visit) {
+void for_each_edge(const Graph::EdgeType& type, const Visit& visit) {
+  const GraphStore& store = *type.store;
   for (uint32_t source = 0; source < store.num_sources(); ++source) {
     store.scan_out(source, [&](NeighborSpan span) {
       for (size_t i = 0; i < span.size; ++i) {
         if (store.options().undirected && span.ids[i] < source) continue;
-        visit(source, span.ids[i], span.weights ? span.weights[i] : 1.0f, span.times ? span.times[i] : 0.0);
+        CHECK_EQ(span.rows != nullptr, type.spec.width > 0);
+        const float* x = span.rows ? type.features.table().row(span.rows[i]) : nullptr;
+        visit(source, span.ids[i],
+              Edge{span.weights ? span.weights[i] : 1.0f, span.times ? span.times[i] : 0.0,
+                   x ? Floats(x, x + type.spec.width) : Floats()});
       }
     });
   }
 }
 
-EdgeMap<uint32_t> edges_by_index(const GraphStore& store) {
+EdgeMap<uint32_t> edges_by_index(const Graph::EdgeType& type) {
   EdgeMap<uint32_t> edges;
-  for_each_edge(store, [&](uint32_t source, uint32_t target, float weight, double time) {
-    CHECK(edges.emplace(std::pair{source, target}, std::pair{weight, time}).second);
+  for_each_edge(type, [&](uint32_t source, uint32_t target, const Edge& edge) {
+    CHECK(edges.emplace(std::pair{source, target}, edge).second);
   });
   return edges;
+}
+
+// Every row is free, and zero, or belongs to one edge, both of whose lists name it.
+void check_rows(const Graph::EdgeType& type) {
+  const Table& table = type.features.table();
+  if (type.spec.width == 0) {
+    CHECK_EQ(table.rows(), 0u);
+    return;
+  }
+  std::vector<int> owners(table.rows());
+  for_each_edge(type, [&](uint32_t source, uint32_t target, const Edge&) {
+    const uint32_t row = type.store->find(source, target)->row;
+    ++owners.at(row);
+    if (type.spec.options.undirected) CHECK_EQ(type.store->find(target, source)->row, row);
+    if (!type.store->has_in()) return;
+    type.store->scan_in(target, [&](NeighborSpan span) {
+      for (size_t i = 0; i < span.size; ++i) CHECK(span.ids[i] != source || span.rows[i] == row);
+    });
+  });
+  for (uint32_t row : type.features.free_list()) {
+    ++owners.at(row);
+    CHECK(std::all_of(table.row(row), table.row(row) + table.stride(), [](float v) { return v == 0; }));
+  }
+  CHECK(std::all_of(owners.begin(), owners.end(), [](int count) { return count == 1; }));
 }
 
 void check_against(const Graph& graph, const Model& model) {
@@ -104,15 +147,17 @@ void check_against(const Graph& graph, const Model& model) {
     }
   }
   for (uint32_t e = 0; e < graph.edges.size(); ++e) {
-    const auto& [spec, store] = graph.edges[e];
+    const EdgeTypeSpec& spec = graph.edges[e].spec;
+    const GraphStore* store = graph.edges[e].store.get();
     store->check();
     EdgeMap<int64_t> found;
-    for_each_edge(*store, [&](uint32_t source, uint32_t target, float weight, double time) {
+    for_each_edge(graph.edges[e], [&](uint32_t source, uint32_t target, const Edge& edge) {
       auto value = store->find(source, target);
-      CHECK(value && value->weight == weight && value->time == time);
+      CHECK(value && value->weight == edge.weight && value->time == edge.time);
       found[Model::named(e, graph.nodes[spec.source_type].ids.id_of(source),
-                         graph.nodes[spec.target_type].ids.id_of(target))] = {weight, time};
+                         graph.nodes[spec.target_type].ids.id_of(target))] = edge;
     });
+    check_rows(graph.edges[e]);
     CHECK_EQ(store->num_edges(), found.size());
     CHECK(found == model.edges[e]);
   }
@@ -134,12 +179,16 @@ Copy copy(const Graph& graph) {
     to.numbers.push_back(ids.free_list());
     to.floats.emplace_back(features.row(0), features.row(0) + features.rows() * features.stride());
   }
-  for (const auto& [spec, store] : graph.edges) {
-    for (GraphStore::Trees::Saved& columns : std::array{store->save_out(), store->save_in()}) {
+  for (const Graph::EdgeType& type : graph.edges) {
+    for (GraphStore::Trees::Saved& columns : std::array{type.store->save_out(), type.store->save_in()}) {
       to.numbers.insert(to.numbers.end(), {columns.shape, columns.keys, columns.ids});
       to.floats.push_back(columns.weights);
       to.times.push_back(columns.times);
+      to.numbers.push_back(columns.rows);
     }
+    const Table& table = type.features.table();
+    to.numbers.push_back(type.features.free_list());
+    if (table.rows() > 0) to.floats.emplace_back(table.row(0), table.row(0) + table.rows() * table.stride());
   }
   return to;
 }
@@ -178,9 +227,14 @@ void stage_at_random(Random* random, Stage* stage, Model* model, size_t* num_eve
     if (kind < 7) {
       const float* weight = random->chance(0.8) ? weights.data() : nullptr;
       const double* time = random->chance(0.8) ? times.data() : nullptr;
-      stage->add_edges(type, sources.data(), targets.data(), weight, time, count);
+      // Few values here too.
+      Floats rows(count * spec.width);
+      for (float& value : rows) value = static_cast<float>(random->below(2));
+      const float* x = spec.width > 0 && random->chance(0.7) ? rows.data() : nullptr;
+      stage->add_edges(type, sources.data(), targets.data(), weight, time, x, spec.width, count);
       for (size_t i = 0; i < count; ++i) {
-        model->add_edge(type, sources[i], targets[i], weight ? weight[i] : 1, time ? time[i] : 0);
+        model->add_edge(type, sources[i], targets[i], weight ? weight[i] : 1, time ? time[i] : 0,
+                        x ? x + i * spec.width : nullptr);
       }
     } else {
       stage->remove_edges(type, sources.data(), targets.data(), count);
@@ -244,8 +298,13 @@ void check_node_delta(const NodeDelta& delta, const std::map<int64_t, Model::Nod
 }
 
 // The changes are the difference between the edges before and after, each once.
-void check_edge_delta(const std::vector<EdgeChange>& changes, bool undirected, const EdgeMap<uint32_t>& before,
+void check_edge_delta(const Delta& delta, uint32_t type, const EdgeMap<uint32_t>& before,
                       const EdgeMap<uint32_t>& after) {
+  const std::vector<EdgeChange>& changes = delta.edges[type];
+  const EdgeFeaturesDelta& features = delta.edge_features[type];
+  const size_t width = kEdgeTypes[type].width, stride = row_stride(width);
+  const Floats zeros(width);
+  size_t featured = 0;
   std::set<std::pair<uint32_t, uint32_t>> differing;
   for (const auto& [edge, value] : before) {
     if (!after.contains(edge) || after.at(edge) != value) differing.insert(edge);
@@ -254,21 +313,44 @@ void check_edge_delta(const std::vector<EdgeChange>& changes, bool undirected, c
     if (!before.contains(edge)) differing.insert(edge);
   }
   CHECK_EQ(changes.size(), differing.size());
-  for (const EdgeChange& change : changes) {
+  for (size_t i = 0; i < changes.size(); ++i) {
+    const EdgeChange& change = changes[i];
     std::pair<uint32_t, uint32_t> edge{change.source, change.target};
-    if (undirected) edge = std::minmax(change.source, change.target);
+    if (kEdgeTypes[type].options.undirected) edge = std::minmax(change.source, change.target);
     CHECK(differing.erase(edge) == 1);
     CHECK_EQ(change.had, before.contains(edge));
     CHECK_EQ(change.has, after.contains(edge));
-    if (change.had) CHECK_EQ(change.old_weight, before.at(edge).first);
-    if (change.has) CHECK_EQ(change.new_weight, after.at(edge).first);
-    if (change.has) CHECK_EQ(change.new_time, after.at(edge).second);
+    if (change.had) CHECK_EQ(change.old_weight, before.at(edge).weight);
+    if (change.has) CHECK_EQ(change.new_weight, after.at(edge).weight);
+    if (change.has) CHECK_EQ(change.new_time, after.at(edge).time);
+    const Floats& old_x = change.had ? before.at(edge).x : zeros;
+    if (!change.has || after.at(edge).x == old_x) continue;
+    CHECK_EQ(features.featured.at(featured), i);
+    CHECK_EQ(features.rows.at(featured), change.row);
+    const float* x = features.features.data() + featured * stride;
+    CHECK(Floats(x, x + width) == after.at(edge).x);
+    ++featured;
+  }
+  CHECK_EQ(features.featured.size(), featured);
+}
+
+void check_expired(Graph* graph, double horizon) {
+  for (uint32_t e = 0; e < kEdgeTypes.size(); ++e) {
+    if (!kEdgeTypes[e].expires) continue;
+    std::set<std::pair<uint32_t, uint32_t>> expected;
+    for (const auto& [edge, value] : edges_by_index(graph->edges[e])) {
+      if (value.time < horizon) expected.insert(edge);
+    }
+    const auto found = graph->expired(e, horizon);
+    CHECK_EQ(found.size(), expected.size());
+    CHECK((std::set(found.begin(), found.end()) == expected));
+    CHECK(std::is_sorted(found.begin(), found.end(), [](auto a, auto b) { return a.first < b.first; }));
   }
 }
 
 std::vector<EdgeMap<uint32_t>> all_edges(const Graph& graph) {
   std::vector<EdgeMap<uint32_t>> edges;
-  for (const auto& type : graph.edges) edges.push_back(edges_by_index(*type.store));
+  for (const auto& type : graph.edges) edges.push_back(edges_by_index(type));
   return edges;
 }
 
@@ -283,7 +365,9 @@ void apply_delta(const Delta& delta, Graph* graph) {
 }
 
 struct Small {
-  explicit Small(EdgeOptions options = {}, size_t nodes = 4) : graph({2}, {{0, 0, options}}) {
+  explicit Small(EdgeOptions options = {}, size_t nodes = 4) : Small(0, false, options, nodes) {}
+  Small(size_t edge_width, bool expires, EdgeOptions options, size_t nodes)
+      : graph({2}, {{0, 0, options, edge_width, expires}}) {
     apply([&](Stage& stage) {
       for (size_t i = 0; i < nodes; ++i) {
         auto id = static_cast<int64_t>(i);
@@ -306,7 +390,10 @@ struct Small {
 };
 
 void add_edge(Stage& stage, int64_t source, int64_t target, float weight = 1, double time = 0) {
-  stage.add_edges(0, &source, &target, &weight, &time, 1);
+  stage.add_edges(0, &source, &target, &weight, &time, nullptr, 0, 1);
+}
+void add_featured(Stage& stage, int64_t source, int64_t target, float x) {
+  stage.add_edges(0, &source, &target, nullptr, nullptr, &x, 1, 1);
 }
 void remove_edge(Stage& stage, int64_t source, int64_t target) { stage.remove_edges(0, &source, &target, 1); }
 void add_node(Stage& stage, int64_t id) { stage.add_nodes(0, &id, nullptr, 0, 1); }
@@ -339,9 +426,8 @@ TEST(graph_agrees_with_a_plain_model) {
         CHECK_EQ(delta.nodes[n].capacity, graph.nodes[n].ids.capacity());
       }
       const auto new_edges = all_edges(graph);
-      for (size_t e = 0; e < kEdgeTypes.size(); ++e) {
-        check_edge_delta(delta.edges[e], kEdgeTypes[e].options.undirected, old_edges[e], new_edges[e]);
-      }
+      for (uint32_t e = 0; e < kEdgeTypes.size(); ++e) check_edge_delta(delta, e, old_edges[e], new_edges[e]);
+      if (random.chance(0.3)) check_expired(&graph, static_cast<double>(random.below(5)) - 1);
     }
   }
 }
@@ -396,6 +482,77 @@ TEST(graph_adds_up_weights_where_it_is_told_to) {
   CHECK_EQ(edge->weight, 7.5f);
   CHECK_EQ(edge->time, 10.0);
   CHECK_EQ(small.store().num_edges(), 1u);
+}
+
+TEST(graph_keeps_the_old_features_of_an_edge_until_the_commit) {
+  Small small(1, false, {}, 4);
+  small.apply([](Stage& stage) {
+    add_featured(stage, 0, 1, 5);
+    add_featured(stage, 1, 2, 6);
+    add_featured(stage, 2, 3, 7);
+  });
+  const Table& table = small.graph.edges[0].features.table();
+  Stage stage(small.graph);
+  add_featured(stage, 1, 2, 60);
+  add_featured(stage, 2, 3, 7);  // as it was
+  remove_edge(stage, 0, 1);
+  add_featured(stage, 3, 0, 80);
+  const Delta delta = stage.finish();
+  const EdgeFeaturesDelta& features = delta.edge_features[0];
+  CHECK_EQ(delta.edges[0].size(), 3u);
+  CHECK(features.featured == (std::vector<uint32_t>{0, 2}));
+  CHECK(features.rows == (std::vector<uint32_t>{1, 3}));
+  CHECK(features.features == (Floats{60, 80}));
+  CHECK(features.freed == std::vector<uint32_t>{0});
+  small.graph.prepare(delta);
+  for (const EdgeChange& change : delta.edges[0]) {
+    if (change.had) CHECK_EQ(table.row(change.row)[0], change.source == 0 ? 5.0f : 6.0f);
+  }
+  small.graph.abandon();
+  CHECK_EQ(table.rows(), 3u);
+  apply_delta(delta, &small.graph);
+  CHECK_EQ(table.row(small.store().find(1, 2)->row)[0], 60.0f);
+  CHECK_EQ(table.row(small.store().find(3, 0)->row)[0], 80.0f);
+  CHECK_EQ(table.row(0)[0], 0.0f);
+  // The row that the removed edge had is the next one's.
+  small.apply([](Stage& stage) { add_featured(stage, 3, 3, 9); });
+  CHECK_EQ(small.store().find(3, 3)->row, 0u);
+  CHECK_EQ(table.rows(), 4u);
+}
+
+TEST(graph_looks_for_expired_edges_where_they_may_be) {
+  Small small(0, true, {{false, true}, true, false}, 200);
+  const EarliestTimes& earliest = small.graph.edges[0].earliest;
+  auto blocks_before = [&](double time) {
+    std::vector<size_t> blocks;
+    for (size_t block = 0; block < earliest.num_blocks(); ++block) {
+      if (earliest.before(block, time)) blocks.push_back(block);
+    }
+    return blocks;
+  };
+  small.apply([](Stage& stage) {
+    add_edge(stage, 70, 3, 1, 10);  // belongs to 3
+    add_edge(stage, 3, 4, 1, 30);
+    add_edge(stage, 150, 150, 1, 20);
+    add_edge(stage, 151, 199, 1, 40);
+  });
+  CHECK(blocks_before(100) == (std::vector<size_t>{0, 2}));
+  CHECK(blocks_before(10).empty());
+  CHECK(blocks_before(15) == std::vector<size_t>{0});
+  CHECK((small.graph.expired(0, 15) == std::vector<std::pair<uint32_t, uint32_t>>{{3, 70}}));
+  CHECK((small.graph.expired(0, 25) == std::vector<std::pair<uint32_t, uint32_t>>{{3, 70}, {150, 150}}));
+  small.apply([](Stage& stage) {
+    remove_edge(stage, 3, 70);
+    remove_edge(stage, 150, 150);
+  });
+  // Removal leaves the bounds where they were; the next look makes them exact.
+  CHECK(blocks_before(25) == (std::vector<size_t>{0, 2}));
+  CHECK(small.graph.expired(0, 25).empty());
+  CHECK(blocks_before(30).empty());
+  CHECK(blocks_before(40) == std::vector<size_t>{0});
+  small.graph.edges[0].earliest.forget();
+  CHECK((small.graph.expired(0, 31) == std::vector<std::pair<uint32_t, uint32_t>>{{3, 4}}));
+  CHECK(blocks_before(30).empty());
 }
 
 TEST(graph_gives_out_indices_again) {

@@ -13,6 +13,7 @@ from livegnn.errors import (
     LogError,
     ModelError,
     TimeoutExpired,
+    UnknownEdgeError,
     UnknownNodeError,
     UnknownTypeError,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "ModelError",
     "Schema",
     "TimeoutExpired",
+    "UnknownEdgeError",
     "UnknownNodeError",
     "UnknownTypeError",
     "Update",

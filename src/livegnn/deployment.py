@@ -1,6 +1,7 @@
 """A deployment: what `livegnn serve` runs, as written in a TOML file (see docs/deployment.md)."""
 
 import difflib
+import time
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -11,12 +12,13 @@ import numpy as np
 
 from livegnn import checkpoint
 from livegnn.errors import FileFormatError, InputError
+from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import Graph
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Model
 from livegnn.runtime import CheckpointPolicy, Runtime, restore
 
-_ARRAYS: Final = ("src", "dst", "weight", "time", "x", "ids")
+_ARRAYS: Final = ("src", "dst", "weight", "time", "edge_attr", "x", "ids")
 _Section = TypeVar("_Section")
 
 
@@ -31,12 +33,23 @@ class ModelSection:
 class GraphSection:
     """`[graph]`: the graph before the first event: a checkpoint, or arrays in an .npz file.
 
-    The arrays are `src` and `dst`, and if need be `weight`, `time`, `x` and `ids`; they are the arguments of
-    `Graph.from_edges`, as is `undirected`.
+    The arrays are `src` and `dst`, and if need be `weight`, `time`, `edge_attr`, `x` and `ids`; they are the
+    arguments of `Graph.from_edges`, as are `undirected` and `time_to_live`, 0 for none.
     """
 
     path: Path
     undirected: bool = False
+    time_to_live: float = 0.0
+
+    def __post_init__(self) -> None:
+        _at_least(0, "time_to_live", self.time_to_live)
+
+
+@dataclass(frozen=True)
+class FeaturesSection:
+    """`[features]`: where the features of nodes and edges lie in mapped files (see `Graph`)."""
+
+    directory: Path
 
 
 @dataclass(frozen=True)
@@ -65,14 +78,27 @@ class CheckpointSection:
 
 @dataclass(frozen=True)
 class RuntimeSection:
-    """`[runtime]`: how many events are merged into a batch at most, and threads, 0 for one on each core."""
+    """`[runtime]`: how many events are merged into a batch at most, and threads, 0 for one on each core; how
+    often edges expire, 0 for never, and by which time: the latest of the "events", or the machine's "clock".
+    """
 
     max_batch_events: int = 4096
     threads: int = 0
+    expire_every_seconds: float = 60.0
+    expire_by: str = "events"
 
     def __post_init__(self) -> None:
         _at_least(1, "max_batch_events", self.max_batch_events)
         _at_least(0, "threads", self.threads)
+        _at_least(0, "expire_every_seconds", self.expire_every_seconds)
+        if self.expire_by not in ("events", "clock"):
+            raise InputError(f"expire_by must be 'events' or 'clock', got {self.expire_by!r}")
+
+    def expiry(self) -> ExpiryPolicy | None:
+        """The same in the runtime's terms; the clock counts seconds since 1970."""
+        if not self.expire_every_seconds:
+            return None
+        return ExpiryPolicy(self.expire_every_seconds, time.time if self.expire_by == "clock" else None)
 
 
 @dataclass(frozen=True)
@@ -94,6 +120,7 @@ class Deployment:
     model: ModelSection
     graph: GraphSection
     log: LogSection
+    features: FeaturesSection | None = None
     checkpoint: CheckpointSection | None = None
     runtime: RuntimeSection = field(default_factory=RuntimeSection)
     server: ServerSection = field(default_factory=ServerSection)
@@ -117,6 +144,7 @@ class Deployment:
         types = {
             "model": ModelSection,
             "graph": GraphSection,
+            "features": FeaturesSection,
             "log": LogSection,
             "checkpoint": CheckpointSection,
             "runtime": RuntimeSection,
@@ -142,7 +170,7 @@ class Deployment:
                 raise FileFormatError(
                     f"{path} must hold the state of a graph, got {', '.join(states) or 'none'}"
                 )
-            graph = Graph.from_state(states["graph"])
+            graph = Graph.from_state(states["graph"], features_dir=self._features_dir)
             graph.seq = 0
             return graph
         try:
@@ -157,14 +185,29 @@ class Deployment:
                 )
         _refuse_unknown(arrays, dict.fromkeys(_ARRAYS), f"array of {path}")
         src, dst = arrays.pop("src"), arrays.pop("dst")
-        return Graph.from_edges(src, dst, undirected=self.graph.undirected, **arrays)
+        return Graph.from_edges(
+            src,
+            dst,
+            undirected=self.graph.undirected,
+            time_to_live=self.graph.time_to_live or None,
+            features_dir=self._features_dir,
+            **arrays,
+        )
+
+    @property
+    def _features_dir(self) -> Path | None:
+        return None if self.features is None else self.features.directory
 
     def open(self) -> Runtime:
         """A runtime at the end of what the log has recorded, not started yet."""
         directory = None if self.checkpoint is None else self.checkpoint.directory
         model = Model.load(self.model.path)
         graph, engine = restore(
-            model, self.load_graph, directory=directory, threads=self.runtime.threads or None
+            model,
+            self.load_graph,
+            directory=directory,
+            threads=self.runtime.threads or None,
+            features_dir=self._features_dir,
         )
         return Runtime(
             SqliteLog(self.log.path),
@@ -172,6 +215,7 @@ class Deployment:
             engine,
             max_batch_events=self.runtime.max_batch_events,
             checkpoints=None if self.checkpoint is None else self.checkpoint.policy(),
+            expiry=self.runtime.expiry(),
         )
 
 

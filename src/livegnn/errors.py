@@ -16,6 +16,10 @@ class UnknownNodeError(InputError):
     """An id that names no node of the graph, or a node that was removed."""
 
 
+class UnknownEdgeError(InputError):
+    """Two ids between which the graph has no edge."""
+
+
 class UnknownTypeError(InputError):
     """A node type or an edge type that the graph does not have."""
 

@@ -4,8 +4,9 @@
                                                                          └─ committed: waiters, subscribers
 
 Invariants: `seq` only grows and is the end of a recorded batch; a batch is recorded before it is visible; a
-checkpoint is written between batches. Threads: one runs the loop and is the only one that applies events;
-`append`, `predict`, `wait`, `what_if` and `subscribe` may be called from any.
+checkpoint is written between batches; what expires is removed by events in the log, like any others, which
+events that were appended before them do not contradict. Threads: one runs the loop and is the only one that
+applies events; `append`, `predict`, `wait`, `what_if` and `subscribe` may be called from any.
 """
 
 import logging
@@ -23,6 +24,7 @@ from livegnn import checkpoint
 from livegnn.errors import FileFormatError, InputError, LiveGNNError, LogError, ModelError, TimeoutExpired
 from livegnn.events import Chunk, Events
 from livegnn.events.chunk import IdsLike
+from livegnn.expiry import Expiry, ExpiryPolicy
 from livegnn.graph import Graph, GraphDelta
 from livegnn.histogram import COUNTS, SECONDS, Histogram
 from livegnn.inference import Engine, Update
@@ -83,6 +85,9 @@ class Statistics:
     changed_nodes: Histogram = field(default_factory=lambda: Histogram(COUNTS))
     checkpoint_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
     rejected_entries: Histogram = field(default_factory=lambda: Histogram(COUNTS))  # counts their events
+    expired_edges: Histogram = field(
+        default_factory=lambda: Histogram(COUNTS)
+    )  # each time that there were any
 
 
 def list_checkpoints(directory: Path) -> list[Path]:
@@ -96,16 +101,17 @@ def restore(
     *,
     directory: Path | None = None,
     threads: int | None = None,
+    features_dir: Path | None = None,
 ) -> tuple[Graph, Engine]:
     """Graph and engine of the newest checkpoint in `directory` that is whole, else of `initial`.
 
     A checkpoint that cannot be used is passed over with a warning; the log makes up for it. A `Runtime` on
-    what is returned replays the rest of the log.
+    what is returned replays the rest of the log. features_dir: as in `Graph`, for a checkpoint's graph.
     """
     for path in list_checkpoints(directory) if directory is not None else []:
         try:
             saved = checkpoint.read(path)
-            graph = Graph.from_state(saved.states["graph"])
+            graph = Graph.from_state(saved.states["graph"], features_dir=features_dir)
             return graph, Engine(graph, model, threads=threads, state=saved.states["engine"])
         except (FileFormatError, ModelError, KeyError) as error:
             _logger.warning("passing over the checkpoint %s: %s", path, error)
@@ -128,6 +134,7 @@ class Runtime:
         *,
         max_batch_events: int = 4096,
         checkpoints: CheckpointPolicy | None = None,
+        expiry: ExpiryPolicy | None = ExpiryPolicy(),  # noqa: B008
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if max_batch_events < 1:
@@ -137,6 +144,7 @@ class Runtime:
         self._max_batch_events = max_batch_events
         self._checkpoints = checkpoints
         self._clock = clock
+        self._appending = threading.RLock()  # taken first of all; by the loop, when it appends what expires
         self._becoming_visible = threading.RLock()  # held while a batch is committed, and by those who read
         self._no_predictions = np.empty((0, engine.model.width(engine.model.output)), np.float32)
         self._visible = threading.Condition()
@@ -153,6 +161,7 @@ class Runtime:
         self._replay()
         self._seq = self._checkpoint_seq = graph.seq
         self._checkpoint_time = clock()
+        self._expiry = Expiry(graph, expiry, clock)
 
     @property
     def seq(self) -> int:
@@ -202,7 +211,8 @@ class Runtime:
         """
         self.check(events)
         started = self._clock()
-        seq = self.log.append(events)
+        with self._appending:
+            seq = self.log.append(events)
         with self._visible:
             if seq > self._seq:
                 self._arrivals[seq] = started
@@ -272,6 +282,8 @@ class Runtime:
         entries = self.log.entries(self._seq, max_events=self._max_batch_events)
         if entries:
             self._apply(list(entries))
+        if self._expiry.until() == 0:
+            self._expire()
         if self._until_checkpoint() == 0:
             self._write_checkpoint()
         return bool(entries)
@@ -280,7 +292,12 @@ class Runtime:
         try:
             while not self._stopping:
                 if not self.step():
-                    self.log.wait(self._seq, self._until_checkpoint())
+                    due = [
+                        until
+                        for until in (self._expiry.until(), self._until_checkpoint())
+                        if until is not None
+                    ]
+                    self.log.wait(self._seq, min(due, default=None))
         except BaseException as error:
             _logger.exception("the runtime ended at event %d", self._seq)
             self._failure = error
@@ -369,6 +386,22 @@ class Runtime:
         self.statistics.affected_nodes.record(change.affected)
         self.statistics.changed_nodes.record(len(change.ids))
 
+    def _expire(self) -> None:
+        """Appends the removal of what has expired to the log, from where it comes back as any other event."""
+        now = self._expiry.begin()
+        if now is None:
+            return
+        with self._appending:
+            # What waits may renew an edge, or remove its node, so it comes first, and no other comes between.
+            while entries := self.log.entries(self._seq, max_events=self._max_batch_events):
+                self._apply(list(entries))
+            count = 0
+            for part in self._expiry.removals(now, self._max_batch_events):
+                self.log.append(part)
+                count += len(part)
+        if count:
+            self.statistics.expired_edges.record(count)
+
     def _until_checkpoint(self) -> float | None:
         """Seconds until a checkpoint is due, 0 if it is, None if only an event can make it so."""
         policy, since = self._checkpoints, self._seq - self._checkpoint_seq
@@ -416,7 +449,11 @@ def _check_schema(graph: Graph, chunk: Chunk) -> None:
                 f"x must have {width} features for node type {chunk.type!r}, got {chunk.x.shape[1]}"
             )
     else:
-        graph.edge_type_index(chunk.type)
+        width = list(graph.schema.edge_types.values())[graph.edge_type_index(chunk.type)].features
+        if chunk.x is not None and chunk.x.shape[1] != width:
+            raise InputError(
+                f"features must have {width} columns for edge type {chunk.type!r}, got {chunk.x.shape[1]}"
+            )
     expected = "text" if graph.schema.text_ids else "integers"
     for ids in (chunk.ids, chunk.dst):
         if ids is not None and (ids.dtype.kind == "U") != graph.schema.text_ids:

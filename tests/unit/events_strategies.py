@@ -19,6 +19,11 @@ def id_lists(draw: st.DrawFn, n: int) -> list[int] | list[str]:
 
 
 @st.composite
+def feature_rows(draw: st.DrawFn, n: int) -> np.ndarray:
+    return draw(arrays.arrays(np.float32, (n, draw(st.integers(0, 3))), elements=WEIGHTS))
+
+
+@st.composite
 def event_lists(draw: st.DrawFn) -> Events:
     """A few chunks of every kind, with and without each column, of default and other types."""
     events = Events()
@@ -35,10 +40,13 @@ def event_lists(draw: st.DrawFn) -> Events:
                 continue
             weight = draw(st.none() | arrays.arrays(np.float32, n, elements=WEIGHTS))
             time = draw(st.none() | arrays.arrays(np.float64, n, elements=TIMES))
-            events.add_edges(ids, draw(id_lists(n)), weight=weight, time=time, edge_type=edge_type)
+            features = draw(st.none() | feature_rows(n))
+            events.add_edges(
+                ids, draw(id_lists(n)), weight=weight, time=time, features=features, edge_type=edge_type
+            )
             continue
         node_type = draw(st.none() | NAMES)
-        x = draw(arrays.arrays(np.float32, (n, draw(st.integers(0, 3))), elements=WEIGHTS))
+        x = draw(feature_rows(n))
         if kind == "set_features":
             events.set_features(ids, x, node_type=node_type)
         elif kind == "add_nodes":

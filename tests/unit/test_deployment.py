@@ -1,6 +1,7 @@
 """Deployment files: every key is typed and documented, and what is not known is refused by name."""
 
 import re
+import time
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from livegnn import Events, FileFormatError, InputError, UnknownNodeError, checkpoint
 from livegnn.deployment import Deployment
+from livegnn.expiry import ExpiryPolicy
 from livegnn.runtime import CheckpointPolicy
 from streams import make_arrays, make_graph, make_model
 
@@ -24,6 +26,8 @@ def test_the_least_that_is_needed() -> None:
     assert deployment.graph.undirected is False
     assert deployment.checkpoint is None
     assert deployment.runtime.max_batch_events == 4096
+    assert deployment.runtime.expiry() == ExpiryPolicy()
+    assert deployment.features is None
     assert deployment.server.host == "127.0.0.1"
 
 
@@ -31,7 +35,8 @@ def test_everything() -> None:
     content = LEAST | {
         "graph": {"path": "/data/g.npz", "undirected": True},
         "checkpoint": {"directory": "c", "every_events": 0, "every_seconds": 3},
-        "runtime": {"max_batch_events": 7, "threads": 2},
+        "features": {"directory": "f"},
+        "runtime": {"max_batch_events": 7, "threads": 2, "expire_every_seconds": 5, "expire_by": "clock"},
         "server": {"host": "::1", "port": 0},
     }
     deployment = Deployment.parse(content, Path("/etc"))
@@ -39,6 +44,9 @@ def test_everything() -> None:
     assert deployment.checkpoint is not None
     assert deployment.checkpoint.policy() == CheckpointPolicy(Path("/etc/c"), None, 3.0)
     assert deployment.runtime.threads == 2
+    assert deployment.runtime.expiry() == ExpiryPolicy(5.0, time.time)
+    assert deployment.features is not None
+    assert deployment.features.directory == Path("/etc/f")
     assert deployment.server.port == 0
 
 
@@ -63,6 +71,12 @@ def test_everything() -> None:
         (LEAST | {"server": {"host": 1}}, "host in [server] must be text, got 1"),
         (LEAST | {"runtime": {"threads": -1}}, "[runtime]: threads must be at least 0, got -1"),
         (LEAST | {"runtime": {"max_batch_events": 0}}, "max_batch_events must be at least 1, got 0"),
+        (
+            LEAST | {"runtime": {"expire_every_seconds": -1}},
+            "expire_every_seconds must be at least 0, got -1",
+        ),
+        (LEAST | {"runtime": {"expire_by": "sun"}}, "expire_by must be 'events' or 'clock', got 'sun'"),
+        (LEAST | {"graph": {"path": "g", "time_to_live": -1}}, "time_to_live must be at least 0, got -1"),
         (LEAST | {"checkpoint": {"directory": "c", "every_seconds": "1"}}, "must be a number, got '1'"),
         (LEAST | {"checkpoint": {"directory": "c", "every_seconds": -1}}, "every_seconds must be at least 0"),
         (LEAST | {"checkpoint": {"directory": "c", "every_seconds": float("nan")}}, "at least 0, got nan"),
@@ -112,6 +126,34 @@ def test_the_graph_is_read_from_a_checkpoint(tmp_path: Path) -> None:
     graph = deploy(tmp_path, "g").load_graph()
     assert graph.seq == 0
     assert graph.snapshot().x["node"].tolist() == expected.snapshot().x["node"].tolist()
+
+
+def test_a_deployment_whose_edges_expire_and_whose_features_are_mapped(tmp_path: Path) -> None:
+    make_model().save(tmp_path / "m")
+    arrays = make_arrays()
+    rng = np.random.default_rng(3)
+    arrays["time"], arrays["edge_attr"] = rng.random(len(arrays["src"])), rng.random((len(arrays["src"]), 2))
+    np.savez(tmp_path / "g", **arrays)
+    content = LEAST | {
+        "graph": {"path": "g.npz", "time_to_live": 0.5},
+        "features": {"directory": "f"},
+        "checkpoint": {"directory": "c"},
+    }
+    runtime = Deployment.parse(content, tmp_path).open()
+    graph = runtime.graph
+    assert graph.latest_time is not None
+    for attempt in (graph, Deployment.parse(content, tmp_path).load_graph()):
+        assert attempt.memory()["mapped features of node-to-node"] > 0
+    assert 0 < len(graph.expired(graph.latest_time)) < graph.num_edges()
+    runtime.append(Events().remove_nodes(3))
+    while runtime.step():
+        pass
+    runtime.stop()
+    runtime.log.close()
+    restored = Deployment.parse(content, tmp_path).open()
+    assert restored.graph.memory()["mapped features of node"] > 0
+    assert restored.graph.seq == 1
+    restored.log.close()
 
 
 def test_graphs_that_cannot_be_read_are_refused(tmp_path: Path) -> None:

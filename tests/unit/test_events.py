@@ -46,6 +46,9 @@ def test_scalars_are_one_event() -> None:
         Events().add_edges(1, "b", weight=0.5, time=3).set_features("b", [1, 2, 3]).add_nodes(np.int32(4))
     )
     assert len(events) == 3
+    features = Events().add_edges(1, 2, features=[1, 2, 3]).chunks[0].x
+    assert features is not None
+    assert features.tolist() == [[1, 2, 3]]
     x = events.chunks[1].x
     assert x is not None
     assert x.tolist() == [[1, 2, 3]]
@@ -100,6 +103,12 @@ def test_empty_arrays_are_no_events() -> None:
         (lambda e: e.add_edges([1, 2], [3, 4], weight=[1]), "weight must have one value for each of the 2"),
         (lambda e: e.add_edges([1], [3], weight=[[1]]), "got shape (1, 1)"),
         (lambda e: e.add_edges([1], [3], weight=["heavy"]), "weight must be numbers, got <U5"),
+        (
+            lambda e: e.add_edges([1, 2], [3, 4], features=[[1]]),
+            "features must be of shape (2, width), a row",
+        ),
+        (lambda e: e.add_edges([1], 3, features=[1]), "a row for each edge, got shape (1,)"),
+        (lambda e: e.add_edges(1, 3, features=["a"]), "features must be numbers, got <U1"),
         (lambda e: e.add_edges([1], [3], time=[1j]), "time must be numbers, got complex128"),
         (lambda e: e.add_edges([1], [3], time=[True]), "time must be numbers, got bool"),
         (lambda e: e.add_edges(1, 2, edge_type=("a", "b")), "got ('a', 'b')"),
@@ -138,6 +147,10 @@ def test_bad_input_is_refused_and_changes_nothing(call: Callable[[Events], Event
         (
             Events().set_features(["a", "b"], [[0, 1], [1, -np.inf]]),
             "x must be finite, got -inf in event 1 (node b)",
+        ),
+        (
+            Events().add_edges([1, 5], [2, 6], features=[[0, 1], [np.nan, 1]]),
+            "features must be finite, got nan in event 1 (edge 5 -> 6)",
         ),
         (Events().add_edges(1, 2, weight=1e39), "weight must be finite, got inf"),
         (Events().add_nodes(np.array(["a\0b"])), "must not contain NUL characters, got 'a\\x00b'"),

@@ -34,6 +34,19 @@ def test_one_edge_is_small() -> None:
     assert len(Events().add_edges(1, 2).to_bytes()) == 40
 
 
+def test_only_features_of_edges_need_the_second_version() -> None:
+    """What has none is as it always was, byte for byte; what has some, an older reader must refuse."""
+    edges = Events().add_edges([1, 2], [2, 3], weight=[0.5, 1], time=[7, 8]).set_features(1, [0.5])
+    data = edges.to_bytes()
+    assert data.hex() == (
+        "4c474556010002000000d7dc22a800030200000000000000010000000000000002000000000000000200000000000000"
+        "03000000000000000000003f0000803f0000000000001c4000000000000020400204010000000100000001000000000000000000003f"
+    )
+    featured = edges.add_edges(1, 2, features=[1, 2]).to_bytes()
+    assert int.from_bytes(featured[4:6], "little") == 2
+    assert Events.from_bytes(featured) == edges
+
+
 @settings(deadline=None)
 @given(event_lists(), st.data())
 def test_truncation_is_found(events: Events, data: st.DataObject) -> None:
@@ -71,7 +84,8 @@ def test_a_lying_payload_with_a_true_checksum_is_found_or_is_events(
     [
         (b"", "at least 14 bytes, got 0"),
         (b"LGEW" + bytes(10), "must begin with b'LGEV', got b'LGEW'"),
-        (struct.pack("<4sHII", b"LGEV", 2, 0, 0), "version 1, got 2"),
+        (struct.pack("<4sHII", b"LGEV", 3, 0, 0), "a version from 1 to 2, got 3"),
+        (struct.pack("<4sHII", b"LGEV", 0, 0, 0), "a version from 1 to 2, got 0"),
         (struct.pack("<4sHII", b"LGEV", 1, 0, 7), "checksum 00000007, got 00000000"),
         (struct.pack("<4sHII", b"LGEV", 1, 0, zlib.crc32(b"x")) + b"x", "1 bytes more"),
     ],

@@ -28,6 +28,8 @@ def test_all_five_events() -> None:
         """
 {"event": "add_edge", "src": 1, "dst": 2, "weight": 0.5, "time": 12.0, "edge_type": ["user", "rates", "item"]}
 {"event": "add_edge", "src": 2, "dst": 2, "weight": 1, "time": 13, "edge_type": ["user", "rates", "item"]}
+{"event": "add_edge", "src": 2, "dst": 3, "features": [0.5, 1]}
+{"event": "add_edge", "src": 3, "dst": 4, "features": [7]}
 {"event": "remove_edge", "src": "a", "dst": "b"}
 
 {"event": "set_features", "id": 3, "x": [1, 2.5]}
@@ -38,6 +40,8 @@ def test_all_five_events() -> None:
     expected = (
         Events()
         .add_edges([1, 2], [2, 2], weight=[0.5, 1], time=[12, 13], edge_type=("user", "rates", "item"))
+        .add_edges(2, 3, features=[0.5, 1])
+        .add_edges(3, 4, features=[7])
         .remove_edges("a", "b")
         .set_features(3, [1, 2.5])
         .add_nodes(3, node_type="item")
@@ -115,6 +119,12 @@ GOOD = '{"event": "add_edge", "src": 1, "dst": 2}'
         ),
         ('{"event": "set_features", "id": 1, "x": [true]}', "expected 'x' to be a list of numbers", "True"),
         ('{"event": "set_features", "id": 1, "x": [1e39]}', "numbers that float32 can hold", "1e+39"),
+        (
+            '{"event": "add_edge", "src": 1, "dst": 2, "features": [true]}',
+            "expected 'features' to be a list",
+            "True",
+        ),
+        ('{"event": "add_edge", "src": 1, "dst": 2, "x": [1]}', "add_edge has the fields", "'x'"),
         ('{"event": "add_node", "id": 1, "node_type": 2}', "expected 'node_type' to be text", "2"),
         ('{"event": "remove_node", "id": [1]}', "expected 'id' to be an integer", "[1]"),
     ],

@@ -1,31 +1,33 @@
 // A graph of several node and edge types as it is now, and what a batch of events would change in it.
 //
-// A batch goes through three phases. `Stage` reads the events in order against the graph and collects their net effect
-// in a `Delta`; nothing is written, so a bad event leaves the graph as it was. `Graph::prepare` builds aside the lists
-// that the delta changes, while readers go on. `Graph::commit` then makes all of it visible, and is short. Before it,
-// views derive their own changes from the old graph and the delta. `Graph::settle` frees what nobody can see any more.
+// A batch goes through three phases. `Stage` (stage.h) reads the events in order against the graph and collects their
+// net effect in a `Delta`; nothing is written, so a bad event leaves the graph as it was. `Graph::prepare` builds aside
+// the lists that the delta changes, while readers go on. `Graph::commit` then makes all of it visible, and is short.
+// Before it, views derive their own changes from the old graph and the delta. `Graph::settle` frees what nobody can see
+// any more.
 //
 // Invariants of a Delta: an edge occurs once (an undirected one as it was first named), and only if it differs from
 // what the graph has; no edge touches a removed node except as removed; a node is in `featured` once, and not if it is
 // removed; a node that a batch removes and adds again is in both lists, under two indices; one that it adds and removes
-// is in none.
+// is in none. Features of an edge are in it only if they differ, bit by bit, from what the edge has.
 //
 // Thread safety: staging, preparing and reading may go on at once; committing is exclusive (`Graph::lock`). One batch
 // at a time is between `prepare` and `settle`.
 #pragma once
 
-#include <tsl/robin_map.h>
-
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "livegnn/earliest_times.h"
+#include "livegnn/edge_features.h"
 #include "livegnn/fair_lock.h"
 #include "livegnn/graph_store.h"
 #include "livegnn/id_map.h"
-#include "livegnn/mix_hash.h"
 #include "livegnn/table.h"
 
 namespace livegnn {
@@ -33,6 +35,8 @@ namespace livegnn {
 struct EdgeTypeSpec {
   uint32_t source_type, target_type;  // indices of node types
   EdgeOptions options;
+  size_t width = 0;      // of the edges' features
+  bool expires = false;  // whether `Graph::expired` will be asked
 };
 
 struct EdgeChange {
@@ -40,6 +44,7 @@ struct EdgeChange {
   bool had, has;
   float old_weight, new_weight;  // 1 in a type without weights
   double new_time;
+  uint32_t row;  // of the edge's features; kNoRow in a type without
 };
 
 struct NodeDelta {
@@ -55,10 +60,12 @@ struct NodeDelta {
 struct Delta {
   std::vector<NodeDelta> nodes;                // by node type
   std::vector<std::vector<EdgeChange>> edges;  // by edge type
+  std::vector<EdgeFeaturesDelta> edge_features;
   size_t num_events = 0;
+  double latest_time = -std::numeric_limits<double>::infinity();  // of all edge events that have one
 };
 
-enum class BadEvent { kUnknownNode, kNotFinite, kWidth, kNegativeId, kTooManyNodes };
+enum class BadEvent { kUnknownNode, kNotFinite, kWidth, kNegativeId, kTooManyNodes, kTooManyEdges };
 
 // What was wrong with an event, for the bindings to word. `position` counts within the column it came in.
 class EventError : public std::runtime_error {
@@ -79,14 +86,20 @@ class Graph {
   struct EdgeType {
     EdgeTypeSpec spec;
     std::unique_ptr<GraphStore> store;
+    EdgeFeatures features;
+    EarliestTimes earliest;  // where edges expire
   };
 
-  Graph(const std::vector<size_t>& feature_widths, const std::vector<EdgeTypeSpec>& edge_types, size_t threads = 1);
+  // With `features_directory` features lie in files there (scratch_file.h), else in memory.
+  Graph(const std::vector<size_t>& feature_widths, const std::vector<EdgeTypeSpec>& edge_types, size_t threads = 1,
+        const std::string& features_directory = "");
   ~Graph();
 
   std::vector<NodeType> nodes;
   std::vector<EdgeType> edges;
   mutable FairLock lock;  // readers of views share it; a commit takes it alone
+  // The latest time that an edge event had, whatever became of the edge; -inf before the first.
+  double latest_time = -std::numeric_limits<double>::infinity();
 
   // If it throws, nothing has happened.
   void prepare(const Delta& delta);
@@ -98,63 +111,21 @@ class Graph {
   // has to be moved together.
   void settle();
 
+  // The edges of a type whose time is before `horizon`, by source (an undirected edge: by its smaller end), those of
+  // one source in the order of a scan. It looks at the blocks of nodes (earliest_times.h) that have had such an edge
+  // since they were last looked at, and at all of them the first time after `forget` of the type's bounds. For the one
+  // writer, between batches.
+  std::vector<std::pair<uint32_t, uint32_t>> expired(uint32_t edge_type, double horizon);
+
+  // After the edges were loaded: the rows that they name, without padding, and which rows are free. Throws
+  // std::runtime_error where the two do not fit together.
+  void load_edge_features(uint32_t edge_type, const float* values, size_t rows, std::vector<uint32_t> free);
+
  private:
+  static void note_times(EdgeType* type, const std::vector<EdgeChange>& changes, size_t capacity);
+
   std::unique_ptr<ThreadPool> pool_;
   std::vector<EdgeUpdate> updates_;
-};
-
-// Reads events in order and keeps their net effect. After an EventError the stage is unusable but the graph untouched.
-class Stage {
- public:
-  explicit Stage(const Graph& graph);
-
-  void add_edges(uint32_t edge_type, const int64_t* source, const int64_t* target, const float* weight,
-                 const double* time, size_t count);
-  void remove_edges(uint32_t edge_type, const int64_t* source, const int64_t* target, size_t count);
-  // `x` has `width` floats a row; null means no features (add_nodes only).
-  void set_features(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count);
-  void add_nodes(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count);
-  void remove_nodes(uint32_t node_type, const int64_t* ids, size_t count);
-
-  // Drops what came to nothing. The stage may not be used after it.
-  Delta finish();
-
- private:
-  // Positions by key; a linear search while there are few, since most batches are small and a map must be filled.
-  class Positions {
-   public:
-    uint32_t find(uint64_t key) const;
-    void insert(uint64_t key, uint32_t position);
-    void erase(uint64_t key);
-
-   private:
-    static constexpr size_t kFew = 16;
-    std::vector<std::pair<uint64_t, uint32_t>> few_;
-    tsl::robin_map<uint64_t, uint32_t, MixHash> map_;
-  };
-  struct NodeStage {
-    Positions added;      // id -> index
-    Positions removed;    // index -> position in removed
-    Positions featured;   // index -> position in featured
-    size_t reserved = 0;  // indices promised to added nodes
-  };
-  struct EdgeStage {
-    Positions positions;  // (source, target) -> position in delta.edges
-  };
-
-  uint32_t resolve(uint32_t node_type, int64_t id);
-  void resolve_ends(const EdgeTypeSpec& spec, const int64_t* source, const int64_t* target, size_t count);
-  void prefetch_ahead(const GraphStore& store, size_t i) const;
-  EdgeChange* change_of(uint32_t edge_type, uint32_t source, uint32_t target);
-  void write_features(uint32_t node_type, uint32_t index, const float* x, size_t width);
-  void check_rows(uint32_t node_type, const float* x, size_t width, size_t count) const;
-  void drop_edges(uint32_t node_type, uint32_t index);
-
-  const Graph& graph_;
-  Delta delta_;
-  std::vector<NodeStage> node_stages_;
-  std::vector<EdgeStage> edge_stages_;
-  std::vector<uint32_t> sources_, targets_;  // of the edges at hand
 };
 
 }  // namespace livegnn

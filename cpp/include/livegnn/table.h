@@ -1,18 +1,22 @@
-// Rows of float32, one a node, for features, aggregates and embeddings.
+// Rows of float32, one a node or an edge, for features, aggregates and embeddings; in memory or in a mapped file.
 //
 // Layout:   | width floats | padding up to stride | width floats | padding | ...
 // The stride is a whole number of cache lines for wide rows, so that a row never straddles one more line than it must.
 //
-// Invariants: padding is zero; rows past `rows()` do not exist; a fresh row is zero.
-// Thread safety: none; the owner serialises growth and writing against reading.
+// Invariants: padding is zero; rows past `rows()` do not exist; a fresh row is zero. Rows of width 0 take no memory.
+// Thread safety: `prepare` beside readers; beyond that none, the owner serialises growth and writing against reading.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
+#include <string>
 #include <utility>
+
+#include "livegnn/scratch_file.h"
 
 #ifdef __linux__
 #include <sys/mman.h>
@@ -95,36 +99,71 @@ class FloatBlock {
 class Table {
  public:
   Table() = default;
-  explicit Table(size_t width) : width_(width), stride_(row_stride(width)) {}
+  explicit Table(size_t width) : width_(width), stride_(width == 0 ? 0 : row_stride(width)) {}
+  // The rows lie in a file in `directory`, for when they outgrow memory; an empty name means memory. Throws
+  // std::system_error.
+  Table(size_t width, const std::string& directory) : Table(width) {
+    if (!directory.empty() && width > 0) file_ = std::make_unique<ScratchFile>(directory);
+  }
 
   size_t width() const { return width_; }
   size_t stride() const { return stride_; }
   size_t rows() const { return rows_; }
-  size_t bytes() const { return block_.size() * sizeof(float); }
+  size_t bytes() const { return (block_.size() + next_.size()) * sizeof(float); }
+  // Null where the rows are in memory.
+  const ScratchFile* file() const { return file_.get(); }
+  size_t mapped_bytes() const { return file_ == nullptr ? 0 : file_->size() * sizeof(float); }
 
-  float* row(size_t i) { return block_.data() + i * stride_; }
-  const float* row(size_t i) const { return block_.data() + i * stride_; }
+  float* row(size_t i) { return data_ + i * stride_; }
+  const float* row(size_t i) const { return data_ + i * stride_; }
 
-  // Growth is geometric, so that adding nodes one by one copies each row a constant number of times.
+  // All of `resize` to more rows that takes time or can fail, done aside while readers go on. The rows must stay as
+  // they are until `resize` or `abandon`. Throws std::bad_alloc or std::system_error.
+  void prepare(size_t rows) {
+    if (rows * stride_ <= capacity()) return;
+    // Growth is geometric, so that adding nodes one by one copies each row a constant number of times.
+    const size_t floats = (rows_ == 0 ? rows : rows + rows / 2) * stride_;
+    if (file_ != nullptr) {
+      file_->reserve(floats);
+      return;
+    }
+    FloatBlock bigger(floats);
+    if (rows_ > 0) std::memcpy(bigger.data(), data_, rows_ * stride_ * sizeof(float));
+    next_ = std::move(bigger);
+  }
+  void abandon() { next_ = {}; }
+
   void resize(size_t rows) {
-    if (rows * stride_ > block_.size()) {
-      size_t capacity = block_.size() / (stride_ == 0 ? 1 : stride_);
-      size_t grown = rows_ == 0 ? rows : rows + rows / 2;
-      FloatBlock bigger((grown > capacity ? grown : capacity) * stride_);
-      if (rows_ > 0) std::memcpy(bigger.data(), block_.data(), rows_ * stride_ * sizeof(float));
-      block_ = std::move(bigger);
-    } else if (rows < rows_) {
+    if (rows * stride_ > capacity()) {
+      if (rows * stride_ > next_.size()) prepare(rows);
+      if (file_ != nullptr) {
+        file_->map();
+        data_ = file_->data();
+      } else {
+        block_ = std::move(next_);
+        data_ = block_.data();
+      }
+    } else if (rows < rows_ && width_ > 0) {
       std::memset(row(rows), 0, (rows_ - rows) * stride_ * sizeof(float));
     }
+    next_ = {};
     rows_ = rows;
   }
 
-  void write(size_t i, const float* values) { std::memcpy(row(i), values, width_ * sizeof(float)); }
-  void clear_row(size_t i) { std::memset(row(i), 0, width_ * sizeof(float)); }
+  void write(size_t i, const float* values) {
+    if (width_ > 0) std::memcpy(row(i), values, width_ * sizeof(float));
+  }
+  void clear_row(size_t i) {
+    if (width_ > 0) std::memset(row(i), 0, width_ * sizeof(float));
+  }
 
  private:
+  size_t capacity() const { return file_ != nullptr ? file_->size() : block_.size(); }
+
   size_t width_ = 0, stride_ = 0, rows_ = 0;
-  FloatBlock block_;
+  float* data_ = nullptr;
+  FloatBlock block_, next_;  // the rows, and where `prepare` has copied them to
+  std::unique_ptr<ScratchFile> file_;
 };
 
 }  // namespace livegnn

@@ -15,7 +15,7 @@ from livegnn.events.chunk import EDGE_KINDS, Chunk, to_edge_type
 from livegnn.events.json_lines import FIELDS, NAMES
 from livegnn.types import EdgeType, Ids, NodeType
 
-COLUMNS: Final = ("event", "src", "dst", "id", "weight", "time", "x", "edge_type", "node_type")
+COLUMNS: Final = ("event", "src", "dst", "id", "weight", "time", "x", "features", "edge_type", "node_type")
 _SEPARATOR: Final = "\x1f"
 
 
@@ -43,21 +43,23 @@ def decode(table: pa.Table | pa.RecordBatch) -> list[Chunk]:
 
 
 def _runs(columns: dict[str, pa.Array], n: int) -> Iterator[tuple[int, int]]:
-    """The longest runs of rows that agree in event, types, the columns that are null and the width of x."""
+    """The longest runs of rows that agree in event, types, null columns and widths of features."""
     if n == 0:
         return
     keys = [_codes(columns["event"], "event")]
     keys += [
         columns[name].is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
-        for name in ("weight", "time", "x", "edge_type", "node_type")
+        for name in ("weight", "time", "x", "features", "edge_type", "node_type")
         if name in columns
     ]
     if "edge_type" in columns:
         keys.append(_codes(_joined(columns["edge_type"]), "edge_type"))
     if "node_type" in columns:
         keys.append(_codes(columns["node_type"], "node_type"))
-    if "x" in columns:
-        keys.append(pc.list_value_length(_lists(columns["x"])).fill_null(-1).to_numpy(zero_copy_only=False))
+    for name in ("x", "features"):
+        if name in columns:
+            widths = pc.list_value_length(_lists(columns[name], name)).fill_null(-1)
+            keys.append(widths.to_numpy(zero_copy_only=False))
     differs = np.zeros(n - 1, dtype=bool)
     for key in keys:
         differs |= key[1:] != key[:-1]
@@ -88,12 +90,12 @@ def _joined(column: pa.Array) -> pa.Array:
     return pc.binary_join(column.cast(pa.list_(pa.string())), _SEPARATOR)
 
 
-def _lists(column: pa.Array) -> pa.Array:
+def _lists(column: pa.Array, name: str) -> pa.Array:
     kind = column.type
     if pa.types.is_null(kind):
         return column.cast(pa.list_(pa.float32()))
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
-        raise InputError(f"column 'x' must be lists of numbers, got {kind}")
+        raise InputError(f"column {name!r} must be lists of numbers, got {kind}")
     return column
 
 
@@ -126,12 +128,13 @@ def _append(events: Events, rows: dict[str, pa.Array], start: int) -> None:
             edge_type = None if value is None else to_edge_type(cast("EdgeType", value))
             if kind == "add_edges":
                 weight, time = _numbers(rows.get("weight")), _numbers(rows.get("time"))
-                events.add_edges(src, dst, weight=weight, time=time, edge_type=edge_type)
+                features = _rows(rows.get("features"), "features")
+                events.add_edges(src, dst, weight=weight, time=time, features=features, edge_type=edge_type)
             else:
                 events.remove_edges(src, dst, edge_type=edge_type)
             return
         ids, node_type = _ids(rows["id"]), cast("NodeType | None", _first(rows, "node_type"))
-        x = _rows(rows.get("x"))
+        x = _rows(rows.get("x"), "x")
         if kind == "remove_nodes":
             events.remove_nodes(ids, node_type=node_type)
         elif kind == "add_nodes":
@@ -167,14 +170,14 @@ def _numbers(column: pa.Array | None) -> npt.NDArray[np.float64] | None:
     return values
 
 
-def _rows(column: pa.Array | None) -> npt.NDArray[np.float64] | None:
+def _rows(column: pa.Array | None, name: str) -> npt.NDArray[np.float64] | None:
     """Lists of one length as a matrix."""
     if column is None or column.null_count == len(column):
         return None
-    values = _lists(column).flatten()
+    values = _lists(column, name).flatten()
     if values.null_count:
-        raise InputError("'x' must be lists of numbers, got a null in one")
+        raise InputError(f"{name!r} must be lists of numbers, got a null in one")
     if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
-        raise InputError(f"'x' must be lists of numbers, got lists of {values.type}")
+        raise InputError(f"{name!r} must be lists of numbers, got lists of {values.type}")
     matrix: npt.NDArray[np.float64] = values.to_numpy(zero_copy_only=False).reshape(len(column), -1)
     return matrix

@@ -1,6 +1,7 @@
 """Events as bytes: what the log stores. All numbers are little-endian.
 
 header   "LGEV", version u16, number of chunks u32, CRC-32 u32 of everything after the header
+         version 2 where edges have features, which a reader of version 1 would lose, otherwise 1
 chunk    kind u8, columns u8, n u32, width u32 of x, names, then the columns ids, dst, weight, time, x
 names    of the type: u16 length and UTF-8, once for a node type, three times for an edge type;
          left out for the default type
@@ -19,7 +20,8 @@ from livegnn.events.chunk import EDGE_KINDS, KINDS, Chunk
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, Ids, NodeType
 
 MAGIC: Final = b"LGEV"
-VERSION: Final = 1
+VERSION: Final = 2
+"""The newest version; all up to it are read."""
 
 _HEADER = struct.Struct("<4sHII")
 _CHUNK = struct.Struct("<BBII")
@@ -32,6 +34,7 @@ _WEIGHT, _TIME, _X, _TEXT_IDS, _TEXT_DST, _NAMED = 1, 2, 4, 8, 16, 32
 def encode(chunks: Sequence[Chunk]) -> bytes:
     """The bytes of `chunks`. Raises InputError for a text id that cannot be written."""
     parts: list[bytes] = []
+    version = 1
     for kind, type_, ids, dst, weight, time, x in chunks:
         columns = 0
         body = [encode_ids(ids)]
@@ -51,6 +54,8 @@ def encode(chunks: Sequence[Chunk]) -> bytes:
         if x is not None:
             columns |= _X
             width = x.shape[1]
+            if kind in EDGE_KINDS:
+                version = 2
             body.append(x.astype("<f4", copy=False).tobytes())
         names: list[bytes] = []
         if type_ != (DEFAULT_EDGE_TYPE if kind in EDGE_KINDS else DEFAULT_NODE_TYPE):
@@ -60,7 +65,7 @@ def encode(chunks: Sequence[Chunk]) -> bytes:
         parts.extend(names)
         parts.extend(body)
     payload = b"".join(parts)
-    return _HEADER.pack(MAGIC, VERSION, len(chunks), zlib.crc32(payload)) + payload
+    return _HEADER.pack(MAGIC, version, len(chunks), zlib.crc32(payload)) + payload
 
 
 def encode_ids(ids: Ids) -> bytes:
@@ -102,9 +107,9 @@ def decode(data: bytes) -> list[Chunk]:
     magic, version, count, checksum = _HEADER.unpack_from(data)
     if magic != MAGIC:
         raise FileFormatError(f"events must begin with {MAGIC!r}, got {magic!r}: this is something else")
-    if version != VERSION:
+    if not 1 <= version <= VERSION:
         raise FileFormatError(
-            f"events must be of version {VERSION}, got {version}: update livegnn to read them"
+            f"events must be of a version from 1 to {VERSION}, got {version}: update livegnn to read them"
         )
     actual = zlib.crc32(memoryview(data)[_HEADER.size :])
     if actual != checksum:
@@ -115,7 +120,7 @@ def decode(data: bytes) -> list[Chunk]:
     try:
         chunks = [_decode_chunk(reader) for _ in range(count)]
     except (IndexError, ValueError, struct.error) as error:
-        raise FileFormatError(f"events must follow the format of version {VERSION}, got {error}") from error
+        raise FileFormatError(f"events must follow the format of version {version}, got {error}") from error
     if reader.position != len(data):
         raise FileFormatError(
             f"events must end after chunk {count}, got {len(data) - reader.position} bytes more"

@@ -66,12 +66,15 @@ class Events:
         *,
         weight: NumbersLike | None = None,
         time: NumbersLike | None = None,
+        features: NumbersLike | None = None,
         edge_type: EdgeType | None = None,
     ) -> "Events":
-        """Adds edges src[i] -> dst[i], with `weight[n]`, `time[n]` if given; an edge that exists is updated.
+        """Adds edges src[i] -> dst[i], with `weight[n]`, `time[n]` and `features[n, width]` if given; an edge
+        that exists is updated.
 
         Where the edge type says that duplicates add, the weight is added to the old one. With times, an event
-        older than the stored edge is ignored.
+        older than the stored edge is ignored (if duplicates add, its features alone). An edge without
+        features keeps those that it has, or has zeros. For a scalar edge features may come as `[width]`.
         """
         ids, targets, kind = to_ids(src, "src"), to_ids(dst, "dst"), to_edge_type(edge_type)
         n = len(ids)
@@ -79,7 +82,9 @@ class Events:
             raise InputError(f"src and dst must be of the same length, got {n} and {len(targets)}")
         weights = None if weight is None else to_weight(weight, n)
         times = None if time is None else to_time(time, n)
-        return self._append(Chunk("add_edges", kind, ids, targets, weights, times))
+        scalar = _is_scalar(src) and _is_scalar(dst)
+        rows = None if features is None else to_rows(features, n, "features", scalar=scalar)
+        return self._append(Chunk("add_edges", kind, ids, targets, weights, times, rows))
 
     def remove_edges(self, src: IdsLike, dst: IdsLike, *, edge_type: EdgeType | None = None) -> "Events":
         """Removes edges src[i] -> dst[i]; an edge that does not exist is no error as long as its nodes do."""
@@ -92,7 +97,7 @@ class Events:
         """Sets the features of nodes to the rows of `x[n, width]`; for a scalar id, `x[width]`."""
         nodes, kind = to_ids(ids, "ids"), to_node_type(node_type)
         return self._append(
-            Chunk("set_features", kind, nodes, x=to_rows(x, len(nodes), scalar=_is_scalar(ids)))
+            Chunk("set_features", kind, nodes, x=to_rows(x, len(nodes), "x", scalar=_is_scalar(ids)))
         )
 
     def add_nodes(
@@ -100,7 +105,7 @@ class Events:
     ) -> "Events":
         """Adds nodes with features `x[n, width]`, or zeros; one that exists only takes features, if any."""
         nodes, kind = to_ids(ids, "ids"), to_node_type(node_type)
-        rows = None if x is None else to_rows(x, len(nodes), scalar=_is_scalar(ids))
+        rows = None if x is None else to_rows(x, len(nodes), "x", scalar=_is_scalar(ids))
         return self._append(Chunk("add_nodes", kind, nodes, x=rows))
 
     def remove_nodes(self, ids: IdsLike, *, node_type: NodeType | None = None) -> "Events":
@@ -118,7 +123,7 @@ class Events:
         """Raises InputError if a feature, weight or time is not finite, or a text id cannot be stored."""
         first = 0
         for chunk in self.chunks:
-            for name, column in (("weight", chunk.weight), ("time", chunk.time), ("x", chunk.x)):
+            for name, column in (("weight", chunk.weight), ("time", chunk.time), (chunk.x_name, chunk.x)):
                 if column is None or np.isfinite(column).all():
                     continue
                 row = int(np.flatnonzero(~np.isfinite(column.reshape(len(column), -1)).all(axis=1))[0])
@@ -183,7 +188,7 @@ class Events:
     @staticmethod
     def from_arrow(table: "pyarrow.Table | pyarrow.RecordBatch") -> "Events":
         """Reads a table with a column `event` and, as the events need them, `src`, `dst`, `id`, `weight`,
-        `time`, `x` (lists of numbers), `edge_type` (lists of three names), `node_type`.
+        `time`, `x` and `features` (lists of numbers), `edge_type` (lists of three names), `node_type`.
 
         The values of `event` are those of JSON lines. Raises InputError that names the row.
         """

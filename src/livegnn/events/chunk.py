@@ -43,7 +43,8 @@ class Chunk(NamedTuple):
     """`n` events of one kind and one type, in order.
 
     `ids` are the nodes, or the sources of edges (`int64[n]` or `str[n]`); `dst` the targets of edges;
-    `weight` is `float32[n]`, `time` `float64[n]`, `x` `float32[n, width]`. Columns the events lack are None.
+    `weight` is `float32[n]`, `time` `float64[n]`, `x`, the features of the nodes or of the edges, `float32[n,
+    width]`. Columns the events lack are None.
     """
 
     kind: Kind
@@ -53,6 +54,11 @@ class Chunk(NamedTuple):
     weight: FloatArray | None = None
     time: DoubleArray | None = None
     x: FloatArray | None = None
+
+    @property
+    def x_name(self) -> str:
+        """What callers call the column `x`."""
+        return "x" if self.dst is None else "features"
 
 
 def to_ids(value: IdsLike, name: str) -> Ids:
@@ -136,16 +142,21 @@ def _to_column(value: NumbersLike, n: int, name: str, dtype: "np.dtype[np.floati
     return array
 
 
-def to_rows(value: NumbersLike, n: int, *, scalar: bool) -> FloatArray:
-    """`value` as `float32[n, width]`; when `scalar`, the one row may come as `[width]`."""
+def to_rows(value: NumbersLike, n: int, name: str, *, scalar: bool) -> FloatArray:
+    """`value` as `float32[n, width]`, a row for each node or edge; when `scalar`, the one row may come as
+    `[width]`.
+    """
     if type(value) is np.ndarray and value.dtype is _FLOAT32 and value.flags.c_contiguous:
         array = value
     else:
-        array = _to_numbers(value, "x", _FLOAT32)
+        array = _to_numbers(value, name, _FLOAT32)
     if scalar and array.ndim == 1:
         array = array.reshape(1, -1)
     if array.ndim != 2 or array.shape[0] != n:
-        raise InputError(f"x must be of shape ({n}, width), a row for each id, got shape {array.shape}")
+        each = "id" if name == "x" else "edge"
+        raise InputError(
+            f"{name} must be of shape ({n}, width), a row for each {each}, got shape {array.shape}"
+        )
     return array
 
 

@@ -9,7 +9,7 @@ import orjson
 
 from livegnn.errors import InputError
 from livegnn.events.chunk import EDGE_KINDS, Chunk, Kind
-from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, Ids
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, FloatArray, Ids
 
 NAMES: Final[dict[str, Kind]] = {
     "add_edge": "add_edges",
@@ -21,7 +21,7 @@ NAMES: Final[dict[str, Kind]] = {
 """What one event is called, and the kind of the chunk that holds it."""
 
 FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    "add_edge": (("src", "dst"), ("weight", "time", "edge_type")),
+    "add_edge": (("src", "dst"), ("weight", "time", "features", "edge_type")),
     "remove_edge": (("src", "dst"), ("edge_type",)),
     "set_features": (("id", "x"), ("node_type",)),
     "add_node": (("id",), ("x", "node_type")),
@@ -99,13 +99,14 @@ def _check(place: str, record: "JSON | Mapping[str, JSON]") -> tuple[object, ...
     for name in required:
         if record.get(name) is None:
             raise InputError(f"{place}: expected a field {name!r} for {event}, got {_show(record)}")
-    x = record.get("x")
-    width = None if x is None else _check_row(place, x)
+    name = "features" if NAMES[event] in EDGE_KINDS else "x"
+    x = record.get(name)
+    width = None if x is None else _check_row(place, name, x)
     if NAMES[event] in EDGE_KINDS:
         kinds = (_check_id(place, "src", record["src"]), _check_id(place, "dst", record["dst"]))
         weighted = _check_number(place, "weight", record.get("weight"), _LARGEST_FLOAT)
         timed = _check_number(place, "time", record.get("time"), float("inf"))
-        return (event, _edge_type(place, record.get("edge_type")), kinds, weighted, timed)
+        return (event, _edge_type(place, record.get("edge_type")), kinds, weighted, timed, width)
     return (event, _node_type(place, record.get("node_type")), _check_id(place, "id", record["id"]), width)
 
 
@@ -127,11 +128,13 @@ def _check_number(place: str, name: str, value: JSON, largest: float) -> bool:
     return True
 
 
-def _check_row(place: str, x: JSON) -> int:
+def _check_row(place: str, name: str, x: JSON) -> int:
     if not isinstance(x, list) or not set(map(type, x)) <= {int, float}:
-        raise InputError(f"{place}: expected 'x' to be a list of numbers, got {_show(x)}")
+        raise InputError(f"{place}: expected {name!r} to be a list of numbers, got {_show(x)}")
     if x and not -_LARGEST_FLOAT <= min(x) <= max(x) <= _LARGEST_FLOAT:  # type: ignore[operator, type-var]
-        raise InputError(f"{place}: expected 'x' to be finite numbers that float32 can hold, got {_show(x)}")
+        raise InputError(
+            f"{place}: expected {name!r} to be finite numbers that float32 can hold, got {_show(x)}"
+        )
     return len(x)
 
 
@@ -167,11 +170,16 @@ def _to_chunk(run: list[Mapping[str, JSON]]) -> Chunk:
             _ids([record["dst"] for record in run]),
             np.array([record["weight"] for record in run], dtype=np.float32) if weighted else None,
             np.array([record["time"] for record in run], dtype=np.float64) if timed else None,
+            _rows(run, "features"),
         )
-    x = None
-    if first.get("x") is not None:
-        x = np.array([record["x"] for record in run], dtype=np.float32)
+    x = _rows(run, "x")
     return Chunk(kind, _node_type("", first.get("node_type")), _ids([record["id"] for record in run]), x=x)
+
+
+def _rows(run: list[Mapping[str, JSON]], name: str) -> FloatArray | None:
+    if run[0].get(name) is None:
+        return None
+    return np.array([record[name] for record in run], dtype=np.float32)
 
 
 def _ids(values: "list[JSON]") -> Ids:
@@ -194,7 +202,11 @@ def encode(chunks: Iterable[Chunk]) -> str:
             columns |= {"src": chunk.ids.tolist(), "dst": chunk.dst.tolist()}
             if chunk.type != DEFAULT_EDGE_TYPE:
                 constant["edge_type"] = list(chunk.type)
-        for name, column in (("weight", chunk.weight), ("time", chunk.time), ("x", chunk.x)):
+        for name, column in (
+            ("weight", chunk.weight),
+            ("time", chunk.time),
+            (chunk.x_name, chunk.x),
+        ):
             if column is None:
                 continue
             if not np.isfinite(column).all():

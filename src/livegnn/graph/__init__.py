@@ -1,8 +1,19 @@
 """The graph as it is now: schema, ids, topology and features; and what a batch of events changes in it."""
 
-from livegnn.graph.delta import EdgeChanges, GraphDelta
-from livegnn.graph.graph import Graph, Neighbors, View
+from livegnn.graph.delta import EdgeChanges, EdgeFeatures, GraphDelta
+from livegnn.graph.graph import Graph
 from livegnn.graph.schema import EdgeSchema, Schema
 from livegnn.graph.snapshot import Snapshot
+from livegnn.graph.view import Neighbors, View
 
-__all__ = ["EdgeChanges", "EdgeSchema", "Graph", "GraphDelta", "Neighbors", "Schema", "Snapshot", "View"]
+__all__ = [
+    "EdgeChanges",
+    "EdgeFeatures",
+    "EdgeSchema",
+    "Graph",
+    "GraphDelta",
+    "Neighbors",
+    "Schema",
+    "Snapshot",
+    "View",
+]

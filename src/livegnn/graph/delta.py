@@ -13,9 +13,19 @@ if TYPE_CHECKING:
     from livegnn.graph.graph import Graph
 
 
+class EdgeFeatures(NamedTuple):
+    """Edges that have other features after a batch than before, each once: `features` [edges, channels]. An
+    edge that was added with zeros, or without features, is not among them.
+    """
+
+    source: Ids
+    target: Ids
+    features: FloatArray
+
+
 class EdgeChanges(NamedTuple):
-    """Edges whose presence, weight or time a batch changed, each once; an undirected edge as it was first
-    named.
+    """Edges whose presence, weight, time or features a batch changed, each once; an undirected edge as it was
+    first named.
 
     had, has: whether the edge was there before and is there after. Weights are 1 in a type without weights,
     and of no meaning on the side where the edge is not.
@@ -65,6 +75,16 @@ class GraphDelta:
         source_type, _, target_type = list(self._graph.schema.edge_types)[index]
         source, target, had, has, old, new = self.native.edges(index)
         return EdgeChanges(self._ids(source, source_type), self._ids(target, target_type), had, has, old, new)
+
+    def edge_features(self, edge_type: EdgeType | None = None) -> EdgeFeatures:
+        """The new features of edges, as `edges` to be read before the next batch. While the batch is staged,
+        `Graph.edge_features` still has the old ones.
+        """
+        index = self._graph.edge_type_index(edge_type)
+        width = list(self._graph.schema.edge_types.values())[index].features
+        positions, features = self.native.edge_features(index, width)
+        changes = self.edges(edge_type)
+        return EdgeFeatures(changes.source[positions], changes.target[positions], features)
 
     def _ids(self, indices: "npt.NDArray[np.uint32]", node_type: NodeType) -> Ids:
         """Ids of nodes as they are after the batch, were before it, or will be while it is staged."""

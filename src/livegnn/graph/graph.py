@@ -1,24 +1,30 @@
 """The live graph: what is in it, and how a batch of events changes it and every view of it at once."""
 
+import math
 import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from livegnn import _core
-from livegnn.errors import FileFormatError, InputError, UnknownNodeError, UnknownTypeError
+from livegnn.errors import (
+    FileFormatError,
+    InputError,
+    UnknownEdgeError,
+    UnknownNodeError,
+    UnknownTypeError,
+)
 from livegnn.events import Events
+from livegnn.graph import construction, state
+from livegnn.graph.core import make_core
 from livegnn.graph.delta import GraphDelta
-from livegnn.graph.schema import EdgeSchema, Schema
+from livegnn.graph.schema import Schema
 from livegnn.graph.snapshot import Snapshot
+from livegnn.graph.view import Neighbors, View
 from livegnn.types import (
-    DEFAULT_EDGE_TYPE,
-    DEFAULT_NODE_TYPE,
-    Array,
-    DoubleArray,
     EdgeType,
     FloatArray,
     Ids,
@@ -33,37 +39,6 @@ if TYPE_CHECKING:
 
 _NO_INDEX = 0xFFFFFFFF
 _UNKNOWN_NODE = 0
-# Of an edge type's lists, as the native core saves them.
-_COLUMNS = {
-    "shape": np.uint32,
-    "keys": np.uint32,
-    "ids": np.uint32,
-    "weight": np.float32,
-    "time": np.float64,
-    "row": np.uint32,
-}
-
-
-@runtime_checkable
-class View(Protocol):
-    """Something that is derived from a graph and kept fresh.
-
-    For each batch `prepare` is called before the graph changes, then, unless any view raised, `commit` after
-    it. What `native` holds is committed together with the graph, under the same lock.
-    """
-
-    native: "tuple[_core.Engine, _core.Prepared] | None"
-
-    def prepare(self, delta: GraphDelta) -> None: ...
-    def commit(self, delta: GraphDelta) -> None: ...
-
-
-class Neighbors(NamedTuple):
-    """The neighbours of a node: ids, and weights and times where the edge type has them."""
-
-    ids: Ids
-    weight: FloatArray | None
-    time: DoubleArray | None
 
 
 class Graph:
@@ -73,36 +48,28 @@ class Graph:
     graph before a batch or after it.
     """
 
-    def __init__(self, schema: Schema | None = None, *, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        schema: Schema | None = None,
+        *,
+        threads: int | None = None,
+        features_dir: "str | os.PathLike[str] | None" = None,
+    ) -> None:
         """threads: how many work on one batch; by default as many as the process may use. What comes out does
-        not depend on it."""
-        if threads is not None and threads < 1:
-            raise InputError(f"threads must be at least 1, got {threads}")
+        not depend on it. features_dir: where the features of nodes and edges lie in mapped files, for when
+        they outgrow memory; made when it is missing. The files are the process's scratch, without a name:
+        they go with it, and only checkpoints keep what is in them.
+
+        Raises `InputError` if no files can be made in `features_dir`.
+        """
         self.schema = schema if schema is not None else Schema()
         self.seq = 0
         self.writer = threading.RLock()
         self._node_types = {name: i for i, name in enumerate(self.schema.node_types)}
         self._edge_types = {name: i for i, name in enumerate(self.schema.edge_types)}
-        self._texts = _core.TextIds() if self.schema.text_ids else None
+        self.texts = _core.TextIds() if self.schema.text_ids else None
         self._views: list[weakref.ref[View]] = []
-        self.native = _core.Graph(
-            list(self.schema.node_types.values()),
-            [
-                (
-                    self._node_types[source],
-                    self._node_types[target],
-                    edges.weighted,
-                    edges.timed,
-                    edges.undirected,
-                    edges.duplicates == "add",
-                    edges.in_neighbors,
-                    edges.capacity,
-                    edges.slack if edges.slack is not None else edges.capacity // 8,
-                )
-                for (source, _, target), edges in self.schema.edge_types.items()
-            ],
-            threads if threads is not None else len(os.sched_getaffinity(0)),
-        )
+        self.native = make_core(self.schema, threads, features_dir)
 
     # -- making one
     # ---------------------------------------------------------------------------------------------
@@ -118,93 +85,48 @@ class Graph:
         ids: "ArrayLike | None" = None,
         weight: "ArrayLike | None" = None,
         time: "ArrayLike | None" = None,
+        edge_attr: "ArrayLike | None" = None,
         undirected: bool = False,
+        time_to_live: float | None = None,
+        features_dir: "str | os.PathLike[str] | None" = None,
     ) -> "Graph":
         """A graph of one node type and one edge type.
 
         src, dst: ids of the ends of each edge, integers or text. x: features, [nodes, channels]. ids: the ids
         of the rows of `x`; by default 0, 1, 2, ... up to `num_nodes`, or, without `x` and `num_nodes`, the
-        ids that occur in the edges. weight, time: a number an edge. undirected: each edge is given once and
-        counts both ways.
+        ids that occur in the edges. weight, time: a number an edge. edge_attr: features of edges, [edges,
+        channels]. undirected: each edge is given once and counts both ways. time_to_live: as in `EdgeSchema`.
+        features_dir: as in `Graph`.
         Raises `InputError` if shapes do not fit, `UnknownNodeError` if an edge names a node that `ids` lacks.
         """
-        features = None if x is None else np.ascontiguousarray(x, dtype=np.float32)
-        if features is not None and features.ndim != 2:
-            raise InputError(f"x must have the shape (nodes, channels), got {features.shape}")
-        if ids is None:
-            count = num_nodes if num_nodes is not None else None if features is None else len(features)
-            named = np.arange(count) if count is not None else np.unique(np.concatenate([src, dst]))
-        else:
-            named = np.asarray(ids)
-        if features is not None and len(features) != len(named):
-            raise InputError(
-                f"x must have a row for each of the {len(named)} nodes, got {len(features)} rows"
-            )
-        if num_nodes is not None and num_nodes != len(named):
-            raise InputError(f"num_nodes must be the number of ids, {len(named)}, got {num_nodes}")
-        graph = cls(
-            Schema(
-                {DEFAULT_NODE_TYPE: 0 if features is None else features.shape[1]},
-                {
-                    DEFAULT_EDGE_TYPE: EdgeSchema(
-                        undirected=undirected, weighted=weight is not None, timed=time is not None
-                    )
-                },
-                text_ids=named.dtype.kind in "UO",
-            )
+        schema, events = construction.read_arrays(
+            src,
+            dst,
+            x=x,
+            num_nodes=num_nodes,
+            ids=ids,
+            weight=weight,
+            time=time,
+            edge_attr=edge_attr,
+            undirected=undirected,
+            time_to_live=time_to_live,
         )
-        events = Events().add_nodes(cast("Ids", named), features)
-        if np.size(src):
-            events.add_edges(cast("Ids", src), cast("Ids", dst), weight=weight, time=time)
+        graph = cls(schema, features_dir=features_dir)
         graph.apply(events, seq=0)
         return graph
 
     @classmethod
-    def from_pyg(cls, data: "Data | HeteroData") -> "Graph":
-        """A graph from PyG's `Data` or `HeteroData`: `x`, `edge_index`, and `edge_weight` and `time` where
-        present.
+    def from_pyg(
+        cls, data: "Data | HeteroData", *, features_dir: "str | os.PathLike[str] | None" = None
+    ) -> "Graph":
+        """A graph from PyG's `Data` or `HeteroData`: `x`, `edge_index`, and `edge_weight`, `time` and
+        `edge_attr` (the features of edges) where present.
 
         Nodes get the ids 0, 1, 2, ... of each type. Edges are taken as they are listed, both directions of an
-        undirected graph included.
+        undirected graph included. features_dir: as in `Graph`.
         """
-        stores = (
-            [(DEFAULT_NODE_TYPE, data)]
-            if not hasattr(data, "node_types")
-            else [(t, data[t]) for t in data.node_types]
-        )
-        links = (
-            [(DEFAULT_EDGE_TYPE, data)]
-            if not hasattr(data, "edge_types")
-            else [(t, data[t]) for t in data.edge_types]
-        )
-
-        def column(store: "Data", name: str) -> "NDArray[np.generic] | None":
-            value = store.get(name) if name in store else None
-            return None if value is None else value.detach().cpu().numpy()
-
-        features = {name: column(store, "x") for name, store in stores}
-        graph = cls(
-            Schema(
-                {name: 0 if x is None else x.shape[1] for name, x in features.items()},
-                {
-                    edge_type: EdgeSchema(
-                        weighted=column(store, "edge_weight") is not None,
-                        timed=column(store, "time") is not None,
-                    )
-                    for edge_type, store in links
-                },
-            )
-        )
-        events = Events()
-        for name, store in stores:
-            x = features[name]
-            ids = np.arange(store.num_nodes, dtype=np.int64)
-            events.add_nodes(ids, None if x is None else x.astype(np.float32), node_type=name)
-        for edge_type, store in links:
-            src, dst = store["edge_index"].cpu().numpy()
-            events.add_edges(
-                src, dst, weight=column(store, "edge_weight"), time=column(store, "time"), edge_type=edge_type
-            )
+        schema, events = construction.read_pyg(data)
+        graph = cls(schema, features_dir=features_dir)
         graph.apply(events, seq=0)
         return graph
 
@@ -219,18 +141,18 @@ class Graph:
                 if kind == "add_edges":
                     edge_type = self.edge_type_index(cast("EdgeType", type_))
                     stage.add_edges(
-                        edge_type, self._intern(ids), self._intern(cast("Ids", dst)), weight, time
+                        edge_type, self.intern(ids), self.intern(cast("Ids", dst)), weight, time, x
                     )
                 elif kind == "remove_edges":
                     edge_type = self.edge_type_index(cast("EdgeType", type_))
-                    stage.remove_edges(edge_type, self._intern(ids), self._intern(cast("Ids", dst)))
+                    stage.remove_edges(edge_type, self.intern(ids), self.intern(cast("Ids", dst)))
                 elif kind == "set_features":
                     node_type = self.node_type_index(cast("NodeType", type_))
-                    stage.set_features(node_type, self._intern(ids), cast("FloatArray", x))
+                    stage.set_features(node_type, self.intern(ids), cast("FloatArray", x))
                 elif kind == "add_nodes":
-                    stage.add_nodes(self.node_type_index(cast("NodeType", type_)), self._intern(ids), x)
+                    stage.add_nodes(self.node_type_index(cast("NodeType", type_)), self.intern(ids), x)
                 else:
-                    stage.remove_nodes(self.node_type_index(cast("NodeType", type_)), self._intern(ids))
+                    stage.remove_nodes(self.node_type_index(cast("NodeType", type_)), self.intern(ids))
             native = stage.finish()
         except _core.EventError as error:
             raise self._explain(error) from None
@@ -271,6 +193,39 @@ class Graph:
                 view.commit(delta)
             return delta
 
+    def expired(self, now: float) -> Events:
+        """The removal of all edges whose time is before `now` less their type's time to live.
+
+        Only nodes that may have such edges are looked at: the earliest time of each 64 nodes is kept (a lower
+        bound, made exact when the nodes are looked at). So a call costs one comparison for 64 nodes, and a
+        scan of the edges of those 64 that have had one to expire since they were last looked at; after
+        `from_state`, once, a scan of everything.
+        """
+        if not math.isfinite(now):
+            raise InputError(f"now must be a finite number, in the unit of the edges' times, got {now!r}")
+        events = Events()
+        with self.writer:
+            for (edge_type, edges), index in zip(
+                self.schema.edge_types.items(), self._edge_types.values(), strict=True
+            ):
+                if edges.time_to_live is None:
+                    continue
+                ends = self.native.expired(index, now - edges.time_to_live)
+                src, dst = (
+                    self.to_user_ids(self.native.ids_of(self._node_types[edge_type[end]], nodes))
+                    for end, nodes in zip((0, 2), ends, strict=True)
+                )
+                events.remove_edges(src, dst, edge_type=edge_type)
+        return events
+
+    def expire(self, now: float) -> GraphDelta:
+        """Applies `expired(now)`, as a batch that every view sees.
+
+        Where a `Runtime` runs the graph, leave it to that: what is not in its log it does not know.
+        """
+        with self.writer:
+            return self.apply(self.expired(now))
+
     def attach(self, view: View) -> None:
         """From now on, `view` follows the graph for as long as someone holds it."""
         with self.writer:
@@ -279,6 +234,12 @@ class Graph:
 
     # -- reading it
     # ---------------------------------------------------------------------------------------------
+
+    @property
+    def latest_time(self) -> float | None:
+        """The latest time that an event of an edge of a timed type had, None before the first."""
+        time = self.native.latest_time
+        return time if math.isfinite(time) else None
 
     def num_nodes(self, node_type: NodeType | None = None) -> int:
         return self.native.num_nodes(self.node_type_index(node_type))
@@ -304,6 +265,27 @@ class Graph:
         """Features of nodes, float32 [ids, channels]. Raises `UnknownNodeError`."""
         return self.native.features(self.node_type_index(node_type), self.indices_of(ids, node_type))
 
+    def edge_features(
+        self, src: "ArrayLike", dst: "ArrayLike", edge_type: EdgeType | None = None
+    ) -> FloatArray:
+        """Features of the edges src[i] -> dst[i], float32 [edges, channels]; channels is 0 in a type without.
+
+        Raises `UnknownNodeError`, and `UnknownEdgeError` for the first edge that is not in the graph.
+        """
+        index = self.edge_type_index(edge_type)
+        source, _, target = list(self.schema.edge_types)[index]
+        sources, targets = self.indices_of(src, source), self.indices_of(dst, target)
+        if len(sources) != len(targets):
+            raise InputError(f"src and dst must be of the same length, got {len(sources)} and {len(targets)}")
+        features, found = self.native.edge_features(index, sources, targets)
+        if found < len(sources):
+            ends = [np.atleast_1d(np.asarray(ids))[found].item() for ids in (src, dst)]
+            raise UnknownEdgeError(
+                f"expected the ends of an edge, got {ends[0]!r} -> {ends[1]!r}, which is not in the graph: "
+                "add it first"
+            )
+        return features
+
     def neighbors(
         self, id: int | str, *, edge_type: EdgeType | None = None, direction: str = "in"
     ) -> Neighbors:
@@ -312,10 +294,15 @@ class Graph:
         source, _, target = list(self.schema.edge_types)[index]
         here, there = (target, source) if _incoming(direction) else (source, target)
         node = int(self.indices_of(id, here)[0])
-        nodes, weight, time = self.native.neighbors(index, node, _incoming(direction))
+        nodes, weight, time, features = self.native.neighbors(index, node, _incoming(direction))
         edges = self.schema.edge_types[list(self.schema.edge_types)[index]]
         ids = self.to_user_ids(self.native.ids_of(self._node_types[there], nodes))
-        return Neighbors(ids, weight if edges.weighted else None, time if edges.timed else None)
+        return Neighbors(
+            ids,
+            weight if edges.weighted else None,
+            time if edges.timed else None,
+            features if edges.features else None,
+        )
 
     def degree(
         self, ids: "ArrayLike", *, edge_type: EdgeType | None = None, direction: str = "in"
@@ -329,7 +316,7 @@ class Graph:
     def snapshot(self) -> Snapshot:
         """The whole graph as plain arrays."""
         with self.writer:
-            ids, x, edge_index, weight, position = {}, {}, {}, {}, {}
+            ids, x, edge_index, weight, edge_attr, position = {}, {}, {}, {}, {}, {}
             for name, index in self._node_types.items():
                 nodes = self.native.indices(index)
                 ids[name] = self.to_user_ids(self.native.ids_of(index, nodes))
@@ -337,23 +324,31 @@ class Graph:
                 position[name] = np.zeros(self.native.capacity(index), dtype=np.int64)
                 position[name][nodes] = np.arange(len(nodes))
             for edge_type, index in self._edge_types.items():
-                source, target, weights = self.native.coo(index)
+                source, target, weights, edge_attr[edge_type] = self.native.coo(index)
                 edge_index[edge_type] = np.stack(
                     [position[edge_type[0]][source], position[edge_type[2]][target]]
                 )
                 weighted = self.schema.edge_types[edge_type].weighted
                 weight[edge_type] = weights if weighted else np.ones(len(source), dtype=np.float32)
-            return Snapshot(ids, x, edge_index, weight)
+            return Snapshot(ids, x, edge_index, weight, edge_attr)
 
     def memory(self) -> dict[str, int]:
-        """Bytes of each part; `batches` is what the last batch was prepared in."""
+        """Bytes of each part; `batches` is what the last batch was prepared in, and what is `mapped` lies in
+        files: the system takes as much memory for it as it can spare.
+        """
         nodes, edges = self.native.memory()
         parts = {}
-        for name, (ids, x) in zip(self._node_types, nodes, strict=True):
+        for name, (ids, x, mapped) in zip(self._node_types, nodes, strict=True):
             parts[f"ids of {name}"], parts[f"features of {name}"] = ids, x
-        for name_, (lists, batches) in zip(self._edge_types, edges, strict=True):
-            parts[f"edges of {'-'.join(name_)}"] = lists
-            parts[f"batches of {'-'.join(name_)}"] = batches
+            if mapped:
+                parts[f"mapped features of {name}"] = mapped
+        for edge_type, (lists, batches, x, mapped) in zip(self._edge_types, edges, strict=True):
+            name = "-".join(edge_type)
+            parts[f"edges of {name}"], parts[f"batches of {name}"] = lists, batches
+            if self.schema.edge_types[edge_type].features:
+                parts[f"features of {name}"] = x
+            if mapped:
+                parts[f"mapped features of {name}"] = mapped
         return parts
 
     # -- keeping it
@@ -362,75 +357,16 @@ class Graph:
     def state(self) -> State:
         """Everything, exactly: a graph restored from it behaves as this one would, bit for bit."""
         with self.writer:
-            arrays: dict[str, Array] = {}
-            for name, index in self._node_types.items():
-                ids, free, x = self.native.save_nodes(index)
-                arrays[f"nodes/{name}/free"], arrays[f"nodes/{name}/x"] = free, x
-                if self._texts is None:
-                    arrays[f"nodes/{name}/ids"] = ids
-                    continue
-                texts = [text.encode() for text in self._texts.texts(ids[ids >= 0])]
-                arrays[f"nodes/{name}/in_use"] = ids >= 0
-                arrays[f"nodes/{name}/text"] = np.frombuffer(b"".join(texts), dtype=np.uint8)
-                arrays[f"nodes/{name}/text_lengths"] = np.array([len(text) for text in texts], dtype=np.int64)
-            for edge_type, index in self._edge_types.items():
-                for side, columns in zip(("out", "in"), self.native.save_edges(index), strict=True):
-                    for column, array in zip(_COLUMNS, columns, strict=True):
-                        arrays[f"edges/{'/'.join(edge_type)}/{side}/{column}"] = cast("Array", array)
-            edges = [self.native.num_edges(index) for index in self._edge_types.values()]
-            return State(
-                {"kind": "graph", "schema": self.schema.to_json(), "seq": self.seq, "num_edges": list(edges)},
-                arrays,
-            )
+            return state.save(self)
 
     @classmethod
-    def from_state(cls, state: State) -> "Graph":
-        """Raises `FileFormatError` if the state is not one that `state` made."""
-        if state.meta.get("kind") != "graph":
-            raise FileFormatError(f"expected the state of a graph, got {state.meta.get('kind')!r}")
-        graph = cls(Schema.from_json(state.meta.get("schema")))
-        seq, num_edges = state.meta.get("seq"), state.meta.get("num_edges")
-        try:
-            if not isinstance(seq, int) or not isinstance(num_edges, list):
-                raise ValueError("seq and num_edges must be an integer and a list")
-            for name, index in graph._node_types.items():
-                ids = graph._restored_ids(name, state)
-                free = np.ascontiguousarray(state.arrays[f"nodes/{name}/free"], dtype=np.uint32)
-                x = np.ascontiguousarray(state.arrays[f"nodes/{name}/x"], dtype=np.float32)
-                graph.native.load_nodes(index, ids, free, x)
-            for edge_type, index in graph._edge_types.items():
-                out, into = (
-                    tuple(
-                        np.ascontiguousarray(
-                            state.arrays[f"edges/{'/'.join(edge_type)}/{side}/{column}"], dtype=dtype
-                        )
-                        for column, dtype in _COLUMNS.items()
-                    )
-                    for side in ("out", "in")
-                )
-                graph.native.load_edges(
-                    index,
-                    cast("_core._Columns", out),
-                    cast("_core._Columns", into),
-                    int(cast("int", num_edges[index])),
-                )
-        except (KeyError, ValueError, RuntimeError, TypeError) as error:
-            raise FileFormatError(f"the state of a graph does not fit together: {error}") from error
-        graph.seq = seq
+    def from_state(cls, saved: State, *, features_dir: "str | os.PathLike[str] | None" = None) -> "Graph":
+        """Raises `FileFormatError` if the state is not one that `state` made. features_dir: as in `Graph`."""
+        if saved.meta.get("kind") != "graph":
+            raise FileFormatError(f"expected the state of a graph, got {saved.meta.get('kind')!r}")
+        graph = cls(Schema.from_json(saved.meta.get("schema")), features_dir=features_dir)
+        state.restore(graph, saved)
         return graph
-
-    def _restored_ids(self, name: NodeType, state: State) -> IntArray:
-        if self._texts is None:
-            return np.ascontiguousarray(state.arrays[f"nodes/{name}/ids"], dtype=np.int64)
-        lengths = state.arrays[f"nodes/{name}/text_lengths"].astype(np.int64)
-        blob = state.arrays[f"nodes/{name}/text"].astype(np.uint8).tobytes()
-        ends = np.cumsum(lengths)
-        texts = [blob[end - length : end].decode() for end, length in zip(ends, lengths, strict=True)]
-        in_use = state.arrays[f"nodes/{name}/in_use"].astype(bool)
-        ids = np.full(len(in_use), -1, dtype=np.int64)
-        if texts:
-            ids[in_use] = self._intern(np.array(texts, dtype=np.str_))
-        return ids
 
     # -- names inside and outside
     # -------------------------------------------------------------------------------
@@ -475,34 +411,34 @@ class Graph:
         )
 
     def to_user_ids(self, numbers: IntArray) -> Ids:
-        if self._texts is None:
+        if self.texts is None:
             return numbers
-        return np.array(self._texts.texts(numbers), dtype=np.str_)
+        return np.array(self.texts.texts(numbers), dtype=np.str_)
 
     def to_numbers(self, ids: "ArrayLike") -> IntArray:
         """The numbers inside of ids that may or may not be known."""
         return self._look_up(np.atleast_1d(np.asarray(ids)))
 
     def _look_up(self, ids: "NDArray[np.generic]") -> IntArray:
-        if self._texts is None:
+        if self.texts is None:
             if ids.dtype.kind not in "iu":
                 raise InputError(f"this graph's ids are integers, got {ids.dtype}")
             return np.ascontiguousarray(ids, dtype=np.int64)
-        return self._texts.find(_code_points(ids))
+        return self.texts.find(_code_points(ids))
 
-    def _intern(self, ids: Ids) -> IntArray:
-        if self._texts is None:
+    def intern(self, ids: Ids) -> IntArray:
+        if self.texts is None:
             if ids.dtype.kind != "i":
                 raise InputError(f"this graph's ids are integers, got {ids.dtype}")
             return cast("IntArray", ids)
-        return self._texts.intern(_code_points(ids))
+        return self.texts.intern(_code_points(ids))
 
     def _explain(self, error: _core.EventError) -> InputError:
         kind, what, number, node_type = error.args
         if kind != _UNKNOWN_NODE:
             return InputError(what)
         name = list(self._node_types)[node_type]
-        shown = number if self._texts is None else self._texts.texts(np.array([number]))[0]
+        shown = number if self.texts is None else self.texts.texts(np.array([number]))[0]
         return UnknownNodeError(
             f"expected the id of a node of type {name!r}, got {shown!r}, which {what}: add it first"
         )

@@ -1,5 +1,6 @@
 """Which types of nodes and edges a graph has, and what they carry."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -14,7 +15,9 @@ class EdgeSchema:
 
     undirected: an edge is stored once and counts for both of its ends. weighted, timed: edges carry a float32
     weight, a float64 time; without them every weight is 1 and no column is kept. duplicates: an edge that is
-    added again replaces the old weight and time, or adds its weight to the old one (payments).
+    added again replaces the old weight and time, or adds its weight to the old one (payments). features: the
+    width of the edges' features, float32; 0 for none. time_to_live: in the unit of the times; an edge whose
+    time is longer ago than that expires (see `Graph.expire`); None: edges stay.
     in_neighbors: whether a directed type also keeps who points at a node; the engine and sampling with
     direction "in" need it, and it doubles the memory of the edges. capacity, slack: of the nodes of a samtree
     (PlatoD2GL, section IV); a split may fall `slack` from the middle, by default an eighth of the capacity.
@@ -24,6 +27,8 @@ class EdgeSchema:
     weighted: bool = False
     timed: bool = False
     duplicates: Literal["replace", "add"] = "replace"
+    features: int = 0
+    time_to_live: float | None = None
     in_neighbors: bool = True
     capacity: int = 256
     slack: int | None = None
@@ -33,6 +38,19 @@ class EdgeSchema:
             raise InputError(f"duplicates must be 'replace' or 'add', got {self.duplicates!r}")
         if self.duplicates == "add" and not self.weighted:
             raise InputError("duplicates='add' adds weights, so it needs weighted=True")
+        if type(self.features) is not int or self.features < 0:
+            raise InputError(
+                f"features, the width of the edges' features, must be an integer of at least 0, "
+                f"got {self.features!r}"
+            )
+        if self.time_to_live is not None and not (
+            type(self.time_to_live) in (int, float) and 0 < self.time_to_live < math.inf
+        ):
+            raise InputError(
+                f"time_to_live must be a finite number above 0, or None, got {self.time_to_live!r}"
+            )
+        if self.time_to_live is not None and not self.timed:
+            raise InputError("time_to_live counts from the times of edges, so it needs timed=True")
         if not 4 <= self.capacity <= 1024:
             raise InputError(f"capacity must be 4 to 1024, got {self.capacity}")
         if self.slack is not None and not 0 <= self.slack <= self.capacity // 4:
@@ -87,6 +105,8 @@ class Schema:
                     "weighted": e.weighted,
                     "timed": e.timed,
                     "duplicates": e.duplicates,
+                    "features": e.features,
+                    "time_to_live": e.time_to_live,
                     "in_neighbors": e.in_neighbors,
                     "capacity": e.capacity,
                     "slack": e.slack,
@@ -110,11 +130,17 @@ class Schema:
                 names = entry["edge_type"]
                 assert isinstance(names, list)
                 source, relation, target = names
+                # States of graphs from before edges had these lack them.
+                features, time_to_live = entry.get("features", 0), entry.get("time_to_live")
+                assert isinstance(features, int)
+                assert time_to_live is None or isinstance(time_to_live, (int, float))
                 types[str(source), str(relation), str(target)] = EdgeSchema(
                     undirected=bool(entry["undirected"]),
                     weighted=bool(entry["weighted"]),
                     timed=bool(entry["timed"]),
                     duplicates="add" if entry["duplicates"] == "add" else "replace",
+                    features=features,
+                    time_to_live=time_to_live,
                     in_neighbors=bool(entry.get("in_neighbors", True)),
                     capacity=_integer(entry.get("capacity", 256)),
                     slack=None if entry.get("slack") is None else _integer(entry.get("slack")),

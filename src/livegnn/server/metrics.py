@@ -23,6 +23,7 @@ def render(runtime: Runtime, feed: Feed) -> str:
         _counter("livegnn_batches_total", "Batches applied", statistics.batch_events.count),
         _counter("livegnn_rejected_entries_total", "Entries refused", statistics.rejected_entries.count),
         _counter("livegnn_rejected_events_total", "Events of these", statistics.rejected_entries.total),
+        _counter("livegnn_expired_edges_total", "Edges that expired", statistics.expired_edges.total),
         _histogram(
             "livegnn_event_latency_seconds",
             "From the arrival of an entry to its visibility",

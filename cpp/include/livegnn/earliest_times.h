@@ -1,0 +1,44 @@
+// Which nodes may have edges from before some time, without looking at all of them.
+//
+//   nodes   | 0 .. 63 | 64 .. 127 | 128 .. 191 | ..
+//   bounds  |   t0    |    t1     |     t2     | ..       no edge of these nodes is earlier
+//
+// An edge belongs to its source; an undirected one, which is in the lists of both ends, to the smaller end.
+//
+// Invariants: a bound is never later than the earliest time of its nodes' edges. It may be earlier: removed edges do
+// not raise it, only `tighten` does. Thread safety: none; the one writer of the graph owns it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace livegnn {
+
+class EarliestTimes {
+ public:
+  static constexpr uint32_t kBlock = 64;
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+
+  // Nodes come into being without edges.
+  void resize(size_t nodes) { bounds_.resize((nodes + kBlock - 1) / kBlock, kNever); }
+  // Nothing is known any more.
+  void forget() { std::fill(bounds_.begin(), bounds_.end(), -kNever); }
+
+  // There is, or will be, an edge of this time.
+  void note(uint32_t node, double time) { bounds_[node / kBlock] = std::min(bounds_[node / kBlock], time); }
+
+  size_t num_blocks() const { return bounds_.size(); }
+  bool before(size_t block, double time) const { return bounds_[block] < time; }
+  // The edges of the block were looked at: this is the earliest time.
+  void tighten(size_t block, double time) { bounds_[block] = time; }
+
+  size_t bytes() const { return bounds_.capacity() * sizeof(double); }
+
+ private:
+  std::vector<double> bounds_;
+};
+
+}  // namespace livegnn

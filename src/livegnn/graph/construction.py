@@ -1,0 +1,124 @@
+"""A first graph, as a schema and the events that fill it, from plain arrays and from PyG."""
+
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from livegnn.errors import InputError
+from livegnn.events import Events
+from livegnn.graph.schema import EdgeSchema, Schema
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, FloatArray, Ids
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+    from torch_geometric.data import Data, HeteroData
+
+
+def read_arrays(
+    src: "ArrayLike",
+    dst: "ArrayLike",
+    *,
+    x: "ArrayLike | None",
+    num_nodes: int | None,
+    ids: "ArrayLike | None",
+    weight: "ArrayLike | None",
+    time: "ArrayLike | None",
+    edge_attr: "ArrayLike | None",
+    undirected: bool,
+    time_to_live: float | None,
+) -> tuple[Schema, Events]:
+    """The arguments of `Graph.from_edges`, which says what they are."""
+    features = _matrix(x, "x", "nodes")
+    attributes = _matrix(edge_attr, "edge_attr", "edges")
+    if ids is None:
+        count = num_nodes if num_nodes is not None else None if features is None else len(features)
+        named = np.arange(count) if count is not None else np.unique(np.concatenate([src, dst]))
+    else:
+        named = np.asarray(ids)
+    if features is not None and len(features) != len(named):
+        raise InputError(f"x must have a row for each of the {len(named)} nodes, got {len(features)} rows")
+    if num_nodes is not None and num_nodes != len(named):
+        raise InputError(f"num_nodes must be the number of ids, {len(named)}, got {num_nodes}")
+    if attributes is not None and len(attributes) != np.size(src):
+        raise InputError(
+            f"edge_attr must have a row for each of the {np.size(src)} edges, got {len(attributes)} rows"
+        )
+    schema = Schema(
+        {DEFAULT_NODE_TYPE: 0 if features is None else features.shape[1]},
+        {
+            DEFAULT_EDGE_TYPE: EdgeSchema(
+                undirected=undirected,
+                weighted=weight is not None,
+                timed=time is not None,
+                features=0 if attributes is None else attributes.shape[1],
+                time_to_live=time_to_live,
+            )
+        },
+        text_ids=named.dtype.kind in "UO",
+    )
+    events = Events().add_nodes(cast("Ids", named), features)
+    if np.size(src):
+        events.add_edges(cast("Ids", src), cast("Ids", dst), weight=weight, time=time, features=attributes)
+    return schema, events
+
+
+def read_pyg(data: "Data | HeteroData") -> tuple[Schema, Events]:
+    """The argument of `Graph.from_pyg`, which says what is taken from it."""
+    stores = (
+        [(DEFAULT_NODE_TYPE, data)]
+        if not hasattr(data, "node_types")
+        else [(t, data[t]) for t in data.node_types]
+    )
+    links = (
+        [(DEFAULT_EDGE_TYPE, data)]
+        if not hasattr(data, "edge_types")
+        else [(t, data[t]) for t in data.edge_types]
+    )
+
+    def column(store: "Data", name: str) -> "NDArray[np.generic] | None":
+        value = store.get(name) if name in store else None
+        return None if value is None else value.detach().cpu().numpy()
+
+    features = {name: _matrix(column(store, "x"), "x", "nodes") for name, store in stores}
+    attributes = {}
+    for edge_type, store in links:
+        values = column(store, "edge_attr")
+        # One attribute an edge may come without a second dimension.
+        attributes[edge_type] = _matrix(
+            values.reshape(-1, 1) if values is not None and values.ndim == 1 else values, "edge_attr", "edges"
+        )
+    schema = Schema(
+        {name: 0 if x is None else x.shape[1] for name, x in features.items()},
+        {
+            edge_type: EdgeSchema(
+                weighted=column(store, "edge_weight") is not None,
+                timed=column(store, "time") is not None,
+                features=0 if (rows := attributes[edge_type]) is None else rows.shape[1],
+            )
+            for edge_type, store in links
+        },
+    )
+    events = Events()
+    for name, store in stores:
+        events.add_nodes(np.arange(store.num_nodes, dtype=np.int64), features[name], node_type=name)
+    for edge_type, store in links:
+        src, dst = store["edge_index"].cpu().numpy()
+        events.add_edges(
+            src,
+            dst,
+            weight=column(store, "edge_weight"),
+            time=column(store, "time"),
+            features=attributes[edge_type],
+            edge_type=edge_type,
+        )
+    return schema, events
+
+
+def _matrix(values: "ArrayLike | None", name: str, what: str) -> FloatArray | None:
+    """`values` as float32 [what, channels]."""
+    if values is None:
+        return None
+    matrix = np.ascontiguousarray(values, dtype=np.float32)
+    if matrix.ndim != 2:
+        raise InputError(f"{name} must have the shape ({what}, channels), got {matrix.shape}")
+    return matrix

@@ -1,0 +1,119 @@
+"""Everything of a graph as named arrays, exactly, and back: what a checkpoint holds of it."""
+
+import math
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
+
+from livegnn.errors import FileFormatError
+from livegnn.types import Array, EdgeType, IntArray, NodeType, State
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from livegnn import _core
+    from livegnn.graph.graph import Graph
+
+# Of an edge type's lists, as the native core saves them.
+_COLUMNS: Final = {
+    "shape": np.uint32,
+    "keys": np.uint32,
+    "ids": np.uint32,
+    "weight": np.float32,
+    "time": np.float64,
+    "row": np.uint32,
+}
+
+
+def save(graph: "Graph") -> State:
+    """The state of a graph that nobody changes meanwhile."""
+    native, arrays = graph.native, dict[str, Array]()
+    for index, name in enumerate(graph.schema.node_types):
+        ids, free, x = native.save_nodes(index)
+        arrays[f"nodes/{name}/free"], arrays[f"nodes/{name}/x"] = free, x
+        if graph.texts is None:
+            arrays[f"nodes/{name}/ids"] = ids
+            continue
+        texts = [text.encode() for text in graph.texts.texts(ids[ids >= 0])]
+        arrays[f"nodes/{name}/in_use"] = ids >= 0
+        arrays[f"nodes/{name}/text"] = np.frombuffer(b"".join(texts), dtype=np.uint8)
+        arrays[f"nodes/{name}/text_lengths"] = np.array([len(text) for text in texts], dtype=np.int64)
+    for index, (edge_type, edges) in enumerate(graph.schema.edge_types.items()):
+        prefix = _prefix(edge_type)
+        for side, columns in zip(("out", "in"), native.save_edges(index), strict=True):
+            for column, array in zip(_COLUMNS, columns, strict=True):
+                arrays[f"{prefix}/{side}/{column}"] = cast("Array", array)
+        if edges.features:
+            arrays[f"{prefix}/free_rows"], arrays[f"{prefix}/x"] = native.save_edge_features(index)
+    num_edges = [native.num_edges(index) for index in range(len(graph.schema.edge_types))]
+    return State(
+        {
+            "kind": "graph",
+            "schema": graph.schema.to_json(),
+            "seq": graph.seq,
+            "num_edges": list(num_edges),
+            "latest_time": graph.latest_time,
+        },
+        arrays,
+    )
+
+
+def restore(graph: "Graph", state: State) -> None:
+    """Fills an empty graph of the state's schema. Raises `FileFormatError`; then the graph is of no use."""
+    seq, num_edges = state.meta.get("seq"), state.meta.get("num_edges")
+    latest_time = state.meta.get("latest_time")
+    try:
+        if not isinstance(seq, int) or not isinstance(num_edges, list):
+            raise ValueError("seq and num_edges must be an integer and a list")
+        if latest_time is not None and not isinstance(latest_time, (int, float)):
+            raise ValueError(f"latest_time must be a number or null, got {latest_time!r}")
+        for index, name in enumerate(graph.schema.node_types):
+            free, x = (
+                _array(state, f"nodes/{name}/free", np.uint32),
+                _array(state, f"nodes/{name}/x", np.float32),
+            )
+            graph.native.load_nodes(index, _restored_ids(graph, name, state), free, x)
+        for index, (edge_type, edges) in enumerate(graph.schema.edge_types.items()):
+            prefix = _prefix(edge_type)
+            out, into = (
+                tuple(_array(state, f"{prefix}/{side}/{column}", dtype) for column, dtype in _COLUMNS.items())
+                for side in ("out", "in")
+            )
+            graph.native.load_edges(
+                index,
+                cast("_core._Columns", out),
+                cast("_core._Columns", into),
+                int(cast("int", num_edges[index])),
+            )
+            if edges.features:
+                free, x = (
+                    _array(state, f"{prefix}/free_rows", np.uint32),
+                    _array(state, f"{prefix}/x", np.float32),
+                )
+                graph.native.load_edge_features(index, free, x)
+    except (KeyError, ValueError, RuntimeError, TypeError) as error:
+        raise FileFormatError(f"the state of a graph does not fit together: {error}") from error
+    graph.seq = seq
+    graph.native.latest_time = -math.inf if latest_time is None else float(latest_time)
+
+
+def _prefix(edge_type: EdgeType) -> str:
+    return f"edges/{'/'.join(edge_type)}"
+
+
+def _array(state: State, name: str, dtype: "npt.DTypeLike") -> "npt.NDArray[Any]":
+    return np.ascontiguousarray(state.arrays[name], dtype=dtype)
+
+
+def _restored_ids(graph: "Graph", name: NodeType, state: State) -> IntArray:
+    if graph.texts is None:
+        return np.ascontiguousarray(state.arrays[f"nodes/{name}/ids"], dtype=np.int64)
+    lengths = state.arrays[f"nodes/{name}/text_lengths"].astype(np.int64)
+    blob = state.arrays[f"nodes/{name}/text"].astype(np.uint8).tobytes()
+    ends = np.cumsum(lengths)
+    texts = [blob[end - length : end].decode() for end, length in zip(ends, lengths, strict=True)]
+    in_use = state.arrays[f"nodes/{name}/in_use"].astype(bool)
+    ids = np.full(len(in_use), -1, dtype=np.int64)
+    if texts:
+        ids[in_use] = graph.intern(np.array(texts, dtype=np.str_))
+    return ids
