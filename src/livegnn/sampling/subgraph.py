@@ -34,8 +34,8 @@ class Subgraph:
     """Nodes and edges that were reached from the seeds, as in PyG's `SamplerOutput`.
 
     node: ids [nodes], the seeds first, then hop by hop. row, col: int64 [edges], source and target of each
-    edge as positions in `node`. edge: int64 [edges], rows of the edges' features, None where the edge type has
-    none. batch: int64 [nodes], of disjoint subgraphs the seed that a node belongs to, else None.
+    edge as positions in `node`. edge: int64 [edges], rows of the edges' features, None where the edge type
+    has none. batch: int64 [nodes], of disjoint subgraphs the seed that a node belongs to, else None.
     num_sampled_nodes: of the seeds, then of each hop. num_sampled_edges: of each hop. inverse: int64 [seeds],
     where each seed stands in `node`; seeds that occur twice stand there once, unless disjoint. seed: with it,
     the sample can be drawn again.
@@ -57,8 +57,8 @@ class HeteroSubgraph:
     """The same by node type and by edge type, as in PyG's `HeteroSamplerOutput`.
 
     Every node type of the graph has its entries, and every edge type that was asked for. `row` counts among
-    the nodes of the edge type's source type, `col` among those of its target type. `batch` counts the seeds of
-    all types, in the order in which they were given.
+    the nodes of the edge type's source type, `col` among those of its target type. `batch` counts the seeds
+    of all types, in the order in which they were given.
     """
 
     node: dict[NodeType, Ids]
@@ -125,8 +125,8 @@ def sample_subgraph(
     """Neighbours of the seeds, neighbours of these, and so on: hop h draws `num_neighbors[h]` for each node
     that the hop before brought in (PlatoD2GL, section III: subgraph sampling).
 
-    seeds: ids, for a `Subgraph` over one edge type; or ids by node type, for a `HeteroSubgraph`, where each hop
-    draws along every edge type that leads to a node of the hop before. num_neighbors: a number for each hop
+    seeds: ids, for a `Subgraph` over one edge type; or ids by node type, for a `HeteroSubgraph`, where each
+    hop draws along every edge type that leads to a node of the hop before. num_neighbors: a number for each hop
     (-1: all, 0: none); by edge type, or the same for all of them. by, replace: as in `sample_neighbors`.
     until: only edges whose time is at most this: one time for all; with `disjoint` also one for each seed.
     disjoint: a node that is reached from two seeds is two nodes; otherwise a node is in a subgraph once.
