@@ -126,7 +126,7 @@ def sample_subgraph(
     that the hop before brought in (PlatoD2GL, section III: subgraph sampling).
 
     seeds: ids, for a `Subgraph` over one edge type; or ids by node type, for a `HeteroSubgraph`, where each
-    hop draws along every edge type that leads to a node of the hop before. num_neighbors: a number for each hop
+    hop draws along every edge type that leads to a node of the hop before. num_neighbors: a number a hop
     (-1: all, 0: none); by edge type, or the same for all of them. by, replace: as in `sample_neighbors`.
     until: only edges whose time is at most this: one time for all; with `disjoint` also one for each seed.
     disjoint: a node that is reached from two seeds is two nodes; otherwise a node is in a subgraph once.
