@@ -66,8 +66,8 @@ struct Classes {
     double sum = 0;
     probabilities.resize(kCount);
     for (const auto& [id, value] : oracle) {
+      if (chance(value, by_weight, until) == 0) continue;
       const double part = chance(value, by_weight, until) / total;
-      if (part == 0) continue;
       const auto index = std::min<size_t>(kCount - 1, static_cast<size_t>(sum * kCount));
       of[id] = index;
       probabilities[index] += part;
