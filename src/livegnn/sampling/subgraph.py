@@ -138,9 +138,7 @@ def sample_subgraph(
     """
     if isinstance(seeds, Mapping):
         if edge_type is not None:
-            raise InputError(
-                "edge_type is for seeds of one type; with seeds by type give num_neighbors by edge type"
-            )
+            raise InputError("seeds by node type take num_neighbors by edge type, not an edge_type")
         if not isinstance(num_neighbors, Mapping):
             num_neighbors = dict.fromkeys(graph.schema.edge_types, num_neighbors)
         return _sample(
@@ -224,7 +222,7 @@ def sample_metapath(
             start = begin
         elif begin != at:
             raise InputError(
-                f"the meta-path has a gap: {name!r} begins at {begin!r}, hop {hop - 1} ended at {at!r}"
+                f"the meta-path has a gap before {name!r}: it is at node type {at!r}, not {begin!r}"
             )
         at = end
         counts = list(fan_outs.get(name, [0] * len(metapath)))
