@@ -4,8 +4,16 @@
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace livegnn {
+namespace {
+
+// A key and its candidate in one number that sorts by the key: the bits of floats that are not below 0 have their order.
+// Keys that a float cannot tell apart are as good as equal: 2^-24 of them.
+uint64_t packed(double key, uint32_t i) { return uint64_t{std::bit_cast<uint32_t>(static_cast<float>(key))} << 32 | i; }
+
+}  // namespace
 
 void NumberSet::clear(size_t expected) {
   slots_.assign(std::bit_ceil(2 * expected + 2), kEmpty);
@@ -74,7 +82,7 @@ void Choice::by_weight(std::span<const Weight> weights, size_t count, bool repla
   keys_.clear();
   for (uint32_t i = 0; i < weights.size(); ++i) {
     if (!(weights[i] > 0) || drawn_.contains(i)) continue;
-    keys_.emplace_back(-std::log(random->positive()) / static_cast<double>(weights[i]), i);
+    keys_.push_back(packed(-std::log(random->positive()) / static_cast<double>(weights[i]), i));
   }
   if (count - taken < keys_.size()) {
     const auto end = keys_.begin() + static_cast<std::ptrdiff_t>(count - taken);
@@ -82,7 +90,7 @@ void Choice::by_weight(std::span<const Weight> weights, size_t count, bool repla
     keys_.erase(end, keys_.end());
   }
   std::sort(keys_.begin(), keys_.end());
-  for (const auto& [key, i] : keys_) to->push_back(i);
+  for (uint64_t key : keys_) to->push_back(static_cast<uint32_t>(key));
 }
 
 template void Choice::by_weight(std::span<const float>, size_t, bool, RandomStream*, std::vector<uint32_t>*);

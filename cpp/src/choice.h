@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "random.h"
@@ -72,7 +71,7 @@ class Choice {
   NumberSet drawn_;
   std::vector<uint32_t> order_;
   std::vector<double> sums_;
-  std::vector<std::pair<double, uint32_t>> keys_;
+  std::vector<uint64_t> keys_;
 };
 
 extern template void Choice::by_weight(std::span<const float>, size_t, bool, RandomStream*, std::vector<uint32_t>*);
