@@ -9,8 +9,8 @@
 namespace livegnn {
 namespace {
 
-// A key and its candidate in one number that sorts by the key: the bits of floats that are not below 0 have their order.
-// Keys that a float cannot tell apart are as good as equal: 2^-24 of them.
+// A key and its candidate in one number that sorts by the key: the bits of floats that are not below 0 have their
+// order. Keys that a float cannot tell apart are as good as equal: 2^-24 of them.
 uint64_t packed(double key, uint32_t i) { return uint64_t{std::bit_cast<uint32_t>(static_cast<float>(key))} << 32 | i; }
 
 }  // namespace

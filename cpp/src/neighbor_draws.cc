@@ -19,10 +19,6 @@ constexpr size_t kLine = 64;
 // Of a block that is read from end to end: from there on the processor sees where it goes.
 constexpr size_t kMostAhead = 16 * kLine;
 
-// The weights that are added up at the end of a search in an FSTable.
-constexpr uint32_t kRun = 32;
-static_assert(FSTable::runs(kRun) == 1 && FSTable::runs(kRun + 1) == 2);
-
 void prefetch(const void* from, size_t bytes) {
   const auto first = reinterpret_cast<uintptr_t>(from) / kLine;
   const auto last = (reinterpret_cast<uintptr_t>(from) + (bytes > 0 ? bytes - 1 : 0)) / kLine;
@@ -34,7 +30,7 @@ void prefetch_id(const NeighborLeaf* leaf, const uint8_t* ids, uint32_t entry) {
   for (uint32_t part : {4u, 2u, 1u}) {
     if ((leaf->bits / 8 & part) == 0) continue;
     __builtin_prefetch(ids + entry * part);
-    ids += leaf->size * part;
+    ids += leaf->room * part;
   }
   if (leaf->bits % 8 != 0) __builtin_prefetch(ids + entry * (leaf->bits % 8) / 8);
 }
@@ -60,7 +56,7 @@ struct NeighborDraws::Scratch {
     Way way = Way::kNothing;
   };
   struct Draw {
-    const NeighborLeaf* leaf;
+    LeafView<uint32_t> in;
     double rest;     // of the sum of weights that was drawn, within what is still to be searched
     uint32_t node;   // of the group
     uint32_t entry;  // of the leaf; before it is known, the run
@@ -77,7 +73,7 @@ struct NeighborDraws::Scratch {
   void draw_group(std::span<const uint32_t> group, std::span<const double> until, uint64_t first_place);
   void choose_ways();
   void start_round();
-  void prefetch_search(const NeighborLeaf* leaf) const;
+  void prefetch_sums(const NeighborLeaf* leaf, uint32_t size) const;
   void choose_entries();
   void prefetch_entries();
   bool accept_entries();
@@ -166,9 +162,9 @@ void NeighborDraws::Scratch::choose_ways() {
     }
     const auto* leaf = reinterpret_cast<const NeighborLeaf*>(top);
     if (scanned) {
-      prefetch(leaf, std::min(NeighborLeaf::bytes(columns, leaf->size, leaf->bits), kMostAhead));
+      prefetch(leaf, std::min(NeighborLeaf::bytes(columns, leaf->room, leaf->bits), kMostAhead));
     } else if (law.by == kWeight) {
-      prefetch_search(leaf);
+      prefetch_sums(leaf, node.root.degree);
     }
   }
   for (size_t i = 0; i < size; ++i) {
@@ -189,51 +185,51 @@ void NeighborDraws::Scratch::start_round() {
     Node& node = nodes[i];
     if (node.way != Way::kDraw) continue;
     for (size_t missing = count - node.taken; missing > 0; --missing) {
-      Draw draw{nullptr, 0, i, 0};
+      Draw draw{{}, 0, i, 0};
       if (task.law.by == kWeight) {
         draw.rest = node.random.uniform() * node.weight_sum;
-        draw.leaf = task.trees->leaf_at_weight(node.root, &draw.rest);
+        draw.in = task.trees->leaf_at_weight(node.root, &draw.rest);
       } else {
         do {
           draw.entry = static_cast<uint32_t>(node.random.below(node.root.degree));
         } while (!task.law.replace && !drawn[i].insert(draw.entry));
-        draw.leaf = task.trees->leaf_of(node.root, &draw.entry);
+        draw.in = task.trees->leaf_of(node.root, &draw.entry);
       }
-      __builtin_prefetch(draw.leaf);
+      __builtin_prefetch(draw.in.leaf);
       draws.push_back(draw);
     }
   }
 }
 
-// What a search by weight in a leaf reads first.
-void NeighborDraws::Scratch::prefetch_search(const NeighborLeaf* leaf) const {
-  const uint32_t sums = FSTable::size(leaf->size);
-  if (sums > 0) {
-    prefetch(leaf->sums(columns), sums * sizeof(float));
-  } else {
-    prefetch(leaf->weights(columns), leaf->size * sizeof(float));
-  }
+// What the sum of a leaf's weights is made of: the table, and the run that is not complete.
+void NeighborDraws::Scratch::prefetch_sums(const NeighborLeaf* leaf, uint32_t size) const {
+  const uint32_t runs = FSTable::size(size), summed = runs * FSTable::kRun;
+  prefetch(leaf->sums(columns), runs * sizeof(float));
+  prefetch(leaf->weights(columns) + summed, (size - summed) * sizeof(float));
 }
 
 void NeighborDraws::Scratch::choose_entries() {
   if (task.law.by != kWeight) return;
-  for (const Draw& draw : draws) prefetch_search(draw.leaf);
-  for (Draw& draw : draws) {
-    draw.entry = FSTable::find_run(draw.leaf->size, draw.leaf->sums(columns), &draw.rest);
-    prefetch(draw.leaf->weights(columns) + draw.entry * kRun, kRun * sizeof(float));
+  for (const Draw& draw : draws) {
+    prefetch(draw.in.leaf->sums(columns), FSTable::size(draw.in.size) * sizeof(float));
   }
   for (Draw& draw : draws) {
-    draw.entry = FSTable::find_in_run(draw.leaf->weights(columns), draw.leaf->size, draw.entry, draw.rest);
+    draw.entry = FSTable::find_run(draw.in.size, draw.in.leaf->sums(columns), &draw.rest);
+    prefetch(draw.in.leaf->weights(columns) + draw.entry * FSTable::kRun, FSTable::kRun * sizeof(float));
+  }
+  for (Draw& draw : draws) {
+    draw.entry = FSTable::find_in_run(draw.in.leaf->weights(columns), draw.in.size, draw.entry, draw.rest);
   }
 }
 
 void NeighborDraws::Scratch::prefetch_entries() {
   const bool times = bounded || task.wanted.timed;
   for (const Draw& draw : draws) {
-    prefetch_id(draw.leaf, draw.leaf->ids(columns), draw.entry);
-    if (times) __builtin_prefetch(draw.leaf->times() + draw.entry);
-    if (task.wanted.weighted) __builtin_prefetch(draw.leaf->weights(columns) + draw.entry);
-    if (task.wanted.featured) __builtin_prefetch(draw.leaf->rows(columns) + draw.entry);
+    const NeighborLeaf* leaf = draw.in.leaf;
+    prefetch_id(leaf, leaf->ids(columns), draw.entry);
+    if (times) __builtin_prefetch(leaf->times() + draw.entry);
+    if (task.wanted.weighted) __builtin_prefetch(leaf->weights(columns) + draw.entry);
+    if (task.wanted.featured) __builtin_prefetch(leaf->rows(columns) + draw.entry);
   }
 }
 
@@ -243,12 +239,12 @@ bool NeighborDraws::Scratch::accept_entries() {
   for (const Draw& draw : draws) {
     Node& node = nodes[draw.node];
     // Rounding can lead into a run whose weights are all 0.
-    bool good = draw.entry < draw.leaf->size;
-    if (good && bounded) good = draw.leaf->times()[draw.entry] <= node.until;
-    const uint32_t id = good ? draw.leaf->id(columns, draw.entry) : 0;
+    bool good = draw.entry < draw.in.size;
+    if (good && bounded) good = draw.in.leaf->times()[draw.entry] <= node.until;
+    const uint32_t id = good ? draw.in.id(columns, draw.entry) : 0;
     if (good && distinct_ids) good = drawn[draw.node].insert(id);
     if (good) {
-      taken[draw.node * count + node.taken++] = {draw.leaf, draw.entry, id};
+      taken[draw.node * count + node.taken++] = {draw.in.leaf, draw.entry, id};
     } else {
       ++node.rejected;
     }
