@@ -53,7 +53,7 @@ class NumberSet {
 inline size_t tolerated_rejections(size_t candidates, size_t count) { return count + candidates / 32; }
 
 // Where so many are drawn without replacement, everything is looked at from the start.
-inline bool draws_a_large_share(size_t candidates, size_t count) { return candidates / 4 < count; }
+inline bool draws_a_large_share(size_t candidates, size_t count) { return candidates / 3 < count; }
 
 // Each function appends positions below the number of candidates. Without replacement, a count beyond what there is to
 // draw takes all of it.
