@@ -6,4 +6,5 @@ NB_MODULE(_core, module) {
   module.attr("instruction_set") = livegnn::kernels().name;
   livegnn::bindings::bind_graph(module);
   livegnn::bindings::bind_engine(module);
+  livegnn::bindings::bind_sampling(module);
 }

@@ -133,3 +133,41 @@ class Engine:
     def set_typical(self, typical: npt.NDArray[Any]) -> None: ...
     def scrub(self, propagation: int, nodes: _U32) -> float: ...
     def bytes(self) -> int: ...
+
+class SampleError(ValueError):
+    args: tuple[int, str, int, int]
+
+_NodesOfType = tuple[_I64, _I64, list[int]]
+_EdgesOfType = tuple[_I64, _I64, _I64 | None, list[int]]
+
+class Sampler:
+    def __init__(self, graph: Graph) -> None: ...
+    def nodes(
+        self, graph: Graph, type: int, by: int, incoming: bool, replace: bool, count: int, seed: int
+    ) -> _I64: ...
+    def neighbors(
+        self,
+        graph: Graph,
+        edge_type: int,
+        ids: _I64,
+        count: int,
+        by: int,
+        replace: bool,
+        incoming: bool,
+        until: _F64 | None,
+        seed: int,
+        threads: int,
+    ) -> tuple[_I64, _I64, _F32 | None, _F64 | None, _I64 | None]: ...
+    def subgraph(
+        self,
+        graph: Graph,
+        seeds: list[tuple[int, _I64]],
+        fan_outs: list[tuple[int, list[int]]],
+        by: int,
+        replace: bool,
+        disjoint: bool,
+        incoming: bool,
+        until: _F64 | None,
+        seed: int,
+        threads: int,
+    ) -> tuple[list[_NodesOfType], list[_EdgesOfType], list[_I64]]: ...

@@ -74,6 +74,10 @@ struct BasicFSTable {
   // The weight within a run at which the running sum first exceeds `rest`; rounding may carry `rest` past the end, then
   // it is the last weight of the run that is not 0. n, if every weight of the run is.
   static uint32_t find_in_run(const float* weights, uint32_t n, uint32_t run, double rest) {
+    if (Run % 8 == 0 && (run + 1) * Run <= n) {
+      const uint32_t found = run * Run + find_in_full_run(weights + run * Run, rest);
+      if (weights[found] > 0) return found;
+    }
     const uint32_t begin = run * Run, end = begin + Run < n ? begin + Run : n;
     double sum = 0;
     uint32_t last = n;
@@ -110,6 +114,25 @@ struct BasicFSTable {
     }
     for (uint32_t j = 0; j < n % 4; ++j) sums[j] += weights[i + j] > 0 ? weights[i + j] : 0.0f;
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  }
+
+  // Without a branch that depends on weights: which of them it takes is what nobody can predict. Eights first, then the
+  // weights of one of them.
+  static uint32_t find_in_full_run(const float* weights, double rest) {
+    double before = 0, sum = 0;
+    uint32_t found = 0;
+    for (uint32_t i = 0; i + 8 < Run; i += 8) {
+      sum += run_sum(weights + i, 8);
+      const bool past = sum <= rest;
+      found += past ? 8 : 0;
+      before = past ? sum : before;
+    }
+    const float* eight = weights + found;
+    for (uint32_t j = 0; j < 7; ++j) {
+      before += eight[j] > 0 ? eight[j] : 0.0f;
+      found += before <= rest ? 1 : 0;
+    }
+    return found;
   }
 
   static float entry(const float* weights, const float* table, uint32_t r) {

@@ -1,0 +1,123 @@
+#include "livegnn/sampling.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include <shared_mutex>
+#include <utility>
+
+#include "arrays.h"
+
+namespace livegnn::bindings {
+namespace {
+
+using Seeds = std::pair<uint32_t, In<int64_t>>;
+using FanOut = std::pair<uint32_t, std::vector<int32_t>>;
+
+// The array takes over the column's memory.
+template <class T>
+Out<T> taken(Column<T>&& column) {
+  const size_t size = column.size();
+  auto data = column.size() == 0 ? std::make_unique<T[]>(0) : std::unique_ptr<T[]>(column.release());
+  nb::capsule owner(data.get(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
+  return Out<T>(data.release(), {size}, owner);
+}
+
+template <class T>
+nb::object taken_if(bool present, Column<T>&& column) {
+  return present ? nb::cast(taken(std::move(column))) : nb::none();
+}
+
+template <class T>
+std::span<const T> span_of(const In<T>& from) {
+  return {from.data(), from.shape(0)};
+}
+
+std::span<const double> bounds_of(const std::optional<In<double>>& until) {
+  return until ? span_of(*until) : std::span<const double>();
+}
+
+nb::object nodes(const Sampler& self, const Graph& graph, uint32_t type, int by, bool incoming, bool replace,
+                 size_t count, uint64_t seed) {
+  Column<int64_t> out;
+  {
+    nb::gil_scoped_release release;
+    std::shared_lock lock(graph.lock);
+    out = self.nodes({type, static_cast<NodesBy>(by), incoming, replace, count, seed});
+  }
+  return nb::cast(taken(std::move(out)));
+}
+
+nb::tuple neighbors(Sampler& self, const Graph& graph, uint32_t edge_type, In<int64_t> ids, int32_t count, int by,
+                    bool replace, bool incoming, std::optional<In<double>> until, uint64_t seed, size_t threads) {
+  NeighborSample out;
+  {
+    nb::gil_scoped_release release;
+    std::shared_lock lock(graph.lock);
+    const NeighborLaw law{static_cast<SampleBy>(by), replace, count};
+    const EdgeColumns wanted{true, true, true};
+    out = self.neighbors({edge_type, incoming, law, wanted, bounds_of(until), seed, threads}, span_of(ids));
+  }
+  const EdgeColumns columns = graph.edges[edge_type].spec.options.columns;
+  return nb::make_tuple(taken(std::move(out.rowptr)), taken(std::move(out.ids)),
+                        taken_if(columns.weighted, std::move(out.weight)), taken_if(columns.timed, std::move(out.time)),
+                        taken_if(columns.featured, std::move(out.edge)));
+}
+
+nb::tuple subgraph(Sampler& self, const Graph& graph, const std::vector<Seeds>& seeds,
+                   const std::vector<FanOut>& fan_outs, int by, bool replace, bool disjoint, bool incoming,
+                   std::optional<In<double>> until, uint64_t seed, size_t threads) {
+  SubgraphRequest request;
+  for (const auto& [type, ids] : seeds) request.seeds.push_back({type, span_of(ids)});
+  for (const auto& [type, counts] : fan_outs) request.fan_outs.push_back({type, counts});
+  request.by = static_cast<SampleBy>(by);
+  request.replace = replace;
+  request.disjoint = disjoint;
+  request.incoming = incoming;
+  request.until = bounds_of(until);
+  request.seed = seed;
+  request.threads = threads;
+  Subgraph out;
+  {
+    nb::gil_scoped_release release;
+    std::shared_lock lock(graph.lock);
+    out = self.subgraph(request);
+  }
+  nb::list nodes, edges, inverse;
+  for (auto& type : out.nodes) {
+    nodes.append(nb::make_tuple(taken(std::move(type.ids)), taken(std::move(type.batch)), type.num_sampled));
+  }
+  for (auto& type : out.edges) {
+    nb::object edge = type.edge ? nb::cast(taken(std::move(*type.edge))) : nb::none();
+    edges.append(nb::make_tuple(taken(std::move(type.row)), taken(std::move(type.col)), edge, type.num_sampled));
+  }
+  for (auto& positions : out.inverse) inverse.append(taken(std::move(positions)));
+  return nb::make_tuple(nodes, edges, inverse);
+}
+
+}  // namespace
+
+void bind_sampling(nb::module_& module) {
+  static nb::object sample_error =
+      nb::steal(PyErr_NewException("livegnn._core.SampleError", PyExc_ValueError, nullptr));
+  module.attr("SampleError") = sample_error;
+  nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const SampleError& error) {
+      nb::tuple args = nb::make_tuple(static_cast<int>(error.kind), error.what(), error.type, error.position);
+      PyErr_SetObject(sample_error.ptr(), args.ptr());
+    }
+  });
+
+  nb::class_<Sampler>(module, "Sampler")
+      .def(nb::init<const Graph&>(), nb::keep_alive<1, 2>())
+      .def("nodes", &nodes)
+      .def("neighbors", &neighbors, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+           nb::arg().none(), nb::arg(), nb::arg())
+      .def("subgraph", &subgraph, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+           nb::arg().none(), nb::arg(), nb::arg());
+}
+
+}  // namespace livegnn::bindings

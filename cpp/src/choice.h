@@ -1,0 +1,80 @@
+// Which of n candidates that lie side by side are drawn: those that a scan has collected, or all nodes of a type.
+//
+// By weight without replacement is successive sampling: each draw takes one of those that are left, with probability
+// proportional to its weight. Draws that repeat an earlier one are drawn again; where that would take longer than
+// looking at everything, the rest is those with the smallest exponential keys (Efraimidis and Spirakis, Weighted random
+// sampling with a reservoir, 2006). Both have the same law, given what was drawn before, so changing over leaves it as
+// it is.
+//
+// Thread safety: a Choice belongs to one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "random.h"
+
+namespace livegnn {
+
+// Numbers below 2^32 - 1 that were seen since `clear`.
+class NumberSet {
+ public:
+  // `expected`: how many numbers will come, about.
+  void clear(size_t expected);
+  // False if it was there.
+  bool insert(uint32_t number) {
+    if (2 * (size_ + 1) > slots_.size()) grow();
+    uint32_t* slot = find(number);
+    if (*slot == number) return false;
+    *slot = number;
+    ++size_;
+    return true;
+  }
+  bool contains(uint32_t number) const { return size_ > 0 && *const_cast<NumberSet*>(this)->find(number) == number; }
+
+ private:
+  static constexpr uint32_t kEmpty = UINT32_MAX;
+
+  uint32_t* find(uint32_t number) {
+    const size_t mask = slots_.size() - 1;
+    size_t at = (uint64_t{number} * 0x9e3779b97f4a7c15ULL) >> 32 & mask;
+    while (slots_[at] != kEmpty && slots_[at] != number) at = (at + 1) & mask;
+    return &slots_[at];
+  }
+  void grow();
+
+  std::vector<uint32_t> slots_;  // a power of two, at most half full
+  size_t size_ = 0;
+};
+
+// When a draw without replacement has been in vain so often, everything is looked at instead.
+inline size_t tolerated_rejections(size_t candidates, size_t count) { return count + candidates / 32; }
+
+// Where so many are drawn without replacement, everything is looked at from the start.
+inline bool draws_a_large_share(size_t candidates, size_t count) { return candidates / 3 < count; }
+
+// Each function appends positions below the number of candidates. Without replacement, a count beyond what there is to
+// draw takes all of it.
+class Choice {
+ public:
+  void uniform(size_t candidates, size_t count, bool replace, RandomStream* random, std::vector<uint32_t>* to);
+  // A weight that is not above 0 is never drawn.
+  template <class Weight>
+  void by_weight(std::span<const Weight> weights, size_t count, bool replace, RandomStream* random,
+                 std::vector<uint32_t>* to);
+  // The greatest times, the greatest first; of equal ones the first.
+  void latest(std::span<const double> times, size_t count, std::vector<uint32_t>* to);
+
+ private:
+  NumberSet drawn_;
+  std::vector<uint32_t> order_;
+  std::vector<double> sums_;
+  std::vector<uint64_t> keys_;
+};
+
+extern template void Choice::by_weight(std::span<const float>, size_t, bool, RandomStream*, std::vector<uint32_t>*);
+extern template void Choice::by_weight(std::span<const double>, size_t, bool, RandomStream*, std::vector<uint32_t>*);
+
+}  // namespace livegnn

@@ -1,0 +1,324 @@
+#include "livegnn/neighbor_draws.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "choice.h"
+
+namespace livegnn {
+namespace {
+
+using NeighborLeaf = Leaf<uint32_t>;
+
+// A group of draws works on a few hundred places at once: more than the processor can wait for, fewer than its nearest
+// cache can hold.
+constexpr size_t kNodesAtOnce = 64;
+constexpr size_t kDrawsAtOnce = 512;
+
+constexpr size_t kLine = 64;
+// Of a block that is read from end to end: from there on the processor sees where it goes.
+constexpr size_t kMostAhead = 16 * kLine;
+
+void prefetch(const void* from, size_t bytes) {
+  const auto first = reinterpret_cast<uintptr_t>(from) / kLine;
+  const auto last = (reinterpret_cast<uintptr_t>(from) + (bytes > 0 ? bytes - 1 : 0)) / kLine;
+  for (uintptr_t line = first; line <= last; ++line) __builtin_prefetch(reinterpret_cast<const void*>(line * kLine));
+}
+
+// What `Leaf::id` reads.
+void prefetch_id(const NeighborLeaf* leaf, const uint8_t* ids, uint32_t entry) {
+  for (uint32_t part : {4u, 2u, 1u}) {
+    if ((leaf->bits / 8 & part) == 0) continue;
+    __builtin_prefetch(ids + entry * part);
+    ids += leaf->room * part;
+  }
+  if (leaf->bits % 8 != 0) __builtin_prefetch(ids + entry * (leaf->bits % 8) / 8);
+}
+
+template <class T>
+void gather(const std::vector<T>& from, std::span<const uint32_t> chosen, std::vector<T>* to) {
+  if (from.empty()) return;
+  for (uint32_t i : chosen) to->push_back(from[i]);
+}
+
+}  // namespace
+
+struct NeighborDraws::Scratch {
+  enum class Way : uint8_t { kNothing, kDraw, kScan };
+
+  struct Node {
+    uint32_t node = 0;
+    SamtreeRoot root;
+    RandomStream random;
+    double weight_sum = 0;
+    double until = 0;
+    uint32_t taken = 0, rejected = 0;
+    Way way = Way::kNothing;
+  };
+  struct Draw {
+    LeafView<uint32_t> in;
+    double rest;     // of the sum of weights that was drawn, within what is still to be searched
+    uint32_t node;   // of the group
+    uint32_t entry;  // of the leaf; before it is known, the run
+  };
+  struct Taken {
+    const NeighborLeaf* leaf;
+    uint32_t entry, id;
+  };
+
+  static constexpr auto kUniform = SampleBy::kUniform, kWeight = SampleBy::kWeight, kLatest = SampleBy::kLatest;
+
+  Scratch() : nodes(kNodesAtOnce), drawn(kNodesAtOnce) {}
+
+  void draw_group(std::span<const uint32_t> group, std::span<const double> until, uint64_t first_place);
+  void choose_ways();
+  void start_round();
+  void prefetch_sums(const NeighborLeaf* leaf, uint32_t size) const;
+  void choose_entries();
+  void prefetch_entries();
+  bool accept_entries();
+  void emit(size_t i);
+  void emit_taken(size_t i);
+  void scan(size_t i);
+  bool needs_all(const Node& node) const {
+    return task.law.count == NeighborLaw::kAll || (!task.law.replace && node.root.degree <= count);
+  }
+
+  // Of the call at hand.
+  Task task;
+  EdgeColumns columns;
+  size_t count = 0;  // as in the law; where that asks for all, of no meaning
+  bool bounded = false;
+  NeighborColumns* to = nullptr;
+
+  // Of the group at hand.
+  size_t size = 0;
+  std::vector<Node> nodes;
+  std::vector<NumberSet> drawn;  // of each node: positions in the order of a scan (uniform), or ids (by weight)
+  std::vector<Draw> draws;
+  std::vector<Taken> taken;  // `count` places for each node
+
+  // Of the scan at hand.
+  NeighborColumns pool;
+  std::vector<uint32_t> chosen;
+  Choice choice;
+};
+
+NeighborDraws::NeighborDraws() : scratch_(std::make_unique<Scratch>()) {}
+NeighborDraws::~NeighborDraws() = default;
+
+void NeighborDraws::draw(const Task& task, std::span<const uint32_t> nodes, std::span<const double> until,
+                         uint64_t first_place, NeighborColumns* to) {
+  Scratch& work = *scratch_;
+  work.task = task;
+  work.columns = task.trees->columns();
+  work.count = task.law.count > 0 ? static_cast<size_t>(task.law.count) : 0;
+  work.bounded = !until.empty();
+  work.to = to;
+  to->clear();
+  const size_t at_once = std::clamp<size_t>(kDrawsAtOnce / std::max<size_t>(1, work.count), 1, kNodesAtOnce);
+  for (uint32_t node : nodes.first(std::min(at_once, nodes.size()))) task.trees->prefetch_root(node);
+  for (size_t begin = 0; begin < nodes.size(); begin += at_once) {
+    const auto rest = nodes.subspan(begin);
+    const auto group = rest.first(std::min(at_once, rest.size()));
+    const auto after = rest.subspan(group.size());
+    for (uint32_t node : after.first(std::min(at_once, after.size()))) task.trees->prefetch_root(node);
+    work.draw_group(group, until.size() > 1 ? until.subspan(begin, group.size()) : until, first_place + begin);
+  }
+}
+
+void NeighborDraws::Scratch::draw_group(std::span<const uint32_t> group, std::span<const double> until,
+                                        uint64_t first_place) {
+  size = group.size();
+  for (size_t i = 0; i < size; ++i) {
+    Node& node = nodes[i];
+    node = {group[i], task.trees->root(group[i]), RandomStream(task.seed, task.purpose, first_place + i)};
+    node.until = until.empty() ? std::numeric_limits<double>::infinity() : until[until.size() > 1 ? i : 0];
+    if (node.root.node != 0) __builtin_prefetch(task.trees->address(group[i]));
+  }
+  choose_ways();
+  for (bool more = true; more;) {
+    start_round();
+    if (draws.empty()) break;
+    choose_entries();
+    prefetch_entries();
+    more = accept_entries();
+  }
+  for (size_t i = 0; i < size; ++i) emit(i);
+}
+
+void NeighborDraws::Scratch::choose_ways() {
+  const NeighborLaw law = task.law;
+  for (size_t i = 0; i < size; ++i) {
+    Node& node = nodes[i];
+    if (node.root.degree == 0 || law.count == 0) continue;
+    const bool scanned =
+        law.by == kLatest || needs_all(node) || (!law.replace && draws_a_large_share(node.root.degree, count));
+    node.way = scanned ? Way::kScan : Way::kDraw;
+    const auto* top = static_cast<const SamtreeNode*>(task.trees->address(node.node));
+    if (top->height > 0) {
+      prefetch(top, std::min(Inner<uint32_t>::bytes(columns, top->size), kMostAhead));
+      continue;
+    }
+    const auto* leaf = reinterpret_cast<const NeighborLeaf*>(top);
+    if (scanned) {
+      prefetch(leaf, std::min(NeighborLeaf::bytes(columns, leaf->room, leaf->bits), kMostAhead));
+    } else if (law.by == kWeight) {
+      prefetch_sums(leaf, node.root.degree);
+    }
+  }
+  for (size_t i = 0; i < size; ++i) {
+    Node& node = nodes[i];
+    if (node.way != Way::kDraw) continue;
+    if (!law.replace) drawn[i].clear(count);
+    if (law.by != kWeight) continue;
+    node.weight_sum = task.trees->weight_sum(node.node);
+    if (!(node.weight_sum > 0)) node.way = Way::kNothing;
+  }
+  taken.resize(size * count);
+}
+
+// Draws as many as each node still misses, as far as the leaf in which they fall.
+void NeighborDraws::Scratch::start_round() {
+  draws.clear();
+  for (uint32_t i = 0; i < size; ++i) {
+    Node& node = nodes[i];
+    if (node.way != Way::kDraw) continue;
+    for (size_t missing = count - node.taken; missing > 0; --missing) {
+      Draw draw{{}, 0, i, 0};
+      if (task.law.by == kWeight) {
+        draw.rest = node.random.uniform() * node.weight_sum;
+        draw.in = task.trees->leaf_at_weight(node.root, &draw.rest);
+      } else {
+        do {
+          draw.entry = static_cast<uint32_t>(node.random.below(node.root.degree));
+        } while (!task.law.replace && !drawn[i].insert(draw.entry));
+        draw.in = task.trees->leaf_of(node.root, &draw.entry);
+      }
+      __builtin_prefetch(draw.in.leaf);
+      draws.push_back(draw);
+    }
+  }
+}
+
+// What the sum of a leaf's weights is made of: the table, and the run that is not complete.
+void NeighborDraws::Scratch::prefetch_sums(const NeighborLeaf* leaf, uint32_t size) const {
+  const uint32_t runs = FSTable::size(size), summed = runs * FSTable::kRun;
+  prefetch(leaf->sums(columns), runs * sizeof(float));
+  prefetch(leaf->weights(columns) + summed, (size - summed) * sizeof(float));
+}
+
+void NeighborDraws::Scratch::choose_entries() {
+  if (task.law.by != kWeight) return;
+  for (const Draw& draw : draws) {
+    prefetch(draw.in.leaf->sums(columns), FSTable::size(draw.in.size) * sizeof(float));
+  }
+  for (Draw& draw : draws) {
+    draw.entry = FSTable::find_run(draw.in.size, draw.in.leaf->sums(columns), &draw.rest);
+    prefetch(draw.in.leaf->weights(columns) + draw.entry * FSTable::kRun, FSTable::kRun * sizeof(float));
+  }
+  for (Draw& draw : draws) {
+    draw.entry = FSTable::find_in_run(draw.in.leaf->weights(columns), draw.in.size, draw.entry, draw.rest);
+  }
+}
+
+void NeighborDraws::Scratch::prefetch_entries() {
+  const bool times = bounded || task.wanted.timed;
+  for (const Draw& draw : draws) {
+    const NeighborLeaf* leaf = draw.in.leaf;
+    prefetch_id(leaf, leaf->ids(columns), draw.entry);
+    if (times) __builtin_prefetch(leaf->times() + draw.entry);
+    if (task.wanted.weighted) __builtin_prefetch(leaf->weights(columns) + draw.entry);
+    if (task.wanted.featured) __builtin_prefetch(leaf->rows(columns) + draw.entry);
+  }
+}
+
+// False when no node misses any more draws.
+bool NeighborDraws::Scratch::accept_entries() {
+  const bool distinct_ids = task.law.by == kWeight && !task.law.replace;
+  for (const Draw& draw : draws) {
+    Node& node = nodes[draw.node];
+    // Rounding can lead into a run whose weights are all 0.
+    bool good = draw.entry < draw.in.size;
+    if (good && bounded) good = draw.in.leaf->times()[draw.entry] <= node.until;
+    const uint32_t id = good ? draw.in.id(columns, draw.entry) : 0;
+    if (good && distinct_ids) good = drawn[draw.node].insert(id);
+    if (good) {
+      taken[draw.node * count + node.taken++] = {draw.in.leaf, draw.entry, id};
+    } else {
+      ++node.rejected;
+    }
+  }
+  bool more = false;
+  for (size_t i = 0; i < size; ++i) {
+    Node& node = nodes[i];
+    if (node.way != Way::kDraw || node.taken == count) continue;
+    if (node.rejected > tolerated_rejections(node.root.degree, count)) {
+      node.way = Way::kScan;
+    } else {
+      more = true;
+    }
+  }
+  return more;
+}
+
+void NeighborDraws::Scratch::emit(size_t i) {
+  const size_t before = to->ids.size();
+  if (nodes[i].taken > 0) emit_taken(i);
+  if (nodes[i].way == Way::kScan) scan(i);
+  to->counts.push_back(static_cast<uint32_t>(to->ids.size() - before));
+}
+
+void NeighborDraws::Scratch::emit_taken(size_t i) {
+  const EdgeColumns wanted = task.wanted;
+  for (const Taken& one : std::span(taken).subspan(i * count, nodes[i].taken)) {
+    to->ids.push_back(one.id);
+    if (wanted.weighted) to->weights.push_back(one.leaf->weights(columns)[one.entry]);
+    if (wanted.timed) to->times.push_back(one.leaf->times()[one.entry]);
+    if (wanted.featured) to->rows.push_back(one.leaf->rows(columns)[one.entry]);
+  }
+}
+
+// Looks at all neighbours, and takes what is still missing.
+void NeighborDraws::Scratch::scan(size_t i) {
+  Node& node = nodes[i];
+  const NeighborLaw law = task.law;
+  const bool direct = law.by != kLatest && needs_all(node);
+  NeighborColumns* into = direct ? to : &pool;
+  EdgeColumns keep = task.wanted;
+  keep.weighted = keep.weighted || (!direct && law.by == kWeight);
+  keep.timed = keep.timed || law.by == kLatest;
+  const bool distinct = !law.replace && node.taken > 0;
+  if (distinct) {
+    drawn[i].clear(node.taken);
+    for (const Taken& one : std::span(taken).subspan(i * count, node.taken)) drawn[i].insert(one.id);
+  }
+  pool.clear();
+  task.trees->scan(node.node, [&](const NeighborSpan& span) {
+    for (size_t j = 0; j < span.size; ++j) {
+      if (bounded && !(span.times[j] <= node.until)) continue;
+      if (law.by == kWeight && !(span.weights[j] > 0)) continue;
+      if (distinct && drawn[i].contains(span.ids[j])) continue;
+      into->ids.push_back(span.ids[j]);
+      if (keep.weighted) into->weights.push_back(span.weights[j]);
+      if (keep.timed) into->times.push_back(span.times[j]);
+      if (keep.featured) into->rows.push_back(span.rows[j]);
+    }
+  });
+  if (direct) return;
+  chosen.clear();
+  const size_t missing = law.count == NeighborLaw::kAll ? pool.ids.size() : count - node.taken;
+  if (law.by == kLatest) {
+    choice.latest(pool.times, missing, &chosen);
+  } else if (law.by == kWeight) {
+    choice.by_weight(std::span<const float>(pool.weights), missing, law.replace, &node.random, &chosen);
+  } else {
+    choice.uniform(pool.ids.size(), missing, law.replace, &node.random, &chosen);
+  }
+  gather(pool.ids, chosen, &to->ids);
+  if (task.wanted.weighted) gather(pool.weights, chosen, &to->weights);
+  if (task.wanted.timed) gather(pool.times, chosen, &to->times);
+  if (task.wanted.featured) gather(pool.rows, chosen, &to->rows);
+}
+
+}  // namespace livegnn

@@ -1,0 +1,23 @@
+"""Samples of the live graph: nodes, neighbours, subgraphs; each from before a batch or after it.
+
+A sample is a function of the graph, the request and `seed`: with the same seed it can be drawn again, on any
+number of threads.
+"""
+
+from livegnn.sampling.neighbors import NeighborSample, sample_neighbors
+from livegnn.sampling.nodes import sample_nodes
+from livegnn.sampling.request import Direction, NeighborsBy, NodesBy
+from livegnn.sampling.subgraph import HeteroSubgraph, Subgraph, sample_metapath, sample_subgraph
+
+__all__ = [
+    "Direction",
+    "HeteroSubgraph",
+    "NeighborSample",
+    "NeighborsBy",
+    "NodesBy",
+    "Subgraph",
+    "sample_metapath",
+    "sample_neighbors",
+    "sample_nodes",
+    "sample_subgraph",
+]

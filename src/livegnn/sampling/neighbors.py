@@ -1,0 +1,91 @@
+"""Neighbours of many nodes, some for each."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from livegnn.graph import Graph
+from livegnn.sampling.request import (
+    NEIGHBORS_BY,
+    Direction,
+    NeighborsBy,
+    bounds,
+    checked_count,
+    chosen_seed,
+    chosen_threads,
+    explained,
+    given_ids,
+    is_incoming,
+    numbers_of,
+    position_in,
+    sampler_of,
+)
+from livegnn.types import DoubleArray, EdgeType, FloatArray, Ids, IntArray
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+class NeighborSample(NamedTuple):
+    """Neighbours of node `i` are those from `rowptr[i]` to `rowptr[i + 1]`.
+
+    rowptr: int64 [nodes + 1]. ids: [neighbours]. weight, time: float32, float64 [neighbours], None where the
+    edge type has none. edge: int64 [neighbours], rows of the edges' features, None where it has none. seed:
+    with it, the sample can be drawn again.
+    """
+
+    rowptr: IntArray
+    ids: Ids
+    weight: FloatArray | None
+    time: DoubleArray | None
+    edge: IntArray | None
+    seed: int
+
+
+def sample_neighbors(
+    graph: Graph,
+    ids: "ArrayLike",
+    num_neighbors: int,
+    *,
+    by: NeighborsBy = "uniform",
+    replace: bool = False,
+    until: "ArrayLike | None" = None,
+    edge_type: EdgeType | None = None,
+    direction: Direction = "in",
+    seed: int | None = None,
+    threads: int | None = None,
+) -> NeighborSample:
+    """`num_neighbors` neighbours of each node, or all with -1 (PlatoD2GL, section V-C).
+
+    ids: nodes, one may occur several times; each occurrence has draws of its own. by: `"uniform"`: every
+    neighbour alike. `"weight"`: in proportion to the weights of the edges; one whose weight is not above 0 is
+    never drawn, with -1 neither. `"latest"`: those with the greatest times, the latest first, equal ones in
+    the order of `Graph.neighbors`. replace: a neighbour may be drawn again. Without replacement, each draw
+    takes one of those that are left, by the same law; a node with fewer neighbours than asked for gives all
+    of them. until: only edges whose time is at most this: one time, or one for each node. direction: `"in"`:
+    neighbours that point at a node, `"out"`: that it points at. threads: by default as many as the process
+    may use; the sample does not depend on it.
+
+    Raises `UnknownNodeError`, `UnknownTypeError`, and `InputError`, also for `"weight"` on edges without
+    weights, and for `"latest"` or `until` on edges without times.
+    """
+    law = position_in(NEIGHBORS_BY, by, "by")
+    incoming = is_incoming(direction)
+    index = graph.edge_type_index(edge_type)
+    source, _, target = list(graph.schema.edge_types)[index]
+    here = graph.node_type_index(target if incoming else source)
+    asked = given_ids(ids)
+    times = bounds(until, len(asked))
+    used = chosen_seed(seed)
+    with explained(graph, {here: asked}):
+        rowptr, numbers, weight, time, edge = sampler_of(graph).neighbors(
+            graph.native,
+            index,
+            numbers_of(graph, asked),
+            checked_count(num_neighbors),
+            law,
+            replace,
+            incoming,
+            times,
+            used,
+            chosen_threads(threads),
+        )
+    return NeighborSample(rowptr, graph.to_user_ids(numbers), weight, time, edge, used)

@@ -1,0 +1,59 @@
+"""Nodes of the graph as it is now, drawn alike, by degree or by weight."""
+
+from livegnn.errors import InputError
+from livegnn.graph import Graph
+from livegnn.sampling.request import (
+    NODES_BY,
+    Direction,
+    NodesBy,
+    checked_count,
+    chosen_seed,
+    explained,
+    is_incoming,
+    position_in,
+    sampler_of,
+)
+from livegnn.types import EdgeType, Ids, NodeType
+
+
+def sample_nodes(
+    graph: Graph,
+    count: int,
+    *,
+    by: NodesBy = "uniform",
+    replace: bool = False,
+    node_type: NodeType | None = None,
+    edge_type: EdgeType | None = None,
+    direction: Direction = "out",
+    seed: int,
+) -> Ids:
+    """Ids of `count` nodes, in the order in which they were drawn (PlatoD2GL, section III: node sampling).
+
+    by: `"uniform"`: every node of `node_type` alike. `"degree"`: in proportion to how many edges of
+    `edge_type` go out of a node (come in, with `direction="in"`). `"weight"`: in proportion to the sum of
+    their weights; a weight below 0 counts as 0. replace: a node may be drawn again. Without replacement, each
+    draw takes one of the nodes that are left, by the same law; where fewer than `count` can be drawn, all of
+    them come.
+
+    Drawing by degree or weight looks at each node of the type once.
+    Raises `InputError`, also for `"weight"` on edges without weights, and `UnknownTypeError`.
+    """
+    law = position_in(NODES_BY, by, "by")
+    incoming = is_incoming(direction)
+    if law == 0:
+        if edge_type is not None:
+            raise InputError("edge_type says whose edges count by 'degree' or 'weight'; by is 'uniform'")
+        type_ = graph.node_type_index(node_type)
+    else:
+        type_ = graph.edge_type_index(edge_type)
+        drawn = list(graph.schema.edge_types)[type_][2 if incoming else 0]
+        if node_type not in (None, drawn):
+            raise InputError(
+                f"node_type must be {drawn!r}, at the {direction!r} end of the edge type, got {node_type!r}"
+            )
+    number = checked_count(count, "count")
+    with explained(graph, {}):
+        numbers = sampler_of(graph).nodes(
+            graph.native, type_, law, incoming, replace, number, chosen_seed(seed)
+        )
+    return graph.to_user_ids(numbers)

@@ -1,0 +1,120 @@
+"""What the kinds of samples are asked for in common: checked, and in the form that the native core takes."""
+
+import operator
+import os
+import secrets
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from livegnn import _core
+from livegnn.errors import InputError, UnknownNodeError
+from livegnn.graph import Graph
+from livegnn.types import DoubleArray, IntArray
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+Direction: TypeAlias = Literal["in", "out"]
+NeighborsBy: TypeAlias = Literal["uniform", "weight", "latest"]
+NodesBy: TypeAlias = Literal["uniform", "degree", "weight"]
+
+NEIGHBORS_BY = ("uniform", "weight", "latest")
+NODES_BY = ("uniform", "degree", "weight")
+
+_UNKNOWN_NODE, _EDGE_TYPE = 0, 1
+_MOST_NEIGHBORS = 2**31 - 1
+
+_samplers: "weakref.WeakKeyDictionary[Graph, _core.Sampler]" = weakref.WeakKeyDictionary()
+_samplers_lock = threading.Lock()
+
+
+def sampler_of(graph: Graph) -> _core.Sampler:
+    """The native sampler of a graph, which keeps memory from sample to sample; as long as the graph lives."""
+    with _samplers_lock:
+        sampler = _samplers.get(graph)
+        if sampler is None:
+            sampler = _samplers[graph] = _core.Sampler(graph.native)
+        return sampler
+
+
+def position_in(names: Sequence[str], given: str, what: str) -> int:
+    if given not in names:
+        raise InputError(f"{what} must be one of {', '.join(map(repr, names))}, got {given!r}")
+    return names.index(given)
+
+
+def is_incoming(direction: str) -> bool:
+    if direction not in ("in", "out"):
+        raise InputError(f"direction must be 'in' or 'out', got {direction!r}")
+    return direction == "in"
+
+
+def chosen_seed(seed: int | None) -> int:
+    """`seed`, or a fresh one."""
+    if seed is None:
+        return secrets.randbits(63)
+    if not 0 <= operator.index(seed) < 2**64:
+        raise InputError(f"seed must be at least 0 and less than 2^64, got {seed}")
+    return operator.index(seed)
+
+
+def chosen_threads(threads: int | None) -> int:
+    """`threads`, or as many as the process may use."""
+    if threads is not None and threads < 1:
+        raise InputError(f"threads must be at least 1, got {threads}")
+    return threads if threads is not None else len(os.sched_getaffinity(0))
+
+
+def checked_count(count: int, what: str = "num_neighbors") -> int:
+    try:
+        number = operator.index(count)
+    except TypeError:
+        raise InputError(f"{what} must be an integer, got {count!r}") from None
+    least = -1 if what == "num_neighbors" else 0
+    if not least <= number <= _MOST_NEIGHBORS:
+        raise InputError(f"{what} must be at least {least} and at most {_MOST_NEIGHBORS}, got {number}")
+    return number
+
+
+def bounds(until: "ArrayLike | None", num_seeds: int) -> DoubleArray | None:
+    """Times up to which edges count: one, or one for each seed."""
+    if until is None:
+        return None
+    times = np.asarray(until, dtype=np.float64)
+    if times.ndim > 0 and times.shape != (num_seeds,):
+        raise InputError(f"until must be one time, or one for each of {num_seeds} nodes, got {times.shape}")
+    if np.isnan(times).any():
+        raise InputError("until must be a time, got NaN")
+    return np.ascontiguousarray(times)
+
+
+def given_ids(ids: "ArrayLike") -> "NDArray[np.generic]":
+    given = np.atleast_1d(np.asarray(ids))
+    if given.ndim != 1:
+        raise InputError(f"ids must be a single column, got the shape {given.shape}")
+    return given
+
+
+def numbers_of(graph: Graph, asked: "NDArray[np.generic]") -> IntArray:
+    """The numbers inside of ids. An empty list has no type that could be wrong."""
+    return graph.to_numbers(asked) if asked.size else np.empty(0, dtype=np.int64)
+
+
+@contextmanager
+def explained(graph: Graph, asked: "Mapping[int, NDArray[np.generic]]") -> Iterator[None]:
+    """Words what the native core refuses. asked: the ids that were given, by the index of their node type."""
+    try:
+        yield
+    except _core.SampleError as error:
+        kind, what, type_, position = error.args
+        if kind == _UNKNOWN_NODE:
+            name = list(graph.schema.node_types)[type_]
+            raise UnknownNodeError(graph.unknown_node(asked[type_][position], name)) from None
+        if kind == _EDGE_TYPE:
+            raise InputError(f"edge type {list(graph.schema.edge_types)[type_]!r} {what}") from None
+        raise InputError(what) from None

@@ -1,0 +1,320 @@
+"""Subgraphs around seeds: some hops of neighbours, in the form of PyG's sampler outputs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast, overload
+
+import numpy as np
+
+from livegnn.errors import InputError
+from livegnn.graph import Graph
+from livegnn.sampling.request import (
+    NEIGHBORS_BY,
+    Direction,
+    NeighborsBy,
+    bounds,
+    checked_count,
+    chosen_seed,
+    chosen_threads,
+    explained,
+    given_ids,
+    is_incoming,
+    numbers_of,
+    position_in,
+    sampler_of,
+)
+from livegnn.types import DoubleArray, EdgeType, Ids, IntArray, NodeType
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """Nodes and edges that were reached from the seeds, as in PyG's `SamplerOutput`.
+
+    node: ids [nodes], the seeds first, then hop by hop. row, col: int64 [edges], source and target of each
+    edge as positions in `node`. edge: int64 [edges], rows of the edges' features, None where the edge type
+    has none. batch: int64 [nodes], of disjoint subgraphs the seed that a node belongs to, else None.
+    num_sampled_nodes: of the seeds, then of each hop. num_sampled_edges: of each hop. inverse: int64 [seeds],
+    where each seed stands in `node`; seeds that occur twice stand there once, unless disjoint. seed: with it,
+    the sample can be drawn again.
+    """
+
+    node: Ids
+    row: IntArray
+    col: IntArray
+    edge: IntArray | None
+    batch: IntArray | None
+    num_sampled_nodes: list[int]
+    num_sampled_edges: list[int]
+    inverse: IntArray
+    seed: int
+
+
+@dataclass(frozen=True)
+class HeteroSubgraph:
+    """The same by node type and by edge type, as in PyG's `HeteroSamplerOutput`.
+
+    Every node type of the graph has its entries, and every edge type that was asked for. `row` counts among
+    the nodes of the edge type's source type, `col` among those of its target type. `batch` counts the seeds
+    of all types, in the order in which they were given.
+    """
+
+    node: dict[NodeType, Ids]
+    row: dict[EdgeType, IntArray]
+    col: dict[EdgeType, IntArray]
+    edge: dict[EdgeType, IntArray | None]
+    batch: dict[NodeType, IntArray] | None
+    num_sampled_nodes: dict[NodeType, list[int]]
+    num_sampled_edges: dict[EdgeType, list[int]]
+    inverse: dict[NodeType, IntArray]
+    seed: int
+
+
+FanOuts = Mapping[EdgeType, Sequence[int]]
+
+
+@overload
+def sample_subgraph(
+    graph: Graph,
+    seeds: "Mapping[NodeType, ArrayLike]",
+    num_neighbors: Sequence[int] | FanOuts,
+    *,
+    by: NeighborsBy = "uniform",
+    replace: bool = False,
+    until: "float | Mapping[NodeType, ArrayLike] | None" = None,
+    disjoint: bool = False,
+    direction: Direction = "in",
+    seed: int | None = None,
+    threads: int | None = None,
+) -> HeteroSubgraph: ...
+
+
+@overload
+def sample_subgraph(
+    graph: Graph,
+    seeds: "Sequence[int | str] | Ids",
+    num_neighbors: Sequence[int],
+    *,
+    by: NeighborsBy = "uniform",
+    replace: bool = False,
+    until: "ArrayLike | None" = None,
+    disjoint: bool = False,
+    direction: Direction = "in",
+    edge_type: EdgeType | None = None,
+    seed: int | None = None,
+    threads: int | None = None,
+) -> Subgraph: ...
+
+
+def sample_subgraph(
+    graph: Graph,
+    seeds: "ArrayLike | Mapping[NodeType, ArrayLike]",
+    num_neighbors: Sequence[int] | FanOuts,
+    *,
+    by: NeighborsBy = "uniform",
+    replace: bool = False,
+    until: "ArrayLike | Mapping[NodeType, ArrayLike] | None" = None,
+    disjoint: bool = False,
+    direction: Direction = "in",
+    edge_type: EdgeType | None = None,
+    seed: int | None = None,
+    threads: int | None = None,
+) -> Subgraph | HeteroSubgraph:
+    """Neighbours of the seeds, neighbours of these, and so on: hop h draws `num_neighbors[h]` for each node
+    that the hop before brought in (PlatoD2GL, section III: subgraph sampling).
+
+    seeds: ids, for a `Subgraph` over one edge type; or ids by node type, for a `HeteroSubgraph`, where each
+    hop draws along every edge type that leads to a node of the hop before. num_neighbors: a number a hop
+    (-1: all, 0: none); by edge type, or the same for all of them. by, replace: as in `sample_neighbors`.
+    until: only edges whose time is at most this: one time for all; with `disjoint` also one for each seed.
+    disjoint: a node that is reached from two seeds is two nodes; otherwise a node is in a subgraph once.
+    direction: `"in"`: neighbours are those that point at a node, which is what a message-passing layer needs,
+    and `col` is the node that was drawn for; `"out"`: those that it points at, and `row` is.
+    threads: by default as many as the process may use; the sample does not depend on it.
+
+    Raises what `sample_neighbors` raises, and `InputError` if numbers of hops differ.
+    """
+    if isinstance(seeds, Mapping):
+        if edge_type is not None:
+            raise InputError("seeds by node type take num_neighbors by edge type, not an edge_type")
+        if not isinstance(num_neighbors, Mapping):
+            num_neighbors = dict.fromkeys(graph.schema.edge_types, num_neighbors)
+        return _sample(
+            graph,
+            dict(seeds),
+            dict(num_neighbors),
+            _bounds_by_type(until, seeds, disjoint=disjoint),
+            by=by,
+            replace=replace,
+            disjoint=disjoint,
+            direction=direction,
+            seed=seed,
+            threads=threads,
+        )
+    if isinstance(num_neighbors, Mapping):
+        raise InputError("num_neighbors by edge type needs seeds by node type")
+    name = list(graph.schema.edge_types)[graph.edge_type_index(edge_type)]
+    source, _, target = name
+    if source != target:
+        raise InputError(f"edge type {name!r} joins two node types: give seeds by node type")
+    asked = given_ids(seeds)
+    if isinstance(until, Mapping):
+        raise InputError("until by node type needs seeds by node type")
+    sample = _sample(
+        graph,
+        {source: asked},
+        {name: num_neighbors},
+        bounds(until, len(asked)),
+        by=by,
+        replace=replace,
+        disjoint=disjoint,
+        direction=direction,
+        seed=seed,
+        threads=threads,
+    )
+    return Subgraph(
+        node=sample.node[source],
+        row=sample.row[name],
+        col=sample.col[name],
+        edge=sample.edge[name],
+        batch=None if sample.batch is None else sample.batch[source],
+        num_sampled_nodes=sample.num_sampled_nodes[source],
+        num_sampled_edges=sample.num_sampled_edges[name],
+        inverse=sample.inverse[source],
+        seed=sample.seed,
+    )
+
+
+def sample_metapath(
+    graph: Graph,
+    seeds: "ArrayLike",
+    metapath: Sequence[tuple[EdgeType, int]],
+    *,
+    by: NeighborsBy = "uniform",
+    replace: bool = False,
+    until: "ArrayLike | None" = None,
+    disjoint: bool = False,
+    direction: Direction = "out",
+    seed: int | None = None,
+    threads: int | None = None,
+) -> HeteroSubgraph:
+    """A subgraph along a path of edge types: hop h draws along the h-th of them alone (PlatoD2GL, section
+    VII-C: subgraphs over meta-paths).
+
+    seeds: ids of nodes of the type where the path begins. metapath: edge types, each with how many neighbours
+    to draw for a node. direction: `"out"`: the path is walked along the edges, so each edge type begins with
+    the node type in which the one before ended; `"in"`: against them. All else as in `sample_subgraph`: a hop
+    draws for the nodes that the hop before brought in, not for those that were there already.
+
+    Raises what `sample_subgraph` raises, and `InputError` if the path is empty or has a gap.
+    """
+    if not metapath:
+        raise InputError("a meta-path must have at least one edge type, got none")
+    names = list(graph.schema.edge_types)
+    fan_outs: dict[EdgeType, Sequence[int]] = {}
+    at = start = ""
+    for hop, (edge_type, count) in enumerate(metapath):
+        name = names[graph.edge_type_index(edge_type)]
+        begin, end = (name[2], name[0]) if is_incoming(direction) else (name[0], name[2])
+        if hop == 0:
+            start = begin
+        elif begin != at:
+            raise InputError(
+                f"the meta-path has a gap before {name!r}: it is at node type {at!r}, not {begin!r}"
+            )
+        at = end
+        counts = list(fan_outs.get(name, [0] * len(metapath)))
+        counts[hop] = count
+        fan_outs[name] = counts
+    asked = given_ids(seeds)
+    return _sample(
+        graph,
+        {start: asked},
+        fan_outs,
+        bounds(until, len(asked)),
+        by=by,
+        replace=replace,
+        disjoint=disjoint,
+        direction=direction,
+        seed=seed,
+        threads=threads,
+    )
+
+
+def _bounds_by_type(
+    until: "ArrayLike | Mapping[NodeType, ArrayLike] | None",
+    seeds: "Mapping[NodeType, ArrayLike]",
+    *,
+    disjoint: bool,
+) -> DoubleArray | None:
+    """One time, or one for each seed in the order of `seeds`."""
+    if not isinstance(until, Mapping):
+        if until is not None and np.ndim(until) > 0:
+            raise InputError("until must be one time, or times by node type, as the seeds are")
+        return bounds(until, 0)
+    if set(until) != set(seeds):
+        raise InputError(f"until must have the node types of the seeds, {sorted(seeds)}, got {sorted(until)}")
+    if not disjoint:
+        raise InputError(
+            "a time for each seed needs disjoint=True: a node that two seeds share has no time of its own"
+        )
+    columns = []
+    for name, ids in seeds.items():
+        count = len(given_ids(ids))
+        column = bounds(until[name], count)
+        columns.append(np.broadcast_to(cast("DoubleArray", column), (count,)))
+    return np.concatenate(columns) if columns else None
+
+
+def _sample(
+    graph: Graph,
+    seeds: "Mapping[NodeType, ArrayLike]",
+    fan_outs: FanOuts,
+    times: DoubleArray | None,
+    *,
+    by: NeighborsBy,
+    replace: bool,
+    disjoint: bool,
+    direction: Direction,
+    seed: int | None,
+    threads: int | None,
+) -> HeteroSubgraph:
+    law = position_in(NEIGHBORS_BY, by, "by")
+    node_types = list(graph.schema.node_types)
+    edge_types = list(graph.schema.edge_types)
+    asked = {graph.node_type_index(name): given_ids(ids) for name, ids in seeds.items()}
+    counts = {
+        graph.edge_type_index(name): [checked_count(count) for count in hops]
+        for name, hops in fan_outs.items()
+    }
+    # In the order of the schema, so that the order in a dictionary makes no difference.
+    ordered = sorted(counts.items())
+    used = chosen_seed(seed)
+    with explained(graph, asked):
+        nodes, edges, inverse = sampler_of(graph).subgraph(
+            graph.native,
+            [(type_, numbers_of(graph, ids)) for type_, ids in asked.items()],
+            ordered,
+            law,
+            replace,
+            disjoint,
+            is_incoming(direction),
+            times,
+            used,
+            chosen_threads(threads),
+        )
+    by_edge_type = {edge_types[type_]: columns for (type_, _), columns in zip(ordered, edges, strict=True)}
+    by_node_type = dict(zip(node_types, nodes, strict=True))
+    return HeteroSubgraph(
+        node={name: graph.to_user_ids(ids) for name, (ids, _, _) in by_node_type.items()},
+        row={name: row for name, (row, _, _, _) in by_edge_type.items()},
+        col={name: col for name, (_, col, _, _) in by_edge_type.items()},
+        edge={name: edge for name, (_, _, edge, _) in by_edge_type.items()},
+        batch={name: batch for name, (_, batch, _) in by_node_type.items()} if disjoint else None,
+        num_sampled_nodes={name: sampled for name, (_, _, sampled) in by_node_type.items()},
+        num_sampled_edges={name: sampled for name, (_, _, _, sampled) in by_edge_type.items()},
+        inverse={node_types[type_]: positions for type_, positions in zip(asked, inverse, strict=True)},
+        seed=used,
+    )
