@@ -1,4 +1,4 @@
-"""What every contestant of store.py is put through: the same edges, changes and draws, one after the other."""
+"""What every contestant of store.py is put through: the same edges, changes and draws."""
 
 from __future__ import annotations
 

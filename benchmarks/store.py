@@ -351,9 +351,9 @@ def main() -> None:
     )
     report.note(
         f"Draws: {DRAWN} with replacement for each of {CALL} nodes a call, on one core. Beside updates: another"
-        f" core applies a batch every {1e3 * BATCH / options.arrivals:.0f} ms, or as often as it can; half are new"
-        " weights, a quarter removals, a quarter additions. A reader sees whole batches: where lists are changed"
-        " in place, it waits for the batch."
+        f" core applies a batch every {1e3 * BATCH / options.arrivals:.0f} ms, or as often as it can; half are"
+        " new weights, a quarter removals, a quarter additions. A reader sees whole batches: where lists are"
+        " changed in place, it waits for the batch."
     )
     report.note(
         f"{CSR}: building is estimated from the batches that were timed at four sizes; its bytes are those of"

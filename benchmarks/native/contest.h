@@ -57,7 +57,7 @@ class Contest {
     return seconds;
   }
 
-  std::vector<uint32_t> draw(std::span<const uint32_t> seeds, uint32_t k, bool by_weight, uint64_t seed) const {
+  std::vector<uint32_t> draw(std::span<const uint32_t> seeds, uint32_t k, bool by_weight, uint64_t seed) {
     std::vector<uint32_t> drawn(seeds.size() * k);
     store_.sample(seeds, k, by_weight, seed, drawn.data());
     return drawn;
@@ -124,9 +124,9 @@ class Contest {
   std::pair<Subgraph, double> subgraph(std::span<const uint32_t> seeds, std::span<const uint32_t> fan_outs,
                                        uint64_t seed) {
     const auto start = Clock::now();
-    Subgraph graph = store_.subgraph(seeds, fan_outs, seed, &numbering_, &pool_);
+    auto graph = store_.subgraph(seeds, fan_outs, seed, &numbering_, &pool_);
     const double seconds = seconds_since(start);
-    return {std::move(graph), seconds};
+    return {Store::columns_of(std::move(graph)), seconds};
   }
 
  private:

@@ -1,23 +1,35 @@
-// LiveGNN's store as a contestant: directed edges in out-lists alone, as the peers have them.
+// LiveGNN as a contestant: a graph of one node type and one edge type, directed and in out-lists alone, as the peers
+// have it. Its batches go to the store, its draws and subgraphs to the sampler.
 //
-// Thread safety: as batch.h says of contestants; `settle` when the readers that were there before `commit` are gone.
+// Thread safety: as batch.h says of contestants, with one reader at a time; `settle` when the readers that were there
+// before `commit` are gone.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "batch.h"
-#include "livegnn/graph_store.h"
-#include "parallel.h"
+#include "livegnn/graph.h"
+#include "livegnn/neighbor_draws.h"
+#include "livegnn/sampling.h"
 #include "sampler.h"
 
 namespace livegnn::bench {
 
 class LiveStore {
  public:
-  LiveStore(size_t nodes, bool weighted, SamtreeOptions samtree) : store_(options_of(weighted, samtree)) {
+  LiveStore(size_t nodes, bool weighted, size_t threads, SamtreeOptions samtree)
+      : graph_({0}, {{0, 0, options_of(weighted, samtree)}}),
+        store_(*graph_.edges[0].store),
+        sampler_(graph_),
+        threads_(threads) {
+    std::vector<int64_t> ids(nodes);
+    std::iota(ids.begin(), ids.end(), 0);
+    graph_.nodes[0].ids.restore(std::move(ids), {});
     store_.resize(nodes, nodes);
   }
 
@@ -33,51 +45,49 @@ class LiveStore {
   bool prepare_compaction() { return store_.prepare_compaction(); }
 
   size_t num_edges() const { return store_.num_edges(); }
-  // The lists, and what batches are prepared in: kept from one to the next.
-  size_t bytes() const {
-    const GraphStore::Memory memory = store_.memory();
-    return memory.lists + memory.batches + updates_.capacity() * sizeof(EdgeUpdate);
-  }
-  size_t bytes_at_rest() const { return store_.memory().lists; }
+  // The lists, what batches are prepared in (kept from one to the next), and the nodes' ids.
+  size_t bytes() const { return bytes_at_rest() + store_.memory().batches + updates_.capacity() * sizeof(EdgeUpdate); }
+  size_t bytes_at_rest() const { return store_.memory().lists + graph_.nodes[0].ids.bytes(); }
   void check() const { store_.check(); }
 
-  class View {
-   public:
-    View(const GraphStore::Trees* trees, uint32_t node) : trees_(trees), node_(node), root_(trees->root(node)) {}
-    uint32_t degree() const { return root_.degree; }
-    float total() const { return static_cast<float>(trees_->weight_sum(node_)); }
-    uint32_t at(uint32_t i) const {
-      const Leaf<uint32_t>* leaf = trees_->leaf_of(root_, &i);
-      return leaf->id(trees_->columns(), i);
-    }
-    uint32_t at_weight(float weight) const {
-      const EdgeColumns columns = trees_->columns();
-      double at = weight;
-      const Leaf<uint32_t>* leaf = trees_->leaf_at_weight(root_, &at);
-      return leaf->id(columns, FSTable::find(leaf->weights(columns), leaf->size, leaf->sums(columns), at));
-    }
-    template <class Visit>
-    void scan(Visit&& visit) const {
-      trees_->scan(node_, [&](const NeighborSpan& span) {
-        for (size_t i = 0; i < span.size; ++i) visit(span.ids[i], span.weights != nullptr ? span.weights[i] : 1.0f);
-      });
-    }
-
-   private:
-    const GraphStore::Trees* trees_;
-    uint32_t node_;
-    SamtreeRoot root_;
-  };
-
-  void sample(std::span<const uint32_t> seeds, uint32_t k, bool by_weight, uint64_t seed, uint32_t* to) const {
-    bench::sample(*this, seeds, k, by_weight, seed, to);
-  }
-  Subgraph subgraph(std::span<const uint32_t> seeds, std::span<const uint32_t> fan_outs, uint64_t seed,
-                    Numbering* numbering, ThreadPool* pool) const {
-    return sample_subgraph(*this, seeds, fan_outs, seed, numbering, pool);
+  template <class Visit>
+  void scan(uint32_t node, Visit&& visit) const {
+    store_.scan_out(node, [&](const NeighborSpan& span) {
+      for (size_t i = 0; i < span.size; ++i) visit(span.ids[i], span.weights != nullptr ? span.weights[i] : 1.0f);
+    });
   }
 
-  View view(uint32_t node) const { return View(&store_.out(), node); }
+  void sample(std::span<const uint32_t> seeds, uint32_t k, bool by_weight, uint64_t seed, uint32_t* to) {
+    const NeighborLaw law{by_weight ? SampleBy::kWeight : SampleBy::kUniform, true, static_cast<int32_t>(k)};
+    draws_.draw({&store_.out(), law, {}, seed, 0}, seeds, {}, 0, &drawn_);
+    const uint32_t* from = drawn_.ids.data();
+    for (size_t i = 0; i < seeds.size(); ++i, to += k) {
+      const uint32_t* end = from + drawn_.counts[i];
+      std::fill(std::copy(from, end, to), to + k, kNobody);
+      from = end;
+    }
+  }
+
+  livegnn::Subgraph subgraph(std::span<const uint32_t> seeds, std::span<const uint32_t> fan_outs, uint64_t seed,
+                             Numbering*, ThreadPool*) {
+    const std::vector<int64_t> ids(seeds.begin(), seeds.end());
+    SubgraphRequest request;
+    request.seeds = {{0, ids}};
+    request.fan_outs = {{0, std::vector<int32_t>(fan_outs.begin(), fan_outs.end())}};
+    request.by = SampleBy::kWeight;
+    request.incoming = false;
+    request.seed = seed;
+    request.threads = threads_;
+    return sampler_.subgraph(request);
+  }
+
+  // As the peers' subgraphs: the row is the neighbour, the column the node that it was drawn for.
+  static Subgraph columns_of(const livegnn::Subgraph& from) {
+    const auto copied = [](const Column<int64_t>& column) {
+      return std::vector<uint32_t>(column.data(), column.data() + column.size());
+    };
+    return {copied(from.nodes[0].ids), copied(from.edges[0].col), copied(from.edges[0].row)};
+  }
 
  private:
   static EdgeOptions options_of(bool weighted, SamtreeOptions samtree) {
@@ -88,8 +98,13 @@ class LiveStore {
     return options;
   }
 
-  GraphStore store_;
+  Graph graph_;
+  GraphStore& store_;
+  Sampler sampler_;
+  size_t threads_;
   std::vector<EdgeUpdate> updates_;
+  NeighborDraws draws_;
+  NeighborColumns drawn_;
 };
 
 }  // namespace livegnn::bench

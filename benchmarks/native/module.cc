@@ -67,13 +67,13 @@ nb::class_<Contest<Store>> bind_contest(nb::module_& module, const char* name) {
            [](const C& c, uint32_t node) {
              std::vector<uint32_t> ids;
              std::vector<float> weights;
-             c.store().view(node).scan([&](uint32_t id, float weight) {
+             c.store().scan(node, [&](uint32_t id, float weight) {
                ids.push_back(id);
                weights.push_back(weight);
              });
              return std::pair(copy(ids), copy(weights));
            })
-      .def("draw", [](const C& c, Ids seeds, uint32_t k, bool by_weight,
+      .def("draw", [](C& c, Ids seeds, uint32_t k, bool by_weight,
                       uint64_t seed) { return copy(c.draw(span_of(seeds), k, by_weight, seed)); })
       .def(
           "draw_beside_batches",
@@ -139,7 +139,7 @@ NB_MODULE(_store_bench, module) {
           "__init__",
           [](Contest<LiveStore>* to, size_t nodes, bool weighted, size_t threads, uint32_t capacity, uint32_t slack,
              bool compress) {
-            new (to) Contest<LiveStore>(nodes, threads, weighted, SamtreeOptions{capacity, slack, compress});
+            new (to) Contest<LiveStore>(nodes, threads, weighted, threads, SamtreeOptions{capacity, slack, compress});
           },
           nb::arg("nodes"), nb::arg("weighted"), nb::arg("threads"), nb::arg("capacity") = SamtreeOptions{}.capacity,
           nb::arg("slack") = SamtreeOptions{}.slack, nb::arg("compress") = true);

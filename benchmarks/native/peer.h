@@ -56,7 +56,13 @@ class Peer {
     return sample_subgraph(*this, seeds, fan_outs, seed, numbering, pool);
   }
 
+  static Subgraph columns_of(Subgraph graph) { return graph; }
+
   typename Shard::View view(uint32_t node) const { return shards_[node % shards_.size()]->view(node); }
+  template <class Visit>
+  void scan(uint32_t node, Visit&& visit) const {
+    view(node).scan(visit);
+  }
 
  private:
   static constexpr double kAlways = 1e9;  // nanoseconds: worth waking a thread for
