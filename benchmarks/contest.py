@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import gc
+import multiprocessing
 import resource
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from contestants import Contestant, Float32, StoreBench, UInt32
 from graphs import make
+
+Result = TypeVar("Result")
 
 LIVE, CSR, HASH_MAP, BLOCK_STORE = "LiveGNN", "CSR per batch", "hash map", "PlatoGL"
 PEERS = (CSR, HASH_MAP, BLOCK_STORE)
@@ -43,10 +46,9 @@ class Edges:
     def degrees(self) -> np.ndarray:
         return np.bincount(self.sources, minlength=self.num_nodes)
 
-    def head(self, count: int) -> Edges:
-        return Edges(
-            self.shape, self.num_nodes, self.sources[:count], self.targets[:count], self.weights[:count]
-        )
+    def part(self, first: int, last: int | None = None) -> Edges:
+        at = slice(first, last)
+        return Edges(self.shape, self.num_nodes, self.sources[at], self.targets[at], self.weights[at])
 
     def choose(self, rng: np.random.Generator, count: int) -> Edges:
         """`count` of them, none twice, in random order."""
@@ -117,6 +119,22 @@ def rate(seconds: np.ndarray, count: int) -> float:
     return count / float(seconds.sum())
 
 
+def in_child(call: Callable[[], Result]) -> Result:
+    """What a call returns in a process of its own, which begins as a copy of this one."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: sender.send(call()))
+    child.start()
+    sender.close()
+    try:
+        result: Result = receiver.recv()
+    except EOFError:
+        child.join()
+        raise SystemExit(f"a contestant's process has ended with code {child.exitcode}") from None
+    child.join()
+    return result
+
+
 class Bench:
     """One shape, whose edges every contestant is given."""
 
@@ -125,9 +143,9 @@ class Bench:
         rng = np.random.default_rng(1)
         degrees = edges.degrees
         self.mean_list = float((degrees.astype(float) ** 2).sum() / len(edges))
-        self.id_bits = float(
-            (degrees * np.log2(edges.num_nodes * np.e / np.maximum(degrees, 1))).sum() / len(edges)
-        )
+        code_bits = np.log2(edges.num_nodes * np.e / np.maximum(degrees, 1))
+        code_bits = np.log2(edges.num_nodes * np.e / np.maximum(degrees, 1))
+        self.id_bits = float((degrees * code_bits).sum() / len(edges))
         with_neighbors = np.flatnonzero(degrees).astype(np.uint32)
         self.seeds: UInt32 = rng.choice(with_neighbors, 2**18)
         self.seed_list = float(degrees[self.seeds].mean())
@@ -176,32 +194,31 @@ class Bench:
         sizes = [len(self.edges) * part // 8 for part in (1, 2, 4, 8)]
         for size in sizes:
             for batch_size, end in ((len(self.edges), size - timed), (BATCH, size)):
-                part = slice(done, max(done, end))
-                edges = self.edges
-                seconds = contestant.apply(
-                    edges.sources[part], edges.targets[part], edges.weights[part], None, batch_size
-                )
-                done = part.stop
+                end = max(done, end)
+                seconds = self.add(contestant, self.edges.part(done, end), batch_size)
+                done = end
             per_edge.append(float(np.median(seconds)) / BATCH)
             course.figures[f"a batch at {size:,} edges"] = float(np.median(seconds)) * 1e3
-        # A batch's cost grows with the size: trapezoids between the sizes that were timed, from no edges on.
+        # A batch's cost grows with the size: trapezoids between the sizes, from no edges on.
         total = float(np.trapezoid([per_edge[0], *per_edge], [0, *sizes]))
         return len(self.edges) / total
 
     def run(self, name: str) -> Course:
-        """Everything, with weights; then the memory without."""
+        """Everything, with weights; then the memory without. In processes of their own: what one contestant has
+        freed, the next would take again, and the process would not grow by what it takes."""
+        course = in_child(lambda: self.run_weighted(name))
+        course.figures |= in_child(lambda: self.run_unweighted(name))
+        return course
+
+    def run_weighted(self, name: str) -> Course:
         course = Course(name)
         found, options = course.figures, self.options
-        before = self.start()
+        self.native.trim()
+        before = resident()
         contestant = self.make(name)
         found["building"] = self.build(contestant, name, course)
         assert contestant.num_edges == len(self.edges)
-        self.native.trim()
-        found["growth of the process per entry, weighted"] = (resident() - before) / len(self.edges)
-        # A CSR needs its second copy to be changed, not to be read: it is counted at its best.
-        count = contestant.bytes_at_rest if name == CSR else contestant.bytes
-        found["bytes per entry, weighted"] = count() / len(self.edges)
-        found["bytes in all"] = contestant.bytes()
+        found |= self.memory(contestant, name, "weighted", before)
 
         found["removals"] = rate(self.remove(contestant, self.updates), len(self.updates))
         found["additions to the full graph"] = rate(self.add(contestant, self.updates), len(self.updates))
@@ -234,29 +251,38 @@ class Bench:
         graphs = [contestant.subgraph(self.seeds[:SEEDS], fan_outs, seed) for seed in range(6)]
         found["subgraph"] = float(np.median([graph[3] for graph in graphs[1:]])) * 1e3
         found["subgraph nodes"], found["subgraph edges"] = len(graphs[0][0]), len(graphs[0][1])
-        del contestant, graphs
-
-        before = self.start()
-        contestant = self.make(name, weighted=False)
-        batch_size = len(self.edges) if name == CSR else BATCH
-        self.add(contestant, self.edges, batch_size, weighted=False)
-        self.native.trim()
-        count = contestant.bytes_at_rest if name == CSR else contestant.bytes
-        found["growth of the process per entry, unweighted"] = (resident() - before) / len(self.edges)
-        found["bytes per entry, unweighted"] = count() / len(self.edges)
         return course
 
-    def start(self) -> int:
-        """Memory before a contestant, when that of the one before has been given back."""
-        gc.collect()
+    def run_unweighted(self, name: str) -> dict[str, float]:
         self.native.trim()
-        return resident()
+        before = resident()
+        contestant = self.make(name, weighted=False)
+        # A CSR gets all at once but for the last batch, which shows what a batch needs.
+        first = len(self.edges) - BATCH if name == CSR else 0
+        for edges, batch_size in ((self.edges.part(0, first), first), (self.edges.part(first), BATCH)):
+            if len(edges) > 0:
+                self.add(contestant, edges, batch_size, weighted=False)
+        return self.memory(contestant, name, "unweighted", before)
+
+    def memory(self, contestant: Contestant, name: str, word: str, before: int) -> dict[str, float]:
+        """Bytes per entry as they are counted, and as the process has grown."""
+        self.native.trim()
+        growth, count = resident() - before, len(self.edges)
+        rest, everything = contestant.bytes_at_rest(), contestant.bytes()
+        return {
+            # A CSR needs its second copy to be changed, not to be read: it is counted at its best.
+            f"bytes per entry, {word}": (rest if name == CSR else everything) / count,
+            f"bytes per entry for batches, {word}": (everything - rest) / count,
+            f"growth of the process per entry, {word}": growth / count,
+            f"bytes counted, of the growth, {word}": everything / growth,
+        }
 
     def draws(self, contestant: Contestant, by_weight: bool) -> float:
         """A second, by one core, while nothing changes."""
-        nothing = self.edges.head(0)
+        nothing = self.edges.part(0, 0)
         seconds, drawn, _, _ = contestant.draw_beside_batches(
-            *(self.seeds, CALL, DRAWN, by_weight, 2, nothing.sources, nothing.targets, nothing.weights, None),
+            *(self.seeds, CALL, DRAWN, by_weight, 2),
+            *(nothing.sources, nothing.targets, nothing.weights, None),
             *(BATCH, self.interval, self.options.draw_seconds),
         )
         return drawn / seconds

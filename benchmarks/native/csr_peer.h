@@ -65,6 +65,7 @@ class CsrPeer {
 
   void prepare(const Batch& batch) {
     changes_.clear();
+    if (changes_.capacity() > 8 * batch.size) changes_.shrink_to_fit();  // after a first load
     for (uint32_t i = 0; i < batch.size; ++i) {
       if (!share_.holds(batch.sources[i])) continue;
       changes_.push_back({uint64_t{share_.row(batch.sources[i])} << 32 | batch.targets[i], i});
@@ -88,7 +89,7 @@ class CsrPeer {
   void commit(const Batch&) { std::swap(now_, next_); }
 
   size_t num_edges() const { return now_.offsets.back(); }
-  size_t bytes() const { return now_.bytes() + next_.bytes(); }
+  size_t bytes() const { return now_.bytes() + next_.bytes() + changes_.capacity() * sizeof(Change); }
   // Without the copy that the next batch is merged into, and exactly as long as the edges need.
   size_t bytes_at_rest() const {
     return now_.offsets.capacity() * sizeof(uint64_t) + num_edges() * (weighted_ ? 8 : 4);

@@ -70,8 +70,12 @@ struct Subgraph {
 // Which number a node has in the subgraph that is made; kept from one to the next, so that nothing is cleared.
 class Numbering {
  public:
-  explicit Numbering(size_t nodes) : number_(nodes), epoch_(nodes) {}
-  void start() { ++now_; }
+  explicit Numbering(size_t nodes) : nodes_(nodes) {}
+  void start() {
+    number_.resize(nodes_);
+    epoch_.resize(nodes_);
+    ++now_;
+  }
   uint32_t of(uint32_t id, std::vector<uint32_t>* node) {
     if (epoch_[id] != now_) {
       epoch_[id] = now_;
@@ -82,6 +86,7 @@ class Numbering {
   }
 
  private:
+  size_t nodes_;
   std::vector<uint32_t> number_, epoch_;
   uint32_t now_ = 0;
 };

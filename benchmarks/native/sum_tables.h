@@ -15,7 +15,7 @@
 
 namespace livegnn::bench {
 
-// LiveGNN's: weights, and a Fenwick tree over runs of 32 of them.
+// LiveGNN's: weights, and a Fenwick tree over runs of 32 of them, whose entries are always summed anew.
 class RunTable {
  public:
   void assign(const std::vector<float>& weights) {
@@ -26,13 +26,8 @@ class RunTable {
   uint32_t size() const { return static_cast<uint32_t>(weights_.size()); }
   void append(float weight) {
     weights_.push_back(weight);
-    const uint32_t before = FSTable::size(size() - 1), now = FSTable::size(size());
-    sums_.resize(now);
-    if (before == 0) {
-      FSTable::build(weights_.data(), size(), sums_.data());
-    } else {
-      FSTable::update(weights_.data(), size(), sums_.data(), size() - 1);
-    }
+    sums_.resize(FSTable::size(size()));
+    FSTable::append(weights_.data(), size(), sums_.data());
   }
   void update(uint32_t i, float weight) {
     weights_[i] = weight;
@@ -42,8 +37,7 @@ class RunTable {
     weights_[i] = weights_.back();
     weights_.pop_back();
     sums_.resize(FSTable::size(size()));
-    if (i < size()) FSTable::update(weights_.data(), size(), sums_.data(), i);
-    FSTable::truncate(weights_.data(), size(), sums_.data());
+    FSTable::remove(weights_.data(), size(), sums_.data(), i);
   }
   double total() const { return FSTable::total(weights_.data(), size(), sums_.data()); }
   uint32_t find(double at) const { return FSTable::find(weights_.data(), size(), sums_.data(), at); }
