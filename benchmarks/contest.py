@@ -204,8 +204,8 @@ class Bench:
         return len(self.edges) / total
 
     def run(self, name: str) -> Course:
-        """Everything, with weights; then the memory without. In processes of their own: what one contestant has
-        freed, the next would take again, and the process would not grow by what it takes."""
+        """Everything, with weights; then the memory without. In processes of their own: what one contestant
+        has freed, the next would take again, and the process would not grow by what it takes."""
         course = in_child(lambda: self.run_weighted(name))
         course.figures |= in_child(lambda: self.run_unweighted(name))
         return course

@@ -15,8 +15,8 @@ copies 8 GB/s.
 
 - Building. A change reads a root, a leaf's first line and its ids, to see whether the edge is there: 3
   misses and then 200 to 400 bytes in a row, for a leaf holds half of the final list in products (80
-  entries), 180 in a samtree of reddit. An entry is appended where no reader looks yet; every sixteenth finds no room and copies
-  the leaf. That is 0.07 us, 15 million edges a second and core, less the sorting of the batch, the
+  entries), 180 in a samtree of reddit. An entry is appended where no reader looks yet; every sixteenth finds
+  no room and copies the leaf. That is 0.07 us, 15 million edges a second and core, less the sorting of the batch, the
   arithmetic of a leaf, and the roots that are put in.
 - A CSR copies everything for each batch: 8 bytes of 120 million edges, 0.12 s a core for 65,536 edges, half
   a million edges a second and core. At a tenth of the size it is ten times as fast, and a serious peer.
