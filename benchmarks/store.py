@@ -366,7 +366,8 @@ def main() -> None:
         " lists are changed in place, it waits for the batch."
     )
     report.note(
-        f"Subgraph: {SEEDS:,} seeds, {FAN_OUTS[0]} and {FAN_OUTS[1]} neighbours by weight, without replacement."
+        f"Subgraph: {SEEDS:,} seeds, {FAN_OUTS[0]} and {FAN_OUTS[1]} neighbours by weight, without"
+        " replacement."
     )
     report.note(
         f"{CSR}: building is estimated from the batches that were timed at four sizes; its bytes are those of"
