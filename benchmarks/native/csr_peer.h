@@ -66,6 +66,7 @@ class CsrPeer {
   void prepare(const Batch& batch) {
     changes_.clear();
     if (changes_.capacity() > 8 * batch.size) changes_.shrink_to_fit();  // after a first load
+    changes_.reserve(batch.size / share_.of);
     for (uint32_t i = 0; i < batch.size; ++i) {
       if (!share_.holds(batch.sources[i])) continue;
       changes_.push_back({uint64_t{share_.row(batch.sources[i])} << 32 | batch.targets[i], i});
