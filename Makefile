@@ -5,9 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 CPP_BUILD := build/cpp-tests
 SANITIZED_BUILD := build/cpp-sanitized
-CPP_FILES = $(shell git ls-files --cached --others --exclude-standard 'cpp/*.h' 'cpp/*.cc' 'cpp/*.cpp')
+CPP_FILES = $(shell git ls-files --cached --others --exclude-standard 'cpp/*.h' 'cpp/*.cc' 'cpp/*.cpp' 'benchmarks/native/*')
 
-.PHONY: demo test check install test-python test-cpp test-cpp-sanitized format bench docs-check clean
+.PHONY: demo test check install test-python test-cpp test-cpp-sanitized format bench bench-native docs-check clean
 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
 	$(BIN)/livegnn demo
@@ -72,8 +72,11 @@ format: $(VENV)/installed-test  ## put every file into the project's style
 	$(BIN)/clang-format -i $(CPP_FILES)
 
 bench: $(VENV)/installed-test  ## the benchmarks at full size; commit what they write
-	for name in incremental initial drift cold_start; do \
+	for name in incremental initial store drift cold_start; do \
 	  $(BIN)/python benchmarks/$$name.py --json benchmarks/results/$$name.json || exit 1; done
+
+bench-native: $(VENV)/installed-test  ## the native half of benchmarks/store.py, which also builds it when it is missing
+	cd benchmarks && ../$(BIN)/python -c "import contestants; print(contestants.build())"
 
 model: $(VENV)/installed-test  ## train the demo's model again
 	$(BIN)/python examples/train_bitcoin_otc.py

@@ -82,8 +82,10 @@ SHAPES = {
     "reddit": Shape(232_965, 57_307_946, 602, 41, Zipf(0.5, 30.0)),
     "products": Shape(2_449_029, 61_859_140, 100, 47, Zipf(0.5, 5.1)),
     "tolokers": Shape(11_758, 519_000, 10, 2, Zipf(0.5, 8.0)),
-    # Small ones: a tenth of arxiv for --quick, and one for tests.
+    # Small ones: tenths for --quick, and one for tests.
     "arxiv-tenth": Shape(16_934, 116_624, 128, 40, CITED, CITING),
+    "reddit-tenth": Shape(23_297, 5_730_795, 602, 41, Zipf(0.5, 30.0)),
+    "products-tenth": Shape(244_903, 6_185_914, 100, 47, Zipf(0.5, 5.1)),
     "tiny": Shape(300, 1_500, 12, 5, Zipf(0.6, 2.0), Zipf(0.4, 1.5)),
 }
 

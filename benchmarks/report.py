@@ -67,6 +67,7 @@ class Report:
     def __init__(self, title: str) -> None:
         self.title = title
         self.rows: list[Row] = []
+        self._sections: list[tuple[int, str]] = []
         self._notes: list[str] = []
         self._not_run: list[tuple[str, str]] = []
         # A pipe has no width: there the table takes what it needs.
@@ -92,6 +93,10 @@ class Report:
             ratio = better / worse if worse else None
         self.rows.append(Row(name, value, unit, higher_is_better, aim, peer, peer_value, ratio, floor))
 
+    def section(self, title: str) -> None:
+        """The rows from here on stand in a table of their own."""
+        self._sections.append((len(self.rows), title))
+
     def note(self, text: str) -> None:
         """A line under the table."""
         self._notes.append(text)
@@ -101,16 +106,11 @@ class Report:
 
     def finish(self, path: Path | None) -> None:
         """Print everything; write the rows to `path` if there is one."""
-        table = Table(title=self.title)
-        for heading in HEADINGS:
-            table.add_column(
-                heading, justify="left" if heading in ("name", "unit", "peer") else "right", no_wrap=True
-            )
-        for row in self.rows:
-            style = {None: None, True: "green", False: "red"}[row.met]
-            table.add_row(*cells(row), style=style)
-        if self.rows:
-            self.console.print(table)
+        starts = [(0, self.title), *self._sections]
+        ends = [start for start, _ in starts[1:]] + [len(self.rows)]
+        for (start, title), end in zip(starts, ends, strict=True):
+            if start < end:
+                self.console.print(_table(title, self.rows[start:end]))
         for text in self._notes:
             self.console.print(text)
         for name, why in self._not_run:
@@ -120,6 +120,18 @@ class Report:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps([asdict(row) for row in self.rows], indent=1) + "\n")
+
+
+def _table(title: str, rows: Sequence[Row]) -> Table:
+    table = Table(title=title)
+    for heading in HEADINGS:
+        table.add_column(
+            heading, justify="left" if heading in ("name", "unit", "peer") else "right", no_wrap=True
+        )
+    for row in rows:
+        style = {None: None, True: "green", False: "red"}[row.met]
+        table.add_row(*cells(row), style=style)
+    return table
 
 
 HEADINGS = ("name", "value", "unit", "aim", "ratio", "peer", "peer's value", "floor")

@@ -19,6 +19,22 @@ def test_a_ratio_says_how_many_times_better_whichever_way_is_better() -> None:
     assert [row.met for row in report.rows] == [True, False, None]
 
 
+def test_a_section_has_a_table_of_its_own_and_its_rows_are_rows_like_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = Report("all")
+    report.add("first", 1.0, "ms")
+    report.section("nothing in it")
+    report.section("the rest")
+    report.add("second", 2.0, "ms")
+    report.finish(None)
+    printed = capsys.readouterr().out
+    places = [printed.index(text) for text in ("all", "first", "the rest", "second")]
+    assert places == sorted(places)
+    assert "nothing in it" not in printed
+    assert [row.name for row in report.rows] == ["first", "second"]
+
+
 def test_json_is_a_list_of_rows_with_null_where_there_is_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
