@@ -121,7 +121,8 @@ TEST(draws_have_their_law_on_lists_of_every_height) {
                                         out.ids.begin() + static_cast<std::ptrdiff_t>(at + expected));
             if (!replace) CHECK_EQ(distinct.size(), expected);
             for (uint32_t id : distinct) CHECK_EQ(classes.of.count(id), 1u);
-            for (size_t j = 0; j < (replace ? expected : std::min(1u, expected)); ++j) ++seen[classes.of.at(out.ids[at + j])];
+            for (size_t j = 0; j < (replace ? expected : std::min(1u, expected)); ++j)
+              ++seen[classes.of.at(out.ids[at + j])];
           }
           if (there > 4 && seen.size() > 1) {
             CHECK(testing::chi_square(seen, classes.probabilities) < chi_square_limit(seen.size() - 1));

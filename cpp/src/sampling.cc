@@ -117,7 +117,7 @@ NeighborSample Sampler::neighbors(const NeighborRequest& request, std::span<cons
   const auto& until = request.until;
   check_law(graph_, request.edge_type, request.incoming, request.law, !until.empty());
   check_bounds(until, ids.size());
-  const auto& [spec, store] = graph_.edges[request.edge_type];
+  const EdgeTypeSpec& spec = graph_.edges[request.edge_type].spec;
   const auto& trees = lists(graph_, request.edge_type, request.incoming);
   Lease scratch(this);
   scratch->indices.clear();
