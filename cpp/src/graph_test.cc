@@ -1,9 +1,14 @@
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <set>
+#include <shared_mutex>
+#include <thread>
 
 #include "livegnn/stage.h"
 #include "testing.h"
@@ -518,6 +523,46 @@ TEST(graph_keeps_the_old_features_of_an_edge_until_the_commit) {
   small.apply([](Stage& stage) { add_featured(stage, 3, 3, 9); });
   CHECK_EQ(small.store().find(3, 3)->row, 0u);
   CHECK_EQ(table.rows(), 4u);
+}
+
+// Every batch gives all edges of node 0 the same features, and adds edges, so that the table grows under the reader.
+TEST(graph_readers_see_features_before_a_batch_or_after_it) {
+  for (const std::string& directory : {std::string(), std::filesystem::temp_directory_path().string()}) {
+    constexpr int64_t kNodes = 3000;
+    Graph graph({0}, {{0, 0, {}, 1}}, 1, directory);
+    {
+      std::vector<int64_t> ids(kNodes);
+      std::iota(ids.begin(), ids.end(), 0);
+      Stage stage(graph);
+      stage.add_nodes(0, ids.data(), nullptr, 0, ids.size());
+      apply_delta(stage.finish(), &graph);
+    }
+    std::atomic<bool> ended{false};
+    bool torn = false;
+    std::thread reader([&] {
+      while (!ended) {
+        std::shared_lock lock(graph.lock);
+        std::set<float> seen;
+        graph.edges[0].store->scan_out(0, [&](NeighborSpan span) {
+          for (size_t i = 0; i < span.size; ++i) seen.insert(*graph.edges[0].features.table().row(span.rows[i]));
+        });
+        torn = torn || seen.size() > 1;
+      }
+    });
+    for (int64_t batch = 1; batch <= 60; ++batch) {
+      const auto count = static_cast<size_t>(batch * kNodes / 60);
+      std::vector<int64_t> source(count, 0), target(count);
+      std::iota(target.begin(), target.end(), 0);
+      const Floats x(count, static_cast<float>(batch));
+      Stage stage(graph);
+      stage.add_edges(0, source.data(), target.data(), nullptr, nullptr, x.data(), 1, count);
+      apply_delta(stage.finish(), &graph);
+    }
+    ended = true;
+    reader.join();
+    CHECK(!torn);
+    CHECK_EQ(graph.edges[0].features.table().rows(), static_cast<size_t>(kNodes));
+  }
 }
 
 TEST(graph_looks_for_expired_edges_where_they_may_be) {
