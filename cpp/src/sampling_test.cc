@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "chi_square.h"
+#include "livegnn/stage.h"
 #include "random.h"
 #include "testing.h"
 
@@ -62,7 +63,7 @@ struct Shop {
         weight[i] = static_cast<float>(random.uniform());
         time[i] = random.uniform();
       }
-      stage.add_edges(type, source.data(), target.data(), weight.data(), time.data(), edges);
+      stage.add_edges(type, source.data(), target.data(), weight.data(), time.data(), nullptr, 0, edges);
     }
     apply(&graph, &stage);
   }
@@ -227,7 +228,7 @@ TEST(a_sample_is_from_before_a_batch_or_after_it) {
     }
     const std::vector<float> weight(source.size(), static_cast<float>(generation));
     const std::vector<double> time(source.size(), generation);
-    stage.add_edges(kBuys, source.data(), add.data(), weight.data(), time.data(), source.size());
+    stage.add_edges(kBuys, source.data(), add.data(), weight.data(), time.data(), nullptr, 0, source.size());
     stage.remove_edges(kBuys, source.data(), remove.data(), source.size());
     apply(&graph, &stage);
   };
