@@ -29,6 +29,14 @@ nb::object taken_if(bool present, Column<T>&& column) {
   return present ? nb::cast(taken(std::move(column))) : nb::none();
 }
 
+// Rows of features, None where none were asked for or the type has none.
+nb::object taken_rows(bool present, Column<float>&& values, size_t count, size_t width) {
+  if (!present || width == 0) return nb::none();
+  auto data = values.size() == 0 ? std::make_unique<float[]>(0) : std::unique_ptr<float[]>(values.release());
+  nb::capsule owner(data.get(), [](void* p) noexcept { delete[] static_cast<float*>(p); });
+  return nb::cast(OutRows<float>(data.release(), {count, width}, owner));
+}
+
 template <class T>
 std::span<const T> span_of(const In<T>& from) {
   return {from.data(), from.shape(0)};
@@ -67,7 +75,7 @@ nb::tuple neighbors(Sampler& self, const Graph& graph, uint32_t edge_type, In<in
 
 nb::tuple subgraph(Sampler& self, const Graph& graph, const std::vector<Seeds>& seeds,
                    const std::vector<FanOut>& fan_outs, int by, bool replace, bool disjoint, bool incoming,
-                   std::optional<In<double>> until, uint64_t seed, size_t threads) {
+                   bool attributes, std::optional<In<double>> until, uint64_t seed, size_t threads) {
   SubgraphRequest request;
   for (const auto& [type, ids] : seeds) request.seeds.push_back({type, span_of(ids)});
   for (const auto& [type, counts] : fan_outs) request.fan_outs.push_back({type, counts});
@@ -75,6 +83,7 @@ nb::tuple subgraph(Sampler& self, const Graph& graph, const std::vector<Seeds>& 
   request.replace = replace;
   request.disjoint = disjoint;
   request.incoming = incoming;
+  request.attributes = attributes;
   request.until = bounds_of(until);
   request.seed = seed;
   request.threads = threads;
@@ -85,12 +94,23 @@ nb::tuple subgraph(Sampler& self, const Graph& graph, const std::vector<Seeds>& 
     out = self.subgraph(request);
   }
   nb::list nodes, edges, inverse;
-  for (auto& type : out.nodes) {
-    nodes.append(nb::make_tuple(taken(std::move(type.ids)), taken(std::move(type.batch)), type.num_sampled));
+  for (size_t t = 0; t < out.nodes.size(); ++t) {
+    auto& type = out.nodes[t];
+    const size_t count = type.ids.size();
+    nodes.append(
+        nb::make_tuple(taken(std::move(type.ids)), taken(std::move(type.batch)), type.num_sampled,
+                       taken_rows(attributes, std::move(type.features), count, graph.nodes[t].features.width())));
   }
-  for (auto& type : out.edges) {
+  for (size_t f = 0; f < out.edges.size(); ++f) {
+    auto& type = out.edges[f];
+    const size_t count = type.row.size();
+    const Graph::EdgeType& edge_type = graph.edges[fan_outs[f].first];
+    const EdgeColumns columns = edge_type.spec.options.columns;
     nb::object edge = type.edge ? nb::cast(taken(std::move(*type.edge))) : nb::none();
-    edges.append(nb::make_tuple(taken(std::move(type.row)), taken(std::move(type.col)), edge, type.num_sampled));
+    edges.append(nb::make_tuple(taken(std::move(type.row)), taken(std::move(type.col)), edge, type.num_sampled,
+                                taken_if(attributes && columns.weighted, std::move(type.weight)),
+                                taken_if(attributes && columns.timed, std::move(type.time)),
+                                taken_rows(attributes, std::move(type.features), count, edge_type.features.table().width())));
   }
   for (auto& positions : out.inverse) inverse.append(taken(std::move(positions)));
   return nb::make_tuple(nodes, edges, inverse);
@@ -117,7 +137,7 @@ void bind_sampling(nb::module_& module) {
       .def("neighbors", &neighbors, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
            nb::arg().none(), nb::arg(), nb::arg())
       .def("subgraph", &subgraph, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
-           nb::arg().none(), nb::arg(), nb::arg());
+           nb::arg(), nb::arg().none(), nb::arg(), nb::arg());
 }
 
 }  // namespace livegnn::bindings

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -169,6 +170,16 @@ inline void write_ids(const IdMap& ids, std::span<const uint32_t> nodes, int64_t
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (i + kAhead < nodes.size()) __builtin_prefetch(&ids.ids()[nodes[i + kAhead]]);
     to[i] = ids.id_of(nodes[i]);
+  }
+}
+
+// Rows of features that are scattered over a table, without padding.
+inline void write_features(const Table& table, std::span<const uint32_t> rows, float* to) {
+  constexpr size_t kAhead = 16;
+  const size_t width = table.width();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i + kAhead < rows.size()) __builtin_prefetch(table.row(rows[i + kAhead]));
+    std::memcpy(to + i * width, table.row(rows[i]), width * sizeof(float));
   }
 }
 

@@ -114,7 +114,8 @@ class SubgraphSample {
       const auto& trees = lists(graph_, fan_out.edge_type, request_.incoming);
       const NeighborDraws::Task task{&trees,
                                      law(fan_out.counts[hop]),
-                                     {false, false, trees.columns().featured},
+                                     {request_.attributes && trees.columns().weighted,
+                                      request_.attributes && trees.columns().timed, trees.columns().featured},
                                      request_.seed,
                                      1 + hop * graph_.edges.size() + fan_out.edge_type};
       const auto& until = request_.until;
@@ -159,6 +160,11 @@ class SubgraphSample {
       to.col = Column<int64_t>(edges_[f].size);
       const auto columns = graph_.edges[request_.fan_outs[f].edge_type].store->options().columns;
       if (columns.featured) to.edge.emplace(edges_[f].size);
+      if (request_.attributes) {
+        if (columns.weighted) to.weight = Column<float>(edges_[f].size);
+        if (columns.timed) to.time = Column<double>(edges_[f].size);
+        to.features = Column<float>(edges_[f].size * edge_features(f).width());
+      }
       to.num_sampled = std::move(edges_[f].num_sampled);
     }
     for (const Drawn& drawn : drawn_) {
@@ -171,12 +177,17 @@ class SubgraphSample {
       auto& to = out.nodes.emplace_back();
       to.num_sampled = std::move(type.num_sampled);
       to.ids = Column<int64_t>(type.nodes.size());
+      const Table& table = graph_.nodes[t].features;
+      const size_t width = request_.attributes ? table.width() : 0;
+      to.features = Column<float>(type.nodes.size() * width);
       constexpr size_t kBlock = 4096;
-      workers_.run(
-          (type.nodes.size() + kBlock - 1) / kBlock, 4.0 * static_cast<double>(type.nodes.size()), [&](size_t b) {
-            const auto nodes = std::span<const uint32_t>(type.nodes).subspan(b * kBlock);
-            write_ids(graph_.nodes[t].ids, nodes.first(std::min(kBlock, nodes.size())), to.ids.data() + b * kBlock);
-          });
+      const double cost = (4.0 + static_cast<double>(width)) * static_cast<double>(type.nodes.size());
+      workers_.run((type.nodes.size() + kBlock - 1) / kBlock, cost, [&](size_t b) {
+        auto nodes = std::span<const uint32_t>(type.nodes).subspan(b * kBlock);
+        nodes = nodes.first(std::min(kBlock, nodes.size()));
+        write_ids(graph_.nodes[t].ids, nodes, to.ids.data() + b * kBlock);
+        if (width > 0) write_features(table, nodes, to.features.data() + b * kBlock * width);
+      });
       if (!request_.disjoint) continue;
       to.batch = Column<int64_t>(type.batch.size());
       std::copy(type.batch.begin(), type.batch.end(), to.batch.data());
@@ -194,15 +205,23 @@ class SubgraphSample {
     }
     int64_t* here = (request_.incoming ? to->col : to->row).data();
     int64_t* there = (request_.incoming ? to->row : to->col).data();
-    workers_.run(blocks.size(), 2.0 * static_cast<double>(end - drawn.first_edge), [&](size_t b) {
+    const Table& table = edge_features(drawn.fan_out);
+    const size_t width = request_.attributes ? table.width() : 0;
+    const double cost = (2.0 + static_cast<double>(width)) * static_cast<double>(end - drawn.first_edge);
+    workers_.run(blocks.size(), cost, [&](size_t b) {
       const NeighborColumns& block = blocks[b];
       std::copy(block.ids.begin(), block.ids.end(), there + begins[b]);
       auto node = static_cast<int64_t>(drawn.first_node + b * block_nodes);
       int64_t* at = here + begins[b];
       for (uint32_t count : block.counts) at = std::fill_n(at, count, node++);
       if (to->edge) write_rows(block.rows, to->edge->data() + begins[b]);
+      std::copy(block.weights.begin(), block.weights.end(), to->weight.data() + begins[b]);
+      std::copy(block.times.begin(), block.times.end(), to->time.data() + begins[b]);
+      if (width > 0) write_features(table, block.rows, to->features.data() + begins[b] * width);
     });
   }
+
+  const Table& edge_features(size_t f) const { return graph_.edges[request_.fan_outs[f].edge_type].features.table(); }
 
   const Graph& graph_;
   const SubgraphRequest& request_;

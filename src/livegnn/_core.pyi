@@ -137,8 +137,8 @@ class Engine:
 class SampleError(ValueError):
     args: tuple[int, str, int, int]
 
-_NodesOfType = tuple[_I64, _I64, list[int]]
-_EdgesOfType = tuple[_I64, _I64, _I64 | None, list[int]]
+_NodesOfType = tuple[_I64, _I64, list[int], _F32 | None]
+_EdgesOfType = tuple[_I64, _I64, _I64 | None, list[int], _F32 | None, _F64 | None, _F32 | None]
 
 class Sampler:
     def __init__(self, graph: Graph) -> None: ...
@@ -167,6 +167,7 @@ class Sampler:
         replace: bool,
         disjoint: bool,
         incoming: bool,
+        attributes: bool,
         until: _F64 | None,
         seed: int,
         threads: int,

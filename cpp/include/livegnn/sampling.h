@@ -101,6 +101,7 @@ struct SubgraphRequest {
   bool replace = false;
   bool disjoint = false;  // a node is one for each seed that it is reached from, not one for all of them
   bool incoming = true;
+  bool attributes = false;        // also what nodes and edges carry, as it was when they were drawn
   std::span<const double> until;  // nothing, one bound, or, if disjoint, one for each seed in the order of `seeds`
   uint64_t seed = 0;
   size_t threads = 1;
@@ -111,11 +112,14 @@ struct Subgraph {
     Column<int64_t> ids;
     Column<int64_t> batch;             // if disjoint: the seed that a node was reached from
     std::vector<int64_t> num_sampled;  // seeds, then for each hop
+    Column<float> features;            // if `attributes`: rows, without padding
   };
   struct Edges {
     Column<int64_t> row, col;             // source and target
     std::optional<Column<int64_t>> edge;  // rows of features, where the type has any
     std::vector<int64_t> num_sampled;     // for each hop
+    Column<float> weight, features;       // if `attributes`, where the type has any
+    Column<double> time;
   };
 
   std::vector<Nodes> nodes;              // by node type

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as with_fields
 from typing import TYPE_CHECKING, cast, overload
 
 import numpy as np
@@ -23,7 +24,7 @@ from livegnn.sampling.request import (
     position_in,
     sampler_of,
 )
-from livegnn.types import DoubleArray, EdgeType, Ids, IntArray, NodeType
+from livegnn.types import DoubleArray, EdgeType, FloatArray, Ids, IntArray, NodeType
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -38,7 +39,9 @@ class Subgraph:
     has none. batch: int64 [nodes], of disjoint subgraphs the seed that a node belongs to, else None.
     num_sampled_nodes: of the seeds, then of each hop. num_sampled_edges: of each hop. inverse: int64 [seeds],
     where each seed stands in `node`; seeds that occur twice stand there once, unless disjoint. seed: with it,
-    the sample can be drawn again.
+    the sample can be drawn again. With `attributes`, and where the types have them: x: features of nodes,
+    float32 [nodes, channels]; edge_weight, time: float32, float64 [edges]; edge_attr: features of edges,
+    float32 [edges, channels]; all as they were when the sample was drawn.
     """
 
     node: Ids
@@ -50,6 +53,10 @@ class Subgraph:
     num_sampled_edges: list[int]
     inverse: IntArray
     seed: int
+    x: FloatArray | None
+    edge_weight: FloatArray | None
+    time: DoubleArray | None
+    edge_attr: FloatArray | None
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,8 @@ class HeteroSubgraph:
 
     Every node type of the graph has its entries, and every edge type that was asked for. `row` counts among
     the nodes of the edge type's source type, `col` among those of its target type. `batch` counts the seeds
-    of all types, in the order in which they were given.
+    of all types, in the order in which they were given. `x`, `edge_weight`, `time` and `edge_attr` name the
+    types that have them, none without `attributes`.
     """
 
     node: dict[NodeType, Ids]
@@ -70,6 +78,10 @@ class HeteroSubgraph:
     num_sampled_edges: dict[EdgeType, list[int]]
     inverse: dict[NodeType, IntArray]
     seed: int
+    x: dict[NodeType, FloatArray]
+    edge_weight: dict[EdgeType, FloatArray]
+    time: dict[EdgeType, DoubleArray]
+    edge_attr: dict[EdgeType, FloatArray]
 
 
 FanOuts = Mapping[EdgeType, Sequence[int]]
@@ -86,6 +98,7 @@ def sample_subgraph(
     until: "float | Mapping[NodeType, ArrayLike] | None" = None,
     disjoint: bool = False,
     direction: Direction = "in",
+    attributes: bool = False,
     seed: int | None = None,
     threads: int | None = None,
 ) -> HeteroSubgraph: ...
@@ -103,6 +116,7 @@ def sample_subgraph(
     disjoint: bool = False,
     direction: Direction = "in",
     edge_type: EdgeType | None = None,
+    attributes: bool = False,
     seed: int | None = None,
     threads: int | None = None,
 ) -> Subgraph: ...
@@ -119,6 +133,7 @@ def sample_subgraph(
     disjoint: bool = False,
     direction: Direction = "in",
     edge_type: EdgeType | None = None,
+    attributes: bool = False,
     seed: int | None = None,
     threads: int | None = None,
 ) -> Subgraph | HeteroSubgraph:
@@ -131,7 +146,8 @@ def sample_subgraph(
     until: only edges whose time is at most this: one time for all; with `disjoint` also one for each seed.
     disjoint: a node that is reached from two seeds is two nodes; otherwise a node is in a subgraph once.
     direction: `"in"`: neighbours are those that point at a node, which is what a message-passing layer needs,
-    and `col` is the node that was drawn for; `"out"`: those that it points at, and `row` is.
+    and `col` is the node that was drawn for; `"out"`: those that it points at, and `row` is. attributes: also
+    what nodes and edges carry, of the same moment: reading it later might find them changed.
     threads: by default as many as the process may use; the sample does not depend on it.
 
     Raises what `sample_neighbors` raises, and `InputError` if numbers of hops differ.
@@ -150,6 +166,7 @@ def sample_subgraph(
             replace=replace,
             disjoint=disjoint,
             direction=direction,
+            attributes=attributes,
             seed=seed,
             threads=threads,
         )
@@ -171,6 +188,7 @@ def sample_subgraph(
         replace=replace,
         disjoint=disjoint,
         direction=direction,
+        attributes=attributes,
         seed=seed,
         threads=threads,
     )
@@ -184,6 +202,10 @@ def sample_subgraph(
         num_sampled_edges=sample.num_sampled_edges[name],
         inverse=sample.inverse[source],
         seed=sample.seed,
+        x=sample.x.get(source),
+        edge_weight=sample.edge_weight.get(name),
+        time=sample.time.get(name),
+        edge_attr=sample.edge_attr.get(name),
     )
 
 
@@ -197,6 +219,7 @@ def sample_metapath(
     until: "ArrayLike | None" = None,
     disjoint: bool = False,
     direction: Direction = "out",
+    attributes: bool = False,
     seed: int | None = None,
     threads: int | None = None,
 ) -> HeteroSubgraph:
@@ -238,6 +261,7 @@ def sample_metapath(
         replace=replace,
         disjoint=disjoint,
         direction=direction,
+        attributes=attributes,
         seed=seed,
         threads=threads,
     )
@@ -278,13 +302,52 @@ def _sample(
     replace: bool,
     disjoint: bool,
     direction: Direction,
+    attributes: bool,
     seed: int | None,
     threads: int | None,
 ) -> HeteroSubgraph:
+    asked = {name: given_ids(ids) for name, ids in seeds.items()}
+    with explained(graph, {graph.node_type_index(name): ids for name, ids in asked.items()}):
+        sample = sample_numbers(
+            graph,
+            {name: numbers_of(graph, ids) for name, ids in asked.items()},
+            fan_outs,
+            times,
+            by=by,
+            replace=replace,
+            disjoint=disjoint,
+            direction=direction,
+            attributes=attributes,
+            seed=seed,
+            threads=threads,
+        )
+    names = {name: graph.to_user_ids(cast("IntArray", ids)) for name, ids in sample.node.items()}
+    return with_fields(sample, node=names)
+
+
+def sample_numbers(
+    graph: Graph,
+    seeds: Mapping[NodeType, IntArray],
+    fan_outs: FanOuts,
+    times: DoubleArray | None,
+    *,
+    by: NeighborsBy,
+    replace: bool,
+    disjoint: bool,
+    direction: Direction,
+    attributes: bool,
+    seed: int | None,
+    threads: int | None,
+) -> HeteroSubgraph:
+    """`sample_subgraph` on the numbers inside of ids, in seeds and in `node`.
+
+    times: one, or one for each seed.
+
+    Raises `_core.SampleError`, which `explained` words.
+    """
     law = position_in(NEIGHBORS_BY, by, "by")
     node_types = list(graph.schema.node_types)
     edge_types = list(graph.schema.edge_types)
-    asked = {graph.node_type_index(name): given_ids(ids) for name, ids in seeds.items()}
     counts = {
         graph.edge_type_index(name): [checked_count(count) for count in hops]
         for name, hops in fan_outs.items()
@@ -292,29 +355,33 @@ def _sample(
     # In the order of the schema, so that the order in a dictionary makes no difference.
     ordered = sorted(counts.items())
     used = chosen_seed(seed)
-    with explained(graph, asked):
-        nodes, edges, inverse = sampler_of(graph).subgraph(
-            graph.native,
-            [(type_, numbers_of(graph, ids)) for type_, ids in asked.items()],
-            ordered,
-            law,
-            replace,
-            disjoint,
-            is_incoming(direction),
-            times,
-            used,
-            chosen_threads(threads),
-        )
+    nodes, edges, inverse = sampler_of(graph).subgraph(
+        graph.native,
+        [(graph.node_type_index(name), numbers) for name, numbers in seeds.items()],
+        ordered,
+        law,
+        replace,
+        disjoint,
+        is_incoming(direction),
+        attributes,
+        times,
+        used,
+        chosen_threads(threads),
+    )
     by_edge_type = {edge_types[type_]: columns for (type_, _), columns in zip(ordered, edges, strict=True)}
     by_node_type = dict(zip(node_types, nodes, strict=True))
     return HeteroSubgraph(
-        node={name: graph.to_user_ids(ids) for name, (ids, _, _) in by_node_type.items()},
-        row={name: row for name, (row, _, _, _) in by_edge_type.items()},
-        col={name: col for name, (_, col, _, _) in by_edge_type.items()},
-        edge={name: edge for name, (_, _, edge, _) in by_edge_type.items()},
-        batch={name: batch for name, (_, batch, _) in by_node_type.items()} if disjoint else None,
-        num_sampled_nodes={name: sampled for name, (_, _, sampled) in by_node_type.items()},
-        num_sampled_edges={name: sampled for name, (_, _, _, sampled) in by_edge_type.items()},
-        inverse={node_types[type_]: positions for type_, positions in zip(asked, inverse, strict=True)},
+        node={name: ids for name, (ids, _, _, _) in by_node_type.items()},
+        row={name: columns[0] for name, columns in by_edge_type.items()},
+        col={name: columns[1] for name, columns in by_edge_type.items()},
+        edge={name: columns[2] for name, columns in by_edge_type.items()},
+        batch={name: batch for name, (_, batch, _, _) in by_node_type.items()} if disjoint else None,
+        num_sampled_nodes={name: sampled for name, (_, _, sampled, _) in by_node_type.items()},
+        num_sampled_edges={name: columns[3] for name, columns in by_edge_type.items()},
+        inverse=dict(zip(seeds, inverse, strict=True)),
         seed=used,
+        x={name: x for name, (_, _, _, x) in by_node_type.items() if x is not None},
+        edge_weight={name: weight for name, (*_, weight, _, _) in by_edge_type.items() if weight is not None},
+        time={name: time for name, (*_, time, _) in by_edge_type.items() if time is not None},
+        edge_attr={name: attr for name, (*_, attr) in by_edge_type.items() if attr is not None},
     )

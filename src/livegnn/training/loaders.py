@@ -1,0 +1,200 @@
+"""PyG's loaders with everything put together: a graph and seeds in, batches out."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric import loader as pyg
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.sampler import NegativeSampling
+
+from livegnn.errors import InputError, UnknownNodeError
+from livegnn.graph import Graph
+from livegnn.sampling.request import NeighborsBy
+from livegnn.training.attributes import add_edge_attributes
+from livegnn.training.sampler import Gone, LiveSampler
+from livegnn.training.stores import LiveFeatureStore, LiveGraphStore
+from livegnn.types import EdgeType, NodeType
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+FanOuts: TypeAlias = Sequence[int] | Mapping[EdgeType, Sequence[int]]
+Batch: TypeAlias = Data | HeteroData
+Transform: TypeAlias = Callable[[Batch], Batch]
+
+
+class NodeLoader(pyg.NodeLoader):
+    """PyG's `NodeLoader` on a live graph: a batch has the seeds first (`batch_size` of them; `input_id`:
+    which), then their neighbours hop by hop, with `x`, and with `edge_weight`, `time` and `edge_attr` where
+    the edges have them.
+
+    input_nodes: ids, or (node type, ids); None, also in place of the ids: all nodes as they are now.
+    input_time: a time for each of them. features: a store that brings labels and other tensors along. by,
+    replace, disjoint, gone, threads: as in `LiveSampler`. All else as in PyG and torch: `batch_size`,
+    `shuffle`, `transform`, ...
+
+    With `num_workers` above 0 the workers are forked when an epoch begins, and see the graph as it was then;
+    for batches of the latest graph leave it at 0: sampling has threads of its own.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        num_neighbors: FanOuts,
+        input_nodes: "ArrayLike | tuple[NodeType, ArrayLike | None] | None" = None,
+        *,
+        input_time: "ArrayLike | None" = None,
+        by: NeighborsBy = "uniform",
+        replace: bool = False,
+        disjoint: bool = False,
+        gone: Gone = "error",
+        features: LiveFeatureStore | None = None,
+        transform: Transform | None = None,
+        threads: int | None = None,
+        **kwargs: object,
+    ) -> None:
+        """Raises `InputError`, `UnknownTypeError`, and `UnknownNodeError` for text that never was an id."""
+        node_type, ids = (
+            input_nodes if _is_typed(input_nodes) else (None, cast("ArrayLike | None", input_nodes))
+        )
+        numbers = _every_node(graph, node_type) if ids is None else _numbers(graph, ids)
+        super().__init__(
+            (features if features is not None else LiveFeatureStore(graph), LiveGraphStore(graph)),
+            LiveSampler(
+                graph, num_neighbors, by=by, replace=replace, disjoint=disjoint, gone=gone, threads=threads
+            ),
+            input_nodes=numbers if node_type is None else (node_type, numbers),
+            input_time=None if input_time is None else _times(input_time, len(numbers)),
+            transform=_then(transform),
+            **kwargs,
+        )
+
+    def _get_iterator(self) -> Iterator[Batch]:
+        with _between_batches(self.node_sampler.graph, self.num_workers):
+            iterator: Iterator[Batch] = super()._get_iterator()
+            return iterator
+
+
+class LinkLoader(pyg.LinkLoader):
+    """PyG's `LinkLoader` on a live graph: the neighbourhoods of both ends of links, with negative links if
+    wanted.
+
+    edge_label_index: ids [2, links], or (edge type, ids); None, also in place of the ids: all edges as they
+    are now. edge_label_time: a time for each of them. neg_sampling: as in PyG; negative ends are nodes as
+    they are when the batch is drawn. All else as in `NodeLoader`.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        num_neighbors: FanOuts,
+        edge_label_index: "ArrayLike | tuple[EdgeType, ArrayLike | None] | None" = None,
+        *,
+        edge_label: Tensor | None = None,
+        edge_label_time: "ArrayLike | None" = None,
+        neg_sampling: NegativeSampling | str | None = None,
+        by: NeighborsBy = "uniform",
+        replace: bool = False,
+        disjoint: bool = False,
+        gone: Gone = "error",
+        features: LiveFeatureStore | None = None,
+        transform: Transform | None = None,
+        threads: int | None = None,
+        **kwargs: object,
+    ) -> None:
+        """Raises what `NodeLoader` raises."""
+        edge_type, ids = (
+            edge_label_index
+            if _is_typed(edge_label_index)
+            else (None, cast("ArrayLike | None", edge_label_index))
+        )
+        edges = LiveGraphStore(graph)
+        if ids is None:
+            link = list(graph.schema.edge_types)[graph.edge_type_index(edge_type)]
+            index = torch.stack(edges.get_edge_index(link, "coo"))
+        else:
+            ends = np.asarray(ids)
+            if ends.ndim != 2 or len(ends) != 2:
+                raise InputError(f"edge_label_index must have the shape (2, links), got {ends.shape}")
+            index = torch.stack([_numbers(graph, ends[0]), _numbers(graph, ends[1])])
+        super().__init__(
+            (features if features is not None else LiveFeatureStore(graph), edges),
+            LiveSampler(
+                graph, num_neighbors, by=by, replace=replace, disjoint=disjoint, gone=gone, threads=threads
+            ),
+            edge_label_index=(edge_type, index),
+            edge_label=edge_label,
+            edge_label_time=None if edge_label_time is None else _times(edge_label_time, index.shape[1]),
+            neg_sampling=neg_sampling,
+            transform=_then(transform),
+            **kwargs,
+        )
+
+    def _get_iterator(self) -> Iterator[Batch]:
+        with _between_batches(self.link_sampler.graph, self.num_workers):
+            iterator: Iterator[Batch] = super()._get_iterator()
+            return iterator
+
+
+Type = TypeVar("Type", NodeType, EdgeType)
+
+
+def _is_typed(
+    seeds: "ArrayLike | tuple[Type, ArrayLike | None] | None",
+) -> "TypeGuard[tuple[Type, ArrayLike | None]]":
+    """Whether they are (type, ids) rather than ids. Two text ids in a tuple are not."""
+    if not (isinstance(seeds, tuple) and len(seeds) == 2):
+        return False
+    first, second = seeds
+    if isinstance(first, str):
+        return not isinstance(second, str)
+    return isinstance(first, tuple) and len(first) == 3 and all(isinstance(part, str) for part in first)
+
+
+def _numbers(graph: Graph, ids: "ArrayLike") -> Tensor:
+    asked = np.atleast_1d(np.asarray(ids))
+    numbers = graph.to_numbers(asked) if asked.size else np.empty(0, dtype=np.int64)
+    unknown = np.flatnonzero(numbers < 0)
+    if graph.schema.text_ids and len(unknown):
+        raise UnknownNodeError(graph.unknown_node(asked[unknown[0]], None))
+    return torch.from_numpy(np.array(numbers))
+
+
+def _every_node(graph: Graph, node_type: NodeType | None) -> Tensor:
+    index = graph.node_type_index(node_type)
+    with graph.writer:
+        return torch.from_numpy(graph.native.ids_of(index, graph.native.indices(index)))
+
+
+def _times(times: "ArrayLike", count: int) -> Tensor:
+    column = torch.as_tensor(np.asarray(times, dtype=np.float64))
+    if column.shape != (count,):
+        raise InputError(
+            f"there must be a time for each of {count} seeds, got the shape {tuple(column.shape)}"
+        )
+    return column
+
+
+def _then(transform: Transform | None) -> Transform:
+    if transform is None:
+        return add_edge_attributes
+    return _Both(transform)
+
+
+class _Both:
+    """A class, since a closure cannot be sent to workers that are not forked."""
+
+    def __init__(self, second: Transform) -> None:
+        self.second = second
+
+    def __call__(self, batch: Batch) -> Batch:
+        return self.second(add_edge_attributes(batch))
+
+
+def _between_batches(graph: Graph, num_workers: int) -> AbstractContextManager[object]:
+    """Workers must not be forked while a batch of events is halfway in: nobody would finish it there."""
+    return graph.writer if num_workers > 0 else nullcontext()

@@ -1,0 +1,188 @@
+"""PyG's stores of features and of edges, answered from the live graph.
+
+A node goes by its number inside (`Graph.to_numbers`), which is its id where ids are integers; in PyG's words
+these are the indices. They need not be 0, 1, 2, ... without gaps.
+"""
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import EdgeAttr, FeatureStore, GraphStore, TensorAttr
+from torch_geometric.data.graph_store import EdgeLayout
+
+from livegnn.errors import InputError, UnknownNodeError
+from livegnn.graph import Graph
+from livegnn.training.attributes import kept
+from livegnn.types import IntArray, NodeType
+
+Index: TypeAlias = "Tensor | np.ndarray[tuple[int], np.dtype[np.int64]] | slice | int | None"
+
+NO_NODE = 0xFFFFFFFF
+
+
+class _Column(NamedTuple):
+    """A tensor of the user's own: the row of node `numbers[i]`, ascending, is `rows[i]`."""
+
+    numbers: Tensor
+    rows: Tensor
+
+    def at(self, numbers: Tensor) -> Tensor:
+        """Rows of nodes; of those that have none: NaN, -1 or False."""
+        out = self.rows.new_full((len(numbers), *self.rows.shape[1:]), _missing(self.rows))
+        if len(self.numbers):
+            place = torch.searchsorted(self.numbers, numbers).clamp_(max=len(self.numbers) - 1)
+            found = self.numbers[place] == numbers
+            out[found] = self.rows[place[found]]
+        return out
+
+    def updated(self, numbers: Tensor, rows: Tensor) -> "_Column":
+        stays = torch.isin(self.numbers, numbers, invert=True)
+        merged = torch.cat([self.numbers[stays], numbers])
+        order = merged.argsort()
+        return _Column(merged[order], torch.cat([self.rows[stays], rows])[order])
+
+
+def _missing(rows: Tensor) -> float | int | bool:
+    if rows.dtype.is_floating_point:
+        return float("nan")
+    return False if rows.dtype is torch.bool else -1
+
+
+class LiveFeatureStore(FeatureStore):
+    """The features of the nodes of a live graph, as `x`, and tensors of the user's own, such as labels.
+
+    `x` is float32 [nodes, channels]. Rows are gathered as they are asked for; of nodes that a `LiveSampler`
+    drew, as they were in that moment. Features change by events, not through this.
+
+    `put_tensor(y, group_name=node_type, attr_name="y", index=ids)` keeps a row for each of `ids`, and
+    replaces rows that are there; without `index` the rows are those of 0, 1, 2, ..., and all there were are
+    replaced. Every batch brings them along. Nodes that have no row, such as those that were added later, get
+    NaN, -1 or False, by the tensor's dtype. Rows stay when their node is removed.
+
+    Thread safety: reading is safe at any time; putting and removing is for one thread at a time.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self.graph = graph
+        self._columns: dict[tuple[NodeType, str], _Column] = {}
+
+    def get_all_tensor_attrs(self) -> list[TensorAttr]:
+        widths = self.graph.schema.node_types
+        names = [(group, "x") for group, width in widths.items() if width > 0]
+        return [TensorAttr(group, name) for group, name in [*names, *self._columns]]
+
+    def _get_tensor(self, attr: TensorAttr) -> Tensor:
+        group = self._group(attr)
+        if isinstance(attr.index, Tensor) and attr.attr_name == "x":
+            drawn = kept(attr.index)
+            if drawn is not None and group in drawn.x:
+                return drawn.x[group]
+        if attr.attr_name == "x" and self.graph.schema.node_types[group] > 0:
+            numbers = self._numbers(group, attr.index)
+            indices = self.graph.native.indices_of(self.graph.node_type_index(group), numbers)
+            gone = np.flatnonzero(indices == NO_NODE)
+            if len(gone):
+                raise UnknownNodeError(self.graph.unknown_node(numbers[gone[0]], group))
+            return torch.from_numpy(self.graph.native.features(self.graph.node_type_index(group), indices))
+        column = self._columns.get((group, attr.attr_name))
+        if column is None:
+            known = sorted({a.attr_name for a in self.get_all_tensor_attrs() if a.group_name == group})
+            raise InputError(
+                f"node type {group!r} has the tensors {known}, got {attr.attr_name!r}: put it first"
+            )
+        return column.at(torch.from_numpy(self._numbers(group, attr.index)))
+
+    def _put_tensor(
+        self, tensor: "Tensor | np.ndarray[tuple[int, ...], np.dtype[np.generic]]", attr: TensorAttr
+    ) -> bool:
+        group = self._group(attr)
+        if attr.attr_name == "x":
+            raise InputError("features of nodes change by events: graph.apply(Events().set_features(ids, x))")
+        rows = torch.as_tensor(tensor)
+        if not (rows.dtype.is_floating_point or rows.dtype.is_signed or rows.dtype is torch.bool):
+            raise InputError(f"a tensor of nodes must be of a float, signed or bool dtype, got {rows.dtype}")
+        if attr.index is not None and not isinstance(attr.index, (Tensor, np.ndarray)):
+            raise InputError(f"index must be the ids of the rows, or None, got {attr.index!r}")
+        whole = attr.index is None
+        numbers = torch.arange(len(rows)) if whole else torch.as_tensor(attr.index).to(torch.int64)
+        if numbers.shape != rows.shape[:1]:
+            raise InputError(
+                f"index must name each of {len(rows)} rows, got the shape {tuple(numbers.shape)}"
+            )
+        if len(numbers.unique()) != len(numbers) or bool((numbers < 0).any()):
+            raise InputError("index must name each node once, by a number of at least 0")
+        before = self._columns.get((group, attr.attr_name))
+        if before is None or whole:
+            before = _Column(numbers[:0], rows[:0])
+        if before.rows.dtype != rows.dtype or before.rows.shape[1:] != rows.shape[1:]:
+            raise InputError(
+                f"{attr.attr_name!r} has rows of {before.rows.dtype} {tuple(before.rows.shape[1:])}, "
+                f"got {rows.dtype} {tuple(rows.shape[1:])}: remove it first"
+            )
+        self._columns[group, attr.attr_name] = before.updated(numbers, rows)
+        return True
+
+    def _remove_tensor(self, attr: TensorAttr) -> bool:
+        if attr.attr_name == "x":
+            raise InputError("features of nodes go with their nodes: graph.apply(Events().remove_nodes(ids))")
+        return self._columns.pop((self._group(attr), attr.attr_name), None) is not None
+
+    def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
+        """None unless ids are 0, 1, 2, ...: PyG takes the size for the range of the indices."""
+        group = self._group(attr)
+        numbers = self._numbers(group, None)
+        if len(numbers) and numbers[-1] != len(numbers) - 1:
+            return None
+        if attr.attr_name == "x":
+            return len(numbers), self.graph.schema.node_types[group]
+        column = self._columns.get((group, attr.attr_name))
+        return None if column is None else (len(numbers), *column.rows.shape[1:])
+
+    def _group(self, attr: TensorAttr) -> NodeType:
+        """None stands for the only node type."""
+        group = attr.group_name if isinstance(attr.group_name, str) else None
+        return list(self.graph.schema.node_types)[self.graph.node_type_index(group)]
+
+    def _numbers(self, group: NodeType, index: Index) -> IntArray:
+        """None and slices are of all nodes, ascending."""
+        if isinstance(index, (Tensor, np.ndarray)):
+            return np.ascontiguousarray(torch.as_tensor(index).cpu().numpy(), dtype=np.int64)
+        if isinstance(index, int):
+            return np.array([index])
+        native, type_ = self.graph.native, self.graph.node_type_index(group)
+        with self.graph.writer:
+            every = np.sort(native.ids_of(type_, native.indices(type_)))
+        return every if index is None else np.ascontiguousarray(every[index])
+
+
+class LiveGraphStore(GraphStore):
+    """The edges of a live graph as they are when they are asked for, in COO; an undirected edge in both
+    directions. They change by events, not through this."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self.graph = graph
+
+    def get_all_edge_attrs(self) -> list[EdgeAttr]:
+        # No size: PyG would take it for the range of the indices, and draw seeds from it.
+        return [EdgeAttr(edge_type, EdgeLayout.COO) for edge_type in self.graph.schema.edge_types]
+
+    def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[Tensor, Tensor] | None:
+        if edge_attr.layout != EdgeLayout.COO:
+            return None
+        index = self.graph.edge_type_index(edge_attr.edge_type)
+        source, _, target = list(self.graph.schema.edge_types)[index]
+        with self.graph.writer:
+            src, dst, *_ = self.graph.native.coo(index)
+            row = self.graph.native.ids_of(self.graph.node_type_index(source), src)
+            col = self.graph.native.ids_of(self.graph.node_type_index(target), dst)
+        return torch.from_numpy(row), torch.from_numpy(col)
+
+    def _put_edge_index(self, edge_index: tuple[Tensor, Tensor], edge_attr: EdgeAttr) -> bool:
+        raise InputError("edges come by events: graph.apply(Events().add_edges(src, dst))")
+
+    def _remove_edge_index(self, edge_attr: EdgeAttr) -> bool:
+        raise InputError("edges go by events: graph.apply(Events().remove_edges(src, dst))")
