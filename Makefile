@@ -5,14 +5,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 CPP_BUILD := build/cpp-tests
 SANITIZED_BUILD := build/cpp-sanitized
+THREADS_BUILD := build/cpp-threads
+FUZZ_BUILD := build/fuzz
+FUZZ_SECONDS ?= 60
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard 'cpp/*.h' 'cpp/*.cc' 'cpp/*.cpp' 'benchmarks/native/*')
 
-.PHONY: demo test check install test-python test-cpp test-cpp-sanitized format bench bench-native docs-check clean
+.PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz format bench bench-native \
+  docs-check clean
 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
 	$(BIN)/livegnn demo
 
-test: test-cpp test-cpp-sanitized test-python  ## all tests: C++ (once more under ASan and UBSan), then Python
+test: test-cpp test-cpp-sanitized test-cpp-threads test-python  ## all tests: C++ (once more under sanitizers), then Python
 
 check: $(VENV)/installed-test  ## style, types and layers
 	$(BIN)/ruff check .
@@ -56,6 +60,16 @@ $(SANITIZED_BUILD)/build.ninja: $(VENV)/installed-test
 	  -DLIVEGNN_SANITIZE=address,undefined \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 
+$(THREADS_BUILD)/build.ninja: $(VENV)/installed-test
+	$(BIN)/cmake -S . -B $(THREADS_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DLIVEGNN_SANITIZE=thread \
+	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+
+$(FUZZ_BUILD)/build.ninja: $(VENV)/installed-test
+	$(BIN)/cmake -S . -B $(FUZZ_BUILD) -G Ninja -DLIVEGNN_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DLIVEGNN_SANITIZE=address,undefined \
+	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+
 test-cpp: $(CPP_BUILD)/build.ninja
 	$(BIN)/ninja -C $(CPP_BUILD) livegnn_tests
 	$(CPP_BUILD)/livegnn_tests
@@ -64,7 +78,15 @@ test-cpp-sanitized: $(SANITIZED_BUILD)/build.ninja
 	$(BIN)/ninja -C $(SANITIZED_BUILD) livegnn_tests
 	$(SANITIZED_BUILD)/livegnn_tests
 
+test-cpp-threads: $(THREADS_BUILD)/build.ninja
+	$(BIN)/ninja -C $(THREADS_BUILD) livegnn_thread_tests
+	$(THREADS_BUILD)/livegnn_thread_tests readers batch thread_pool block_heap_lanes graph_
+
 # -- by hand ------------------------------------------------------------------------------------------------------
+
+fuzz: $(FUZZ_BUILD)/build.ninja  ## each structure of the store against a model, on inputs nobody thought of
+	$(BIN)/ninja -C $(FUZZ_BUILD) livegnn_fuzz
+	cd $(FUZZ_BUILD) && for target in *_fuzz; do ./$$target -max_total_time=$(FUZZ_SECONDS) || exit 1; done
 
 format: $(VENV)/installed-test  ## put every file into the project's style
 	$(BIN)/ruff check --fix .

@@ -119,7 +119,12 @@ void GraphStore::abandon() {
 
 bool GraphStore::prepare_compaction() {
   const bool out = out_updater_.prepare_compaction();
-  return in_updater_.prepare_compaction() || out;
+  try {
+    return in_updater_.prepare_compaction() || out;
+  } catch (...) {
+    abandon();
+    throw;
+  }
 }
 
 GraphStore::Memory GraphStore::memory() const {

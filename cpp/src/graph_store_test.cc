@@ -1,71 +1,25 @@
 #include "livegnn/graph_store.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <fstream>
+#include <string>
 
+#include "graph_store_model.h"
+#include "parallel.h"
 #include "testing.h"
 
 namespace livegnn {
 namespace {
 
+using testing::check_against;
+using testing::Edge;
+using testing::named;
+using testing::neighbors;
 using testing::Random;
-using Edge = std::pair<uint32_t, uint32_t>;
-using Model = std::map<Edge, EdgeValue>;
+using testing::same_columns;
+using Model = testing::EdgeModel;
 
 constexpr EdgeColumns kAllColumns[] = {{false, false}, {true, false}, {false, true}, {true, true}};
-
-// The same edge whichever way round it is named, where that is one edge.
-Edge named(uint32_t source, uint32_t target, bool undirected) {
-  return undirected && target < source ? Edge{target, source} : Edge{source, target};
-}
-
-using Neighbors = std::map<uint32_t, EdgeValue>;
-
-Neighbors neighbors(const GraphStore& store, uint32_t node, bool out) {
-  Neighbors found;
-  auto visit = [&](NeighborSpan span) {
-    for (size_t i = 0; i < span.size; ++i) {
-      EdgeValue value{span.weights ? span.weights[i] : 1.0f, span.times ? span.times[i] : 0.0};
-      CHECK(found.emplace(span.ids[i], value).second);
-    }
-  };
-  if (out) {
-    store.scan_out(node, visit);
-  } else {
-    store.scan_in(node, visit);
-  }
-  return found;
-}
-
-void check_same(const Neighbors& expected, const Neighbors& found) {
-  CHECK_EQ(expected.size(), found.size());
-  for (auto a = expected.begin(), b = found.begin(); a != expected.end(); ++a, ++b) {
-    CHECK_EQ(a->first, b->first);
-    CHECK_EQ(a->second.weight, b->second.weight);
-    CHECK_EQ(a->second.time, b->second.time);
-  }
-}
-
-void check_against(const GraphStore& store, const Model& model) {
-  store.check();
-  CHECK_EQ(store.num_edges(), model.size());
-  std::vector<Neighbors> out(store.num_sources()), in(store.num_targets());
-  for (const auto& [edge, value] : model) {
-    auto [source, target] = edge;
-    out[source][target] = in[target][source] = value;
-    if (store.options().undirected) out[target][source] = in[source][target] = value;
-    CHECK(store.find(source, target).has_value());
-  }
-  for (uint32_t node = 0; node < out.size(); ++node) {
-    check_same(out[node], neighbors(store, node, true));
-    CHECK_EQ(store.degree_out(node), out[node].size());
-  }
-  for (uint32_t node = 0; node < in.size(); ++node) {
-    check_same(in[node], neighbors(store, node, false));
-    CHECK_EQ(store.degree_in(node), in[node].size());
-  }
-}
 
 void change_at_random(size_t times, double growth, Random* random, GraphStore* store, Model* model) {
   const EdgeOptions& options = store->options();
@@ -94,10 +48,6 @@ void for_all_options(const Body& body) {
   for (EdgeColumns columns : kAllColumns) {
     for (bool undirected : {false, true}) body(EdgeOptions{columns, undirected, false});
   }
-}
-
-bool same_columns(const GraphStore::Trees::Saved& a, const GraphStore::Trees::Saved& b) {
-  return a.shape == b.shape && a.keys == b.keys && a.ids == b.ids && a.weights == b.weights && a.times == b.times;
 }
 
 }  // namespace
@@ -250,5 +200,50 @@ TEST(graph_store_refuses_columns_that_do_not_fit) {
     }
   });
 }
+
+// A sanitizer's own memory would be counted, too.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__linux__)
+namespace {
+
+size_t anonymous_memory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("RssAnon:")) return std::stoul(line.substr(8)) * 1024;
+  }
+  testing::fail(__FILE__, __LINE__, "no RssAnon in /proc/self/status");
+}
+
+}  // namespace
+
+TEST(graph_store_takes_the_memory_that_it_reports) {
+  constexpr uint32_t kNodes = 20'000;
+  constexpr size_t kBatch = 1 << 16;
+  Random random;
+  ThreadPool pool(1);
+  std::vector<EdgeUpdate> updates(kBatch);
+  const size_t before = anonymous_memory();
+  GraphStore store({{true, true, true}, false, false, true, {}});
+  store.resize(kNodes, kNodes);
+  for (int batch = 0; batch < 70; ++batch) {
+    for (EdgeUpdate& update : updates) {
+      // Long lists and short ones; batches must not name an edge twice.
+      const uint32_t source = random.index(random.index(kNodes) + 1);
+      update = {source, random.index(kNodes), true, {1, 1, 1}};
+    }
+    auto order = [](const EdgeUpdate& a, const EdgeUpdate& b) {
+      return a.source != b.source ? a.source < b.source : a.target < b.target;
+    };
+    auto same = [](const EdgeUpdate& a, const EdgeUpdate& b) { return a.source == b.source && a.target == b.target; };
+    std::sort(updates.begin(), updates.end(), order);
+    const auto last = std::unique(updates.begin(), updates.end(), same);
+    store.apply({updates.data(), static_cast<size_t>(last - updates.begin())}, &pool);
+  }
+  const auto taken = static_cast<double>(anonymous_memory() - before);
+  const auto [lists, batches] = store.memory();
+  const auto reported = static_cast<double>(lists + batches);
+  CHECK(reported > 150e6);
+  CHECK_NEAR(reported / taken, 1.0, 0.1);
+}
+#endif
 
 }  // namespace livegnn

@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "livegnn/mix_hash.h"
+
 namespace livegnn {
 
 template <class Id>
@@ -327,10 +329,12 @@ std::vector<typename Samtrees<Id>::Child> Samtrees<Id>::children_of(BlockRef ref
 }
 
 template <class Id>
-void Samtrees<Id>::pack(Id key, const std::vector<Child>& children, uint32_t height, uint32_t touches, Lane* lane,
+void Samtrees<Id>::pack(Id key, const std::vector<Child>& children, uint32_t height, uint32_t error, Lane* lane,
                         std::vector<Child>* out) {
   const auto n = static_cast<uint32_t>(children.size());
   const uint32_t pieces = (n + options_.capacity - 1) / options_.capacity;
+  // What was little beside the whole may be much beside a piece.
+  const bool anew = pieces > 1 && columns_.weighted;
   for (uint32_t p = 0; p < pieces; ++p) {
     const auto begin = static_cast<uint32_t>(uint64_t{n} * p / pieces);
     const auto end = static_cast<uint32_t>(uint64_t{n} * (p + 1) / pieces);
@@ -338,10 +342,10 @@ void Samtrees<Id>::pack(Id key, const std::vector<Child>& children, uint32_t hei
     auto* to = static_cast<Inner<Id>*>(make(Inner<Id>::bytes(columns_, end - begin), &made.node, lane));
     to->size = static_cast<uint16_t>(end - begin);
     to->height = static_cast<uint8_t>(height);
-    to->touches = touches;
+    to->error = anew ? 0 : error;
     for (uint32_t i = begin; i < end; ++i) {
       made.count += children[i].count;
-      made.sum += children[i].sum;
+      made.sum += anew ? own_sum(children[i].node, children[i].count) : children[i].sum;
       to->keys(columns_)[i - begin] = i == begin ? made.key : children[i].key;
       to->children(columns_)[i - begin] = children[i].node;
       to->counts(columns_)[i - begin] = made.count;
@@ -376,7 +380,7 @@ void Samtrees<Id>::fix(std::vector<Child>* children, uint32_t height, Lane* lane
       more[0].key = b.key;
       below.insert(below.end(), more.begin(), more.end());
       fix(&below, height - 1, lane);
-      pack(a.key, below, height, std::max(inner(a.node)->touches, inner(b.node)->touches), lane, &joined);
+      pack(a.key, below, height, std::max(inner(a.node)->error, inner(b.node)->error) + 1, lane, &joined);
     }
     lane->retired.push_back(a.node);
     lane->retired.push_back(b.node);
@@ -415,16 +419,18 @@ void Samtrees<Id>::update(const Child& from, std::span<const Change> changes, co
     }
   }
   fix(&children, height - 1, lane);
-  uint32_t touches = inner(ref)->touches + 1;
+  double error = inner(ref)->error + 1.0;
   if (columns_.weighted) {
     double sum = 0;
     for (const Child& child : children) sum += child.sum;
-    if (touches >= kMaxTouches || !(sum * kMaxFall >= own_sum(ref, from.count))) {
+    const double before = own_sum(ref, from.count);
+    if (sum < before) error *= before / sum;
+    if (!(error < kMaxError)) {
       for (Child& child : children) child.sum = own_sum(child.node, child.count);
-      touches = 0;
+      error = 0;
     }
   }
-  pack(from.key, children, height, touches, lane, out);
+  pack(from.key, children, height, static_cast<uint32_t>(std::ceil(error)), lane, out);
   lane->retired.push_back(ref);
 }
 
@@ -600,7 +606,7 @@ SamtreeRoot Samtrees<Id>::relocate(SamtreeRoot root, Lane* lane) {
 // -- saving and checking --------------------------------------------------------------------------------------------
 
 template <class Id>
-void Samtrees<Id>::save_below(BlockRef ref, uint32_t count, Saved* to) const {
+void Samtrees<Id>::save_below(BlockRef ref, Id key, uint32_t count, Saved* to) const {
   const uint32_t height = header(ref)->height, size = height > 0 ? header(ref)->size : count;
   to->shape.insert(to->shape.end(), {height > 0 ? 1u : 0u, size, height});
   if (height == 0) {
@@ -614,8 +620,10 @@ void Samtrees<Id>::save_below(BlockRef ref, uint32_t count, Saved* to) const {
     return;
   }
   const Inner<Id>* from = inner(ref);
-  to->keys.insert(to->keys.end(), from->keys(columns_), from->keys(columns_) + size);
-  for (uint32_t i = 0; i < size; ++i) save_below(from->children(columns_)[i], from->count(columns_, i), to);
+  // Its own key 0 may be out of date, since nobody looks at it.
+  auto key_of = [&](uint32_t i) { return i == 0 ? key : from->keys(columns_)[i]; };
+  for (uint32_t i = 0; i < size; ++i) to->keys.push_back(key_of(i));
+  for (uint32_t i = 0; i < size; ++i) save_below(from->children(columns_)[i], key_of(i), from->count(columns_, i), to);
 }
 
 template <class Id>
@@ -625,7 +633,7 @@ typename Samtrees<Id>::Saved Samtrees<Id>::save() const {
     if (root.node == 0) {
       to.shape.insert(to.shape.end(), {2, 0, 0});
     } else {
-      save_below(root.node, root.degree, &to);
+      save_below(root.node, Id{0}, root.degree, &to);
     }
   }
   return to;
@@ -649,10 +657,54 @@ struct Samtrees<Id>::Reader {
   bool done() const {
     return shape.empty() && keys.empty() && ids.empty() && weights.empty() && times.empty() && rows.empty();
   }
+
+  // Of at most kMaxCapacity ids. A slot is of this leaf, or free.
+  bool distinct(std::span<const Id> some) {
+    ++leaf;
+    for (Id id : some) {
+      size_t at = MixHash{}(id) % slots.size();
+      for (; slots[at].leaf == leaf; at = (at + 1) % slots.size()) {
+        if (slots[at].id == id) return false;
+      }
+      slots[at] = {id, leaf};
+    }
+    return true;
+  }
+  struct Slot {
+    Id id;
+    uint32_t leaf;
+  };
+  std::vector<Slot> slots = std::vector<Slot>(2 * SamtreeOptions::kMaxCapacity);
+  uint32_t leaf = 0;
 };
 
 template <class Id>
-typename Samtrees<Id>::Child Samtrees<Id>::load_below(Reader* from, Id key, int height, Lane* lane) {
+typename Samtrees<Id>::Child Samtrees<Id>::load_leaf(Reader* from, Id key, const Id* high, uint32_t size, Lane* lane) {
+  const auto ids = Reader::take(&from->ids, size);
+  const auto weights = Reader::take(&from->weights, columns_.weighted ? size : 0);
+  if (!from->distinct(ids)) throw std::runtime_error("adjacency: a list that holds an id twice");
+  for (Id id : ids) {
+    if (id < key || (high != nullptr && id >= *high))
+      throw std::runtime_error("adjacency: an id outside its leaf's keys");
+  }
+  for (float weight : weights) {
+    if (!std::isfinite(weight)) throw std::runtime_error("adjacency: a weight that is not finite");
+  }
+  auto& entries = lane->entries;
+  auto assign = [](auto& to, auto column) { to.assign(column.begin(), column.end()); };
+  assign(entries.ids, ids);
+  assign(entries.weights, weights);
+  assign(entries.times, Reader::take(&from->times, columns_.timed ? size : 0));
+  assign(entries.rows, Reader::take(&from->rows, columns_.featured ? size : 0));
+  std::vector<Child> made;
+  encode_all(key, lane, &made);
+  if (!std::isfinite(made[0].sum)) throw std::runtime_error("adjacency: weights whose sum is not finite");
+  return made[0];
+}
+
+// A `height` below 0 is that of a root, which may have any.
+template <class Id>
+typename Samtrees<Id>::Child Samtrees<Id>::load_below(Reader* from, Id key, const Id* high, int height, Lane* lane) {
   const auto head = Reader::take(&from->shape, 3);
   const uint32_t size = head[1];
   if (head[0] > 1 || size == 0 || size > options_.capacity || head[2] > 8 || (head[0] == 0) != (head[2] == 0)) {
@@ -666,37 +718,44 @@ typename Samtrees<Id>::Child Samtrees<Id>::load_below(Reader* from, Id key, int 
   if (height < 0 && head[0] == 1 && size == 1) {
     throw std::runtime_error("adjacency: a root that is an inner node of 1 child");
   }
-  std::vector<Child> made;
-  if (head[0] == 0) {
-    auto& entries = lane->entries;
-    auto assign = [](auto& to, auto column) { to.assign(column.begin(), column.end()); };
-    assign(entries.ids, Reader::take(&from->ids, size));
-    assign(entries.weights, Reader::take(&from->weights, columns_.weighted ? size : 0));
-    assign(entries.times, Reader::take(&from->times, columns_.timed ? size : 0));
-    assign(entries.rows, Reader::take(&from->rows, columns_.featured ? size : 0));
-    encode_all(key, lane, &made);
-  } else {
-    const auto keys = Reader::take(&from->keys, size);
-    std::vector<Child> children;
-    for (uint32_t i = 0; i < size; ++i) {
-      children.push_back(load_below(from, i == 0 ? key : keys[i], static_cast<int>(head[2]) - 1, lane));
-    }
-    pack(key, children, head[2], 0, lane, &made);
+  const uint32_t least = head[0] == 0 ? options_.min_leaf() : options_.min_inner();
+  if (height >= 0 && size < least) {
+    throw std::runtime_error("adjacency: expected at least " + std::to_string(least) + " in a node below a root, got " +
+                             std::to_string(size));
   }
+  if (head[0] == 0) return load_leaf(from, key, high, size, lane);
+  const auto keys = Reader::take(&from->keys, size);
+  for (uint32_t i = 1; i < size; ++i) {
+    if (keys[i] <= (i == 1 ? key : keys[i - 1]) || (high != nullptr && keys[i] >= *high)) {
+      throw std::runtime_error("adjacency: keys out of order");
+    }
+  }
+  std::vector<Child> children, made;
+  for (uint32_t i = 0; i < size; ++i) {
+    const Id* end = i + 1 < size ? &keys[i + 1] : high;
+    children.push_back(load_below(from, i == 0 ? key : keys[i], end, static_cast<int>(head[2]) - 1, lane));
+  }
+  pack(key, children, head[2], 0, lane, &made);
   return made[0];
 }
 
 template <class Id>
 void Samtrees<Id>::load(const Saved& saved) {
-  Reader from{saved.shape, saved.keys, saved.ids, saved.weights, saved.times, saved.rows};
+  Reader from{.shape = saved.shape,
+              .keys = saved.keys,
+              .ids = saved.ids,
+              .weights = saved.weights,
+              .times = saved.times,
+              .rows = saved.rows};
   std::vector<SamtreeRoot> roots(roots_.size());
   try {
     for (SamtreeRoot& root : roots) {
       if (!from.shape.empty() && from.shape[0] == 2) {
-        Reader::take(&from.shape, 3);
+        const auto none = Reader::take(&from.shape, 3);
+        if (none[1] != 0 || none[2] != 0) throw std::runtime_error("adjacency: an empty list that has a size");
         continue;
       }
-      const Child top = load_below(&from, Id{0}, -1, &lane_);
+      const Child top = load_below(&from, Id{0}, nullptr, -1, &lane_);
       root = {top.node, top.count};
     }
     if (!from.done()) throw std::runtime_error("adjacency: columns that are left over after the last list");

@@ -267,6 +267,35 @@ TEST(samtree_sums_stay_right_after_a_million_updates) {
   CHECK(std::abs(trees.weight_sum(0) - sum) <= 1e-6 * sum);
 }
 
+// What is left alone keeps the rounding of the time when it was little beside the whole.
+TEST(samtree_sums_stay_right_while_the_largest_falls_in_steps) {
+  Random random;
+  for (uint32_t largest : {0u, 30u, 63u}) {
+    Samtrees<uint32_t> trees({true, false, false}, kSmall);
+    trees.resize(1);
+    std::vector<float> weights(64);
+    for (uint32_t i = 0; i < 64; ++i) trees.upsert(0, i, {weights[i] = random.between(0, 1), 0});
+    for (float weight = 1e30f; weight > 1e-3f; weight /= random.between(1, 3900)) {
+      trees.upsert(0, largest, {weights[largest] = weight, 0});
+      trees.check();
+      double sum = 0;
+      for (float each : weights) sum += each;
+      CHECK(std::abs(trees.weight_sum(0) - sum) <= 1e-6 * sum);
+    }
+  }
+}
+
+TEST(samtree_sums_stay_right_where_a_node_parts_great_from_little) {
+  Random random;
+  Samtrees<uint32_t> trees({true, false, false}, {4, 1, true});
+  trees.resize(1);
+  for (int i = 0; i < 600; ++i) {
+    const uint32_t id = random.index(1000);
+    trees.upsert(0, id, {id < 500 ? 1e20f : random.between(0, 1), 0});
+    trees.check();
+  }
+}
+
 TEST(samtree_order_depends_on_the_history_alone) {
   for (int turn = 0; turn < 2; ++turn) {
     Samtrees<uint32_t> a({true, true, false}, kSmall), b({true, true, false}, kSmall);
@@ -346,6 +375,23 @@ TEST(samtree_refuses_columns_that_do_not_fit) {
   refused([](Saved* s) { s->shape[1] = 9; }, "expected a leaf");
   refused([](Saved* s) { s->shape[2] = 0; }, "expected a leaf");
   refused([](Saved* s) { s->shape[2] += 1; }, "two levels");
+  // What would break an invariant: a list, its leaves, or its sums would be wrong without a word.
+  refused([](Saved* s) { s->ids[1] = s->ids[0]; }, "twice");
+  refused([](Saved* s) { std::swap(s->ids.front(), s->ids.back()); }, "outside its leaf's keys");
+  refused([](Saved* s) { std::swap(s->keys[1], s->keys[2]); }, "out of order");
+  refused([](Saved* s) { s->weights[3] = std::numeric_limits<float>::infinity(); }, "not finite");
+  refused([](Saved* s) { s->weights[3] = std::numeric_limits<float>::quiet_NaN(); }, "not finite");
+  refused([](Saved* s) { s->weights[0] = s->weights[1] = std::numeric_limits<float>::max(); }, "sum is not finite");
+  refused(
+      [](Saved* s) {
+        const auto leaf = std::find(s->shape.begin(), s->shape.end(), 0u) - s->shape.begin();
+        s->shape[static_cast<size_t>(leaf) + 1] = 1;
+      },
+      "at least");
+  trees.resize(2);
+  auto bad = trees.save();
+  bad.shape.back() = 1;
+  CHECK_THROWS(trees.load(bad), std::runtime_error, "empty list");
 }
 
 TEST(samtree_memory_follows_the_edges) {

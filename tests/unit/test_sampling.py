@@ -199,6 +199,24 @@ def test_columns_that_a_type_lacks_are_none() -> None:
     assert sample_subgraph(lg.Graph.from_edges([0], [1]), [1], [2]).edge is None
 
 
+@pytest.mark.parametrize("direction", ["in", "out"])
+def test_edges_are_named_by_the_rows_of_their_features(direction: str) -> None:
+    schema = lg.Schema(edge_types={("node", "to", "node"): lg.EdgeSchema(features=1)})
+    graph = lg.Graph(schema)
+    src, dst = np.repeat(np.arange(30), 30), np.tile(np.arange(30), 30)
+    codes = (src * 100 + dst).astype(np.float32)[:, None]
+    events = lg.Events().add_nodes(np.arange(30)).add_edges(src, dst, features=codes)
+    graph.apply(events)
+    graph.apply(lg.Events().remove_edges(src[::7], dst[::7]))
+    _, x = graph.native.save_edge_features(0)
+    sample = sample_subgraph(graph, [3, 4], [5, -1], direction=direction)
+    ends = sample.node[sample.row] * 100 + sample.node[sample.col]
+    assert x[sample.edge, 0].tolist() == ends.tolist()
+    drawn = sample_neighbors(graph, [3], 4, direction=direction)
+    ends = drawn.ids * 100 + 3 if direction == "in" else 300 + drawn.ids
+    assert x[drawn.edge, 0].tolist() == ends.tolist()
+
+
 def test_samples_are_from_before_a_batch_or_after_it() -> None:
     """Each batch moves every node's list from one half of the others to the other half, with a new weight."""
     users, others = np.arange(40), np.arange(1000, 1600)

@@ -17,7 +17,8 @@
 // below child i is at least key i and less than key i + 1, where key 0 is never compared. An id occurs once. Counts are
 // those of the children, added from left to right; sums too, but for rounding: a child that was not touched keeps what
 // it was before as the difference of two sums, so that its leaf need not be read. That is exact where weights are
-// within six orders of magnitude, and by `kMaxTouches` and `kMaxFall` always to 2^-30 of the sum of the whole node.
+// within six orders of magnitude; else `Inner::error` counts what was lost, and before it matters (`kMaxError`) the
+// sums are added up again from the children's own: they are always right to 2^-30 of the sum of the whole node.
 //
 // Thread safety: any number of readers; `rebuild` beside them, on any number of threads, each with a lane of its own
 // and for different nodes; all else alone.
@@ -63,8 +64,10 @@ struct SamtreeRoot {
 template <class Id>
 struct Inner {
   uint16_t size;
-  uint8_t height;    // 1: the children are leaves
-  uint32_t touches;  // changes to the sums since they were added up from the children's own
+  uint8_t height;  // 1: the children are leaves
+  // What the sums can have lost, in roundings of one addition per child, since they were added up from the children's
+  // own: one for each change, and as many times more as the sum of all has fallen since.
+  uint32_t error;
 
   static size_t bytes(EdgeColumns columns, uint32_t size) {
     return 8 + size * (columns.weighted * sizeof(double) + sizeof(Id) + 2 * sizeof(uint32_t));
@@ -202,15 +205,15 @@ class Samtrees {
     std::vector<uint32_t> rows;
   };
   Saved save() const;
-  // Throws std::runtime_error when the columns do not fit together; then the trees are empty.
+  // Throws std::runtime_error when the columns do not fit together, or what they describe would break an invariant;
+  // then nothing has changed.
   void load(const Saved& from);
 
   // Throws std::logic_error naming the invariant that does not hold.
   void check() const;
 
  private:
-  static constexpr uint32_t kMaxTouches = 1024;
-  static constexpr double kMaxFall = 4096;
+  static constexpr double kMaxError = 4096;
 
   struct Child {
     Id key;
@@ -257,15 +260,16 @@ class Samtrees {
   std::vector<Child> children_of(BlockRef ref) const;
   double own_sum(BlockRef ref, uint32_t count) const;
   void fix(std::vector<Child>* children, uint32_t height, Lane* lane);
-  void pack(Id key, const std::vector<Child>& children, uint32_t height, uint32_t touches, Lane* lane,
+  void pack(Id key, const std::vector<Child>& children, uint32_t height, uint32_t error, Lane* lane,
             std::vector<Child>* out);
   SamtreeRoot grow(std::vector<Child> children, uint32_t height, Lane* lane);
   bool apply(size_t node, const Change& change);
   BlockRef copy(BlockRef ref, Lane* lane);
   BlockRef relocate_below(BlockRef ref, Lane* lane);
   void retire_below(BlockRef ref, Lane* lane) const;
-  void save_below(BlockRef ref, uint32_t count, Saved* to) const;
-  Child load_below(Reader* from, Id key, int height, Lane* lane);
+  void save_below(BlockRef ref, Id key, uint32_t count, Saved* to) const;
+  Child load_below(Reader* from, Id key, const Id* high, int height, Lane* lane);
+  Child load_leaf(Reader* from, Id key, const Id* high, uint32_t size, Lane* lane);
   void check_below(BlockRef ref, uint32_t count, Id low, const Id* high, bool is_root, double* sum) const;
 
   EdgeColumns columns_;
