@@ -2,12 +2,12 @@
 
     python examples/train_on_stream.py [--data tolokers.npz] [--slices N]
 
-The graph: 11,758 workers of a crowdsourcing platform; an edge says that two of them worked on the same task. The
-question: who gets banned (21.8 % do)? At first the model knows every worker's ten features, and no edge. Then
-the 519,000 edges come, in random order, a thousand after each step of training: PyG's own `NodeLoader` draws each
-batch from the graph as it is in that moment. After each slice of the stream the scores of all workers are computed
-exactly (`lg.Engine`), and compared with what became of those in the test set, which stays the same and is
-never trained on. Seeded; takes under a minute on two cores.
+The graph: 11,758 workers of a crowdsourcing platform; an edge says that two of them worked on the same task.
+The question: who gets banned (21.8 % do)? At first the model knows every worker's ten features, and no edge.
+Then the 519,000 edges come, in random order, a thousand after each step of training: PyG's own `NodeLoader`
+draws each batch from the graph as it is in that moment. After each slice of the stream the scores of all
+workers are computed exactly (`lg.Engine`), and compared with what became of those in the test set, which
+stays the same and is never trained on. Seeded; takes under a minute on two cores.
 """
 
 import argparse
@@ -20,10 +20,10 @@ import torch
 from torch import nn
 from torch_geometric.loader import NodeLoader
 from torch_geometric.nn import GraphSAGE
-from train_bitcoin_otc import area_under_curve, average_precision
 
 import livegnn as lg
 from livegnn.training import LiveFeatureStore, LiveGraphStore, LiveSampler
+from train_bitcoin_otc import area_under_curve, average_precision
 
 SEED = 0
 SLICES = 8

@@ -107,10 +107,11 @@ nb::tuple subgraph(Sampler& self, const Graph& graph, const std::vector<Seeds>& 
     const Graph::EdgeType& edge_type = graph.edges[fan_outs[f].first];
     const EdgeColumns columns = edge_type.spec.options.columns;
     nb::object edge = type.edge ? nb::cast(taken(std::move(*type.edge))) : nb::none();
-    edges.append(nb::make_tuple(taken(std::move(type.row)), taken(std::move(type.col)), edge, type.num_sampled,
-                                taken_if(attributes && columns.weighted, std::move(type.weight)),
-                                taken_if(attributes && columns.timed, std::move(type.time)),
-                                taken_rows(attributes, std::move(type.features), count, edge_type.features.table().width())));
+    edges.append(
+        nb::make_tuple(taken(std::move(type.row)), taken(std::move(type.col)), edge, type.num_sampled,
+                       taken_if(attributes && columns.weighted, std::move(type.weight)),
+                       taken_if(attributes && columns.timed, std::move(type.time)),
+                       taken_rows(attributes, std::move(type.features), count, edge_type.features.table().width())));
   }
   for (auto& positions : out.inverse) inverse.append(taken(std::move(positions)));
   return nb::make_tuple(nodes, edges, inverse);
