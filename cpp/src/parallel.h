@@ -4,8 +4,11 @@
 // end to end; so a result depends on the block alone, never on who ran it or when (that is what makes results
 // reproducible).
 //
-// Thread safety: one `run` at a time per pool; blocks of one run go on at once and must not write to the same memory.
+// Thread safety: one `run` at a time per pool; blocks of one run go on at once and must not write to the same memory. A
+// forked process may destroy a pool that it inherited, and not use it.
 #pragma once
+
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -21,29 +24,35 @@ namespace livegnn {
 
 class ThreadPool {
  public:
-  explicit ThreadPool(size_t threads) {
-    for (size_t i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  explicit ThreadPool(size_t threads) : team_(std::make_unique<Team>()), process_(getpid()) {
+    for (size_t i = 1; i < threads; ++i) team_->workers.emplace_back([this, i] { work(i); });
   }
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
   ~ThreadPool() {
+    if (getpid() != process_) {
+      // A process that was forked (to load training data) has only the thread that forked it. There is nobody to join,
+      // and the condition variable, which counts those who were waiting, could not be destroyed.
+      [[maybe_unused]] Team* left = team_.release();
+      return;
+    }
     {
-      std::lock_guard lock(mutex_);
+      std::lock_guard lock(team_->mutex);
       stopping_ = true;
       generation_.fetch_add(1, std::memory_order_release);
     }
-    wake_.notify_all();
-    for (auto& worker : workers_) worker.join();
+    team_->wake.notify_all();
+    for (auto& worker : team_->workers) worker.join();
   }
 
-  size_t threads() const { return workers_.size() + 1; }
+  size_t threads() const { return team_->workers.size() + 1; }
 
   // Calls `body(block)` or `body(block, lane)` for every block in [0, blocks); lane is below threads(), and no two
   // blocks that run at once have the same. The first exception thrown by a block is thrown again here. `nanoseconds` is
   // about what all of it costs one thread: little work is done where it is, since waking a thread takes longer.
   template <class Body>
   void run(size_t blocks, double nanoseconds, const Body& body) {
-    if (workers_.empty() || blocks < 2 || nanoseconds < kWorthWaking) {
+    if (team_->workers.empty() || blocks < 2 || nanoseconds < kWorthWaking) {
       for (size_t i = 0; i < blocks; ++i) call(body, i, 0);
       return;
     }
@@ -51,12 +60,12 @@ class ThreadPool {
             blocks, {},
             {},     {}};
     {
-      std::lock_guard lock(mutex_);
+      std::lock_guard lock(team_->mutex);
       job_ = &job;
-      running_.store(workers_.size(), std::memory_order_relaxed);
+      running_.store(team_->workers.size(), std::memory_order_relaxed);
       generation_.fetch_add(1, std::memory_order_release);
     }
-    if (sleeping_.load() > 0) wake_.notify_all();
+    if (sleeping_.load() > 0) team_->wake.notify_all();
     take(job, 0);
     for (int spin = 0; running_.load(std::memory_order_acquire) != 0; ++spin) {
       if (spin < kSpins) {
@@ -76,6 +85,12 @@ class ThreadPool {
     std::atomic<size_t> next;
     std::atomic<bool> failed;
     std::exception_ptr error;
+  };
+
+  struct Team {
+    std::vector<std::thread> workers;
+    std::mutex mutex;
+    std::condition_variable wake;
   };
 
   static constexpr double kWorthWaking = 60'000;
@@ -116,9 +131,9 @@ class ThreadPool {
       for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen; ++spin) pause();
       Job* job = nullptr;
       {
-        std::unique_lock lock(mutex_);
+        std::unique_lock lock(team_->mutex);
         ++sleeping_;
-        wake_.wait(lock, [&] { return generation_.load(std::memory_order_relaxed) != seen; });
+        team_->wake.wait(lock, [&] { return generation_.load(std::memory_order_relaxed) != seen; });
         --sleeping_;
         seen = generation_.load(std::memory_order_relaxed);
         if (stopping_) return;
@@ -129,9 +144,8 @@ class ThreadPool {
     }
   }
 
-  std::vector<std::thread> workers_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
+  std::unique_ptr<Team> team_;
+  pid_t process_;
   std::atomic<size_t> generation_{0}, running_{0}, sleeping_{0};
   Job* job_ = nullptr;
   bool stopping_ = false;
