@@ -39,11 +39,12 @@ double Samtrees<Id>::weight_sum(size_t node) const {
   return top->sums()[top->size - 1];
 }
 
+// On the way down the height is counted, not read: a leaf is not touched before whoever wants it has asked for it.
 template <class Id>
 LeafView<Id> Samtrees<Id>::leaf_of(SamtreeRoot root, uint32_t* at) const {
   BlockRef ref = root.node;
   uint32_t size = root.degree;
-  while (header(ref)->height > 0) {
+  for (uint32_t height = header(ref)->height; height > 0; --height) {
     const Inner<Id>* from = inner(ref);
     const uint32_t* counts = from->counts(columns_);
     const auto i = static_cast<uint32_t>(std::upper_bound(counts, counts + from->size - 1, *at) - counts);
@@ -58,7 +59,7 @@ template <class Id>
 LeafView<Id> Samtrees<Id>::leaf_at_weight(SamtreeRoot root, double* at) const {
   BlockRef ref = root.node;
   uint32_t size = root.degree;
-  while (header(ref)->height > 0) {
+  for (uint32_t height = header(ref)->height; height > 0; --height) {
     const Inner<Id>* from = inner(ref);
     const double* sums = from->sums();
     const auto i = static_cast<uint32_t>(std::upper_bound(sums, sums + from->size - 1, *at) - sums);
@@ -74,7 +75,7 @@ LeafView<Id> Samtrees<Id>::leaf_with(size_t node, Id id) const {
   BlockRef ref = root(node).node;
   uint32_t size = root(node).degree;
   if (ref == 0) return {};
-  while (header(ref)->height > 0) {
+  for (uint32_t height = header(ref)->height; height > 0; --height) {
     const uint32_t i = inner(ref)->child_of(columns_, id);
     size = inner(ref)->count(columns_, i);
     ref = inner(ref)->children(columns_)[i];
