@@ -8,6 +8,7 @@
 #include "livegnn/fair_lock.h"
 #include "livegnn/graph.h"
 #include "livegnn/graph_store.h"
+#include "livegnn/stage.h"
 #include "parallel.h"
 #include "testing.h"
 
@@ -220,7 +221,7 @@ TEST(readers_see_a_graph_before_a_batch_or_after_it) {
         const int64_t over = members[(i + 2) % members.size()];
         stage->remove_edges(0, &members[i], &over, 1);
       }
-      stage->add_edges(0, &members[i], &next, &value, &time, 1);
+      stage->add_edges(0, &members[i], &next, &value, &time, nullptr, 0, 1);
     }
   };
   apply([&](Stage* stage) { batch_of(0, stage); });

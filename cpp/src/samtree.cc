@@ -688,7 +688,8 @@ typename Samtrees<Id>::Child Samtrees<Id>::load_leaf(Reader* from, Id key, const
       throw std::runtime_error("adjacency: an id outside its leaf's keys");
   }
   for (float weight : weights) {
-    if (!std::isfinite(weight)) throw std::runtime_error("adjacency: a weight that is not finite");
+    if (!(std::abs(weight) <= kMaxWeight))
+      throw std::runtime_error("adjacency: a weight that is not finite, or above 2^96");
   }
   auto& entries = lane->entries;
   auto assign = [](auto& to, auto column) { to.assign(column.begin(), column.end()); };
@@ -698,7 +699,6 @@ typename Samtrees<Id>::Child Samtrees<Id>::load_leaf(Reader* from, Id key, const
   assign(entries.rows, Reader::take(&from->rows, columns_.featured ? size : 0));
   std::vector<Child> made;
   encode_all(key, lane, &made);
-  if (!std::isfinite(made[0].sum)) throw std::runtime_error("adjacency: weights whose sum is not finite");
   return made[0];
 }
 

@@ -381,7 +381,7 @@ TEST(samtree_refuses_columns_that_do_not_fit) {
   refused([](Saved* s) { std::swap(s->keys[1], s->keys[2]); }, "out of order");
   refused([](Saved* s) { s->weights[3] = std::numeric_limits<float>::infinity(); }, "not finite");
   refused([](Saved* s) { s->weights[3] = std::numeric_limits<float>::quiet_NaN(); }, "not finite");
-  refused([](Saved* s) { s->weights[0] = s->weights[1] = std::numeric_limits<float>::max(); }, "sum is not finite");
+  refused([](Saved* s) { s->weights[0] = s->weights[1] = 2 * kMaxWeight; }, "above 2^96");
   refused(
       [](Saved* s) {
         const auto leaf = std::find(s->shape.begin(), s->shape.end(), 0u) - s->shape.begin();

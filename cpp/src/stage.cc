@@ -21,10 +21,11 @@ void check_finite(const float* values, size_t count, const char* what) {
   }
 }
 
-void check_finite_sum(float before, float added) {
-  if (std::isfinite(before + added)) return;
-  throw EventError(BadEvent::kNotFinite, "a weight that adds up must stay finite, got " + std::to_string(before) +
-                                             " and " + std::to_string(added));
+void check_weight(float weight, const char* what) {
+  if (std::abs(weight) <= kMaxWeight) return;
+  throw EventError(
+      BadEvent::kNotFinite,
+      std::string(what) + " must be finite, and at most 2^96 so that sums of it are, got " + std::to_string(weight));
 }
 
 void check_rows(const float* x, size_t width, size_t count, const Table& table, const char* what) {
@@ -130,7 +131,10 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
   const Graph::EdgeType& type = graph_.edges[edge_type];
   const EdgeTypeSpec& spec = type.spec;
   const bool weighted = spec.options.columns.weighted, timed = spec.options.columns.timed;
-  if (weight != nullptr) check_finite(weight, count, "edge weights");
+  if (weight != nullptr) {
+    check_finite(weight, count, "edge weights");
+    for (size_t i = 0; i < count; ++i) check_weight(weight[i], "an edge's weight");
+  }
   if (time != nullptr) {
     for (size_t i = 0; i < count; ++i) {
       if (!std::isfinite(time[i])) {
@@ -151,7 +155,7 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
     const bool is_new = !change->has;
     if (change->has && spec.options.accumulate && weighted) {
       // Late or not, a payment counts; only time and features stay those of the latest.
-      check_finite_sum(change->new_weight, new_weight);
+      check_weight(change->new_weight + new_weight, "a weight that adds up");
       change->new_weight += new_weight;
       change->new_time = std::max(change->new_time, new_time);
     } else if (!is_late) {

@@ -121,13 +121,23 @@ def test_integers_are_no_ids_of_a_graph_of_texts():
     assert bits(graph.state()) == before
 
 
-def test_weights_that_add_up_to_infinity():
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), -float("inf"), 3e38, -8e28])
+def test_weights_that_cannot_be_summed(weight):
+    """A negative weight is kept, since models use it; it is the size that sums cannot bear."""
+    graph = Graph.from_edges([0, 1], [1, 2], weight=[1, -2])
+    before = bits(graph.state())
+    with pytest.raises(InputError, match=r"finite"):
+        graph.apply(Events().add_edges([0, 2], [2, 0], weight=[1, weight]))
+    assert bits(graph.state()) == before
+
+
+def test_weights_that_add_up_to_too_much():
     edges = EdgeSchema(weighted=True, duplicates="add")
     graph = Graph(Schema(edge_types={DEFAULT_EDGE_TYPE: edges}))
-    graph.apply(Events().add_nodes([0, 1]).add_edges(0, 1, weight=3e38))
+    graph.apply(Events().add_nodes([0, 1]).add_edges(0, 1, weight=7e28))
     before = bits(graph.state())
-    with pytest.raises(InputError, match="stay finite"):
-        graph.apply(Events().add_edges(0, 1, weight=3e38))
+    with pytest.raises(InputError, match=r"at most 2\^96"):
+        graph.apply(Events().add_edges(0, 1, weight=7e28))
     assert bits(graph.state()) == before
 
 

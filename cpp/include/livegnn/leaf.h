@@ -21,6 +21,9 @@ namespace livegnn {
 
 inline constexpr uint32_t kNoRow = UINT32_MAX;
 
+// No weight is greater, either way: then the sum of a whole list is still a float.
+inline constexpr float kMaxWeight = 0x1p96f;
+
 // Which columns an edge carries beside the id. `featured`: the row of its features.
 struct EdgeColumns {
   bool weighted = false;
