@@ -1,5 +1,7 @@
 """Loaders on a live graph: batches as PyG makes them, of the graph as it is when they are drawn."""
 
+import gc
+import multiprocessing
 import threading
 from collections import Counter
 
@@ -22,6 +24,8 @@ from livegnn.training import (
     add_edge_attributes,
 )
 
+# Newer Pythons warn of every fork beside threads, torch's included.
+FORKS = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 LIKES, MADE = ("user", "likes", "item"), ("shop", "made", "item")
 
 
@@ -311,6 +315,22 @@ def test_a_writer_beside_a_loader(hetero):
     assert len(seen) > 1
 
 
+@FORKS
+def test_a_forked_process_may_let_go_of_a_graph():
+    """The threads of the graph are not there to be joined; workers collect garbage, graphs among it."""
+    graphs = [lg.Graph(threads=3) for _ in range(2)]
+
+    def collect() -> None:
+        graphs.clear()
+        gc.collect()
+
+    child = multiprocessing.get_context("fork").Process(target=collect)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+
+
+@FORKS
 def test_workers_see_the_graph_as_it_was_when_they_were_forked():
     graph = ring()
     batches = iter(NodeLoader(graph, [-1], [1] * 6, num_workers=1, prefetch_factor=1))
