@@ -197,3 +197,18 @@ def test_equality_is_bit_for_bit() -> None:
     assert Events().add_edges(1, 2) != Events().remove_edges(1, 2)
     assert Events().add_nodes(["a"]) == Events().add_nodes(np.array(["a"], dtype="U9"))
     assert Events() != []
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 100])
+def test_parts_are_the_same_events_in_order(size):
+    events = (
+        Events()
+        .add_nodes([1, 2, 3, 4], np.arange(8).reshape(4, 2))
+        .add_edges(
+            [1, 2, 3, 4, 1], [2, 3, 4, 1, 3], weight=np.arange(5), time=np.arange(5), features=np.eye(5)
+        )
+        .remove_edges([1, 2], [2, 3])
+    )
+    parts = list(events.parts(size))
+    assert max(map(len, parts)) <= size
+    assert Events.concatenate(parts) == events

@@ -1,6 +1,6 @@
 """`Events`: what happens to a graph, collected call by call, in order."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -151,6 +151,13 @@ class Events:
         if run:
             events._append(join(run))
         return events
+
+    def parts(self, size: int) -> Iterator["Events"]:
+        """The same events in the same order, at most `size` together, of one kind and type; columns are
+        views."""
+        for chunk in self.chunks:
+            for first in range(0, len(chunk.ids), size):
+                yield _from_chunks([chunk.part(slice(first, first + size))])
 
     def to_bytes(self) -> bytes:
         """The compact, versioned, checksummed form that the log stores (see docs/log.md)."""

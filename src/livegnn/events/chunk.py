@@ -55,6 +55,16 @@ class Chunk(NamedTuple):
     time: DoubleArray | None = None
     x: FloatArray | None = None
 
+    def part(self, rows: slice) -> "Chunk":
+        """Some of the events; columns are views."""
+        return self._replace(
+            ids=self.ids[rows],
+            dst=None if self.dst is None else self.dst[rows],
+            weight=None if self.weight is None else self.weight[rows],
+            time=None if self.time is None else self.time[rows],
+            x=None if self.x is None else self.x[rows],
+        )
+
     @property
     def x_name(self) -> str:
         """What callers call the column `x`."""

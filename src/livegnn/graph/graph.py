@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from torch_geometric.data import Data, HeteroData
 
+_FILL_AT_ONCE = 1 << 20  # events
 _NO_INDEX = 0xFFFFFFFF
 _UNKNOWN_NODE = 0
 
@@ -112,7 +113,7 @@ class Graph:
             time_to_live=time_to_live,
         )
         graph = cls(schema, features_dir=features_dir)
-        graph.apply(events, seq=0)
+        graph._fill(events)
         return graph
 
     @classmethod
@@ -127,8 +128,13 @@ class Graph:
         """
         schema, events = construction.read_pyg(data)
         graph = cls(schema, features_dir=features_dir)
-        graph.apply(events, seq=0)
+        graph._fill(events)
         return graph
+
+    def _fill(self, events: Events) -> None:
+        # In one batch, what it is prepared in would take several times the memory of the graph.
+        for part in events.parts(_FILL_AT_ONCE):
+            self.apply(part, seq=0)
 
     # -- changing it
     # --------------------------------------------------------------------------------------------
