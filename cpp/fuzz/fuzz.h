@@ -37,8 +37,8 @@ class Input {
   // One time in n.
   bool once_in(uint32_t n) { return below(n) == 1; }
 
-  // Finite, and such that a thousand of them add up to what a float holds: plain ones, but also zeros, negative ones,
-  // and ones that differ by many orders of magnitude.
+  // As the store takes them: plain ones, but also zeros, negative ones, and ones that differ by many orders of
+  // magnitude.
   float weight() {
     const uint8_t kind = byte();
     if (kind < 128) return static_cast<float>(kind) / 16;
@@ -48,7 +48,7 @@ class Input {
     const auto bits = number<uint32_t>();
     float value;
     std::memcpy(&value, &bits, sizeof value);
-    return std::isfinite(value) && std::abs(value) < 1e35f ? value : 1.0f;
+    return std::abs(value) <= kMaxWeight ? value : 1.0f;
   }
 
  private:

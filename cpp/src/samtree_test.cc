@@ -275,7 +275,7 @@ TEST(samtree_sums_stay_right_while_the_largest_falls_in_steps) {
     trees.resize(1);
     std::vector<float> weights(64);
     for (uint32_t i = 0; i < 64; ++i) trees.upsert(0, i, {weights[i] = random.between(0, 1), 0});
-    for (float weight = 1e30f; weight > 1e-3f; weight /= random.between(1, 3900)) {
+    for (float weight = kMaxWeight; weight > 1e-3f; weight /= random.between(1, 3900)) {
       trees.upsert(0, largest, {weights[largest] = weight, 0});
       trees.check();
       double sum = 0;
