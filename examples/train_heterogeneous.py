@@ -49,7 +49,7 @@ SCHEMA = lg.Schema(
         LIKED_BY: lg.EdgeSchema(),
     },
 )
-DATA = Path(__file__).parents[2] / "shared" / "data" / "ldbc_snb_sf01.npz"
+DATA = Path(__file__).parents[1] / "tests" / "data" / "ldbc_snb_sf01.npz"
 
 
 class Network(NamedTuple):
@@ -168,7 +168,7 @@ def train_on_network(network: Network, slices: int = SLICES) -> Iterator[Score]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--data", type=Path, default=DATA, help="ldbc_snb_sf01.npz (default: in ../shared/data)"
+        "--data", type=Path, default=DATA, help="ldbc_snb_sf01.npz (default: the one of the tests)"
     )
     parser.add_argument("--slices", type=int, default=SLICES, help="scores to print")
     arguments = parser.parse_args()
