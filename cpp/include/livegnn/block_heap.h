@@ -11,8 +11,8 @@
 //
 // Invariants: a block lies in one slab; blocks do not overlap; block 0 is never handed out. A slab without a live block
 // returns to the pool of free slabs when `reclaim` finds it marked.
-// Thread safety: `at` from any thread; `allocate` and `free` for one lane from one thread at a time, for different
-// lanes at once; `free` must be given the lane that handed the block out (`lane_of`); all else alone.
+// Thread safety: `at` from any thread; `allocate` for one lane from one thread at a time, for different lanes at once,
+// and beside `at`; `free`, which hands a block back to the lane that it came from, and all else alone.
 #pragma once
 
 #include <cstddef>
