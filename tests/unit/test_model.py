@@ -79,7 +79,7 @@ def test_lists_in_attributes_become_tuples():
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (Step("relu6", ("x",), "y"), "unknown operator, must be one of add, concat"),
+        (Step("relu6", ("x",), "y"), "unknown operator, must be one of add, call, concat"),
         (Step("relu", ("z",), "y"), "reads 'z', which no input and no earlier step gives"),
         (Step("relu", ("x",), "x"), "the value 'x' exists already"),
         (Step("relu", ("x", "x"), "y"), r"must have 1 input\(s\), got 2"),
@@ -108,8 +108,8 @@ def test_lists_in_attributes_become_tuples():
         (Step("layer_norm", ("x",), "y", attrs={"eps": 0}), "'eps' must be a finite number above 0, got 0"),
         (Step("gelu", ("x",), "y", attrs={"approximate": "yes"}), "must be 'none' or 'tanh', got 'yes'"),
         (Step("add", ("x", "narrow"), "y"), "inputs must be of one width, got 3, 2"),
-        (Step("add", ("x", "other"), "y"), "inputs must be rows of one node type, got node, item"),
-        (propagate("other", "y"), "must read 'node' rows like its edges, got 'item'"),
+        (Step("add", ("x", "other"), "y"), "inputs must be rows of one node type or one edge type, got node and item"),
+        (propagate("other", "y"), "must read 'node' rows, got 'item'"),
     ],
 )
 def test_a_step_that_does_not_fit_is_refused(step, message):
@@ -161,7 +161,7 @@ def test_weights_that_are_no_finite_float32_are_refused(weight, message):
         ({"message_local": "weight"}, "message_local must be a list of factors"),
         (
             {"message_local": ["height"]},
-            "message_local must be one of 'weight', 'source_rsqrt'; got 'height'",
+            "message_local must be one of 'weight', 'source_rsqrt', 'coefficient'; got 'height'",
         ),
         ({"message_local": ["weight", "weight"]}, "must name a factor once"),
         ({"neighbor_context": "mean"}, "neighbor_context must be one of"),
@@ -184,7 +184,7 @@ def test_weights_that_are_no_finite_float32_are_refused(weight, message):
             },
             "source_rsqrt needs edges between nodes of one type",
         ),
-        ({"speed": 3}, "must have exactly the attributes"),
+        ({"speed": 3}, "must have the attributes"),
     ],
 )
 def test_propagate_operators_that_do_not_fit_are_refused(changes, message):

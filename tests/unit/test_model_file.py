@@ -94,7 +94,7 @@ def test_any_other_bytes_are_refused(data):
         (describe(version=2), "must be of version 1, got 2: update livegnn"),
         (describe(sha256=None), "the checksum must be there, got none"),
         (describe(output="nowhere"), "holds no valid model: the output 'nowhere' is no value"),
-        (describe(inputs=[]), "holds no valid model: inputs must be an object"),
+        (describe(inputs=[]), "holds no valid model: inputs and edge_inputs must be objects"),
         (describe(inputs={"x": {"node_type": "node"}}), "holds no valid model"),
         (describe(steps=[{"op": "relu"}]), "holds no valid model"),
         (describe(layers=None), "holds no valid model"),

@@ -76,12 +76,13 @@ def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
 def _lower_propagate(
     step: Step, operators: Propagate, width: int, contexts: dict[str, Context]
 ) -> list[Operation]:
-    source_type, _, target_type = operators.edge_type
+    edge_type = operators.edge_types[0]
+    source_type, _, target_type = edge_type
     weighted = "weight" in operators.message_local
     loops = operators.self_loops
 
     def context(kind: str, fill: float) -> str:
-        made = Context(operators.edge_type, kind, fill)
+        made = Context(edge_type, kind, fill)
         contexts[made.name] = made
         return made.name
 
@@ -112,7 +113,7 @@ def _lower_propagate(
             name("aggregate"),
             width,
             target_type,
-            edge_type=operators.edge_type,
+            edge_type=edge_type,
             weighted=weighted,
         )
     )

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from livegnn.errors import FileFormatError, ModelError
-from livegnn.model.model import Input, Model
+from livegnn.model.model import EdgeInput, Input, Model
 from livegnn.model.steps import Step
 
 VERSION = 1
@@ -105,12 +105,23 @@ def _check_sum(data: bytes, checksum: object) -> None:
 
 def _build(description: Mapping[str, object], data: bytes) -> Model:
     inputs, steps, layers = description["inputs"], description["steps"], description["layers"]
-    if not isinstance(inputs, dict) or not isinstance(steps, list) or not isinstance(layers, list):
-        raise ModelError("inputs must be an object, steps and layers lists")
+    edge_inputs = description.get("edge_inputs", {})
+    if not isinstance(inputs, dict) or not isinstance(edge_inputs, dict):
+        raise ModelError("inputs and edge_inputs must be objects")
+    if not isinstance(steps, list) or not isinstance(layers, list):
+        raise ModelError("steps and layers must be lists")
     return Model(
         inputs={name: Input(**given) for name, given in inputs.items()},
         steps=tuple(Step(**{**step, "inputs": tuple(step["inputs"])}) for step in steps),
         tensors=load_tensors(data),
         output=str(description["output"]),
         layers=tuple(layers),
+        edge_inputs={name: _edge_input(**given) for name, given in edge_inputs.items()},
     )
+
+
+def _edge_input(edge_type: Sequence[str], width: int, column: str) -> EdgeInput:
+    source, relation, target = edge_type
+    if column not in ("features", "weight"):
+        raise ModelError(f"column must be 'features' or 'weight', got {column!r}")
+    return EdgeInput((source, relation, target), width, "weight" if column == "weight" else "features")

@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,19 @@ class Input:
     width: int
 
 
+@dataclass(frozen=True)
+class EdgeInput:
+    """A value that the model reads from the edges of one type: their features, or their weight."""
+
+    edge_type: EdgeType
+    width: int = 1
+    column: Literal["features", "weight"] = "features"
+
+
+Function: TypeAlias = Callable[..., FloatArray]
+"""A user's own operator: arrays float32 [rows, channels] -> float32 [rows, width], each row from its row."""
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """A graph neural network as data.
@@ -34,7 +47,9 @@ class Model:
     inputs: name of a value -> what it holds. steps: in topological order; each writes one new value. tensors:
     name -> float32 array; copied and made read-only. output: the value that is the prediction. layers: the
     values that ``embeddings(layer)`` shows: ``layers[0]`` is an input, ``layers[l]`` the output of the l-th
-    convolution block as the next convolution reads it, and ``layers[-1]`` the output.
+    convolution block as the next convolution reads it, and ``layers[-1]`` the output. edge_inputs: name of a
+    value -> which column of the edges it holds. functions: name -> function, for steps ``call``; a model with
+    functions cannot be saved.
 
     Raises `ModelError` if anything does not fit: it names the step, what was expected and what came.
     """
@@ -44,10 +59,14 @@ class Model:
     tensors: Mapping[str, FloatArray]
     output: str
     layers: tuple[str, ...]
-    _values: Mapping[str, Input] = field(init=False, repr=False)
+    edge_inputs: Mapping[str, EdgeInput] = field(default_factory=dict)
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    _values: Mapping[str, Input | EdgeInput] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", dict(self.inputs))
+        object.__setattr__(self, "edge_inputs", dict(self.edge_inputs))
+        object.__setattr__(self, "functions", dict(self.functions))
         object.__setattr__(self, "steps", tuple(self.steps))
         object.__setattr__(self, "layers", tuple(self.layers))
         object.__setattr__(
@@ -61,19 +80,37 @@ class Model:
 
     def node_type(self, value: str) -> NodeType:
         """The type of the nodes whose rows a value holds. Raises `ModelError` if there is no such value."""
-        return self._value(value).node_type
+        found = self._value(value)
+        if isinstance(found, Input):
+            return found.node_type
+        raise ModelError(
+            f"the value {value!r} must have rows of nodes, it has rows of {found.edge_type} edges"
+        )
+
+    def edge_type(self, value: str) -> EdgeType | None:
+        """The type of the edges whose rows a value holds; None if they are rows of nodes."""
+        found = self._value(value)
+        return found.edge_type if isinstance(found, EdgeInput) else None
 
     @property
     def edge_types(self) -> tuple[EdgeType, ...]:
         """The edge types that the model propagates along, each once, in the order of its steps."""
         return tuple(
-            dict.fromkeys(Propagate.from_step(s).edge_type for s in self.steps if s.op == "propagate")
+            dict.fromkeys(
+                edge_type
+                for step in self.steps
+                if step.op == "propagate"
+                for edge_type in Propagate.from_step(step).edge_types
+            )
         )
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of what the model computes, in hexadecimal: equal for equal models, whatever their file."""
         sha = hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode())
+        for name in sorted(self.functions):
+            code = getattr(self.functions[name], "__code__", None)
+            sha.update(repr((name, getattr(code, "co_code", b""), getattr(code, "co_consts", ()))).encode())
         for name in sorted(self.tensors):
             array = self.tensors[name]
             sha.update(json.dumps([name, list(array.shape)]).encode())
@@ -82,8 +119,13 @@ class Model:
 
     def to_json(self) -> dict[str, object]:
         """Everything but the tensors, as values that JSON can hold."""
+        edge_inputs = {
+            name: {"edge_type": list(given.edge_type), "width": given.width, "column": given.column}
+            for name, given in self.edge_inputs.items()
+        }
         return {
             "inputs": {n: {"node_type": i.node_type, "width": i.width} for n, i in self.inputs.items()},
+            **({"edge_inputs": edge_inputs} if edge_inputs else {}),
             "steps": [
                 {
                     "op": step.op,
@@ -99,8 +141,17 @@ class Model:
         }
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes the model as one file (docs/model-file.md). A file of that name is replaced as a whole."""
+        """Writes the model as one file (docs/model-file.md). A file of that name is replaced as a whole.
+
+        Raises `ModelError` if the model has functions of the user's: a file holds no code.
+        """
         from livegnn.model import file
+
+        if self.functions:
+            raise ModelError(
+                f"a model with functions ({', '.join(self.functions)}) cannot be saved, as a file holds no "
+                "code: build it again from the code that makes it"
+            )
 
         file.write(self, path)
 
@@ -142,17 +193,22 @@ class Model:
             module, node_type=node_type, edge_type=edge_type, edge_weight=edge_weight, in_channels=in_channels
         )
 
-    def _value(self, name: str) -> Input:
+    def _value(self, name: str) -> Input | EdgeInput:
         value = self._values.get(name)
         if value is None:
             raise ModelError(f"the model has no value {name!r}, only {', '.join(self._values)}")
         return value
 
-    def _check(self) -> Mapping[str, Input]:
-        values: dict[str, Input] = {}
-        for name, given in self.inputs.items():
+    def _check(self) -> Mapping[str, Input | EdgeInput]:
+        values: dict[str, Input | EdgeInput] = {}
+        named: list[tuple[str, Input | EdgeInput]] = [*self.inputs.items(), *self.edge_inputs.items()]
+        for name, given in named:
             if given.width < 1:
                 raise ModelError(f"input {name!r} must be at least 1 channel wide, got {given.width}")
+            if name in values:
+                raise ModelError(f"{name!r} must be an input or an edge input, got both")
+            if isinstance(given, EdgeInput) and given.column == "weight" and given.width != 1:
+                raise ModelError(f"the weights {name!r} must be 1 channel wide, got {given.width}")
             values[name] = given
         if not values or not self.steps:
             raise ModelError(
@@ -167,18 +223,25 @@ class Model:
         unused = sorted(set(self.tensors) - {name for step in self.steps for name in step.tensors.values()})
         if unused:
             raise ModelError(f"no step uses the tensor {unused[0]!r}: leave it out")
+        uncalled = sorted(
+            set(self.functions) - {str(s.attrs["function"]) for s in self.steps if s.op == "call"}
+        )
+        if uncalled:
+            raise ModelError(f"no step calls the function {uncalled[0]!r}: leave it out")
         for what, name in (("output", self.output), *(("layer", layer) for layer in self.layers)):
             if name not in values:
                 raise ModelError(
                     f"the {what} {name!r} is no value of the model, must be one of {', '.join(values)}"
                 )
+            if not isinstance(values[name], Input):
+                raise ModelError(f"the {what} {name!r} must have rows of nodes, it has rows of edges")
         if not self.layers or self.layers[0] not in self.inputs or self.layers[-1] != self.output:
             raise ModelError(
                 f"layers must begin with an input and end with the output {self.output!r}, got {self.layers}"
             )
         return values
 
-    def _check_step(self, step: Step, values: Mapping[str, Input]) -> Input:
+    def _check_step(self, step: Step, values: Mapping[str, Input | EdgeInput]) -> Input | EdgeInput:
         for name in step.inputs:
             if name not in values:
                 missing = f"{describe(step)}: reads {name!r}, which no input and no earlier step gives"
@@ -189,19 +252,56 @@ class Model:
         inputs = [values[name] for name in step.inputs]
         shapes = {role: self.tensors[name].shape for role, name in step.tensors.items()}
         width = check_step(step, [value.width for value in inputs], shapes)
-        node_types = [value.node_type for value in inputs]
-        if step.op == "propagate":
-            source, _, target = Propagate.from_step(step).edge_type
-            if node_types[0] != source:
-                raise ModelError(
-                    f"{describe(step)}: must read {source!r} rows like its edges, got {node_types[0]!r}"
-                )
-            return Input(target, width)
-        if len(set(node_types)) > 1:
+        if step.op == "call" and step.text("function") not in self.functions:
             raise ModelError(
-                f"{describe(step)}: inputs must be rows of one node type, got {', '.join(node_types)}"
+                f"{describe(step)}: {step.text('function')!r} is not among the model's functions"
             )
-        return Input(node_types[0], width)
+        if step.op == "propagate":
+            return self._check_propagate(step, inputs)
+        if step.op in ("source", "target"):
+            edge_type = step.edge_type()
+            _check_place(step, inputs[0], edge_type[0 if step.op == "source" else 2])
+            return EdgeInput(edge_type, width)
+        places = list(dict.fromkeys(map(_place, inputs)))
+        if len(places) > 1:
+            raise ModelError(
+                f"{describe(step)}: inputs must be rows of one node type or one edge type, got "
+                f"{' and '.join(map(str, places))}"
+            )
+        return Input(places[0], width) if isinstance(places[0], str) else EdgeInput(places[0], width)
+
+    def _check_propagate(self, step: Step, inputs: Sequence[Input | EdgeInput]) -> Input:
+        operators = Propagate.from_step(step)
+        try:
+            operators.check_widths([value.width for value in inputs])
+        except ModelError as error:
+            raise ModelError(f"{describe(step)}: {error}") from None
+        each = 2 if operators.coefficients else 1
+        for i, edge_type in enumerate(operators.edge_types):
+            value, *coefficients = inputs[each * i : each * (i + 1)]
+            if isinstance(value, Input):
+                _check_place(step, value, edge_type[0])
+            else:
+                _check_place(step, value, edge_type)
+                if "source_rsqrt" in operators.message_local or operators.self_loops is not None:
+                    raise ModelError(
+                        f"{describe(step)}: source_rsqrt and self_loops need rows of source nodes, got rows "
+                        "of edges"
+                    )
+            for coefficient in coefficients:
+                _check_place(step, coefficient, edge_type)
+        for own in inputs[each * len(operators.edge_types) :]:
+            _check_place(step, own, operators.target_type)
+        return Input(operators.target_type, inputs[0].width)
+
+
+def _place(value: Input | EdgeInput) -> NodeType | EdgeType:
+    return value.node_type if isinstance(value, Input) else value.edge_type
+
+
+def _check_place(step: Step, value: Input | EdgeInput, expected: NodeType | EdgeType) -> None:
+    if _place(value) != expected:
+        raise ModelError(f"{describe(step)}: must read {expected!r} rows, got {_place(value)!r}")
 
 
 def _freeze(name: str, array: FloatArray) -> FloatArray:

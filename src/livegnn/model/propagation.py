@@ -1,26 +1,28 @@
 """How one convolution moves rows along the edges: NeutronRT's operators (section IV.A, equations 5 to 9).
 
-For a target node v and its in-edges (u, v) of one edge type::
+For a target node v and its in-edges (u, v)::
 
-    message_uv = [weight_uv] * [d_u^-1/2] * h_u                              message_local
-    context_v  = 1, or the number of in-edges, or the sum of their weights   neighbor_context
-    a_v        = combine(context_v, aggregate of all message_uv)             combine, aggregate
+    message_uv = [weight_uv] * [d_u^-1/2] * [c_uv] * value_uv              message_local
+    context_v  = 1, the number of in-edges, the sum of weight_uv or c_uv   neighbor_context
+    a_v        = combine(context_v, aggregate of all message_uv)           combine, aggregate
 
-``transform`` (f_nn) and ``update`` are ordinary node-wise steps before and after.
-None of these messages reads the target's row, and every combination multiplies by a coefficient that is at
-least 0, so the conditions of theorem 1 (section IV.C) hold for all of them.
+``value`` is h_u, or whatever row-wise steps make of the rows of both ends and of the edge's features; so is
+the coefficient ``c``, one number a head. A message that reads h_v makes the model a constrained one (section
+IV.C): a target is computed anew when its own row changes, and incrementally when only neighbours do.
+``transform`` (f_nn) and ``update`` are ordinary row-wise steps before and after. `livegnn.model.verify`
+shows that the conditions of theorem 1 hold.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from livegnn.errors import ModelError
 from livegnn.model.steps import Attribute, Step, describe
-from livegnn.types import EdgeType
+from livegnn.types import EdgeType, NodeType
 
-MessageFactor: TypeAlias = Literal["weight", "source_rsqrt"]
+MessageFactor: TypeAlias = Literal["weight", "source_rsqrt", "coefficient"]
 NeighborContext: TypeAlias = Literal["none", "count", "sum"]
 Combine: TypeAlias = Literal["identity", "divide", "rsqrt"]
 CombineInverse: TypeAlias = Literal["identity", "multiply", "sqrt"]
@@ -28,33 +30,43 @@ Aggregate: TypeAlias = Literal["sum", "min", "max"]
 
 _INVERSES: Mapping[str, CombineInverse] = {"identity": "identity", "divide": "multiply", "rsqrt": "sqrt"}
 _ATTRS = ("edge_type", "message_local", "neighbor_context", "combine", "aggregate", "self_loops")
+_LATER: Mapping[str, Attribute] = {"skip_loops": False, "own_message": False}
+"""Settings that are written only where they are not these, as the first model files know nothing of them."""
 
 
 @dataclass(frozen=True)
 class Propagate:
     """The operators of one propagate step.
 
-    edge_type: (source type, relation, target type); the step reads rows of source nodes and writes rows of
-      target nodes.
+    edge_type: (source type, relation, target type), or several of them one after the other, which share
+      one context. The step reads, for each edge type, a value (rows of its source nodes or of its edges) and,
+      with the factor ``"coefficient"``, the coefficients (rows of its edges); it writes rows of target nodes.
     message_local: factors of a message: ``"weight"`` multiplies by the edge's weight, ``"source_rsqrt"`` by
-      d_u^-1/2, where d_u is the context of the source u by these same operators.
-    neighbor_context: ``"count"`` of the in-edges, ``"sum"`` of their weights (1 each in an unweighted graph),
-      or ``"none"``.
+      d_u^-1/2, where d_u is the context of the source u by these same operators, ``"coefficient"`` multiplies
+      each head's channels by that head's coefficient.
+    neighbor_context: ``"count"`` of the in-edges, ``"sum"`` of their coefficients, or, where there are none,
+      of their weights (1 each in an unweighted graph), or ``"none"``.
     combine: of the aggregate and the context c: ``"identity"``, ``"divide"`` by c, ``"rsqrt"``: multiply by
       c^-1/2. Where c is not positive, the coefficient (and d_u^-1/2) is 0.
     aggregate: ``"sum"``, ``"min"`` or ``"max"`` of the messages, channel by channel; 0 if there are none.
     self_loops: None, or the weight of the self-loop that every node gets that has none of its own. It is an
       edge like any other: it counts in the context and carries a message.
+    skip_loops: edges from a node to itself carry no message and count for nothing.
+    own_message: beside its edges' messages a node gets one of its own; the step's last value (and
+      coefficient) are rows of the target nodes and make it. A softmax over in-edges and a loop, whatever the
+      loop's features are, is skip_loops with an own message (GATConv).
 
     Raises `ModelError` if an operator is unknown or the operators do not fit together.
     """
 
-    edge_type: EdgeType
+    edge_type: EdgeType | tuple[str, ...]
     message_local: tuple[MessageFactor, ...] = ()
     neighbor_context: NeighborContext = "none"
     combine: Combine = "identity"
     aggregate: Aggregate = "sum"
     self_loops: float | None = None
+    skip_loops: bool = False
+    own_message: bool = False
 
     def __post_init__(self) -> None:
         self.validate()
@@ -69,11 +81,12 @@ class Propagate:
 
     @classmethod
     def _from_attrs(cls, attrs: Mapping[str, Attribute]) -> "Propagate":
-        if set(attrs) != set(_ATTRS):
+        attrs = {**_LATER, **attrs}
+        if set(attrs) != {*_ATTRS, *_LATER}:
             got = ", ".join(sorted(attrs)) or "none"
-            raise ModelError(f"must have exactly the attributes {', '.join(_ATTRS)}; got {got}")
+            raise ModelError(f"must have the attributes {', '.join((*_ATTRS, *_LATER))}; got {got}")
         edge_type, factors, loops = attrs["edge_type"], attrs["message_local"], attrs["self_loops"]
-        if not isinstance(edge_type, tuple | list) or len(edge_type) != 3:
+        if not isinstance(edge_type, tuple | list) or not edge_type or len(edge_type) % 3:
             raise ModelError(f"edge_type must be (source type, relation, target type), got {edge_type!r}")
         if not isinstance(factors, tuple | list):
             raise ModelError(f"message_local must be a list of factors, got {factors!r}")
@@ -81,16 +94,19 @@ class Propagate:
             raise ModelError(f"self_loops must be null or a number, got {loops!r}")
         context, combine, aggregate = attrs["neighbor_context"], attrs["combine"], attrs["aggregate"]
         return cls(
-            edge_type=(edge_type[0], edge_type[1], edge_type[2]),
+            edge_type=tuple(edge_type),
             message_local=tuple(_choice("message_local", factor, MessageFactor) for factor in factors),
             neighbor_context=_choice("neighbor_context", context, NeighborContext),
             combine=_choice("combine", combine, Combine),
             aggregate=_choice("aggregate", aggregate, Aggregate),
             self_loops=None if loops is None else float(loops),
+            skip_loops=_flag("skip_loops", attrs["skip_loops"]),
+            own_message=_flag("own_message", attrs["own_message"]),
         )
 
     def to_attrs(self) -> dict[str, Attribute]:
         """The settings of the propagate step with these operators."""
+        later: dict[str, Attribute] = {"skip_loops": self.skip_loops, "own_message": self.own_message}
         return {
             "edge_type": self.edge_type,
             "message_local": self.message_local,
@@ -98,12 +114,29 @@ class Propagate:
             "combine": self.combine,
             "aggregate": self.aggregate,
             "self_loops": self.self_loops,
+            **{name: value for name, value in later.items() if value != _LATER[name]},
         }
+
+    @property
+    def edge_types(self) -> tuple[EdgeType, ...]:
+        """Each of the edge types."""
+        e = self.edge_type
+        return tuple((e[i], e[i + 1], e[i + 2]) for i in range(0, len(e), 3))
+
+    @property
+    def target_type(self) -> NodeType:
+        """Whose rows the step writes."""
+        return self.edge_type[2]
+
+    @property
+    def coefficients(self) -> bool:
+        """Whether coefficients are among the step's inputs."""
+        return "coefficient" in self.message_local
 
     @property
     def weighted(self) -> bool:
         """Whether the result depends on the edges' weights."""
-        return "weight" in self.message_local or self.neighbor_context == "sum"
+        return "weight" in self.message_local or (self.neighbor_context == "sum" and not self.coefficients)
 
     @property
     def combine_inverse(self) -> CombineInverse | None:
@@ -112,10 +145,13 @@ class Propagate:
 
     def validate(self) -> None:
         """Raises `ModelError` if an operator is unknown or the operators do not fit together."""
-        if len(self.edge_type) != 3 or not all(isinstance(part, str) and part for part in self.edge_type):
+        parts = self.edge_type
+        if not parts or len(parts) % 3 or not all(isinstance(part, str) and part for part in parts):
             raise ModelError(
-                f"edge_type must be three names (source type, relation, target type), got {self.edge_type!r}"
+                f"edge_type must be three names (source type, relation, target type), got {parts!r}"
             )
+        if len({edge_type[2] for edge_type in self.edge_types}) > 1:
+            raise ModelError(f"edges must lead to nodes of one type, got {self.edge_types}")
         for factor in self.message_local:
             _choice("message_local", factor, MessageFactor)
         if len(set(self.message_local)) != len(self.message_local):
@@ -123,7 +159,8 @@ class Propagate:
         _choice("neighbor_context", self.neighbor_context, NeighborContext)
         _choice("combine", self.combine, Combine)
         _choice("aggregate", self.aggregate, Aggregate)
-        source, _, target = self.edge_type
+        self._check_edges_alone()
+        source, _, target = self.edge_types[0]
         reads_context = self.combine != "identity" or "source_rsqrt" in self.message_local
         if reads_context and self.neighbor_context == "none":
             reader = "source_rsqrt" if self.combine == "identity" else f"combine {self.combine!r}"
@@ -142,6 +179,48 @@ class Propagate:
             raise ModelError(f"self_loops need edges between nodes of one type, got {source!r} to {target!r}")
         if not math.isfinite(self.self_loops):
             raise ModelError(f"self_loops must be null or a finite weight, got {self.self_loops!r}")
+
+    def _check_edges_alone(self) -> None:
+        """What only sums over rows of source nodes can do, and what only sums can do."""
+        special = [f for f in self.message_local if f != "coefficient"]
+        if len(self.edge_types) > 1 or self.own_message or self.coefficients:
+            if self.aggregate != "sum":
+                raise ModelError(
+                    "coefficients, an own message and several edge types need aggregate 'sum', "
+                    f"got {self.aggregate!r}"
+                )
+            if special or self.self_loops is not None:
+                raise ModelError(
+                    "coefficients, an own message and several edge types go with no other factor and no "
+                    f"self_loops, got {special or self.self_loops!r}: make them part of the coefficient"
+                )
+        if self.coefficients and self.neighbor_context == "count":
+            raise ModelError("with coefficients neighbor_context must be 'sum' or 'none', got 'count'")
+        if self.own_message and self.neighbor_context == "sum" and not self.coefficients:
+            raise ModelError("an own message has no weight: its context must be of coefficients, or a count")
+        if self.combine == "rsqrt" and self.coefficients:
+            raise ModelError("with coefficients combine must be 'identity' or 'divide', got 'rsqrt'")
+        if self.skip_loops and self.self_loops is not None:
+            raise ModelError("skip_loops and self_loops contradict each other: give one of them")
+
+    def check_widths(self, widths: Sequence[int]) -> None:
+        """Raises `ModelError` if the inputs are not as many, or not as wide, as the operators need."""
+        each = 2 if self.coefficients else 1
+        count = each * (len(self.edge_types) + self.own_message)
+        if len(widths) != count:
+            raise ModelError(f"must have {count} input(s) with these operators, got {len(widths)}")
+        values, heads = set(widths[::each]), set(widths[1::each]) if each == 2 else {1}
+        if len(values) > 1 or len(heads) > 1 or widths[0] % next(iter(heads)):
+            raise ModelError(
+                "values must be of one width, and coefficients of one that divides it, "
+                f"got {', '.join(map(str, widths))}"
+            )
+
+
+def _flag(name: str, value: Attribute) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ModelError(f"{name} must be true or false, got {value!r}")
 
 
 def _choice(name: str, value: object, choices: object) -> Any:

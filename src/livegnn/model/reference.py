@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from livegnn.errors import ModelError
-from livegnn.model.model import Model
+from livegnn.model.model import EdgeInput, Model
 from livegnn.model.propagation import Propagate
 from livegnn.model.steps import Step
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
@@ -33,12 +33,15 @@ class Arrays(Protocol):
     def edge_index(self) -> Mapping[EdgeType, IntArray]: ...
     @property
     def weight(self) -> Mapping[EdgeType, FloatArray]: ...
+    @property
+    def edge_attr(self) -> Mapping[EdgeType, FloatArray]: ...
 
 
 def compute(model: Model, snapshot: Arrays) -> dict[str, DoubleArray]:
     """Every value of a model on a graph.
 
-    Returns name of a value -> float64 [nodes, channels], inputs included; row i is node i of the snapshot.
+    Returns name of a value -> float64 [nodes or edges, channels], inputs included; row i is node, or
+    edge, i of the snapshot.
     Raises `ModelError` if the graph lacks a node type or an edge type of the model, or its features are of
     another width.
     """
@@ -54,31 +57,72 @@ def compute(model: Model, snapshot: Arrays) -> dict[str, DoubleArray]:
                 f"{given.node_type!r} features must be [nodes, {given.width}], got {list(x.shape)}"
             )
         values[name] = x.astype(np.float64)
+    for name, column in model.edge_inputs.items():
+        values[name] = _read_edges(column, snapshot)
+    logits_of = {step.output: step.inputs[0] for step in model.steps if step.op == "exp"}
     for step in model.steps:
+        inputs = [values[name] for name in step.inputs]
         if step.op == "propagate":
-            values[step.output] = _propagate(Propagate.from_step(step), values[step.inputs[0]], snapshot)
+            on_edges = [model.edge_type(name) is not None for name in step.inputs]
+            logits = [values[logits_of[name]] if name in logits_of else None for name in step.inputs]
+            values[step.output] = _propagate(Propagate.from_step(step), inputs, logits, on_edges, snapshot)
+        elif step.op in ("source", "target"):
+            ends = _edge_index(step.edge_type(), snapshot)[0 if step.op == "source" else 1]
+            values[step.output] = inputs[0][ends]
+        elif step.op == "call":
+            function = model.functions[step.text("function")]
+            rows = function(*(value.astype(np.float32) for value in inputs))
+            values[step.output] = np.asarray(rows, dtype=np.float64)
         else:
             tensors = {role: model.tensors[name].astype(np.float64) for role, name in step.tensors.items()}
-            inputs = [values[name] for name in step.inputs]
-            values[step.output] = _NODE_WISE[step.op](step, inputs, tensors)
+            values[step.output] = _ROW_WISE[step.op](step, inputs, tensors)
     return values
 
 
-def _propagate(ops: Propagate, h: SourceRows, snapshot: Arrays) -> TargetRows:
-    if ops.edge_type not in snapshot.edge_index:
+def _read_edges(column: EdgeInput, snapshot: Arrays) -> DoubleArray:
+    edges = _edge_index(column.edge_type, snapshot).shape[1]
+    if column.column == "weight":
+        return snapshot.weight[column.edge_type].astype(np.float64)[:, None]
+    features = snapshot.edge_attr.get(column.edge_type)
+    if features is None or features.shape != (edges, column.width):
+        got = "none" if features is None else str(list(features.shape))
+        raise ModelError(f"{column.edge_type} edges must have [{edges}, {column.width}] features, got {got}")
+    return features.astype(np.float64)
+
+
+def _edge_index(edge_type: EdgeType, snapshot: Arrays) -> IntArray:
+    if edge_type not in snapshot.edge_index:
         raise ModelError(
-            f"the model propagates along {ops.edge_type}, the graph has {list(snapshot.edge_index) or 'none'}"
+            f"the model propagates along {edge_type}, the graph has {list(snapshot.edge_index) or 'none'}"
         )
-    target_type = ops.edge_type[2]
-    if target_type not in snapshot.x:
+    return snapshot.edge_index[edge_type]
+
+
+def _propagate(
+    ops: Propagate,
+    inputs: Inputs,
+    logits: Sequence[DoubleArray | None],
+    on_edges: Sequence[bool],
+    snapshot: Arrays,
+) -> TargetRows:
+    if ops.target_type not in snapshot.x:
         raise ModelError(
-            f"the model writes {target_type!r} nodes, the graph has {', '.join(snapshot.x) or 'none'}"
+            f"the model writes {ops.target_type!r} nodes, the graph has {', '.join(snapshot.x) or 'none'}"
         )
-    num_nodes = len(snapshot.x[target_type])
-    source, target = snapshot.edge_index[ops.edge_type]
-    weight = snapshot.weight[ops.edge_type].astype(np.float64)
+    num_nodes = len(snapshot.x[ops.target_type])
+    if ops.coefficients or ops.own_message or len(ops.edge_types) > 1:
+        return _propagate_messages(ops, inputs, logits, on_edges, snapshot, num_nodes)
+    edge_type = ops.edge_types[0]
+    source, target = _edge_index(edge_type, snapshot)
+    weight = snapshot.weight[edge_type].astype(np.float64)
+    h = inputs[0]
+    message_of = np.arange(len(source)) if on_edges[0] else source
+    if ops.skip_loops:
+        kept = source != target
+        source, target, weight, message_of = source[kept], target[kept], weight[kept], message_of[kept]
     if ops.self_loops is not None:
         source, target, weight = _add_self_loops(source, target, weight, num_nodes, ops.self_loops)
+        message_of = source
 
     context: DoubleArray = np.zeros(num_nodes)
     if ops.neighbor_context == "count":
@@ -91,12 +135,62 @@ def _propagate(ops: Propagate, h: SourceRows, snapshot: Arrays) -> TargetRows:
         factor = factor * weight
     if "source_rsqrt" in ops.message_local:
         factor = factor * _power_where_positive(context, -0.5)[source]
-    aggregate: DoubleArray = _aggregate(ops.aggregate, h, source, target, factor, num_nodes)
+    aggregate: DoubleArray = _aggregate(ops.aggregate, h, message_of, target, factor, num_nodes)
 
     if ops.combine == "identity":
         return aggregate
     coefficient: DoubleArray = _power_where_positive(context, -1.0 if ops.combine == "divide" else -0.5)
     return aggregate * coefficient[:, None]
+
+
+def _propagate_messages(
+    ops: Propagate,
+    inputs: Inputs,
+    logits: Sequence[DoubleArray | None],
+    on_edges: Sequence[bool],
+    snapshot: Arrays,
+    num_nodes: int,
+) -> TargetRows:
+    """Sums with coefficients, own messages or several edge types: all messages of a target, side by side.
+
+    A softmax (exponentials, divided by their sum) takes each target's largest logit out first.
+    """
+    each = 2 if ops.coefficients else 1
+    softmax = each == 2 and ops.combine == "divide" and all(given is not None for given in logits[1::2])
+    taken = [logits[i] if softmax and i % 2 else inputs[i] for i in range(len(inputs))]
+    inputs = [value for value in taken if value is not None]
+    values, coefficients, targets = [], [], []
+    for i, edge_type in enumerate(ops.edge_types):
+        source, target = _edge_index(edge_type, snapshot)
+        kept = source != target if ops.skip_loops else np.full(len(source), True)
+        value = inputs[each * i]
+        values.append((value if on_edges[each * i] else value[source])[kept])
+        targets.append(target[kept])
+        if ops.coefficients:
+            coefficients.append(inputs[each * i + 1][kept])
+    if ops.own_message:
+        values.append(inputs[each * len(ops.edge_types)])
+        targets.append(np.arange(num_nodes))
+        if ops.coefficients:
+            coefficients.append(inputs[-1])
+    value, target = np.concatenate(values), np.concatenate(targets)
+    factor = np.concatenate(coefficients) if ops.coefficients else np.ones((len(value), 1))
+    heads = factor.shape[1]
+    if softmax:
+        largest: DoubleArray = np.full((num_nodes, heads), -np.inf)
+        np.maximum.at(largest, target, factor)
+        factor = np.exp(factor - largest[target])
+    aggregate: DoubleArray = np.zeros((num_nodes, value.shape[1]))
+    np.add.at(aggregate, target, value * np.repeat(factor, value.shape[1] // heads, axis=1))
+    if ops.combine == "identity":
+        return aggregate
+    context: DoubleArray = np.zeros((num_nodes, heads))
+    np.add.at(context, target, factor)
+    shares = np.divide(1.0, context, out=np.zeros_like(context), where=context > 0)
+    if ops.combine == "rsqrt":
+        shares = np.sqrt(shares)
+    combined: DoubleArray = aggregate * np.repeat(shares, value.shape[1] // heads, axis=1)
+    return combined
 
 
 def _add_self_loops(
@@ -186,12 +280,18 @@ def _log_softmax(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
     return shifted - log_sum
 
 
+def _by_head(step: Step, x: DoubleArray) -> DoubleArray:
+    heads = int(step.number("heads"))
+    by_head: DoubleArray = x.reshape(len(x), heads, x.shape[1] // heads)
+    return by_head
+
+
 def _sigmoid(x: DoubleArray) -> DoubleArray:
     half: DoubleArray = np.tanh(0.5 * x)
     return 0.5 * (1 + half)  # the same as 1 / (1 + exp(-x)), without its overflow
 
 
-_NODE_WISE: Mapping[str, Callable[[Step, Inputs, Tensors], DoubleArray]] = {
+_ROW_WISE: Mapping[str, Callable[[Step, Inputs, Tensors], DoubleArray]] = {
     "linear": _linear,
     "scale_shift": _scale_shift,
     "scale": lambda step, inputs, tensors: inputs[0] * step.number("value"),
@@ -212,5 +312,11 @@ _NODE_WISE: Mapping[str, Callable[[Step, Inputs, Tensors], DoubleArray]] = {
     "add": lambda step, inputs, tensors: inputs[0] + inputs[1],
     "multiply": lambda step, inputs, tensors: inputs[0] * inputs[1],
     "maximum": lambda step, inputs, tensors: np.maximum(inputs[0], inputs[1]),
+    "exp": lambda step, inputs, tensors: np.exp(np.minimum(inputs[0], 700)),  # a softmax reads the logits
+    "sum_channels": lambda step, inputs, tensors: _by_head(step, inputs[0]).sum(axis=2),
+    "sum_heads": lambda step, inputs, tensors: _by_head(step, inputs[0]).sum(axis=1),
+    "scale_heads": lambda step, inputs, tensors: (
+        inputs[0] * np.repeat(inputs[1], inputs[0].shape[1] // inputs[1].shape[1], axis=1)
+    ),
     "concat": lambda step, inputs, tensors: np.concatenate(inputs, axis=1),
 }

@@ -1,7 +1,9 @@
 """A step of a model: one operator, the values it reads, the value it writes, its weights and settings.
 
-`OPERATORS` is the whole vocabulary. Every operator but ``propagate`` is node-wise: row v of its output
-depends on row v of its inputs alone. ``propagate`` is described in `livegnn.model.propagation`.
+A value has a row for every node of a type, or a row for every edge of a type. `OPERATORS` is the whole
+vocabulary. Most operators are row-wise: row i of the output depends on row i of the inputs alone, be they
+nodes or edges. ``source`` and ``target`` give each edge the row of one of its ends; ``propagate``
+(`livegnn.model.propagation`) brings rows along the edges into the target nodes.
 """
 
 import math
@@ -10,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from livegnn.errors import ModelError
+from livegnn.types import EdgeType
 
 Attribute: TypeAlias = bool | int | float | str | tuple[str, ...] | list[str] | None
 """A setting of a step. Lists become tuples, so that a step read from JSON equals the one written."""
 
+Attributes: TypeAlias = Mapping[str, Attribute]
 Shape: TypeAlias = tuple[int, ...]
 
 
@@ -44,17 +48,31 @@ class Step:
             raise ModelError(f"{describe(self)}: attribute {attr!r} must be a number, got {value!r}")
         return float(value)
 
+    def text(self, attr: str) -> str:
+        """The setting `attr`, which must be a text."""
+        value = self.attrs.get(attr)
+        if not isinstance(value, str):
+            raise ModelError(f"{describe(self)}: attribute {attr!r} must be a text, got {value!r}")
+        return value
+
+    def edge_type(self) -> EdgeType:
+        """The setting ``edge_type`` of a step that reads or writes rows of edges of one type."""
+        value = self.attrs.get("edge_type")
+        if not isinstance(value, tuple) or len(value) != 3:
+            raise ModelError(f"{describe(self)}: edge_type must be (source, relation, target), got {value!r}")
+        return value
+
 
 @dataclass(frozen=True)
 class Operator:
     """What a step of one kind takes, and how wide its output is.
 
     least, most: how many inputs (`most` None: any number). required, optional: the roles of its tensors.
-    attrs: setting -> (its test, the test in words). width: (input widths, shapes of the tensors by role) ->
-    output width, or a `ModelError`.
+    attrs: setting -> (its test, the test in words). width: (input widths, shapes of the tensors by role,
+    settings) -> output width, or a `ModelError`.
     """
 
-    width: Callable[[Sequence[int], Mapping[str, Shape]], int]
+    width: Callable[[Sequence[int], Mapping[str, Shape], Mapping[str, Attribute]], int]
     least: int = 1
     most: int | None = 1
     required: tuple[str, ...] = ()
@@ -92,7 +110,7 @@ def check_step(step: Step, widths: Sequence[int], shapes: Mapping[str, Shape]) -
                     f"{describe(step)}: attribute {name!r} must be {words}, got {step.attrs[name]!r}"
                 )
     try:
-        return operator.width(widths, shapes)
+        return operator.width(widths, shapes, step.attrs)
     except ModelError as error:
         raise ModelError(f"{describe(step)}: {error}") from None
 
@@ -108,7 +126,7 @@ def _check_names(
         raise ModelError(f"{describe(step)}: takes these {kind}s: {takes}; {wrong}")
 
 
-def _same(widths: Sequence[int], shapes: Mapping[str, Shape]) -> int:
+def _same(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
     if len(set(widths)) > 1:
         raise ModelError(f"inputs must be of one width, got {', '.join(map(str, widths))}")
     for role, shape in shapes.items():
@@ -117,7 +135,7 @@ def _same(widths: Sequence[int], shapes: Mapping[str, Shape]) -> int:
     return widths[0]
 
 
-def _linear(widths: Sequence[int], shapes: Mapping[str, Shape]) -> int:
+def _linear(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
     weight = shapes["weight"]
     if len(weight) != 2 or weight[1] != widths[0]:
         raise ModelError(
@@ -129,14 +147,59 @@ def _linear(widths: Sequence[int], shapes: Mapping[str, Shape]) -> int:
     return weight[0]
 
 
-def _scale_shift(widths: Sequence[int], shapes: Mapping[str, Shape]) -> int:
+def _scale_shift(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
     if not shapes:
         raise ModelError("must have a scale, a shift or both, got neither")
-    return _same(widths, shapes)
+    return _same(widths, shapes, attrs)
 
 
-def _concat(widths: Sequence[int], shapes: Mapping[str, Shape]) -> int:
+def _concat(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
     return sum(widths)
+
+
+def _sum_channels(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
+    return _heads(widths[0], attrs)
+
+
+def _sum_heads(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
+    return widths[0] // _heads(widths[0], attrs)
+
+
+def _scale_heads(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
+    rows, factors = widths
+    if rows % factors:
+        raise ModelError(f"the {rows} channels must be as many for each of the {factors} factors")
+    return rows
+
+
+def _call(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
+    width = attrs["width"]
+    assert isinstance(width, int)
+    return width
+
+
+def _propagate(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
+    return widths[0]  # the rest is for livegnn.model.propagation.Propagate.check_widths
+
+
+def _heads(width: int, attrs: Attributes) -> int:
+    heads = attrs["heads"]
+    assert isinstance(heads, int)
+    if width % heads:
+        raise ModelError(f"the {width} channels must be as many for each of the {heads} heads")
+    return heads
+
+
+def _is_count(value: Attribute) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_text(value: Attribute) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _is_edge_type(value: Attribute) -> bool:
+    return isinstance(value, tuple) and len(value) == 3 and all(map(_is_text, value))
 
 
 def _is_number(value: Attribute) -> bool:
@@ -153,6 +216,8 @@ def _is_approximation(value: Attribute) -> bool:
 
 _NUMBER = (_is_number, "a finite number")
 _POSITIVE = (_is_positive, "a finite number above 0")
+_COUNT = (_is_count, "a whole number above 0")
+_EDGE_TYPE = (_is_edge_type, "three names (source type, relation, target type)")
 
 OPERATORS: Mapping[str, Operator] = {
     "linear": Operator(_linear, required=("weight",), optional=("bias",), summary="x @ weight.T + bias"),
@@ -187,7 +252,27 @@ OPERATORS: Mapping[str, Operator] = {
     "concat": Operator(
         _concat, least=2, most=None, summary="the channels of all inputs, one after the other"
     ),
+    "exp": Operator(_same, summary="exp(x)"),
+    "sum_channels": Operator(
+        _sum_channels, attrs={"heads": _COUNT}, summary="the sum of each head's channels: [heads]"
+    ),
+    "sum_heads": Operator(
+        _sum_heads, attrs={"heads": _COUNT}, summary="the sum over the heads, channel by channel: [channels]"
+    ),
+    "scale_heads": Operator(
+        _scale_heads, least=2, most=2, summary="each head's channels of a, times that head's number in b"
+    ),
+    "call": Operator(
+        _call,
+        most=None,
+        attrs={"function": (_is_text, "the name of a function"), "width": _COUNT},
+        summary="a function of the user's: arrays [rows, channels] -> [rows, width]",
+    ),
+    "source": Operator(_same, attrs={"edge_type": _EDGE_TYPE}, summary="h_u, for every edge (u, v)"),
+    "target": Operator(_same, attrs={"edge_type": _EDGE_TYPE}, summary="h_v, for every edge (u, v)"),
     "propagate": Operator(
-        _same, summary="rows of the source nodes, aggregated along the edges into their targets"
+        _propagate,
+        most=None,
+        summary="rows of the source nodes, or of the edges, aggregated along the edges into their targets",
     ),
 }

@@ -11,7 +11,7 @@ import inspect
 import operator
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -325,6 +325,7 @@ class _Probe:
     x: Mapping[NodeType, FloatArray]
     edge_index: Mapping[EdgeType, IntArray]
     weight: Mapping[EdgeType, FloatArray]
+    edge_attr: Mapping[EdgeType, FloatArray] = field(default_factory=dict)
 
 
 def _compare(model: Model, module: nn.Module, takes_weight: bool) -> None:
