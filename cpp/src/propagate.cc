@@ -24,12 +24,25 @@ void Engine::prepare_edges(const Delta& delta, Prepared* prepared) {
   for (size_t e = 0; e < graph_.edges.size(); ++e) {
     auto& directed = prepared->edges[e];
     directed.clear();
-    bool undirected = graph_.edges[e].spec.options.undirected;
-    for (const EdgeChange& change : delta.edges[e]) {
-      directed.push_back({change.source, change.target, change.old_weight, change.new_weight, change.had, change.has});
-      if (undirected && change.source != change.target) {
-        directed.push_back(
-            {change.target, change.source, change.old_weight, change.new_weight, change.had, change.has});
+    const Graph::EdgeType& edges = graph_.edges[e];
+    const EdgeFeaturesDelta& features = delta.edge_features[e];
+    const Table& table = edges.features.table();
+    size_t featured = 0;
+    for (size_t i = 0; i < delta.edges[e].size(); ++i) {
+      const EdgeChange& change = delta.edges[e][i];
+      const float *before = nullptr, *after = nullptr;
+      if (table.width() > 0) {
+        before = change.had ? table.row(change.row) : zeros_.data();
+        after = change.had ? before : zeros_.data();
+        if (featured < features.featured.size() && features.featured[featured] == i) {
+          after = features.features.data() + featured++ * table.stride();
+        }
+      }
+      directed.push_back(
+          {change.source, change.target, change.old_weight, change.new_weight, change.had, change.has, before, after});
+      if (edges.spec.options.undirected && change.source != change.target) {
+        directed.push_back({change.target, change.source, change.old_weight, change.new_weight, change.had, change.has,
+                            before, after});
       }
     }
     std::sort(directed.begin(), directed.end(), [](const DirectedChange& a, const DirectedChange& b) {
@@ -299,6 +312,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
   for (uint32_t node : input.nodes) s.slots[0][program_.values[step.input].node_type][node] = kNoIndex;
   keep_changed(&output, s.targets, s.keep);
   prepared->edges_touched += s.num_messages;
+  prepared->nodes_touched += input.nodes.size() + num_targets;
   prepared->recomputed += recomputed.load();
 }
 
