@@ -1,9 +1,9 @@
 """One batch of edge changes through the models of NeutronRT's figures 7 and 8, beside full recomputation.
 
-Six two-layer models (128 -> 256 -> 40 on arxiv's shape, as in the paper's table III): GCN, GraphSAGE, GIN and
-MoNet, which are incremental in every layer; AGNN and GAT (4 heads), which are constrained: a node whose own row
-changed is computed from all its in-neighbours. Batches are additions and removals of edges in equal parts.
-For each batch size:
+Six two-layer models (128 -> 256 -> 40 on arxiv's shape, as in the paper's table III): GCN, GraphSAGE, GIN
+and MoNet, which are incremental in every layer; AGNN and GAT (4 heads), which are constrained: a node whose
+own row changed is computed from all its in-neighbours. Batches are additions and removals of edges in equal
+parts. For each batch size:
 
 - time of `Engine.apply`, of the same engine when it may reuse embeddings but not aggregates (same kernels, so
   what is left is the paper's idea alone), and of PyG on the affected nodes' neighbourhoods, with and without
@@ -11,9 +11,9 @@ For each batch size:
 - edges and nodes read, and the part of RTEC-Full's that was redundant.
 
 What a batch must cost: a batch of B edges (directed, in-degree 6.9 on average) reaches B rows in layer 1 and
-about 8 B in layer 2. An incremental model reads B and 8 B messages of 256 and 40 floats; a constrained one 14 B
-more in layer 2, for the B nodes that changed themselves; the neighbourhoods of 8 B nodes hold some 60 B edges
-in layer 2 and ten times that in layer 1, which is why RTEC-Full loses.
+about 8 B in layer 2. An incremental model reads B and 8 B messages of 256 and 40 floats; a constrained one
+14 B more in layer 2, for the B nodes that changed themselves; the neighbourhoods of 8 B nodes hold some 60 B
+edges in layer 2 and ten times that in layer 1, which is why RTEC-Full loses.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What LiveGNN is measured against where the model is not SAGE: PyG's own layers, run on neighbourhoods.
 
-Both peers compute a batch's affected nodes exactly, from all their in-neighbours; they differ in what they reuse
-(NeutronRT, section III):
+Both peers compute a batch's affected nodes exactly, from all their in-neighbours; they differ in what they
+reuse (NeutronRT, section III):
 
 - `FullNeighborhood` (RTEC-Full) keeps nothing but features: for the nodes whose prediction a batch reaches it
   computes their whole neighbourhood, layer by layer.
@@ -112,7 +112,7 @@ class Neighborhoods:
         """The graph as it is after a batch; and the nodes that it reaches in each layer."""
         n = len(self._x)
         _, targets = _mirror(*_edges(batch), self.undirected)
-        _update(batch, self._in, self._out, self.undirected)
+        _update(batch, self.in_edges, self.out_edges, self.undirected)
         first = _distinct(n, targets)
         if self.degrees_matter:  # a degree is part of all messages of its node
             first = _distinct(n, first, self.out_edges.neighbors(first)[1])
@@ -175,7 +175,7 @@ class EmbeddingReuse(Neighborhoods):
 
     def __init__(self, module: TwoLayers, x: Float32, src: Int64, dst: Int64, undirected: bool) -> None:
         super().__init__(module, x, src, dst, undirected)
-        self._hidden = self.run(0, np.arange(len(x)), self._x, [])
+        self._hidden = self.run(0, np.arange(len(x)), self._x, []).clone()
 
     def apply(self, batch: Batch) -> tuple[Int64, Tensor, list[Access]]:
         access: list[Access] = []
