@@ -79,18 +79,21 @@ class CheckpointSection:
 @dataclass(frozen=True)
 class RuntimeSection:
     """`[runtime]`: how many events are merged into a batch at most, and threads, 0 for one on each core; how
-    often edges expire, 0 for never, and by which time: the latest of the "events", or the machine's "clock".
+    often edges expire, 0 for never, and by which time: the latest of the "events", or the machine's "clock";
+    over how many events predictions can be explained.
     """
 
     max_batch_events: int = 4096
     threads: int = 0
     expire_every_seconds: float = 60.0
     expire_by: str = "events"
+    history: int = 0
 
     def __post_init__(self) -> None:
         _at_least(1, "max_batch_events", self.max_batch_events)
         _at_least(0, "threads", self.threads)
         _at_least(0, "expire_every_seconds", self.expire_every_seconds)
+        _at_least(0, "history", self.history)
         if self.expire_by not in ("events", "clock"):
             raise InputError(f"expire_by must be 'events' or 'clock', got {self.expire_by!r}")
 
@@ -207,6 +210,7 @@ class Deployment:
             self.load_graph,
             directory=directory,
             threads=self.runtime.threads or None,
+            history=self.runtime.history,
             features_dir=self._features_dir,
         )
         return Runtime(

@@ -112,6 +112,39 @@ def test_a_node_that_was_removed_and_came_back():
     assert [(n.id, n.share.tolist()) for n in found.neighbors] == [(1, [-1, -1]), (4, [4, 1])]
 
 
+def test_a_neighbor_that_was_removed_and_came_back_with_its_edge():
+    engine = make_engine()
+    engine.apply(Events().remove_nodes(1).add_nodes(1, [5, 5]).add_edges(1, 2))
+    found = engine.explain(2, since=0)
+    assert found.before.tolist() == [1, 1]
+    assert [(e.seq, e.share.tolist()) for e in found.events] == [(1, [-1, -1]), (3, [5, 5])]
+    assert [(n.id, n.share.tolist()) for n in found.neighbors] == [(1, [4, 4])]
+
+
+@pytest.mark.parametrize("hub", [0, 1])
+def test_an_event_that_came_late_moved_nothing(hub):
+    """Whether it did is told by the time that the edge had before the batch."""
+    more = np.arange(2, 6)
+    src, dst = (np.append(more, 0), np.append(more * 0 + 1, 1)) if hub else ([0] * 5, [1, *more])
+    x = np.ones((6, 2))
+    graph = Graph.from_edges(src, dst, x=x, weight=np.ones(5), time=np.full(5, 7.0))
+    step = propagate("x", "out", Propagate(EDGES, ("weight",)))
+    engine = Engine(graph, Model({"x": Input("node", 2)}, (step,), {}, "out", ("x", "out")), history=9)
+    engine.apply(Events().add_edges([0, 0, 0], [1, 1, 1], weight=[3, 2, 4], time=[6, 8, 7.5]))
+    assert [(e.seq, e.share.tolist()) for e in engine.explain(1, since=0).events] == [(2, [1, 1])]
+
+
+def test_an_undirected_edge_moves_both_of_its_ends():
+    graph = Graph.from_edges([0, 2], [1, 1], x=np.eye(3)[:, :2], undirected=True)
+    engine = Engine(graph, SUM, threads=1, history=9)
+    engine.apply(Events().remove_edges(1, 0).add_edges(2, 0))
+    for id, gone in ((0, 1), (1, 0)):
+        found = engine.explain(id, since=0)
+        assert (found.events[0].ids, found.events[0].share.any()) == ((1, 0), True)
+        assert gone in [neighbor.id for neighbor in found.neighbors]
+        np.testing.assert_array_equal(found.after, engine.predict(id)[0])
+
+
 def test_a_degree_that_only_the_border_knows():
     """A GCN's message depends on the degree of its source: on edges one hop further than any feature."""
     operators = Propagate(EDGES, ("source_rsqrt",), "count", "rsqrt", self_loops=1.0)

@@ -105,13 +105,10 @@ class GraphDelta:
             (self.native.added_indices(index), self.native.added(index)),
             (self.native.removed_indices(index), self.native.removed(index)),
         ):
+            if not len(named):
+                continue
             order = np.argsort(named)
             at = np.searchsorted(named[order], indices)
-            hit = (
-                (at < len(named)) & (named[order][np.minimum(at, len(named) - 1)] == indices)
-                if len(named)
-                else None
-            )
-            if hit is not None:
-                numbers[hit] = names[order][at[hit]]
+            hit = (at < len(named)) & (named[order][np.minimum(at, len(named) - 1)] == indices)
+            numbers[hit] = names[order][at[hit]]
         return numbers

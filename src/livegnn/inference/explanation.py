@@ -56,7 +56,7 @@ class NeighborShare:
         return "itself" if self.edge_type is None else f"{self.id} {self.edge_type[1]}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
     """The movement of one prediction from sequence number `since` to `seq`, as a whole and in shares.
 
@@ -92,7 +92,7 @@ class Explanation:
 
         return sorted(self.events, key=size)[:count], sorted(self.neighbors, key=size)[:count]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         events, neighbors = self.top()
         lines = [f"node {self.id}, from event {self.since} to {self.seq}: {_numbers(self.movement)}"]
         for title, shown, number in (

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from livegnn import _core
 
-_NODE_BYTES, _ARRAY_BYTES = 400, 112
+_BATCH_BYTES, _ARRAY_BYTES = 750, 112
 """What an object of Python takes beside the numbers in it: a batch, an array."""
 
 
@@ -77,7 +77,7 @@ class PastBatch:
             for column in part
             if isinstance(column, np.ndarray)
         ]
-        return _NODE_BYTES + sum(column.nbytes + _ARRAY_BYTES for column in columns)
+        return _BATCH_BYTES + sum(column.nbytes + _ARRAY_BYTES for column in columns)
 
 
 class History:
@@ -101,13 +101,18 @@ class History:
         self._prepared: tuple[dict[NodeType, OldNodes], dict[EdgeType, OldEdges]] = ({}, {})
 
     def prepare(self, delta: GraphDelta) -> None:
-        schema = self.graph.schema
-        nodes = {name: _old_nodes(self.graph, delta, name) for name in schema.node_types}
-        edges = {name: _old_edges(self.graph, delta, name) for name in schema.edge_types}
-        self._prepared = (
-            {name: old for name, old in nodes.items() if len(old.number)},
-            {name: old for name, old in edges.items() if len(old.source)},
-        )
+        graph = self.graph
+        nodes = {
+            name: old
+            for name in graph.schema.node_types
+            if (old := _old_nodes(graph, delta, name)) is not None
+        }
+        edges = {
+            name: _old_edges(graph, delta, name)
+            for name in graph.schema.edge_types
+            if delta.num_edge_changes(name)
+        }
+        self._prepared = nodes, edges
 
     def commit(self, delta: GraphDelta) -> None:
         (nodes, edges), self._prepared = self._prepared, ({}, {})
@@ -178,10 +183,12 @@ def in_edges(
     )
 
 
-def _old_nodes(graph: Graph, delta: GraphDelta, name: NodeType) -> OldNodes:
+def _old_nodes(graph: Graph, delta: GraphDelta, name: NodeType) -> OldNodes | None:
     index = graph.node_type_index(name)
     added, removed = delta.native.added(index), delta.native.removed_indices(index)
     featured = delta.native.featured(index)
+    if not len(added) and not len(removed) and not len(featured):
+        return None
     featured = featured[~np.isin(featured, delta.native.added_indices(index))]
     there = np.concatenate([removed, featured])
     x = graph.native.features(index, there)
