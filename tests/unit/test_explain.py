@@ -87,6 +87,15 @@ def test_what_is_not_reached_is_not_named():
     np.testing.assert_array_equal(found.before, found.after)
 
 
+def test_a_row_that_is_not_read_is_nobody_s_share():
+    """The node's own hidden row is another one, but only its neighbours' are read."""
+    steps = (propagate("x", "h"), propagate("h", "out"))
+    engine = make_engine(Model({"x": Input("node", 2)}, steps, {}, "out", ("x", "h", "out")))
+    engine.apply(Events().add_edges(0, 2))
+    found = engine.explain(2, since=0)
+    assert (found.events, found.neighbors, found.movement.tolist()) == ([], [], [0, 0])
+
+
 def test_an_event_that_was_undone_moved_the_prediction_and_no_neighbor_did():
     engine = make_engine()
     engine.apply(Events().add_edges(4, 1).remove_edges(4, 1))

@@ -2,10 +2,10 @@
 
 The node is copied. In the first copy all that it reads is old: what its neighbours send and its own row. In
 each further copy one more neighbour is new: its edge to the node, its row, and the degree that its messages
-may depend on. What the prediction moves from one copy to the next is that neighbour's share, and what is left
-after the last copy is the node's own: its row, its edge to itself, that it is there at all. All copies are
-targets in one graph, on which the oracle computes the model from the last propagation on, whatever that is
-made of.
+may depend on. What the prediction moves from one copy to the next is that neighbour's share. In the last copy
+the node's own row and its edge to itself are new too; what is left of the movement is its own share. All
+copies are targets in one graph, on which the oracle computes the model from the last propagation on, whatever
+that is made of.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _EDGES_AT_ONCE = 1 << 20
-_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +44,7 @@ class _Side:
 @dataclass(eq=False)
 class _Senders:
     """The neighbours of one edge type in either frame: their places, both sides, which of them is the node
-    itself, and at which copy each becomes new: 0 for those that are the same in both."""
+    itself, and at which copy each other becomes new: 0 for those that are the same in both."""
 
     places: IntArray
     old: _Side
@@ -70,13 +69,12 @@ def share_among_neighbors(
     layer = _LastLayer(model, before, now, place)
     turns = layer.take_turns(ranks)
     shares: list[tuple[EdgeType | None, int, DoubleArray]] = []
-    if turns:
-        rows, told = layer.compute(len(turns) + 1)
-        for turn, (edge_type, neighbor) in enumerate(turns):
-            # What propagations wrote is compared, bit by bit: products may round a row by its position.
-            if not np.array_equal(told[turn], told[turn + 1]):
-                shares.append((edge_type, neighbor, rows[turn + 1] - rows[turn]))
-    if layer.own_differs:
+    rows, told = layer.compute(len(turns))
+    for turn, (edge_type, neighbor) in enumerate(turns):
+        # What propagations wrote is compared, bit by bit: products may round a row by its position.
+        if not np.array_equal(told[turn], told[turn + 1]):
+            shares.append((edge_type, neighbor, rows[turn + 1] - rows[turn]))
+    if layer.own_differs or not np.array_equal(told[-2], told[-1]):
         rest = movement - sum((share for _, _, share in shares), np.zeros_like(movement))
         shares.append((None, place, rest))
     return shares
@@ -86,13 +84,14 @@ class _LastLayer:
     def __init__(self, model: Model, before: Frame, now: Frame, place: int) -> None:
         from livegnn.model import reference
 
-        self._model, self._place = model, place
+        self._model, self._place, self._own_turn = model, place, 0
         self._frames = before, now
         self._own_type = model.node_type(model.output)
         self._lasts, late = _last_propagations(model)
         self._reads_degrees = any("source_rsqrt" in operators.message_local for _, operators in self._lasts)
         # Rows of nodes that do not depend on the last propagations are read as they were, or as they are.
-        names = [name for name in _read(model, late) if model.edge_type(name) is None and name not in late]
+        needed, self._beside = _read(model, late)
+        names = [name for name in needed if model.edge_type(name) is None and name not in late]
         both = [reference.compute(model, frame) for frame in self._frames]
         self._values = {name: (both[0][name], both[1][name]) for name in names}
         self._senders = {
@@ -102,18 +101,12 @@ class _LastLayer:
 
     @property
     def own_differs(self) -> bool:
-        """Whether the node itself, its row or its edge to itself are other ones than before."""
+        """Whether the node is there now and was not, or has another row beside what propagations write."""
         before, now = self._frames
-        loops = (
-            (self._differs(edge_type, senders) & senders.own).any()
-            for edge_type, senders in self._senders.items()
+        return before.there != now.there or any(
+            not np.array_equal(self._values[name][0][self._place], self._values[name][1][self._place])
+            for name in self._beside
         )
-        rows = (
-            not np.array_equal(then[self._place], now[self._place])
-            for name, (then, now) in self._values.items()
-            if self._model.node_type(name) == self._own_type
-        )
-        return before.there != now.there or any(rows) or any(loops)
 
     def take_turns(self, ranks: Mapping[NodeType, IntArray]) -> list[tuple[EdgeType, int]]:
         """Who becomes new at the copies 1, 2, ...; the node itself has no turn here."""
@@ -125,11 +118,15 @@ class _LastLayer:
             turns += [(edge_type, place) for place in senders.places[rows].tolist()]
         return turns
 
-    def compute(self, copies: int) -> tuple[DoubleArray, list[DoubleArray]]:
-        """The predictions of all copies, [copies, outputs]; what the last propagations wrote for each."""
+    def compute(self, turns: int) -> tuple[DoubleArray, list[DoubleArray]]:
+        """The predictions of all copies, the last of which has its own row new, [turns + 2, outputs]; what
+        the last propagations wrote for each.
+        """
+        self._own_turn = turns + 1
         edges = sum(len(senders.places) for senders in self._senders.values())
         at_once = max(2, _EDGES_AT_ONCE // max(edges, 1))
-        parts = [self._compute(np.arange(i, min(i + at_once, copies))) for i in range(0, copies, at_once)]
+        starts = range(0, turns + 2, at_once)
+        parts = [self._compute(np.arange(i, min(i + at_once, turns + 2))) for i in starts]
         return np.concatenate([rows for rows, _ in parts]), [row for _, told in parts for row in told]
 
     def _compute(self, copies: IntArray) -> tuple[DoubleArray, list[DoubleArray]]:
@@ -141,7 +138,8 @@ class _LastLayer:
         for name, (old, new) in self._values.items():
             given[name] = np.concatenate([old, new])
             if self._model.node_type(name) == self._own_type:
-                copied = np.repeat(old[[self._place]], len(copies), axis=0)
+                is_new = (copies == self._own_turn)[:, None]
+                copied = np.where(is_new, new[self._place], old[self._place])
                 given[name] = np.concatenate([given[name], copied])
         sizes = {name: 2 * n + len(copies) * (name == self._own_type) for name, n in counts.items()}
         edges = {
@@ -155,7 +153,8 @@ class _LastLayer:
             {edge_type: attr for edge_type, (_, _, attr) in edges.items()},
         )
         values = reference.compute(self._model, arrays, given)
-        told = np.concatenate([values[output][first:] for output, _ in self._lasts], axis=1)
+        nothing = np.zeros((len(copies), 0))
+        told = np.concatenate([nothing, *(values[output][first:] for output, _ in self._lasts)], axis=1)
         return values[self._model.output][first:], list(told)
 
     def _edges(
@@ -170,7 +169,7 @@ class _LastLayer:
         weights and features. Of the first frame, the places of nodes are rows; of the second, they follow.
         """
         old, new = senders.old, senders.new
-        is_new = senders.turn[None, :] <= copies[:, None]
+        is_new = np.where(senders.own, self._own_turn, senders.turn) <= copies[:, None]
         copy, row = np.nonzero(np.where(is_new, new.there, old.there))
         chosen = is_new[copy, row]
         source = np.where(senders.own[row], first + copy, senders.places[row] + chosen * counts[edge_type[0]])
@@ -203,7 +202,7 @@ class _LastLayer:
             side.there[at], side.weight[at], side.attr[at] = True, weight, attr
             sides.append(side)
         own = (places == self._place) & (edge_type[0] == self._own_type)
-        return _Senders(places, sides[0], sides[1], own, np.where(own, _NEVER, 0))
+        return _Senders(places, sides[0], sides[1], own, np.zeros(len(places), dtype=np.int64))
 
     def _differs(self, edge_type: EdgeType, senders: _Senders) -> "npt.NDArray[np.bool_]":
         old, new, places = senders.old, senders.new, senders.places
@@ -246,11 +245,15 @@ def _last_propagations(model: Model) -> tuple[list[tuple[str, Propagate]], set[s
     return lasts, late
 
 
-def _read(model: Model, late: set[str]) -> set[str]:
-    """What is needed to compute the output from rows of nodes that are not `late`, these among it."""
-    needed = {model.output}
+def _read(model: Model, late: set[str]) -> tuple[set[str], set[str]]:
+    """What is needed to compute the output from rows of nodes that are not `late`, these among it; and those
+    of them that are read beside what the last propagations write.
+    """
+    needed, beside = {model.output}, {model.output} - late
     for step in reversed(model.steps):
         on_edges = model.edge_type(step.output) is not None
         if step.output in needed and (step.output in late or on_edges):
             needed.update(step.inputs)
-    return needed
+            if step.op != "propagate" and not on_edges:
+                beside |= set(step.inputs) - late
+    return needed, beside
