@@ -1,5 +1,6 @@
 #include "livegnn/engine.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -17,6 +18,7 @@ namespace {
 using OpTuple = std::tuple<uint32_t, std::vector<uint32_t>, uint32_t, float, int32_t, int32_t>;
 using RegisterTuple = std::tuple<uint32_t, uint32_t, uint32_t>;
 using SinkTuple = std::tuple<uint32_t, uint32_t>;
+using SourceTuple = std::tuple<uint32_t, uint32_t>;
 
 RowsStep rows_step(uint32_t node_type, std::vector<uint32_t> sources, std::vector<uint32_t> buffers,
                    const std::vector<RegisterTuple>& registers, const std::vector<OpTuple>& ops,
@@ -28,6 +30,28 @@ RowsStep rows_step(uint32_t node_type, std::vector<uint32_t> sources, std::vecto
   }
   for (const auto& [reg, value] : sinks) step.sinks.push_back({reg, value});
   return step;
+}
+
+RowFunction row_function(nb::callable function) {
+  return [function = std::move(function)](size_t count, std::span<const float* const> inputs,
+                                          std::span<const size_t> widths, size_t width, float* out) {
+    nb::gil_scoped_acquire acquire;
+    nb::list arguments;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      auto copied = rows<float>(count, widths[i]);
+      std::memcpy(copied.data(), inputs[i], count * widths[i] * sizeof(float));
+      arguments.append(nb::cast(copied));
+    }
+    nb::object result = function(*arguments);
+    InRows<float> got;
+    if (!nb::try_cast(result, got) || got.shape(0) != count || got.shape(1) != width) {
+      const std::string name = nb::cast<std::string>(nb::str(nb::handle(function)));
+      throw nb::value_error((name + " must return a float32 array of shape [" + std::to_string(count) + ", " +
+                             std::to_string(width) + "], a row for each row that it was given")
+                                .c_str());
+    }
+    std::memcpy(out, got.data(), count * width * sizeof(float));
+  };
 }
 
 }  // namespace
@@ -74,10 +98,38 @@ void bind_engine(nb::module_& module) {
              self.propagations.push_back(
                  {edge_type, input, output, maximum ? Aggregate::kMax : Aggregate::kSum, weighted});
            })
+      .def(
+          "add_messages",
+          [](Program& self, uint32_t edge_type, const std::vector<SourceTuple>& sources, std::vector<uint32_t> buffers,
+             const std::vector<RegisterTuple>& registers, const std::vector<OpTuple>& ops, uint32_t message,
+             std::optional<uint32_t> coefficient, bool softmax, uint32_t output, std::optional<uint32_t> context,
+             bool maximum, bool weighted, bool skip_loops) {
+            MessageProgram program;
+            for (const auto& [side, value] : sources) {
+              program.sources.push_back({static_cast<MessageSource::Side>(side), value});
+            }
+            program.step = rows_step(0, std::vector<uint32_t>(sources.size()), std::move(buffers), registers, ops, {});
+            program.message = message;
+            program.coefficient = coefficient.value_or(kNone);
+            program.softmax = softmax;
+            self.order.push_back({Step::kPropagate, static_cast<uint32_t>(self.propagations.size())});
+            self.propagations.push_back({edge_type, kNone, output, maximum ? Aggregate::kMax : Aggregate::kSum,
+                                         weighted, static_cast<uint32_t>(self.messages.size()), context.value_or(kNone),
+                                         skip_loops});
+            self.messages.push_back(std::move(program));
+          },
+          nb::arg("edge_type"), nb::arg("sources"), nb::arg("buffers"), nb::arg("registers"), nb::arg("ops"),
+          nb::arg("message"), nb::arg("coefficient").none(), nb::arg("softmax"), nb::arg("output"),
+          nb::arg("context").none(), nb::arg("maximum"), nb::arg("weighted"), nb::arg("skip_loops"))
+      .def("add_function",
+           [](Program& self, nb::callable function) {
+             self.functions.push_back(row_function(std::move(function)));
+             return self.functions.size() - 1;
+           })
       .def("add_context",
-           [](Program& self, uint32_t edge_type, uint32_t output, uint32_t kind, float fill) {
+           [](Program& self, uint32_t edge_type, uint32_t output, uint32_t kind, float fill, bool skip_loops) {
              self.order.push_back({Step::kContext, static_cast<uint32_t>(self.contexts.size())});
-             self.contexts.push_back({edge_type, output, static_cast<ContextKind>(kind), fill});
+             self.contexts.push_back({edge_type, output, static_cast<ContextKind>(kind), fill, skip_loops});
            })
       .def("set_output", [](Program& self, bool kept, uint32_t output) {
         self.output_kept = kept;
@@ -88,6 +140,7 @@ void bind_engine(nb::module_& module) {
       .def(nb::init<>())
       .def_ro("affected", &Prepared::affected)
       .def_ro("edges_touched", &Prepared::edges_touched)
+      .def_ro("nodes_touched", &Prepared::nodes_touched)
       .def_ro("recomputed", &Prepared::recomputed)
       .def("changed", [](const Prepared& self) { return copy(self.changed); });
 
@@ -98,10 +151,12 @@ void bind_engine(nb::module_& module) {
             new (self) Engine(graph, std::move(program), threads);
           },
           nb::keep_alive<1, 2>())
+      .def("set_recompute", &Engine::set_recompute)
       .def("initialize",
            [](Engine& self) {
              nb::gil_scoped_release release;
-             std::unique_lock lock(self.graph().lock);
+             // Shared: a function of the user's takes the interpreter's lock, whose holder may be waiting for this one.
+             std::shared_lock lock(self.graph().lock);
              self.initialize();
            })
       .def("prepare",
@@ -157,6 +212,8 @@ void bind_engine(nb::module_& module) {
       .def("errors", [](Engine& self, size_t propagation) { return copy(self.errors(propagation)); })
       .def("set_errors",
            [](Engine& self, size_t propagation, In<float> from) { self.errors(propagation) = vector_of(from); })
+      .def("error_width", [](const Engine& self,
+                             size_t propagation) { return self.error_width(self.program().propagations[propagation]); })
       .def("sums", [](Engine& self, size_t context) { return copy(self.sums(context)); })
       .def("set_sums", [](Engine& self, size_t context, In<double> from) { self.sums(context) = vector_of(from); })
       .def("typical", [](Engine& self) { return copy(self.typical()); })

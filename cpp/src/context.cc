@@ -9,8 +9,9 @@ namespace livegnn {
 
 double Engine::context_sum(const ContextStep& step, uint32_t node, std::span<const DirectedChange> changes) const {
   double sum = 0;
-  scan_new_in(*graph_.edges[step.edge_type].store, node, changes,
-              [&](uint32_t, float weight) { sum += static_cast<double>(weight); });
+  scan_new_in(*graph_.edges[step.edge_type].store, node, changes, [&](uint32_t source, float weight) {
+    if (!step.skip_loops || source != node) sum += static_cast<double>(weight);
+  });
   return sum;
 }
 
@@ -25,9 +26,10 @@ void Engine::initialize_context(size_t position) {
     size_t end = std::min(ids.capacity(), (block + 1) * kBlockRows);
     for (auto node = static_cast<uint32_t>(block * kBlockRows); node < end; ++node) {
       if (!ids.in_use(node)) continue;
-      bool loop = context.fill != 0 && store.find(node, node).has_value();
+      bool loop = (context.fill != 0 || context.skip_loops) && store.find(node, node).has_value();
       if (context.kind == ContextKind::kCount) {
-        *out.row(node) = static_cast<float>(store.degree_in(node) + (context.fill != 0 && !loop ? 1 : 0));
+        *out.row(node) = static_cast<float>(store.degree_in(node) + (context.fill != 0 && !loop ? 1 : 0) -
+                                            (context.skip_loops && loop ? 1 : 0));
       } else if (context.kind == ContextKind::kLoop) {
         *out.row(node) = loop ? 0.0f : context.fill;
       } else {
@@ -51,7 +53,7 @@ void Engine::prepare_context(const ContextStep& step, size_t context, const Delt
 
   auto write = [&](uint32_t node, std::span<const DirectedChange> node_changes, bool fresh) {
     bool loop = false;
-    if (step.fill != 0) {
+    if (step.fill != 0 || step.skip_loops) {
       const DirectedChange* own = change_from(node_changes, node);
       loop = own != nullptr ? own->has : store.find(node, node).has_value();
     }
@@ -62,12 +64,13 @@ void Engine::prepare_context(const ContextStep& step, size_t context, const Delt
     } else if (step.kind == ContextKind::kCount) {
       int64_t count = store.degree_in(node);
       for (const DirectedChange& change : node_changes) count += int{change.has} - int{change.had};
-      row = static_cast<float>(count + (step.fill != 0 && !loop ? 1 : 0));
+      row = static_cast<float>(count + (step.fill != 0 && !loop ? 1 : 0) - (step.skip_loops && loop ? 1 : 0));
     } else {
       double old = fresh || node >= sums.size() ? 0.0 : sums[node];
       double moved = 0;
       sum = old;
       for (const DirectedChange& change : node_changes) {
+        if (step.skip_loops && change.source == node) continue;
         double difference = (change.has ? change.new_weight : 0.0) - (change.had ? change.old_weight : 0.0);
         sum += difference;
         moved += std::fabs(difference);

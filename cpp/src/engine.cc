@@ -1,6 +1,7 @@
 #include "livegnn/engine.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "engine_scratch.h"
@@ -8,6 +9,14 @@
 #include "parallel.h"
 
 namespace livegnn {
+namespace {
+
+uint64_t next_serial() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+}  // namespace
 
 Engine::Engine(const Graph& graph, Program program, size_t threads)
     : graph_(graph),
@@ -16,13 +25,17 @@ Engine::Engine(const Graph& graph, Program program, size_t threads)
       sums_(program_.contexts.size()),
       typical_(program_.propagations.size()),
       pool_(std::make_unique<ThreadPool>(threads)),
-      scratches_(std::make_unique<Scratches>()) {
+      scratches_(std::make_unique<Scratches>()),
+      serial_(next_serial()) {
   std::vector<size_t> widths;
   for (const Value& value : program_.values) {
     widths.resize(std::max<size_t>(widths.size(), value.features ? 0 : value.slab + 1));
     columns_.push_back(value.features ? 0 : static_cast<uint32_t>(widths[value.slab]));
     if (!value.features) widths[value.slab] += row_stride(value.width);
-    zeros_.resize(std::max(zeros_.size(), row_stride(value.width)));
+    zeros_.resize(std::max(zeros_.size(), row_stride(2 * value.width)));
+  }
+  for (const Graph::EdgeType& edges : graph.edges) {
+    zeros_.resize(std::max(zeros_.size(), edges.features.table().stride()));
   }
   for (size_t width : widths) slabs_.emplace_back(width);
   for (const RowsStep& step : program_.rows) {
@@ -80,7 +93,11 @@ void Engine::initialize() {
     if (step.kind == Step::kContext) {
       initialize_context(step.position);
     } else if (step.kind == Step::kPropagate) {
-      initialize_propagation(step.position);
+      if (program_.propagations[step.position].message != kNone) {
+        initialize_messages(step.position);
+      } else {
+        initialize_propagation(step.position);
+      }
     } else {
       const RowsStep& rows_step = program_.rows[step.position];
       const IdMap& ids = graph_.nodes[rows_step.node_type].ids;
@@ -154,7 +171,7 @@ void Engine::prepare(const Delta& delta, Prepared* prepared) {
     changes.stride = row_stride(program_.values[v].width);
   }
   prepared->changed.clear();
-  prepared->affected = prepared->edges_touched = prepared->recomputed = 0;
+  prepared->affected = prepared->edges_touched = prepared->nodes_touched = prepared->recomputed = 0;
 
   prepare_features(delta, prepared);
   prepare_edges(delta, prepared);
@@ -165,6 +182,8 @@ void Engine::prepare(const Delta& delta, Prepared* prepared) {
       prepare_context(program_.contexts[step.position], step.position, delta, prepared);
     } else if (step.kind == Step::kRows) {
       prepare_rows(program_.rows[step.position], false, row_costs_[step.position], delta, prepared);
+    } else if (program_.propagations[step.position].message != kNone) {
+      prepare_messages(program_.propagations[step.position], step.position, prepared);
     } else if (program_.propagations[step.position].aggregate == Aggregate::kMax) {
       prepare_max(program_.propagations[step.position], prepared);
     } else {
@@ -253,11 +272,14 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) {
     const PropagateStep& step = program_.propagations[p];
     if (step.aggregate != Aggregate::kSum) continue;
     const NodeDelta& nodes = delta.nodes[program_.values[step.output].node_type];
-    errors_[p].resize(std::max(errors_[p].size(), nodes.capacity));
-    for (uint32_t node : nodes.removed) errors_[p][node] = 0;
+    const size_t width = error_width(step);
+    auto at = [&](size_t row) { return errors_[p].begin() + static_cast<ptrdiff_t>(row * width); };
+    errors_[p].resize(std::max(errors_[p].size(), nodes.capacity * width));
+    for (uint32_t node : nodes.removed) std::fill_n(at(node), width, 0.0f);
     const Changes& changes = prepared.changes[step.output];
     for (size_t i = 0; i < changes.nodes.size(); ++i) {
-      errors_[p][changes.nodes[i]] = changes.errors[changes.positions[i]];
+      std::copy_n(changes.errors.begin() + static_cast<ptrdiff_t>(changes.positions[i] * width), width,
+                  at(changes.nodes[i]));
     }
   }
   for (size_t c = 0; c < program_.contexts.size(); ++c) {
@@ -299,6 +321,7 @@ bool Engine::load(uint32_t value, const float* from, size_t count, size_t width)
 
 double Engine::scrub(size_t propagation, std::span<const uint32_t> nodes) {
   const PropagateStep& step = program_.propagations[propagation];
+  if (step.message != kNone) return scrub_messages(step, nodes);
   const Rows kept = rows(step.output);
   std::vector<float> row(row_stride(kept.width));
   double worst = 0;

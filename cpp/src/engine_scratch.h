@@ -44,6 +44,25 @@ struct Engine::Reach {
   std::vector<Rows> stored;                      // by source: the rows as they are
 };
 
+// The messages of a batch, where they are computed from more than their sources.
+struct Engine::Terms {
+  struct Term {
+    uint32_t source, slot;  // a node, and its place among `sources` or kNoIndex
+    float old_weight, new_weight;
+    const float *old_features, *new_features;
+    bool before, after;  // whether there was a message, and whether there is one now
+  };
+
+  std::vector<uint32_t> sources, targets;         // the first `constrained` targets have other rows themselves
+  std::vector<std::vector<uint32_t>> positions;   // by source of the program: where the new rows of nodes are
+  std::vector<uint32_t>* source_slots = nullptr;  // null if no row of a source is read
+  size_t constrained = 0;
+  std::vector<size_t> first, offsets, counts;
+  std::vector<Term> found, terms;
+  std::vector<uint32_t> found_target;
+  std::vector<uint8_t> keep, keep_context;  // by target
+};
+
 struct Engine::Scratches {
   // By node type: where a node stands in the list at hand, kNoIndex between uses. Two, since a frontier needs its
   // sources and its targets at once.
@@ -64,6 +83,7 @@ struct Engine::Scratches {
   std::vector<uint8_t> keep, orphaned;  // by target
 
   Reach reach;
+  Terms terms;
 };
 
 }  // namespace livegnn

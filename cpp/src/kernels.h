@@ -53,6 +53,14 @@ struct Kernels {
                       float* out, size_t stride);  // a null scale is one, a null shift zero
   void (*relu)(size_t rows, size_t width, const float* const* a, float* out, size_t stride);
   void (*leaky_relu)(size_t rows, size_t width, const float* const* a, float slope, float* out, size_t stride);
+  void (*exponential)(size_t rows, size_t width, const float* const* a, float* out, size_t stride);
+  void (*sigmoid)(size_t rows, size_t width, const float* const* a, float* out, size_t stride);
+  // By heads: `channels` floats each, one after the other.
+  void (*sum_channels)(size_t rows, size_t heads, size_t channels, const float* const* a, float* out, size_t stride);
+  void (*scale_heads)(size_t rows, size_t heads, size_t channels, const float* const* a, const float* const* factors,
+                      float* out, size_t stride);
+  // sum += weights[head] * row; reach[head] += |weights[head]| * the largest magnitude of the head's channels.
+  void (*add_heads)(size_t heads, size_t channels, const float* row, const float* weights, float* sum, float* reach);
   // Of one row.
   void (*normalize_layer)(size_t n, const float* a, const float* scale, const float* shift, float epsilon, float* out);
   void (*normalize_l2)(size_t n, const float* a, float epsilon, float* out);

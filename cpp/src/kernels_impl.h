@@ -340,6 +340,112 @@ void leaky_relu(size_t rows, size_t width, const float* const* a, float slope, f
   });
 }
 
+// e^x to about one unit in the last place: 2^n times a polynomial in what is left. Past the range of float32 it stays
+// at the smallest and the largest normal number.
+// 2^n, n + 1.5 * 2^23 being given: it stands in the lowest bits.
+inline float power_of_two(float shifted) {
+  int bits;
+  __builtin_memcpy(&bits, &shifted, sizeof(bits));
+  bits = static_cast<int>(static_cast<unsigned>(bits + 127) << 23);
+  __builtin_memcpy(&shifted, &bits, sizeof(bits));
+  return shifted;
+}
+inline Vector power_of_two(Vector shifted) {
+  typedef int Bits __attribute__((vector_size(kLanes * sizeof(float))));
+  Bits bits;
+  __builtin_memcpy(&bits, &shifted, sizeof(bits));
+  bits = (bits + 127) << 23;
+  __builtin_memcpy(&shifted, &bits, sizeof(bits));
+  return shifted;
+}
+#if LIVEGNN_LANES == 16
+inline Half power_of_two(Half shifted) {
+  typedef int Bits __attribute__((vector_size(8 * sizeof(float))));
+  Bits bits;
+  __builtin_memcpy(&bits, &shifted, sizeof(bits));
+  bits = (bits + 127) << 23;
+  __builtin_memcpy(&shifted, &bits, sizeof(bits));
+  return shifted;
+}
+#endif
+
+template <class T>
+inline T exponential_of(T x) {
+  const T zero = {};
+  x = x < -87.0f ? zero - 87.0f : x;
+  x = x > 88.0f ? zero + 88.0f : x;
+  // Adding 1.5 * 2^23 rounds to the nearest whole number, which then stands in the lowest bits.
+  const T shifted = x * 1.44269504f + 12582912.0f;
+  const T n = shifted - 12582912.0f;
+  const T r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  T p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  return p * power_of_two(shifted);
+}
+
+void exponential(size_t rows, size_t width, const float* const* a, float* out, size_t stride) {
+  map_rows(rows, width, out, stride,
+           [&](auto type, size_t r, size_t c) { return exponential_of(read<decltype(type)>(a[r] + c)); });
+}
+void sigmoid(size_t rows, size_t width, const float* const* a, float* out, size_t stride) {
+  map_rows(rows, width, out, stride, [&](auto type, size_t r, size_t c) {
+    return 1.0f / (1.0f + exponential_of(-read<decltype(type)>(a[r] + c)));
+  });
+}
+
+void sum_channels(size_t rows, size_t heads, size_t channels, const float* const* a, float* out, size_t stride) {
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t h = 0; h < heads; ++h) {
+      const float* row = a[r] + h * channels;
+      Vector total = {};
+      size_t c = 0;
+      for (; c + kLanes <= channels; c += kLanes) total += load(row + c);
+      float sum = 0;
+      for (size_t i = 0; i < kLanes; ++i) sum += total[i];
+      for (; c < channels; ++c) sum += row[c];
+      out[r * stride + h] = sum;
+    }
+  }
+}
+
+void scale_heads(size_t rows, size_t heads, size_t channels, const float* const* a, const float* const* factors,
+                 float* out, size_t stride) {
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t h = 0; h < heads; ++h) {
+      const float* row = a[r] + h * channels;
+      float* to = out + r * stride + h * channels;
+      const float factor = factors[r][h];
+      size_t c = 0;
+      for (; c + kLanes <= channels; c += kLanes) store(to + c, load(row + c) * factor);
+      for (; c < channels; ++c) to[c] = row[c] * factor;
+    }
+  }
+}
+
+void add_heads(size_t heads, size_t channels, const float* row, const float* weights, float* sum, float* reach) {
+  for (size_t h = 0; h < heads; ++h, row += channels, sum += channels) {
+    const Vector weight = broadcast(weights[h]);
+    Vector largest = {};
+    size_t c = 0;
+    for (; c + kLanes <= channels; c += kLanes) {
+      const Vector value = load(row + c), positive = value < 0 ? -value : value;
+      largest = positive > largest ? positive : largest;
+      store(sum + c, fused(weight, value, load(sum + c)));
+    }
+    float highest = 0;
+    for (size_t i = 0; i < kLanes; ++i) highest = larger(highest, largest[i]);
+    for (; c < channels; ++c) {
+      highest = larger(highest, magnitude(row[c]));
+      sum[c] += weights[h] * row[c];
+    }
+    reach[h] += magnitude(weights[h]) * highest;
+  }
+}
+
 // Sixteen double lanes whatever the instruction set, joined in a fixed order.
 template <class Term>
 double lane_sum(size_t n, const Term& term) {
@@ -374,8 +480,9 @@ void normalize_l2(size_t n, const float* a, float epsilon, float* out) {
 }  // namespace
 
 extern const Kernels kKernels;
-const Kernels kKernels = {LIVEGNN_ISA_NAME, multiply, add_rows,   gather_rows,       subtract,    apply_delta, max_rows,
-                          differs,          peak,     add,        multiply_elements, maximum,     add_scaled,  scale,
-                          scale_shift,      relu,     leaky_relu, normalize_layer,   normalize_l2};
+const Kernels kKernels = {LIVEGNN_ISA_NAME, multiply,     add_rows,    gather_rows, subtract,          apply_delta,
+                          max_rows,         differs,      peak,        add,         multiply_elements, maximum,
+                          add_scaled,       scale,        scale_shift, relu,        leaky_relu,        exponential,
+                          sigmoid,          sum_channels, scale_heads, add_heads,   normalize_layer,   normalize_l2};
 
 }  // namespace livegnn::LIVEGNN_ISA

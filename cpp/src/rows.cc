@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "engine_scratch.h"
 #include "kernels.h"
@@ -31,7 +32,63 @@ void softmax(size_t width, const float* a, bool logarithm, float* out) {
   }
 }
 
+// The quotient of sums over sums of coefficients, over several propagations and an own message: see program.h. Where
+// the coefficients are exponentials, each part is first brought to the largest of the reference logits.
+template <class Row>
+void combine(const Op& op, size_t width, const Row& row, float* out) {
+  const auto heads = static_cast<size_t>(op.number);
+  const size_t parts = static_cast<size_t>(op.first), channels = width / heads;
+  const bool softmax = op.second != 0, own = op.inputs.size() > 2 * parts;
+  for (size_t h = 0; h < heads; ++h) {
+    float largest = own && softmax ? row(2 * parts + 1)[h] : std::numeric_limits<float>::lowest();
+    for (size_t p = 0; softmax && p < parts; ++p) {
+      if (row(2 * p + 1)[h] > 0) largest = std::max(largest, row(2 * p + 1)[heads + h]);
+    }
+    float* const to = out + h * channels;
+    std::memset(to, 0, channels * sizeof(float));
+    float total = 0;
+    auto add = [&](const float* from, float coefficient, float weight) {
+      total += coefficient;
+      for (size_t c = 0; c < channels; ++c) to[c] += weight * from[h * channels + c];
+    };
+    for (size_t p = 0; p < parts; ++p) {
+      const float sum = row(2 * p + 1)[h];
+      if (softmax && !(sum > 0)) continue;
+      const float factor = softmax ? std::exp(row(2 * p + 1)[heads + h] - largest) : 1.0f;
+      add(row(2 * p), factor * sum, factor);
+    }
+    if (own) {
+      const float coefficient = row(2 * parts + 1)[h], weight = softmax ? std::exp(coefficient - largest) : coefficient;
+      add(row(2 * parts), weight, weight);
+    }
+    const float share = total > 0 ? 1 / total : 0.0f;
+    for (size_t c = 0; c < channels; ++c) to[c] *= share;
+  }
+}
+
 }  // namespace
+
+template <class Row>
+void Engine::call(const Op& op, size_t count, const RowsStep& step, const Row& row_of, float* out,
+                  size_t stride) const {
+  const size_t width = step.registers[op.output].width;
+  std::vector<std::vector<float>> copies;
+  std::vector<const float*> inputs;
+  std::vector<size_t> widths;
+  for (uint32_t in : op.inputs) {
+    widths.push_back(step.registers[in].width);
+    copies.emplace_back(count * widths.back());
+    for (size_t i = 0; i < count; ++i) {
+      std::memcpy(copies.back().data() + i * widths.back(), row_of(in, i), widths.back() * sizeof(float));
+    }
+    inputs.push_back(copies.back().data());
+  }
+  std::vector<float> result(count * width);
+  program_.functions[static_cast<size_t>(op.first)](count, inputs, widths, width, result.data());
+  for (size_t i = 0; i < count; ++i) {
+    std::memcpy(out + i * stride, result.data() + i * width, width * sizeof(float));
+  }
+}
 
 void Engine::run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers) const {
   const Kernels& k = kernels();
@@ -96,7 +153,7 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
         map(gelu_tanh);
         break;
       case OpKind::kSigmoid:
-        map([](float x) { return 1.0f / (1.0f + std::exp(-x)); });
+        k.sigmoid(count, width, a, out, stride);
         break;
       case OpKind::kTanh:
         map([](float x) { return std::tanh(x); });
@@ -136,6 +193,31 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
       case OpKind::kAddLoop:
         for (size_t i = 0; i < count; ++i) factors[i] = *inputs[1][i];
         k.add_scaled(count, width, a, inputs[2], factors, out, stride);
+        break;
+      case OpKind::kExp:
+        k.exponential(count, width, a, out, stride);
+        break;
+      case OpKind::kSumChannels:
+        k.sum_channels(count, width, step.registers[in].width / width, a, out, stride);
+        break;
+      case OpKind::kSumHeads:
+        each([&](const float* from, float* to) {
+          std::memcpy(to, from, width * sizeof(float));
+          for (size_t c = width; c < step.registers[in].width; ++c) to[c % width] += from[c];
+        });
+        break;
+      case OpKind::kScaleHeads: {
+        const size_t heads = step.registers[op.inputs[1]].width;
+        k.scale_heads(count, heads, width / heads, a, inputs[1], out, stride);
+        break;
+      }
+      case OpKind::kCombine:
+        for (size_t i = 0; i < count; ++i) {
+          combine(op, width, [&](size_t p) { return row_of(op.inputs[p], i); }, out + i * stride);
+        }
+        break;
+      case OpKind::kCall:
+        call(op, count, step, row_of, out, stride);
         break;
     }
   }

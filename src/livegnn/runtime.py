@@ -27,7 +27,7 @@ from livegnn.events.chunk import IdsLike
 from livegnn.expiry import Expiry, ExpiryPolicy
 from livegnn.graph import Graph, GraphDelta
 from livegnn.histogram import COUNTS, SECONDS, Histogram
-from livegnn.inference import Engine, Update
+from livegnn.inference import Engine, Scrub, ScrubPolicy, Update
 from livegnn.log import Batch, Entry, Log, Rejection
 from livegnn.model import Model
 from livegnn.types import FloatArray, Ids, State
@@ -138,6 +138,7 @@ class Runtime:
         max_batch_events: int = 4096,
         checkpoints: CheckpointPolicy | None = None,
         expiry: ExpiryPolicy | None = ExpiryPolicy(),  # noqa: B008
+        scrub: ScrubPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if max_batch_events < 1:
@@ -165,6 +166,7 @@ class Runtime:
         self._seq = self._checkpoint_seq = graph.seq
         self._checkpoint_time = clock()
         self._expiry = Expiry(graph, expiry, clock)
+        self.scrub = Scrub(engine, scrub, clock)
 
     @property
     def seq(self) -> int:
@@ -287,6 +289,8 @@ class Runtime:
             self._apply(list(entries))
         if self._expiry.until() == 0:
             self._expire()
+        if self.scrub.until() == 0:
+            self.scrub.run()
         if self._until_checkpoint() == 0:
             self._write_checkpoint()
         return bool(entries)
@@ -297,7 +301,7 @@ class Runtime:
                 if not self.step():
                     due = [
                         until
-                        for until in (self._expiry.until(), self._until_checkpoint())
+                        for until in (self._expiry.until(), self.scrub.until(), self._until_checkpoint())
                         if until is not None
                     ]
                     self.log.wait(self._seq, min(due, default=None))

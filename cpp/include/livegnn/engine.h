@@ -73,6 +73,7 @@ struct DirectedChange {
   uint32_t source, target;
   float old_weight, new_weight;
   bool had, has;
+  const float *old_features, *new_features;  // null in a type without
 };
 
 // What a batch does to every value. Reused from batch to batch, so that its memory is.
@@ -85,6 +86,7 @@ struct Prepared {
   std::vector<uint32_t> changed;                   // nodes whose prediction is another, added ones among them
   size_t affected = 0;                             // nodes whose prediction was computed again
   size_t edges_touched = 0;                        // messages added or taken back, and neighbours of recomputed rows
+  size_t nodes_touched = 0;                        // rows of aggregates and of what they read, old ones and new ones
   size_t recomputed = 0;                           // aggregates computed from all their neighbours
 };
 
@@ -93,6 +95,10 @@ class Engine {
   // Does not compute anything: `initialize` or `restore` comes next. The graph must outlive the engine.
   Engine(const Graph& graph, Program program, size_t threads);
   ~Engine();
+
+  // Whether every aggregate that a batch reaches is computed from all its neighbours: what an engine costs that only
+  // reuses embeddings (NeutronRT's RTEC-UER), for comparison.
+  void set_recompute(bool all) { recompute_all_ = all; }
 
   const Program& program() const { return program_; }
   const Graph& graph() const { return graph_; }
@@ -106,6 +112,8 @@ class Engine {
   // Fills a value with rows that were saved. False, and nothing done, if there is not one for every index of the graph.
   bool load(uint32_t value, const float* from, size_t count, size_t width);
   std::vector<float>& errors(size_t propagation) { return errors_[propagation]; }
+  // How many bounds on its error a row of the step's output has.
+  size_t error_width(const PropagateStep& step) const;
   std::vector<double>& sums(size_t context) { return sums_[context]; }
   std::vector<float>& typical() { return typical_; }
 
@@ -128,6 +136,8 @@ class Engine {
  private:
   struct Reach;
   struct Scratches;
+  struct Terms;
+  class MessageSums;
   // A rows step that runs together with the propagation before it, block by block, so that an aggregate is read while
   // it is in the nearest cache.
   struct Reader {
@@ -146,6 +156,14 @@ class Engine {
                    Prepared* prepared);
   Reader reader_of(size_t position) const;
   void prepare_max(const PropagateStep& step, Prepared* prepared);
+  void initialize_messages(size_t position);
+  double write_sums(const PropagateStep& step, MessageSums* sums, size_t target, float* row, float* context) const;
+  std::vector<Rows> message_rows(const MessageProgram& program) const;
+  MessageSums& sums_of(const PropagateStep& step) const;
+  double scrub_messages(const PropagateStep& step, std::span<const uint32_t> nodes) const;
+  void find_terms(const PropagateStep& step, const Prepared& prepared);
+  void prepare_messages(const PropagateStep& step, size_t propagation, Prepared* prepared);
+  size_t heads_of(const PropagateStep& step) const;
   void prepare_rows(const RowsStep& step, bool output, double row_cost, const Delta& delta, Prepared* prepared);
   void find_reach(const RowsStep& step, const Delta& delta, const Prepared& prepared, uint32_t aggregate);
   void open_rows(const RowsStep& step, bool output, Prepared* prepared);
@@ -155,6 +173,8 @@ class Engine {
 
   // `sources` has a pointer for each source and row, source by source; `buffers` a block for each buffer of the step.
   void run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers) const;
+  template <class Row>
+  void call(const Op& op, size_t count, const RowsStep& step, const Row& row_of, float* out, size_t stride) const;
   void run_all(const RowsStep& step, size_t block, std::vector<float*>* buffers) const;
   template <class Locate>
   void run_some(const RowsStep& step, std::span<const uint32_t> nodes, const Locate& locate, float* out) const;
@@ -175,6 +195,8 @@ class Engine {
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Scratches> scratches_;
   std::vector<float> zeros_;
+  bool recompute_all_ = false;
+  const uint64_t serial_;  // tells this engine from any other
 };
 
 }  // namespace livegnn

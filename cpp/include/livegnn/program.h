@@ -3,15 +3,20 @@
 //   features ─► [rows step] ─► messages ─► [propagate step] ─► aggregate ─► [rows step] ─► ... ─► output
 //                                  context step (degrees) ─────────────────────┘
 //
+// Where a message needs more than its source's row (attention, gates, edge features), a message program computes it
+// from rows of both ends and of the edge, a block of edges at a time, in registers like those of a rows step.
+//
 // A rows step computes each node's row from rows of the same node, in registers that nobody else sees; a propagate step
-// sums (or takes the maximum of) rows over in-edges; a context step keeps what a node knows of its in-edges without any
-// features. What a value is for, and which values are worth keeping, the planner has decided; nothing here knows of
+// sums (or takes the maximum of) messages over in-edges; a context step keeps what a node knows of its in-edges without
+// any features. What a value is for, and which values are worth keeping, the planner has decided; nothing here knows of
 // layers or models.
 //
 // Thread safety: immutable once built.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "livegnn/table.h"
@@ -40,16 +45,27 @@ enum class OpKind : uint8_t {
   kDivideContext,  // row / context, 0 where the context is not positive
   kRsqrtContext,   // row / sqrt(context), 0 where the context is not positive
   kAddLoop,        // a + context * b
+  kExp,
+  kSumChannels,  // each head's channels: [heads]
+  kSumHeads,     // all heads, channel by channel: [channels]
+  kScaleHeads,   // each head's channels of a, times that head's number in b
+  kCombine,      // aggregates and contexts of several propagations, and an own message, in one quotient: see below
+  kCall,         // a function that is not ours
 };
 
 struct Op {
   OpKind kind;
   std::vector<uint32_t> inputs;  // registers
   uint32_t output;
-  float number = 0;     // slope, factor or epsilon
-  int32_t first = -1;   // tensors: a packed weight, or a scale
-  int32_t second = -1;  // bias or shift
+  float number = 0;     // slope, factor, epsilon or number of heads
+  int32_t first = -1;   // tensors: a packed weight, or a scale; kCombine: number of propagations; kCall: the function
+  int32_t second = -1;  // bias or shift; kCombine: 1 if the coefficients are exponentials of logits
 };
+
+// The inputs of kCombine are an aggregate and its context for each propagation, then perhaps a value and its
+// coefficient (or logit), which are the node's own message. A context is [heads] sums of coefficients, followed, if
+// they are exponentials, by [heads] reference logits, which have been taken out of each. Heads whose sum is not
+// positive are 0.
 
 // A row of `width` floats within a buffer: products with one input share a buffer side by side.
 struct Register {
@@ -71,10 +87,29 @@ struct RowsStep {
 
 enum class Aggregate : uint8_t { kSum, kMax };
 
+inline constexpr uint32_t kNone = UINT32_MAX;
+
+struct MessageSource {
+  enum Side : uint8_t { kSource, kTarget, kFeatures, kWeight } side;
+  uint32_t value;  // whose row of the edge's source or target node
+};
+
+// NeutronRT's msg_local: a message from what lies at an edge.
+struct MessageProgram {
+  std::vector<MessageSource> sources;
+  RowsStep step;                 // its buffers, registers and operations; register i is the row of source i
+  uint32_t message;              // register
+  uint32_t coefficient = kNone;  // register: one number a head, by which the head's channels are multiplied
+  bool softmax = false;          // the coefficients are exponentials of what is in the register
+};
+
 struct PropagateStep {
-  uint32_t edge_type, input, output;
+  uint32_t edge_type, input, output;  // with a message program there is no input
   Aggregate aggregate;
   bool weighted;
+  uint32_t message = kNone;  // program
+  uint32_t context = kNone;  // value: sums of the coefficients (and reference logits), where anybody reads them
+  bool skip_loops = false;
 };
 
 enum class ContextKind : uint8_t {
@@ -87,7 +122,12 @@ struct ContextStep {
   uint32_t edge_type, output;
   ContextKind kind;
   float fill;
+  bool skip_loops = false;  // a loop counts for nothing
 };
+
+// Rows of the inputs, one after the other without padding, to rows of the output.
+using RowFunction = std::function<void(size_t rows, std::span<const float* const> inputs,
+                                       std::span<const size_t> widths, size_t width, float* out)>;
 
 struct Value {
   uint32_t node_type;
@@ -109,7 +149,9 @@ struct Program {
   std::vector<Value> values;
   std::vector<RowsStep> rows;
   std::vector<PropagateStep> propagations;
+  std::vector<MessageProgram> messages;
   std::vector<ContextStep> contexts;
+  std::vector<RowFunction> functions;
   std::vector<Step> order;
   std::vector<FloatBlock> tensors;  // weights packed, vectors padded to a panel
   std::vector<RowsStep> on_demand;  // rows that are not kept, computed when asked for; one sink each, without a value

@@ -85,6 +85,21 @@ class Verification:
         return self.max_difference <= self.bound
 
 
+@dataclass(frozen=True)
+class Work:
+    """What a batch touched.
+
+    affected: nodes whose prediction was computed again. edges: messages that were added, taken back, or both.
+    nodes: rows read and written for them, a row counted again for each aggregate that reads it. recomputed:
+    aggregates that were computed from all their neighbours.
+    """
+
+    affected: int
+    edges: int
+    nodes: int
+    recomputed: int
+
+
 class Engine:
     """Keeps the embeddings of `model` on `graph` exact, whoever applies events to the graph.
 
@@ -161,6 +176,12 @@ class Engine:
             assert update is not None
             update.seconds = time.perf_counter() - started
             return update
+
+    @property
+    def last_work(self) -> Work:
+        """What the last batch touched."""
+        prepared = self._prepared
+        return Work(prepared.affected, prepared.edges_touched, prepared.nodes_touched, prepared.recomputed)
 
     def subscribe(self, callback: Callable[[Update], None]) -> Callable[[], None]:
         """Calls `callback` after each batch that changed a prediction, in order; returns what ends it.
@@ -338,7 +359,8 @@ class Engine:
                 node_type = self.graph.node_type_index(self.plan.node_type(kept.name))
                 count = self.graph.native.capacity(node_type) if kept.summed else 0
                 if kept.propagation is not None:
-                    errors = _column(arrays[f"errors/{kept.propagation}"], count)
+                    bounds = count * native.error_width(kept.propagation)
+                    errors = _column(arrays[f"errors/{kept.propagation}"], bounds)
                     native.set_errors(kept.propagation, errors.astype(np.float32))
                 if kept.context is not None:
                     sums = _column(arrays[f"sums/{kept.context}"], count)

@@ -2,53 +2,37 @@
 
 A propagate step takes several operations apart: what depends on a node's in-edges but on no features (its
 context) becomes a value of its own, so that normalisation is a node-wise operation and what is summed along
-edges is a plain row.
+edges is a plain row. Where a message is more than its source's row, the row-wise steps on edges that make
+it become its program (`livegnn.inference.messages`), and sums are divided by sums of coefficients afterwards.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from livegnn.errors import ModelError
+from livegnn.inference.messages import Operation, gather_late, read_messages
 from livegnn.model import Model, Step
 from livegnn.model.propagation import Propagate
+from livegnn.model.steps import check_step
 from livegnn.types import EdgeType, NodeType
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a node knows of its in-edges without any features: ``"count"``, ``"sum"`` or ``"loop"``."""
+    """What a node knows of its in-edges without any features: ``"count"``, ``"sum"`` or ``"loop"``.
+
+    fill: what counts where a node has no loop of its own. skip_loops: a loop counts for nothing.
+    """
 
     edge_type: EdgeType
     kind: str
     fill: float
+    skip_loops: bool = False
 
     @property
     def name(self) -> str:
-        return f"context:{'-'.join(self.edge_type)}:{self.kind}:{self.fill}"
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One operation on rows, or (``"sum"``, ``"max"``) along edges.
-
-    op: a node-wise operator of the model, ``"divide_context"``, ``"rsqrt_context"``, ``"add_loop"``,
-    ``"sum"`` or ``"max"``. inputs: names of values; contexts are named by `Context.name`. step: where tensors
-    and settings come from.
-    """
-
-    op: str
-    inputs: tuple[str, ...]
-    output: str
-    width: int
-    node_type: NodeType
-    step: Step | None = None
-    edge_type: EdgeType | None = None
-    weighted: bool = False
-    factor: float = 1.0
-
-    @property
-    def along_edges(self) -> bool:
-        return self.op in ("sum", "max")
+        loops = ":others" if self.skip_loops else ""
+        return f"context:{'-'.join(self.edge_type)}:{self.kind}:{self.fill}{loops}"
 
 
 def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
@@ -60,10 +44,20 @@ def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
     contexts: dict[str, Context] = {}
     widths = {name: given.width for name, given in model.inputs.items()}
     node_types = {name: given.node_type for name, given in model.inputs.items()}
-    for step in reorder(model):
+    edge_steps: dict[str, Step] = {}
+    widths |= {name: given.width for name, given in model.edge_inputs.items()}
+    for step in gather_late(model, reorder(model)):
         if step.op == "propagate":
             width = widths[step.inputs[0]]
-            lowered = _lower_propagate(step, Propagate.from_step(step), width, contexts)
+            operators = Propagate.from_step(step)
+            if _is_plain(operators, step, node_types):
+                lowered = _lower_propagate(step, operators, width, contexts)
+            else:
+                lowered = _lower_messages(model, step, operators, edge_steps, widths, contexts)
+        elif step.op in ("source", "target") or step.inputs[0] not in node_types:
+            edge_steps[step.output] = step
+            widths[step.output] = _width(model, step, [widths[name] for name in step.inputs])
+            continue
         else:
             width = _width(model, step, [widths[name] for name in step.inputs])
             lowered = [Operation(step.op, step.inputs, step.output, width, node_types[step.inputs[0]], step)]
@@ -71,6 +65,103 @@ def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
         for operation in lowered:
             widths[operation.output], node_types[operation.output] = operation.width, operation.node_type
     return operations, contexts
+
+
+def _is_plain(operators: Propagate, step: Step, node_types: Mapping[str, NodeType]) -> bool:
+    """Whether a message is its source's row, perhaps times a number of the edge or the source."""
+    return len(step.inputs) == 1 and step.inputs[0] in node_types and not operators.skip_loops
+
+
+def _lower_messages(
+    model: Model,
+    step: Step,
+    operators: Propagate,
+    edge_steps: Mapping[str, Step],
+    widths: Mapping[str, int],
+    contexts: dict[str, Context],
+) -> list[Operation]:
+    """A sum or extremum of messages for each edge type, then what they have in common."""
+    lowered: list[Operation] = []
+    target, width = operators.target_type, widths[step.inputs[0]]
+    each = 2 if operators.coefficients else 1
+    softmax = operators.combine == "divide" and operators.coefficients
+    heads = widths[step.inputs[1]] if operators.coefficients else 1
+    own = step.inputs[each * len(operators.edge_types) :]
+    logits = {s.output: s.inputs[0] for s in model.steps if s.op == "exp"}
+    softmax = softmax and all(name in logits for name in step.inputs[1::2])
+
+    def add(op: str, inputs: tuple[str, ...], part: str, **settings: object) -> str:
+        name = f"{step.output}/{part}"
+        lowered.append(replace(Operation(op, inputs, name, width, target), **settings))  # type: ignore[arg-type]
+        return name
+
+    aggregates: list[str] = []
+    for i, edge_type in enumerate(operators.edge_types):
+        value, *coefficients = step.inputs[each * i : each * (i + 1)]
+        if softmax:
+            coefficients = [logits[name] for name in coefficients]
+        messages = read_messages(
+            edge_steps,
+            model.edge_inputs,
+            widths,
+            value,
+            coefficients[0] if coefficients else None,
+            softmax=softmax,
+            skip_loops=operators.skip_loops and edge_type[0] == edge_type[2],
+            negated=operators.aggregate == "min",
+        )
+        aggregate = add(
+            "messages",
+            messages.node_values,
+            f"aggregate{i}",
+            edge_type=edge_type,
+            weighted="weight" in operators.message_local,
+            messages=replace(messages, maximum=operators.aggregate != "sum"),
+        )
+        aggregates.append(aggregate)
+        if operators.coefficients and operators.neighbor_context == "sum":
+            around = add(
+                "message_context",
+                messages.node_values,
+                f"context{i}",
+                width=2 * heads if softmax else heads,
+                edge_type=edge_type,
+            )
+            lowered[-2] = replace(lowered[-2], context=around)
+            aggregates.append(around)
+    if operators.coefficients and operators.combine == "divide":
+        if softmax and own:
+            own = (own[0], logits[own[1]])
+        add(
+            "combine",
+            (*aggregates, *own),
+            "combined",
+            heads=heads,
+            parts=len(operators.edge_types),
+            softmax=softmax,
+        )
+    else:
+        result = aggregates[0]
+        if operators.aggregate == "min":
+            result = add("scale", (result,), "minimum", factor=-1.0)
+        for i, other in enumerate(aggregates[1:]):
+            result = add("add", (result, other), f"sum{i}")
+        if own:
+            mine = add("scale_heads", own, "own") if operators.coefficients else own[0]
+            result = add("add", (result, mine), "with_own")
+        if operators.combine != "identity":
+            if own or len(operators.edge_types) > 1:
+                raise ModelError(
+                    f"step 'propagate' that writes {step.output!r}: a count over several edge types, or with "
+                    "an own message, is not kept incrementally: give coefficients of 1 instead"
+                )
+            kind = operators.neighbor_context
+            context = Context(operators.edge_types[0], kind, 0.0, operators.skip_loops)
+            contexts[context.name] = context
+            op = "divide_context" if operators.combine == "divide" else "rsqrt_context"
+            add(op, (result, context.name), "combined")
+    lowered[-1] = replace(lowered[-1], output=step.output)
+    return lowered
 
 
 def _lower_propagate(
@@ -136,8 +227,12 @@ def reorder(model: Model) -> Sequence[Step]:
     A sum over in-edges, however scaled, commutes with a linear layer (its bias does not).
     """
     steps = [*_used(model)]
-    widths = {name: model.width(name) for name in [*model.inputs, *(step.output for step in steps)]}
+    widths = {
+        name: model.width(name)
+        for name in [*model.inputs, *model.edge_inputs, *(step.output for step in steps)]
+    }
     kept = {model.output, *model.layers}
+    on_edges = {name for name in widths if model.edge_type(name) is not None}
     i = 0
     while i < len(steps):
         second = steps[i]
@@ -147,6 +242,8 @@ def reorder(model: Model) -> Sequence[Step]:
         if j is None or readers > 1 or second.inputs[0] in kept:
             continue
         first = steps[j]
+        if on_edges.intersection(first.inputs) or not {len(first.inputs), len(second.inputs)} <= {1}:
+            continue
         inner, outer = widths[first.inputs[0]], widths[second.output]
         if second.op == "linear" and _is_sum(first) and projects_first(inner, outer):
             # linear(propagate(h)) = propagate(linear(h)) + bias
@@ -238,9 +335,8 @@ def _is_sum(step: Step) -> bool:
 
 
 def _width(model: Model, step: Step, widths: Sequence[int]) -> int:
-    if step.op == "linear":
-        return int(model.tensors[step.tensors["weight"]].shape[0])
-    return sum(widths) if step.op == "concat" else widths[0]
+    shapes = {role: model.tensors[name].shape for role, name in step.tensors.items()}
+    return check_step(step, widths, shapes)
 
 
 def by_output(operations: Sequence[Operation]) -> Mapping[str, Operation]:

@@ -13,7 +13,7 @@ run. A value is kept if
 - or it is the prediction, unless that is cheap to compute from kept values too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,8 +22,9 @@ import numpy as np
 from livegnn import _core
 from livegnn.errors import ModelError
 from livegnn.graph import Graph
-from livegnn.inference.lowering import Context, Operation, by_output, lower
-from livegnn.model import Model
+from livegnn.inference.lowering import Context, by_output, lower
+from livegnn.inference.messages import Operation
+from livegnn.model import Function, Model
 from livegnn.types import FloatArray, NodeType
 
 # In the order of OpKind in cpp/include/livegnn/program.h.
@@ -52,9 +53,16 @@ _KINDS = {
             "divide_context",
             "rsqrt_context",
             "add_loop",
+            "exp",
+            "sum_channels",
+            "sum_heads",
+            "scale_heads",
+            "combine",
+            "call",
         ]
     )
 }
+_SIDES = {"source": 0, "target": 1, "features": 2, "weight": 3}  # MessageSource::Side there
 _CONTEXT_KINDS = {"count": 0, "sum": 1, "loop": 2}
 _NUMBERS = {
     "scale": "value",
@@ -102,6 +110,7 @@ class Plan:
         self._producers = by_output(self._operations)
         self._check_fit()
         self._tensors: dict[tuple[str, ...], int] = {}
+        self._functions: dict[str, int] = {}
         self._slabs: dict[tuple[str, str], int] = {}
         self.program = _core.Program()
         self.kept: dict[str, Kept] = {}
@@ -130,6 +139,15 @@ class Plan:
             if edge_type not in schema.edge_types:
                 have = ", ".join(map(str, schema.edge_types))
                 raise ModelError(f"the model propagates along {edge_type}, the graph has {have}")
+        for name, column in self._model.edge_inputs.items():
+            features = (
+                schema.edge_types[column.edge_type].features if column.edge_type in schema.edge_types else 0
+            )
+            if column.column == "features" and features != column.width:
+                raise ModelError(
+                    f"the model reads {column.width} features of {column.edge_type} edges ({name!r}), the "
+                    f"graph has {features or 'none'}: give Graph its edges' features with edge_attr"
+                )
         if self._model.output in self._model.inputs:
             raise ModelError("the model's output must be computed, got an input")
 
@@ -140,7 +158,7 @@ class Plan:
     def _depths(self) -> dict[str, int]:
         depths = dict.fromkeys([*self._model.inputs, *self._contexts], 0)
         for operation in self._operations:
-            below = max(depths[name] for name in operation.inputs)
+            below = max((depths[name] for name in operation.inputs), default=0)
             depths[operation.output] = below + 1 if operation.along_edges else below
         return depths
 
@@ -148,13 +166,13 @@ class Plan:
         depths = self._depths
         kept = {*self._model.inputs, *self._contexts}
         kept |= {operation.output for operation in self._operations if operation.along_edges}
-        kept |= {operation.inputs[0] for operation in self._operations if operation.along_edges}
+        kept |= {name for operation in self._operations if operation.along_edges for name in operation.inputs}
 
         def cheap(name: str) -> bool:
             if name in kept:
                 return True
             operation = self._producers[name]
-            return operation.op != "linear" and all(map(cheap, operation.inputs))
+            return operation.op not in ("linear", "call") and all(map(cheap, operation.inputs))
 
         for operation in self._operations:
             if operation.along_edges:
@@ -201,7 +219,11 @@ class Plan:
             kind = self._context_kind(context)
             self.kept[name] = Kept(name, index, context=position, summed=kind == "sum")
             self.program.add_context(
-                self._graph.edge_type_index(context.edge_type), index, _CONTEXT_KINDS[kind], context.fill
+                self._graph.edge_type_index(context.edge_type),
+                index,
+                _CONTEXT_KINDS[kind],
+                context.fill,
+                context.skip_loops,
             )
         propagations = [operation for operation in self._operations if operation.along_edges]
         order: list[Operation] = []
@@ -219,10 +241,16 @@ class Plan:
             for (type_name, _), names in groups.items():
                 self._add_rows(type_name, names, kept)
             for operation in propagations:
-                if self._depths[operation.output] == depth + 1:
+                if self._depths[operation.output] == depth + 1 and operation.op == "message_context":
+                    self._keep(operation)
+            for operation in propagations:
+                if self._depths[operation.output] == depth + 1 and operation.op != "message_context":
                     self._keep(operation, propagation=len(order))
                     order.append(operation)
                     weighted = operation.weighted and schema.edge_types[_edge_type(operation)].weighted
+                    if operation.messages is not None:
+                        self._add_messages(operation, weighted)
+                        continue
                     self.program.add_propagation(
                         self._graph.edge_type_index(_edge_type(operation)),
                         self.kept[operation.inputs[0]].index,
@@ -243,7 +271,7 @@ class Plan:
         node_type = self._graph.node_type_index(operation.node_type)
         index = self.program.add_value(node_type, operation.width, False, self._slab(operation.output))
         self.kept[operation.output] = Kept(
-            operation.output, index, propagation=propagation, summed=operation.op == "sum"
+            operation.output, index, propagation=propagation, summed=operation.summed
         )
 
     def _slab(self, name: str) -> int:
@@ -254,8 +282,14 @@ class Plan:
         reads, which is met along edges, of other nodes.
         """
         readers = [o for o in self._operations if name in o.inputs]
-        if name in self._contexts or any(reader.along_edges for reader in readers):
-            place = name
+        along = [reader for reader in readers if reader.along_edges]
+        if name in self._contexts or along:
+            # What the same messages read of a source lies side by side as well.
+            sides = [s.side for o in along if o.messages for s in o.messages.sources if s.value == name]
+            together = len({o.edge_type for o in along}) == len(set(sides)) == 1 and len(readers) == len(
+                along
+            )
+            place = f"{sides[0]} {'-'.join(along[0].inputs)}" if together else name
         else:
             place = str(min((self._depths[reader.output] for reader in readers), default=self._depths[name]))
         return self._slabs.setdefault((self.node_type(name), place), len(self._slabs))
@@ -280,6 +314,31 @@ class Plan:
             [(layout.register[name], self.kept[name].index) for name in names],
         )
 
+    def _add_messages(self, operation: Operation, weighted: bool) -> None:
+        messages = operation.messages
+        assert messages is not None
+        widths = {source.name: source.width for source in messages.sources}
+        layout = self._lay_out(list(widths), messages.operations, widths)
+        coefficient = messages.coefficient
+        self.program.add_messages(
+            edge_type=self._graph.edge_type_index(_edge_type(operation)),
+            sources=[
+                (_SIDES[source.side], self.kept[source.value].index if source.value else 0)
+                for source in messages.sources
+            ],
+            buffers=layout.buffers,
+            registers=layout.registers,
+            ops=layout.ops,
+            message=layout.register[messages.message],
+            coefficient=None if coefficient is None else layout.register[coefficient],
+            softmax=messages.softmax,
+            output=self.kept[operation.output].index,
+            context=None if operation.context is None else self.kept[operation.context].index,
+            maximum=messages.maximum,
+            weighted=weighted,
+            skip_loops=messages.skip_loops,
+        )
+
     def _add_on_demand(self, name: str, kept: set[str]) -> None:
         rows = self._rows(name, kept)
         layout = self._lay_out(rows.sources, rows.operations)
@@ -292,11 +351,19 @@ class Plan:
             layout.register[name],
         )
 
-    def _lay_out(self, sources: Sequence[str], operations: Sequence[Operation]) -> "_Layout":
-        """Registers for each value; linear layers of one input become one product, side by side."""
+    def _lay_out(
+        self, sources: Sequence[str], operations: Sequence[Operation], widths: Mapping[str, int] | None = None
+    ) -> "_Layout":
+        """Registers for each value; linear layers of one input become one product, side by side.
+
+        widths: of the sources, where they are not values of the plan.
+        """
         layout = _Layout()
         for name in sources:
-            layout.add_source(name, 1 if name in self._contexts else self._width(name))
+            if widths is not None:
+                layout.add_source(name, widths[name])
+            else:
+                layout.add_source(name, 1 if name in self._contexts else self._width(name))
         merged: dict[str, list[Operation]] = {}
         for operation in operations:
             if operation.op == "linear":
@@ -323,6 +390,8 @@ class Plan:
     ) -> tuple[int, list[int], int, float, int, int]:
         step = operation.step
         op, number, tensors = operation.op, operation.factor, [-1, -1]
+        if op == "combine":
+            number, tensors = float(operation.heads), [operation.parts, int(operation.softmax)]
         if step is not None:
             if op == "gelu" and step.attrs["approximate"] == "tanh":
                 op = "gelu_tanh"
@@ -330,6 +399,8 @@ class Plan:
                 number = step.number(_NUMBERS[op])
             roles = _TENSORS.get(op, ())
             tensors = [self._vector(step.tensors.get(role)) for role in roles] or tensors
+            if op == "call":
+                tensors[0] = self._function(step.text("function"))
         inputs = [layout.register[name] for name in operation.inputs]
         return _KINDS[op], inputs, output, number, tensors[0], tensors[1]
 
@@ -339,6 +410,11 @@ class Plan:
         if (name,) not in self._tensors:
             self._tensors[name,] = self.program.add_vector(self._model.tensors[name])
         return self._tensors[name,]
+
+    def _function(self, name: str) -> int:
+        if name not in self._functions:
+            self._functions[name] = self.program.add_function(_as_float32(self._model.functions[name]))
+        return self._functions[name]
 
     def _products(self, operations: Sequence[Operation]) -> tuple[int, int]:
         steps = [operation.step for operation in operations if operation.step is not None]
@@ -388,6 +464,14 @@ class _Layout:
             column += width
         self.buffers.append(total)
         return whole
+
+
+def _as_float32(function: Function) -> Function:
+    def call(*rows: FloatArray) -> FloatArray:
+        return np.ascontiguousarray(function(*rows), dtype=np.float32)
+
+    call.__name__ = getattr(function, "__name__", "function")
+    return call
 
 
 def _edge_type(operation: Operation) -> tuple[str, str, str]:

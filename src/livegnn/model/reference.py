@@ -135,7 +135,7 @@ def _propagate(
     weight = snapshot.weight[edge_type].astype(np.float64)
     h = inputs[0]
     message_of = np.arange(len(source)) if on_edges[0] else source
-    if ops.skip_loops:
+    if ops.skip_loops and edge_type[0] == edge_type[2]:
         kept = source != target
         source, target, weight, message_of = source[kept], target[kept], weight[kept], message_of[kept]
     if ops.self_loops is not None:
@@ -180,7 +180,9 @@ def _propagate_messages(
     values, coefficients, targets = [], [], []
     for i, edge_type in enumerate(ops.edge_types):
         source, target = _edge_index(edge_type, snapshot)
-        kept = source != target if ops.skip_loops else np.full(len(source), True)
+        kept = np.full(len(source), True)
+        if ops.skip_loops and edge_type[0] == edge_type[2]:
+            kept = source != target
         value = inputs[each * i]
         values.append((value if on_edges[each * i] else value[source])[kept])
         targets.append(target[kept])

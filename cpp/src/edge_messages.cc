@@ -1,0 +1,476 @@
+// Messages that depend on more than their source: attention, gates, edge features (NeutronRT, sections IV.A to IV.C).
+//
+// A batch reaches a target in one of two ways. If a row of the target itself that its messages read has changed, all of
+// them have, and its aggregate is computed from all its in-edges (a constrained model). Otherwise only the messages
+// along changed edges and from changed sources are taken back and added again. The former is done too where it is
+// cheaper.
+//
+// Drift: a row's bounds are those of `Engine::errors_`; a softmax has one for each head's sums and one for its context.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "directed_changes.h"
+#include "engine_scratch.h"
+#include "kernels.h"
+#include "message_sums.h"
+#include "parallel.h"
+
+namespace livegnn {
+namespace {
+
+constexpr float kUnit = 5.9604645e-8f;
+// What a message costs beside the operations of its program, in nanoseconds.
+constexpr double kEvaluationCost = 60;
+
+}  // namespace
+
+size_t Engine::heads_of(const PropagateStep& step) const {
+  const MessageProgram& program = program_.messages[step.message];
+  return program.coefficient == kNone ? 1 : program.step.registers[program.coefficient].width;
+}
+
+size_t Engine::error_width(const PropagateStep& step) const {
+  if (step.aggregate != Aggregate::kSum) return 0;
+  return step.message == kNone || step.context == kNone ? 1 : 2 * heads_of(step);
+}
+
+namespace {
+
+// The in-edges of a node as they will be: `visit(source, weight, features)`, those that stay first, in the store's
+// order.
+template <class Visit>
+void scan_new_edges(const Graph::EdgeType& edges, uint32_t node, std::span<const DirectedChange> changes,
+                    Visit&& visit) {
+  const Table& features = edges.features.table();
+  edges.store->scan_in(node, [&](NeighborSpan span) {
+    for (size_t i = 0; i < span.size; ++i) {
+      const DirectedChange* change = changes.empty() ? nullptr : change_from(changes, span.ids[i]);
+      if (change == nullptr) {
+        visit(span.ids[i], span.weights == nullptr ? 1.0f : span.weights[i],
+              span.rows == nullptr ? nullptr : features.row(span.rows[i]));
+      } else if (change->has) {
+        visit(span.ids[i], change->new_weight, change->new_features);
+      }
+    }
+  });
+  for (const DirectedChange& change : changes) {
+    if (!change.had && change.has) visit(change.source, change.new_weight, change.new_features);
+  }
+}
+
+}  // namespace
+
+// Turns sums of all messages of a target into its rows. Returns about what a neighbour adds to what is made of them.
+double Engine::write_sums(const PropagateStep& step, MessageSums* sums, size_t target, float* row,
+                          float* context) const {
+  const size_t heads = sums->heads(), width = sums->width(), channels = sums->channels();
+  if (sums->messages(target) == 0) {
+    std::memset(row, 0, width * sizeof(float));
+    if (context != nullptr) std::memset(context, 0, program_.values[step.context].width * sizeof(float));
+    return 0;
+  }
+  std::memcpy(row, sums->sum(target), width * sizeof(float));
+  if (context == nullptr) return kernels().peak(width, row) / static_cast<double>(sums->messages(target));
+  std::memcpy(context, sums->context(target), heads * sizeof(float));
+  if (program_.messages[step.message].softmax) {
+    std::memcpy(context + heads, sums->references(target), heads * sizeof(float));
+  }
+  double largest = 0;
+  for (size_t h = 0; h < heads; ++h) {
+    if (context[h] > 0) {
+      largest = std::max<double>(largest, kernels().peak(channels, row + h * channels) / context[h]);
+    }
+  }
+  return largest;
+}
+
+void Engine::initialize_messages(size_t position) {
+  const PropagateStep& step = program_.propagations[position];
+  const MessageProgram& program = program_.messages[step.message];
+  const IdMap& ids = graph_.nodes[program_.values[step.output].node_type].ids;
+  const Graph::EdgeType& edges = graph_.edges[step.edge_type];
+  const Rows out = rows(step.output);
+  const Rows contexts = step.context == kNone ? Rows{} : rows(step.context);
+  const std::vector<Rows> stored = message_rows(program);
+  std::vector<double> peaks(blocks_of(ids.capacity()));
+  pool_->run(peaks.size(), kLong, [&](size_t block) {
+    MessageSums& sums = sums_of(step);
+    const size_t begin = block * kBlockRows, end = std::min(ids.capacity(), begin + kBlockRows);
+    sums.open(end - begin);
+    for (size_t n = begin; n < end; ++n) {
+      const auto node = static_cast<uint32_t>(n);
+      if (!ids.in_use(node)) continue;
+      scan_new_edges(edges, node, {}, [&](uint32_t source, float weight, const float* features) {
+        if (step.skip_loops && source == node) return;
+        sums.add(n - begin, 1, {weight, features}, [&](size_t i) -> const float* {
+          return stored[i].row(program.sources[i].side == MessageSource::kSource ? source : node);
+        });
+      });
+    }
+    sums.finish();
+    for (size_t n = begin; n < end; ++n) {
+      if (!ids.in_use(static_cast<uint32_t>(n))) continue;
+      peaks[block] += write_sums(step, &sums, n - begin, out.row(n), step.context == kNone ? nullptr : contexts.row(n));
+    }
+  });
+  double total = 0;
+  for (double peak : peaks) total += peak;
+  typical_[position] = static_cast<float>(total / static_cast<double>(std::max<size_t>(1, ids.size())));
+  errors_[position].assign(error_width(step) * ids.capacity(), 0.0f);
+}
+
+// Where the sources of a program that are rows of nodes lie.
+std::vector<Rows> Engine::message_rows(const MessageProgram& program) const {
+  std::vector<Rows> stored;
+  for (const MessageSource& source : program.sources) {
+    const bool of_node = source.side == MessageSource::kSource || source.side == MessageSource::kTarget;
+    stored.push_back(of_node ? rows(source.value) : Rows{});
+  }
+  return stored;
+}
+
+Engine::MessageSums& Engine::sums_of(const PropagateStep& step) const {
+  // One for each thread and step. An engine may lie where another one lay, so that its address does not tell.
+  static thread_local std::vector<std::pair<uint64_t, std::unique_ptr<MessageSums>>> made;
+  static thread_local uint64_t serial = 0;
+  const auto position = static_cast<size_t>(&step - program_.propagations.data());
+  if (serial != serial_) made.clear(), serial = serial_;
+  if (made.size() <= position) made.resize(program_.propagations.size());
+  if (made[position].second == nullptr) made[position].second = std::make_unique<MessageSums>(*this, step);
+  return *made[position].second;
+}
+
+// What a batch does to the messages of a step, grouped by target: which targets have to be computed anew because their
+// own rows changed, and for the others which messages go, come or change.
+void Engine::find_terms(const PropagateStep& step, const Prepared& prepared) {
+  Terms& s = scratches_->terms;
+  const MessageProgram& program = program_.messages[step.message];
+  const Graph::EdgeType& edges = graph_.edges[step.edge_type];
+  const GraphStore& store = *edges.store;
+  const Table& features = edges.features.table();
+  const auto& changes = prepared.edges[step.edge_type];
+  const uint32_t target_type = program_.values[step.output].node_type;
+  const auto& removed = scratches_->removed[target_type];
+  auto& slots = scratches_->slots[1][target_type];
+
+  s.sources.clear();
+  s.targets.clear();
+  s.positions.resize(std::max(s.positions.size(), program.sources.size()));
+  auto enter_target = [&](uint32_t node) {
+    if (removed[node]) return kNoIndex;
+    if (slots[node] == kNoIndex) {
+      slots[node] = static_cast<uint32_t>(s.targets.size());
+      s.targets.push_back(node);
+    }
+    return slots[node];
+  };
+  // The sources of messages: the union of what changed in the rows that are read of them.
+  std::vector<uint32_t>* source_slots = nullptr;
+  for (size_t i = 0; i < program.sources.size(); ++i) {
+    const MessageSource& source = program.sources[i];
+    if (source.side == MessageSource::kSource) {
+      source_slots = &scratches_->slots[0][program_.values[source.value].node_type];
+      for (uint32_t node : prepared.changes[source.value].nodes) {
+        if ((*source_slots)[node] != kNoIndex) continue;
+        (*source_slots)[node] = static_cast<uint32_t>(s.sources.size());
+        s.sources.push_back(node);
+      }
+    } else if (source.side == MessageSource::kTarget) {
+      for (uint32_t node : prepared.changes[source.value].nodes) enter_target(node);
+    }
+  }
+  const size_t num_constrained = s.targets.size();
+  for (const DirectedChange& change : changes) enter_target(change.target);
+  const size_t num_changed = s.targets.size();  // targets past these have no changed edges
+
+  grow(&s.first, s.sources.size() + 1);
+  s.first[0] = 0;
+  for (size_t i = 0; i < s.sources.size(); ++i) s.first[i + 1] = s.first[i] + store.degree_out(s.sources[i]);
+  const size_t along_edges = s.first[s.sources.size()];
+  grow(&s.found, along_edges + changes.size());
+  grow(&s.found_target, along_edges + changes.size());
+  pool_->run(blocks_of(s.sources.size()), kMessageCost * static_cast<double>(along_edges), [&](size_t block) {
+    const size_t begin = block * kBlockRows, end = std::min(s.sources.size(), begin + kBlockRows);
+    for (size_t i = begin; i < end; ++i) {
+      size_t at = s.first[i];
+      store.scan_out(s.sources[i], [&](NeighborSpan span) {
+        for (size_t j = 0; j < span.size; ++j, ++at) {
+          const uint32_t target = span.ids[j], slot = slots[target];
+          const float weight = span.weights == nullptr ? 1.0f : span.weights[j];
+          const float* row = span.rows == nullptr ? nullptr : features.row(span.rows[j]);
+          s.found[at] = {s.sources[i], static_cast<uint32_t>(i), weight, weight, row, row, true, true};
+          const bool elsewhere = (slot != kNoIndex && slot < num_constrained) ||
+                                 (step.skip_loops && target == s.sources[i]) ||
+                                 (!changes.empty() && slot != kNoIndex && slot < num_changed &&
+                                  change_from(changes_of(changes, target), s.sources[i]) != nullptr);
+          s.found_target[at] = elsewhere ? kNoIndex : target;
+        }
+      });
+    }
+  });
+  size_t found = along_edges;
+  for (const DirectedChange& change : changes) {
+    const uint32_t slot = slots[change.target];
+    if (slot == kNoIndex || slot < num_constrained || (step.skip_loops && change.source == change.target)) continue;
+    if (!change.had && !change.has) continue;
+    const uint32_t source = source_slots == nullptr ? kNoIndex : (*source_slots)[change.source];
+    s.found[found] = {change.source,       source,     change.old_weight, change.new_weight, change.old_features,
+                      change.new_features, change.had, change.has};
+    s.found_target[found++] = change.target;
+  }
+
+  s.counts.assign(s.targets.size(), 0);
+  for (size_t m = 0; m < found; ++m) {
+    if (s.found_target[m] == kNoIndex) continue;
+    const uint32_t slot = s.found_target[m] = enter_target(s.found_target[m]);
+    if (slot == kNoIndex) continue;
+    if (slot == s.counts.size()) s.counts.push_back(0);
+    ++s.counts[slot];
+  }
+  grow(&s.offsets, s.targets.size() + 1);
+  s.offsets[0] = 0;
+  for (size_t t = 0; t < s.targets.size(); ++t) {
+    s.offsets[t + 1] = s.offsets[t] + s.counts[t];
+    s.counts[t] = s.offsets[t];
+  }
+  grow(&s.terms, s.offsets[s.targets.size()]);
+  for (size_t m = 0; m < found; ++m) {
+    if (s.found_target[m] != kNoIndex) s.terms[s.counts[s.found_target[m]]++] = s.found[m];
+  }
+  s.constrained = num_constrained;
+
+  for (size_t i = 0; i < program.sources.size(); ++i) {
+    const MessageSource& source = program.sources[i];
+    auto& positions = s.positions[i];
+    positions.clear();
+    if (source.side != MessageSource::kSource && source.side != MessageSource::kTarget) continue;
+    const bool of_source = source.side == MessageSource::kSource;
+    positions.assign(of_source ? s.sources.size() : s.targets.size(), kNoIndex);
+    const auto& places = of_source ? *source_slots : slots;
+    const Changes& changed = prepared.changes[source.value];
+    for (size_t n = 0; n < changed.nodes.size(); ++n) {
+      const uint32_t slot = places[changed.nodes[n]];
+      if (slot != kNoIndex) positions[slot] = changed.positions[n];
+    }
+  }
+  s.source_slots = source_slots;
+}
+
+void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Prepared* prepared) {
+  find_terms(step, *prepared);
+  Terms& s = scratches_->terms;
+  const MessageProgram& program = program_.messages[step.message];
+  const Graph::EdgeType& edges = graph_.edges[step.edge_type];
+  const auto& changes = prepared->edges[step.edge_type];
+  const std::vector<Rows> stored = message_rows(program);
+  const Rows old_rows = rows(step.output);
+  const Rows old_contexts = step.context == kNone ? Rows{} : rows(step.context);
+  const size_t num_targets = s.targets.size(), heads = heads_of(step), per_row = error_width(step);
+  const bool has_context = step.context != kNone, is_sum = step.aggregate == Aggregate::kSum;
+  const size_t channels = program_.values[step.output].width / heads;
+  const float typical = typical_[propagation];
+  const auto& errors = errors_[propagation];
+
+  Changes& output = prepared->changes[step.output];
+  float* const rows = output.rows.reserve(num_targets * output.stride);
+  Changes* const context = has_context ? &prepared->changes[step.context] : nullptr;
+  float* const contexts = has_context ? context->rows.reserve(num_targets * context->stride) : nullptr;
+  grow(&output.errors, num_targets * per_row);
+  s.keep.assign(num_targets, 0);
+  s.keep_context.assign(num_targets, 0);
+  std::atomic<size_t> recomputed{0}, touched{0}, nodes{0};
+
+  auto old_row = [&](size_t i, uint32_t node) { return node < stored[i].count ? stored[i].row(node) : zeros_.data(); };
+  auto new_row = [&](size_t i, uint32_t node, uint32_t slot) -> const float* {
+    const uint32_t position = slot == kNoIndex ? kNoIndex : s.positions[i][slot];
+    return position == kNoIndex ? old_row(i, node) : prepared->changes[program.sources[i].value].at(position);
+  };
+  auto recompute = [&](MessageSums* sums, size_t place, size_t t) {
+    const uint32_t node = s.targets[t];
+    size_t read = 0;
+    scan_new_edges(edges, node, changes_of(changes, node), [&](uint32_t source, float weight, const float* features) {
+      if (step.skip_loops && source == node) return;
+      ++read;
+      const uint32_t slot = s.source_slots == nullptr ? kNoIndex : (*s.source_slots)[source];
+      sums->add(place, 1, {weight, features}, [&](size_t i) -> const float* {
+        return program.sources[i].side == MessageSource::kSource ? new_row(i, source, slot)
+                                                                 : new_row(i, node, static_cast<uint32_t>(t));
+      });
+    });
+    recomputed.fetch_add(1, std::memory_order_relaxed);
+    touched.fetch_add(read, std::memory_order_relaxed);
+    nodes.fetch_add(read + 1, std::memory_order_relaxed);
+  };
+  auto write = [&](MessageSums* sums, size_t place, size_t t) {
+    const uint32_t node = s.targets[t];
+    float* const row = rows + t * output.stride;
+    float* const context_row = has_context ? contexts + t * context->stride : nullptr;
+    write_sums(step, sums, place, row, context_row);
+    if (per_row > 0) std::fill_n(output.errors.begin() + static_cast<ptrdiff_t>(t * per_row), per_row, 0.0f);
+    // The error is new, even if the row is not.
+    s.keep[t] = is_sum || kernels().differs(old_rows.width, stored_row(step.output, node), row);
+    if (has_context) {
+      s.keep_context[t] = kernels().differs(old_contexts.width, stored_row(step.context, node), context_row);
+    }
+  };
+  // Adds what has come and gone to the rows as they were. False if they are to be computed anew instead.
+  auto apply = [&](MessageSums* sums, size_t place, size_t t) {
+    const uint32_t node = s.targets[t];
+    const float* const old = stored_row(step.output, node);
+    const float* const old_context = has_context ? stored_row(step.context, node) : nullptr;
+    float* const row = rows + t * output.stride;
+    float* const context_row = has_context ? contexts + t * context->stride : nullptr;
+    const float* const sum = sums->sum(place);
+    const float* const reach = sums->reach(place);
+    const float spread = 2 + std::sqrt(static_cast<float>(sums->messages(place)));
+    float* const error = output.errors.data() + t * per_row;
+    const float* const old_error = node * per_row < errors.size() ? errors.data() + node * per_row : zeros_.data();
+    if (!has_context) {
+      float peak = 0, reached = 0;
+      s.keep[t] = kernels().apply_delta(old_rows.width, old, sum, row, &peak);
+      for (size_t h = 0; h < heads; ++h) reached = std::max(reached, reach[h]);
+      error[0] = old_error[0] + kUnit * (peak + reached * spread);
+      return error[0] <= kDriftTolerance * std::max(peak, typical);
+    }
+    bool good = true;
+    for (size_t h = 0; h < heads; ++h) {
+      const float factor = program.softmax ? sums->factors(place)[h] : 1.0f;
+      float peak = 0;
+      for (size_t c = h * channels; c < (h + 1) * channels; ++c) {
+        row[c] = factor * old[c] + sum[c];
+        peak = std::max(peak, std::fabs(row[c]));
+      }
+      const float total = context_row[h] = factor * old_context[h] + sums->context(place)[h];
+      if (program.softmax) context_row[heads + h] = sums->references(place)[h];
+      error[h] = factor * old_error[h] + kUnit * (peak + reach[h] * spread);
+      error[heads + h] = factor * old_error[heads + h] + kUnit * (std::fabs(total) + reach[heads + h] * spread);
+      good &= error[h] <= kDriftTolerance * std::max(peak, typical * std::fabs(total)) &&
+              error[heads + h] <= kDriftTolerance * std::fabs(total);
+    }
+    s.keep[t] = kernels().differs(old_rows.width, old, row);
+    s.keep_context[t] = kernels().differs(old_contexts.width, old_context, context_row);
+    return good;
+  };
+
+  double row_cost = kEvaluationCost;
+  for (const Op& op : program.step.ops) {
+    row_cost += kRowCost / 4;
+    if (op.kind != OpKind::kLinear) continue;
+    row_cost += 2.0 * kFlopCost * program.step.registers[op.inputs[0]].width * program.step.registers[op.output].width;
+  }
+  const double work = 2 * static_cast<double>(s.offsets[num_targets]) + 16 * static_cast<double>(s.constrained);
+  pool_->run(blocks_of(num_targets), row_cost * work, [&](size_t block) {
+    MessageSums& sums = sums_of(step);
+    const size_t begin = block * kBlockRows, end = std::min(num_targets, begin + kBlockRows);
+    bool anew[kBlockRows], again = false;
+    sums.open(end - begin);
+    for (size_t t = begin; t < end; ++t) {
+      const uint32_t node = s.targets[t];
+      size_t evaluations = 0;
+      int64_t degree = edges.store->degree_in(node);
+      for (size_t m = s.offsets[t]; m < s.offsets[t + 1]; ++m) {
+        const Terms::Term& term = s.terms[m];
+        evaluations += size_t{term.before} + size_t{term.after};
+        degree += int{term.after} - int{term.before};
+      }
+      // Whatever is added to nothing, which has no reference, and whatever loses its last message is computed anew too.
+      anew[t - begin] = !is_sum || recompute_all_ || t < s.constrained || static_cast<int64_t>(evaluations) >= degree ||
+                        (program.softmax && !(*stored_row(step.context, node) > 0));
+      if (anew[t - begin]) {
+        recompute(&sums, t - begin, t);
+        continue;
+      }
+      if (program.softmax) sums.resume(t - begin, stored_row(step.context, node) + heads);
+      for (size_t m = s.offsets[t]; m < s.offsets[t + 1]; ++m) {
+        const Terms::Term& term = s.terms[m];
+        auto locate = [&](bool now) {
+          return [&, now](size_t i) -> const float* {
+            if (program.sources[i].side != MessageSource::kSource) return old_row(i, node);
+            return now ? new_row(i, term.source, term.slot) : old_row(i, term.source);
+          };
+        };
+        if (term.before) sums.add(t - begin, -1, {term.old_weight, term.old_features}, locate(false));
+        if (term.after) sums.add(t - begin, 1, {term.new_weight, term.new_features}, locate(true));
+      }
+      const size_t terms = s.offsets[t + 1] - s.offsets[t];
+      touched.fetch_add(terms, std::memory_order_relaxed);
+      nodes.fetch_add(terms + 1, std::memory_order_relaxed);
+    }
+    sums.finish();
+    for (size_t t = begin; t < end; ++t) {
+      if (anew[t - begin]) {
+        write(&sums, t - begin, t);
+        anew[t - begin] = false;
+      } else if (!apply(&sums, t - begin, t)) {
+        anew[t - begin] = again = true;
+      }
+    }
+    if (!again) return;
+    sums.open(end - begin);
+    for (size_t t = begin; t < end; ++t) {
+      if (anew[t - begin]) recompute(&sums, t - begin, t);
+    }
+    sums.finish();
+    for (size_t t = begin; t < end; ++t) {
+      if (anew[t - begin]) write(&sums, t - begin, t);
+    }
+  });
+
+  auto& slots = scratches_->slots[1][program_.values[step.output].node_type];
+  for (uint32_t node : s.targets) slots[node] = kNoIndex;
+  if (s.source_slots != nullptr) {
+    for (uint32_t node : s.sources) (*s.source_slots)[node] = kNoIndex;
+  }
+  keep_changed(&output, s.targets, s.keep);
+  if (has_context) keep_changed(context, s.targets, s.keep_context);
+  prepared->edges_touched += touched.load();
+  prepared->nodes_touched += nodes.load();
+  prepared->recomputed += recomputed.load();
+}
+
+double Engine::scrub_messages(const PropagateStep& step, std::span<const uint32_t> nodes) const {
+  const MessageProgram& program = program_.messages[step.message];
+  const Graph::EdgeType& edges = graph_.edges[step.edge_type];
+  const std::vector<Rows> stored = message_rows(program);
+  const float typical = typical_[static_cast<size_t>(&step - program_.propagations.data())];
+  MessageSums& sums = sums_of(step);
+  const size_t heads = sums.heads(), channels = sums.channels();
+  const size_t context_width = step.context == kNone ? 0 : program_.values[step.context].width;
+  std::vector<float> row(sums.width()), context(context_width);
+  double worst = 0;
+  for (uint32_t node : nodes) {
+    if (!graph_.nodes[program_.values[step.output].node_type].ids.in_use(node)) continue;
+    sums.open(1);
+    scan_new_edges(edges, node, {}, [&](uint32_t source, float weight, const float* features) {
+      if (step.skip_loops && source == node) return;
+      sums.add(0, 1, {weight, features}, [&](size_t i) -> const float* {
+        return stored[i].row(program.sources[i].side == MessageSource::kSource ? source : node);
+      });
+    });
+    sums.finish();
+    write_sums(step, &sums, 0, row.data(), context_width == 0 ? nullptr : context.data());
+    const float* const kept = stored_row(step.output, node);
+    for (size_t h = 0; h < heads; ++h) {
+      // Sums that are divided by a context are compared as they are used.
+      float now = 1, then = 1;
+      if (context_width > 0) {
+        const float* const kept_context = stored_row(step.context, node);
+        now = context[h] > 0 ? 1 / context[h] : 0.0f;
+        then = kept_context[h] > 0 ? 1 / kept_context[h] : 0.0f;
+      }
+      double difference = 0, scale = typical;
+      for (size_t c = h * channels; c < (h + 1) * channels; ++c) {
+        difference = std::max<double>(difference, std::fabs(row[c] * now - kept[c] * then));
+        scale = std::max<double>(scale, std::fabs(row[c] * now));
+      }
+      if (difference > 0) worst = std::max(worst, difference / scale);
+    }
+  }
+  return worst;
+}
+
+}  // namespace livegnn

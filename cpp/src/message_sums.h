@@ -1,0 +1,192 @@
+// Evaluates messages, a block of edges at a time, and adds them up by target.
+//
+// A softmax keeps sums of exp(logit - reference) beside a reference logit for each head. A reference need not be the
+// largest logit, only near enough: where a logit exceeds it by more than the headroom it takes its place and the sums
+// are scaled down; and where the logits that made it large have left, what remains of the sums is small beside their
+// error bounds, and their owner computes them anew.
+//
+// Invariants: a message's row, and so its part of a sum, does not depend on the block in which it was evaluated; sums
+// are taken in the order of `add`. A target that nothing was added to has no messages, and sums of no meaning.
+// Thread safety: none; every thread has its own.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "engine_scratch.h"
+#include "kernels.h"
+
+namespace livegnn {
+
+class Engine::MessageSums {
+ public:
+  struct Edge {
+    float weight;
+    const float* features;
+  };
+
+  MessageSums(const Engine& engine, const PropagateStep& step)
+      : engine_(engine),
+        step_(step),
+        program_(engine.program_.messages[step.message]),
+        heads_(engine.heads_of(step)),
+        width_(program_.step.registers[program_.message].width),
+        channels_(width_ / heads_) {
+    buffers_.resize(program_.step.buffers.size());
+    for (size_t b = 0; b < buffers_.size(); ++b) {
+      blocks_.emplace_back(kBlockRows * row_stride(program_.step.buffers[b]));
+      buffers_[b] = blocks_[b].data();
+    }
+    sources_.resize(program_.sources.size() * kBlockRows);
+    scaled_.resize(heads_);
+  }
+
+  size_t heads() const { return heads_; }
+  size_t channels() const { return channels_; }
+  size_t width() const { return width_; }
+
+  // Sums for targets 0 to `count`, all nothing.
+  void open(size_t count) {
+    sums_.assign(count * width_, step_.aggregate == Aggregate::kMax ? -std::numeric_limits<float>::infinity() : 0.0f);
+    contexts_.assign(count * heads_, 0);
+    references_.assign(count * heads_, kLowest);
+    factors_.assign(count * heads_, 1);
+    headroom_.assign(count, 0);
+    reaches_.assign(count * 2 * heads_, 0);
+    messages_.assign(count, 0);
+  }
+
+  // The sums of a target go on from ones with these reference logits.
+  void resume(size_t target, const float* references) {
+    std::copy_n(references, heads_, references_.begin() + static_cast<ptrdiff_t>(target * heads_));
+    headroom_[target] = kHeadroom;
+  }
+
+  // Adds (sign 1) or takes back (sign -1) a message. `locate(i)` is the row of source i of the program, for those that
+  // are rows of nodes; the edge's features must outlive the next call of `finish`.
+  template <class Locate>
+  void add(size_t target, float sign, const Edge& edge, const Locate& locate) {
+    for (size_t i = 0; i < program_.sources.size(); ++i) {
+      const float*& row = sources_[i * kBlockRows + filled_];
+      switch (program_.sources[i].side) {
+        case MessageSource::kFeatures:
+          row = edge.features;
+          break;
+        case MessageSource::kWeight:
+          weights_[filled_] = edge.weight;
+          row = &weights_[filled_];
+          break;
+        default:
+          row = locate(i);
+          for (size_t c = 0; c < program_.step.registers[i].width; c += 16) __builtin_prefetch(row + c);
+      }
+    }
+    factor_[filled_] = step_.weighted ? sign * edge.weight : sign;
+    target_[filled_] = static_cast<uint32_t>(target);
+    if (++filled_ == kBlockRows) finish();
+  }
+
+  // After this the sums hold everything that was added.
+  void finish() {
+    if (filled_ == 0) return;
+    engine_.run_rows(program_.step, filled_, sources_.data(), buffers_.data());
+    for (size_t i = 0; i < filled_; ++i) add_up(i);
+    filled_ = 0;
+  }
+
+  float* sum(size_t target) { return sums_.data() + target * width_; }
+  float* context(size_t target) { return contexts_.data() + target * heads_; }
+  float* references(size_t target) { return references_.data() + target * heads_; }
+  // By how much the sums from before must be scaled, by head.
+  const float* factors(size_t target) const { return factors_.data() + target * heads_; }
+  // Bounds on the magnitudes that went into the sums, and into the contexts, by head.
+  const float* reach(size_t target) const { return reaches_.data() + target * 2 * heads_; }
+  size_t messages(size_t target) const { return messages_[target]; }
+
+ private:
+  const float* row_of(uint32_t reg, size_t i) const {
+    if (reg < program_.sources.size()) return sources_[reg * kBlockRows + i];
+    const Register& r = program_.step.registers[reg];
+    return buffers_[r.buffer] + i * row_stride(program_.step.buffers[r.buffer]) + r.column;
+  }
+
+  void add_up(size_t i) {
+    const size_t target = target_[i];
+    const float* message = row_of(program_.message, i);
+    ++messages_[target];
+    if (step_.aggregate == Aggregate::kMax) {
+      const uint32_t zero = 0;
+      kernels().max_rows(width_, 1, &message, &zero, &factor_[i], sum(target));
+      return;
+    }
+    float* const reach = reaches_.data() + target * 2 * heads_;
+    if (program_.coefficient == kNone) {
+      kernels().add_heads(1, width_, message, &factor_[i], sum(target), reach);
+      contexts_[target] += factor_[i];
+      reach[1] += std::fabs(factor_[i]);
+      return;
+    }
+    const float* coefficients = row_of(program_.coefficient, i);
+    float* const context = contexts_.data() + target * heads_;
+    if (program_.softmax) {
+      float* const reference = references_.data() + target * heads_;
+      for (size_t h = 0; h < heads_; ++h) {
+        if (coefficients[h] > reference[h] + headroom_[target]) rebase(target, h, coefficients[h]);
+        scaled_[h] = coefficients[h] - reference[h];
+      }
+      const float* logits = scaled_.data();
+      kernels().exponential(1, heads_, &logits, scaled_.data(), heads_);
+      for (size_t h = 0; h < heads_; ++h) scaled_[h] *= factor_[i];
+    } else {
+      for (size_t h = 0; h < heads_; ++h) scaled_[h] = coefficients[h] * factor_[i];
+    }
+    for (size_t h = 0; h < heads_; ++h) {
+      context[h] += scaled_[h];
+      reach[heads_ + h] += std::fabs(scaled_[h]);
+    }
+    if (channels_ == 1) {
+      for (size_t h = 0; h < heads_; ++h) {
+        const float part = scaled_[h] * message[h];
+        sum(target)[h] += part;
+        reach[h] += std::fabs(part);
+      }
+    } else {
+      kernels().add_heads(heads_, channels_, message, scaled_.data(), sum(target), reach);
+    }
+  }
+
+  // Makes `logit` the reference of a head.
+  void rebase(size_t target, size_t head, float logit) {
+    float& reference = references_[target * heads_ + head];
+    const float factor = reference == kLowest ? 0.0f : std::exp(reference - logit);
+    reference = logit;
+    float* const sums = sum(target) + head * channels_;
+    for (size_t c = 0; c < channels_; ++c) sums[c] *= factor;
+    contexts_[target * heads_ + head] *= factor;
+    factors_[target * heads_ + head] *= factor;
+    reaches_[target * 2 * heads_ + head] *= factor;
+    reaches_[target * 2 * heads_ + heads_ + head] *= factor;
+  }
+
+  // A weight may be e^kHeadroom, far from where float32 ends.
+  static constexpr float kHeadroom = 10;
+  static constexpr float kLowest = std::numeric_limits<float>::lowest();
+
+  const Engine& engine_;
+  const PropagateStep& step_;
+  const MessageProgram& program_;
+  const size_t heads_, width_, channels_;
+  std::vector<FloatBlock> blocks_;
+  std::vector<float*> buffers_;
+  std::vector<const float*> sources_;
+  std::vector<float> scaled_;
+  float weights_[kBlockRows], factor_[kBlockRows];
+  uint32_t target_[kBlockRows];
+  size_t filled_ = 0;
+  std::vector<float> sums_, contexts_, references_, factors_, headroom_, reaches_;
+  std::vector<size_t> messages_;
+};
+
+}  // namespace livegnn

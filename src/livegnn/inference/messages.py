@@ -1,0 +1,154 @@
+"""Operations of a plan, and the programs that make messages of both ends of an edge and of its features."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from livegnn.model import EdgeInput, Model, Step
+from livegnn.types import EdgeType, NodeType
+
+Side: TypeAlias = Literal["source", "target", "features", "weight"]
+
+
+@dataclass(frozen=True)
+class MessageSource:
+    """What a message is computed from: a row of one of the edge's ends, or what the edge itself holds.
+
+    name: as the program's operations call it. value: the node value whose row it is, for the ends.
+    """
+
+    name: str
+    side: Side
+    width: int
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class Messages:
+    """The program of the messages along one edge type.
+
+    operations: row-wise, on edges. message: what is aggregated. coefficient: one number a head to multiply it
+    by, or None; with `softmax` its exponential.
+    """
+
+    sources: tuple[MessageSource, ...]
+    operations: tuple["Operation", ...]
+    message: str
+    coefficient: str | None = None
+    softmax: bool = False
+    skip_loops: bool = False
+    maximum: bool = False
+
+    @property
+    def node_values(self) -> tuple[str, ...]:
+        """The node values that the program reads."""
+        return tuple(dict.fromkeys(source.value for source in self.sources if source.value))
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation on rows, or along edges.
+
+    op: a row-wise operator of the model, ``"divide_context"``, ``"rsqrt_context"``, ``"add_loop"``,
+    ``"combine"``; along edges ``"sum"`` and ``"max"`` of source rows, ``"messages"`` and the sum of their
+    coefficients, ``"message_context"``. inputs: names of values; contexts are named by `Context.name`. step:
+    where tensors and settings come from.
+    """
+
+    op: str
+    inputs: tuple[str, ...]
+    output: str
+    width: int
+    node_type: NodeType
+    step: Step | None = None
+    edge_type: EdgeType | None = None
+    weighted: bool = False
+    factor: float = 1.0
+    messages: Messages | None = None
+    context: str | None = None
+    heads: int = 1
+    parts: int = 0
+    softmax: bool = False
+
+    @property
+    def along_edges(self) -> bool:
+        return self.op in ("sum", "max", "messages", "message_context")
+
+    @property
+    def summed(self) -> bool:
+        """Whether it is a sum along edges, which rounding can drift away from."""
+        return self.op == "sum" or (self.messages is not None and not self.messages.maximum)
+
+
+def gather_late(model: Model, steps: Sequence[Step]) -> list[Step]:
+    """The steps, with all that depends on one end of the edges alone done once a node instead of an edge."""
+    moved: list[Step] = []
+    gathered: dict[str, Step] = {}
+    for step in steps:
+        if step.op in ("source", "target"):
+            gathered[step.output] = step
+            moved.append(step)
+            continue
+        sides = {
+            (gathered[n].op, gathered[n].attrs["edge_type"]) if n in gathered else None for n in step.inputs
+        }
+        if step.op == "propagate" or len(sides) != 1 or None in sides:
+            moved.append(step)
+            continue
+        on_nodes = replace(
+            step, inputs=tuple(gathered[n].inputs[0] for n in step.inputs), output=f"{step.output}/on_nodes"
+        )
+        gather = replace(gathered[step.inputs[0]], inputs=(on_nodes.output,), output=step.output)
+        gathered[step.output] = gather
+        moved += [on_nodes, gather]
+    return moved
+
+
+def read_messages(
+    edge_steps: Mapping[str, Step],
+    edge_inputs: Mapping[str, EdgeInput],
+    widths: Mapping[str, int],
+    value: str,
+    coefficient: str | None,
+    *,
+    softmax: bool,
+    skip_loops: bool,
+    negated: bool,
+) -> Messages:
+    """The program of the messages `value`, rows of edges or of source nodes.
+
+    edge_steps: the steps that write rows of edges, by their output. negated: the message is to be taken
+    negative (min(x) is -max(-x)).
+    """
+    sources: dict[str, MessageSource] = {}
+    operations: dict[str, Operation] = {}
+
+    def visit(name: str) -> None:
+        if name in sources or name in operations:
+            return
+        step = edge_steps.get(name)
+        if step is None and name in edge_inputs:
+            column: Side = "features" if edge_inputs[name].column == "features" else "weight"
+            sources[name] = MessageSource(name, column, widths[name])
+        elif step is not None and step.op in ("source", "target"):
+            side: Side = "source" if step.op == "source" else "target"
+            sources[name] = MessageSource(name, side, widths[name], step.inputs[0])
+        elif step is not None:
+            for part in step.inputs:
+                visit(part)
+            operations[name] = Operation(step.op, step.inputs, name, widths[name], "", step)
+
+    message = value
+    if value in edge_steps or value in edge_inputs:
+        visit(value)
+    else:
+        message = f"{value}/of_source"
+        sources[message] = MessageSource(message, "source", widths[value], value)
+    if coefficient is not None:
+        visit(coefficient)
+    if negated:
+        operations["negated"] = Operation("scale", (message,), "negated", widths[value], "", factor=-1.0)
+        message = "negated"
+    return Messages(
+        tuple(sources.values()), tuple(operations.values()), message, coefficient, softmax, skip_loops
+    )
