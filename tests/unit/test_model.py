@@ -108,7 +108,10 @@ def test_lists_in_attributes_become_tuples():
         (Step("layer_norm", ("x",), "y", attrs={"eps": 0}), "'eps' must be a finite number above 0, got 0"),
         (Step("gelu", ("x",), "y", attrs={"approximate": "yes"}), "must be 'none' or 'tanh', got 'yes'"),
         (Step("add", ("x", "narrow"), "y"), "inputs must be of one width, got 3, 2"),
-        (Step("add", ("x", "other"), "y"), "inputs must be rows of one node type or one edge type, got node and item"),
+        (
+            Step("add", ("x", "other"), "y"),
+            "inputs must be rows of one node type or one edge type, got node and item",
+        ),
         (propagate("other", "y"), "must read 'node' rows, got 'item'"),
     ],
 )
