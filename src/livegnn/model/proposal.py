@@ -11,8 +11,6 @@ sandbox: allow it only where you would run what the proposer sends by hand.
 
 import json
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -143,6 +141,9 @@ class OpenAIProposer:
         return blocks[-1] if blocks else None
 
     def _ask(self, body: Mapping[str, object]) -> str:
+        import urllib.error  # here, as it is slow to import
+        import urllib.request
+
         url = f"{self.base_url.rstrip('/')}/chat/completions"
         headers = {"Content-Type": "application/json"}
         if self.api_key is not None:
