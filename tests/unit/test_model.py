@@ -246,7 +246,7 @@ def with_coefficients(inputs, edge_type=EDGES, **changes) -> Step:
 
 
 def build_on_edges(*steps):
-    """x and wide: rows of nodes, i: of items; e, w, three: of edges, f: of other edges; u, v: gathered from x."""
+    """x, wide: rows of nodes, i: of items; e, w, three: of edges, f: of others; u, v: gathered from x."""
     return Model(
         {"x": Input("node", 4), "wide": Input("node", 8), "i": Input("item", 4)},
         (on_edges("source", "x", "u"), on_edges("target", "x", "v"), *steps),
