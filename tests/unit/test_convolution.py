@@ -140,6 +140,42 @@ def test_a_context_that_is_not_positive_gives_zero():
     np.testing.assert_allclose(got, [[2, 3], [2, 3], [0, 0]])
 
 
+def test_a_graph_without_edges_or_nodes(snapshot):
+    """Functions are never called without rows, where reshaping to -1 fails."""
+
+    def by_head(source, target):
+        return np.exp(np.tanh(source.reshape(len(source), 2, -1).sum(axis=2) + target[:, :2]))
+
+    convolution = Convolution(
+        message_local=by_head,
+        neighbor_context="sum",
+        combine=divide,
+        update=lambda h, a: (h - a).reshape(len(h), 2, -1).sum(axis=2),
+    )
+    model = Model.from_convolutions([convolution], WIDTH)
+    for nodes in (6, 0):
+        h = snapshot.x["node"][:nodes]
+        bare = Snapshot(
+            {"node": np.arange(nodes)},
+            {"node": h},
+            {EDGES: np.zeros((2, 0), np.int64)},
+            {EDGES: np.zeros(0, np.float32)},
+        )
+        np.testing.assert_allclose(run(model, bare), h.reshape(-1, 2, 2).sum(axis=2), rtol=1e-6)
+    alone = convolution.compute(snapshot.x["node"], np.zeros((2, 0), np.int64))
+    np.testing.assert_allclose(alone, snapshot.x["node"].reshape(-1, 2, 2).sum(axis=2), rtol=1e-6)
+
+
+def test_parameters_with_defaults_are_the_users_own(snapshot):
+    layers = [
+        Convolution(message_local=lambda source, factor=factor: factor * source[:, :1])
+        for factor in (2.0, 3.0)
+    ]
+    assert layers[0].message_reads == ("source",)
+    got = [run(Model.from_convolutions([layer], WIDTH), snapshot) for layer in layers]
+    np.testing.assert_allclose(got[1], 1.5 * got[0], rtol=1e-5)
+
+
 def test_digests_tell_functions_apart():
     def make(weight):
         layer = Convolution(neighbor_context="count", combine=divide, transform=lambda h: h @ weight)

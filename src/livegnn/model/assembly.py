@@ -58,16 +58,20 @@ def build(
     )
 
 
-class _Message:
-    """``message_local`` with its arrays in the order of the step's inputs."""
+class _RowFunction:
+    """A user's function as a step calls it: arrays by position, never without rows, float32 in the end."""
 
-    def __init__(self, message_local: Function, names: Sequence[str]) -> None:
-        self.message_local = message_local
+    def __init__(self, function: Function, width: int, names: Sequence[str] = ()) -> None:
+        self.width = width
         self.names = tuple(names)
-        self.__wrapped__ = message_local
+        self.__wrapped__ = function
 
     def __call__(self, *arrays: FloatArray) -> FloatArray:
-        return self.message_local(**dict(zip(self.names, arrays, strict=True)))
+        if not len(arrays[0]):
+            return np.zeros((0, self.width), np.float32)
+        if self.names:
+            return np.asarray(self.__wrapped__(**dict(zip(self.names, arrays, strict=True))), np.float32)
+        return np.asarray(self.__wrapped__(*arrays), np.float32)
 
 
 def _one(rows: FloatArray) -> FloatArray:
@@ -119,16 +123,16 @@ class _Assembly:
         if convolution.message_local is None:
             return None, None
         reads = convolution.message_reads
-        function = _Message(convolution.message_local, reads)
+        function = convolution.message_local
         name = f"{output}.message_local"
         if reads == ("source",):
-            local = self._call(name, function, (h,), widths.local)
+            local = self._call(name, function, (h,), widths.local, reads)
             return local, local
         inputs = tuple(self._add_read(array, h, output) for array in reads)
-        local = self._call(name, function, inputs, widths.local)
+        local = self._call(name, function, inputs, widths.local, reads)
         own = None
         if convolution.self_loops:
-            own = self._call(f"{name}.loop", function, (h,) * len(reads), widths.local)
+            own = self._call(f"{name}.loop", function, (h,) * len(reads), widths.local, reads)
         return local, own
 
     def _add_read(self, array: MessageArray, h: str, output: str) -> str:
@@ -187,8 +191,10 @@ class _Assembly:
         self.steps.append(Step("propagate", inputs, name, attrs=operators.to_attrs()))
         return name
 
-    def _call(self, name: str, function: Function, inputs: tuple[str, ...], width: int) -> str:
-        self.functions[name] = function
+    def _call(
+        self, name: str, function: Function, inputs: tuple[str, ...], width: int, names: Sequence[str] = ()
+    ) -> str:
+        self.functions[name] = _RowFunction(function, width, names)
         self.steps.append(Step("call", inputs, name, attrs={"function": name, "width": width}))
         return name
 

@@ -8,7 +8,8 @@
 
 Contexts are above 0 here. Where one is not, the result is 0 by definition, and as the engine keeps aggregates
 un-combined it needs no inverse to come back from there. Each claim is about one target and any number of
-messages: z stands for the context, and m for the aggregate, of those that are not named.
+messages: z stands for the context, and m for the aggregate, of those that are not named. A message is any
+real number, so what it is the product of (a weight, a coefficient, d_u^-1/2, a row) makes no difference.
 """
 
 from collections.abc import Callable, Mapping, Sequence

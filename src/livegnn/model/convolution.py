@@ -103,7 +103,18 @@ class Convolution:
         """The arrays that message_local takes. Raises `ModelError` if a parameter is none of them."""
         if self.message_local is None:
             return ()
-        names = tuple(inspect.signature(self.message_local).parameters)
+        try:
+            parameters = inspect.signature(self.message_local).parameters
+        except ValueError:
+            raise ModelError(
+                f"{self.name}: message_local must name its parameters: wrap {self.message_local!r} in a "
+                "lambda that does"
+            ) from None
+        names = [
+            name
+            for name, parameter in parameters.items()
+            if parameter.default is parameter.empty or name in get_args(MessageArray)
+        ]
         unknown = [name for name in names if name not in get_args(MessageArray)]
         if unknown:
             raise ModelError(
@@ -283,7 +294,7 @@ def _compute(
         source, target = np.concatenate([source[kept], nodes]), np.concatenate([target[kept], nodes])
     rows = {"source": h[source], "target": h[target], "weight": weight[:, None], "edge_attr": edge_attr}
     local = np.ones((len(source), 1), np.float32)
-    if convolution.message_local is not None:
+    if convolution.message_local is not None and len(source):
         local = np.asarray(convolution.message(rows), np.float32)
     messages: Array = local
     if convolution.transform != "one":

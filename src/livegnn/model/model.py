@@ -348,7 +348,8 @@ def _fingerprint(thing: object, seen: set[int]) -> Iterator[object]:
         yield from _fingerprint(thing.__code__, seen)
         cells = [cell.cell_contents for cell in thing.__closure__ or ()]
         used = [thing.__globals__.get(name) for name in thing.__code__.co_names]
-        for value in (*(thing.__defaults__ or ()), *cells, *used):
+        given = (*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values())
+        for value in (*given, *cells, *used):
             yield from _fingerprint(value, seen)
     elif hasattr(thing, "__wrapped__"):
         yield from _fingerprint(thing.__wrapped__, seen)
