@@ -148,9 +148,7 @@ def test_a_decomposition_of_another_layer_is_rejected(server):
 def test_code_is_not_executed_unless_allowed(tmp_path):
     trace = tmp_path / "trace"
     source = f"open({str(trace)!r}, 'w').close()\n{RIGHT}"
-    with pytest.raises(
-        ModelError, match="only with allow_code=True: it can do all that this process"
-    ):
+    with pytest.raises(ModelError, match="only with allow_code=True: it can do all that this process"):
         propose(REQUEST, Answers(source), mean_layer)
     assert not trace.exists()
     propose(REQUEST, Answers(source), mean_layer, allow_code=True)

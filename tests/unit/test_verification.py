@@ -275,10 +275,12 @@ def test_called_functions_of_a_model_are_tested():
 
 
 def test_combine_that_mixes_channels_is_tested():
-    project = np.array([[1, 2, 0, 1], [0, 1, 1, 3], [2, 0, 1, 0]], np.float32)
+    project = np.array([[1, -2, 0, 1], [0, 1, -1, 3], [-2, 0, 1, 0]], np.float32)
     mixed = Convolution(neighbor_context="count", combine=lambda c, a: (a / c) @ project)
-    found = verify(mixed, in_channels=WIDTH)
-    assert statuses(found)[conditions.DISTRIBUTES] == "tested"
+    report = verify(mixed, in_channels=WIDTH)
+    assert report.ok
+    found = statuses(report)
+    assert found[conditions.DISTRIBUTES] == found[conditions.MONOTONE] == "tested"
     share = Convolution(
         neighbor_context="count", combine=lambda c, a: a / (1 + a.sum(axis=1, keepdims=True)) / c
     )

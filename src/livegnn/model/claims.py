@@ -49,13 +49,16 @@ class Claim:
     """That relations hold between expressions of some variables.
 
     variables: their names; `relations` is called with rows for each of them. positive: those above 0.
-    width: channels that each variable has. symbolic: whether a proof may be tried.
+    width: channels that each variable has. contexts: those with one number for each of `heads`, repeated for
+    the channels of a head. symbolic: whether a proof may be tried.
     """
 
     variables: tuple[str, ...]
     relations: Callable[..., Sequence[Relation]]
     positive: tuple[str, ...] = ()
     width: int = 1
+    contexts: tuple[str, ...] = ()
+    heads: int = 1
     symbolic: bool = True
 
 
@@ -76,21 +79,6 @@ def decide(claim: Claim, seed: int = 0) -> Answer:
     proved = tried.status == "tested" and proof is not None and proof.status == "proved"
     status: Status = "proved" if proved else tried.status
     return Answer(status, tried.counterexample, time.perf_counter() - start)
-
-
-def decide_all(claims: Sequence[Claim], seed: int = 0) -> Answer:
-    """All of the claims together: as sure as the least sure of them."""
-    return worst([decide(claim, seed) for claim in claims])
-
-
-def decide_any(claims: Sequence[Claim], seed: int = 0) -> Answer:
-    """The first claim that holds; refuted if none does."""
-    answers = [decide(claim, seed) for claim in claims]
-    seconds = sum(answer.seconds for answer in answers)
-    held = [answer for answer in answers if answer.status != "refuted"]
-    if held:
-        return Answer(held[0].status, "", seconds)
-    return Answer("refuted", "; and ".join(answer.counterexample for answer in answers), seconds)
 
 
 def worst(answers: Sequence[Answer]) -> Answer:
@@ -152,6 +140,8 @@ def _draw(claim: Claim, seed: int) -> dict[str, DoubleArray]:
     values = dict(zip(claim.variables, drawn, strict=True))
     for name in claim.positive:
         values[name] = np.where(values[name] == 0, 1.0, np.abs(values[name]))
+    for name in claim.contexts:
+        values[name] = np.repeat(values[name][:, : claim.heads], claim.width // claim.heads, axis=1)
     return values
 
 
@@ -196,6 +186,8 @@ def _prove(claim: Claim) -> Answer | None:
     session = _Session()
     width = min(claim.width, _SYMBOLIC_CHANNELS)
     rows = {name: session.rows(name, width) for name in claim.variables}
+    for name in claim.contexts if claim.heads == 1 else ():
+        rows[name] = np.repeat(rows[name][:, :1], width, axis=1)
     try:
         relations = claim.relations(**rows)
         for relation in relations:

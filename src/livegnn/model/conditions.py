@@ -25,7 +25,6 @@ from livegnn.model.claims import (
     Rows,
     Status,
     decide,
-    decide_any,
     format_row,
     larger,
     smaller,
@@ -67,8 +66,8 @@ class Operators:
     """What the claims are about.
 
     context, aggregate: names, or functions that are none of the named ones. given_context, given_aggregate:
-    the functions that were taken for the named ones, or None. width: channels of an aggregate. softmax: the
-    coefficients are exponentials.
+    the functions that were taken for the named ones, or None. width: channels of an aggregate. heads: of a
+    context. softmax: the coefficients are exponentials.
     """
 
     context: object
@@ -76,6 +75,7 @@ class Operators:
     combine: OfContext
     inverse: OfContext | None
     width: int = 1
+    heads: int = 1
     softmax: bool = False
     given_context: object = None
     given_aggregate: object = None
@@ -124,7 +124,7 @@ def check(step: str, ops: Operators, seed: int) -> list[Condition]:
         as_condition(step, 1, CONTEXT, context),
         as_condition(step, 2, AGGREGATE, aggregate),
         as_condition(step, 3, DISTRIBUTES, decide(_distributes_claim(ops), seed)),
-        as_condition(step, 4, MONOTONE, recomputed if extremum else _check_monotone(ops, seed)),
+        as_condition(step, 4, MONOTONE, recomputed if extremum else decide(_monotone_claim(ops), seed)),
         as_condition(step, None, INVERSE, inverse),
         as_condition(step, None, ALGORITHM, algorithm),
     ]
@@ -266,22 +266,19 @@ def _distributes_claim(ops: Operators) -> Claim:
             Relation(nothing, nothing * 0, what="combine(z, 0) = 0"),
         ]
 
-    return Claim(("z", "m_1", "m_2"), relations, ("z",), ops.width)
+    return Claim(("z", "m_1", "m_2"), relations, ("z",), ops.width, ("z",), ops.heads)
 
 
-def _check_monotone(ops: Operators, seed: int) -> Answer:
-    """In one direction for messages above 0, and in one for those below."""
+def _monotone_claim(ops: Operators) -> Claim:
+    """Each message's own direction: along three contexts, combine never turns."""
 
-    def claim(sign: int, growing: bool) -> Claim:
-        def relations(z: Rows, more: Rows, m: Rows) -> list[Relation]:
-            less, greater = ops.combine(z, sign * m), ops.combine(z + more, sign * m)
-            low, high = (less, greater) if growing else (greater, less)
-            label = f"combine(z, {'-' if sign < 0 else ''}m) that {'grows' if growing else 'falls'} with z"
-            return [Relation(low, high, "<=", what=label)]
+    def relations(z: Rows, more: Rows, still: Rows, m: Rows) -> list[Relation]:
+        low, middle, high = (ops.combine(context, m) for context in (z, z + more, z + more + still))
+        label = "combine(z, m) that does not turn as z grows by more and still more"
+        return [Relation(m[:, :1] * 0, (middle - low) * (high - middle), "<=", what=label)]
 
-        return Claim(("z", "more", "m"), relations, ("z", "more", "m"), ops.width)
-
-    return worst([decide_any([claim(sign, False), claim(sign, True)], seed) for sign in (1, -1)])
+    contexts = ("z", "more", "still")
+    return Claim((*contexts, "m"), relations, contexts, ops.width, contexts, ops.heads)
 
 
 def _inverse_claim(ops: Operators) -> Claim:
@@ -291,7 +288,7 @@ def _inverse_claim(ops: Operators) -> Claim:
     def relations(z: Rows, m: Rows) -> list[Relation]:
         return [Relation(undo(z, ops.combine(z, m)), m, what="combine_inverse(z, combine(z, m)) = m")]
 
-    return Claim(("z", "m"), relations, ("z",), ops.width)
+    return Claim(("z", "m"), relations, ("z",), ops.width, ("z",), ops.heads)
 
 
 def _algorithm_claim(ops: Operators) -> Claim:
@@ -319,7 +316,7 @@ def _algorithm_claim(ops: Operators) -> Claim:
         return [Relation(ops.combine(context, kept), anew, "==", (old, now), what)]
 
     variables = ("d", "m", *(f"m_{name}" for name in names), *contexts)
-    return Claim(variables, relations, positive, ops.width)
+    return Claim(variables, relations, positive, ops.width, ("d", *contexts), ops.heads)
 
 
 def _extremum_claim(ops: Operators) -> Claim:
@@ -333,7 +330,8 @@ def _extremum_claim(ops: Operators) -> Claim:
         full = ops.combine(z, _reduce(join, [new_1, m_2, m_4]))
         return [Relation(ops.combine(z, _reduce(join, [kept, new_1, m_4])), full, "==", stays)]
 
-    return Claim(("z", "m_1", "new_1", "m_2", "m_3", "m_4"), relations, ("z",), ops.width)
+    variables = ("z", "m_1", "new_1", "m_2", "m_3", "m_4")
+    return Claim(variables, relations, ("z",), ops.width, ("z",), ops.heads)
 
 
 _POSITIVE_CLAIM = Claim(

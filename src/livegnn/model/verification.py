@@ -146,6 +146,7 @@ def _verify_convolution(
         _as_operator(convolution.combine or _identity),
         None if undo is None else _as_operator(undo),
         widths.message,
+        widths.local if convolution.context_name() == "sum" else 1,
         given_context=convolution.neighbor_context,
         given_aggregate=convolution.aggregate,
     )
