@@ -358,10 +358,14 @@ print(str(report).splitlines()[-1])
     assert "pip install 'livegnn[verify]'" in second
 
 
-def test_importing_models_imports_no_solver():
-    code = "import sys, livegnn.model; print('z3' in sys.modules)"
+def test_importing_models_imports_neither_solver_nor_conditions():
+    code = """
+import sys, livegnn.model
+print([name for name in ("z3", "livegnn.model.conditions", "livegnn.model.proposal") if name in sys.modules])
+print(livegnn.model.verify.__module__, [hasattr(livegnn.model, n) for n in livegnn.model.__all__].count(False))
+"""
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "False"
+    assert result.stdout.splitlines() == ["[]", "livegnn.model.verification 0"]
 
 
 @pytest.mark.parametrize(
