@@ -51,8 +51,8 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
     const float* second = tensor(op.second);
     float* const out = out_of(op.output, 0);
     const size_t stride = stride_of(op.output);
-    const float* inputs[3][kBlockRows];
-    for (size_t p = 0; p < op.inputs.size() && p < 3; ++p) {
+    const float* inputs[4][kBlockRows];
+    for (size_t p = 0; p < op.inputs.size() && p < 4; ++p) {
       for (size_t i = 0; i < count; ++i) inputs[p][i] = row_of(op.inputs[p], i);
     }
     const float* const* a = inputs[0];
@@ -136,6 +136,16 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
       case OpKind::kAddLoop:
         for (size_t i = 0; i < count; ++i) factors[i] = *inputs[1][i];
         k.add_scaled(count, width, a, inputs[2], factors, out, stride);
+        break;
+      case OpKind::kMaximumLoop:
+        for (size_t i = 0; i < count; ++i) {
+          const float *from = a[i], *message = inputs[3][i];
+          const bool lacks = *inputs[1][i] > 0, alone = *inputs[2][i] <= 0;
+          for (size_t c = 0; c < width; ++c) {
+            const float loop = op.number * message[c];
+            out[i * stride + c] = lacks && (alone || loop > from[c]) ? loop : from[c];
+          }
+        }
         break;
     }
   }

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "livegnn/id_map.h"
 #include "livegnn/table.h"
 
 namespace livegnn {
@@ -40,6 +41,8 @@ enum class OpKind : uint8_t {
   kDivideContext,  // row / context, 0 where the context is not positive
   kRsqrtContext,   // row / sqrt(context), 0 where the context is not positive
   kAddLoop,        // a + context * b
+  kMaximumLoop,    // the larger of a and number * b where the first context is positive; without in-edges (the second
+                   // context), b's
 };
 
 struct Op {
@@ -75,6 +78,8 @@ struct PropagateStep {
   uint32_t edge_type, input, output;
   Aggregate aggregate;
   bool weighted;
+  // Of a maximum, the value that holds, for each node and channel, how many messages equal it. The engine adds it.
+  uint32_t counts = kNoIndex;
 };
 
 enum class ContextKind : uint8_t {
