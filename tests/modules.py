@@ -29,6 +29,7 @@ CONVOLUTIONS = {
     "gcn": pyg.GCNConv,
     "gcn improved": lambda i, o: pyg.GCNConv(i, o, improved=True),
     "gcn without loops": lambda i, o: pyg.GCNConv(i, o, add_self_loops=False),
+    "gcn max": lambda i, o: pyg.GCNConv(i, o, aggr="max"),
     "gcn without norm": lambda i, o: pyg.GCNConv(i, o, normalize=False, add_self_loops=False),
     "sage mean": lambda i, o: pyg.SAGEConv(i, o, aggr="mean"),
     "sage sum": lambda i, o: pyg.SAGEConv(i, o, aggr="sum", root_weight=False),

@@ -79,6 +79,25 @@ PyType_Slot engine_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_
                               {Py_tp_clear, reinterpret_cast<void*>(clear_engine)},
                               {0, nullptr}};
 
+// The rows of a value as they are; of type T, if what a row holds are the bits of Ts.
+template <class T>
+OutRows<T> copy(const Engine& engine, uint32_t value) {
+  static_assert(sizeof(T) == sizeof(float));
+  std::shared_lock lock(engine.graph().lock);
+  const Rows table = engine.rows(value);
+  auto out = rows<T>(table.count, table.width);
+  for (size_t i = 0; i < table.count; ++i) {
+    std::memcpy(out.data() + i * table.width, table.row(i), table.width * sizeof(T));
+  }
+  return out;
+}
+
+uint32_t counts_of(const Engine& engine, size_t propagation) {
+  const uint32_t value = engine.program().propagations.at(propagation).counts;
+  if (value == kNoIndex) throw std::runtime_error("counts are kept of a maximum, got a sum");
+  return value;
+}
+
 }  // namespace
 
 void bind_engine(nb::module_& module) {
@@ -135,11 +154,11 @@ void bind_engine(nb::module_& module) {
             }
             program.step = rows_step(0, std::vector<uint32_t>(sources.size()), std::move(buffers), registers, ops, {});
             program.message = message;
-            program.coefficient = coefficient.value_or(kNone);
+            program.coefficient = coefficient.value_or(kNoIndex);
             program.softmax = softmax;
             self.order.push_back({Step::kPropagate, static_cast<uint32_t>(self.propagations.size())});
-            self.propagations.push_back({edge_type, kNone, output, maximum ? Aggregate::kMax : Aggregate::kSum,
-                                         weighted, static_cast<uint32_t>(self.messages.size()), context.value_or(kNone),
+            self.propagations.push_back({edge_type, kNoIndex, output, maximum ? Aggregate::kMax : Aggregate::kSum,
+                                         weighted, static_cast<uint32_t>(self.messages.size()), context.value_or(kNoIndex),
                                          skip_loops});
             self.messages.push_back(std::move(program));
           },
@@ -218,16 +237,7 @@ void bind_engine(nb::module_& module) {
              self.evaluate(on_demand, out.data());
              return out;
            })
-      .def("read",
-           [](const Engine& self, uint32_t value) {
-             std::shared_lock lock(self.graph().lock);
-             const Rows table = self.rows(value);
-             auto out = rows<float>(table.count, table.width);
-             for (size_t i = 0; i < table.count; ++i) {
-               std::memcpy(out.data() + i * table.width, table.row(i), table.width * sizeof(float));
-             }
-             return out;
-           })
+      .def("read", [](const Engine& self, uint32_t value) { return copy<float>(self, value); })
       .def("write",
            [](Engine& self, uint32_t value, InRows<float> from) {
              if (!self.load(value, from.data(), from.shape(0), from.shape(1))) {
@@ -241,6 +251,15 @@ void bind_engine(nb::module_& module) {
                              size_t propagation) { return self.error_width(self.program().propagations[propagation]); })
       .def("sums", [](Engine& self, size_t context) { return copy(self.sums(context)); })
       .def("set_sums", [](Engine& self, size_t context, In<double> from) { self.sums(context) = vector_of(from); })
+      .def("counts",
+           [](const Engine& self, size_t propagation) { return copy<uint32_t>(self, counts_of(self, propagation)); })
+      .def("set_counts",
+           [](Engine& self, size_t propagation, InRows<uint32_t> from) {
+             const auto* bits = reinterpret_cast<const float*>(from.data());
+             if (!self.load(counts_of(self, propagation), bits, from.shape(0), from.shape(1))) {
+               throw std::runtime_error("counts whose shape does not fit the graph");
+             }
+           })
       .def("typical", [](Engine& self) { return copy(self.typical()); })
       .def("set_typical", [](Engine& self, In<float> from) { self.typical() = vector_of(from); })
       .def("scrub",

@@ -30,12 +30,12 @@ constexpr double kEvaluationCost = 60;
 
 size_t Engine::heads_of(const PropagateStep& step) const {
   const MessageProgram& program = program_.messages[step.message];
-  return program.coefficient == kNone ? 1 : program.step.registers[program.coefficient].width;
+  return program.coefficient == kNoIndex ? 1 : program.step.registers[program.coefficient].width;
 }
 
 size_t Engine::error_width(const PropagateStep& step) const {
   if (step.aggregate != Aggregate::kSum) return 0;
-  return step.message == kNone || step.context == kNone ? 1 : 2 * heads_of(step);
+  return step.message == kNoIndex || step.context == kNoIndex ? 1 : 2 * heads_of(step);
 }
 
 namespace {
@@ -94,7 +94,7 @@ void Engine::initialize_messages(size_t position) {
   const IdMap& ids = graph_.nodes[program_.values[step.output].node_type].ids;
   const Graph::EdgeType& edges = graph_.edges[step.edge_type];
   const Rows out = rows(step.output);
-  const Rows contexts = step.context == kNone ? Rows{} : rows(step.context);
+  const Rows contexts = step.context == kNoIndex ? Rows{} : rows(step.context);
   const std::vector<Rows> stored = message_rows(program);
   std::vector<double> peaks(blocks_of(ids.capacity()));
   pool_->run(peaks.size(), kLong, [&](size_t block) {
@@ -114,7 +114,7 @@ void Engine::initialize_messages(size_t position) {
     sums.finish();
     for (size_t n = begin; n < end; ++n) {
       if (!ids.in_use(static_cast<uint32_t>(n))) continue;
-      peaks[block] += write_sums(step, &sums, n - begin, out.row(n), step.context == kNone ? nullptr : contexts.row(n));
+      peaks[block] += write_sums(step, &sums, n - begin, out.row(n), step.context == kNoIndex ? nullptr : contexts.row(n));
     }
   });
   double total = 0;
@@ -268,9 +268,9 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
   const auto& changes = prepared->edges[step.edge_type];
   const std::vector<Rows> stored = message_rows(program);
   const Rows old_rows = rows(step.output);
-  const Rows old_contexts = step.context == kNone ? Rows{} : rows(step.context);
+  const Rows old_contexts = step.context == kNoIndex ? Rows{} : rows(step.context);
   const size_t num_targets = s.targets.size(), heads = heads_of(step), per_row = error_width(step);
-  const bool has_context = step.context != kNone, is_sum = step.aggregate == Aggregate::kSum;
+  const bool has_context = step.context != kNoIndex, is_sum = step.aggregate == Aggregate::kSum;
   const size_t channels = program_.values[step.output].width / heads;
   const float typical = typical_[propagation];
   const auto& errors = errors_[propagation];
@@ -439,7 +439,7 @@ double Engine::scrub_messages(const PropagateStep& step, std::span<const uint32_
   const float typical = typical_[static_cast<size_t>(&step - program_.propagations.data())];
   MessageSums& sums = sums_of(step);
   const size_t heads = sums.heads(), channels = sums.channels();
-  const size_t context_width = step.context == kNone ? 0 : program_.values[step.context].width;
+  const size_t context_width = step.context == kNoIndex ? 0 : program_.values[step.context].width;
   std::vector<float> row(sums.width()), context(context_width);
   double worst = 0;
   for (uint32_t node : nodes) {

@@ -27,6 +27,12 @@ Engine::Engine(const Graph& graph, Program program, size_t threads)
       pool_(std::make_unique<ThreadPool>(threads)),
       scratches_(std::make_unique<Scratches>()),
       serial_(next_serial()) {
+  for (PropagateStep& step : program_.propagations) {
+    if (step.aggregate != Aggregate::kMax || step.message != kNoIndex) continue;
+    Value counts = program_.values[step.output];  // beside the maxima, since they are read together
+    step.counts = static_cast<uint32_t>(program_.values.size());
+    program_.values.push_back(counts);
+  }
   std::vector<size_t> widths;
   for (const Value& value : program_.values) {
     widths.resize(std::max<size_t>(widths.size(), value.features ? 0 : value.slab + 1));
@@ -93,7 +99,7 @@ void Engine::initialize() {
     if (step.kind == Step::kContext) {
       initialize_context(step.position);
     } else if (step.kind == Step::kPropagate) {
-      if (program_.propagations[step.position].message != kNone) {
+      if (program_.propagations[step.position].message != kNoIndex) {
         initialize_messages(step.position);
       } else {
         initialize_propagation(step.position);
@@ -124,6 +130,8 @@ void Engine::initialize_propagation(size_t position) {
   const IdMap& ids = graph_.nodes[program_.values[propagate.output].node_type].ids;
   Rows out = rows(propagate.output);
   const Rows input = rows(propagate.input);
+  const bool counted = propagate.aggregate == Aggregate::kMax;
+  const Rows counts = rows(counted ? propagate.counts : propagate.output);
   const GraphStore& store = *graph_.edges[propagate.edge_type].store;
   // Lists are short, so what to fetch next lies in the lists of later nodes.
   auto fetch = [&](uint32_t node) {
@@ -142,7 +150,7 @@ void Engine::initialize_propagation(size_t position) {
       store.prefetch_in_leaf(node + 8);
       if (node + 2 < end) fetch(node + 2);
       if (!ids.in_use(node)) continue;
-      aggregate_all(propagate, node, out.row(node));
+      aggregate_all(propagate, node, out.row(node), counted ? counts.row(node) : nullptr);
       peaks[block] +=
           kernels().peak(out.width, out.row(node)) / std::max(1.0f, static_cast<float>(store.degree_in(node)));
     }
@@ -182,7 +190,7 @@ void Engine::prepare(const Delta& delta, Prepared* prepared) {
       prepare_context(program_.contexts[step.position], step.position, delta, prepared);
     } else if (step.kind == Step::kRows) {
       prepare_rows(program_.rows[step.position], false, row_costs_[step.position], delta, prepared);
-    } else if (program_.propagations[step.position].message != kNone) {
+    } else if (program_.propagations[step.position].message != kNoIndex) {
       prepare_messages(program_.propagations[step.position], step.position, prepared);
     } else if (program_.propagations[step.position].aggregate == Aggregate::kMax) {
       prepare_max(program_.propagations[step.position], prepared);
@@ -321,13 +329,17 @@ bool Engine::load(uint32_t value, const float* from, size_t count, size_t width)
 
 double Engine::scrub(size_t propagation, std::span<const uint32_t> nodes) {
   const PropagateStep& step = program_.propagations[propagation];
-  if (step.message != kNone) return scrub_messages(step, nodes);
+  if (step.message != kNoIndex) return scrub_messages(step, nodes);
   const Rows kept = rows(step.output);
-  std::vector<float> row(row_stride(kept.width));
+  const bool counted = step.aggregate == Aggregate::kMax;
+  std::vector<float> row(row_stride(kept.width)), counts(counted ? kept.width : 0);
   double worst = 0;
   for (uint32_t node : nodes) {
     if (!graph_.nodes[program_.values[step.output].node_type].ids.in_use(node)) continue;
-    aggregate_all(step, node, row.data());
+    aggregate_all(step, node, row.data(), counted ? counts.data() : nullptr);
+    // Nobody sees a wrong count, until the maximum that it should have let go is wrong altogether.
+    if (counted && kernels().differs(kept.width, counts.data(), rows(step.counts).row(node)))
+      worst = std::max(worst, 1.0);
     float scale = std::max(typical_[propagation], kernels().peak(kept.width, row.data()));
     kernels().subtract(kept.width, row.data(), kept.row(node), row.data());
     float difference = kernels().peak(kept.width, row.data());

@@ -80,7 +80,7 @@ struct Engine::Scratches {
   std::vector<float> peaks, coefficients;  // by row
   size_t num_messages = 0;
   Scratch differences;
-  std::vector<uint8_t> keep, orphaned;  // by target
+  std::vector<uint8_t> keep, orphaned, recounted;  // by target
 
   Reach reach;
   Terms terms;

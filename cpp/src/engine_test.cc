@@ -81,7 +81,7 @@ void propagate(Program* program, uint32_t input, uint32_t output, Aggregate aggr
 void propagate(Program* program, MessageProgram messages, uint32_t output, uint32_t context, bool weighted,
                bool skip_loops) {
   program->order.push_back({Step::kPropagate, static_cast<uint32_t>(program->propagations.size())});
-  program->propagations.push_back({0, kNone, output, Aggregate::kSum, weighted,
+  program->propagations.push_back({0, kNoIndex, output, Aggregate::kSum, weighted,
                                    static_cast<uint32_t>(program->messages.size()), context, skip_loops});
   program->messages.push_back(std::move(messages));
 }
@@ -126,7 +126,9 @@ Program mean_and_max(bool weighted, Random random) {
   RowsBuilder first(&program, {kX, kMean, kCount});
   uint32_t mean = first.linear(first.apply(OpKind::kDivideContext, {1, 2}), kHidden, &random);
   uint32_t hidden = first.apply(OpKind::kTanh, {first.apply(OpKind::kAdd, {first.linear(0, kHidden, &random), mean})});
-  first.finish({{hidden, kHiddenRow}, {first.linear(hidden, kClasses, &random), kMessage}});
+  // Behind a ReLU, so that messages tie.
+  const uint32_t message = first.apply(OpKind::kRelu, {first.linear(hidden, kClasses, &random)});
+  first.finish({{hidden, kHiddenRow}, {message, kMessage}});
   propagate(&program, kMessage, kMax, Aggregate::kMax, weighted);
   RowsBuilder second(&program, {kHiddenRow, kMax});
   second.finish({{second.apply(OpKind::kAdd, {second.linear(0, kClasses, &random), 1}), kOut}});
@@ -175,7 +177,7 @@ Program attention(bool weighted, Random random) {
                                             }),
                       0};
   gate.message = static_cast<uint32_t>(gate.step.registers.size() - 1);
-  propagate(&program, std::move(gate), kGated, kNone, weighted, false);
+  propagate(&program, std::move(gate), kGated, kNoIndex, weighted, false);
   RowsBuilder third(&program, {kGated, kGateRow});
   third.finish({{third.apply(OpKind::kAdd, {0, 1}), kOut}});
   return program;
@@ -285,7 +287,7 @@ void commit(const Delta& delta, Graph* graph, std::initializer_list<std::pair<En
 // Sums of exponentials are relative to logits that depend on what came before: only their quotients are comparable.
 bool is_relative(const Program& program, uint32_t value) {
   return std::any_of(program.propagations.begin(), program.propagations.end(), [&](const PropagateStep& step) {
-    return step.message != kNone && program.messages[step.message].softmax &&
+    return step.message != kNoIndex && program.messages[step.message].softmax &&
            (step.output == value || step.context == value);
   });
 }
@@ -326,6 +328,28 @@ struct Kept {
   Floats typical;
 };
 
+// Against all in-edges of all nodes, bit for bit.
+void check_maxima(const Engine& engine) {
+  for (const PropagateStep& step : engine.program().propagations) {
+    if (step.aggregate != Aggregate::kMax) continue;
+    const Rows input = engine.rows(step.input), out = engine.rows(step.output), counts = engine.rows(step.counts);
+    for (uint32_t node = 0; node < out.count; ++node) {
+      for (size_t c = 0; c < out.width; ++c) {
+        std::vector<float> messages;
+        engine.graph().edges[step.edge_type].store->scan_in(node, [&](NeighborSpan span) {
+          for (size_t i = 0; i < span.size; ++i) {
+            messages.push_back((step.weighted ? span.weights[i] : 1.0f) * input.row(span.ids[i])[c]);
+          }
+        });
+        const float largest = messages.empty() ? 0 : *std::max_element(messages.begin(), messages.end());
+        CHECK_EQ(out.row(node)[c], largest);
+        const auto ties = static_cast<uint32_t>(std::count(messages.begin(), messages.end(), largest));
+        CHECK(std::memcmp(counts.row(node) + c, &ties, sizeof(ties)) == 0);
+      }
+    }
+  }
+}
+
 void check_near(const std::vector<Floats>& values, const std::vector<Floats>& expected) {
   CHECK_EQ(values.size(), expected.size());
   for (size_t v = 0; v < values.size(); ++v) {
@@ -356,6 +380,7 @@ TEST(engine_is_what_initializing_would_give) {
         Engine fresh(graph, setting.make(), 1);
         fresh.initialize();
         check_near(tables(engine, true), tables(fresh, true));
+        check_maxima(engine);
         std::vector<uint32_t> nodes(graph.nodes[0].ids.capacity());
         for (uint32_t i = 0; i < nodes.size(); ++i) nodes[i] = i;
         for (size_t p = 0; p < engine.program().propagations.size(); ++p) CHECK(engine.scrub(p, nodes) < 1e-4);

@@ -34,9 +34,12 @@ struct Kernels {
   void (*subtract)(size_t width, const float* a, const float* b, float* out);
   // out = old + delta; returns whether any element differs from old, and the largest |out| in `peak`.
   bool (*apply_delta)(size_t width, const float* old, const float* delta, float* out, float* peak);
-  // out = max(out, coefficients[i] * rows[indices[i]])
+  // out = max(out, coefficients[i] * rows[indices[i]]), and `ties` how many of these products equal it; a tie of what
+  // `out` held before is added to what `ties` held before.
   void (*max_rows)(size_t width, size_t count, const float* const* rows, const uint32_t* indices,
-                   const float* coefficients, float* out);
+                   const float* coefficients, float* out, uint32_t* ties);
+  // ties += coefficient * row == out, element by element
+  void (*count_equal)(size_t width, const float* row, float coefficient, const float* out, uint32_t* ties);
   bool (*differs)(size_t width, const float* a, const float* b);  // bit by bit
   float (*peak)(size_t width, const float* row);                  // the largest magnitude
 

@@ -199,14 +199,20 @@ void gather_rows(size_t width, size_t count, const float* table, size_t stride, 
 }
 
 void max_rows(size_t width, size_t count, const float* const* rows, const uint32_t* indices, const float* coefficients,
-              float* out) {
+              float* out, uint32_t* ties) {
   for (size_t i = 0; i < count; ++i) {
     const float* row = rows[indices[i]];
     for (size_t c = 0; c < width; ++c) {
-      float value = coefficients[i] * row[c];
-      out[c] = value > out[c] ? value : out[c];
+      const float value = coefficients[i] * row[c], before = out[c];
+      const uint32_t equal = ties[c] + (value == before ? 1 : 0);
+      ties[c] = value > before ? 1 : equal;
+      out[c] = value > before ? value : before;
     }
   }
+}
+
+void count_equal(size_t width, const float* row, float coefficient, const float* out, uint32_t* ties) {
+  for (size_t c = 0; c < width; ++c) ties[c] += coefficient * row[c] == out[c] ? 1 : 0;
 }
 
 void subtract(size_t width, const float* a, const float* b, float* out) {
@@ -480,9 +486,10 @@ void normalize_l2(size_t n, const float* a, float epsilon, float* out) {
 }  // namespace
 
 extern const Kernels kKernels;
-const Kernels kKernels = {LIVEGNN_ISA_NAME, multiply,     add_rows,    gather_rows, subtract,          apply_delta,
-                          max_rows,         differs,      peak,        add,         multiply_elements, maximum,
-                          add_scaled,       scale,        scale_shift, relu,        leaky_relu,        exponential,
-                          sigmoid,          sum_channels, scale_heads, add_heads,   normalize_layer,   normalize_l2};
+const Kernels kKernels = {LIVEGNN_ISA_NAME, multiply,    add_rows,     gather_rows, subtract,  apply_delta,
+                          max_rows,         count_equal, differs,      peak,        add,       multiply_elements,
+                          maximum,          add_scaled,  scale,        scale_shift, relu,      leaky_relu,
+                          exponential,      sigmoid,     sum_channels, scale_heads, add_heads, normalize_layer,
+                          normalize_l2};
 
 }  // namespace livegnn::LIVEGNN_ISA

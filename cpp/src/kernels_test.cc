@@ -252,18 +252,31 @@ TEST(kernels_take_the_largest) {
   for (size_t width : widths()) {
     for (size_t count : {0u, 1u, 5u, 40u}) {
       const ScatteredRows rows(count + 1, width, &random);
-      const Floats coefficients = random.floats(count);
+      // Rows are drawn more than once and zeros have either sign, so there are ties.
+      Floats coefficients(count);
+      for (float& coefficient : coefficients) coefficient = static_cast<float>(random.below(3)) / 2;
       std::vector<uint32_t> indices(count);
       for (uint32_t& index : indices) index = random.index(count + 1);
       Floats expected(width, -std::numeric_limits<float>::infinity());
+      std::vector<uint32_t> ties(width);
       for (size_t i = 0; i < count; ++i) {
         for (size_t c = 0; c < width; ++c) {
           expected[c] = std::max(expected[c], coefficients[i] * rows.rows[indices[i]][c]);
         }
       }
+      for (size_t i = 0; i < count; ++i) {
+        for (size_t c = 0; c < width; ++c) ties[c] += coefficients[i] * rows.rows[indices[i]][c] == expected[c];
+      }
       CHECK(same_bits(expected, agreed([&](const Kernels& k) {
                         Floats out(width, -std::numeric_limits<float>::infinity());
-                        k.max_rows(width, count, rows.rows.data(), indices.data(), coefficients.data(), out.data());
+                        std::vector<uint32_t> counted(width), equal(width);
+                        k.max_rows(width, count, rows.rows.data(), indices.data(), coefficients.data(), out.data(),
+                                   counted.data());
+                        for (size_t i = 0; i < count; ++i) {
+                          k.count_equal(width, rows.rows[indices[i]], coefficients[i], out.data(), equal.data());
+                        }
+                        CHECK(counted == ties);
+                        CHECK(equal == ties);
                         return out;
                       })));
     }

@@ -11,7 +11,8 @@
 
 namespace livegnn {
 
-// Maxima have no inverse: a target whose maximum may have left is computed from all its neighbours (InkStream's case).
+// A maximum goes on from how many messages equal it (see engine.h); only a target that is left with none of them, and
+// gets none as large, is computed from all its neighbours.
 void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
   Scratches& s = *scratches_;
   const Kernels& k = kernels();
@@ -78,54 +79,78 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
   for (size_t m = 0; m < found.size(); ++m) s.row_of[s.counts[found_target[m]]++] = static_cast<uint32_t>(m);
 
   Changes& output = prepared->changes[step.output];
-  float* rows = output.rows.reserve(s.targets.size() * output.stride);
+  Changes& counts = prepared->changes[step.counts];
+  float* const rows = output.rows.reserve(s.targets.size() * output.stride);
+  float* const count_rows = counts.rows.reserve(s.targets.size() * counts.stride);
   s.keep.assign(s.targets.size(), 0);
+  s.recounted.assign(s.targets.size(), 0);
+  constexpr float kNothing = -std::numeric_limits<float>::infinity();
+  const uint32_t zero = 0;
   std::atomic<size_t> recomputed{0};
-  pool_->run((s.targets.size() + kBlockRows - 1) / kBlockRows, kMessageCost * 4 * static_cast<double>(found.size()),
-             [&](size_t block) {
-               std::vector<float> best(width);
-               size_t end = std::min(s.targets.size(), (block + 1) * kBlockRows);
-               for (size_t t = block * kBlockRows; t < end; ++t) {
-                 const uint32_t node = s.targets[t];
-                 const float* old = stored_row(step.output, node);
-                 const bool had_any = store.degree_in(node) > 0;
-                 float* row = rows + t * output.stride;
-                 const uint32_t zero = 0;
-                 std::fill(best.begin(), best.end(), -std::numeric_limits<float>::infinity());
-                 for (size_t m = s.offsets[t]; m < s.offsets[t + 1]; ++m) {
-                   const Message& message = found[s.row_of[m]];
-                   if (message.after != nullptr)
-                     k.max_rows(width, 1, &message.after, &zero, &message.after_weight, best.data());
-                 }
-                 bool lost = false;
-                 for (size_t m = s.offsets[t]; m < s.offsets[t + 1] && !lost; ++m) {
-                   const Message& message = found[s.row_of[m]];
-                   if (message.before == nullptr) continue;
-                   for (size_t c = 0; c < width; ++c) {
-                     lost |= message.before_weight * message.before[c] >= old[c] && best[c] < old[c];
-                   }
-                 }
-                 if (!lost) {
-                   for (size_t c = 0; c < width; ++c) row[c] = had_any && old[c] > best[c] ? old[c] : best[c];
-                 } else {
-                   bool any = false;
-                   std::fill(row, row + width, -std::numeric_limits<float>::infinity());
-                   scan_new_in(store, node, changes_of(edges, node), [&](uint32_t source, float weight) {
-                     any = true;
-                     uint32_t slot = source_slots[source];
-                     const float* neighbor = slot == kNoIndex ? stored_row(step.input, source) : input.row(slot);
-                     float coefficient = step.weighted ? weight : 1.0f;
-                     k.max_rows(width, 1, &neighbor, &zero, &coefficient, row);
-                   });
-                   if (!any) std::memset(row, 0, width * sizeof(float));
-                   recomputed.fetch_add(1, std::memory_order_relaxed);
-                 }
-                 s.keep[t] = k.differs(width, old, row);
-               }
-             });
+  auto recompute = [&](uint32_t node, float* row, uint32_t* ties) {
+    std::fill(row, row + width, kNothing);
+    std::fill(ties, ties + width, 0);
+    scan_new_in(store, node, changes_of(edges, node), [&](uint32_t source, float weight) {
+      const uint32_t slot = source_slots[source];
+      const float* neighbor = slot == kNoIndex ? stored_row(step.input, source) : input.row(slot);
+      const float coefficient = step.weighted ? weight : 1.0f;
+      k.max_rows(width, 1, &neighbor, &zero, &coefficient, row, ties);
+    });
+    recomputed.fetch_add(1, std::memory_order_relaxed);
+  };
+  auto aggregate = [&](size_t t) {
+    // By channel: how many messages equal the old maximum, how many of those leave, the largest message that comes and
+    // how many equal it. A message that changes leaves and comes; where it stays as it was, the two make up for it.
+    static thread_local std::vector<uint32_t> ties, left, gained;
+    static thread_local std::vector<float> best;
+    ties.resize(width);
+    left.assign(width, 0);
+    gained.assign(width, 0);
+    best.assign(width, kNothing);
+    const uint32_t node = s.targets[t];
+    const float* old = stored_row(step.output, node);
+    const float* old_counts = stored_row(step.counts, node);
+    float* const row = rows + t * output.stride;
+    std::memcpy(ties.data(), old_counts, width * sizeof(uint32_t));
+    auto degree = static_cast<int64_t>(store.degree_in(node));
+    for (size_t m = s.offsets[t]; m < s.offsets[t + 1]; ++m) {
+      const Message& message = found[s.row_of[m]];
+      if (message.before != nullptr) {
+        k.count_equal(width, message.before, message.before_weight, old, left.data());
+        --degree;
+      }
+      if (message.after != nullptr) {
+        k.max_rows(width, 1, &message.after, &zero, &message.after_weight, best.data(), gained.data());
+        ++degree;
+      }
+    }
+    bool lost = false;
+    for (size_t c = 0; c < width; ++c) {
+      // Without in-edges there were no ties, and the 0 that stands in the row is nobody's message.
+      const uint32_t survivors = ties[c] - left[c];
+      const float held = survivors > 0 ? old[c] : kNothing;
+      lost |= survivors == 0 && (gained[c] == 0 || (ties[c] > 0 && best[c] < old[c]));
+      row[c] = best[c] > held ? best[c] : held;
+      ties[c] = (best[c] < held ? 0 : gained[c]) + (best[c] > held ? 0 : survivors);
+    }
+    if (degree == 0) {
+      std::memset(row, 0, width * sizeof(float));
+      std::fill(ties.begin(), ties.end(), 0);
+    } else if (lost) {
+      recompute(node, row, ties.data());
+    }
+    std::memcpy(count_rows + t * counts.stride, ties.data(), width * sizeof(uint32_t));
+    s.keep[t] = k.differs(width, old, row);
+    s.recounted[t] = k.differs(width, old_counts, count_rows + t * counts.stride);
+  };
+  pool_->run(blocks_of(s.targets.size()), kMessageCost * 4 * static_cast<double>(found.size()), [&](size_t block) {
+    const size_t end = std::min(s.targets.size(), (block + 1) * kBlockRows);
+    for (size_t t = block * kBlockRows; t < end; ++t) aggregate(t);
+  });
   for (uint32_t node : input.nodes) source_slots[node] = kNoIndex;
   for (uint32_t target : s.targets) slots[target] = kNoIndex;
   keep_changed(&output, s.targets, s.keep);
+  keep_changed(&counts, s.targets, s.recounted);
   prepared->edges_touched += found.size();
   prepared->recomputed += recomputed.load();
 }

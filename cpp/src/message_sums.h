@@ -41,6 +41,7 @@ class Engine::MessageSums {
     }
     sources_.resize(program_.sources.size() * kBlockRows);
     scaled_.resize(heads_);
+    ties_.resize(width_);
   }
 
   size_t heads() const { return heads_; }
@@ -118,11 +119,11 @@ class Engine::MessageSums {
     ++messages_[target];
     if (step_.aggregate == Aggregate::kMax) {
       const uint32_t zero = 0;
-      kernels().max_rows(width_, 1, &message, &zero, &factor_[i], sum(target));
+      kernels().max_rows(width_, 1, &message, &zero, &factor_[i], sum(target), ties_.data());
       return;
     }
     float* const reach = reaches_.data() + target * 2 * heads_;
-    if (program_.coefficient == kNone) {
+    if (program_.coefficient == kNoIndex) {
       kernels().add_heads(1, width_, message, &factor_[i], sum(target), reach);
       contexts_[target] += factor_[i];
       reach[1] += std::fabs(factor_[i]);
@@ -182,6 +183,7 @@ class Engine::MessageSums {
   std::vector<float*> buffers_;
   std::vector<const float*> sources_;
   std::vector<float> scaled_;
+  std::vector<uint32_t> ties_;  // which nobody reads
   float weights_[kBlockRows], factor_[kBlockRows];
   uint32_t target_[kBlockRows];
   size_t filled_ = 0;

@@ -51,7 +51,7 @@ void Engine::prepare_edges(const Delta& delta, Prepared* prepared) {
   }
 }
 
-void Engine::aggregate_all(const PropagateStep& step, uint32_t node, float* out) const {
+void Engine::aggregate_all(const PropagateStep& step, uint32_t node, float* out, float* counts) const {
   const Rows input = rows(step.input);
   const GraphStore& store = *graph_.edges[step.edge_type].store;
   const size_t width = input.width;
@@ -63,8 +63,11 @@ void Engine::aggregate_all(const PropagateStep& step, uint32_t node, float* out)
     });
     return;
   }
+  static thread_local std::vector<uint32_t> ties;
+  ties.assign(width, 0);
   if (store.degree_in(node) == 0) {
     std::memset(out, 0, width * sizeof(float));
+    std::memset(counts, 0, width * sizeof(float));
     return;
   }
   std::fill(out, out + width, -std::numeric_limits<float>::infinity());
@@ -73,9 +76,10 @@ void Engine::aggregate_all(const PropagateStep& step, uint32_t node, float* out)
       const float* row = input.row(span.ids[i]);
       uint32_t zero = 0;
       float weight = step.weighted && span.weights != nullptr ? span.weights[i] : 1.0f;
-      kernels().max_rows(width, 1, &row, &zero, &weight, out);
+      kernels().max_rows(width, 1, &row, &zero, &weight, out, ties.data());
     }
   });
+  std::memcpy(counts, ties.data(), width * sizeof(float));
 }
 
 // The messages of a batch, grouped by target, each group in the order of its sources and after them its changed edges.

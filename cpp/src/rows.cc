@@ -109,8 +109,8 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
     const float* second = has_tensors ? tensor(op.second) : nullptr;
     float* const out = out_of(op.output, 0);
     const size_t stride = stride_of(op.output);
-    const float* inputs[3][kBlockRows];
-    for (size_t p = 0; p < op.inputs.size() && p < 3; ++p) {
+    const float* inputs[4][kBlockRows];
+    for (size_t p = 0; p < op.inputs.size() && p < 4; ++p) {
       for (size_t i = 0; i < count; ++i) inputs[p][i] = row_of(op.inputs[p], i);
     }
     const float* const* a = inputs[0];
@@ -219,6 +219,16 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
         break;
       case OpKind::kCall:
         call(op, count, step, row_of, out, stride);
+        break;
+      case OpKind::kMaximumLoop:
+        for (size_t i = 0; i < count; ++i) {
+          const float *from = a[i], *message = inputs[3][i];
+          const bool lacks = *inputs[1][i] > 0, alone = *inputs[2][i] <= 0;
+          for (size_t c = 0; c < width; ++c) {
+            const float loop = op.number * message[c];
+            out[i * stride + c] = lacks && (alone || loop > from[c]) ? loop : from[c];
+          }
+        }
         break;
     }
   }

@@ -17,6 +17,12 @@
 // from its neighbours; past kDriftTolerance of the row's own magnitude, or of what a neighbour typically adds, it is
 // computed anew.
 //
+// Maxima have no inverse, so beside each is kept how many messages equal it: it stays while one of them does, and only
+// a target that loses the last one, and gets none as large, is computed from all its neighbours (the case of
+// InkStream). Counts are a value like any other. Their rows hold uint32 bits rather than floats: behind a ReLU whole
+// neighbourhoods tie at 0, and a hub may have more in-edges than the 2^24 up to which a float counts. Nobody calculates
+// with such rows, they are copied and compared as bytes.
+//
 // Thread safety: one `prepare` or `commit` at a time; `commit` runs under the graph's lock taken alone, readers share
 // it.
 #pragma once
@@ -179,7 +185,8 @@ class Engine {
   template <class Locate>
   void run_some(const RowsStep& step, std::span<const uint32_t> nodes, const Locate& locate, float* out) const;
   double context_sum(const ContextStep& step, uint32_t node, std::span<const DirectedChange> changes) const;
-  void aggregate_all(const PropagateStep& step, uint32_t node, float* out) const;
+  // `counts` is null for a sum.
+  void aggregate_all(const PropagateStep& step, uint32_t node, float* out, float* counts) const;
   void keep_changed(Changes* changes, const std::vector<uint32_t>& nodes, const std::vector<uint8_t>& keep);
   const float* stored_row(uint32_t value, uint32_t node) const;
   std::vector<uint32_t>& slots(uint32_t node_type, int which);

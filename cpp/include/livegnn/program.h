@@ -19,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "livegnn/id_map.h"
 #include "livegnn/table.h"
 
 namespace livegnn {
@@ -51,6 +52,8 @@ enum class OpKind : uint8_t {
   kScaleHeads,   // each head's channels of a, times that head's number in b
   kCombine,      // aggregates and contexts of several propagations, and an own message, in one quotient: see below
   kCall,         // a function that is not ours
+  kMaximumLoop,  // the larger of a and number * b where the first context is positive; without in-edges (the second
+                 // context), b's
 };
 
 struct Op {
@@ -87,8 +90,6 @@ struct RowsStep {
 
 enum class Aggregate : uint8_t { kSum, kMax };
 
-inline constexpr uint32_t kNone = UINT32_MAX;
-
 struct MessageSource {
   enum Side : uint8_t { kSource, kTarget, kFeatures, kWeight } side;
   uint32_t value;  // whose row of the edge's source or target node
@@ -97,19 +98,21 @@ struct MessageSource {
 // NeutronRT's msg_local: a message from what lies at an edge.
 struct MessageProgram {
   std::vector<MessageSource> sources;
-  RowsStep step;                 // its buffers, registers and operations; register i is the row of source i
-  uint32_t message;              // register
-  uint32_t coefficient = kNone;  // register: one number a head, by which the head's channels are multiplied
-  bool softmax = false;          // the coefficients are exponentials of what is in the register
+  RowsStep step;                    // its buffers, registers and operations; register i is the row of source i
+  uint32_t message;                 // register
+  uint32_t coefficient = kNoIndex;  // register: one number a head, by which the head's channels are multiplied
+  bool softmax = false;             // the coefficients are exponentials of what is in the register
 };
 
 struct PropagateStep {
   uint32_t edge_type, input, output;  // with a message program there is no input
   Aggregate aggregate;
   bool weighted;
-  uint32_t message = kNone;  // program
-  uint32_t context = kNone;  // value: sums of the coefficients (and reference logits), where anybody reads them
+  uint32_t message = kNoIndex;  // program
+  uint32_t context = kNoIndex;  // value: sums of the coefficients (and reference logits), where anybody reads them
   bool skip_loops = false;
+  // Of a maximum, the value that holds, for each node and channel, how many messages equal it. The engine adds it.
+  uint32_t counts = kNoIndex;
 };
 
 enum class ContextKind : uint8_t {

@@ -333,6 +333,8 @@ class Engine:
                 arrays[f"rows/{kept.index}"] = native.read(kept.index)
                 if kept.propagation is not None:
                     arrays[f"errors/{kept.propagation}"] = native.errors(kept.propagation)
+                    if kept.counted:
+                        arrays[f"counts/{kept.propagation}"] = native.counts(kept.propagation)
                 if kept.context is not None:
                     arrays[f"sums/{kept.context}"] = native.sums(kept.context)
             return State({"kind": "engine", "model": self._fingerprint, "seq": self.seq}, arrays)
@@ -362,6 +364,9 @@ class Engine:
                     bounds = count * native.error_width(kept.propagation)
                     errors = _column(arrays[f"errors/{kept.propagation}"], bounds)
                     native.set_errors(kept.propagation, errors.astype(np.float32))
+                    if kept.counted:
+                        counts = np.ascontiguousarray(arrays[f"counts/{kept.propagation}"], dtype=np.uint32)
+                        native.set_counts(kept.propagation, counts)
                 if kept.context is not None:
                     sums = _column(arrays[f"sums/{kept.context}"], count)
                     native.set_sums(kept.context, sums.astype(np.float64))

@@ -180,11 +180,6 @@ def _lower_propagate(
     def name(part: str) -> str:
         return f"{step.output}/{part}"
 
-    if loops is not None and operators.aggregate != "sum":
-        raise ModelError(
-            f"step 'propagate' that writes {step.output!r}: self_loops are kept incrementally for "
-            f"aggregate 'sum' alone, got {operators.aggregate!r}: add the loops to the graph instead"
-        )
     around = context(operators.neighbor_context, loops or 0.0) if operators.neighbor_context != "none" else ""
     lowered: list[Operation] = []
     current = step.inputs[0]
@@ -209,11 +204,15 @@ def _lower_propagate(
         )
     )
     result = name("aggregate")
+    if loops is not None:
+        fill = loops if weighted else 1.0
+        if operators.aggregate == "sum":
+            result = add("add_loop", (result, context("loop", fill), current), "looped", target_type)
+        else:  # a fill may be 0, and nothing is not the maximum of a first negative message
+            around_loop = (context("loop", 1.0), context("count", 0.0))
+            result = add("maximum_loop", (result, *around_loop, current), "looped", target_type, fill)
     if operators.aggregate == "min":
         result = add("scale", (result,), "minimum", target_type, -1.0)
-    if loops is not None:
-        loop = context("loop", loops if weighted else 1.0)
-        result = add("add_loop", (result, loop, current), "looped", target_type)
     if operators.combine != "identity":
         op = "divide_context" if operators.combine == "divide" else "rsqrt_context"
         result = add(op, (result, around), "combined", target_type)

@@ -59,6 +59,7 @@ _KINDS = {
             "scale_heads",
             "combine",
             "call",
+            "maximum_loop",
         ]
     )
 }
@@ -82,6 +83,7 @@ _TENSORS = {
 class Kept:
     """A table of the engine: its name, its position there, and which propagation or context fills it, if one
     does. summed: it is a sum, and beside each row lies what goes on with it: its error, or itself in float64.
+    counted: it is a maximum, and beside each row lies how many messages equal it.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Kept:
     propagation: int | None = None
     context: int | None = None
     summed: bool = False
+    counted: bool = False
 
 
 @dataclass(frozen=True)
@@ -271,7 +274,11 @@ class Plan:
         node_type = self._graph.node_type_index(operation.node_type)
         index = self.program.add_value(node_type, operation.width, False, self._slab(operation.output))
         self.kept[operation.output] = Kept(
-            operation.output, index, propagation=propagation, summed=operation.summed
+            operation.output,
+            index,
+            propagation=propagation,
+            summed=operation.summed,
+            counted=operation.op == "max",
         )
 
     def _slab(self, name: str) -> int:
