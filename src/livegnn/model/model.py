@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -117,17 +117,27 @@ class Model:
         *,
         node_type: NodeType = DEFAULT_NODE_TYPE,
         edge_type: EdgeType = DEFAULT_EDGE_TYPE,
-        edge_weight: bool | None = None,
-        in_channels: int | None = None,
+        relations: Sequence[EdgeType] | None = None,
+        metadata: tuple[Sequence[NodeType], Sequence[EdgeType]] | None = None,
+        output_type: NodeType | None = None,
+        edge_weight: bool | Collection[EdgeType] | None = None,
+        in_channels: int | Mapping[NodeType, int] | None = None,
     ) -> "Model":
         """Imports a trained PyG module, in evaluation mode; the module is left as it is. Needs torch.
 
         module: its ``forward`` takes ``x``, ``edge_index`` and perhaps ``edge_weight``, and returns one row
-          per node.
+          per node. With `relations` it takes ``edge_type`` as well; with `metadata` it takes ``x_dict``,
+          ``edge_index_dict`` and perhaps ``edge_weight_dict`` (or these names without _dict), and returns
+          rows of one node type, or a dict from node types to rows.
         node_type, edge_type: the names that the graph gives to its nodes and edges.
+        relations: the edge types that the numbers in ``edge_type`` stand for, from 0; all join `node_type`.
+        metadata: node types and edge types, as ``HeteroData.metadata()`` gives them. The model has an input
+          ``"x:TYPE"`` for each node type that the prediction depends on.
+        output_type: the node type whose rows are the prediction, if the module returns those of several.
         edge_weight: whether the module is called with the edges' weights; by default, if its ``forward``
-          takes them.
-        in_channels: the width of ``x``; needed only where the module's layers do not tell.
+          takes them. With `metadata` it may also be the edge types that have weights.
+        in_channels: the width of ``x``, or of each node type's; needed only where no layer of the module
+          tells.
 
         Raises `ModelError` with the place of the layer or operation that cannot be imported, and what to do.
         """
@@ -139,7 +149,14 @@ class Model:
             needed = f"importing a PyG module needs {error.name}, which is not installed"
             raise ModelError(f"{needed}: pip install 'livegnn[torch]'") from error
         return read(
-            module, node_type=node_type, edge_type=edge_type, edge_weight=edge_weight, in_channels=in_channels
+            module,
+            node_type=node_type,
+            edge_type=edge_type,
+            relations=relations,
+            metadata=metadata,
+            output_type=output_type,
+            edge_weight=edge_weight,
+            in_channels=in_channels,
         )
 
     def _value(self, name: str) -> Input:

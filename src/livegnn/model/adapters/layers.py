@@ -11,6 +11,7 @@ from livegnn.model.adapters import operations
 from livegnn.model.adapters.operations import rows
 from livegnn.model.adapters.tape import Edges, EdgeWeights, Rows, Tape, Weight
 from livegnn.model.propagation import Aggregate, Combine, MessageFactor, NeighborContext, Propagate
+from livegnn.types import EdgeType
 
 Arguments = Mapping[str, object]
 """The arguments of a layer's call, by the names of its ``forward``."""
@@ -26,12 +27,12 @@ _AGGREGATES: Mapping[object, tuple[Aggregate, NeighborContext, Combine]] = {
 
 def gcn_conv(tape: Tape, layer: pyg.GCNConv, path: str, given: Arguments) -> Rows:
     """GCNConv: NeutronRT, table II, row GCN; the degrees are sums of weights if it is called with weights."""
+    edge_type = check_convolution(layer, given)
     weighted = _weighted(given)
-    _check_convolution(layer, given)
     x = rows(given["x"])
     tape.consumed.append(x.name)
     factors: tuple[MessageFactor, ...] = ("weight",) if weighted else ()
-    aggregate, context, combine = _aggregation(layer)
+    aggregate, context, combine = aggregation(layer)
     self_loops: float | None = None
     if layer.normalize:
         if context != "none":
@@ -45,7 +46,7 @@ def gcn_conv(tape: Tape, layer: pyg.GCNConv, path: str, given: Arguments) -> Row
                     "weights: say whether it is, with edge_weight=True or edge_weight=False"
                 )
     h = _linear(tape, layer.lin, f"{path}.lin", x, "lin")
-    out = tape.propagate(h, Propagate(tape.edge_type, factors, context, combine, aggregate, self_loops))
+    out = tape.propagate(h, Propagate(edge_type, factors, context, combine, aggregate, self_loops))
     if layer.bias is None:
         return out
     return tape.write("scale_shift", out, weights={"shift": Weight(f"{path}.bias", layer.bias)})
@@ -53,12 +54,12 @@ def gcn_conv(tape: Tape, layer: pyg.GCNConv, path: str, given: Arguments) -> Row
 
 def sage_conv(tape: Tape, layer: pyg.SAGEConv, path: str, given: Arguments) -> Rows:
     """SAGEConv: NeutronRT, table II, row GraphSAGE, with the target's own row added (``root_weight``)."""
-    _check_convolution(layer, given)
-    source, target = _source_and_target(tape, given["x"])
+    edge_type = check_convolution(layer, given)
+    source, target = source_and_target(tape, given["x"])
     if layer.project:
         source = tape.write("relu", _linear(tape, layer.lin, f"{path}.lin", source, "lin"), name="project")
-    aggregate, context, combine = _aggregation(layer)
-    out = tape.propagate(source, Propagate(tape.edge_type, (), context, combine, aggregate))
+    aggregate, context, combine = aggregation(layer)
+    out = tape.propagate(source, Propagate(edge_type, (), context, combine, aggregate))
     out = _linear(tape, layer.lin_l, f"{path}.lin_l", out, "lin_l")
     if layer.root_weight and target is not None:
         root = _linear(tape, layer.lin_r, f"{path}.lin_r", target, "lin_r")
@@ -68,12 +69,12 @@ def sage_conv(tape: Tape, layer: pyg.SAGEConv, path: str, given: Arguments) -> R
 
 def graph_conv(tape: Tape, layer: pyg.GraphConv, path: str, given: Arguments) -> Rows:
     """GraphConv: the sum, mean, min or max of (weighted) neighbours, and the target's own row."""
+    edge_type = check_convolution(layer, given)
     weighted = _weighted(given)
-    _check_convolution(layer, given)
-    source, target = _source_and_target(tape, given["x"])
-    aggregate, context, combine = _aggregation(layer)
+    source, target = source_and_target(tape, given["x"])
+    aggregate, context, combine = aggregation(layer)
     factors: tuple[MessageFactor, ...] = ("weight",) if weighted else ()
-    out = tape.propagate(source, Propagate(tape.edge_type, factors, context, combine, aggregate))
+    out = tape.propagate(source, Propagate(edge_type, factors, context, combine, aggregate))
     out = _linear(tape, layer.lin_rel, f"{path}.lin_rel", out, "lin_rel")
     if target is None:
         return out
@@ -82,10 +83,10 @@ def graph_conv(tape: Tape, layer: pyg.GraphConv, path: str, given: Arguments) ->
 
 def gin_conv(tape: Tape, layer: pyg.GINConv, path: str, given: Arguments) -> Rows:
     """GINConv: the sum of the neighbours and (1 + eps) times the target's own row, through its network."""
-    _check_convolution(layer, given)
-    source, target = _source_and_target(tape, given["x"])
-    aggregate, context, combine = _aggregation(layer)
-    out = tape.propagate(source, Propagate(tape.edge_type, (), context, combine, aggregate))
+    edge_type = check_convolution(layer, given)
+    source, target = source_and_target(tape, given["x"])
+    aggregate, context, combine = aggregation(layer)
+    out = tape.propagate(source, Propagate(edge_type, (), context, combine, aggregate))
     if target is not None:
         factor = 1.0 + float(layer.eps)
         own = tape.write("scale", target, name="own", attrs={"value": factor}) if factor != 1 else target
@@ -229,7 +230,31 @@ def _layer_norm(tape: Tape, layer: nn.LayerNorm | pyg.LayerNorm, path: str, give
     )
 
 
-def _check_convolution(layer: pyg.MessagePassing, given: Arguments) -> None:
+def check_convolution(layer: pyg.MessagePassing, given: Arguments) -> EdgeType:
+    """The edge type along which a convolution works. Raises `ModelError` if it cannot be called like that."""
+    check_edges(layer, given)
+    edges, x = given["edge_index"], given["x"]
+    assert isinstance(edges, Edges)
+    ends = x if isinstance(x, tuple | list) and len(x) == 2 else (x, x)
+    source_type, _, target_type = edges.edge_type
+    for end, what, node_type in zip(ends, ("source", "target"), (source_type, target_type), strict=True):
+        if isinstance(end, Rows) and end.node_type != node_type:
+            raise ModelError(
+                f"must be given {node_type!r} rows for the {what}s of {edges.edge_type}, got those of "
+                f"{end.node_type!r} nodes"
+            )
+    if ends[1] is None and source_type != target_type:
+        raise ModelError(
+            f"is given no rows of {target_type!r} nodes, so PyG cannot know how many there are: give it the "
+            "pair (x_source, x_target), and keep rows of every node type from layer to layer"
+        )
+    return edges.edge_type
+
+
+def check_edges(layer: pyg.MessagePassing, given: Arguments) -> None:
+    """Raises `ModelError` unless the layer is given edges of the graph, and sends along them."""
+    if given["edge_index"] is None:
+        raise ModelError("is given no edges: name their type in metadata")
     if not isinstance(given["edge_index"], Edges):
         raise ModelError("must be given the edge_index of the module's own input, not one computed from it")
     if given.get("size") is not None:
@@ -244,18 +269,24 @@ def _weighted(given: Arguments) -> bool:
     weight = given.get("edge_weight")
     if weight is not None and not isinstance(weight, EdgeWeights):
         raise ModelError("must be given the edge_weight of the module's own input, not one computed from it")
+    edges = given["edge_index"]
+    if weight is not None and isinstance(edges, Edges) and weight.edge_types != edges.edge_types:
+        raise ModelError(f"must be given weights of the same edges, got those of {weight.edge_types}")
     return weight is not None
 
 
-def _aggregation(layer: pyg.MessagePassing) -> tuple[Aggregate, NeighborContext, Combine]:
+def aggregation(layer: pyg.MessagePassing) -> tuple[Aggregate, NeighborContext, Combine]:
+    """How the messages are aggregated. Raises `ModelError` for any way but the sum, mean, min and max."""
     found = _AGGREGATES.get(layer.aggr if isinstance(layer.aggr, str) else None)
     if found is None:
         raise ModelError(f"aggr must be one of {', '.join(map(repr, _AGGREGATES))}; got {layer.aggr!r}")
     return found
 
 
-def _source_and_target(tape: Tape, x: object) -> tuple[Rows, Rows | None]:
+def source_and_target(tape: Tape, x: object) -> tuple[Rows, Rows | None]:
     """One tensor for both ends of an edge, or PyG's pair (source, target), whose second may be None."""
     source, target = x if isinstance(x, tuple | list) and len(x) == 2 else (x, x)
     tape.consumed.append(rows(source).name)
+    if isinstance(target, Rows) and target.node_type != rows(source).node_type:
+        tape.consumed.append(target.name)
     return rows(source), None if target is None else rows(target)

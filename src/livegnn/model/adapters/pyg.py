@@ -10,25 +10,26 @@ import copy
 import inspect
 import operator
 import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-import numpy as np
 import torch
 from torch import fx, nn
 from torch_geometric import nn as pyg
 
 from livegnn.errors import ModelError
-from livegnn.model import reference
-from livegnn.model.adapters.layers import CONVOLUTIONS, LAYERS
-from livegnn.model.adapters.operations import FUNCTIONS, IN_PLACE_FUNCTIONS, METHODS, Operation
-from livegnn.model.adapters.tape import Edges, EdgeWeights, Rows, Tape, Weight
+from livegnn.model.adapters import hetero, layers, operations
+from livegnn.model.adapters.operations import IN_PLACE_FUNCTIONS, METHODS, Operation
+from livegnn.model.adapters.probe import compare
+from livegnn.model.adapters.relational import RELATIONAL_LAYERS
+from livegnn.model.adapters.tape import Edges, EdgeWeights, RelationNumbers, Rows, Tape, Weight
 from livegnn.model.model import Model
-from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
 
+LAYERS = {**layers.LAYERS, **RELATIONAL_LAYERS}
+CONVOLUTIONS = (*layers.CONVOLUTIONS, *(layer.__name__ for layer in RELATIONAL_LAYERS))
+FUNCTIONS = {**operations.FUNCTIONS, **hetero.HETERO_FUNCTIONS}
 _ADVICE = "build that part of the model from steps (docs/models.md), or train without it"
 _LEAF_PACKAGES = ("torch_geometric.nn.norm", "torch_geometric.nn.aggr", "torch_geometric.nn.pool")
-_TOLERANCE = 1e-3
 
 
 def read(
@@ -36,8 +37,11 @@ def read(
     *,
     node_type: NodeType,
     edge_type: EdgeType,
-    edge_weight: bool | None,
-    in_channels: int | None,
+    relations: Sequence[EdgeType] | None,
+    metadata: hetero.Metadata | None,
+    output_type: NodeType | None,
+    edge_weight: bool | Collection[EdgeType] | None,
+    in_channels: int | Mapping[NodeType, int] | None,
 ) -> Model:
     """Imports a module; `Model.from_pyg` says how."""
     if not isinstance(module, nn.Module):
@@ -46,20 +50,31 @@ def read(
         )
     _check_initialized(module)
     module = _copy(module)
-    takes_weight = _takes_weight(module, edge_weight)
-    inputs: dict[str, object] = {"x": Rows("x"), "edge_index": Edges()}
-    if takes_weight:
-        inputs["edge_weight"] = EdgeWeights()
-    walk = _Walk(
-        Tape(node_type, edge_type, edge_weight is None, lambda part, path, x: walk.call(part, path, {"x": x}))
-    )
+    if metadata is None:
+        if output_type is not None or not isinstance(edge_weight, bool | None):
+            raise ModelError("output_type and edge types with weights are for modules with metadata=...")
+        edge_types = _check_relations(relations, node_type) if relations is not None else (edge_type,)
+        values = _homogeneous_inputs(node_type, edge_types, relations is not None)
+        inputs, names = _bind(module, values, edge_weight), {"x": node_type}
+    else:
+        if relations is not None or (node_type, edge_type) != (DEFAULT_NODE_TYPE, DEFAULT_EDGE_TYPE):
+            raise ModelError("metadata names all types: leave out node_type, edge_type and relations")
+        metadata = hetero.check_metadata(metadata, module)
+        weighted = metadata[1] if isinstance(edge_weight, bool | None) else _known(edge_weight, metadata[1])
+        takes_weight = edge_weight if isinstance(edge_weight, bool | None) else True
+        inputs = _bind(module, hetero.make_inputs(metadata, weighted), takes_weight)
+        names = {hetero.input_name(name): name for name in metadata[0]}
+    walk = _Walk(Tape(names, edge_weight is None, lambda part, path, x: walk.call(part, path, {"x": x})))
     output = walk.trace(module, "", inputs)
+    if metadata is not None:
+        output = hetero.choose_output(output, output_type)
     if not isinstance(output, Rows):
         raise ModelError(
             f"{type(module).__name__} must return one tensor with a row per node, got {_in_words(output)}"
         )
-    model = walk.tape.finish(output, in_channels)
-    _compare(model, module, takes_weight)
+    widths = walk.tape.input_widths(_widths(in_channels, names.values()))
+    model = walk.tape.finish(output, widths)
+    compare(model, module, inputs, widths, _ADVICE)
     return model
 
 
@@ -82,6 +97,9 @@ class _Proxy(fx.Proxy):  # type: ignore[misc]
 class _Tracer(fx.Tracer):  # type: ignore[misc]
     """Follows a module down to the layers that are imported, or refused, as a whole."""
 
+    def __init__(self) -> None:
+        super().__init__(autowrap_functions=tuple(hetero.HETERO_FUNCTIONS))
+
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return _Proxy(node, self)
 
@@ -93,21 +111,42 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
             or bool(super().is_leaf_module(m, module_qualified_name))
         )
 
+    def call_module(
+        self, m: nn.Module, forward: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        dicts = any(isinstance(argument, Mapping) for argument in (*args, *kwargs.values()))
+        if dicts and self.is_leaf_module(m, ""):
+            raise ModelError(
+                f"{_at(m, _join('', self.path_of_module(m)))} is not supported: it takes dicts of all types; "
+                f"use HeteroConv with a convolution for each edge type, or {_ADVICE}"
+            )
+        return super().call_module(m, forward, args, kwargs)
+
 
 class _Call(nn.Module):  # type: ignore[misc]
-    """Calls a module with the given inputs alone, so that all its other parameters keep their defaults."""
+    """Calls a module with the given inputs alone, so that all its other parameters keep their defaults.
 
-    def __init__(self, module: nn.Module, names: tuple[str, ...], positional: bool) -> None:
+    Dicts stay dicts, of placeholders, since code loops over them. given: placeholder -> what it stands for.
+    """
+
+    def __init__(self, module: nn.Module, inputs: Mapping[str, object], tracer: fx.Tracer) -> None:
         super().__init__()
         self.module = module
-        self._names = names
-        self._positional = positional
+        self.given: dict[str, object] = {}
+        self._inputs = inputs
+        self._tracer = tracer
 
-    def forward(self, x: object, edge_index: object, edge_weight: object) -> object:
-        given = {"x": x, "edge_index": edge_index, "edge_weight": edge_weight}
-        if self._positional:
-            return self.module(x)
-        return self.module(**{name: given[name] for name in self._names})
+    def forward(self) -> object:
+        arguments = {name: self._placeholder(name, value) for name, value in self._inputs.items()}
+        if len(arguments) == 1:
+            return self.module(*arguments.values())
+        return self.module(**arguments)
+
+    def _placeholder(self, name: str, value: object) -> object:
+        if isinstance(value, Mapping):
+            return {key: self._placeholder(f"{name}[{key!r}]", part) for key, part in value.items()}
+        self.given[name] = value
+        return self._tracer.create_proxy("placeholder", name, (), {})
 
 
 class _Walk:
@@ -133,9 +172,12 @@ class _Walk:
 
     def trace(self, module: nn.Module, path: str, inputs: Mapping[str, object]) -> object:
         """Imports a module from the inside. inputs: parameter of its ``forward`` -> value."""
-        root = _Call(module, tuple(inputs), positional=len(inputs) == 1)
+        tracer = _Tracer()
+        root = _Call(module, inputs, tracer)
         try:
-            graph = _Tracer().trace(root)
+            graph = tracer.trace(root)
+        except ModelError:
+            raise
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1].name
             raise ModelError(
@@ -146,7 +188,7 @@ class _Walk:
         needed = _needed(graph, root)
         for node in graph.nodes:
             if node.op == "placeholder":
-                values[node] = inputs.get(node.target)
+                values[node] = root.given[node.target]
             elif node.op == "output":
                 return fx.node.map_arg(node.args[0], values.__getitem__)
             elif node in needed:
@@ -225,29 +267,88 @@ def _copy(module: nn.Module) -> nn.Module:
     return module.to("cpu", torch.float32).eval().requires_grad_(False)
 
 
-def _takes_weight(module: nn.Module, edge_weight: bool | None) -> bool:
-    """Whether the module is to be called with edge weights. Raises `ModelError` if it needs other inputs."""
-    parameters = inspect.signature(module.forward).parameters
+def _homogeneous_inputs(
+    node_type: NodeType, edge_types: tuple[EdgeType, ...], relational: bool
+) -> dict[str, object]:
+    """What the module's parameters stand for, where all nodes are of one type."""
+    values: dict[str, object] = {
+        "x": Rows("x", node_type),
+        "edge_index": Edges(edge_types),
+        "edge_weight": EdgeWeights(edge_types),
+    }
+    return {**values, "edge_type": RelationNumbers(edge_types)} if relational else values
+
+
+def _check_relations(relations: Sequence[EdgeType], node_type: NodeType) -> tuple[EdgeType, ...]:
+    edge_types = tuple(relations)
+    for edge_type in edge_types:
+        if len(edge_type) != 3 or (edge_type[0], edge_type[2]) != (node_type, node_type):
+            raise ModelError(
+                f"relations must be edge types that join {node_type!r} nodes (node_type), got {edge_type}"
+            )
+    if not edge_types or len(set(edge_types)) < len(edge_types):
+        raise ModelError(f"relations must be different edge types, one at least, got {edge_types}")
+    return edge_types
+
+
+def _known(chosen: Collection[EdgeType], edge_types: Sequence[EdgeType]) -> Collection[EdgeType]:
+    for edge_type in chosen:
+        if edge_type not in edge_types:
+            raise ModelError(f"edge_weight must name edge types of metadata, got {edge_type!r}")
+    return chosen
+
+
+def _widths(
+    in_channels: int | Mapping[NodeType, int] | None, node_types: Iterable[NodeType]
+) -> Mapping[NodeType, int]:
+    if isinstance(in_channels, Mapping):
+        return in_channels
+    return {} if in_channels is None else dict.fromkeys(node_types, in_channels)
+
+
+def _bind(module: nn.Module, values: Mapping[str, object], edge_weight: bool | None) -> dict[str, object]:
+    """What the module is called with. Raises `ModelError` if it needs other inputs.
+
+    values: ``x``, ``edge_index`` and others; a dict of them may be a parameter whose name ends with _dict.
+    """
+    accepted, required = _parameters(module)
+    names = {
+        name: f"{name}_dict" if isinstance(value, Mapping) and f"{name}_dict" in accepted else name
+        for name, value in values.items()
+    }
+    others = sorted(required - set(names.values()))
+    where = f"{type(module).__name__}.forward"
+    if others == ["edge_type"]:
+        raise ModelError(
+            f"{where} takes edge_type: say with relations=[...] which edge types of the graph the numbers "
+            "stand for"
+        )
+    if others or not {names["x"], names["edge_index"]} <= set(accepted):
+        dicts = {name.endswith("_dict") for name in others} == {True}
+        advice = "name its types with metadata=..." if dicts else "wrap it in a module that does"
+        raise ModelError(
+            f"{where} must take x, edge_index and perhaps edge_weight, got ({', '.join(accepted)}): {advice}"
+        )
+    if "edge_type" in names and "edge_type" not in accepted:
+        raise ModelError(f"{where} takes no edge_type, so relations must not be given")
+    weight = names["edge_weight"]
+    if edge_weight is True and weight not in accepted:
+        raise ModelError(f"{where} takes no {weight}, so edge_weight must not be True")
+    if edge_weight is False and weight in required:
+        raise ModelError(f"{where} needs {weight}, so edge_weight must not be False")
+    if edge_weight is False or (edge_weight is None and isinstance(module, pyg.HeteroConv)):
+        del names["edge_weight"]  # HeteroConv takes all that its convolutions take, and they differ
+    return {name: values[value] for value, name in names.items() if name in accepted}
+
+
+def _parameters(module: nn.Module) -> tuple[list[str], set[str]]:
+    """The parameters of the module's ``forward``, and those without a default."""
     if isinstance(module, pyg.Sequential):
-        accepted, required = set(module.signature.param_dict), set(module.signature.param_dict)
-    else:
-        accepted = set(parameters)
-        required = {name for name, parameter in parameters.items() if parameter.default is parameter.empty}
-    others = sorted(required - {"x", "edge_index", "edge_weight"})
-    if others or not {"x", "edge_index"} <= accepted:
-        raise ModelError(
-            f"{type(module).__name__}.forward must take x, edge_index and perhaps edge_weight, "
-            f"got ({', '.join(accepted)}): wrap it in a module that does"
-        )
-    if edge_weight is True and "edge_weight" not in accepted:
-        raise ModelError(
-            f"{type(module).__name__}.forward takes no edge_weight, so edge_weight must not be True"
-        )
-    if edge_weight is False and "edge_weight" in required:
-        raise ModelError(
-            f"{type(module).__name__}.forward needs edge_weight, so edge_weight must not be False"
-        )
-    return "edge_weight" in accepted and edge_weight is not False
+        return list(module.signature.param_dict), set(module.signature.param_dict)
+    if isinstance(module, pyg.HeteroConv):
+        return ["x_dict", "edge_index_dict", "edge_weight_dict"], {"x_dict", "edge_index_dict"}
+    parameters = inspect.signature(module.forward).parameters
+    return list(parameters), {name for name, given in parameters.items() if given.default is given.empty}
 
 
 def _check_initialized(module: nn.Module) -> None:
@@ -318,37 +419,3 @@ def _place(node: fx.Node, path: str) -> str:
 
 def _in_words(value: object) -> str:
     return "its edges" if isinstance(value, Edges | EdgeWeights) else type(value).__name__
-
-
-@dataclass(frozen=True)
-class _Probe:
-    x: Mapping[NodeType, FloatArray]
-    edge_index: Mapping[EdgeType, IntArray]
-    weight: Mapping[EdgeType, FloatArray]
-
-
-def _compare(model: Model, module: nn.Module, takes_weight: bool) -> None:
-    """Raises `ModelError` if model and module differ on a small graph with isolated nodes and a self-loop."""
-    random = np.random.default_rng(0)
-    edges = np.unique(np.concatenate([random.integers(0, 12, (2, 40)), [[3], [3]]], axis=1), axis=1)
-    x = random.standard_normal((16, model.width("x")), dtype=np.float32)
-    weight = random.random(int(edges.shape[1]), dtype=np.float32) + np.float32(0.5)
-    given = {"x": torch.from_numpy(x), "edge_index": torch.from_numpy(edges)}
-    if takes_weight:
-        given["edge_weight"] = torch.from_numpy(weight)
-    try:
-        with torch.no_grad():
-            expected = module(**given).numpy()
-    except Exception as error:
-        raise ModelError(f"{type(module).__name__} fails on a graph of 16 nodes: {error}") from error
-    edge_type = model.edge_types[0] if model.edge_types else ("", "", "")
-    probe = _Probe({model.node_type("x"): x}, {edge_type: edges}, {edge_type: weight})
-    got = reference.compute(model, probe)[model.output]
-    scale = float(np.abs(expected).max(initial=0))
-    difference = float(np.abs(got - expected).max()) if got.shape == expected.shape else np.inf
-    if not difference <= _TOLERANCE * max(scale, 1e-6):
-        raise ModelError(
-            f"the imported model differs from {type(module).__name__} by {difference:.3g} on a small graph "
-            f"with values up to {scale:.3g}: its forward does what tracing cannot see, such as a type test; "
-            f"{_ADVICE}"
-        )

@@ -19,16 +19,40 @@ class Rows:
     everyone who holds the tensor sees the change, as in torch.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, node_type: NodeType) -> None:
         self.name = name
+        self.node_type = node_type
 
 
+@dataclass(frozen=True)
 class Edges:
-    """The graph's ``edge_index``."""
+    """An ``edge_index`` of the graph: the edges of one type, or of several, one type after the other."""
+
+    edge_types: tuple[EdgeType, ...]
+
+    @property
+    def edge_type(self) -> EdgeType:
+        """The only type. Raises `ModelError` if there are several."""
+        if len(self.edge_types) > 1:
+            raise ModelError(
+                f"is given the edges of {len(self.edge_types)} relations without edge_type, so they are one "
+                "to it: use a relational convolution, or HeteroConv with a convolution for each"
+            )
+        return self.edge_types[0]
 
 
+@dataclass(frozen=True)
 class EdgeWeights:
-    """The weights of the graph's edges."""
+    """The weights of the edges of these types."""
+
+    edge_types: tuple[EdgeType, ...]
+
+
+@dataclass(frozen=True)
+class RelationNumbers:
+    """The module's ``edge_type``: for each edge the position of its type among these."""
+
+    edge_types: tuple[EdgeType, ...]
 
 
 @dataclass(frozen=True)
@@ -43,13 +67,12 @@ class Weight:
 class Tape:
     """Steps and weights so far.
 
-    node_type, edge_type: names of the graph's. weight_assumed: the module takes edge weights, but nobody said
-    whether it was trained with them. call: imports a submodule on some rows. place: the layer or operation
-    that is being imported.
+    inputs: name of an input -> the type of its nodes. weight_assumed: the module takes edge weights, but
+    nobody said whether it was trained with them. call: imports a submodule on some rows. place: the layer or
+    operation that is being imported.
     """
 
-    node_type: NodeType
-    edge_type: EdgeType
+    inputs: Mapping[str, NodeType]
     weight_assumed: bool
     call: Callable[[torch.nn.Module, str, Rows], Rows]
     place: str = ""
@@ -70,32 +93,58 @@ class Tape:
 
         name: tells the steps of one layer apart. weights: role -> weight, or None where there is none.
         """
+        node_types = dict.fromkeys(rows.node_type for rows in inputs)
+        if len(node_types) > 1:
+            raise ModelError(f"must combine rows of one node type, got {' and '.join(map(repr, node_types))}")
         output = self._unique(f"{self.place}.{name}" if name else self.place)
         tensors = {role: self._keep(weight) for role, weight in (weights or {}).items() if weight is not None}
         self.steps.append(Step(op, tuple(rows.name for rows in inputs), output, tensors, attrs or {}))
-        return Rows(output)
+        return Rows(output, inputs[0].node_type)
 
     def propagate(self, h: Rows, operators: Propagate) -> Rows:
         """Adds a propagate step."""
-        return self.write("propagate", h, name="propagate", attrs=operators.to_attrs())
+        out = self.write("propagate", h, name="propagate", attrs=operators.to_attrs())
+        return Rows(out.name, operators.edge_type[2])
 
-    def finish(self, output: Rows, in_channels: int | None) -> Model:
-        """The model of all that `output` depends on. in_channels: the width of ``x``, if it is known."""
+    def input_widths(self, in_channels: Mapping[NodeType, int]) -> dict[NodeType, int]:
+        """How wide the inputs are, where a layer or `in_channels` tells."""
+        found = {node_type: self._input_width(name) for name, node_type in self.inputs.items()}
+        return {name: width for name, width in found.items() if width is not None} | dict(in_channels)
+
+    def finish(self, output: Rows, widths: Mapping[NodeType, int]) -> Model:
+        """The model of all that `output` depends on. widths: of the inputs.
+
+        Its layers are those of the nodes whose rows the output holds.
+        """
         live = {output.name}
         for step in reversed(self.steps):
             if step.output in live:
                 live.update(step.inputs)
         steps = [step for step in self.steps if step.output in live]
-        width = in_channels or self._input_width(steps)
-        tensors = self._tensors(steps, width)
-        layers = dict.fromkeys(["x", *(name for name in self.consumed[1:] if name in live)])
+        inputs = {}
+        for name, node_type in self.inputs.items():
+            if name in live and node_type not in widths:
+                whose = f" of {node_type!r} nodes" if len(self.inputs) > 1 else ""
+                raise ModelError(
+                    f"no layer of the module tells how wide x{whose} is: say so with in_channels=..."
+                )
+            if name in live:
+                inputs[name] = Input(node_type, widths[node_type])
+        tensors = self._tensors(steps, {name: given.width for name, given in inputs.items()})
+        node_types = dict(self.inputs)
+        for step in steps:
+            is_propagate = step.op == "propagate"
+            node_types[step.output] = (
+                Propagate.from_step(step).edge_type[2] if is_propagate else node_types[step.inputs[0]]
+            )
+        first = min(inputs, key=lambda name: node_types[name] != output.node_type)
+        read = [name for name in dict.fromkeys(self.consumed) if node_types.get(name) == output.node_type]
+        layers = dict.fromkeys([first, *(name for name in read[1:] if name in live)])
         layers.pop(output.name, None)
-        return Model(
-            {"x": Input(self.node_type, width)}, tuple(steps), tensors, output.name, (*layers, output.name)
-        )
+        return Model(inputs, tuple(steps), tensors, output.name, (*layers, output.name))
 
     def _unique(self, name: str) -> str:
-        taken = {"x", *(step.output for step in self.steps)}
+        taken = {*self.inputs, *(step.output for step in self.steps)}
         return next(n for n in (name, *(f"{name}_{i}" for i in range(1, len(taken) + 2))) if n not in taken)
 
     def _keep(self, weight: Weight) -> str:
@@ -106,21 +155,20 @@ class Tape:
         self.weights[name] = weight.tensor
         return name
 
-    def _input_width(self, steps: list[Step]) -> int:
-        """The width of x, from the first weights that meet it or something as wide as it."""
-        as_wide = {"x"}
-        for step in steps:
+    def _input_width(self, name: str) -> int | None:
+        """The width of an input, from the first weights that meet it or something as wide as it."""
+        as_wide = {name}
+        for step in self.steps:
             if as_wide.isdisjoint(step.inputs) or step.op == "concat":
                 continue
             for tensor in (self.weights[name] for name in step.tensors.values()):
                 if tensor.ndim > 0:
                     return int(tensor.shape[-1])
             as_wide.add(step.output)
-        raise ModelError("no layer of the module tells how wide x is: say so with in_channels=...")
+        return None
 
-    def _tensors(self, steps: list[Step], in_channels: int) -> dict[str, FloatArray]:
+    def _tensors(self, steps: list[Step], widths: dict[str, int]) -> dict[str, FloatArray]:
         """The weights as arrays; a single number that is added to rows becomes one per channel."""
-        widths = {"x": in_channels}
         tensors: dict[str, FloatArray] = {}
         for step in steps:
             shapes: dict[str, tuple[int, ...]] = {}

@@ -1,0 +1,104 @@
+"""Modules over several types of nodes and edges, as PyG calls them: with dicts, from a type to its tensor.
+
+HeteroConv and the modules that ``to_hetero`` makes are ordinary code over such dicts, and are traced like any
+other; what HeteroConv does with several edge types that reach one node type is an operation of its own.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from torch import nn
+from torch_geometric import nn as pyg
+from torch_geometric.nn.conv import hetero_conv
+
+from livegnn.errors import ModelError
+from livegnn.model.adapters import operations
+from livegnn.model.adapters.operations import Operation, rows
+from livegnn.model.adapters.tape import Edges, EdgeWeights, Rows, Tape
+from livegnn.types import EdgeType, NodeType
+
+Metadata = tuple[Sequence[NodeType], Sequence[EdgeType]]
+"""Node types and edge types, as ``HeteroData.metadata()`` gives them."""
+
+
+def check_metadata(metadata: Metadata, module: nn.Module) -> Metadata:
+    """The metadata, if they fit together and name all that the module's layers are for."""
+    node_types, edge_types = metadata
+    for edge_type in edge_types:
+        if len(edge_type) != 3:
+            raise ModelError(f"edge types must be (source type, relation, target type), got {edge_type}")
+        for end in (edge_type[0], edge_type[2]):
+            if end not in node_types:
+                raise ModelError(
+                    f"metadata has the edge type {edge_type}, but of its node types, "
+                    f"{', '.join(map(repr, node_types)) or 'none'}, none is {end!r}"
+                )
+    for name, part in module.named_modules():
+        if not isinstance(part, pyg.HeteroConv):
+            continue
+        unknown = [edge_type for edge_type in part.convs.keys() if edge_type not in edge_types]  # noqa: SIM118
+        if unknown:
+            raise ModelError(
+                f"HeteroConv at {name!r} has a convolution for {unknown[0]}, which metadata lacks: name it "
+                "there, even if the graph has no such edges yet"
+            )
+    return node_types, edge_types
+
+
+def input_name(node_type: NodeType) -> str:
+    """How the model calls the features of a node type."""
+    return f"x:{node_type}"
+
+
+def make_inputs(metadata: Metadata, weighted: Collection[EdgeType]) -> dict[str, dict[object, object]]:
+    """What the module's parameters stand for. weighted: the edge types whose weights it is given."""
+    node_types, edge_types = metadata
+    return {
+        "x": {node_type: Rows(input_name(node_type), node_type) for node_type in node_types},
+        "edge_index": {edge_type: Edges((edge_type,)) for edge_type in edge_types},
+        "edge_weight": {edge_type: EdgeWeights((edge_type,)) for edge_type in weighted},
+    }
+
+
+def choose_output(output: object, output_type: NodeType | None) -> object:
+    """What the module returns for the nodes to be predicted, from a dict or the only tensor."""
+    if not isinstance(output, Mapping):
+        if output_type is not None and isinstance(output, Rows) and output.node_type != output_type:
+            raise ModelError(
+                f"the module returns rows of {output.node_type!r} nodes, so output_type must not be "
+                f"{output_type!r}"
+            )
+        return output
+    if output_type is None and len(output) > 1:
+        raise ModelError(
+            f"the module returns rows of {', '.join(map(repr, output))}: say with output_type=... whose rows "
+            "are the prediction"
+        )
+    if output_type is None:
+        return next(iter(output.values()), None)
+    if output_type not in output:
+        raise ModelError(
+            f"output_type must be one of the node types that the module returns rows of, "
+            f"{', '.join(map(repr, output))}; got {output_type!r}"
+        )
+    return output[output_type]
+
+
+def group(tape: Tape, xs: Sequence[object], aggr: object) -> Rows:
+    """What the convolutions of HeteroConv say of the nodes of one type: together, or alone if it is one."""
+    parts = [rows(x) for x in xs]
+    if aggr not in ("sum", "mean", "min", "max", "cat"):
+        stacks = ", which stacks edge types along a dimension of their own: train it with 'cat'"
+        raise ModelError(
+            "HeteroConv's aggr must be 'sum', 'mean', 'min', 'max' or 'cat', "
+            f"got {aggr!r}{stacks if aggr is None else ''}"
+        )
+    if aggr == "cat":
+        return operations.concat(tape, parts, dim=-1)
+    together = {"min": operations.minimum, "max": operations.maximum}.get(str(aggr), operations.add)
+    out, *others = parts
+    for other in others:
+        out = together(tape, out, other)
+    return operations.multiply(tape, out, 1 / len(parts)) if aggr == "mean" and others else out
+
+
+HETERO_FUNCTIONS: dict[object, Operation] = {hetero_conv.group: group}

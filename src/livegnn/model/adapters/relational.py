@@ -1,0 +1,80 @@
+"""Convolutions that are told the number of each edge's relation: each relation is an edge type of the graph.
+
+In PyG all edges lie in one ``edge_index``, and ``edge_type`` numbers their relations. Relation r is the r-th
+of the edge types that `Model.from_pyg` is given as ``relations``.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch_geometric import nn as pyg
+
+from livegnn.errors import ModelError
+from livegnn.model.adapters.layers import Arguments, aggregation, check_edges, source_and_target
+from livegnn.model.adapters.tape import Edges, RelationNumbers, Rows, Tape, Weight
+from livegnn.model.propagation import Propagate
+from livegnn.types import EdgeType
+
+
+def rgcn_conv(tape: Tape, layer: pyg.RGCNConv, path: str, given: Arguments) -> Rows:
+    """RGCNConv and FastRGCNConv: a propagation and a matrix for each relation, and the target's own row."""
+    edge_types = _relations(layer, given)
+    if given.get("x") is None:
+        raise ModelError(
+            "is called with x=None, so it keeps an embedding of each numbered node, and a graph that changes "
+            "has no such table: put the embeddings into the features, and call it with x"
+        )
+    source, target = source_and_target(tape, given["x"])
+    if target is None:
+        raise ModelError("must be given the rows of the targets too")
+    aggregate, context, combine = aggregation(layer)
+    parts = []
+    for relation, (edge_type, weight) in enumerate(zip(edge_types, _matrices(layer), strict=True)):
+        out = tape.propagate(source, Propagate(edge_type, (), context, combine, aggregate))
+        matrix = Weight(f"{path}.weight.{relation}", weight.T)
+        parts.append(tape.write("linear", out, name=f"relation_{relation}", weights={"weight": matrix}))
+    if layer.root is not None:
+        root = Weight(f"{path}.root.T", layer.root.T)
+        parts.append(tape.write("linear", target, name="root", weights={"weight": root}))
+    out, *others = parts
+    for other in others:
+        out = tape.write("add", out, other)
+    if layer.bias is None:
+        return out
+    return tape.write("scale_shift", out, weights={"shift": Weight(f"{path}.bias", layer.bias)})
+
+
+RELATIONAL_LAYERS: Mapping[type, Callable[..., Rows]] = {
+    pyg.RGCNConv: rgcn_conv,
+    pyg.FastRGCNConv: rgcn_conv,
+}
+
+
+def _relations(layer: pyg.RGCNConv, given: Arguments) -> tuple[EdgeType, ...]:
+    """The edge types of the layer's relations, in the order of their numbers."""
+    check_edges(layer, given)
+    edges, numbers = given["edge_index"], given.get("edge_type")
+    if numbers is None:
+        raise ModelError(
+            "must be given edge_type, the number of each edge's relation: let the module's forward take it, "
+            "and say with relations=[...] which edge types of the graph the numbers stand for"
+        )
+    if not isinstance(numbers, RelationNumbers):
+        raise ModelError("must be given the edge_type of the module's own input, not one computed from it")
+    assert isinstance(edges, Edges)
+    if len(numbers.edge_types) != layer.num_relations:
+        raise ModelError(
+            f"has num_relations={layer.num_relations}, so relations must be as many edge types, got "
+            f"{len(numbers.edge_types)}: {', '.join(map(str, numbers.edge_types))}"
+        )
+    return numbers.edge_types
+
+
+def _matrices(layer: pyg.RGCNConv) -> torch.Tensor:
+    """The weights of the relations, [relations, in, out], whichever way the layer is made of fewer."""
+    weight: torch.Tensor = layer.weight
+    if layer.num_bases is not None:
+        return torch.einsum("rb,bio->rio", layer.comp, weight)
+    if layer.num_blocks is not None:
+        return torch.stack([torch.block_diag(*blocks) for blocks in weight])
+    return weight
