@@ -24,7 +24,7 @@ class Context:
 
     @property
     def name(self) -> str:
-        return f"context:{'-'.join(self.edge_type)}:{self.kind}:{self.fill}"
+        return f"context:{self.edge_type}:{self.kind}:{self.fill}"
 
 
 @dataclass(frozen=True)
