@@ -279,8 +279,12 @@ class LiveGraph(RuleBasedStateMachine):
         events, before = Events(), self.predictions()
         for operation in operations:
             self.write(events, operation)
+        ids = np.array(list(self.mirror.nodes[self.output]), dtype=np.int64)
+        imagined = self.engine.what_if(events).predict(ids).tobytes() if len(ids) else b""
+        assert self.predictions() == before
         changed = self.engine.apply(events).changed.tolist()
         now = self.predictions()
+        assert b"".join(now[node] for node in ids.tolist()) == imagined
         removed = {
             node
             for chunk in events.chunks

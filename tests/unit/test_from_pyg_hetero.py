@@ -398,6 +398,24 @@ def test_a_convolution_that_cannot_be_imported_is_named_with_its_edge_type():
         Model.from_pyg(Net(pyg.HeteroConv(convs)), metadata=METADATA, output_type="user")
 
 
+def test_a_node_type_that_a_layer_lost_is_named():
+    class Lost(nn.Module):
+        """After the first layer there are no items left."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = pyg.HeteroConv({KNOWS: pyg.SAGEConv(3, 4), BOUGHT: pyg.SAGEConv((2, 3), 4)})
+            self.second = pyg.HeteroConv({KNOWS: pyg.SAGEConv(4, 4), BOUGHT: pyg.SAGEConv((2, 4), 4)})
+
+        def forward(self, x_dict, edge_index_dict):
+            return self.second(self.first(x_dict, edge_index_dict), edge_index_dict)
+
+    with pytest.warns(UserWarning, match="do not get updated"):
+        module = Lost()
+    with pytest.raises(ModelError, match=r"'second.convs.<item___bought by.*>' .*no rows of 'item' nodes"):
+        Model.from_pyg(module, metadata=METADATA)
+
+
 def test_weights_must_be_those_of_the_edges():
     class Crossed(nn.Module):
         def __init__(self) -> None:
@@ -407,7 +425,7 @@ def test_weights_must_be_those_of_the_edges():
         def forward(self, x_dict, edge_index_dict, edge_weight_dict):
             return self.conv((x_dict["user"], x_dict["item"]), edge_index_dict[BUYS], edge_weight_dict[SEES])
 
-    with pytest.raises(ModelError, match="must be given weights of the same edges.*'sees'"):
+    with pytest.raises(ModelError, match=r"must be given weights of the same edges.*'sees'"):
         Model.from_pyg(Crossed(), metadata=METADATA)
 
 
@@ -431,7 +449,7 @@ def test_metadata_must_fit_together_and_the_module():
 
 def test_the_output_type_must_be_one_that_is_returned():
     module = Net(pyg.HeteroConv(sages()))
-    with pytest.raises(ModelError, match="one of the node types .*'user', 'item'; got 'shop'"):
+    with pytest.raises(ModelError, match=r"one of the node types .*'user', 'item'; got 'shop'"):
         Model.from_pyg(module, metadata=METADATA, output_type="shop")
     one = Net(pyg.HeteroConv(sages()), lambda net, h, e: h["user"])
     with pytest.raises(ModelError, match="returns rows of 'user' nodes, so output_type must not be 'item'"):
@@ -458,9 +476,17 @@ def test_layers_without_widths_are_refused():
         Model.from_pyg(pyg.HeteroConv(convs), metadata=METADATA, output_type="user")
 
 
-def test_a_module_that_sees_the_type_of_its_input_is_caught():
+@pytest.mark.parametrize(
+    "sees",
+    [
+        lambda h, e: isinstance(h["user"], torch.Tensor),
+        lambda h, e: isinstance(e[KNOWS], torch.Tensor) and e[KNOWS].numel() == 0,
+        lambda h, e: isinstance(h["item"], torch.Tensor) and len(h["item"]) < 5,
+    ],
+)
+def test_a_module_that_does_what_tracing_cannot_see_is_caught(sees):
     def after(net, h, e):
-        return h["user"] * 2 if isinstance(h["user"], torch.Tensor) else h["user"]
+        return h["user"] * 2 if sees(h, e) else h["user"]
 
     with pytest.raises(ModelError, match="differs from Net"):
         Model.from_pyg(Net(pyg.HeteroConv(sages()), after), metadata=METADATA)

@@ -22,10 +22,8 @@ Metadata = tuple[Sequence[NodeType], Sequence[EdgeType]]
 
 def check_metadata(metadata: Metadata, module: nn.Module) -> Metadata:
     """The metadata, if they fit together and name all that the module's layers are for."""
-    node_types, edge_types = metadata
+    node_types, edge_types = list(metadata[0]), to_edge_types(metadata[1])
     for edge_type in edge_types:
-        if len(edge_type) != 3:
-            raise ModelError(f"edge types must be (source type, relation, target type), got {edge_type}")
         for end in (edge_type[0], edge_type[2]):
             if end not in node_types:
                 raise ModelError(
@@ -42,6 +40,14 @@ def check_metadata(metadata: Metadata, module: nn.Module) -> Metadata:
                 "there, even if the graph has no such edges yet"
             )
     return node_types, edge_types
+
+
+def to_edge_types(given: Collection[Sequence[str]]) -> tuple[EdgeType, ...]:
+    """Edge types as tuples, from whatever holds three names."""
+    for edge_type in given:
+        if len(edge_type) != 3 or isinstance(edge_type, str):
+            raise ModelError(f"edge types must be (source type, relation, target type), got {edge_type!r}")
+    return tuple((source, relation, target) for source, relation, target in given)
 
 
 def input_name(node_type: NodeType) -> str:

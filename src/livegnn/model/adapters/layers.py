@@ -238,16 +238,16 @@ def check_convolution(layer: pyg.MessagePassing, given: Arguments) -> EdgeType:
     ends = x if isinstance(x, tuple | list) and len(x) == 2 else (x, x)
     source_type, _, target_type = edges.edge_type
     for end, what, node_type in zip(ends, ("source", "target"), (source_type, target_type), strict=True):
+        if end is None and source_type != target_type:
+            raise ModelError(
+                f"is given no rows of {node_type!r} nodes for the {what}s of {edges.edge_type}: give it the "
+                "pair (x_source, x_target), and keep rows of every node type from layer to layer"
+            )
         if isinstance(end, Rows) and end.node_type != node_type:
             raise ModelError(
                 f"must be given {node_type!r} rows for the {what}s of {edges.edge_type}, got those of "
                 f"{end.node_type!r} nodes"
             )
-    if ends[1] is None and source_type != target_type:
-        raise ModelError(
-            f"is given no rows of {target_type!r} nodes, so PyG cannot know how many there are: give it the "
-            "pair (x_source, x_target), and keep rows of every node type from layer to layer"
-        )
     return edges.edge_type
 
 

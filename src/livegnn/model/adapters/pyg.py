@@ -280,9 +280,9 @@ def _homogeneous_inputs(
 
 
 def _check_relations(relations: Sequence[EdgeType], node_type: NodeType) -> tuple[EdgeType, ...]:
-    edge_types = tuple(relations)
+    edge_types = hetero.to_edge_types(relations)
     for edge_type in edge_types:
-        if len(edge_type) != 3 or (edge_type[0], edge_type[2]) != (node_type, node_type):
+        if (edge_type[0], edge_type[2]) != (node_type, node_type):
             raise ModelError(
                 f"relations must be edge types that join {node_type!r} nodes (node_type), got {edge_type}"
             )
@@ -292,6 +292,7 @@ def _check_relations(relations: Sequence[EdgeType], node_type: NodeType) -> tupl
 
 
 def _known(chosen: Collection[EdgeType], edge_types: Sequence[EdgeType]) -> Collection[EdgeType]:
+    chosen = hetero.to_edge_types(chosen)
     for edge_type in chosen:
         if edge_type not in edge_types:
             raise ModelError(f"edge_weight must name edge types of metadata, got {edge_type!r}")
