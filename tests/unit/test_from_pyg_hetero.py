@@ -215,6 +215,14 @@ def test_the_widths_are_asked_for_where_nothing_tells():
         Model.from_pyg(Narrow(), metadata=METADATA, output_type="item")
     model = Model.from_pyg(Narrow(), metadata=METADATA, output_type="item", in_channels={"item": 7})
     assert model.inputs == {"x:item": Input("item", 7)}
+    with pytest.raises(ModelError, match=r"in_channels must name node types, 'user', 'item'; got 'shop'"):
+        Model.from_pyg(Narrow(), metadata=METADATA, output_type="item", in_channels={"shop": 7})
+
+
+def test_types_may_be_read_from_json():
+    listed = [list(WIDTHS), [list(edge_type) for edge_type in EDGE_TYPES]]
+    model = Model.from_pyg(pyg.HeteroConv(sages()), metadata=listed, output_type="item")
+    assert set(model.edge_types) == {BUYS, SEES}
 
 
 def test_the_model_runs_from_its_file(tmp_path):
@@ -443,7 +451,7 @@ def test_metadata_must_fit_together_and_the_module():
         Model.from_pyg(module, metadata=METADATA, node_type="user")
     with pytest.raises(ModelError, match="name its types with metadata="):
         Model.from_pyg(module)
-    with pytest.raises(ModelError, match=r"Linear.forward must take x, edge_index"):
+    with pytest.raises(ModelError, match=r"Linear.forward must take x_dict, edge_index_dict and"):
         Model.from_pyg(nn.Linear(3, 4), metadata=METADATA)
 
 

@@ -55,9 +55,15 @@ def input_name(node_type: NodeType) -> str:
     return f"x:{node_type}"
 
 
-def make_inputs(metadata: Metadata, weighted: Collection[EdgeType]) -> dict[str, dict[object, object]]:
-    """What the module's parameters stand for. weighted: the edge types whose weights it is given."""
+def make_inputs(
+    metadata: Metadata, edge_weight: bool | Collection[EdgeType] | None
+) -> dict[str, dict[object, object]]:
+    """What the module's parameters stand for. edge_weight: the edge types whose weights it is given."""
     node_types, edge_types = metadata
+    weighted = edge_types if isinstance(edge_weight, bool | None) else to_edge_types(edge_weight)
+    for edge_type in weighted:
+        if edge_type not in edge_types:
+            raise ModelError(f"edge_weight must name edge types of metadata, got {edge_type!r}")
     return {
         "x": {node_type: Rows(input_name(node_type), node_type) for node_type in node_types},
         "edge_index": {edge_type: Edges((edge_type,)) for edge_type in edge_types},

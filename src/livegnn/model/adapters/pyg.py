@@ -20,7 +20,7 @@ from livegnn.errors import ModelError
 from livegnn.model.adapters import hetero, layers, operations
 from livegnn.model.adapters.operations import IN_PLACE_FUNCTIONS, METHODS, Operation
 from livegnn.model.adapters.probe import compare
-from livegnn.model.adapters.relational import RELATIONAL_LAYERS
+from livegnn.model.adapters.relational import RELATIONAL_LAYERS, check_relations
 from livegnn.model.adapters.tape import Edges, EdgeWeights, RelationNumbers, Rows, Tape, Weight
 from livegnn.model.model import Model
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
@@ -53,16 +53,18 @@ def read(
     if metadata is None:
         if output_type is not None or not isinstance(edge_weight, bool | None):
             raise ModelError("output_type and edge types with weights are for modules with metadata=...")
-        edge_types = _check_relations(relations, node_type) if relations is not None else (edge_type,)
+        edge_types = check_relations(relations, node_type) if relations is not None else (edge_type,)
         values = _homogeneous_inputs(node_type, edge_types, relations is not None)
         inputs, names = _bind(module, values, edge_weight), {"x": node_type}
     else:
         if relations is not None or (node_type, edge_type) != (DEFAULT_NODE_TYPE, DEFAULT_EDGE_TYPE):
             raise ModelError("metadata names all types: leave out node_type, edge_type and relations")
         metadata = hetero.check_metadata(metadata, module)
-        weighted = metadata[1] if isinstance(edge_weight, bool | None) else _known(edge_weight, metadata[1])
-        takes_weight = edge_weight if isinstance(edge_weight, bool | None) else True
-        inputs = _bind(module, hetero.make_inputs(metadata, weighted), takes_weight)
+        inputs = _bind(
+            module,
+            hetero.make_inputs(metadata, edge_weight),
+            edge_weight if isinstance(edge_weight, bool | None) else True,
+        )
         names = {hetero.input_name(name): name for name in metadata[0]}
     walk = _Walk(Tape(names, edge_weight is None, lambda part, path, x: walk.call(part, path, {"x": x})))
     output = walk.trace(module, "", inputs)
@@ -279,32 +281,17 @@ def _homogeneous_inputs(
     return {**values, "edge_type": RelationNumbers(edge_types)} if relational else values
 
 
-def _check_relations(relations: Sequence[EdgeType], node_type: NodeType) -> tuple[EdgeType, ...]:
-    edge_types = hetero.to_edge_types(relations)
-    for edge_type in edge_types:
-        if (edge_type[0], edge_type[2]) != (node_type, node_type):
-            raise ModelError(
-                f"relations must be edge types that join {node_type!r} nodes (node_type), got {edge_type}"
-            )
-    if not edge_types or len(set(edge_types)) < len(edge_types):
-        raise ModelError(f"relations must be different edge types, one at least, got {edge_types}")
-    return edge_types
-
-
-def _known(chosen: Collection[EdgeType], edge_types: Sequence[EdgeType]) -> Collection[EdgeType]:
-    chosen = hetero.to_edge_types(chosen)
-    for edge_type in chosen:
-        if edge_type not in edge_types:
-            raise ModelError(f"edge_weight must name edge types of metadata, got {edge_type!r}")
-    return chosen
-
-
 def _widths(
     in_channels: int | Mapping[NodeType, int] | None, node_types: Iterable[NodeType]
 ) -> Mapping[NodeType, int]:
-    if isinstance(in_channels, Mapping):
-        return in_channels
-    return {} if in_channels is None else dict.fromkeys(node_types, in_channels)
+    """The widths of inputs that the caller tells."""
+    if not isinstance(in_channels, Mapping):
+        return {} if in_channels is None else dict.fromkeys(node_types, in_channels)
+    known = list(node_types)
+    for name in in_channels:
+        if name not in known:
+            raise ModelError(f"in_channels must name node types, {', '.join(map(repr, known))}; got {name!r}")
+    return in_channels
 
 
 def _bind(module: nn.Module, values: Mapping[str, object], edge_weight: bool | None) -> dict[str, object]:
@@ -325,10 +312,12 @@ def _bind(module: nn.Module, values: Mapping[str, object], edge_weight: bool | N
             "stand for"
         )
     if others or not {names["x"], names["edge_index"]} <= set(accepted):
-        dicts = {name.endswith("_dict") for name in others} == {True}
-        advice = "name its types with metadata=..." if dicts else "wrap it in a module that does"
+        several = isinstance(values["x"], Mapping)
+        x, edges, weights = (f"{n}_dict" if several else n for n in ("x", "edge_index", "edge_weight"))
+        lacks_metadata = not several and "x_dict" in accepted
+        advice = "name its types with metadata=..." if lacks_metadata else "wrap it in a module that does"
         raise ModelError(
-            f"{where} must take x, edge_index and perhaps edge_weight, got ({', '.join(accepted)}): {advice}"
+            f"{where} must take {x}, {edges} and perhaps {weights}, got ({', '.join(accepted)}): {advice}"
         )
     if "edge_type" in names and "edge_type" not in accepted:
         raise ModelError(f"{where} takes no edge_type, so relations must not be given")
@@ -419,4 +408,4 @@ def _place(node: fx.Node, path: str) -> str:
 
 
 def _in_words(value: object) -> str:
-    return "its edges" if isinstance(value, Edges | EdgeWeights) else type(value).__name__
+    return "its edges" if isinstance(value, Edges | EdgeWeights | RelationNumbers) else type(value).__name__

@@ -4,16 +4,17 @@ In PyG all edges lie in one ``edge_index``, and ``edge_type`` numbers their rela
 of the edge types that `Model.from_pyg` is given as ``relations``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch_geometric import nn as pyg
 
 from livegnn.errors import ModelError
+from livegnn.model.adapters.hetero import to_edge_types
 from livegnn.model.adapters.layers import Arguments, aggregation, check_edges, source_and_target
 from livegnn.model.adapters.tape import Edges, RelationNumbers, Rows, Tape, Weight
 from livegnn.model.propagation import Propagate
-from livegnn.types import EdgeType
+from livegnn.types import EdgeType, NodeType
 
 
 def rgcn_conv(tape: Tape, layer: pyg.RGCNConv, path: str, given: Arguments) -> Rows:
@@ -42,6 +43,19 @@ def rgcn_conv(tape: Tape, layer: pyg.RGCNConv, path: str, given: Arguments) -> R
     if layer.bias is None:
         return out
     return tape.write("scale_shift", out, weights={"shift": Weight(f"{path}.bias", layer.bias)})
+
+
+def check_relations(relations: Sequence[EdgeType], node_type: NodeType) -> tuple[EdgeType, ...]:
+    """The edge types of the relations. Raises `ModelError` if they cannot be those of `node_type` nodes."""
+    edge_types = to_edge_types(relations)
+    for edge_type in edge_types:
+        if (edge_type[0], edge_type[2]) != (node_type, node_type):
+            raise ModelError(
+                f"relations must be edge types that join {node_type!r} nodes (node_type), got {edge_type}"
+            )
+    if not edge_types or len(set(edge_types)) < len(edge_types):
+        raise ModelError(f"relations must be different edge types, one at least, got {edge_types}")
+    return edge_types
 
 
 RELATIONAL_LAYERS: Mapping[type, Callable[..., Rows]] = {
