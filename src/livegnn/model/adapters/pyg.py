@@ -10,25 +10,42 @@ import copy
 import inspect
 import operator
 import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 
-import numpy as np
 import torch
 from torch import fx, nn
 from torch_geometric import nn as pyg
 
 from livegnn.errors import ModelError
-from livegnn.model import reference
+from livegnn.model.adapters import hetero, operations
+from livegnn.model.adapters.arguments import reads_features
 from livegnn.model.adapters.layers import CONVOLUTIONS, LAYERS
-from livegnn.model.adapters.operations import FUNCTIONS, IN_PLACE_FUNCTIONS, METHODS, Operation
-from livegnn.model.adapters.tape import EdgeRows, Edges, EdgeWeights, Rows, Tape, Weight
+from livegnn.model.adapters.operations import IN_PLACE_FUNCTIONS, METHODS, Operation
+from livegnn.model.adapters.probe import compare
+from livegnn.model.adapters.relational import name_relations
+from livegnn.model.adapters.tape import (
+    EDGE_ATTR,
+    EDGE_WEIGHT,
+    EdgeRows,
+    Edges,
+    EdgeWeights,
+    Place,
+    RelationNumbers,
+    RelationRows,
+    Rows,
+    Source,
+    Tape,
+    Weight,
+    X,
+    input_name,
+    sources_of,
+)
 from livegnn.model.model import Model
-from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
 
+FUNCTIONS = {**operations.FUNCTIONS, **hetero.HETERO_FUNCTIONS}
 _ADVICE = "build that part of the model from steps (docs/models.md), or train without it"
 _LEAF_PACKAGES = ("torch_geometric.nn.norm", "torch_geometric.nn.aggr", "torch_geometric.nn.pool")
-_TOLERANCE = 1e-3
 
 
 def read(
@@ -36,9 +53,12 @@ def read(
     *,
     node_type: NodeType,
     edge_type: EdgeType,
-    edge_weight: bool | None,
-    in_channels: int | None,
-    edge_channels: int | None = None,
+    relations: Sequence[EdgeType] | None,
+    metadata: hetero.Metadata | None,
+    output_type: NodeType | None,
+    edge_weight: bool | Collection[EdgeType] | None,
+    in_channels: int | Mapping[NodeType, int] | None,
+    edge_channels: int | Mapping[EdgeType, int] | None,
 ) -> Model:
     """Imports a module; `Model.from_pyg` says how."""
     if not isinstance(module, nn.Module):
@@ -47,22 +67,37 @@ def read(
         )
     _check_initialized(module)
     module = _copy(module)
-    takes_weight, takes_features = _takes(module, edge_weight, edge_channels)
-    inputs: dict[str, object] = {"x": Rows("x"), "edge_index": Edges()}
-    if takes_weight:
-        inputs["edge_weight"] = EdgeWeights(edge_type)
-    if takes_features:
-        inputs["edge_attr"] = EdgeRows("edge_attr", edge_type)
-    walk = _Walk(
-        Tape(node_type, edge_type, edge_weight is None, lambda part, path, x: walk.call(part, path, {"x": x}))
-    )
+    if metadata is None:
+        if output_type is not None or not isinstance(edge_weight, bool | None):
+            raise ModelError("output_type and edge types with weights are for modules with metadata=...")
+        edge_types = name_relations(relations, node_type) if relations is not None else (edge_type,)
+        values: Mapping[str, object] = _homogeneous_inputs(node_type, edge_types, relations is not None)
+        takes_weights = edge_weight
+    else:
+        if relations is not None or (node_type, edge_type) != (DEFAULT_NODE_TYPE, DEFAULT_EDGE_TYPE):
+            raise ModelError("metadata names all types: leave out node_type, edge_type and relations")
+        metadata = hetero.check_metadata(metadata, module)
+        values = hetero.make_inputs(metadata, module, edge_weight, edge_channels)
+        takes_weights = edge_weight if isinstance(edge_weight, bool | None) else True
+    inputs = _bind(module, values, takes_weights, _takes_features(edge_channels))
+    sources = sources_of(inputs.values())
+    walk = _Walk(Tape(sources, edge_weight is None, lambda part, path, x: walk.call(part, path, {"x": x})))
+    walk.tape.widths.update(_widths("in_channels", in_channels, sources, X))
+    walk.tape.widths.update(_widths("edge_channels", edge_channels, sources, EDGE_ATTR))
     output = walk.trace(module, "", inputs)
+    if metadata is not None:
+        output = hetero.choose_output(output, output_type)
     if not isinstance(output, Rows) or isinstance(output, EdgeRows):
         raise ModelError(
             f"{type(module).__name__} must return one tensor with a row per node, got {_in_words(output)}"
         )
-    model = walk.tape.finish(output, in_channels, edge_channels)
-    _compare(model, module, takes_weight, edge_channels or 1 if takes_features else None)
+    model = walk.tape.finish(output)
+    widths = {
+        sources[name].place: width
+        for name, width in walk.tape.input_widths().items()
+        if sources[name].column != EDGE_WEIGHT
+    }
+    compare(model, module, inputs, widths, _ADVICE)
     return model
 
 
@@ -85,6 +120,9 @@ class _Proxy(fx.Proxy):  # type: ignore[misc]
 class _Tracer(fx.Tracer):  # type: ignore[misc]
     """Follows a module down to the layers that are imported, or refused, as a whole."""
 
+    def __init__(self) -> None:
+        super().__init__(autowrap_functions=tuple(hetero.HETERO_FUNCTIONS))
+
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return _Proxy(node, self)
 
@@ -96,21 +134,42 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
             or bool(super().is_leaf_module(m, module_qualified_name))
         )
 
+    def call_module(
+        self, m: nn.Module, forward: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        dicts = any(isinstance(argument, Mapping) for argument in (*args, *kwargs.values()))
+        if dicts and self.is_leaf_module(m, ""):
+            raise ModelError(
+                f"{_at(m, _join('', self.path_of_module(m)))} is not supported: it takes dicts of all types; "
+                f"use HeteroConv with a convolution for each edge type, or {_ADVICE}"
+            )
+        return super().call_module(m, forward, args, kwargs)
+
 
 class _Call(nn.Module):  # type: ignore[misc]
-    """Calls a module with the given inputs alone, so that all its other parameters keep their defaults."""
+    """Calls a module with the given inputs alone, so that all its other parameters keep their defaults.
 
-    def __init__(self, module: nn.Module, names: tuple[str, ...], positional: bool) -> None:
+    Dicts stay dicts, of placeholders, since code loops over them. given: placeholder -> what it stands for.
+    """
+
+    def __init__(self, module: nn.Module, inputs: Mapping[str, object], tracer: fx.Tracer) -> None:
         super().__init__()
         self.module = module
-        self._names = names
-        self._positional = positional
+        self.given: dict[str, object] = {}
+        self._inputs = inputs
+        self._tracer = tracer
 
-    def forward(self, x: object, edge_index: object, edge_weight: object, edge_attr: object) -> object:
-        given = {"x": x, "edge_index": edge_index, "edge_weight": edge_weight, "edge_attr": edge_attr}
-        if self._positional:
-            return self.module(x)
-        return self.module(**{name: given[name] for name in self._names})
+    def forward(self) -> object:
+        arguments = {name: self._placeholder(name, value) for name, value in self._inputs.items()}
+        if len(arguments) == 1:
+            return self.module(*arguments.values())
+        return self.module(**arguments)
+
+    def _placeholder(self, name: str, value: object) -> object:
+        if isinstance(value, Mapping):
+            return {key: self._placeholder(f"{name}[{key!r}]", part) for key, part in value.items()}
+        self.given[name] = value
+        return self._tracer.create_proxy("placeholder", name, (), {})
 
 
 class _Walk:
@@ -136,9 +195,12 @@ class _Walk:
 
     def trace(self, module: nn.Module, path: str, inputs: Mapping[str, object]) -> object:
         """Imports a module from the inside. inputs: parameter of its ``forward`` -> value."""
-        root = _Call(module, tuple(inputs), positional=len(inputs) == 1)
+        tracer = _Tracer()
+        root = _Call(module, inputs, tracer)
         try:
-            graph = _Tracer().trace(root)
+            graph = tracer.trace(root)
+        except ModelError:
+            raise
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1].name
             raise ModelError(
@@ -149,13 +211,40 @@ class _Walk:
         needed = _needed(graph, root)
         for node in graph.nodes:
             if node.op == "placeholder":
-                values[node] = inputs.get(node.target)
+                values[node] = root.given[node.target]
             elif node.op == "output":
                 return fx.node.map_arg(node.args[0], values.__getitem__)
             elif node in needed:
                 args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-                values[node] = self._node(node, root, path, args, kwargs)
+                values[node] = self._each_relation(node, root, path, args, kwargs)
         raise ModelError(f"{_at(module, path)} returns nothing")
+
+    def _each_relation(
+        self,
+        node: fx.Node,
+        root: nn.Module,
+        path: str,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> object:
+        """Imports one node of the graph; if it is applied to edges of several types, once for each type."""
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, RelationRows)]
+        whole = node.op == "call_module" and isinstance(
+            root.get_submodule(str(node.target)), pyg.MessagePassing
+        )
+        if whole or not given:
+            return self._node(node, root, path, args, kwargs)
+        parts = []
+        for i in range(len(given[0].parts)):
+            one = [value.parts[i] if isinstance(value, RelationRows) else value for value in args]
+            named = {
+                name: value.parts[i] if isinstance(value, RelationRows) else value
+                for name, value in kwargs.items()
+            }
+            part = self._node(node, root, path, tuple(one), named)
+            assert isinstance(part, Rows)
+            parts.append(part)
+        return RelationRows(tuple(parts))
 
     def _node(
         self,
@@ -228,46 +317,107 @@ def _copy(module: nn.Module) -> nn.Module:
     return module.to("cpu", torch.float32).eval().requires_grad_(False)
 
 
-def _takes(module: nn.Module, edge_weight: bool | None, edge_channels: int | None) -> tuple[bool, bool]:
-    """Whether the module is to be called with edge weights, and with edge features.
+def _homogeneous_inputs(
+    node_type: NodeType, edge_types: tuple[EdgeType, ...], relational: bool
+) -> dict[str, object]:
+    """What the module's parameters stand for, where all nodes are of one type."""
+    values: dict[str, object] = {X: Rows(X, node_type), "edge_index": Edges(edge_types)}
+    if not relational:
+        weights, features = EdgeWeights(edge_types), EdgeRows(EDGE_ATTR, edge_types[0])
+        return {**values, EDGE_WEIGHT: weights, EDGE_ATTR: features}
+    return {
+        **values,
+        "edge_type": RelationNumbers(edge_types),
+        EDGE_WEIGHT: EdgeWeights(edge_types, tuple(input_name(EDGE_WEIGHT, e) for e in edge_types)),
+        EDGE_ATTR: RelationRows(tuple(EdgeRows(input_name(EDGE_ATTR, e), e) for e in edge_types)),
+    }
 
-    Raises `ModelError` if it needs other inputs.
+
+def _takes_features(edge_channels: int | Mapping[EdgeType, int] | None) -> bool | None:
+    """Whether the caller says that the module is called with features of edges."""
+    if isinstance(edge_channels, Mapping):
+        return any(edge_channels.values())
+    return None if edge_channels is None else edge_channels > 0
+
+
+def _widths(
+    parameter: str,
+    told: int | Mapping[NodeType, int] | Mapping[EdgeType, int] | None,
+    sources: Mapping[str, Source],
+    column: str,
+) -> dict[str, int]:
+    """The widths of inputs that the caller tells: of all of a kind, or of each type's."""
+    names: dict[Place, str] = {s.place: name for name, s in sources.items() if s.column == column}
+    if not isinstance(told, Mapping):
+        return dict.fromkeys(names.values(), told) if told else {}
+    widths: dict[Place, int] = {place: width for place, width in told.items() if width}
+    for place in widths:
+        if place not in names:
+            what = "node types" if column == X else "edge types with edge_attr"
+            raise ModelError(f"{parameter} must name {what}, {', '.join(map(repr, names))}; got {place!r}")
+    return {names[place]: width for place, width in widths.items()}
+
+
+def _bind(
+    module: nn.Module, values: Mapping[str, object], edge_weight: bool | None, features: bool | None
+) -> dict[str, object]:
+    """What the module is called with. Raises `ModelError` if it needs other inputs.
+
+    values: ``x``, ``edge_index`` and others; a dict of them may be a parameter whose name ends with _dict.
+    edge_weight, features: whether it is called with these, if the caller says.
     """
-    parameters = inspect.signature(module.forward).parameters
-    if isinstance(module, pyg.Sequential):
-        accepted, required = set(module.signature.param_dict), set(module.signature.param_dict)
-    else:
-        accepted = set(parameters)
-        required = {name for name, parameter in parameters.items() if parameter.default is parameter.empty}
-    others = sorted(required - {"x", "edge_index", "edge_weight", "edge_attr"})
-    if others or not {"x", "edge_index"} <= accepted:
+    accepted, required = _parameters(module)
+    names = {
+        name: f"{name}_dict" if isinstance(value, Mapping) and f"{name}_dict" in accepted else name
+        for name, value in values.items()
+    }
+    others = sorted(required - set(names.values()))
+    where = f"{type(module).__name__}.forward"
+    if others == ["edge_type"]:
         raise ModelError(
-            f"{type(module).__name__}.forward must take x, edge_index and perhaps edge_weight and edge_attr, "
-            f"got ({', '.join(accepted)}): wrap it in a module that does"
+            f"{where} takes edge_type: say with relations=[...] which edge types of the graph the numbers "
+            "stand for"
         )
-    features = None if edge_channels is None else edge_channels > 0
-    for parameter, name, value in (
-        ("edge_weight", "edge_weight", edge_weight),
-        ("edge_attr", "edge_channels", features),
+    if others or not {names[X], names["edge_index"]} <= set(accepted):
+        several = isinstance(values[X], Mapping)
+        x, edges, weights, attr = (
+            f"{name}_dict" if several else name for name in (X, "edge_index", EDGE_WEIGHT, EDGE_ATTR)
+        )
+        lacks_metadata = not several and "x_dict" in accepted
+        advice = "name its types with metadata=..." if lacks_metadata else "wrap it in a module that does"
+        raise ModelError(
+            f"{where} must take {x}, {edges} and perhaps {weights} and {attr}, got ({', '.join(accepted)}): "
+            f"{advice}"
+        )
+    if "edge_type" in names and "edge_type" not in accepted:
+        raise ModelError(f"{where} takes no edge_type, so relations must not be given")
+    for column, parameter, said, yes, no in (
+        (EDGE_WEIGHT, "edge_weight", edge_weight, "True", "False"),
+        (EDGE_ATTR, "edge_channels", features, "given", "0"),
     ):
-        if value is True and parameter not in accepted:
-            forbidden = "True" if name == parameter else "given"
-            raise ModelError(
-                f"{type(module).__name__}.forward takes no {parameter}, so {name} must not be {forbidden}"
-            )
-        if value is False and parameter in required:
-            forbidden = "False" if name == parameter else "0"
-            raise ModelError(
-                f"{type(module).__name__}.forward needs {parameter}, so {name} must not be {forbidden}"
-            )
+        if said is True and names[column] not in accepted:
+            raise ModelError(f"{where} takes no {names[column]}, so {parameter} must not be {yes}")
+        if said is False and names[column] in required:
+            raise ModelError(f"{where} needs {names[column]}, so {parameter} must not be {no}")
     if features is None:
-        features = "edge_attr" in required or any(map(_reads_features, module.modules()))
-    return "edge_weight" in accepted and edge_weight is not False, "edge_attr" in accepted and features
+        features = names[EDGE_ATTR] in required or any(map(reads_features, module.modules()))
+    if edge_weight is None and isinstance(module, pyg.HeteroConv):
+        edge_weight = False  # HeteroConv takes all that its convolutions take, and they differ
+    left_out = {name for name, given in ((EDGE_WEIGHT, edge_weight), (EDGE_ATTR, features)) if given is False}
+    return {
+        name: values[value] for value, name in names.items() if name in accepted and value not in left_out
+    }
 
 
-def _reads_features(part: nn.Module) -> bool:
-    """Whether a layer cannot do, or was not trained, without features of edges."""
-    return isinstance(part, pyg.GINEConv | pyg.GMMConv) or getattr(part, "edge_dim", None) is not None
+def _parameters(module: nn.Module) -> tuple[list[str], set[str]]:
+    """The parameters of the module's ``forward``, and those without a default."""
+    if isinstance(module, pyg.Sequential):
+        return list(module.signature.param_dict), set(module.signature.param_dict)
+    if isinstance(module, pyg.HeteroConv):
+        names = [f"{name}_dict" for name in (X, "edge_index", EDGE_WEIGHT, EDGE_ATTR)]
+        return names, set(names[:2])
+    parameters = inspect.signature(module.forward).parameters
+    return list(parameters), {name for name, given in parameters.items() if given.default is given.empty}
 
 
 def _check_initialized(module: nn.Module) -> None:
@@ -337,51 +487,6 @@ def _place(node: fx.Node, path: str) -> str:
 
 
 def _in_words(value: object) -> str:
-    if isinstance(value, EdgeRows):
+    if isinstance(value, EdgeRows | RelationRows):
         return "one with a row per edge"
-    return "its edges" if isinstance(value, Edges | EdgeWeights) else type(value).__name__
-
-
-@dataclass(frozen=True)
-class _Probe:
-    x: Mapping[NodeType, FloatArray]
-    edge_index: Mapping[EdgeType, IntArray]
-    weight: Mapping[EdgeType, FloatArray]
-    edge_attr: Mapping[EdgeType, FloatArray] = field(default_factory=dict)
-
-
-def _compare(model: Model, module: nn.Module, takes_weight: bool, edge_channels: int | None) -> None:
-    """Raises `ModelError` if model and module differ on a small graph with isolated nodes and a self-loop.
-
-    edge_channels: None if the module is called without features of edges, else how many they have if the
-    model, which reads none of them, does not tell.
-    """
-    random = np.random.default_rng(0)
-    edges = np.unique(np.concatenate([random.integers(0, 12, (2, 40)), [[3], [3]]], axis=1), axis=1)
-    x = random.standard_normal((16, model.width("x")), dtype=np.float32)
-    weight = random.random(int(edges.shape[1]), dtype=np.float32) + np.float32(0.5)
-    given = {"x": torch.from_numpy(x), "edge_index": torch.from_numpy(edges)}
-    if takes_weight:
-        given["edge_weight"] = torch.from_numpy(weight)
-    if edge_channels is not None:
-        if "edge_attr" in model.edge_inputs:
-            edge_channels = model.edge_inputs["edge_attr"].width
-        features = random.standard_normal((int(edges.shape[1]), edge_channels), dtype=np.float32)
-        given["edge_attr"] = torch.from_numpy(features)
-    try:
-        with torch.no_grad():
-            expected = module(**given).numpy()
-    except Exception as error:
-        raise ModelError(f"{type(module).__name__} fails on a graph of 16 nodes: {error}") from error
-    edge_type = model.edge_types[0] if model.edge_types else ("", "", "")
-    attributes = {} if edge_channels is None else {edge_type: given["edge_attr"].numpy()}
-    probe = _Probe({model.node_type("x"): x}, {edge_type: edges}, {edge_type: weight}, attributes)
-    got = reference.compute(model, probe)[model.output]
-    scale = float(np.abs(expected).max(initial=0))
-    difference = float(np.abs(got - expected).max()) if got.shape == expected.shape else np.inf
-    if not difference <= _TOLERANCE * max(scale, 1e-6):
-        raise ModelError(
-            f"the imported model differs from {type(module).__name__} by {difference:.3g} on a small graph "
-            f"with values up to {scale:.3g}: its forward does what tracing cannot see, such as a type test; "
-            f"{_ADVICE}"
-        )
+    return "its edges" if isinstance(value, Edges | EdgeWeights | RelationNumbers) else type(value).__name__
