@@ -40,10 +40,10 @@ BOUGHT = ("item", "bought by", "user")
 SELLS = ("shop", "sells", "item")
 SOLD = ("item", "sold by", "shop")
 EDGES = {
-    KNOWS: EdgeSchema(undirected=True, weighted=True),
-    FOLLOWS: EdgeSchema(),
-    BLOCKS: EdgeSchema(),
-    BUYS: EdgeSchema(weighted=True),
+    KNOWS: EdgeSchema(undirected=True, weighted=True, features=2),
+    FOLLOWS: EdgeSchema(features=2),
+    BLOCKS: EdgeSchema(features=2),
+    BUYS: EdgeSchema(weighted=True, features=3),
     BOUGHT: EdgeSchema(),
     SELLS: EdgeSchema(),
     SOLD: EdgeSchema(),
@@ -52,7 +52,7 @@ SCHEMA = Schema(WIDTHS, EDGES)
 TYPES, METADATA = list(WIDTHS), (list(WIDTHS), list(EDGES))
 CHOICES = np.random.default_rng(3).standard_normal((8, max(WIDTHS.values()))).astype(np.float32)
 CHOICES[0] = 0
-"""Features to choose from; a node type takes as many channels as it has."""
+"""Features to choose from; a node type, or an edge type, takes as many channels as it has."""
 
 
 class Mixed(nn.Module):
@@ -94,6 +94,41 @@ class Mixed(nn.Module):
         return self.norm(out + h_dict[self.output])
 
 
+class Attentive(nn.Module):
+    """Two layers of HeteroConv, of attention with features of edges and without, beside plain sums."""
+
+    def __init__(self, aggr: str, output: str) -> None:
+        super().__init__()
+        self.output = output
+        wide = {name: sum(e[2] == name for e in EDGES) * 4 if aggr == "cat" else 4 for name in WIDTHS}
+        self.first, self.second = self.layer(aggr, WIDTHS), self.layer(aggr, wide)
+        self.encoder = nn.Linear(EDGES[BUYS].features, 2)
+
+    @staticmethod
+    def layer(aggr: str, widths: dict[str, int]) -> nn.Module:
+        def ends(edge_type: EdgeType) -> tuple[int, int]:
+            return widths[edge_type[0]], widths[edge_type[2]]
+
+        return pyg.HeteroConv(
+            {
+                KNOWS: pyg.GATConv(widths["user"], 2, heads=2, edge_dim=2),
+                FOLLOWS: pyg.SAGEConv(ends(FOLLOWS), 4),
+                BLOCKS: pyg.TransformerConv(ends(BLOCKS), 4, edge_dim=2),
+                BUYS: pyg.GATConv(ends(BUYS), 2, heads=2, edge_dim=2, add_self_loops=False),
+                BOUGHT: pyg.SAGEConv(ends(BOUGHT), 4, aggr="max"),
+                SELLS: pyg.GATv2Conv(ends(SELLS), 4, add_self_loops=False),
+                SOLD: pyg.TransformerConv(ends(SOLD), 2, heads=2),
+            },
+            aggr=aggr,
+        )
+
+    def forward(self, x_dict, edge_index_dict, edge_attr_dict):
+        edge_attr_dict = {**edge_attr_dict, BUYS: self.encoder(edge_attr_dict[BUYS]).tanh()}
+        h_dict = self.first(x_dict, edge_index_dict, edge_attr_dict=edge_attr_dict)
+        h_dict = {name: h.tanh() for name, h in h_dict.items()}
+        return self.second(h_dict, edge_index_dict, edge_attr_dict=edge_attr_dict)[self.output]
+
+
 class Sage(nn.Module):
     """What ``to_hetero`` is given; the layers' widths are found when it first runs."""
 
@@ -119,6 +154,21 @@ class Relational(nn.Module):
         return self.second(self.first(x, edge_index, edge_type).relu(), edge_index, edge_type)
 
 
+class RelationalAttention(nn.Module):
+    """Two layers of attention over the users' relations, the second with features of the edges."""
+
+    def __init__(self, mechanism: str, mode: str) -> None:
+        super().__init__()
+        settings = {"attention_mechanism": f"{mechanism}-relation", "attention_mode": mode}
+        self.first = pyg.RGATConv(WIDTHS["user"], 2, 3, heads=2, **settings)
+        self.second = pyg.RGATConv(4, 2, 3, heads=2, edge_dim=3, concat=False, **settings)
+        self.encoder = nn.Linear(2, 3)
+
+    def forward(self, x, edge_index, edge_type, edge_attr):
+        h = self.first(x, edge_index, edge_type).tanh()
+        return self.second(h, edge_index, edge_type, self.encoder(edge_attr).tanh())
+
+
 RELATIONS = [KNOWS, FOLLOWS, BLOCKS]
 
 
@@ -129,6 +179,13 @@ def make(kind: str, aggr: str, output: str) -> tuple[nn.Module, Model]:
         module = fill(Mixed(aggr, output), 1)
         weighted = [edge_type for edge_type, edges in EDGES.items() if edges.weighted]
         model = Model.from_pyg(module, metadata=METADATA, edge_weight=weighted)
+    elif kind == "attention":
+        module = fill(Attentive(aggr, output), 4)
+        model = Model.from_pyg(module, metadata=METADATA)
+    elif kind == "RGAT":
+        mode = "multiplicative-self-attention" if output == "item" else "additive-self-attention"
+        module = fill(RelationalAttention(aggr, mode), 5)
+        model = Model.from_pyg(module, relations=RELATIONS, node_type="user")
     elif kind == "to_hetero":
         module = pyg.to_hetero(Sage(), METADATA, aggr=aggr)
         module(*Mirror().arguments({name: np.arange(0) for name in WIDTHS}, torch.float32)[:2])
@@ -141,10 +198,14 @@ def make(kind: str, aggr: str, output: str) -> tuple[nn.Module, Model]:
 
 @dataclass
 class Mirror:
-    """The graph once more. nodes: type -> id -> features; edges: type -> (source, target) -> weight."""
+    """The graph once more. nodes: type -> id -> features; edges: type -> (source, target) -> weight;
+    features: the same keys -> the edge's."""
 
     nodes: dict[str, dict[int, np.ndarray]] = field(default_factory=lambda: {name: {} for name in WIDTHS})
     edges: dict[EdgeType, dict[tuple[int, int], float]] = field(
+        default_factory=lambda: {edge_type: {} for edge_type in EDGES}
+    )
+    features: dict[EdgeType, dict[tuple[int, int], np.ndarray]] = field(
         default_factory=lambda: {edge_type: {} for edge_type in EDGES}
     )
 
@@ -157,6 +218,8 @@ class Mirror:
             for u, v in list(edges):
                 if (source == name and u == node) or (target == name and v == node):
                     del edges[u, v]
+        for edge_type, edges in self.edges.items():
+            self.features[edge_type] = {key: self.features[edge_type][key] for key in edges}
 
     def data(self, ids: dict[str, np.ndarray]) -> HeteroData:
         """The graph as PyG has it, in float64; row i of a type is node ``ids[type][i]``."""
@@ -170,6 +233,10 @@ class Mirror:
             directed = dict(edges)
             if EDGES[edge_type].undirected:
                 directed |= {(v, u): weight for (u, v), weight in edges.items()}
+            if EDGES[edge_type].features:
+                rows = [self.features[edge_type][self.key(edge_type, u, v)] for u, v in directed]
+                attr = np.array(rows, dtype=np.float64).reshape(-1, EDGES[edge_type].features)
+                data[edge_type].edge_attr = torch.tensor(attr)
             pairs = np.array([(source[u], target[v]) for u, v in directed], dtype=np.int64).reshape(-1, 2).T
             data[edge_type].edge_index = torch.from_numpy(pairs.copy())
             if EDGES[edge_type].weighted:
@@ -187,7 +254,9 @@ picks = st.integers(0, 9)  # the n-th node there is, modulo their number
 rows = st.integers(0, len(CHOICES) - 1)
 types = st.sampled_from(TYPES)
 pairs = st.lists(
-    st.tuples(st.sampled_from(list(EDGES)), picks, picks, st.sampled_from([0.0, 0.25, 1.0, 2.0])),
+    st.tuples(
+        st.sampled_from(list(EDGES)), picks, picks, st.sampled_from([0.0, 0.25, 1.0, 2.0]), st.none() | rows
+    ),
     min_size=1,
     max_size=6,
 )
@@ -232,7 +301,7 @@ class LiveGraph(RuleBasedStateMachine):
         """Appends what an operation means on the mirror's graph, and applies it there."""
         kind, *arguments = operation
         if kind in ("add_edges", "remove_edges"):
-            for edge_type, a, b, weight in arguments[0]:
+            for edge_type, a, b, weight, row in arguments[0]:
                 sources, targets = (list(self.mirror.nodes[edge_type[end]]) for end in (0, 2))
                 there = list(self.mirror.edges[edge_type])
                 if not sources or not targets:
@@ -240,13 +309,18 @@ class LiveGraph(RuleBasedStateMachine):
                 u, v = sources[a % len(sources)], targets[b % len(targets)]
                 if kind == "add_edges":
                     given = weight if EDGES[edge_type].weighted else 1.0
-                    events.add_edges(u, v, weight=given, edge_type=edge_type)
-                    self.mirror.edges[edge_type][self.mirror.key(edge_type, u, v)] = given
+                    width, key = EDGES[edge_type].features, self.mirror.key(edge_type, u, v)
+                    features = CHOICES[row, :width] if width and row is not None else None
+                    events.add_edges(u, v, weight=given, features=features, edge_type=edge_type)
+                    self.mirror.edges[edge_type][key] = given
+                    kept = self.mirror.features[edge_type].get(key, np.zeros(width, dtype=np.float32))
+                    self.mirror.features[edge_type][key] = kept if features is None else features
                     continue
                 if arguments[1] and there:
                     u, v = there[(a + b) % len(there)]
                 events.remove_edges(u, v, edge_type=edge_type)
                 self.mirror.edges[edge_type].pop(self.mirror.key(edge_type, u, v), None)
+                self.mirror.features[edge_type].pop(self.mirror.key(edge_type, u, v), None)
             return
         name, *rest = arguments
         present = list(self.mirror.nodes[name])
@@ -295,7 +369,7 @@ class LiveGraph(RuleBasedStateMachine):
 
     @rule(pick=picks, edge_type=st.sampled_from([KNOWS, FOLLOWS, BLOCKS]))
     def a_loop_comes(self, pick, edge_type):
-        self.events_come([("add_edges", [(edge_type, pick, pick, 1.0)])])
+        self.events_come([("add_edges", [(edge_type, pick, pick, 1.0, pick % len(CHOICES))])])
 
     @rule(name=types, row=rows, some=pairs)
     def a_node_comes_with_edges_and_goes(self, name, row, some):
@@ -332,12 +406,18 @@ class LiveGraph(RuleBasedStateMachine):
         with torch.no_grad():
             if self.kind == "HeteroConv":
                 expected = self.module(data.x_dict, data.edge_index_dict, data.edge_weight_dict)
+            elif self.kind == "attention":
+                features = {e: x for e, x in data.edge_attr_dict.items() if e != FOLLOWS}  # SAGEConv
+                expected = self.module(data.x_dict, data.edge_index_dict, features)
             elif self.kind == "to_hetero":
                 expected = self.module(data.x_dict, data.edge_index_dict)[self.output]
             else:
                 edges = [data.edge_index_dict[edge_type] for edge_type in RELATIONS]
                 numbers = torch.arange(3).repeat_interleave(torch.tensor([e.shape[1] for e in edges]))
-                expected = self.module(data.x_dict["user"], torch.cat(edges, dim=1), numbers)
+                given = (data.x_dict["user"], torch.cat(edges, dim=1), numbers)
+                if self.kind == "RGAT":
+                    given = (*given, torch.cat([data.edge_attr_dict[e] for e in RELATIONS]))
+                expected = self.module(*given)
         features = data.x_dict[self.output].numpy()
         assert_close(self.engine.embeddings(-1), expected.numpy(), features, "PyG")
 
@@ -349,6 +429,8 @@ class LiveGraph(RuleBasedStateMachine):
         ("to_hetero", ("sum", "mean", "min")),
         ("RGCN", ("mean",)),
         ("RGCN", ("sum", "max")),
+        ("attention", ("sum", "cat")),
+        ("RGAT", ("across", "within")),
     ],
 )
 def test_any_sequence_of_events(kind, aggrs):

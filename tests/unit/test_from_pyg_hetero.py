@@ -15,7 +15,8 @@ from torch_geometric import nn as pyg
 from livegnn import Engine, Events, Graph
 from livegnn.errors import ModelError
 from livegnn.graph import EdgeSchema, Schema, Snapshot
-from livegnn.model import Input, Model, reference
+from livegnn.model import EdgeInput, Input, Model, reference
+from livegnn.model.adapters.arguments import reads_features
 from modules import fill
 
 WIDTHS = {"user": 3, "item": 2}
@@ -23,6 +24,7 @@ KNOWS = ("user", "knows", "user")
 BUYS = ("user", "buys", "item")
 BOUGHT = ("item", "bought by", "user")
 SEES = ("user", "sees", "item")
+EDGE_WIDTHS = {KNOWS: 2, BUYS: 4, BOUGHT: 3, SEES: 4}
 EDGE_TYPES = [KNOWS, BUYS, BOUGHT, SEES]
 METADATA = (list(WIDTHS), EDGE_TYPES)
 
@@ -41,11 +43,20 @@ def make_snapshot(seed: int, users: int = 12, items: int = 5) -> Snapshot:
         x={n: random.standard_normal((counts[n], w), dtype=np.float32) for n, w in WIDTHS.items()},
         edge_index=edge_index,
         weight={e: random.uniform(0, 2, edges.shape[1]).astype("f4") for e, edges in edge_index.items()},
+        edge_attr={
+            e: random.standard_normal((edges.shape[1], EDGE_WIDTHS[e]), dtype=np.float32)
+            for e, edges in edge_index.items()
+        },
     )
 
 
-def check(module: nn.Module, weights: list | None = None, **arguments: object) -> Model:
-    """Imports a module and compares the oracle on the model with the module in float64."""
+def check(
+    module: nn.Module, weights: list | None = None, features: list | None = None, **arguments: object
+) -> Model:
+    """Imports a module and compares the oracle on the model with the module in float64.
+
+    weights, features: the edge types whose weights, and features, it is called with.
+    """
     seed = int(os.environ["LIVEGNN_TEST_SEED"]) % 1000
     fill(module, seed)
     model = Model.from_pyg(module, metadata=METADATA, edge_weight=weights, **arguments)
@@ -55,8 +66,11 @@ def check(module: nn.Module, weights: list | None = None, **arguments: object) -
         given.append({name: torch.from_numpy(edges) for name, edges in graph.edge_index.items()})
         if weights:
             given.append({name: torch.from_numpy(graph.weight[name]).double() for name in weights})
+        attr = {e: torch.from_numpy(graph.edge_attr[e]).double() for e in features or ()}
+        hetero_conv = isinstance(module, pyg.HeteroConv)
+        named = {"edge_attr_dict" if hetero_conv else "edge_attr": attr} if attr else {}
         with torch.no_grad():
-            expected = double(*given)
+            expected = double(*given, **named)
         if isinstance(expected, dict):
             expected = expected[model.node_type(model.output)]
         got = reference.compute(model, graph)[model.output]
@@ -352,6 +366,177 @@ def test_relations_must_fit_the_module():
         Model.from_pyg(module, relations=[RELATIONS[0]] * 3, node_type="n")
     with pytest.raises(ModelError, match=r"GraphSAGE.forward takes no edge_type"):
         Model.from_pyg(pyg.GraphSAGE(4, 4, 2), relations=RELATIONS, node_type="n")
+
+
+# -- attention, and features of edges
+
+
+def attention(**others: nn.Module) -> pyg.HeteroConv:
+    """A HeteroConv whose attention reads the features of BUYS and KNOWS."""
+    gat = pyg.GATConv((-1, -1), 2, heads=2, edge_dim=EDGE_WIDTHS[BUYS], add_self_loops=False)
+    loops = pyg.GATConv(-1, 4, edge_dim=EDGE_WIDTHS[KNOWS])
+    convs = {KNOWS: loops, BUYS: gat, BOUGHT: pyg.SAGEConv((-1, -1), 4)}
+    conv = pyg.HeteroConv({**convs, **others})
+    graph = make_snapshot(0)
+    x_dict = {name: torch.from_numpy(x) for name, x in graph.x.items()}
+    edges = {name: torch.from_numpy(edges) for name, edges in graph.edge_index.items()}
+    conv(x_dict, edges, edge_attr_dict={e: torch.from_numpy(graph.edge_attr[e]) for e in (KNOWS, BUYS)})
+    return conv
+
+
+@pytest.mark.parametrize("output", ["user", "item"])
+def test_attention_between_types_with_features_of_edges(output):
+    model = check(attention(), features=[KNOWS, BUYS], output_type=output)
+    edge_type = KNOWS if output == "user" else BUYS
+    given = {f"edge_attr:{edge_type}": EdgeInput(edge_type, EDGE_WIDTHS[edge_type])}
+    assert model.edge_inputs == given
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        pyg.GATConv((3, 2), 4, add_self_loops=False),
+        pyg.GATConv((3, 2), 2, heads=2, edge_dim=4, add_self_loops=False, residual=True),
+        pyg.GATv2Conv((3, 2), 4, add_self_loops=False),
+        pyg.GATv2Conv((3, 2), 2, heads=2, edge_dim=4, add_self_loops=False, residual=True),
+        pyg.TransformerConv((3, 2), 4),
+        pyg.TransformerConv((3, 2), 2, heads=2, edge_dim=4, beta=True),
+        pyg.ResGatedGraphConv((3, 2), 4, edge_dim=4),
+        pyg.GINEConv(nn.Linear(3, 2), edge_dim=4),
+        pyg.GMMConv((3, 2), 4, dim=4, kernel_size=2),
+    ],
+    ids=lambda conv: f"{type(conv).__name__} {getattr(conv, 'edge_dim', None)}",
+)
+def test_convolutions_on_pairs_of_node_types(conv):
+    if isinstance(conv, pyg.GINEConv):  # adds the target's row, so both are as wide
+        conv = pyg.Sequential("x, e, a", [(pyg.GINEConv(nn.Linear(3, 4), edge_dim=4), "x, e, a -> x")])
+        module = Pair(conv, nn.Linear(2, 3))
+    else:
+        module = Pair(conv, nn.Identity())
+    features = [SEES] if module.reads else []
+    model = check(module, features=features, edge_channels=None if features else 0)
+    assert model.edge_types == (SEES,)
+    assert [given.edge_type for given in model.edge_inputs.values()] == features
+    assert model.inputs == {"x:user": Input("user", 3), "x:item": Input("item", 2)}
+
+
+class Pair(nn.Module):
+    """A convolution from users to items. before: what is made of the items' rows."""
+
+    def __init__(self, conv: nn.Module, before: nn.Module) -> None:
+        super().__init__()
+        self.conv, self.before = conv, before
+        self.reads = any(map(reads_features, conv.modules()))
+
+    def forward(self, x_dict, edge_index_dict, edge_attr=None):
+        x = x_dict["user"], self.before(x_dict["item"])
+        given = (edge_attr[SEES],) if self.reads else ()
+        return self.conv(x, edge_index_dict[SEES], *given)
+
+
+def test_to_hetero_with_features_of_edges():
+    class Gat(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = pyg.GATConv((-1, -1), 4, edge_dim=-1, add_self_loops=False)
+            self.second = pyg.GATv2Conv((-1, -1), 4, edge_dim=3, add_self_loops=False)
+            self.encoder = pyg.Linear(-1, 3)
+
+        def forward(self, x, edge_index, edge_attr):
+            e = self.encoder(edge_attr).relu()
+            return self.second(self.first(x, edge_index, edge_attr).relu(), edge_index, e)
+
+    module, graph = pyg.to_hetero(Gat(), METADATA), make_snapshot(0)
+    parts = (graph.x, graph.edge_index, graph.edge_attr)
+    module(*({name: torch.from_numpy(array) for name, array in part.items()} for part in parts))
+    model = check(module, features=EDGE_TYPES, output_type="item")
+    assert {given.edge_type: given.width for given in model.edge_inputs.values()} == EDGE_WIDTHS
+
+
+def test_weights_as_features_of_some_edges():
+    class Weighted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            convs = {
+                BUYS: pyg.SAGEConv((3, 2), 4),
+                BOUGHT: pyg.GATConv((2, 3), 4, edge_dim=1, add_self_loops=False),
+            }
+            self.conv = pyg.HeteroConv(convs)
+
+        def forward(self, x_dict, edge_index_dict, edge_weight_dict):
+            return self.conv(x_dict, edge_index_dict, edge_attr_dict=edge_weight_dict)
+
+    model = check(Weighted(), weights=[BOUGHT], output_type="user")
+    assert model.edge_inputs == {f"edge_weight:{BOUGHT}": EdgeInput(BOUGHT, 1, "weight")}
+
+
+def test_widths_of_what_is_read_in_vain():
+    convs = {KNOWS: pyg.GATConv(3, 4, edge_dim=2), BUYS: pyg.GraphConv((3, 2), 4)}
+    convs |= {BOUGHT: pyg.SAGEConv((2, 3), 4)}
+
+    class Items(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.encoder = pyg.HeteroConv(convs), nn.Linear(2, 2)
+
+        def forward(self, x_dict, edge_index_dict, edge_attr):
+            edge_attr = {KNOWS: self.encoder(edge_attr[KNOWS])}
+            h = self.conv(x_dict, edge_index_dict, edge_attr_dict=edge_attr)
+            h["user"].sort()
+            return h["item"]
+
+    model = check(Items(), features=[KNOWS])
+    assert not model.edge_inputs
+    assert model.edge_types == (BUYS,)
+
+
+@pytest.mark.parametrize(
+    ("edge_channels", "message"),
+    [
+        ({BOUGHT: 3}, r"SAGEConv at .* cannot be imported: got an unexpected .*edge_attr"),
+        ({("a", "b", "c"): 2}, r"edge_channels must name edge types of metadata, got \('a', 'b', 'c'\)"),
+        ({KNOWS: 3}, r"weight must have shape .*, 3\) for 3 input channels"),
+    ],
+)
+def test_widths_of_edges_that_do_not_fit(edge_channels, message):
+    with pytest.raises(ModelError, match=message):
+        Model.from_pyg(attention(), metadata=METADATA, output_type="user", edge_channels=edge_channels)
+
+
+def test_which_edges_have_features_may_be_told():
+    for edge_channels, inputs in ((None, 1), ({KNOWS: 2}, 1), ({BUYS: 4}, 0), (0, 0), ({KNOWS: 0}, 0)):
+        model = Model.from_pyg(
+            attention(), metadata=METADATA, output_type="user", edge_channels=edge_channels
+        )
+        assert len(model.edge_inputs) == inputs
+
+
+def test_features_must_be_those_of_the_edges():
+    gat = pyg.GATConv((3, 2), 4, edge_dim=4, add_self_loops=False)
+
+    class Swapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = gat
+
+        def forward(self, x_dict, edge_index_dict, edge_attr_dict):
+            return self.conv((x_dict["user"], x_dict["item"]), edge_index_dict[SEES], edge_attr_dict[BUYS])
+
+    with pytest.raises(ModelError, match=r"must be given features of the same edges.*'buys'"):
+        Model.from_pyg(Swapped(), metadata=METADATA)
+
+
+def test_a_single_relation_has_features_for_any_convolution():
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = pyg.RGATConv(4, 4, 1), pyg.GATConv(4, 4, edge_dim=2)
+
+        def forward(self, x, edge_index, edge_type, edge_attr):
+            return self.second(self.first(x, edge_index, edge_type), edge_index, edge_attr)
+
+    model = Model.from_pyg(fill(Net(), 1), relations=RELATIONS[:1], node_type="n")
+    assert [given.width for given in model.edge_inputs.values()] == [2]
 
 
 # -- what is refused

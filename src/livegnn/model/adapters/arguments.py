@@ -8,7 +8,16 @@ from torch_geometric import nn as pyg
 
 from livegnn.errors import ModelError
 from livegnn.model.adapters.operations import node_rows
-from livegnn.model.adapters.tape import EdgeRows, Edges, EdgeWeights, RelationNumbers, Rows, Tape, Weight
+from livegnn.model.adapters.tape import (
+    EdgeRows,
+    Edges,
+    EdgeWeights,
+    RelationNumbers,
+    RelationRows,
+    Rows,
+    Tape,
+    Weight,
+)
 from livegnn.model.propagation import Aggregate, Combine, NeighborContext
 from livegnn.types import EdgeType
 
@@ -97,6 +106,8 @@ def edge_features(given: Arguments) -> Rows | None:
     features, edges = given.get("edge_attr"), given["edge_index"]
     if isinstance(features, EdgeWeights):
         features = features.column()
+    if isinstance(features, RelationRows) and len(features.parts) == 1:
+        features = features.parts[0]
     if features is None:
         return None
     if not isinstance(features, EdgeRows):

@@ -6,6 +6,7 @@ the model are run on a small graph and must agree, so that nothing that tracing 
 unnoticed.
 """
 
+import contextlib
 import copy
 import inspect
 import operator
@@ -18,7 +19,7 @@ from torch_geometric import nn as pyg
 
 from livegnn.errors import ModelError
 from livegnn.model.adapters import hetero, operations
-from livegnn.model.adapters.arguments import reads_features
+from livegnn.model.adapters.inputs import bind, make_inputs, takes_features, told_widths
 from livegnn.model.adapters.layers import CONVOLUTIONS, LAYERS
 from livegnn.model.adapters.operations import IN_PLACE_FUNCTIONS, METHODS, Operation
 from livegnn.model.adapters.probe import compare
@@ -29,7 +30,6 @@ from livegnn.model.adapters.tape import (
     EdgeRows,
     Edges,
     EdgeWeights,
-    Place,
     RelationNumbers,
     RelationRows,
     Rows,
@@ -37,7 +37,6 @@ from livegnn.model.adapters.tape import (
     Tape,
     Weight,
     X,
-    input_name,
     sources_of,
 )
 from livegnn.model.model import Model
@@ -71,7 +70,7 @@ def read(
         if output_type is not None or not isinstance(edge_weight, bool | None):
             raise ModelError("output_type and edge types with weights are for modules with metadata=...")
         edge_types = name_relations(relations, node_type) if relations is not None else (edge_type,)
-        values: Mapping[str, object] = _homogeneous_inputs(node_type, edge_types, relations is not None)
+        values: Mapping[str, object] = make_inputs(node_type, edge_types, relations is not None)
         takes_weights = edge_weight
     else:
         if relations is not None or (node_type, edge_type) != (DEFAULT_NODE_TYPE, DEFAULT_EDGE_TYPE):
@@ -79,12 +78,13 @@ def read(
         metadata = hetero.check_metadata(metadata, module)
         values = hetero.make_inputs(metadata, module, edge_weight, edge_channels)
         takes_weights = edge_weight if isinstance(edge_weight, bool | None) else True
-    inputs = _bind(module, values, takes_weights, _takes_features(edge_channels))
+    inputs = bind(module, values, takes_weights, takes_features(edge_channels))
     sources = sources_of(inputs.values())
-    walk = _Walk(Tape(sources, edge_weight is None, lambda part, path, x: walk.call(part, path, {"x": x})))
-    walk.tape.widths.update(_widths("in_channels", in_channels, sources, X))
-    walk.tape.widths.update(_widths("edge_channels", edge_channels, sources, EDGE_ATTR))
-    output = walk.trace(module, "", inputs)
+    told = told_widths("in_channels", in_channels, sources, X) | told_widths(
+        "edge_channels", edge_channels, sources, EDGE_ATTR
+    )
+    walk = _Walk(sources, told, weight_assumed=edge_weight is None)
+    output = walk.trace(module, "", copy.deepcopy(inputs))
     if metadata is not None:
         output = hetero.choose_output(output, output_type)
     if not isinstance(output, Rows) or isinstance(output, EdgeRows):
@@ -92,12 +92,11 @@ def read(
             f"{type(module).__name__} must return one tensor with a row per node, got {_in_words(output)}"
         )
     model = walk.tape.finish(output)
-    widths = {
-        sources[name].place: width
-        for name, width in walk.tape.input_widths().items()
-        if sources[name].column != EDGE_WEIGHT
-    }
-    compare(model, module, inputs, widths, _ADVICE)
+    widths = walk.tape.input_widths()
+    if len(widths) < len(sources):
+        widths = _read_in_vain(module, inputs, sources) | widths
+    of_places = {sources[n].place: width for n, width in widths.items() if sources[n].column != EDGE_WEIGHT}
+    compare(model, module, inputs, of_places, _ADVICE)
     return model
 
 
@@ -175,8 +174,22 @@ class _Call(nn.Module):  # type: ignore[misc]
 class _Walk:
     """A walk through the traced modules, in the order in which they compute."""
 
-    def __init__(self, tape: Tape) -> None:
-        self.tape = tape
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        widths: Mapping[str, int],
+        *,
+        weight_assumed: bool,
+        everything: bool = False,
+    ) -> None:
+        """everything: what the output does not depend on is imported too, where that is possible."""
+        self.tape = Tape(
+            sources,
+            weight_assumed,
+            lambda part, path, x: self.call(part, path, {"x": x}),
+            widths=dict(widths),
+        )
+        self._everything = everything
 
     def call(self, module: nn.Module, path: str, given: Mapping[str, object]) -> Rows:
         """Imports a layer of a layer (GINConv has one), applied to x."""
@@ -217,6 +230,10 @@ class _Walk:
             elif node in needed:
                 args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
                 values[node] = self._each_relation(node, root, path, args, kwargs)
+            elif self._everything:
+                with contextlib.suppress(ModelError, KeyError):
+                    args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+                    values[node] = self._each_relation(node, root, path, args, kwargs)
         raise ModelError(f"{_at(module, path)} returns nothing")
 
     def _each_relation(
@@ -317,107 +334,13 @@ def _copy(module: nn.Module) -> nn.Module:
     return module.to("cpu", torch.float32).eval().requires_grad_(False)
 
 
-def _homogeneous_inputs(
-    node_type: NodeType, edge_types: tuple[EdgeType, ...], relational: bool
-) -> dict[str, object]:
-    """What the module's parameters stand for, where all nodes are of one type."""
-    values: dict[str, object] = {X: Rows(X, node_type), "edge_index": Edges(edge_types)}
-    if not relational:
-        weights, features = EdgeWeights(edge_types), EdgeRows(EDGE_ATTR, edge_types[0])
-        return {**values, EDGE_WEIGHT: weights, EDGE_ATTR: features}
-    return {
-        **values,
-        "edge_type": RelationNumbers(edge_types),
-        EDGE_WEIGHT: EdgeWeights(edge_types, tuple(input_name(EDGE_WEIGHT, e) for e in edge_types)),
-        EDGE_ATTR: RelationRows(tuple(EdgeRows(input_name(EDGE_ATTR, e), e) for e in edge_types)),
-    }
-
-
-def _takes_features(edge_channels: int | Mapping[EdgeType, int] | None) -> bool | None:
-    """Whether the caller says that the module is called with features of edges."""
-    if isinstance(edge_channels, Mapping):
-        return any(edge_channels.values())
-    return None if edge_channels is None else edge_channels > 0
-
-
-def _widths(
-    parameter: str,
-    told: int | Mapping[NodeType, int] | Mapping[EdgeType, int] | None,
-    sources: Mapping[str, Source],
-    column: str,
+def _read_in_vain(
+    module: nn.Module, inputs: Mapping[str, object], sources: Mapping[str, Source]
 ) -> dict[str, int]:
-    """The widths of inputs that the caller tells: of all of a kind, or of each type's."""
-    names: dict[Place, str] = {s.place: name for name, s in sources.items() if s.column == column}
-    if not isinstance(told, Mapping):
-        return dict.fromkeys(names.values(), told) if told else {}
-    widths: dict[Place, int] = {place: width for place, width in told.items() if width}
-    for place in widths:
-        if place not in names:
-            what = "node types" if column == X else "edge types with edge_attr"
-            raise ModelError(f"{parameter} must name {what}, {', '.join(map(repr, names))}; got {place!r}")
-    return {names[place]: width for place, width in widths.items()}
-
-
-def _bind(
-    module: nn.Module, values: Mapping[str, object], edge_weight: bool | None, features: bool | None
-) -> dict[str, object]:
-    """What the module is called with. Raises `ModelError` if it needs other inputs.
-
-    values: ``x``, ``edge_index`` and others; a dict of them may be a parameter whose name ends with _dict.
-    edge_weight, features: whether it is called with these, if the caller says.
-    """
-    accepted, required = _parameters(module)
-    names = {
-        name: f"{name}_dict" if isinstance(value, Mapping) and f"{name}_dict" in accepted else name
-        for name, value in values.items()
-    }
-    others = sorted(required - set(names.values()))
-    where = f"{type(module).__name__}.forward"
-    if others == ["edge_type"]:
-        raise ModelError(
-            f"{where} takes edge_type: say with relations=[...] which edge types of the graph the numbers "
-            "stand for"
-        )
-    if others or not {names[X], names["edge_index"]} <= set(accepted):
-        several = isinstance(values[X], Mapping)
-        x, edges, weights, attr = (
-            f"{name}_dict" if several else name for name in (X, "edge_index", EDGE_WEIGHT, EDGE_ATTR)
-        )
-        lacks_metadata = not several and "x_dict" in accepted
-        advice = "name its types with metadata=..." if lacks_metadata else "wrap it in a module that does"
-        raise ModelError(
-            f"{where} must take {x}, {edges} and perhaps {weights} and {attr}, got ({', '.join(accepted)}): "
-            f"{advice}"
-        )
-    if "edge_type" in names and "edge_type" not in accepted:
-        raise ModelError(f"{where} takes no edge_type, so relations must not be given")
-    for column, parameter, said, yes, no in (
-        (EDGE_WEIGHT, "edge_weight", edge_weight, "True", "False"),
-        (EDGE_ATTR, "edge_channels", features, "given", "0"),
-    ):
-        if said is True and names[column] not in accepted:
-            raise ModelError(f"{where} takes no {names[column]}, so {parameter} must not be {yes}")
-        if said is False and names[column] in required:
-            raise ModelError(f"{where} needs {names[column]}, so {parameter} must not be {no}")
-    if features is None:
-        features = names[EDGE_ATTR] in required or any(map(reads_features, module.modules()))
-    if edge_weight is None and isinstance(module, pyg.HeteroConv):
-        edge_weight = False  # HeteroConv takes all that its convolutions take, and they differ
-    left_out = {name for name, given in ((EDGE_WEIGHT, edge_weight), (EDGE_ATTR, features)) if given is False}
-    return {
-        name: values[value] for value, name in names.items() if name in accepted and value not in left_out
-    }
-
-
-def _parameters(module: nn.Module) -> tuple[list[str], set[str]]:
-    """The parameters of the module's ``forward``, and those without a default."""
-    if isinstance(module, pyg.Sequential):
-        return list(module.signature.param_dict), set(module.signature.param_dict)
-    if isinstance(module, pyg.HeteroConv):
-        names = [f"{name}_dict" for name in (X, "edge_index", EDGE_WEIGHT, EDGE_ATTR)]
-        return names, set(names[:2])
-    parameters = inspect.signature(module.forward).parameters
-    return list(parameters), {name for name, given in parameters.items() if given.default is given.empty}
+    """The widths of inputs, also of those that the module reads for nothing that the output depends on."""
+    walk = _Walk(sources, {}, weight_assumed=False, everything=True)
+    walk.trace(module, "", copy.deepcopy(dict(inputs)))
+    return walk.tape.input_widths()
 
 
 def _check_initialized(module: nn.Module) -> None:
