@@ -7,8 +7,8 @@ reuse (NeutronRT, section III):
   computes their whole neighbourhood, layer by layer.
 - `EmbeddingReuse` (RTEC-UER, λGrapher) keeps all hidden rows and computes those of affected nodes again.
 
-A layer runs in PyG on the block of edges that lead to the nodes that are wanted, a chunk of targets at a time.
-The graph is the same `Adjacency` that the other peers use. Batches change edges alone.
+A layer runs in PyG on the block of edges that lead to the nodes that are wanted, a chunk of targets at a
+time. The graph is the same `Adjacency` that the other peers use. Batches change edges alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHUNK = 8192  # targets at a time, as in the paper
 
 
 class TwoLayers(nn.Module):
-    """Two convolutions with a ReLU between; AGNN's, which have no weights, stand between two linear layers."""
+    """Two convolutions with a ReLU between; AGNN's, which have no weights, between two linear layers."""
 
     def __init__(self, kind: str, in_channels: int, hidden: int, out_channels: int) -> None:
         super().__init__()

@@ -32,9 +32,12 @@ RowsStep rows_step(uint32_t node_type, std::vector<uint32_t> sources, std::vecto
   return step;
 }
 
-RowFunction row_function(nb::callable function) {
-  return [function = std::move(function)](size_t count, std::span<const float* const> inputs,
-                                          std::span<const size_t> widths, size_t width, float* out) {
+// A function of the user's as the engine calls it, from any thread.
+struct RowCall {
+  nb::callable function;
+
+  void operator()(size_t count, std::span<const float* const> inputs, std::span<const size_t> widths, size_t width,
+                  float* out) const {
     nb::gil_scoped_acquire acquire;
     nb::list arguments;
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -51,8 +54,30 @@ RowFunction row_function(nb::callable function) {
                                 .c_str());
     }
     std::memcpy(out, got.data(), count * width * sizeof(float));
-  };
+  }
+};
+
+// What the functions know may know the engine: the garbage collector has to see through it.
+int traverse_engine(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  for (const RowFunction& function : nb::inst_ptr<Engine>(self)->program().functions) {
+    if (const RowCall* call = function.target<RowCall>()) Py_VISIT(call->function.ptr());
+  }
+  return 0;
 }
+
+int clear_engine(PyObject* self) {
+  if (!nb::inst_ready(self)) return 0;
+  for (const RowFunction& function : nb::inst_ptr<Engine>(self)->program().functions) {
+    if (const RowCall* call = function.target<RowCall>()) const_cast<RowCall*>(call)->function.reset();
+  }
+  return 0;
+}
+
+PyType_Slot engine_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_engine)},
+                              {Py_tp_clear, reinterpret_cast<void*>(clear_engine)},
+                              {0, nullptr}};
 
 }  // namespace
 
@@ -123,7 +148,7 @@ void bind_engine(nb::module_& module) {
           nb::arg("context").none(), nb::arg("maximum"), nb::arg("weighted"), nb::arg("skip_loops"))
       .def("add_function",
            [](Program& self, nb::callable function) {
-             self.functions.push_back(row_function(std::move(function)));
+             self.functions.emplace_back(RowCall{std::move(function)});
              return self.functions.size() - 1;
            })
       .def("add_context",
@@ -144,7 +169,7 @@ void bind_engine(nb::module_& module) {
       .def_ro("recomputed", &Prepared::recomputed)
       .def("changed", [](const Prepared& self) { return copy(self.changed); });
 
-  nb::class_<Engine>(module, "Engine")
+  nb::class_<Engine>(module, "Engine", nb::type_slots(engine_slots))
       .def(
           "__init__",
           [](Engine* self, const Graph& graph, Program& program, size_t threads) {

@@ -81,19 +81,22 @@ class CheckpointSection:
 class RuntimeSection:
     """`[runtime]`: how many events are merged into a batch at most, and threads, 0 for one on each core; how
     often edges expire, 0 for never, and by which time: the latest of the "events", or the machine's "clock";
-    how often some aggregates are compared with a recomputation, 0 for never.
+    over how many events predictions can be explained; how often some aggregates are compared with a
+    recomputation, 0 for never.
     """
 
     max_batch_events: int = 4096
     threads: int = 0
     expire_every_seconds: float = 60.0
     expire_by: str = "events"
+    history: int = 0
     scrub_every_seconds: float = 10.0
 
     def __post_init__(self) -> None:
         _at_least(1, "max_batch_events", self.max_batch_events)
         _at_least(0, "threads", self.threads)
         _at_least(0, "expire_every_seconds", self.expire_every_seconds)
+        _at_least(0, "history", self.history)
         _at_least(0, "scrub_every_seconds", self.scrub_every_seconds)
         if self.expire_by not in ("events", "clock"):
             raise InputError(f"expire_by must be 'events' or 'clock', got {self.expire_by!r}")
@@ -215,6 +218,7 @@ class Deployment:
             self.load_graph,
             directory=directory,
             threads=self.runtime.threads or None,
+            history=self.runtime.history,
             features_dir=self._features_dir,
         )
         return Runtime(

@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 from livegnn import Engine, Events, Graph, UnknownNodeError
 from livegnn.graph import EdgeSchema
 from mirror import Mirror, assert_as_pyg, assert_close, assert_exact, assert_graph_equals, frozen, predictions
-from modules import ACTIVATIONS, CONVOLUTIONS, EDGE_WIDTH, NORMS, WEIGHTED, WIDTH, Design, make
+from modules import ACTIVATIONS, CONVOLUTIONS, EDGE_WIDTH, EDGE_WISE, NORMS, WEIGHTED, WIDTH, Design, make
 
-SEQUENCES = 100 if os.environ.get("CI") else 200
+SEQUENCES = 60 if os.environ.get("CI") else 200
 """How many random sequences each convolution goes through."""
 
 RANDOM_ROWS = np.random.default_rng(7).standard_normal((12, WIDTH))
@@ -310,7 +310,7 @@ def _one_by_one(chunk) -> list[Events]:
     return parts
 
 
-@pytest.mark.parametrize("kind", CONVOLUTIONS)
+@pytest.mark.parametrize("kind", [*CONVOLUTIONS, *EDGE_WISE])
 def test_any_sequence_of_events(kind):
     run_state_machine_as_test(
         lambda: LiveGraph(kind),
