@@ -37,7 +37,7 @@ def use(name):
 
 
 LAYERS = {
-    "GATConv": (pyg.GATConv(4, 4), "use one of GCNConv, SAGEConv, GraphConv, GINConv, or build"),
+    "TAGConv": (pyg.TAGConv(4, 4), "use one of GCNConv, SAGEConv, GraphConv, GINConv, .*, or build"),
     "BatchNorm1d": (nn.BatchNorm1d(4, track_running_stats=False), "track_running_stats=True"),
     "BatchNorm": (pyg.BatchNorm(4, track_running_stats=False), "track_running_stats=True"),
     "LayerNorm": (pyg.LayerNorm(4), "mode='graph' normalises over all nodes at once.*mode='node'"),
@@ -55,7 +55,7 @@ LAYERS = {
 def test_a_layer_that_cannot_be_imported_is_named_with_its_place(kind):
     layer, message = LAYERS[kind]
     after = use("here")
-    if kind == "GATConv":
+    if kind == "TAGConv":
         after = lambda net, h, edge_index: net.layers["here"](h, edge_index)  # noqa: E731
     if kind == "JumpingKnowledge":
         after = lambda net, h, edge_index: net.layers["here"]([h])  # noqa: E731
@@ -175,12 +175,15 @@ def test_hooks_are_refused():
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (nn.Linear(3, 4), r"Linear.forward must take x, edge_index and perhaps edge_weight, got \(input\)"),
-        (pyg.GATConv(3, 4), "GATConv is not supported: use one of GCNConv"),
+        (
+            nn.Linear(3, 4),
+            r"Linear.forward must take x, edge_index and perhaps edge_weight and edge_attr, got \(input\)",
+        ),
+        (pyg.TAGConv(3, 4), "TAGConv is not supported: use one of GCNConv"),
         (pyg.RGCNConv(3, 4, 2), "RGCNConv.forward must take|RGCNConv is not supported"),
         (pyg.Sequential("x, edge_index, batch", [(nn.ReLU(), "x -> x")]), "got .*batch"),
         (pyg.GCN(3, 4, 2, norm="LayerNorm"), r"LayerNorm at 'norms\.0' cannot be imported: mode='graph'"),
-        (pyg.GAT(3, 4, 2), r"GATConv at 'convs\.0' is not supported"),
+        (pyg.EdgeCNN(3, 4, 2), r"EdgeConv at 'convs\.0' is not supported"),
         ("GCN", "must be a torch.nn.Module, got str"),
     ],
 )

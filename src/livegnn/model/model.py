@@ -170,15 +170,19 @@ class Model:
         edge_type: EdgeType = DEFAULT_EDGE_TYPE,
         edge_weight: bool | None = None,
         in_channels: int | None = None,
+        edge_channels: int | None = None,
     ) -> "Model":
         """Imports a trained PyG module, in evaluation mode; the module is left as it is. Needs torch.
 
-        module: its ``forward`` takes ``x``, ``edge_index`` and perhaps ``edge_weight``, and returns one row
-          per node.
+        module: its ``forward`` takes ``x``, ``edge_index`` and perhaps ``edge_weight`` and ``edge_attr``, and
+          returns one row per node.
         node_type, edge_type: the names that the graph gives to its nodes and edges.
         edge_weight: whether the module is called with the edges' weights; by default, if its ``forward``
           takes them.
         in_channels: the width of ``x``; needed only where the module's layers do not tell.
+        edge_channels: the width of ``edge_attr``, the features of the edges; 0 if the module is called
+          without them. By default it is called with them if its ``forward`` needs them or one of its layers
+          was made for them, and the layers tell the width.
 
         Raises `ModelError` with the place of the layer or operation that cannot be imported, and what to do.
         """
@@ -190,7 +194,12 @@ class Model:
             needed = f"importing a PyG module needs {error.name}, which is not installed"
             raise ModelError(f"{needed}: pip install 'livegnn[torch]'") from error
         return read(
-            module, node_type=node_type, edge_type=edge_type, edge_weight=edge_weight, in_channels=in_channels
+            module,
+            node_type=node_type,
+            edge_type=edge_type,
+            edge_weight=edge_weight,
+            in_channels=in_channels,
+            edge_channels=edge_channels,
         )
 
     def _value(self, name: str) -> Input | EdgeInput:

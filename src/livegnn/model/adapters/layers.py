@@ -7,31 +7,28 @@ from torch import nn
 from torch_geometric import nn as pyg
 
 from livegnn.errors import ModelError
-from livegnn.model.adapters import operations
-from livegnn.model.adapters.operations import rows
-from livegnn.model.adapters.tape import Edges, EdgeWeights, Rows, Tape, Weight
-from livegnn.model.propagation import Aggregate, Combine, MessageFactor, NeighborContext, Propagate
-
-Arguments = Mapping[str, object]
-"""The arguments of a layer's call, by the names of its ``forward``."""
-
-_AGGREGATES: Mapping[object, tuple[Aggregate, NeighborContext, Combine]] = {
-    "add": ("sum", "none", "identity"),
-    "sum": ("sum", "none", "identity"),
-    "mean": ("sum", "count", "divide"),
-    "max": ("max", "none", "identity"),
-    "min": ("min", "none", "identity"),
-}
+from livegnn.model.adapters import attention, edge_messages, operations
+from livegnn.model.adapters.arguments import (
+    Arguments,
+    aggregation,
+    check_convolution,
+    is_weighted,
+    source_and_target,
+    write_linear,
+)
+from livegnn.model.adapters.operations import node_rows, rows
+from livegnn.model.adapters.tape import Rows, Tape, Weight
+from livegnn.model.propagation import MessageFactor, Propagate
 
 
 def gcn_conv(tape: Tape, layer: pyg.GCNConv, path: str, given: Arguments) -> Rows:
     """GCNConv: NeutronRT, table II, row GCN; the degrees are sums of weights if it is called with weights."""
-    weighted = _weighted(given)
-    _check_convolution(layer, given)
-    x = rows(given["x"])
+    weighted = is_weighted(given)
+    check_convolution(layer, given)
+    x = node_rows(given["x"])
     tape.consumed.append(x.name)
     factors: tuple[MessageFactor, ...] = ("weight",) if weighted else ()
-    aggregate, context, combine = _aggregation(layer)
+    aggregate, context, combine = aggregation(layer)
     self_loops: float | None = None
     if layer.normalize:
         if context != "none":
@@ -44,7 +41,7 @@ def gcn_conv(tape: Tape, layer: pyg.GCNConv, path: str, given: Arguments) -> Row
                     "improved=True gives self-loops the weight 2 only if the module is called with edge "
                     "weights: say whether it is, with edge_weight=True or edge_weight=False"
                 )
-    h = _linear(tape, layer.lin, f"{path}.lin", x, "lin")
+    h = write_linear(tape, layer.lin, f"{path}.lin", x, "lin")
     out = tape.propagate(h, Propagate(tape.edge_type, factors, context, combine, aggregate, self_loops))
     if layer.bias is None:
         return out
@@ -53,38 +50,40 @@ def gcn_conv(tape: Tape, layer: pyg.GCNConv, path: str, given: Arguments) -> Row
 
 def sage_conv(tape: Tape, layer: pyg.SAGEConv, path: str, given: Arguments) -> Rows:
     """SAGEConv: NeutronRT, table II, row GraphSAGE, with the target's own row added (``root_weight``)."""
-    _check_convolution(layer, given)
-    source, target = _source_and_target(tape, given["x"])
+    check_convolution(layer, given)
+    source, target = source_and_target(tape, given["x"])
     if layer.project:
-        source = tape.write("relu", _linear(tape, layer.lin, f"{path}.lin", source, "lin"), name="project")
-    aggregate, context, combine = _aggregation(layer)
+        source = tape.write(
+            "relu", write_linear(tape, layer.lin, f"{path}.lin", source, "lin"), name="project"
+        )
+    aggregate, context, combine = aggregation(layer)
     out = tape.propagate(source, Propagate(tape.edge_type, (), context, combine, aggregate))
-    out = _linear(tape, layer.lin_l, f"{path}.lin_l", out, "lin_l")
+    out = write_linear(tape, layer.lin_l, f"{path}.lin_l", out, "lin_l")
     if layer.root_weight and target is not None:
-        root = _linear(tape, layer.lin_r, f"{path}.lin_r", target, "lin_r")
+        root = write_linear(tape, layer.lin_r, f"{path}.lin_r", target, "lin_r")
         out = tape.write("add", out, root)
     return operations.normalize(tape, out) if layer.normalize else out
 
 
 def graph_conv(tape: Tape, layer: pyg.GraphConv, path: str, given: Arguments) -> Rows:
     """GraphConv: the sum, mean, min or max of (weighted) neighbours, and the target's own row."""
-    weighted = _weighted(given)
-    _check_convolution(layer, given)
-    source, target = _source_and_target(tape, given["x"])
-    aggregate, context, combine = _aggregation(layer)
+    weighted = is_weighted(given)
+    check_convolution(layer, given)
+    source, target = source_and_target(tape, given["x"])
+    aggregate, context, combine = aggregation(layer)
     factors: tuple[MessageFactor, ...] = ("weight",) if weighted else ()
     out = tape.propagate(source, Propagate(tape.edge_type, factors, context, combine, aggregate))
-    out = _linear(tape, layer.lin_rel, f"{path}.lin_rel", out, "lin_rel")
+    out = write_linear(tape, layer.lin_rel, f"{path}.lin_rel", out, "lin_rel")
     if target is None:
         return out
-    return tape.write("add", out, _linear(tape, layer.lin_root, f"{path}.lin_root", target, "lin_root"))
+    return tape.write("add", out, write_linear(tape, layer.lin_root, f"{path}.lin_root", target, "lin_root"))
 
 
 def gin_conv(tape: Tape, layer: pyg.GINConv, path: str, given: Arguments) -> Rows:
     """GINConv: the sum of the neighbours and (1 + eps) times the target's own row, through its network."""
-    _check_convolution(layer, given)
-    source, target = _source_and_target(tape, given["x"])
-    aggregate, context, combine = _aggregation(layer)
+    check_convolution(layer, given)
+    source, target = source_and_target(tape, given["x"])
+    aggregate, context, combine = aggregation(layer)
     out = tape.propagate(source, Propagate(tape.edge_type, (), context, combine, aggregate))
     if target is not None:
         factor = 1.0 + float(layer.eps)
@@ -94,7 +93,7 @@ def gin_conv(tape: Tape, layer: pyg.GINConv, path: str, given: Arguments) -> Row
 
 
 def linear(tape: Tape, layer: nn.Linear | pyg.Linear, path: str, given: Arguments) -> Rows:
-    return _linear(tape, layer, path, rows(_first(given)), "")
+    return write_linear(tape, layer, path, rows(_first(given)), "")
 
 
 def batch_norm(tape: Tape, layer: nn.BatchNorm1d, path: str, given: Arguments) -> Rows:
@@ -180,6 +179,13 @@ LAYERS: Mapping[type, Callable[..., Rows]] = {
     pyg.SAGEConv: sage_conv,
     pyg.GraphConv: graph_conv,
     pyg.GINConv: gin_conv,
+    pyg.GINEConv: edge_messages.gine_conv,
+    pyg.GATConv: attention.gat_conv,
+    pyg.GATv2Conv: attention.gatv2_conv,
+    pyg.TransformerConv: attention.transformer_conv,
+    pyg.AGNNConv: attention.agnn_conv,
+    pyg.ResGatedGraphConv: edge_messages.res_gated_graph_conv,
+    pyg.GMMConv: edge_messages.gmm_conv,
     pyg.Linear: linear,
     pyg.BatchNorm: pyg_batch_norm,
     pyg.LayerNorm: pyg_layer_norm,
@@ -213,13 +219,6 @@ def _first(given: Arguments) -> object:
     return first
 
 
-def _linear(tape: Tape, layer: nn.Linear | pyg.Linear, path: str, x: Rows, name: str) -> Rows:
-    bias = None if layer.bias is None else Weight(f"{path}.bias", layer.bias)
-    return tape.write(
-        "linear", x, name=name, weights={"weight": Weight(f"{path}.weight", layer.weight), "bias": bias}
-    )
-
-
 def _layer_norm(tape: Tape, layer: nn.LayerNorm | pyg.LayerNorm, path: str, given: Arguments) -> Rows:
     weight = None if layer.weight is None else Weight(f"{path}.weight", layer.weight)
     bias = None if layer.bias is None else Weight(f"{path}.bias", layer.bias)
@@ -227,35 +226,3 @@ def _layer_norm(tape: Tape, layer: nn.LayerNorm | pyg.LayerNorm, path: str, give
     return tape.write(
         "layer_norm", rows(_first(given)), weights={"weight": weight, "bias": bias}, attrs=attrs
     )
-
-
-def _check_convolution(layer: pyg.MessagePassing, given: Arguments) -> None:
-    if not isinstance(given["edge_index"], Edges):
-        raise ModelError("must be given the edge_index of the module's own input, not one computed from it")
-    if given.get("size") is not None:
-        raise ModelError(f"must be called without size, got {given['size']}")
-    if layer.flow != "source_to_target":
-        raise ModelError(
-            f"flow must be 'source_to_target', got {layer.flow!r}: swap the rows of edge_index instead"
-        )
-
-
-def _weighted(given: Arguments) -> bool:
-    weight = given.get("edge_weight")
-    if weight is not None and not isinstance(weight, EdgeWeights):
-        raise ModelError("must be given the edge_weight of the module's own input, not one computed from it")
-    return weight is not None
-
-
-def _aggregation(layer: pyg.MessagePassing) -> tuple[Aggregate, NeighborContext, Combine]:
-    found = _AGGREGATES.get(layer.aggr if isinstance(layer.aggr, str) else None)
-    if found is None:
-        raise ModelError(f"aggr must be one of {', '.join(map(repr, _AGGREGATES))}; got {layer.aggr!r}")
-    return found
-
-
-def _source_and_target(tape: Tape, x: object) -> tuple[Rows, Rows | None]:
-    """One tensor for both ends of an edge, or PyG's pair (source, target), whose second may be None."""
-    source, target = x if isinstance(x, tuple | list) and len(x) == 2 else (x, x)
-    tape.consumed.append(rows(source).name)
-    return rows(source), None if target is None else rows(target)

@@ -1,5 +1,6 @@
 """How functions and methods of tensors, and the layers that are nothing but these, become steps."""
 
+import copy
 import operator
 from collections.abc import Callable, Sequence
 
@@ -7,14 +8,21 @@ import torch
 import torch.nn.functional as F
 
 from livegnn.errors import ModelError
-from livegnn.model.adapters.tape import Rows, Tape, Weight
+from livegnn.model.adapters.tape import EdgeRows, EdgeWeights, Rows, Tape, Weight
 
 
 def rows(value: object) -> Rows:
-    """The value, if it has one row per node; else raises `ModelError`."""
+    """The value, if it has one row per node, or per edge; else raises `ModelError`."""
     if not isinstance(value, Rows):
         raise ModelError(f"must be applied to a tensor with one row per node, got {_in_words(value)}")
     return value
+
+
+def node_rows(value: object) -> Rows:
+    """The value, if it has one row per node; else raises `ModelError`."""
+    if isinstance(value, EdgeRows):
+        raise ModelError("must be applied to a tensor with one row per node, got one with a row per edge")
+    return rows(value)
 
 
 # The parameters have the names that torch gives them; a parameter of no consequence is there to be accepted.
@@ -145,8 +153,22 @@ def keep(tape: Tape, x: object) -> Rows:
     return rows(x)
 
 
+def unsqueeze(tape: Tape, x: object, dim: int) -> Rows:
+    if not isinstance(x, EdgeWeights) or dim not in (1, -1):
+        raise ModelError(
+            f"must make a column of the edge weights, with dim=-1, got dim={dim} of {_in_words(x)}"
+        )
+    return x.column()
+
+
+def view(tape: Tape, x: object, *shape: object) -> Rows:
+    if not isinstance(x, EdgeWeights) or shape not in ((-1, 1), ((-1, 1),)):
+        raise ModelError(f"must make a column of the edge weights, (-1, 1), got {shape} of {_in_words(x)}")
+    return x.column()
+
+
 def clone(tape: Tape, x: object) -> Rows:
-    return Rows(rows(x).name)
+    return copy.copy(rows(x))
 
 
 Operation = Callable[..., Rows]
@@ -173,6 +195,7 @@ FUNCTIONS: dict[object, Operation] = {
     **dict.fromkeys((torch.maximum, torch.max), maximum),
     **dict.fromkeys((torch.cat, torch.concat, torch.concatenate), concat),
     torch.clone: clone,
+    torch.unsqueeze: unsqueeze,
 }
 
 IN_PLACE_FUNCTIONS: dict[object, Operation] = {
@@ -200,6 +223,9 @@ METHODS: dict[str, Operation] = {
     "mm": matmul,
     "maximum": maximum,
     "clone": clone,
+    "unsqueeze": unsqueeze,
+    "view": view,
+    "reshape": view,
     "contiguous": keep,
     "detach": keep,
     "float": keep,

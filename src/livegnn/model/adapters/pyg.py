@@ -22,7 +22,7 @@ from livegnn.errors import ModelError
 from livegnn.model import reference
 from livegnn.model.adapters.layers import CONVOLUTIONS, LAYERS
 from livegnn.model.adapters.operations import FUNCTIONS, IN_PLACE_FUNCTIONS, METHODS, Operation
-from livegnn.model.adapters.tape import Edges, EdgeWeights, Rows, Tape, Weight
+from livegnn.model.adapters.tape import EdgeRows, Edges, EdgeWeights, Rows, Tape, Weight
 from livegnn.model.model import Model
 from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
 
@@ -38,6 +38,7 @@ def read(
     edge_type: EdgeType,
     edge_weight: bool | None,
     in_channels: int | None,
+    edge_channels: int | None = None,
 ) -> Model:
     """Imports a module; `Model.from_pyg` says how."""
     if not isinstance(module, nn.Module):
@@ -46,20 +47,22 @@ def read(
         )
     _check_initialized(module)
     module = _copy(module)
-    takes_weight = _takes_weight(module, edge_weight)
+    takes_weight, takes_features = _takes(module, edge_weight, edge_channels)
     inputs: dict[str, object] = {"x": Rows("x"), "edge_index": Edges()}
     if takes_weight:
-        inputs["edge_weight"] = EdgeWeights()
+        inputs["edge_weight"] = EdgeWeights(edge_type)
+    if takes_features:
+        inputs["edge_attr"] = EdgeRows("edge_attr", edge_type)
     walk = _Walk(
         Tape(node_type, edge_type, edge_weight is None, lambda part, path, x: walk.call(part, path, {"x": x}))
     )
     output = walk.trace(module, "", inputs)
-    if not isinstance(output, Rows):
+    if not isinstance(output, Rows) or isinstance(output, EdgeRows):
         raise ModelError(
             f"{type(module).__name__} must return one tensor with a row per node, got {_in_words(output)}"
         )
-    model = walk.tape.finish(output, in_channels)
-    _compare(model, module, takes_weight)
+    model = walk.tape.finish(output, in_channels, edge_channels)
+    _compare(model, module, takes_weight, edge_channels or 1 if takes_features else None)
     return model
 
 
@@ -103,8 +106,8 @@ class _Call(nn.Module):  # type: ignore[misc]
         self._names = names
         self._positional = positional
 
-    def forward(self, x: object, edge_index: object, edge_weight: object) -> object:
-        given = {"x": x, "edge_index": edge_index, "edge_weight": edge_weight}
+    def forward(self, x: object, edge_index: object, edge_weight: object, edge_attr: object) -> object:
+        given = {"x": x, "edge_index": edge_index, "edge_weight": edge_weight, "edge_attr": edge_attr}
         if self._positional:
             return self.module(x)
         return self.module(**{name: given[name] for name in self._names})
@@ -225,29 +228,46 @@ def _copy(module: nn.Module) -> nn.Module:
     return module.to("cpu", torch.float32).eval().requires_grad_(False)
 
 
-def _takes_weight(module: nn.Module, edge_weight: bool | None) -> bool:
-    """Whether the module is to be called with edge weights. Raises `ModelError` if it needs other inputs."""
+def _takes(module: nn.Module, edge_weight: bool | None, edge_channels: int | None) -> tuple[bool, bool]:
+    """Whether the module is to be called with edge weights, and with edge features.
+
+    Raises `ModelError` if it needs other inputs.
+    """
     parameters = inspect.signature(module.forward).parameters
     if isinstance(module, pyg.Sequential):
         accepted, required = set(module.signature.param_dict), set(module.signature.param_dict)
     else:
         accepted = set(parameters)
         required = {name for name, parameter in parameters.items() if parameter.default is parameter.empty}
-    others = sorted(required - {"x", "edge_index", "edge_weight"})
+    others = sorted(required - {"x", "edge_index", "edge_weight", "edge_attr"})
     if others or not {"x", "edge_index"} <= accepted:
         raise ModelError(
-            f"{type(module).__name__}.forward must take x, edge_index and perhaps edge_weight, "
+            f"{type(module).__name__}.forward must take x, edge_index and perhaps edge_weight and edge_attr, "
             f"got ({', '.join(accepted)}): wrap it in a module that does"
         )
-    if edge_weight is True and "edge_weight" not in accepted:
-        raise ModelError(
-            f"{type(module).__name__}.forward takes no edge_weight, so edge_weight must not be True"
-        )
-    if edge_weight is False and "edge_weight" in required:
-        raise ModelError(
-            f"{type(module).__name__}.forward needs edge_weight, so edge_weight must not be False"
-        )
-    return "edge_weight" in accepted and edge_weight is not False
+    features = None if edge_channels is None else edge_channels > 0
+    for parameter, name, value in (
+        ("edge_weight", "edge_weight", edge_weight),
+        ("edge_attr", "edge_channels", features),
+    ):
+        if value is True and parameter not in accepted:
+            forbidden = "True" if name == parameter else "given"
+            raise ModelError(
+                f"{type(module).__name__}.forward takes no {parameter}, so {name} must not be {forbidden}"
+            )
+        if value is False and parameter in required:
+            forbidden = "False" if name == parameter else "0"
+            raise ModelError(
+                f"{type(module).__name__}.forward needs {parameter}, so {name} must not be {forbidden}"
+            )
+    if features is None:
+        features = "edge_attr" in required or any(map(_reads_features, module.modules()))
+    return "edge_weight" in accepted and edge_weight is not False, "edge_attr" in accepted and features
+
+
+def _reads_features(part: nn.Module) -> bool:
+    """Whether a layer cannot do, or was not trained, without features of edges."""
+    return isinstance(part, pyg.GINEConv | pyg.GMMConv) or getattr(part, "edge_dim", None) is not None
 
 
 def _check_initialized(module: nn.Module) -> None:
@@ -317,6 +337,8 @@ def _place(node: fx.Node, path: str) -> str:
 
 
 def _in_words(value: object) -> str:
+    if isinstance(value, EdgeRows):
+        return "one with a row per edge"
     return "its edges" if isinstance(value, Edges | EdgeWeights) else type(value).__name__
 
 
@@ -328,8 +350,12 @@ class _Probe:
     edge_attr: Mapping[EdgeType, FloatArray] = field(default_factory=dict)
 
 
-def _compare(model: Model, module: nn.Module, takes_weight: bool) -> None:
-    """Raises `ModelError` if model and module differ on a small graph with isolated nodes and a self-loop."""
+def _compare(model: Model, module: nn.Module, takes_weight: bool, edge_channels: int | None) -> None:
+    """Raises `ModelError` if model and module differ on a small graph with isolated nodes and a self-loop.
+
+    edge_channels: None if the module is called without features of edges, else how many they have if the
+    model, which reads none of them, does not tell.
+    """
     random = np.random.default_rng(0)
     edges = np.unique(np.concatenate([random.integers(0, 12, (2, 40)), [[3], [3]]], axis=1), axis=1)
     x = random.standard_normal((16, model.width("x")), dtype=np.float32)
@@ -337,13 +363,19 @@ def _compare(model: Model, module: nn.Module, takes_weight: bool) -> None:
     given = {"x": torch.from_numpy(x), "edge_index": torch.from_numpy(edges)}
     if takes_weight:
         given["edge_weight"] = torch.from_numpy(weight)
+    if edge_channels is not None:
+        if "edge_attr" in model.edge_inputs:
+            edge_channels = model.edge_inputs["edge_attr"].width
+        features = random.standard_normal((int(edges.shape[1]), edge_channels), dtype=np.float32)
+        given["edge_attr"] = torch.from_numpy(features)
     try:
         with torch.no_grad():
             expected = module(**given).numpy()
     except Exception as error:
         raise ModelError(f"{type(module).__name__} fails on a graph of 16 nodes: {error}") from error
     edge_type = model.edge_types[0] if model.edge_types else ("", "", "")
-    probe = _Probe({model.node_type("x"): x}, {edge_type: edges}, {edge_type: weight})
+    attributes = {} if edge_channels is None else {edge_type: given["edge_attr"].numpy()}
+    probe = _Probe({model.node_type("x"): x}, {edge_type: edges}, {edge_type: weight}, attributes)
     got = reference.compute(model, probe)[model.output]
     scale = float(np.abs(expected).max(initial=0))
     difference = float(np.abs(got - expected).max()) if got.shape == expected.shape else np.inf

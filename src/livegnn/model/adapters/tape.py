@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 import torch
 
 from livegnn.errors import ModelError
-from livegnn.model.model import Input, Model
+from livegnn.model.model import EdgeInput, Input, Model
 from livegnn.model.propagation import Propagate
 from livegnn.model.steps import Attribute, Step, check_step
 from livegnn.types import EdgeType, FloatArray, NodeType
+
+X, EDGE_ATTR, EDGE_WEIGHT = "x", "edge_attr", "edge_weight"
+"""The model's inputs, under the names that a module's ``forward`` gives them."""
 
 
 class Rows:
@@ -23,12 +26,27 @@ class Rows:
         self.name = name
 
 
+class EdgeRows(Rows):
+    """A tensor with one row per edge. Row-wise steps take it as they take rows of nodes."""
+
+    def __init__(self, name: str, edge_type: EdgeType) -> None:
+        super().__init__(name)
+        self.edge_type = edge_type
+
+
 class Edges:
     """The graph's ``edge_index``."""
 
 
+@dataclass(frozen=True)
 class EdgeWeights:
-    """The weights of the graph's edges."""
+    """The weights of the graph's edges: a tensor without channels."""
+
+    edge_type: EdgeType
+
+    def column(self) -> EdgeRows:
+        """The weights as rows of one channel."""
+        return EdgeRows(EDGE_WEIGHT, self.edge_type)
 
 
 @dataclass(frozen=True)
@@ -70,32 +88,58 @@ class Tape:
 
         name: tells the steps of one layer apart. weights: role -> weight, or None where there is none.
         """
+        edge_type = _edge_type_of(op, inputs, attrs or {})
         output = self._unique(f"{self.place}.{name}" if name else self.place)
         tensors = {role: self._keep(weight) for role, weight in (weights or {}).items() if weight is not None}
         self.steps.append(Step(op, tuple(rows.name for rows in inputs), output, tensors, attrs or {}))
-        return Rows(output)
+        return Rows(output) if edge_type is None else EdgeRows(output, edge_type)
 
-    def propagate(self, h: Rows, operators: Propagate) -> Rows:
-        """Adds a propagate step."""
-        return self.write("propagate", h, name="propagate", attrs=operators.to_attrs())
+    def propagate(self, h: Rows, operators: Propagate, *further: Rows) -> Rows:
+        """Adds a propagate step. further: what the operators ask for beside the first value."""
+        return self.write("propagate", h, *further, name="propagate", attrs=operators.to_attrs())
 
-    def finish(self, output: Rows, in_channels: int | None) -> Model:
-        """The model of all that `output` depends on. in_channels: the width of ``x``, if it is known."""
+    def source(self, h: Rows, edge_type: EdgeType, name: str = "source") -> Rows:
+        """For every edge the row of the node that it comes from."""
+        return self.write("source", h, name=name, attrs={"edge_type": edge_type})
+
+    def target(self, h: Rows, edge_type: EdgeType, name: str = "target") -> Rows:
+        """For every edge the row of the node that it leads to."""
+        return self.write("target", h, name=name, attrs={"edge_type": edge_type})
+
+    def finish(self, output: Rows, in_channels: int | None, edge_channels: int | None = None) -> Model:
+        """The model of all that `output` depends on.
+
+        in_channels, edge_channels: the widths of ``x`` and of ``edge_attr``, if they are known.
+        """
         live = {output.name}
         for step in reversed(self.steps):
             if step.output in live:
                 live.update(step.inputs)
         steps = [step for step in self.steps if step.output in live]
-        width = in_channels or self._input_width(steps)
-        tensors = self._tensors(steps, width)
-        layers = dict.fromkeys(["x", *(name for name in self.consumed[1:] if name in live)])
+        read = {name for step in steps for name in step.inputs}
+        widths = {X: in_channels or self._input_width(X, steps, "in_channels")}
+        if EDGE_ATTR in read:
+            widths[EDGE_ATTR] = edge_channels or self._input_width(EDGE_ATTR, steps, "edge_channels")
+        edge_inputs = {
+            name: EdgeInput(self.edge_type, width) for name, width in widths.items() if name == EDGE_ATTR
+        }
+        if EDGE_WEIGHT in read:
+            widths[EDGE_WEIGHT] = 1
+            edge_inputs[EDGE_WEIGHT] = EdgeInput(self.edge_type, 1, "weight")
+        tensors = self._tensors(steps, widths)
+        layers = dict.fromkeys([X, *(name for name in self.consumed[1:] if name in live)])
         layers.pop(output.name, None)
         return Model(
-            {"x": Input(self.node_type, width)}, tuple(steps), tensors, output.name, (*layers, output.name)
+            {X: Input(self.node_type, widths[X])},
+            tuple(steps),
+            tensors,
+            output.name,
+            (*layers, output.name),
+            edge_inputs,
         )
 
     def _unique(self, name: str) -> str:
-        taken = {"x", *(step.output for step in self.steps)}
+        taken = {X, EDGE_ATTR, EDGE_WEIGHT, *(step.output for step in self.steps)}
         return next(n for n in (name, *(f"{name}_{i}" for i in range(1, len(taken) + 2))) if n not in taken)
 
     def _keep(self, weight: Weight) -> str:
@@ -106,21 +150,22 @@ class Tape:
         self.weights[name] = weight.tensor
         return name
 
-    def _input_width(self, steps: list[Step]) -> int:
-        """The width of x, from the first weights that meet it or something as wide as it."""
-        as_wide = {"x"}
+    def _input_width(self, name: str, steps: list[Step], parameter: str) -> int:
+        """The width of an input, from the first weights that meet it or something as wide as it."""
+        as_wide = {name}
         for step in steps:
-            if as_wide.isdisjoint(step.inputs) or step.op == "concat":
+            inputs = step.inputs[:1] if step.op in ("propagate", "scale_heads") else step.inputs
+            if as_wide.isdisjoint(inputs) or step.op in ("concat", "sum_channels", "sum_heads"):
                 continue
-            for tensor in (self.weights[name] for name in step.tensors.values()):
+            for tensor in map(self.weights.__getitem__, step.tensors.values()):
                 if tensor.ndim > 0:
                     return int(tensor.shape[-1])
             as_wide.add(step.output)
-        raise ModelError("no layer of the module tells how wide x is: say so with in_channels=...")
+        raise ModelError(f"no layer of the module tells how wide {name} is: say so with {parameter}=...")
 
-    def _tensors(self, steps: list[Step], in_channels: int) -> dict[str, FloatArray]:
+    def _tensors(self, steps: list[Step], inputs: Mapping[str, int]) -> dict[str, FloatArray]:
         """The weights as arrays; a single number that is added to rows becomes one per channel."""
-        widths = {"x": in_channels}
+        widths = dict(inputs)
         tensors: dict[str, FloatArray] = {}
         for step in steps:
             shapes: dict[str, tuple[int, ...]] = {}
@@ -132,3 +177,21 @@ class Tape:
                 shapes[role] = tuple(weight.shape)
             widths[step.output] = check_step(step, [widths[name] for name in step.inputs], shapes)
         return tensors
+
+
+def _edge_type_of(op: str, inputs: tuple[Rows, ...], attrs: Mapping[str, Attribute]) -> EdgeType | None:
+    """The type of the edges whose rows a step writes, or None if it writes rows of nodes."""
+    if op == "propagate":
+        return None
+    if op in ("source", "target"):
+        edge_type = attrs["edge_type"]
+        assert isinstance(edge_type, tuple)
+        source, relation, target = edge_type
+        return source, relation, target
+    found = {rows.edge_type if isinstance(rows, EdgeRows) else None for rows in inputs}
+    if len(found) > 1:
+        raise ModelError(
+            "must combine rows of nodes with rows of nodes, or rows of edges with rows of edges of the same "
+            "type, got both"
+        )
+    return found.pop()
