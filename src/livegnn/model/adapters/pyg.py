@@ -21,6 +21,7 @@ from torch_geometric import nn as pyg
 from livegnn.errors import ModelError
 from livegnn.model import reference
 from livegnn.model.adapters.layers import CONVOLUTIONS, LAYERS
+from livegnn.model.adapters.message_passing import decompose
 from livegnn.model.adapters.operations import FUNCTIONS, IN_PLACE_FUNCTIONS, METHODS, Operation
 from livegnn.model.adapters.tape import EdgeRows, Edges, EdgeWeights, Rows, Tape, Weight
 from livegnn.model.model import Model
@@ -56,6 +57,9 @@ def read(
     walk = _Walk(
         Tape(node_type, edge_type, edge_weight is None, lambda part, path, x: walk.call(part, path, {"x": x}))
     )
+    walk.tape.widths = {
+        name: width for name, width in (("x", in_channels), ("edge_attr", edge_channels)) if width
+    }
     output = walk.trace(module, "", inputs)
     if not isinstance(output, Rows) or isinstance(output, EdgeRows):
         raise ModelError(
@@ -201,14 +205,15 @@ class _Walk:
     ) -> Rows:
         where = _at(layer, path)
         write = LAYERS.get(type(layer))
-        if write is None and isinstance(layer, pyg.MessagePassing):
-            raise ModelError(f"{where} is not supported: use one of {', '.join(CONVOLUTIONS)}, or {_ADVICE}")
-        if write is None:
+        if write is None and not isinstance(layer, pyg.MessagePassing):
             raise ModelError(f"{where} is not supported: {_ADVICE}")
         if _has_hooks(layer):
             raise ModelError(f"{where} has hooks, which cannot be imported: remove them first")
         self.tape.place = path or type(layer).__name__
         try:
+            if write is None:
+                name = path or type(layer).__name__
+                return decompose(self.tape, layer, name, args, kwargs, LAYERS, self._layer)
             bound = inspect.signature(type(layer).forward).bind(layer, *args, **kwargs)
             given = {name: value for name, value in bound.arguments.items() if name != "self"}
             return write(self.tape, layer, path or type(layer).__name__, given)
@@ -223,8 +228,9 @@ def _copy(module: nn.Module) -> nn.Module:
     except Exception as error:
         raise ModelError(f"{type(module).__name__} cannot be copied: {error}") from error
     for part in module.modules():
-        if isinstance(part, pyg.GCNConv):
-            part._cached_edge_index = part._cached_adj_t = None
+        for name in vars(part):
+            if name.startswith("_cached_"):
+                setattr(part, name, None)
     return module.to("cpu", torch.float32).eval().requires_grad_(False)
 
 

@@ -75,6 +75,8 @@ class Tape:
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
     consumed: list[str] = field(default_factory=list)
     """The values that convolutions read, in their order."""
+    widths: dict[str, int] = field(default_factory=dict)
+    """Of the inputs, where they are known."""
 
     def write(
         self,
@@ -106,6 +108,15 @@ class Tape:
         """For every edge the row of the node that it leads to."""
         return self.write("target", h, name=name, attrs={"edge_type": edge_type})
 
+    def width(self, rows: Rows) -> int | None:
+        """How many channels a value has; None if that depends on an input whose width is not known."""
+        if rows.name == EDGE_WEIGHT:
+            return 1
+        widths: dict[str, int | None] = {**dict.fromkeys((X, EDGE_ATTR)), **self.widths, EDGE_WEIGHT: 1}
+        for step in self.steps:
+            widths[step.output] = self._step_width(step, [widths.get(name) for name in step.inputs])
+        return widths.get(rows.name)
+
     def finish(self, output: Rows, in_channels: int | None, edge_channels: int | None = None) -> Model:
         """The model of all that `output` depends on.
 
@@ -117,9 +128,11 @@ class Tape:
                 live.update(step.inputs)
         steps = [step for step in self.steps if step.output in live]
         read = {name for step in steps for name in step.inputs}
-        widths = {X: in_channels or self._input_width(X, steps, "in_channels")}
+        known = {X: in_channels, EDGE_ATTR: edge_channels}
+        known |= {name: width for name, width in self.widths.items() if not known[name]}
+        widths = {X: known[X] or self._input_width(X, steps, "in_channels")}
         if EDGE_ATTR in read:
-            widths[EDGE_ATTR] = edge_channels or self._input_width(EDGE_ATTR, steps, "edge_channels")
+            widths[EDGE_ATTR] = known[EDGE_ATTR] or self._input_width(EDGE_ATTR, steps, "edge_channels")
         edge_inputs = {
             name: EdgeInput(self.edge_type, width) for name, width in widths.items() if name == EDGE_ATTR
         }
@@ -149,6 +162,20 @@ class Tape:
             name = f"{weight.name}_{kept}"
         self.weights[name] = weight.tensor
         return name
+
+    def _step_width(self, step: Step, inputs: list[int | None]) -> int | None:
+        shapes = {role: tuple(self.weights[name].shape) for role, name in step.tensors.items()}
+        if step.op == "linear":
+            return shapes["weight"][0]
+        if None not in inputs:
+            known = [width for width in inputs if width is not None]
+            shapes = {role: shape or (known[0],) for role, shape in shapes.items()}
+            return check_step(step, known, shapes)
+        if step.op in ("concat", "sum_heads"):
+            return None
+        if step.op == "sum_channels":
+            return int(step.number("heads"))
+        return next((shape[-1] for shape in shapes.values() if shape), None)
 
     def _input_width(self, name: str, steps: list[Step], parameter: str) -> int:
         """The width of an input, from the first weights that meet it or something as wide as it."""
