@@ -67,7 +67,7 @@ class SingleHead(MessagePassing):
         elif self.loops == "add remaining":
             edge_index, _ = add_remaining_self_loops(edge_index, num_nodes=x.size(0))
         elif self.loops == "add":
-            edge_index, _ = add_self_loops(edge_index)
+            edge_index, _ = add_self_loops(edge_index, num_nodes=x.size(0))
         elif self.loops == "remove":
             edge_index, _ = torch_geometric.utils.remove_self_loops(edge_index)
         return self.propagate(edge_index, x=self.lin(x))
@@ -156,7 +156,7 @@ class EdgesAlone(MessagePassing):
         self.lin, self.root = nn.Linear(FEATURES, OUT), nn.Linear(WIDTH, OUT)
 
     def forward(self, x, edge_index, edge_attr):
-        return self.root(x) + self.propagate(edge_index, edge_attr=edge_attr)
+        return self.root(x) + self.propagate(edge_index, edge_attr=edge_attr, size=(len(x), len(x)))
 
     def message(self, edge_attr):
         return self.lin(edge_attr).exp().clamp(max=2.0) - 0.5
@@ -454,12 +454,18 @@ ADVICE = r"write the layer as a livegnn\.model\.Convolution, or give Model\.from
 @pytest.mark.parametrize(
     ("message", "error"),
     [
-        (lambda i, j, to, of: F.softplus(j), "the operation 'softplus' in its message: it has no counterpart"),
+        (
+            lambda i, j, to, of: F.softplus(j),
+            "the operation 'softplus' in its message: it has no counterpart",
+        ),
         (lambda i, j, to, of: j / i, "'div' in its message: it divides by rows"),
         (lambda i, j, to, of: j - j.mean(), "'mean' in its message: it must work along one dimension"),
         (lambda i, j, to, of: j - j.mean(0), "'mean' in its message: it must work along one dimension"),
         (lambda i, j, to, of: j.flip(0), "'flip' in its message: it must move numbers within each row"),
-        (lambda i, j, to, of: j if j.sum(-1).max() > 0 else i, "'max' in its message: it depends on the numbers"),
+        (
+            lambda i, j, to, of: j if j.sum(-1).max() > 0 else i,
+            "'max' in its message: it depends on the numbers",
+        ),
         (lambda i, j, to, of: j * j[:, 0], "'mul' in its message: .*mixes rows"),
         (lambda i, j, to, of: F.softmax(j, 0), "over in-edges use torch_geometric.utils.softmax"),
         (lambda i, j, to, of: softmax(j, of) * j, "'softmax' in its message: it must work over the in-edges"),
@@ -483,9 +489,12 @@ class Forward(MessagePassing):
     def forward(self, x, edge_index):
         return self.does(self, self.lin(x), edge_index)
 
+    def send(self, edge_index, x):
+        return self.propagate(edge_index, x=x)
+
 
 def looped(self, x, edge_index):
-    return self.propagate(add_self_loops(edge_index)[0], x=x)
+    return self.send(add_self_loops(edge_index, num_nodes=len(x))[0], x)
 
 
 @pytest.mark.parametrize(
@@ -494,10 +503,14 @@ def looped(self, x, edge_index):
         (looped, {"aggr": "max"}, "self-loops of the layer's own cannot be kept with aggr='max'"),
         (looped, {"aggr": "median"}, "aggr must be one of 'add', 'sum', 'mean', 'max', 'min'"),
         (looped, {"flow": "target_to_source"}, "flow must be 'source_to_target'"),
-        (lambda self, x, e: self.propagate(e.flip(0), x=x), {}, "'flip' in its forward"),
-        (lambda self, x, e: self.propagate(e[:, :5], x=x), {}, "only its rows"),
-        (lambda self, x, e: self.propagate(e, x=x.view(-1, 1, WIDTH)), {}, "node_dim=0"),
-        (lambda self, x, e: self.propagate(e, y=x), {}, "its message takes x_j, which propagate is not given"),
+        (lambda self, x, e: self.send(e.flip(0), x), {}, "'flip' in its forward"),
+        (lambda self, x, e: self.send(e[:, :5], x), {}, "only its rows"),
+        (lambda self, x, e: self.send(e, x.view(-1, 1, WIDTH)), {}, "node_dim=0"),
+        (
+            lambda self, x, e: self.send(add_self_loops(e)[0], x),
+            {},
+            "'add_self_loops' in its forward: it must be called with num_nodes",
+        ),
         (lambda self, x, e: x[e[0]], {}, "must return .nodes, channels., got .* of rows of edges"),
         (lambda self, x, e: torch.ones(3), {}, "must return one tensor with a row per node"),
         (lambda self, x, e: x - x.mean(0), {}, "'mean' in its forward"),
@@ -532,7 +545,7 @@ def test_a_module_that_asks_for_the_number_of_nodes_cannot_pass():
     """What tracing takes for a constant differs on a graph of another size."""
 
     def forward(self, x, edge_index):
-        return self.propagate(edge_index, x=x) * x.size(0)
+        return self.send(edge_index, x) * x.size(0)
 
     with pytest.raises(ModelError, match="the imported model differs from Forward"):
         read(Forward(forward, aggr="add"))

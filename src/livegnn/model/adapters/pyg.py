@@ -20,7 +20,7 @@ from torch_geometric import nn as pyg
 
 from livegnn.errors import ModelError
 from livegnn.model import reference
-from livegnn.model.adapters.layers import CONVOLUTIONS, LAYERS
+from livegnn.model.adapters.layers import LAYERS
 from livegnn.model.adapters.message_passing import decompose
 from livegnn.model.adapters.operations import FUNCTIONS, IN_PLACE_FUNCTIONS, METHODS, Operation
 from livegnn.model.adapters.tape import EdgeRows, Edges, EdgeWeights, Rows, Tape, Weight

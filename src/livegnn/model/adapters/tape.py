@@ -166,7 +166,7 @@ class Tape:
     def _step_width(self, step: Step, inputs: list[int | None]) -> int | None:
         shapes = {role: tuple(self.weights[name].shape) for role, name in step.tensors.items()}
         if step.op == "linear":
-            return shapes["weight"][0]
+            return int(self.weights[step.tensors["weight"]].shape[0])
         if None not in inputs:
             known = [width for width in inputs if width is not None]
             shapes = {role: shape or (known[0],) for role, shape in shapes.items()}

@@ -7,7 +7,7 @@ writes the steps. So code that asks for shapes, or whether something is a tensor
 The first dimension is that of the rows; all further ones, row-major, are the channels of the value.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
 
@@ -97,10 +97,11 @@ class GcnNorm:
 
 @dataclass(frozen=True)
 class Degree:
-    """The number of in-edges of every node, to some power; 0 where there are none."""
+    """The number of in-edges of every node, to some power; where there are none it is 0, or 1 with floor."""
 
     domain: Domain
     power: float = 1.0
+    floor: bool = False
 
 
 @dataclass(frozen=True)
@@ -285,6 +286,3 @@ class Writer:
 
     def _name(self, tensor: torch.Tensor) -> str:
         return self.parameters.get(id(tensor), f"{self.tape.place}.constant")
-
-
-Handler: TypeAlias = Callable[..., object]
