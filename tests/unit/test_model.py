@@ -7,7 +7,7 @@ import pytest
 from model_examples import EDGES, make_sage, propagate
 
 from livegnn.errors import ModelError
-from livegnn.model import Input, Model, Propagate, Step
+from livegnn.model import EdgeInput, Input, Model, Propagate, Step
 from livegnn.model.steps import OPERATORS
 
 W = np.ones((2, 3), dtype=np.float32)
@@ -195,9 +195,175 @@ def test_propagate_operators_that_do_not_fit_are_refused(changes, message):
         build(propagate("x", "y", None, **changes))
 
 
+FRIENDS, BUYS = ("node", "knows", "node"), ("node", "buys", "item")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"edge_type": [*EDGES, "node"]}, "edge_type must be .source type, relation, target type"),
+        ({"edge_type": []}, "edge_type must be .source type, relation, target type"),
+        ({"edge_type": [*EDGES, *BUYS]}, "edges must lead to nodes of one type"),
+        ({"skip_loops": 1}, "skip_loops must be true or false, got 1"),
+        ({"own_message": "yes"}, "own_message must be true or false, got 'yes'"),
+        ({"message_local": ["coefficient"], "aggregate": "max"}, "need aggregate 'sum', got 'max'"),
+        ({"own_message": True, "aggregate": "min"}, "need aggregate 'sum', got 'min'"),
+        ({"edge_type": [*EDGES, *FRIENDS], "aggregate": "max"}, "need aggregate 'sum', got 'max'"),
+        (
+            {"message_local": ["coefficient", "weight"]},
+            r"go with no other factor and no self_loops, got \['weight'\]: make them part of the coefficient",
+        ),
+        ({"own_message": True, "message_local": ["weight"]}, "go with no other factor"),
+        ({"own_message": True, "self_loops": 1.0}, "go with no other factor and no self_loops, got 1.0"),
+        ({"edge_type": [*EDGES, *FRIENDS], "message_local": ["weight"]}, "go with no other factor"),
+        (
+            {"message_local": ["coefficient"], "neighbor_context": "count", "combine": "divide"},
+            "with coefficients neighbor_context must be 'sum' or 'none', got 'count'",
+        ),
+        (
+            {"own_message": True, "neighbor_context": "sum", "combine": "divide"},
+            "an own message has no weight: its context must be of coefficients, or a count",
+        ),
+        (
+            {"message_local": ["coefficient"], "neighbor_context": "sum", "combine": "rsqrt"},
+            "with coefficients combine must be 'identity' or 'divide', got 'rsqrt'",
+        ),
+        ({"skip_loops": True, "self_loops": 1.0}, "skip_loops and self_loops contradict each other"),
+    ],
+)
+def test_operators_on_edges_that_do_not_fit_are_refused(changes, message):
+    with pytest.raises(ModelError, match=message):
+        build(propagate("x", "y", None, **changes))
+
+
+def on_edges(op: str, value: str, output: str, edge_type=EDGES) -> Step:
+    return Step(op, (value,), output, attrs={"edge_type": edge_type})
+
+
+def with_coefficients(inputs, edge_type=EDGES, **changes) -> Step:
+    operators = Propagate(edge_type, ("coefficient",), "sum", "divide", **changes)
+    return Step("propagate", inputs, "y", attrs=operators.to_attrs())
+
+
+def build_on_edges(*steps):
+    """x, wide: rows of nodes, i: of items; e, w, three: of edges, f: of others; u, v: gathered from x."""
+    return Model(
+        {"x": Input("node", 4), "wide": Input("node", 8), "i": Input("item", 4)},
+        (on_edges("source", "x", "u"), on_edges("target", "x", "v"), *steps),
+        {},
+        steps[-1].output,
+        ("x", steps[-1].output),
+        {
+            "e": EdgeInput(EDGES, 4),
+            "w": EdgeInput(EDGES, 1, "weight"),
+            "three": EdgeInput(EDGES, 3),
+            "f": EdgeInput(FRIENDS, 4),
+        },
+    )
+
+
+def test_values_on_edges_are_told_from_rows_of_nodes():
+    model = build_on_edges(
+        Step("add", ("u", "e"), "m"), Step("scale_heads", ("m", "w"), "scaled"), with_coefficients(("x", "m"))
+    )
+    assert [model.edge_type(v) for v in ("x", "e", "u", "scaled", "y")] == [None, EDGES, EDGES, EDGES, None]
+    assert [model.width(v) for v in ("w", "v", "scaled", "y")] == [1, 4, 4, 4]
+    assert model.node_type("y") == "node"
+    with pytest.raises(ModelError, match=r"'scaled' must have rows of nodes, it has rows of \('node', 'to'"):
+        model.node_type("scaled")
+
+
+def test_several_edge_types_and_an_own_message_have_an_input_each():
+    step = with_coefficients(("x", "w", "f", "f", "x", "x"), EDGES + FRIENDS, own_message=True)
+    with pytest.raises(ModelError, match="coefficients of one that divides it, got 4, 1, 4, 4, 4, 4"):
+        build_on_edges(step)
+    model = build_on_edges(
+        with_coefficients(("x", "e", "f", "f", "x", "x"), EDGES + FRIENDS, own_message=True)
+    )
+    assert model.edge_types == (EDGES, FRIENDS)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (on_edges("source", "i", "y"), "step 'source' that writes 'y': must read 'node' rows, got 'item'"),
+        (on_edges("target", "x", "y", BUYS), "must read 'item' rows, got 'node'"),
+        (on_edges("source", "u", "y"), r"must read 'node' rows, got \('node', 'to', 'node'\)"),
+        (Step("source", ("x",), "y"), "takes these attributes: edge_type; 'edge_type' is missing"),
+        (on_edges("source", "x", "y", ("node", "to")), "'edge_type' must be three names"),
+        (Step("add", ("u", "x"), "y"), "rows of one node type or one edge type, got .*'to'.* and node"),
+        (Step("add", ("e", "f"), "y"), "rows of one node type or one edge type"),
+        (propagate("f", "y"), r"must read \('node', 'to', 'node'\) rows, got \('node', 'knows', 'node'\)"),
+        (
+            propagate("e", "y", Propagate(EDGES, ("source_rsqrt",), "count", "rsqrt")),
+            "source_rsqrt and self_loops need rows of source nodes, got rows of edges",
+        ),
+        (propagate("e", "y", Propagate(EDGES, self_loops=1.0)), "self_loops need rows of source nodes"),
+        (with_coefficients(("x", "x")), r"must read \('node', 'to', 'node'\) rows, got 'node'"),
+        (with_coefficients(("x", "f")), r"must read .*'to'.* rows, got .*'knows'"),
+        (with_coefficients(("x", "e", "i", "x"), own_message=True), "must read 'node' rows, got 'item'"),
+        (with_coefficients(("x", "e", "x", "e"), own_message=True), "must read 'node' rows, got .*'to'"),
+        (with_coefficients(("x",)), r"must have 2 input\(s\) with these operators, got 1"),
+        (with_coefficients(("x", "three")), "coefficients of one that divides it, got 4, 3"),
+        (
+            Step("sum_channels", ("x",), "y", attrs={"heads": 3}),
+            "4 channels must be as many for each of the 3",
+        ),
+        (Step("sum_heads", ("x",), "y", attrs={"heads": 3}), "4 channels must be as many for each of the 3"),
+        (Step("sum_heads", ("x",), "y", attrs={"heads": 0}), "'heads' must be a whole number above 0, got 0"),
+        (Step("sum_heads", ("x",), "y", attrs={"heads": 2.0}), "'heads' must be a whole number above 0"),
+        (Step("scale_heads", ("e", "three"), "y"), "4 channels must be as many for each of the 3 factors"),
+        (
+            Step("call", ("x",), "y", attrs={"function": "f", "width": 2}),
+            "'f' is not among the model's functions",
+        ),
+        (Step("call", ("x",), "y", attrs={"function": "", "width": 2}), "must be the name of a function"),
+        (Step("call", ("x",), "y", attrs={"function": "f", "width": -1}), "a whole number above 0, got -1"),
+        (Step("relu", ("u",), "y"), "the output 'y' must have rows of nodes, it has rows of edges"),
+    ],
+)
+def test_a_step_on_edges_that_does_not_fit_is_refused(step, message):
+    with pytest.raises(ModelError, match=message):
+        build_on_edges(step)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"edge_inputs": {"x": EdgeInput(EDGES, 2)}}, "'x' must be an input or an edge input, got both"),
+        ({"edge_inputs": {"w": EdgeInput(EDGES, 2, "weight")}}, "weights 'w' must be 1 channel wide, got 2"),
+        ({"edge_inputs": {"e": EdgeInput(EDGES, 0)}}, "input 'e' must be at least 1 channel wide, got 0"),
+        ({"functions": {"f": np.tanh}}, "no step calls the function 'f': leave it out"),
+        (
+            {"layers": ("x", "e", "y"), "edge_inputs": {"e": EdgeInput(EDGES, 2)}},
+            "the layer 'e' must have rows of nodes, it has rows of edges",
+        ),
+    ],
+)
+def test_inputs_and_functions_that_do_not_fit_are_refused(changes, message):
+    given = {"layers": ("x", "y"), **changes}
+    with pytest.raises(ModelError, match=message):
+        Model(
+            inputs={"x": Input("node", 3)},
+            steps=(Step("relu", ("x",), "y"),),
+            tensors={},
+            output="y",
+            **given,
+        )
+
+
 def test_propagate_reads_what_it_writes():
     operators = Propagate(EDGES, ("weight", "source_rsqrt"), "sum", "rsqrt", "sum", 2.0)
     assert Propagate.from_step(propagate("x", "y", operators)) == operators
+    both = Propagate(EDGES + EDGES, ("coefficient",), "sum", "divide", skip_loops=True, own_message=True)
+    assert Propagate.from_step(propagate("x", "y", both)) == both
+    assert both.edge_types == (EDGES, EDGES)
+
+
+def test_later_settings_are_written_only_where_they_are_set():
+    assert {"skip_loops", "own_message"}.isdisjoint(Propagate(EDGES).to_attrs())
+    assert Propagate(EDGES, own_message=True).to_attrs()["own_message"] is True
+    assert "skip_loops" not in Propagate(EDGES, own_message=True).to_attrs()
 
 
 def test_combine_inverse_exists_where_the_aggregate_is_a_group():
@@ -214,6 +380,7 @@ def test_weighted_propagation_is_known():
     assert not Propagate(EDGES, ("source_rsqrt",), "count").weighted
     assert Propagate(EDGES, ("weight",)).weighted
     assert Propagate(EDGES, (), "sum", "divide").weighted
+    assert not Propagate(EDGES, ("coefficient",), "sum", "divide").weighted
 
 
 def test_unknown_value():

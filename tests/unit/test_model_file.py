@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from model_examples import make_sage
+from model_examples import EDGES, make_sage
 from safetensors.numpy import save as save_tensors
 
-from livegnn.errors import FileFormatError
-from livegnn.model import Model, file
+from livegnn.errors import FileFormatError, ModelError
+from livegnn.model import EdgeInput, Input, Model, Propagate, Step, file
 
 MODEL = make_sage()
 DATA = file.encode(MODEL)
@@ -41,6 +41,52 @@ def test_a_file_holds_the_whole_model(tmp_path):
     for name, tensor in MODEL.tensors.items():
         assert model.tensors[name].tobytes() == tensor.tobytes()
     assert path.read_bytes() == DATA
+
+
+def make_attention() -> Model:
+    """A layer that reads both ends of an edge, its features and its weight, and a loop of its own."""
+    operators = Propagate(EDGES, ("coefficient",), "sum", "divide", skip_loops=True, own_message=True)
+    steps = (
+        Step("source", ("x",), "u", attrs={"edge_type": EDGES}),
+        Step("target", ("x",), "v", attrs={"edge_type": EDGES}),
+        Step("concat", ("u", "v", "features", "weight"), "all"),
+        Step("sum_channels", ("all",), "logits", attrs={"heads": 1}),
+        Step("exp", ("logits",), "c"),
+        Step("sum_channels", ("x",), "own", attrs={"heads": 1}),
+        Step("propagate", ("x", "c", "x", "own"), "y", attrs=operators.to_attrs()),
+    )
+    columns = {"features": EdgeInput(EDGES, 2), "weight": EdgeInput(EDGES, 1, "weight")}
+    return Model({"x": Input("node", 3)}, steps, {}, "y", ("x", "y"), columns)
+
+
+def test_inputs_on_edges_come_back(tmp_path):
+    model = make_attention()
+    model.save(tmp_path / "model.lgnn")
+    loaded = Model.load(tmp_path / "model.lgnn")
+    assert loaded.edge_inputs == model.edge_inputs
+    assert loaded.steps == model.steps
+    assert loaded.digest == model.digest
+    assert file.encode(loaded) == file.encode(model)
+    assert loaded.to_json()["edge_inputs"] == {
+        "features": {"edge_type": list(EDGES), "width": 2, "column": "features"},
+        "weight": {"edge_type": list(EDGES), "width": 1, "column": "weight"},
+    }
+    assert "edge_inputs" not in MODEL.to_json()
+
+
+def test_digest_tells_inputs_on_edges_apart():
+    model = make_attention()
+    other = {**model.edge_inputs, "weight": EdgeInput(EDGES, 1)}
+    changed = Model(model.inputs, model.steps, {}, model.output, model.layers, other)
+    assert changed.digest != model.digest
+
+
+def test_a_model_with_functions_is_not_saved(tmp_path):
+    step = Step("call", ("x",), "y", attrs={"function": "f", "width": 3})
+    model = Model({"x": Input("node", 3)}, (step,), {}, "y", ("x", "y"), functions={"f": np.tanh})
+    with pytest.raises(ModelError, match=r"a model with functions \(f\) cannot be saved, .* holds no code"):
+        model.save(tmp_path / "model.lgnn")
+    assert not list(tmp_path.iterdir())
 
 
 def test_equal_models_have_equal_bytes():
@@ -98,6 +144,16 @@ def test_any_other_bytes_are_refused(data):
         (describe(inputs={"x": {"node_type": "node"}}), "holds no valid model"),
         (describe(steps=[{"op": "relu"}]), "holds no valid model"),
         (describe(layers=None), "holds no valid model"),
+        (describe(edge_inputs=[]), "inputs and edge_inputs must be objects"),
+        (describe(edge_inputs={"e": {"edge_type": ["a", "b", "c"], "width": 1}}), "holds no valid model"),
+        (
+            describe(edge_inputs={"e": {"edge_type": ["a", "b"], "width": 1, "column": "features"}}),
+            "holds no valid model",
+        ),
+        (
+            describe(edge_inputs={"e": {"edge_type": ["a", "b", "c"], "width": 1, "column": "time"}}),
+            "column must be 'features' or 'weight', got 'time'",
+        ),
     ],
 )
 def test_what_is_no_model_is_refused(data, message):

@@ -1,7 +1,58 @@
-"""A graph neural network as data: steps in topological order, with their weights. Needs no torch."""
+"""A graph neural network as data: steps in topological order, with their weights. Needs no torch.
+
+What only those need who write or verify operators is loaded when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from livegnn.model.model import EdgeInput, Function, Input, Model
 from livegnn.model.propagation import Propagate
 from livegnn.model.steps import Step
 
-__all__ = ["EdgeInput", "Function", "Input", "Model", "Propagate", "Step"]
+if TYPE_CHECKING:
+    from livegnn.model.conditions import Condition as Condition
+    from livegnn.model.convolution import Convolution as Convolution
+    from livegnn.model.proposal import ConvolutionRequest as ConvolutionRequest
+    from livegnn.model.proposal import OpenAIProposer as OpenAIProposer
+    from livegnn.model.proposal import Proposer as Proposer
+    from livegnn.model.proposal import propose as propose
+    from livegnn.model.verification import VerificationReport as VerificationReport
+    from livegnn.model.verification import verify as verify
+
+_HOMES = {
+    "Condition": "livegnn.model.conditions",
+    "Convolution": "livegnn.model.convolution",
+    "ConvolutionRequest": "livegnn.model.proposal",
+    "OpenAIProposer": "livegnn.model.proposal",
+    "Proposer": "livegnn.model.proposal",
+    "VerificationReport": "livegnn.model.verification",
+    "propose": "livegnn.model.proposal",
+    "verify": "livegnn.model.verification",
+}
+
+__all__ = [
+    "Condition",
+    "Convolution",
+    "ConvolutionRequest",
+    "EdgeInput",
+    "Function",
+    "Input",
+    "Model",
+    "OpenAIProposer",
+    "Propagate",
+    "Proposer",
+    "Step",
+    "VerificationReport",
+    "propose",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value

@@ -2,10 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -17,6 +18,8 @@ from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatA
 
 if TYPE_CHECKING:
     import torch
+
+    from livegnn.model.convolution import Convolution
 
 
 @dataclass(frozen=True)
@@ -106,11 +109,13 @@ class Model:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what the model computes, in hexadecimal: equal for equal models, whatever their file."""
+        """SHA-256 of what the model computes, in hexadecimal: equal for equal models, whatever their file.
+
+        Of functions it knows their code, and the numbers and arrays that they name; not what an object hides.
+        """
         sha = hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode())
         for name in sorted(self.functions):
-            code = getattr(self.functions[name], "__code__", None)
-            sha.update(repr((name, getattr(code, "co_code", b""), getattr(code, "co_consts", ()))).encode())
+            sha.update(repr((name, *_fingerprint(self.functions[name], set()))).encode())
         for name in sorted(self.tensors):
             array = self.tensors[name]
             sha.update(json.dumps([name, list(array.shape)]).encode())
@@ -200,6 +205,29 @@ class Model:
             edge_weight=edge_weight,
             in_channels=in_channels,
             edge_channels=edge_channels,
+        )
+
+    @staticmethod
+    def from_convolutions(
+        convolutions: "Sequence[Convolution]",
+        in_channels: int,
+        *,
+        edge_type: EdgeType = DEFAULT_EDGE_TYPE,
+        edge_features: int = 0,
+        verify: bool = True,
+    ) -> "Model":
+        """A model of layers that are given by their operators, each reading the one before.
+
+        in_channels: channels of the nodes' features. edge_type: the edges that carry the messages, between
+        nodes of one type. edge_features: channels of the edges' features, if a message reads them.
+        verify: whether `livegnn.model.verify` must accept each of them first.
+
+        Raises `ModelError` if the operators do not fit together, or a condition fails, with a counterexample.
+        """
+        from livegnn.model.assembly import build
+
+        return build(
+            convolutions, in_channels, edge_type=edge_type, edge_features=edge_features, verify=verify
         )
 
     def _value(self, name: str) -> Input | EdgeInput:
@@ -311,6 +339,34 @@ def _place(value: Input | EdgeInput) -> NodeType | EdgeType:
 def _check_place(step: Step, value: Input | EdgeInput, expected: NodeType | EdgeType) -> None:
     if _place(value) != expected:
         raise ModelError(f"{describe(step)}: must read {expected!r} rows, got {_place(value)!r}")
+
+
+def _fingerprint(thing: object, seen: set[int]) -> Iterator[object]:
+    """What a function computes with, as texts: its code, and the numbers that it has from around it."""
+    if isinstance(thing, np.ndarray):
+        yield from (str(thing.dtype), thing.shape, hashlib.sha256(thing.tobytes()).hexdigest())
+    elif isinstance(thing, CodeType):
+        yield thing.co_code
+        yield thing.co_names
+        for constant in thing.co_consts:
+            yield from _fingerprint(constant, seen)
+    elif isinstance(thing, FunctionType):
+        if id(thing) in seen:
+            return
+        seen.add(id(thing))
+        yield from _fingerprint(thing.__code__, seen)
+        cells = [cell.cell_contents for cell in thing.__closure__ or ()]
+        used = [thing.__globals__.get(name) for name in thing.__code__.co_names]
+        given = (*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values())
+        for value in (*given, *cells, *used):
+            yield from _fingerprint(value, seen)
+    elif hasattr(thing, "__wrapped__"):
+        yield from _fingerprint(thing.__wrapped__, seen)
+    elif isinstance(thing, tuple | list):
+        for value in thing:
+            yield from _fingerprint(value, seen)
+    elif isinstance(thing, bool | int | float | str | bytes | np.number):
+        yield repr(thing)
 
 
 def _freeze(name: str, array: FloatArray) -> FloatArray:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
+import numpy.typing as npt
+from jaxtyping import Bool, Float, Int
 
 from livegnn.errors import ModelError
 from livegnn.model.model import EdgeInput, Model
@@ -117,8 +118,8 @@ def _propagate(
     weight = snapshot.weight[edge_type].astype(np.float64)
     h = inputs[0]
     message_of = np.arange(len(source)) if on_edges[0] else source
-    if ops.skip_loops and edge_type[0] == edge_type[2]:
-        kept = source != target
+    if ops.skip_loops:
+        kept = ~_are_loops(edge_type, source, target)
         source, target, weight, message_of = source[kept], target[kept], weight[kept], message_of[kept]
     if ops.self_loops is not None:
         source, target, weight = _add_self_loops(source, target, weight, num_nodes, ops.self_loops)
@@ -162,9 +163,8 @@ def _propagate_messages(
     values, coefficients, targets = [], [], []
     for i, edge_type in enumerate(ops.edge_types):
         source, target = _edge_index(edge_type, snapshot)
-        kept = np.full(len(source), True)
-        if ops.skip_loops and edge_type[0] == edge_type[2]:
-            kept = source != target
+        loops = _are_loops(edge_type, source, target)
+        kept = ~loops if ops.skip_loops else np.full(len(source), True)
         value = inputs[each * i]
         values.append((value if on_edges[each * i] else value[source])[kept])
         targets.append(target[kept])
@@ -193,6 +193,12 @@ def _propagate_messages(
         shares = np.sqrt(shares)
     combined: DoubleArray = aggregate * np.repeat(shares, value.shape[1] // heads, axis=1)
     return combined
+
+
+def _are_loops(edge_type: EdgeType, source: Nodes, target: Nodes) -> Bool[np.ndarray, "edges"]:
+    """Edges from a node to itself; between types there are none, whatever the indices."""
+    loops: npt.NDArray[np.bool_] = (source == target) & (edge_type[0] == edge_type[2])
+    return loops
 
 
 def _add_self_loops(
