@@ -466,7 +466,7 @@ ADVICE = r"write the layer as a livegnn\.model\.Convolution, or give Model\.from
             lambda i, j, to, of: j if j.sum(-1).max() > 0 else i,
             "'max' in its message: it depends on the numbers",
         ),
-        (lambda i, j, to, of: j * j[:, 0], "'mul' in its message: .*mixes rows"),
+        (lambda i, j, to, of: j.unsqueeze(1) * j, "'mul' in its message: .*mixes rows"),
         (lambda i, j, to, of: F.softmax(j, 0), "over in-edges use torch_geometric.utils.softmax"),
         (lambda i, j, to, of: softmax(j, of) * j, "'softmax' in its message: it must work over the in-edges"),
         (lambda i, j, to, of: softmax(j, to), "its coefficient times a value, got the coefficient alone"),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from livegnn.model.convolution import Convolution
+    from livegnn.model.proposal import Proposer
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,8 @@ class Model:
         edge_weight: bool | None = None,
         in_channels: int | None = None,
         edge_channels: int | None = None,
+        proposer: "Proposer | None" = None,
+        allow_code: bool = False,
     ) -> "Model":
         """Imports a trained PyG module, in evaluation mode; the module is left as it is. Needs torch.
 
@@ -188,6 +191,9 @@ class Model:
         edge_channels: the width of ``edge_attr``, the features of the edges; 0 if the module is called
           without them. By default it is called with them if its ``forward`` needs them or one of its layers
           was made for them, and the layers tell the width.
+        proposer: is asked for the operators of a convolution that cannot be imported otherwise; what it says
+          is used only if it is verified (`livegnn.model.propose`). Such a model cannot be saved.
+        allow_code: whether source code that the proposer answers with is executed, which nothing confines.
 
         Raises `ModelError` with the place of the layer or operation that cannot be imported, and what to do.
         """
@@ -205,6 +211,8 @@ class Model:
             edge_weight=edge_weight,
             in_channels=in_channels,
             edge_channels=edge_channels,
+            proposer=proposer,
+            allow_code=allow_code,
         )
 
     @staticmethod

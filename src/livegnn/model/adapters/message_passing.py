@@ -53,17 +53,15 @@ def decompose(
     tape: Tape,
     layer: pyg.MessagePassing,
     path: str,
-    args: tuple[object, ...],
-    kwargs: Mapping[str, object],
+    given: Mapping[str, object],
     importers: Mapping[type, object],
     convolve: Convolve,
 ) -> Rows:
-    """Imports a convolution by running it. args, kwargs: what it is called with, on the tape.
+    """Imports a convolution by running it. given: what it is called with, on the tape.
 
     importers: the layers that are imported whole where they are part of this one, with convolve.
     Raises `ModelError` if it does something that has no counterpart in a model.
     """
-    given = _bound(layer, args, kwargs)
     with _RUNNING, torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         sample = _Sample(tape, given, _edge_type(tape, given))
@@ -81,13 +79,6 @@ def decompose(
             value.name for value in _flat(given) if isinstance(value, Rows) and not _on_edges(value)
         ][:1]
         return run.layer(layer, given)
-
-
-def _bound(
-    layer: pyg.MessagePassing, args: tuple[object, ...], kwargs: Mapping[str, object]
-) -> dict[str, object]:
-    bound = inspect.signature(type(layer).forward).bind(layer, *args, **kwargs)
-    return {name: value for name, value in bound.arguments.items() if name != "self"}
 
 
 def _edge_type(tape: Tape, given: Mapping[str, object]) -> EdgeType:
@@ -164,9 +155,12 @@ class _Sample:
         for name in unknown:
             self.tape.widths.pop(name, None)
         parameters = " and ".join("in_channels=..." if name == X else "edge_channels=..." for name in unknown)
+        where = " and ".join(unknown)
+        if error is None:
+            raise ModelError(f"it does not tell how wide {where} is: say so with {parameters}")
         raise ModelError(
-            f"it does not tell how wide {' and '.join(unknown)} is: say so with {parameters}"
-            + (f" (it fails with {error})" if error is not None else "")
+            f"it cannot be called: {type(error).__name__}: {error}; if that is for the width of {where}, say "
+            f"it with {parameters}"
         )
 
 

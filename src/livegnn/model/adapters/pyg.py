@@ -23,8 +23,10 @@ from livegnn.model import reference
 from livegnn.model.adapters.layers import LAYERS
 from livegnn.model.adapters.message_passing import decompose
 from livegnn.model.adapters.operations import FUNCTIONS, IN_PLACE_FUNCTIONS, METHODS, Operation
+from livegnn.model.adapters.proposed import Proposals, import_proposed
 from livegnn.model.adapters.tape import EdgeRows, Edges, EdgeWeights, Rows, Tape, Weight
 from livegnn.model.model import Model
+from livegnn.model.proposal import Proposer
 from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
 
 _ADVICE = "build that part of the model from steps (docs/models.md), or train without it"
@@ -40,6 +42,8 @@ def read(
     edge_weight: bool | None,
     in_channels: int | None,
     edge_channels: int | None = None,
+    proposer: Proposer | None = None,
+    allow_code: bool = False,
 ) -> Model:
     """Imports a module; `Model.from_pyg` says how."""
     if not isinstance(module, nn.Module):
@@ -60,6 +64,8 @@ def read(
     walk.tape.widths = {
         name: width for name, width in (("x", in_channels), ("edge_attr", edge_channels)) if width
     }
+    if proposer is not None:
+        walk.proposals = Proposals(proposer, allow_code)
     output = walk.trace(module, "", inputs)
     if not isinstance(output, Rows) or isinstance(output, EdgeRows):
         raise ModelError(
@@ -122,6 +128,7 @@ class _Walk:
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
+        self.proposals: Proposals | None = None
 
     def call(self, module: nn.Module, path: str, given: Mapping[str, object]) -> Rows:
         """Imports a layer of a layer (GINConv has one), applied to x."""
@@ -211,14 +218,27 @@ class _Walk:
             raise ModelError(f"{where} has hooks, which cannot be imported: remove them first")
         self.tape.place = path or type(layer).__name__
         try:
-            if write is None:
-                name = path or type(layer).__name__
-                return decompose(self.tape, layer, name, args, kwargs, LAYERS, self._layer)
             bound = inspect.signature(type(layer).forward).bind(layer, *args, **kwargs)
             given = {name: value for name, value in bound.arguments.items() if name != "self"}
+            if write is None:
+                return self._unknown(layer, path or type(layer).__name__, given)
             return write(self.tape, layer, path or type(layer).__name__, given)
         except (ModelError, TypeError) as error:
             raise ModelError(f"{where} cannot be imported: {error}") from None
+
+    def _unknown(self, layer: pyg.MessagePassing, path: str, given: Mapping[str, object]) -> Rows:
+        """A convolution without importer: followed as it runs, or else proposed."""
+        written, consumed = len(self.tape.steps), len(self.tape.consumed)
+        try:
+            return decompose(self.tape, layer, path, given, LAYERS, self._layer)
+        except ModelError as error:
+            if self.proposals is None:
+                raise
+            del self.tape.steps[written:], self.tape.consumed[consumed:]
+            try:
+                return import_proposed(self.tape, layer, path, given, self.proposals)
+            except ModelError as refused:
+                raise ModelError(f"{error}\nThe proposer did not help: {refused}") from None
 
 
 def _copy(module: nn.Module) -> nn.Module:

@@ -1,12 +1,13 @@
 """The tape on which an importer writes the steps of a model while it walks through a module."""
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 
 from livegnn.errors import ModelError
-from livegnn.model.model import EdgeInput, Input, Model
+from livegnn.model.model import EdgeInput, Function, Input, Model
 from livegnn.model.propagation import Propagate
 from livegnn.model.steps import Attribute, Step, check_step
 from livegnn.types import EdgeType, FloatArray, NodeType
@@ -77,6 +78,8 @@ class Tape:
     """The values that convolutions read, in their order."""
     widths: dict[str, int] = field(default_factory=dict)
     """Of the inputs, where they are known."""
+    functions: dict[str, Function] = field(default_factory=dict)
+    """Of the user's, or proposed, that steps call."""
 
     def write(
         self,
@@ -107,6 +110,12 @@ class Tape:
     def target(self, h: Rows, edge_type: EdgeType, name: str = "target") -> Rows:
         """For every edge the row of the node that it leads to."""
         return self.write("target", h, name=name, attrs={"edge_type": edge_type})
+
+    def named(self, name: str, like: Rows) -> Rows:
+        """The value of that name, which steps have been added for, with rows of nodes like another's."""
+        made = copy.copy(like)
+        made.name = name
+        return made
 
     def width(self, rows: Rows) -> int | None:
         """How many channels a value has; None if that depends on an input whose width is not known."""
@@ -149,6 +158,7 @@ class Tape:
             output.name,
             (*layers, output.name),
             edge_inputs,
+            {name: self.functions[name] for step in steps if step.op == "call" for name in [step.output]},
         )
 
     def _unique(self, name: str) -> str:
