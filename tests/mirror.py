@@ -110,14 +110,16 @@ class Mirror:
             {(v, u): e for (u, v), e in self.edges.items()} if self.schema.undirected else {}
         )
 
-    def tensors(self, ids: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Features, `edge_index` and weights for PyG; row i is node ``ids[i]``."""
+    def tensors(self, ids: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Features, `edge_index`, weights and features of the edges for PyG; row i is node ``ids[i]``."""
         position = {node: i for i, node in enumerate(ids.tolist())}
         x = np.array([self.nodes[node] for node in ids.tolist()], dtype=np.float64).reshape(-1, self.width)
         edges = self.directed()
         edge_index = np.array([(position[u], position[v]) for u, v in edges], dtype=np.int64).reshape(-1, 2).T
         weight = np.array([float(weight) for weight, _ in edges.values()], dtype=np.float64)
-        return torch.from_numpy(x), torch.from_numpy(edge_index.copy()), torch.from_numpy(weight)
+        rows = [self.edge_features[self.key(u, v)] for u, v in edges]
+        edge_attr = np.array(rows, dtype=np.float64).reshape(len(rows), self.schema.features)
+        return tuple(map(torch.from_numpy, (x, edge_index.copy(), weight, edge_attr)))
 
 
 def assert_graph_equals(graph: Graph, mirror: Mirror) -> None:
@@ -195,9 +197,9 @@ def assert_as_pyg(engine: Engine, module: torch.nn.Module, mirror: Mirror) -> No
     ids = engine.graph.ids()
     if not len(ids):
         return
-    x, edge_index, weight = mirror.tensors(ids)
+    x, edge_index, weight, edge_attr = mirror.tensors(ids)
     with torch.no_grad():
-        layers = module.layers(x, edge_index, weight)
+        layers = module.layers(x, edge_index, weight, edge_attr)
     for layer, expected in enumerate(layers):
         assert_close(engine.embeddings(layer), expected.numpy(), x.numpy(), f"layer {layer}, PyG")
 

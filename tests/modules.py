@@ -8,15 +8,22 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch_geometric import nn as pyg
 
 from livegnn import Model
 from livegnn.graph import Snapshot
+from livegnn.model.adapters.layers import LAYERS
+from livegnn.model.adapters.tape import Rows
+from livegnn.model.convolutions import Convolution, comm_net, pin_sage
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 
 WIDTH = 4
 """Channels of the features that these modules read, by default."""
+
+EDGE_WIDTH = 3
+"""Channels of the edges' features."""
 
 CONVOLUTIONS = {
     "gcn": pyg.GCNConv,
@@ -32,7 +39,120 @@ CONVOLUTIONS = {
     "graph max": lambda i, o: pyg.GraphConv(i, o, aggr="max"),
     "gin": lambda i, o: pyg.GINConv(nn.Sequential(nn.Linear(i, 6), nn.ReLU(), nn.Linear(6, o)), eps=0.3),
 }
-WEIGHTED = frozenset(kind for kind in CONVOLUTIONS if kind.startswith(("gcn", "graph")))
+
+
+class CommNet(nn.Module):
+    """NeutronRT, table II, row CommNet, edge by edge."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.own, self.around = nn.Linear(inputs, outputs), nn.Linear(inputs, outputs, bias=False)
+
+    def forward(self, x, edge_index):
+        source, target = edge_index
+        return self.own(x) + torch.zeros_like(self.own(x)).index_add(0, target, self.around(x)[source])
+
+    def steps(self, name: str, x: str) -> Convolution:
+        weights = [parameter.detach().numpy() for parameter in (self.own.weight, self.around.weight)]
+        return comm_net(name, x, *weights, bias=self.own.bias.detach().numpy())
+
+
+class PinSAGE(nn.Module):
+    """NeutronRT, table II, row PinSAGE, edge by edge; the result has the length 1."""
+
+    def __init__(self, inputs: int, outputs: int, divide_by: str = "count") -> None:
+        super().__init__()
+        self.message, self.update = nn.Linear(inputs, 6), nn.Linear(inputs + 6, outputs)
+        self.divide_by = divide_by
+
+    def forward(self, x, edge_index, edge_weight=None):
+        source, target = edge_index
+        ones = x.new_ones(len(source))
+        alpha = ones if edge_weight is None else edge_weight
+        messages = alpha[:, None] * self.message(x).relu()[source]
+        total = x.new_zeros(len(x), 6).index_add(0, target, messages)
+        divisor = x.new_zeros(len(x)).index_add(0, target, alpha if self.divide_by == "sum" else ones)
+        mean = torch.where(divisor[:, None] > 0, total / divisor[:, None], 0.0)
+        return F.normalize(self.update(torch.cat([x, mean], dim=-1)).relu(), dim=-1)
+
+    def steps(self, name: str, x: str, weighted: bool) -> Convolution:
+        tensors = {
+            "message": self.message.weight,
+            "update": self.update.weight,
+            "message_bias": self.message.bias,
+            "update_bias": self.update.bias,
+        }
+        arrays = {role: tensor.detach().numpy() for role, tensor in tensors.items()}
+        return pin_sage(name, x, **arrays, weighted=weighted, divide_by=self.divide_by)
+
+
+def _import_built(tape, layer, path, given):
+    """Takes a convolution that PyG has no module for, built from steps, into an imported model."""
+    x = given["x"]
+    tape.consumed.append(x.name)
+    settings = {"weighted": "edge_weight" in given} if isinstance(layer, PinSAGE) else {}
+    part = layer.steps(tape._unique(path), x.name, **settings)
+    tape.steps.extend(part.steps)
+    tape.weights.update((name, torch.tensor(array)) for name, array in part.tensors.items())
+    return Rows(part.output)
+
+
+LAYERS.update({CommNet: _import_built, PinSAGE: _import_built})
+
+
+class Then(nn.Module):
+    """A convolution that keeps the width of its input, and a linear layer."""
+
+    def __init__(self, conv: nn.Module, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv, self.linear = conv, nn.Linear(inputs, outputs)
+
+    def forward(self, x, edge_index):
+        return self.linear(self.conv(x, edge_index))
+
+
+def _heads(outputs: int) -> tuple[int, int]:
+    """Channels of a head, and heads, that are `outputs` side by side."""
+    return (outputs // 2, 2) if outputs % 2 == 0 else (outputs, 1)
+
+
+def _network(inputs: int, outputs: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(inputs, 6), nn.ReLU(), nn.Linear(6, outputs))
+
+
+_ON_EDGES = {
+    "gat": lambda i, o: pyg.GATConv(i, *_heads(o)),
+    "gat mean": lambda i, o: pyg.GATConv(i, o, heads=2, concat=False, residual=True),
+    "gat without loops": lambda i, o: pyg.GATConv(i, o, heads=2, concat=False, add_self_loops=False),
+    "gat_edge": lambda i, o: pyg.GATConv(i, *_heads(o), edge_dim=EDGE_WIDTH),
+    "gat_edge filled": lambda i, o: pyg.GATConv(i, o, edge_dim=EDGE_WIDTH, fill_value=0.5),
+    "gat_edge max": lambda i, o: pyg.GATConv(i, o, edge_dim=EDGE_WIDTH, fill_value="max"),
+    "gatv2": lambda i, o: pyg.GATv2Conv(i, *_heads(o)),
+    "gatv2 shared": lambda i, o: pyg.GATv2Conv(i, o, 2, concat=False, share_weights=True),
+    "gatv2_edge": lambda i, o: pyg.GATv2Conv(i, *_heads(o), edge_dim=EDGE_WIDTH, residual=True),
+    "transformer": lambda i, o: pyg.TransformerConv(i, *_heads(o), beta=True),
+    "transformer_edge": lambda i, o: pyg.TransformerConv(i, o, 2, concat=False, edge_dim=EDGE_WIDTH),
+    "agnn": lambda i, o: Then(pyg.AGNNConv(), i, o),
+    "agnn without loops": lambda i, o: Then(pyg.AGNNConv(add_self_loops=False), i, o),
+    "resgated": pyg.ResGatedGraphConv,
+    "resgated_edge": lambda i, o: pyg.ResGatedGraphConv(i, o, edge_dim=EDGE_WIDTH),
+    "gmm_edge": lambda i, o: pyg.GMMConv(i, o, EDGE_WIDTH, kernel_size=2),
+    "gmm_edge add": lambda i, o: pyg.GMMConv(i, o, EDGE_WIDTH, kernel_size=2, aggr="add"),
+    "gine_edge": lambda i, o: pyg.GINEConv(_network(i, o), eps=0.3, edge_dim=EDGE_WIDTH),
+    "gine_edge max": lambda i, o: pyg.GINEConv(_network(i, o), edge_dim=EDGE_WIDTH, aggr="max"),
+    "comm_net": CommNet,
+    "pin_sage": PinSAGE,
+    "pin_sage sum": lambda i, o: PinSAGE(i, o, divide_by="sum"),
+}
+EDGE_WISE = tuple(_ON_EDGES)
+"""Kinds whose messages depend on both ends of an edge or on its features, and those built from steps."""
+
+EDGE_FEATURES = frozenset(kind for kind in EDGE_WISE if "_edge" in kind)
+"""Those that need features of the edges."""
+
+WEIGHTED = frozenset(
+    kind for kind in (*CONVOLUTIONS, *EDGE_WISE) if kind.startswith(("gcn", "graph", "pin_sage"))
+)
 """Those that take edge weights."""
 
 ACTIVATIONS = {
@@ -65,6 +185,11 @@ class Design:
     def __post_init__(self) -> None:
         assert self.kind in WEIGHTED or not self.weighted
 
+    @property
+    def featured(self) -> bool:
+        """Whether the module reads features of edges, `EDGE_WIDTH` channels each."""
+        return self.kind in EDGE_FEATURES
+
 
 class Stack(nn.Module):
     """Convolutions with activations, norms and joins in between; a linear layer at the end if `join` asks for
@@ -83,19 +208,24 @@ class Stack(nn.Module):
         for layer in range(design.depth):
             last = layer == design.depth - 1
             out = design.out if last and design.join != "head" else design.hidden
-            self.convolutions.append(CONVOLUTIONS[design.kind](width, out))
+            self.convolutions.append((CONVOLUTIONS | _ON_EDGES)[design.kind](width, out))
             self.norms.append(NORMS["none" if last else design.norm](out))
             self.activations.append(ACTIVATIONS["none" if last else design.activation]())
             width = out + width if design.join == "concat" else out
             self.widths.append(width)
         self.head = nn.Linear(width, design.out) if design.join == "head" else nn.Identity()
 
-    def layers(self, x, edge_index, edge_weight=None):
+    def layers(self, x, edge_index, edge_weight=None, edge_attr=None):
         """The input of every convolution, and the output."""
         values = [x]
         blocks = zip(self.convolutions, self.norms, self.activations, strict=True)
         for (conv, norm, activation), (before, after) in zip(blocks, pairwise(self.widths), strict=True):
-            h = conv(x, edge_index, edge_weight) if self.design.weighted else conv(x, edge_index)
+            if self.design.weighted:
+                h = conv(x, edge_index, edge_weight)
+            elif self.design.featured:
+                h = conv(x, edge_index, edge_attr)
+            else:
+                h = conv(x, edge_index)
             h = activation(norm(h))
             if self.design.join == "skip" and before == after:
                 h = h + x
@@ -107,8 +237,8 @@ class Stack(nn.Module):
             values[-1] = torch.log_softmax(self.head(x), dim=-1)
         return values
 
-    def forward(self, x, edge_index, edge_weight=None):
-        return self.layers(x, edge_index, edge_weight)[-1]
+    def forward(self, x, edge_index, edge_weight=None, edge_attr=None):
+        return self.layers(x, edge_index, edge_weight, edge_attr)[-1]
 
     @torch.no_grad()
     def run(self, snapshot: Snapshot) -> np.ndarray:
@@ -116,7 +246,8 @@ class Stack(nn.Module):
         x, weight = snapshot.x[DEFAULT_NODE_TYPE], snapshot.weight[DEFAULT_EDGE_TYPE]
         edge_index = torch.from_numpy(snapshot.edge_index[DEFAULT_EDGE_TYPE])
         x, weight = torch.from_numpy(x.astype(np.float64)), torch.from_numpy(weight.astype(np.float64))
-        return self(x, edge_index, weight).numpy()
+        features = snapshot.edge_attr.get(DEFAULT_EDGE_TYPE, np.zeros((len(weight), 0)))
+        return self(x, edge_index, weight, torch.from_numpy(features.astype(np.float64))).numpy()
 
 
 def fill(module: nn.Module, seed: int) -> nn.Module:
@@ -140,6 +271,7 @@ def fill(module: nn.Module, seed: int) -> nn.Module:
 def make(design: Design) -> tuple[Stack, Model]:
     """A module in float64, and the model imported from it."""
     module = fill(Stack(design), design.seed)
-    model = Model.from_pyg(module, edge_weight=design.weighted)
+    edge_channels = EDGE_WIDTH if design.featured else 0
+    model = Model.from_pyg(module, edge_weight=design.weighted, edge_channels=edge_channels)
     assert len(model.layers) == design.depth + 1
     return module.double(), model

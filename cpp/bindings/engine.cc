@@ -151,6 +151,7 @@ void bind_engine(nb::module_& module) {
             new (self) Engine(graph, std::move(program), threads);
           },
           nb::keep_alive<1, 2>())
+      .def("set_recompute", &Engine::set_recompute)
       .def("initialize",
            [](Engine& self) {
              nb::gil_scoped_release release;

@@ -378,7 +378,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
         degree += int{term.after} - int{term.before};
       }
       // Whatever is added to nothing, which has no reference, and whatever loses its last message is computed anew too.
-      anew[t - begin] = !is_sum || t < s.constrained || static_cast<int64_t>(evaluations) >= degree ||
+      anew[t - begin] = !is_sum || recompute_all_ || t < s.constrained || static_cast<int64_t>(evaluations) >= degree ||
                         (program.softmax && !(*stored_row(step.context, node) > 0));
       if (anew[t - begin]) {
         recompute(&sums, t - begin, t);

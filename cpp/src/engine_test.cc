@@ -15,7 +15,7 @@ namespace {
 using testing::Random;
 using Floats = std::vector<float>;
 
-constexpr uint32_t kFeatures = 13, kHidden = 20, kClasses = 7;
+constexpr uint32_t kFeatures = 13, kHidden = 20, kClasses = 7, kEdgeFeatures = 3, kHeads = 4;
 
 // Rows steps, as the planner would write them. Registers are numbered from those of the sources on.
 class RowsBuilder {
@@ -47,6 +47,21 @@ class RowsBuilder {
     program_->tensors.push_back(std::move(bias));
     return apply(OpKind::kLinear, {input}, outputs, first, first + 1);
   }
+  // A quotient of sums of exponentials over their sums.
+  uint32_t combine(std::vector<uint32_t> inputs, uint32_t width, uint32_t heads) {
+    const uint32_t output = apply(OpKind::kCombine, std::move(inputs), width, 1, 1);
+    step_.ops.back().number = static_cast<float>(heads);
+    return output;
+  }
+  // The program of messages whose sources are as wide as this.
+  template <class Write>
+  static RowsStep on_edges(Program* program, const std::vector<uint32_t>& widths, const Write& write) {
+    RowsBuilder rows(program, {});
+    rows.step_.sources.resize(widths.size());
+    for (uint32_t width : widths) rows.step_.registers.push_back({0, 0, width});
+    write(&rows);
+    return std::move(rows.step_);
+  }
   void finish(std::vector<Sink> sinks) {
     step_.sinks = std::move(sinks);
     program_->order.push_back({Step::kRows, static_cast<uint32_t>(program_->rows.size())});
@@ -61,6 +76,14 @@ class RowsBuilder {
 void propagate(Program* program, uint32_t input, uint32_t output, Aggregate aggregate, bool weighted) {
   program->order.push_back({Step::kPropagate, static_cast<uint32_t>(program->propagations.size())});
   program->propagations.push_back({0, input, output, aggregate, weighted});
+}
+
+void propagate(Program* program, MessageProgram messages, uint32_t output, uint32_t context, bool weighted,
+               bool skip_loops) {
+  program->order.push_back({Step::kPropagate, static_cast<uint32_t>(program->propagations.size())});
+  program->propagations.push_back({0, kNone, output, Aggregate::kSum, weighted,
+                                   static_cast<uint32_t>(program->messages.size()), context, skip_loops});
+  program->messages.push_back(std::move(messages));
 }
 
 void keep_context(Program* program, uint32_t output, ContextKind kind, float fill) {
@@ -110,10 +133,59 @@ Program mean_and_max(bool weighted, Random random) {
   return program;
 }
 
+// Attention with edge features, without loops, over what it attends to; then gated messages, which are summed by
+// weight.
+Program attention(bool weighted, Random random) {
+  enum : uint32_t { kX, kValue, kSourceLogit, kTargetLogit, kSum, kContext, kGateRow, kTargetRow, kGated, kOut };
+  Program program;
+  program.values = {{0, kFeatures, true, 0}, {0, kHidden, false, 0},  {0, kHeads, false, 0},
+                    {0, kHeads, false, 1},   {0, kHidden, false, 2},  {0, 2 * kHeads, false, 2},
+                    {0, kClasses, false, 3}, {0, kClasses, false, 4}, {0, kClasses, false, 5},
+                    {0, kClasses, false, 5}};
+  program.output = kOut;
+  RowsBuilder first(&program, {kX});
+  first.finish({{first.linear(0, kHidden, &random), kValue},
+                {first.linear(0, kHeads, &random), kSourceLogit},
+                {first.linear(0, kHeads, &random), kTargetLogit}});
+  MessageProgram softmax{
+      {{MessageSource::kSource, kValue},
+       {MessageSource::kSource, kSourceLogit},
+       {MessageSource::kTarget, kTargetLogit},
+       {MessageSource::kFeatures, 0}},
+      RowsBuilder::on_edges(&program, {kHidden, kHeads, kHeads, kEdgeFeatures},
+                            [&](RowsBuilder* rows) {
+                              const uint32_t logit = rows->apply(OpKind::kAdd, {1, 2});
+                              rows->apply(OpKind::kTanh,
+                                          {rows->apply(OpKind::kAdd, {logit, rows->linear(3, kHeads, &random)})});
+                            }),
+      0};
+  softmax.coefficient = static_cast<uint32_t>(softmax.step.registers.size() - 1);
+  softmax.softmax = true;
+  propagate(&program, std::move(softmax), kSum, kContext, false, true);
+  RowsBuilder second(&program, {kSum, kContext});
+  const uint32_t hidden = second.combine({0, 1}, kHidden, kHeads);
+  second.finish(
+      {{second.linear(hidden, kClasses, &random), kGateRow}, {second.linear(hidden, kClasses, &random), kTargetRow}});
+  MessageProgram gate{{{MessageSource::kSource, kGateRow}, {MessageSource::kTarget, kTargetRow}},
+                      RowsBuilder::on_edges(&program, {kClasses, kClasses},
+                                            [&](RowsBuilder* rows) {
+                                              const uint32_t open =
+                                                  rows->apply(OpKind::kSigmoid, {rows->apply(OpKind::kAdd, {0, 1})});
+                                              rows->apply(OpKind::kMultiply, {open, 0});
+                                            }),
+                      0};
+  gate.message = static_cast<uint32_t>(gate.step.registers.size() - 1);
+  propagate(&program, std::move(gate), kGated, kNone, weighted, false);
+  RowsBuilder third(&program, {kGated, kGateRow});
+  third.finish({{third.apply(OpKind::kAdd, {0, 1}), kOut}});
+  return program;
+}
+
 struct Setting {
   const char* name;
   EdgeOptions options;
   Program (*program)(bool weighted, Random weights);
+  uint32_t edge_features = 0;
 
   Program make() const { return program(options.columns.weighted, Random()); }
 };
@@ -124,6 +196,8 @@ constexpr Setting kSettings[] = {
     {"gcn, undirected", {{false, false}, true, false}, gcn},
     {"mean and max, directed", {{false, false}, false, false}, mean_and_max},
     {"mean and max, undirected, weighted", {{true, false}, true, false}, mean_and_max},
+    {"attention, directed", {{false, false, true}, false, false}, attention, kEdgeFeatures},
+    {"attention, undirected, weighted", {{true, false, true}, true, false}, attention, kEdgeFeatures},
 };
 
 // Batches of random events on the nodes that a graph has; a few of them are hubs.
@@ -185,7 +259,10 @@ class Stream {
     if (random_.chance(0.3)) std::swap(source, target);
     float weight = random_.between(0.1f, 2);
     auto time = static_cast<double>(++now_);
-    stage->add_edges(0, &source, &target, &weight, &time, nullptr, 0, 1);
+    const size_t width = graph_->edges[0].features.table().width();
+    const Floats x = random_.floats(width);
+    stage->add_edges(0, &source, &target, &weight, &time, random_.chance(0.8) && width > 0 ? x.data() : nullptr, width,
+                     1);
   }
 
   Graph* graph_;
@@ -205,10 +282,19 @@ void commit(const Delta& delta, Graph* graph, std::initializer_list<std::pair<En
   graph->settle();
 }
 
+// Sums of exponentials are relative to logits that depend on what came before: only their quotients are comparable.
+bool is_relative(const Program& program, uint32_t value) {
+  return std::any_of(program.propagations.begin(), program.propagations.end(), [&](const PropagateStep& step) {
+    return step.message != kNone && program.messages[step.message].softmax &&
+           (step.output == value || step.context == value);
+  });
+}
+
 // All that an engine keeps, of the nodes that there are.
-std::vector<Floats> tables(const Engine& engine) {
+std::vector<Floats> tables(const Engine& engine, bool comparable = false) {
   std::vector<Floats> all;
   for (uint32_t v = 0; v < engine.program().values.size(); ++v) {
+    if (comparable && is_relative(engine.program(), v)) continue;
     const Rows rows = engine.rows(v);
     const IdMap& ids = engine.graph().nodes[engine.program().values[v].node_type].ids;
     all.emplace_back();
@@ -256,7 +342,7 @@ TEST(engine_is_what_initializing_would_give) {
   Random random;
   for (const Setting& setting : kSettings) {
     for (bool from_nothing : {true, false}) {
-      Graph graph({kFeatures}, {{0, 0, setting.options}});
+      Graph graph({kFeatures}, {{0, 0, setting.options, setting.edge_features}});
       Stream stream(&graph);
       Engine engine(graph, setting.make(), 1);
       Prepared prepared;
@@ -269,7 +355,7 @@ TEST(engine_is_what_initializing_would_give) {
         commit(delta, &graph, {{&engine, &prepared}});
         Engine fresh(graph, setting.make(), 1);
         fresh.initialize();
-        check_near(tables(engine), tables(fresh));
+        check_near(tables(engine, true), tables(fresh, true));
         std::vector<uint32_t> nodes(graph.nodes[0].ids.capacity());
         for (uint32_t i = 0; i < nodes.size(); ++i) nodes[i] = i;
         for (size_t p = 0; p < engine.program().propagations.size(); ++p) CHECK(engine.scrub(p, nodes) < 1e-4);
@@ -280,7 +366,7 @@ TEST(engine_is_what_initializing_would_give) {
 
 TEST(engine_prepares_without_changing_anything) {
   for (const Setting& setting : kSettings) {
-    Graph graph({kFeatures}, {{0, 0, setting.options}});
+    Graph graph({kFeatures}, {{0, 0, setting.options, setting.edge_features}});
     Stream stream(&graph);
     commit(stream.begin(50, 200), &graph, {});
     Engine engine(graph, setting.make(), 1), plain(graph, setting.make(), 1);
@@ -311,7 +397,7 @@ TEST(engine_prepares_without_changing_anything) {
 
 TEST(engine_names_the_rows_that_change) {
   for (const Setting& setting : kSettings) {
-    Graph graph({kFeatures}, {{0, 0, setting.options}});
+    Graph graph({kFeatures}, {{0, 0, setting.options, setting.edge_features}});
     Stream stream(&graph);
     commit(stream.begin(50, 120), &graph, {});
     Engine engine(graph, setting.make(), 1);
@@ -345,7 +431,7 @@ TEST(engine_names_the_rows_that_change) {
 
 TEST(engine_gives_the_same_bits_on_any_number_of_threads) {
   for (const Setting& setting : kSettings) {
-    Graph graph({kFeatures}, {{0, 0, setting.options}});
+    Graph graph({kFeatures}, {{0, 0, setting.options, setting.edge_features}});
     Stream stream(&graph);
     commit(stream.begin(1500, 9000), &graph, {});
     Engine one(graph, setting.make(), 1), three(graph, setting.make(), 3);

@@ -1,6 +1,7 @@
 #include "kernels.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -381,6 +382,81 @@ TEST(kernels_work_element_by_element) {
       k->subtract(width, a[0], b[0], out.data());
       for (size_t c = 0; c < width; ++c) CHECK_EQ(out[c], a[0][c] - b[0][c]);
       CHECK_EQ(out[width], 55.0f);
+    }
+  }
+}
+
+TEST(kernels_take_exponentials) {
+  Floats x{0.0f, -0.0f, 1.0f, -1.0f, 88.0f, 87.5f, -87.0f, -86.9f, 1e-8f, 0.34657f, -0.34658f};
+  for (float value = -87; value < 88; value += 0.0137f) x.push_back(value);
+  for (const Kernels* k : all_kernels()) {
+    for (size_t width : {size_t{1}, size_t{7}, size_t{8}, size_t{20}, x.size()}) {
+      for (size_t first = 0; first + width <= x.size(); first += width) {
+        const float* row = x.data() + first;
+        Floats out(width);
+        k->exponential(1, width, &row, out.data(), width);
+        for (size_t c = 0; c < width; ++c) {
+          const double expected = std::exp(static_cast<double>(row[c]));
+          CHECK_NEAR(out[c] / expected, 1.0, 3 * kUnit);
+        }
+        k->sigmoid(1, width, &row, out.data(), width);
+        for (size_t c = 0; c < width; ++c) {
+          const double expected = 1 / (1 + std::exp(-static_cast<double>(row[c])));
+          CHECK_NEAR(out[c] / expected, 1.0, 4 * kUnit);
+        }
+      }
+    }
+    // Beyond the range of float32 it stops, and never is infinite, or no number.
+    const Floats far{1e30f, 100.0f, -100.0f, -1e30f};
+    const float* row = far.data();
+    Floats out(4);
+    k->exponential(1, 4, &row, out.data(), 4);
+    CHECK(std::isfinite(out[0]) && out[0] == out[1] && out[1] > 1e38f);
+    CHECK(out[2] > 0 && out[2] == out[3] && out[3] < 1e-37f);
+    k->sigmoid(1, 4, &row, out.data(), 4);
+    CHECK_EQ(out[0], 1.0f);
+    CHECK(out[3] >= 0 && out[3] < 1e-37f);
+  }
+}
+
+TEST(kernels_work_by_heads) {
+  Random random;
+  for (size_t heads : {1, 2, 3, 8}) {
+    for (size_t channels : {1, 4, 7, 16, 33, 64}) {
+      const size_t rows = 3, width = heads * channels;
+      const ScatteredRows a(rows, width, &random), factors(rows, heads, &random);
+      for (const Kernels* k : all_kernels()) {
+        Floats out(rows * (width + 2), 9.0f);
+        k->sum_channels(rows, heads, channels, a.rows.data(), out.data(), width + 2);
+        for (size_t r = 0; r < rows; ++r) {
+          for (size_t h = 0; h < heads; ++h) {
+            double sum = 0, reach = 0;
+            for (size_t c = 0; c < channels; ++c) {
+              sum += a.rows[r][h * channels + c];
+              reach += std::fabs(a.rows[r][h * channels + c]);
+            }
+            CHECK_NEAR(out[r * (width + 2) + h], sum, kUnit * static_cast<double>(channels) * reach + 1e-30);
+          }
+        }
+        k->scale_heads(rows, heads, channels, a.rows.data(), factors.rows.data(), out.data(), width + 2);
+        for (size_t r = 0; r < rows; ++r) {
+          for (size_t c = 0; c < width; ++c) {
+            CHECK_EQ(out[r * (width + 2) + c], a.rows[r][c] * factors.rows[r][c / channels]);
+          }
+        }
+        const Floats start = random.floats(width);
+        Floats sum = start, reach(heads, 1.0f);
+        k->add_heads(heads, channels, a.rows[0], factors.rows[0], sum.data(), reach.data());
+        for (size_t h = 0; h < heads; ++h) {
+          float peak = 0;
+          for (size_t c = h * channels; c < (h + 1) * channels; ++c) {
+            const float part = factors.rows[0][h] * a.rows[0][c];
+            CHECK_NEAR(sum[c], start[c] + part, 2 * kUnit * (std::fabs(start[c]) + std::fabs(part)));
+            peak = std::max(peak, std::fabs(a.rows[0][c]));
+          }
+          CHECK_EQ(reach[h], 1.0f + std::fabs(factors.rows[0][h]) * peak);
+        }
+      }
     }
   }
 }

@@ -229,7 +229,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
   const auto& errors = errors_[propagation];
   const float typical = typical_[propagation];
   const Rows stored = Engine::rows(step.output);
-  std::atomic<size_t> recomputed{0};
+  std::atomic<size_t> recomputed{0}, read{0};
 
   auto recompute = [&](uint32_t node, float* row) {
     static thread_local std::vector<const float*> neighbors;
@@ -247,6 +247,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
     std::memset(row, 0, output.stride * sizeof(float));
     k.add_rows(stride, neighbors.size(), neighbors.data(), order.data(), weights.data(), row);
     recomputed.fetch_add(1, std::memory_order_relaxed);
+    read.fetch_add(neighbors.size(), std::memory_order_relaxed);
   };
   // What a block reads of its targets is fetched before it begins.
   auto fetch_block = [&](size_t begin, size_t end) {
@@ -265,6 +266,12 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
     for (size_t t = begin; t < end; ++t) {
       const uint32_t node = s.targets[t];
       const size_t first = s.offsets[t], count = s.offsets[t + 1] - first;
+      if (recompute_all_) {
+        recompute(node, rows + t * output.stride);
+        output.errors[t] = 0;
+        s.keep[t] = 1;
+        continue;
+      }
       float reach = 0;
       for (size_t m = first; m < first + count; ++m) reach += std::fabs(s.weight_of[m]) * s.peaks[s.row_of[m]];
       std::memset(sum, 0, stride * sizeof(float));
@@ -311,8 +318,10 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
   if (reader.step != nullptr) close_rows(*reader.step, reader.output, prepared);
   for (uint32_t node : input.nodes) s.slots[0][program_.values[step.input].node_type][node] = kNoIndex;
   keep_changed(&output, s.targets, s.keep);
-  prepared->edges_touched += s.num_messages;
-  prepared->nodes_touched += input.nodes.size() + num_targets;
+  // Messages that were found but not added, all being computed anew, do not count.
+  const size_t added = recompute_all_ ? 0 : s.num_messages;
+  prepared->edges_touched += added + read.load();
+  prepared->nodes_touched += added + read.load() + num_targets;
   prepared->recomputed += recomputed.load();
 }
 

@@ -104,8 +104,9 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
   for (const Op& op : step.ops) {
     const uint32_t in = op.inputs[0];
     const size_t width = step.registers[op.output].width;
-    const float* first = tensor(op.first);
-    const float* second = tensor(op.second);
+    const bool has_tensors = op.kind != OpKind::kCombine && op.kind != OpKind::kCall;
+    const float* first = has_tensors ? tensor(op.first) : nullptr;
+    const float* second = has_tensors ? tensor(op.second) : nullptr;
     float* const out = out_of(op.output, 0);
     const size_t stride = stride_of(op.output);
     const float* inputs[3][kBlockRows];

@@ -39,6 +39,7 @@ _HOMES = {
     "Model": "livegnn.model",
     "Schema": "livegnn.graph",
     "Update": "livegnn.inference",
+    "Work": "livegnn.inference",
 }
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "UnknownNodeError",
     "UnknownTypeError",
     "Update",
+    "Work",
     "__version__",
 ]
 

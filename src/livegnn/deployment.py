@@ -14,6 +14,7 @@ from livegnn import checkpoint
 from livegnn.errors import FileFormatError, InputError
 from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import Graph
+from livegnn.inference import ScrubPolicy
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Model
 from livegnn.runtime import CheckpointPolicy, Runtime, restore
@@ -79,18 +80,24 @@ class CheckpointSection:
 @dataclass(frozen=True)
 class RuntimeSection:
     """`[runtime]`: how many events are merged into a batch at most, and threads, 0 for one on each core; how
-    often edges expire, 0 for never, and by which time: the latest of the "events", or the machine's "clock".
+    often edges expire, 0 for never, and by which time: the latest of the "events", or the machine's "clock";
+    over how many events predictions can be explained; how often some aggregates are compared with a
+    recomputation, 0 for never.
     """
 
     max_batch_events: int = 4096
     threads: int = 0
     expire_every_seconds: float = 60.0
     expire_by: str = "events"
+    history: int = 0
+    scrub_every_seconds: float = 10.0
 
     def __post_init__(self) -> None:
         _at_least(1, "max_batch_events", self.max_batch_events)
         _at_least(0, "threads", self.threads)
         _at_least(0, "expire_every_seconds", self.expire_every_seconds)
+        _at_least(0, "history", self.history)
+        _at_least(0, "scrub_every_seconds", self.scrub_every_seconds)
         if self.expire_by not in ("events", "clock"):
             raise InputError(f"expire_by must be 'events' or 'clock', got {self.expire_by!r}")
 
@@ -99,6 +106,10 @@ class RuntimeSection:
         if not self.expire_every_seconds:
             return None
         return ExpiryPolicy(self.expire_every_seconds, time.time if self.expire_by == "clock" else None)
+
+    def scrub(self) -> ScrubPolicy | None:
+        """The same in the runtime's terms."""
+        return ScrubPolicy(self.scrub_every_seconds) if self.scrub_every_seconds else None
 
 
 @dataclass(frozen=True)
@@ -207,6 +218,7 @@ class Deployment:
             self.load_graph,
             directory=directory,
             threads=self.runtime.threads or None,
+            history=self.runtime.history,
             features_dir=self._features_dir,
         )
         return Runtime(
@@ -216,6 +228,7 @@ class Deployment:
             max_batch_events=self.runtime.max_batch_events,
             checkpoints=None if self.checkpoint is None else self.checkpoint.policy(),
             expiry=self.runtime.expiry(),
+            scrub=self.runtime.scrub(),
         )
 
 

@@ -27,7 +27,7 @@ from livegnn.events.chunk import IdsLike
 from livegnn.expiry import Expiry, ExpiryPolicy
 from livegnn.graph import Graph, GraphDelta
 from livegnn.histogram import COUNTS, SECONDS, Histogram
-from livegnn.inference import Engine, Update
+from livegnn.inference import Engine, Scrub, ScrubPolicy, Update
 from livegnn.log import Batch, Entry, Log, Rejection
 from livegnn.model import Model
 from livegnn.types import FloatArray, Ids, State
@@ -102,21 +102,24 @@ def restore(
     directory: Path | None = None,
     threads: int | None = None,
     features_dir: Path | None = None,
+    history: int = 0,
 ) -> tuple[Graph, Engine]:
     """Graph and engine of the newest checkpoint in `directory` that is whole, else of `initial`.
 
     A checkpoint that cannot be used is passed over with a warning; the log makes up for it. A `Runtime` on
     what is returned replays the rest of the log. features_dir: as in `Graph`, for a checkpoint's graph.
+    history: as in `Engine`.
     """
     for path in list_checkpoints(directory) if directory is not None else []:
         try:
             saved = checkpoint.read(path)
             graph = Graph.from_state(saved.states["graph"], features_dir=features_dir)
-            return graph, Engine(graph, model, threads=threads, state=saved.states["engine"])
+            state = saved.states["engine"]
+            return graph, Engine(graph, model, threads=threads, state=state, history=history)
         except (FileFormatError, ModelError, KeyError) as error:
             _logger.warning("passing over the checkpoint %s: %s", path, error)
     graph = initial()
-    return graph, Engine(graph, model, threads=threads)
+    return graph, Engine(graph, model, threads=threads, history=history)
 
 
 class Runtime:
@@ -135,6 +138,7 @@ class Runtime:
         max_batch_events: int = 4096,
         checkpoints: CheckpointPolicy | None = None,
         expiry: ExpiryPolicy | None = ExpiryPolicy(),  # noqa: B008
+        scrub: ScrubPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if max_batch_events < 1:
@@ -162,6 +166,7 @@ class Runtime:
         self._seq = self._checkpoint_seq = graph.seq
         self._checkpoint_time = clock()
         self._expiry = Expiry(graph, expiry, clock)
+        self.scrub = Scrub(engine, scrub, clock)
 
     @property
     def seq(self) -> int:
@@ -284,6 +289,8 @@ class Runtime:
             self._apply(list(entries))
         if self._expiry.until() == 0:
             self._expire()
+        if self.scrub.until() == 0:
+            self.scrub.run()
         if self._until_checkpoint() == 0:
             self._write_checkpoint()
         return bool(entries)
@@ -294,7 +301,7 @@ class Runtime:
                 if not self.step():
                     due = [
                         until
-                        for until in (self._expiry.until(), self._until_checkpoint())
+                        for until in (self._expiry.until(), self.scrub.until(), self._until_checkpoint())
                         if until is not None
                     ]
                     self.log.wait(self._seq, min(due, default=None))

@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 from livegnn import Engine, Events, Graph, UnknownNodeError
 from livegnn.graph import EdgeSchema
 from mirror import Mirror, assert_as_pyg, assert_close, assert_exact, assert_graph_equals, frozen, predictions
-from modules import ACTIVATIONS, CONVOLUTIONS, NORMS, WEIGHTED, WIDTH, Design, make
+from modules import ACTIVATIONS, CONVOLUTIONS, EDGE_WIDTH, EDGE_WISE, NORMS, WEIGHTED, WIDTH, Design, make
 
-SEQUENCES = 100 if os.environ.get("CI") else 200
+SEQUENCES = 60 if os.environ.get("CI") else 200
 """How many random sequences each convolution goes through."""
 
 RANDOM_ROWS = np.random.default_rng(7).standard_normal((12, WIDTH))
@@ -82,6 +82,7 @@ class LiveGraph(RuleBasedStateMachine):
                 weighted="weight" in columns,
                 timed="time" in columns,
                 duplicates="add" if "add" in columns else "replace",
+                features=EDGE_WIDTH if self.design.featured else 0,
             ),
         )
         # A degree that is not positive is not a number to PyG.
@@ -129,7 +130,17 @@ class LiveGraph(RuleBasedStateMachine):
                 # Left out, a weight is 1 and a time is 0.
                 weight = np.array([w for _, _, w, _ in picked]) * self.sign
                 time = [t for _, _, _, t in picked]
-                part.add_edges(src, dst, weight=weight if flag else None, time=time if flag else None)
+                features = None
+                if flag and mirror.schema.features:
+                    picks = [(3 * a + b + int(4 * w) + int(t)) % len(ROWS) for a, b, w, t in picked]
+                    features = ROWS[picks, : mirror.schema.features]
+                part.add_edges(
+                    src,
+                    dst,
+                    weight=weight if flag else None,
+                    time=time if flag else None,
+                    features=features,
+                )
             else:
                 if flag and mirror.edges:  # those that are there
                     there = list(mirror.edges)
@@ -299,7 +310,7 @@ def _one_by_one(chunk) -> list[Events]:
     return parts
 
 
-@pytest.mark.parametrize("kind", CONVOLUTIONS)
+@pytest.mark.parametrize("kind", [*CONVOLUTIONS, *EDGE_WISE])
 def test_any_sequence_of_events(kind):
     run_state_machine_as_test(
         lambda: LiveGraph(kind),

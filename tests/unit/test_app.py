@@ -89,6 +89,30 @@ def test_text_ids(runtime: Runtime) -> None:
     assert answer["changed"] == ["a/b"]
 
 
+def test_an_explanation(tmp_path: Path) -> None:
+    graph = make_graph()
+    engine = Engine(graph, make_model(), threads=1, history=100)
+    runtime = Runtime(SqliteLog(tmp_path / "log.db"), graph, engine)
+    app = create_app(runtime)
+    before = engine.predict(1)[0].tolist()
+    runtime.append(Events().set_features([1, 2], [[2.0] * WIDTH] * 2).add_nodes(999, [1.0] * WIDTH))
+    runtime.step()
+    answer = ask(app, "GET", "/v1/nodes/1/explain?since=0").json()
+    assert (answer["seq"], answer["since"], answer["id"]) == (3, 0, 1)
+    np.testing.assert_allclose(answer["before"], before, atol=1e-4)
+    np.testing.assert_allclose(answer["after"], engine.predict(1)[0], atol=1e-4)
+    (first, *_) = answer["events"]
+    assert (first["seq"], first["event"], first["type"], first["ids"]) == (1, "set_features", "node", [1])
+    for shares in (answer["events"], answer["neighbors"]):
+        total = np.sum([one["share"] for one in shares], axis=0)
+        np.testing.assert_allclose(total, np.subtract(answer["after"], answer["before"]), atol=1e-9)
+    assert ask(app, "GET", "/v1/nodes/999/explain?since=0").json()["before"] is None
+    assert ask(app, "GET", "/v1/nodes/998/explain?since=0").status_code == 404
+    refused = ask(app, "GET", "/v1/nodes/1/explain?since=4")
+    assert (refused.status_code, refused.json()["error"]["type"]) == (400, "InputError")
+    runtime.log.close()
+
+
 def test_small_answers_are_sent_at_once() -> None:
     """Nagle's algorithm would hold the end of an answer back until its beginning was acknowledged."""
 

@@ -36,7 +36,13 @@ def test_everything() -> None:
         "graph": {"path": "/data/g.npz", "undirected": True},
         "checkpoint": {"directory": "c", "every_events": 0, "every_seconds": 3},
         "features": {"directory": "f"},
-        "runtime": {"max_batch_events": 7, "threads": 2, "expire_every_seconds": 5, "expire_by": "clock"},
+        "runtime": {
+            "max_batch_events": 7,
+            "threads": 2,
+            "expire_every_seconds": 5,
+            "expire_by": "clock",
+            "history": 9,
+        },
         "server": {"host": "::1", "port": 0},
     }
     deployment = Deployment.parse(content, Path("/etc"))
@@ -44,6 +50,7 @@ def test_everything() -> None:
     assert deployment.checkpoint is not None
     assert deployment.checkpoint.policy() == CheckpointPolicy(Path("/etc/c"), None, 3.0)
     assert deployment.runtime.threads == 2
+    assert deployment.runtime.history == 9
     assert deployment.runtime.expiry() == ExpiryPolicy(5.0, time.time)
     assert deployment.features is not None
     assert deployment.features.directory == Path("/etc/f")

@@ -116,6 +116,7 @@ KINDS = (
 def random_events(rng: np.random.Generator, graph: Graph, count: int) -> Events:
     events = Events()
     ids = graph.ids()
+    width = graph.schema.node_types["node"]
     for _ in range(count):
         kind = rng.integers(0, 10)
         some = rng.choice(ids, 2)
@@ -128,23 +129,25 @@ def random_events(rng: np.random.Generator, graph: Graph, count: int) -> Events:
                 i = rng.integers(len(source))
                 events.remove_edges(ids[source[i : i + 1]], ids[target[i : i + 1]])
         elif kind < 8:
-            events.set_features(some[:1], rng.standard_normal((1, WIDTH)).astype(np.float32))
+            events.set_features(some[:1], rng.standard_normal((1, width)).astype(np.float32))
         elif kind == 8:
             events.add_edges(some[:1], some[:1], weight=[1.0], features=np.ones((1, FEATURES), np.float32))
         else:
             new = int(ids.max()) + 1 + len(events)
-            events.add_nodes([new], rng.standard_normal((1, WIDTH)).astype(np.float32))
+            events.add_nodes([new], rng.standard_normal((1, width)).astype(np.float32))
             events.add_edges([new], some[:1], weight=[1.5], features=np.ones((1, FEATURES), np.float32))
     return events
 
 
-def make_graph(rng: np.random.Generator, undirected: bool, nodes: int = 12, edges: int = 40) -> Graph:
+def make_graph(
+    rng: np.random.Generator, undirected: bool, nodes: int = 12, edges: int = 40, width: int = WIDTH
+) -> Graph:
     graph = Graph(
-        Schema({"node": WIDTH}, {E: EdgeSchema(undirected=undirected, weighted=True, features=FEATURES)})
+        Schema({"node": width}, {E: EdgeSchema(undirected=undirected, weighted=True, features=FEATURES)})
     )
     ends = np.unique(rng.integers(0, nodes, (2, edges)), axis=1)
     count = ends.shape[1]
-    events = Events().add_nodes(np.arange(nodes), rng.standard_normal((nodes, WIDTH)).astype(np.float32))
+    events = Events().add_nodes(np.arange(nodes), rng.standard_normal((nodes, width)).astype(np.float32))
     events.add_edges(
         ends[0],
         ends[1],

@@ -96,6 +96,10 @@ class Engine {
   Engine(const Graph& graph, Program program, size_t threads);
   ~Engine();
 
+  // Whether every aggregate that a batch reaches is computed from all its neighbours: what an engine costs that only
+  // reuses embeddings (NeutronRT's RTEC-UER), for comparison.
+  void set_recompute(bool all) { recompute_all_ = all; }
+
   const Program& program() const { return program_; }
   const Graph& graph() const { return graph_; }
 
@@ -191,6 +195,7 @@ class Engine {
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Scratches> scratches_;
   std::vector<float> zeros_;
+  bool recompute_all_ = false;
   const uint64_t serial_;  // tells this engine from any other
 };
 

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from livegnn.types import EdgeType, FloatArray, Ids, NodeType
+from livegnn.events import Events
+from livegnn.types import EdgeType, FloatArray, Ids, IntArray, NodeType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -42,14 +43,17 @@ class EdgeChanges(NamedTuple):
 class GraphDelta:
     """What a batch changed, net: an edge added and removed again is not in it, nor one that stayed as it was.
 
+    events: the batch itself; its arrays may be the caller's, who may write to them once it is applied.
+
     It is made before the batch is committed and says the same afterwards. Reading it costs; holding it does
     not.
     """
 
-    def __init__(self, graph: "Graph", native: "_core.Delta", seq: int) -> None:
+    def __init__(self, graph: "Graph", native: "_core.Delta", seq: int, events: Events) -> None:
         self._graph = graph
         self.native = native
         self.seq = seq
+        self.events = events
 
     @property
     def num_events(self) -> int:
@@ -87,7 +91,12 @@ class GraphDelta:
         return EdgeFeatures(changes.source[positions], changes.target[positions], features)
 
     def _ids(self, indices: "npt.NDArray[np.uint32]", node_type: NodeType) -> Ids:
-        """Ids of nodes as they are after the batch, were before it, or will be while it is staged."""
+        return self._graph.to_user_ids(self.numbers_of(indices, node_type))
+
+    def numbers_of(self, indices: "npt.NDArray[np.uint32]", node_type: NodeType) -> IntArray:
+        """The numbers inside of nodes as they are after the batch, were before it, or will be while it is
+        staged.
+        """
         index = self._graph.node_type_index(node_type)
         known = indices < self._graph.native.capacity(index)
         numbers = np.full(len(indices), -1, dtype=np.int64)
@@ -96,13 +105,10 @@ class GraphDelta:
             (self.native.added_indices(index), self.native.added(index)),
             (self.native.removed_indices(index), self.native.removed(index)),
         ):
+            if not len(named):
+                continue
             order = np.argsort(named)
             at = np.searchsorted(named[order], indices)
-            hit = (
-                (at < len(named)) & (named[order][np.minimum(at, len(named) - 1)] == indices)
-                if len(named)
-                else None
-            )
-            if hit is not None:
-                numbers[hit] = names[order][at[hit]]
-        return self._graph.to_user_ids(numbers)
+            hit = (at < len(named)) & (named[order][np.minimum(at, len(named) - 1)] == indices)
+            numbers[hit] = names[order][at[hit]]
+        return numbers

@@ -162,7 +162,7 @@ class Graph:
             native = stage.finish()
         except _core.EventError as error:
             raise self._explain(error) from None
-        return GraphDelta(self, native, self.seq + native.num_events if seq is None else seq)
+        return GraphDelta(self, native, self.seq + native.num_events if seq is None else seq, events)
 
     def apply(
         self,

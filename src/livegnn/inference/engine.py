@@ -13,6 +13,7 @@ from livegnn import _core
 from livegnn.errors import FileFormatError, InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta
+from livegnn.inference.history import History
 from livegnn.inference.plan import Plan
 from livegnn.inference.what_if import WhatIf
 from livegnn.model import Model
@@ -20,6 +21,8 @@ from livegnn.types import Array, FloatArray, Ids, IntArray, NodeType, State
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+    from livegnn.inference.explanation import Explanation
 
 EXACTNESS = 1e-4
 """How far a prediction may be from a recomputation, as a part of the layer's largest magnitude."""
@@ -103,6 +106,7 @@ class Engine:
     threads: how many work on one batch; by default as many as the process may use. Results do not depend on
     it, bit for bit.
     state: what `state()` returned for the same model and graph, instead of computing every embedding.
+    history: over how many of the last events `explain` can look back; 0 keeps none of them.
 
     Raises `ModelError` if the model does not fit the graph, `FileFormatError` if the state does not fit the
     model.
@@ -112,10 +116,20 @@ class Engine:
     """
 
     def __init__(
-        self, graph: Graph, model: Model, *, threads: int | None = None, state: State | None = None
+        self,
+        graph: Graph,
+        model: Model,
+        *,
+        threads: int | None = None,
+        state: State | None = None,
+        history: int = 0,
     ) -> None:
         if threads is not None and threads < 1:
             raise InputError(f"threads must be at least 1, got {threads}")
+        if type(history) is not int or history < 0:
+            raise InputError(
+                f"history, a number of events, must be an integer of at least 0, got {history!r}"
+            )
         self.graph = graph
         self.model = model
         self.plan = Plan(model, graph)
@@ -135,6 +149,9 @@ class Engine:
             else:
                 self._restore(state)
             graph.attach(self)
+            self._history = History(graph, history) if history else None
+            if self._history is not None:
+                graph.attach(self._history)
 
     @property
     def seq(self) -> int:
@@ -234,6 +251,27 @@ class Engine:
         """Predictions as they would be after `events`; nothing is kept. Raises what `apply` raises."""
         return WhatIf(self, events)
 
+    def explain(self, id: int | str, *, since: int) -> "Explanation":
+        """Through which events, and through which neighbours, the prediction of a node moved between sequence
+        number `since` and now, each with its share; `docs/explain.md` says more.
+
+        An event's share is what the prediction moved when the event was applied, in the order of the log; a
+        neighbour's, what it moves when what this neighbour sends in the last propagation becomes what it is
+        now, one neighbour after the other, by edge type and id, the node's own row last. So both add up to
+        the whole movement, whatever the model is made of, and depend on the order where it is not linear.
+        All of it is computed in float64, from scratch, on the part of the graph that the prediction reads,
+        once for each event in it. Batches wait only while that part is put together.
+
+        Raises `UnknownNodeError`, and `InputError` if `since` is in the future or further back than the
+        `history` that the engine was made with reaches. A batch that was too long ago is forgotten as a
+        whole; after a restart the history begins anew.
+        """
+        from livegnn.inference.explanation import explain
+
+        if self._history is None:
+            raise InputError("to explain, an engine must be made with history= some number of events, got 0")
+        return explain(self.graph, self._history, self.model, id, since)
+
     def verify(self, sample: int | None = None, *, seed: int = 0) -> Verification:
         """Compares predictions with the oracle: the whole model on the whole graph, slowly and from scratch.
 
@@ -272,7 +310,10 @@ class Engine:
 
     def memory(self) -> dict[str, int]:
         """Bytes of the graph's parts and of what the engine keeps."""
-        return {**self.graph.memory(), "kept values": self.native_engine.bytes()}
+        parts = {**self.graph.memory(), "kept values": self.native_engine.bytes()}
+        if self._history is not None:
+            parts["history"] = self._history.nbytes
+        return parts
 
     # -- keeping
     # ------------------------------------------------------------------------------------------------

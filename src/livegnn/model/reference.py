@@ -9,7 +9,7 @@ import numpy.typing as npt
 from jaxtyping import Bool, Float, Int
 
 from livegnn.errors import ModelError
-from livegnn.model.model import EdgeInput, Model
+from livegnn.model.model import EdgeInput, Input, Model
 from livegnn.model.propagation import Propagate
 from livegnn.model.steps import Step
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
@@ -38,46 +38,64 @@ class Arrays(Protocol):
     def edge_attr(self) -> Mapping[EdgeType, FloatArray]: ...
 
 
-def compute(model: Model, snapshot: Arrays) -> dict[str, DoubleArray]:
+def compute(model: Model, snapshot: Arrays, given: Tensors | None = None) -> dict[str, DoubleArray]:
     """Every value of a model on a graph.
+
+    given: values that are known already. With them, even with none, only what the output needs is computed.
 
     Returns name of a value -> float64 [nodes or edges, channels], inputs included; row i is node, or
     edge, i of the snapshot.
     Raises `ModelError` if the graph lacks a node type or an edge type of the model, or its features are of
     another width.
     """
-    values: dict[str, DoubleArray] = {}
-    for name, given in model.inputs.items():
-        if given.node_type not in snapshot.x:
-            raise ModelError(
-                f"the model reads {given.node_type!r} nodes, the graph has {', '.join(snapshot.x) or 'none'}"
-            )
-        x = snapshot.x[given.node_type]
-        if x.ndim != 2 or x.shape[1] != given.width:
-            raise ModelError(
-                f"{given.node_type!r} features must be [nodes, {given.width}], got {list(x.shape)}"
-            )
-        values[name] = x.astype(np.float64)
+    values: dict[str, DoubleArray] = dict(given or {})
+    needless = set() if given is None else _needless(model, given)
+    for name, rows in model.inputs.items():
+        if name not in needless:
+            values[name] = _read_nodes(rows, snapshot)
     for name, column in model.edge_inputs.items():
-        values[name] = _read_edges(column, snapshot)
+        if name not in needless:
+            values[name] = _read_edges(column, snapshot)
     logits_of = {step.output: step.inputs[0] for step in model.steps if step.op == "exp"}
     for step in model.steps:
+        if step.output in needless:
+            continue
         inputs = [values[name] for name in step.inputs]
         if step.op == "propagate":
             on_edges = [model.edge_type(name) is not None for name in step.inputs]
-            logits = [values[logits_of[name]] if name in logits_of else None for name in step.inputs]
+            logits = [values.get(logits_of[name]) if name in logits_of else None for name in step.inputs]
             values[step.output] = _propagate(Propagate.from_step(step), inputs, logits, on_edges, snapshot)
         elif step.op in ("source", "target"):
             ends = _edge_index(step.edge_type(), snapshot)[0 if step.op == "source" else 1]
             values[step.output] = inputs[0][ends]
         elif step.op == "call":
             function = model.functions[step.text("function")]
-            rows = function(*(value.astype(np.float32) for value in inputs))
-            values[step.output] = np.asarray(rows, dtype=np.float64)
+            result = function(*(value.astype(np.float32) for value in inputs))
+            values[step.output] = np.asarray(result, dtype=np.float64)
         else:
             tensors = {role: model.tensors[name].astype(np.float64) for role, name in step.tensors.items()}
             values[step.output] = _ROW_WISE[step.op](step, inputs, tensors)
     return values
+
+
+def _needless(model: Model, given: Tensors) -> set[str]:
+    """The values that are given, and those that the output needs for nothing else."""
+    needed = {model.output} - set(given)
+    for step in reversed(model.steps):
+        if step.output in needed:
+            needed |= set(step.inputs) - set(given)
+    return {*model.inputs, *model.edge_inputs, *(step.output for step in model.steps)} - needed
+
+
+def _read_nodes(given: Input, snapshot: Arrays) -> DoubleArray:
+    if given.node_type not in snapshot.x:
+        raise ModelError(
+            f"the model reads {given.node_type!r} nodes, the graph has {', '.join(snapshot.x) or 'none'}"
+        )
+    x = snapshot.x[given.node_type]
+    if x.ndim != 2 or x.shape[1] != given.width:
+        raise ModelError(f"{given.node_type!r} features must be [nodes, {given.width}], got {list(x.shape)}")
+    return x.astype(np.float64)
 
 
 def _read_edges(column: EdgeInput, snapshot: Arrays) -> DoubleArray:

@@ -34,6 +34,14 @@ def render(runtime: Runtime, feed: Feed) -> str:
         _histogram("livegnn_affected_nodes", "Nodes that a batch reached", statistics.affected_nodes),
         _histogram("livegnn_changed_nodes", "Nodes with a new prediction", statistics.changed_nodes),
         _histogram("livegnn_checkpoint_seconds", "Time to write a checkpoint", statistics.checkpoint_seconds),
+        _counter(
+            "livegnn_scrubs_total", "Rounds in which aggregates were computed anew", runtime.scrub.rounds
+        ),
+        _gauge(
+            "livegnn_scrub_largest_difference",
+            "Largest difference that a scrub has seen, as a part of the aggregate's magnitude",
+            runtime.scrub.largest,
+        ),
         _gauges(
             "livegnn_nodes",
             "Nodes in the graph",

@@ -81,6 +81,36 @@ class NeighborsAnswer(BaseModel):
     time: list[float] | None
 
 
+class EventShareAnswer(BaseModel):
+    """What a prediction moved with one event; `ids` is the node, or the ends of the edge."""
+
+    seq: int
+    event: str
+    type: str | list[str]
+    ids: list[NodeId]
+    share: list[float]
+
+
+class NeighborShareAnswer(BaseModel):
+    """What a prediction moved with one neighbour; `edge_type` is null for the node itself."""
+
+    edge_type: list[str] | None
+    id: NodeId
+    share: list[float]
+
+
+class ExplainAnswer(BaseModel):
+    """The movement of a prediction from `since` to `seq`; `before` is null if the node was not there."""
+
+    seq: int
+    id: NodeId
+    since: int
+    before: list[float] | None
+    after: list[float]
+    events: list[EventShareAnswer]
+    neighbors: list[NeighborShareAnswer]
+
+
 _EVENTS_BODY = {
     "requestBody": {
         "required": True,
@@ -183,6 +213,30 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
         weight, time = neighbors.weight, neighbors.time
         return to_json(
             {"seq": seq, "id": node, "ids": neighbors.ids.tolist(), "weight": weight, "time": time}
+        )
+
+    @router.get("/v1/nodes/{id:path}/explain", responses={200: {"model": ExplainAnswer}})
+    def explain_prediction(
+        id: str,
+        since: Annotated[int, Query(ge=0, description="the event after which the movement begins")],
+    ) -> Response:
+        """Through which events, and which neighbours, a node's prediction moved, each with its share."""
+        found = runtime.engine.explain(_parse_ids(runtime, [id])[0].item(), since=since)
+        return to_json(
+            {
+                "seq": found.seq,
+                "id": found.id,
+                "since": found.since,
+                "before": found.before,
+                "after": found.after,
+                "events": [
+                    {"seq": one.seq, "event": one.kind, "type": one.type, "ids": one.ids, "share": one.share}
+                    for one in found.events
+                ],
+                "neighbors": [
+                    {"edge_type": one.edge_type, "id": one.id, "share": one.share} for one in found.neighbors
+                ],
+            }
         )
 
     @router.get("/healthz")

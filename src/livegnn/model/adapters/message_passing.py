@@ -155,6 +155,8 @@ class _Sample:
         for name in unknown:
             self.tape.widths.pop(name, None)
         parameters = " and ".join("in_channels=..." if name == X else "edge_channels=..." for name in unknown)
+        if EDGE_ATTR in inspect.signature(layer.forward).parameters and EDGE_ATTR not in self.given:
+            parameters += ", and edge_channels=... if it is to be called with edge_attr"
         where = " and ".join(unknown)
         if error is None:
             raise ModelError(f"it does not tell how wide {where} is: say so with {parameters}")

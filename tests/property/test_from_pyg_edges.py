@@ -19,9 +19,9 @@ from torch_geometric import nn as pyg
 from livegnn.graph.snapshot import Snapshot
 from livegnn.model import Model, reference
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
-from modules import fill
+from modules import EDGE_WIDTH, EDGE_WISE, WEIGHTED, Design, fill, make
 
-CHANNELS, EDGE_CHANNELS = 5, 3
+CHANNELS, EDGE_CHANNELS = 5, EDGE_WIDTH
 """Widths of the features of nodes and of edges in these tests."""
 
 
@@ -401,3 +401,33 @@ def test_depth():
 
     model = check(Net(), make_snapshot(1, 9, 20))
     assert [model.width(layer) for layer in model.layers] == sizes
+
+
+@pytest.mark.parametrize("kind", EDGE_WISE)
+@given(
+    snapshot=snapshots,
+    depth=st.integers(1, 3),
+    join=st.sampled_from(["none", "skip", "concat", "head"]),
+    norm=st.sampled_from(["none", "batch", "layer"]),
+    hidden=st.sampled_from([3, 4]),
+    pass_weights=st.booleans(),
+)
+def test_every_layer_of_a_stack(kind, snapshot, depth, join, norm, hidden, pass_weights):
+    weighted = pass_weights and kind in WEIGHTED
+    design = Design(kind, depth, norm=norm, join=join, hidden=hidden, weighted=weighted, width=CHANNELS)
+    module, model = make(design)
+    values = reference.compute(model, snapshot)
+    x, weight, features = (
+        torch.from_numpy(array[key].astype(np.float64))
+        for array, key in (
+            (snapshot.x, DEFAULT_NODE_TYPE),
+            (snapshot.weight, DEFAULT_EDGE_TYPE),
+            (snapshot.edge_attr, DEFAULT_EDGE_TYPE),
+        )
+    )
+    edge_index = torch.from_numpy(snapshot.edge_index[DEFAULT_EDGE_TYPE])
+    with torch.no_grad():
+        layers = module.layers(x, edge_index, weight, features)
+    for name, expected in zip(model.layers, layers, strict=True):
+        scale = max(1e-2, float(expected.abs().max()))
+        np.testing.assert_allclose(values[name], expected.numpy(), rtol=0, atol=2e-5 * scale)

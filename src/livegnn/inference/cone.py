@@ -1,0 +1,327 @@
+"""The part of a graph that one prediction reads, as it was some events ago, and event by event until now."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from livegnn.events import Chunk, Events
+from livegnn.graph import Graph, Schema
+from livegnn.inference.history import OldEdges, OldNodes, PastBatch, concatenate, in_edges
+from livegnn.model import Model, Propagate
+from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_NO_INDEX = 0xFFFFFFFF
+_NOBODY: IntArray = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A cone at one moment, as the oracle reads it.
+
+    Every frame of a cone has the same rows: a node that is not there has a row of zeros and no edges. Edges
+    are sorted by target and source. So what does not concern the prediction cannot change it by a bit.
+    there: whether the node that is predicted is in the graph.
+    """
+
+    x: Mapping[NodeType, FloatArray]
+    edge_index: Mapping[EdgeType, IntArray]
+    weight: Mapping[EdgeType, FloatArray]
+    edge_attr: Mapping[EdgeType, FloatArray]
+    there: bool
+
+    def equals(self, other: "Frame") -> bool:
+        pairs = (
+            (self.edge_index, other.edge_index),
+            (self.weight, other.weight),
+            (self.edge_attr, other.edge_attr),
+        )
+        return (
+            self.there == other.there
+            and all(np.array_equal(x, other.x[name]) for name, x in self.x.items())
+            and all(
+                np.array_equal(column, theirs[edge_type])
+                for mine, theirs in pairs
+                for edge_type, column in mine.items()
+            )
+        )
+
+
+class Reads:
+    """Whose features and whose in-edges a prediction reads: a walk through the steps of the model, back from
+    the output.
+
+    features, targets: ascending numbers of nodes, by type. nodes: these, and the ends of all edges that are
+    read. Where a message depends on its source's degree, the in-edges of the source are read too.
+    sources_of: the nodes with an edge of a type into any of some nodes, at any moment that counts.
+    """
+
+    def __init__(
+        self, model: Model, number: int, sources_of: Callable[[EdgeType, IntArray], IntArray]
+    ) -> None:
+        self.features: dict[NodeType, IntArray] = {}
+        self.targets: dict[EdgeType, IntArray] = {}
+        self.nodes: dict[NodeType, IntArray] = {}
+        self._model = model
+        self._sources_of = sources_of
+        # Rows of a value; of one with rows of edges, the targets of these edges.
+        self._rows: dict[str, IntArray] = {}
+        _add(self.nodes, model.node_type(model.output), np.array([number]))
+        _add(self._rows, model.output, np.array([number]))
+        for step in reversed(model.steps):
+            rows = self._rows.get(step.output)
+            if rows is None:
+                continue
+            if step.op == "propagate":
+                self._read_messages(Propagate.from_step(step), step.inputs, rows)
+            elif step.op == "source":
+                _add(self._rows, step.inputs[0], self._read_edges(step.edge_type(), rows))
+            else:
+                for name in step.inputs:
+                    _add(self._rows, name, rows)
+        for name, given in model.inputs.items():
+            _add(self.features, given.node_type, self._rows.get(name, _NOBODY))
+            _add(self.nodes, given.node_type, self._rows.get(name, _NOBODY))
+
+    def _read_messages(self, operators: Propagate, inputs: Sequence[str], rows: IntArray) -> None:
+        each = 2 if operators.coefficients else 1
+        for i, edge_type in enumerate(operators.edge_types):
+            sources = self._read_edges(edge_type, rows)
+            if "source_rsqrt" in operators.message_local:
+                self._read_edges(edge_type, sources)
+            value, *coefficients = inputs[each * i : each * (i + 1)]
+            _add(self._rows, value, sources if self._model.edge_type(value) is None else rows)
+            if operators.self_loops is not None:
+                _add(self._rows, value, rows)
+            for name in coefficients:
+                _add(self._rows, name, rows)
+        for name in inputs[each * len(operators.edge_types) :]:
+            _add(self._rows, name, rows)
+
+    def _read_edges(self, edge_type: EdgeType, rows: IntArray) -> IntArray:
+        sources = self._sources_of(edge_type, rows)
+        _add(self.targets, edge_type, rows)
+        _add(self.nodes, edge_type[0], sources)
+        _add(self.nodes, edge_type[2], rows)
+        return sources
+
+
+class Cone:
+    """What the prediction of one node reads, from before the first of some batches until now.
+
+    It is put together while the caller holds `Graph.writer`; nothing of it changes with the graph afterwards.
+    Nodes are places 0, 1, 2, ... in `nodes`, ascending numbers by type. `place` is the node's own.
+    """
+
+    def __init__(self, graph: Graph, model: Model, number: int, batches: Sequence[PastBatch]) -> None:
+        self._graph = graph
+        self._batches = batches
+        self._ends = {edge_type: _past_ends(graph, batches, edge_type) for edge_type in model.edge_types}
+        reads = Reads(model, number, self._sources_of)
+        schema = graph.schema
+        self.nodes = {name: reads.nodes.get(name, _NOBODY) for name in schema.node_types}
+        self.node_type = model.node_type(model.output)
+        self.place = int(np.searchsorted(self.nodes[self.node_type], number))
+        self._featured = {
+            name: np.isin(nodes, reads.features.get(name, _NOBODY)) for name, nodes in self.nodes.items()
+        }
+        self._targets = {
+            edge_type: np.isin(self.nodes[edge_type[2]], reads.targets.get(edge_type, _NOBODY))
+            for edge_type in model.edge_types
+        }
+        self._graph_then = Graph(
+            Schema(schema.node_types, {edge_type: schema.edge_types[edge_type] for edge_type in self._ends}),
+            threads=1,
+        )
+        for name in schema.node_types:
+            self._place_nodes(name)
+        for edge_type in self._ends:
+            self._place_edges(edge_type)
+
+    def frame(self) -> Frame:
+        """The cone at the moment that `replay` has reached."""
+        snapshot = self._graph_then.snapshot()
+        x = {}
+        for name, nodes in self.nodes.items():
+            x[name] = np.zeros((len(nodes), snapshot.x[name].shape[1]), dtype=np.float32)
+            x[name][snapshot.ids[name]] = snapshot.x[name]
+            x[name][~self._featured[name]] = 0
+        edge_index, weight, edge_attr = {}, {}, {}
+        for edge_type, targets in self._targets.items():
+            ends = snapshot.edge_index[edge_type]
+            source, target = snapshot.ids[edge_type[0]][ends[0]], snapshot.ids[edge_type[2]][ends[1]]
+            order = np.lexsort((source, target))
+            order = order[targets[target[order]]]
+            edge_index[edge_type] = np.stack([source[order], target[order]]).astype(np.int64)
+            weight[edge_type] = snapshot.weight[edge_type][order]
+            edge_attr[edge_type] = snapshot.edge_attr[edge_type][order]
+        there = bool(np.isin(self.place, snapshot.ids[self.node_type]))
+        return Frame(x, edge_index, weight, edge_attr, there)
+
+    def replay(self) -> Iterator[tuple[int, Chunk]]:
+        """Applies the events that touch the cone, one by one; after each, its sequence number and itself."""
+        for batch in self._batches:
+            seq = batch.seq - batch.num_events + 1
+            for chunk in batch.chunks:
+                rows, events = self._inside(chunk)
+                for row, event in zip(rows.tolist(), events.parts(1), strict=True):
+                    self._graph_then.apply(event)
+                    yield seq + row, chunk.part(slice(row, row + 1))
+                seq += len(chunk.ids)
+
+    def _sources_of(self, edge_type: EdgeType, rows: IntArray) -> IntArray:
+        source, target = self._ends[edge_type]
+        now = in_edges(self._graph, edge_type, self._there_now(edge_type[2], rows))[1]
+        return cast("IntArray", np.union1d(now, source[np.isin(target, rows)]))
+
+    def _there_now(self, name: NodeType, numbers: IntArray) -> IntArray:
+        indices = self._graph.native.indices_of(self._graph.node_type_index(name), numbers)
+        known: npt.NDArray[np.bool_] = indices != _NO_INDEX
+        return numbers[known]
+
+    def _place_nodes(self, name: NodeType) -> None:
+        """Adds the nodes of a type as they were before the batches."""
+        native, index, nodes = self._graph.native, self._graph.node_type_index(name), self.nodes[name]
+        here = self._there_now(name, nodes)
+        x = native.features(index, native.indices_of(index, here))
+        absent = np.setdiff1d(nodes, here)
+        now = OldNodes(
+            np.concatenate([here, absent]),
+            np.arange(len(nodes)) < len(here),
+            np.concatenate([x, np.zeros((len(absent), x.shape[1]), dtype=np.float32)]),
+        )
+        # What the first batch that touched a node found is how the node was.
+        old = concatenate([*(batch.nodes[name] for batch in self._batches if name in batch.nodes), now])
+        place, known = _find(nodes, old.number)
+        rows = _first(place, known)
+        rows = rows[old.there[rows]]
+        self._graph_then.apply(Events().add_nodes(place[rows], old.x[rows], node_type=name))
+
+    def _place_edges(self, edge_type: EdgeType) -> None:
+        """Adds the edges of a type that are read, as they were before the batches."""
+        schema = self._graph.schema.edge_types[edge_type]
+        target, source, weight, time = in_edges(
+            self._graph,
+            edge_type,
+            self._there_now(edge_type[2], self.nodes[edge_type[2]][self._targets[edge_type]]),
+        )
+        features = np.zeros((len(source), schema.features), dtype=np.float32)
+        if schema.features:
+            native = self._graph.native
+            ends = (
+                native.indices_of(self._graph.node_type_index(name), numbers)
+                for name, numbers in ((edge_type[0], source), (edge_type[2], target))
+            )
+            features = native.edge_features(self._graph.edge_type_index(edge_type), *ends)[0]
+        now = OldEdges(source, target, np.full(len(source), True), weight, time, features)
+        parts = [batch.edges[edge_type] for batch in self._batches if edge_type in batch.edges]
+        old = concatenate([*parts, now])
+        source, target, inside = self._places(edge_type, old.source, old.target)
+        a, b = (
+            (np.minimum(source, target), np.maximum(source, target))
+            if schema.undirected
+            else (source, target)
+        )
+        rows = _first(a * (len(self.nodes[edge_type[2]]) + 1) + b, inside)
+        rows = rows[old.there[rows]]
+        self._graph_then.apply(
+            Events().add_edges(
+                source[rows],
+                target[rows],
+                weight=old.weight[rows] if schema.weighted else None,
+                time=old.time[rows] if schema.timed else None,
+                features=old.features[rows] if schema.features else None,
+                edge_type=edge_type,
+            )
+        )
+
+    def _places(
+        self, edge_type: EdgeType, source: IntArray, target: IntArray
+    ) -> "tuple[IntArray, IntArray, npt.NDArray[np.bool_]]":
+        """Places of the ends of edges, and which of them are edges that are read."""
+        (s, known), (t, also_known) = (
+            _find(self.nodes[name], numbers)
+            for name, numbers in ((edge_type[0], source), (edge_type[2], target))
+        )
+        inside = known & also_known
+        targets = self._targets[edge_type]
+        if not len(targets):
+            return s, t, inside
+        read = targets[t * inside]
+        if self._graph.schema.edge_types[edge_type].undirected:
+            read |= targets[s * inside]
+        return s, t, inside & read
+
+    def _inside(self, chunk: Chunk) -> tuple[IntArray, Events]:
+        """Which of some events touch the cone, and these with places for ids."""
+        events, ids, dst = Events(), cast("IntArray", chunk.ids), cast("IntArray | None", chunk.dst)
+        if dst is not None:
+            edge_type = cast("EdgeType", chunk.type)
+            if edge_type not in self._targets:
+                return _NOBODY, events
+            source, target, inside = self._places(edge_type, ids, dst)
+            rows = np.flatnonzero(inside)
+            source, target = source[rows], target[rows]
+            if chunk.kind == "remove_edges":
+                return rows, events.remove_edges(source, target, edge_type=edge_type)
+            return rows, events.add_edges(
+                source,
+                target,
+                weight=None if chunk.weight is None else chunk.weight[rows],
+                time=None if chunk.time is None else chunk.time[rows],
+                features=None if chunk.x is None else chunk.x[rows],
+                edge_type=edge_type,
+            )
+        name = cast("NodeType", chunk.type)
+        place, inside = _find(self.nodes[name], ids)
+        if chunk.kind == "set_features" and inside.any():
+            inside &= self._featured[name][place]
+        rows = np.flatnonzero(inside)
+        place, x = place[rows], None if chunk.x is None else chunk.x[rows]
+        if chunk.kind == "remove_nodes":
+            return rows, events.remove_nodes(place, node_type=name)
+        if chunk.kind == "add_nodes":
+            return rows, events.add_nodes(place, x, node_type=name)
+        return rows, events.set_features(place, cast("FloatArray", x), node_type=name)
+
+
+def _past_ends(graph: Graph, batches: Sequence[PastBatch], edge_type: EdgeType) -> tuple[IntArray, IntArray]:
+    """Sources and targets of all edges that some batches added or found, in the direction of messages."""
+    sources, targets = [_NOBODY], [_NOBODY]
+    for batch in batches:
+        if edge_type in batch.edges:
+            old = batch.edges[edge_type]
+            sources.append(old.source)
+            targets.append(old.target)
+        for chunk in batch.chunks:
+            if chunk.kind == "add_edges" and chunk.type == edge_type:
+                sources.append(cast("IntArray", chunk.ids))
+                targets.append(cast("IntArray", chunk.dst))
+    source, target = np.concatenate(sources), np.concatenate(targets)
+    if graph.schema.edge_types[edge_type].undirected:
+        source, target = np.concatenate([source, target]), np.concatenate([target, source])
+    return source, target
+
+
+def _add(to: dict[str, IntArray] | dict[EdgeType, IntArray], key: str | EdgeType, numbers: IntArray) -> None:
+    sets = cast("dict[str | EdgeType, IntArray]", to)
+    sets[key] = np.union1d(sets.get(key, _NOBODY), numbers)
+
+
+def _find(nodes: IntArray, numbers: IntArray) -> "tuple[IntArray, npt.NDArray[np.bool_]]":
+    """The place of each number in ascending `nodes`, 0 where it is none; and which are there."""
+    if not len(nodes):
+        return np.zeros(len(numbers), dtype=np.int64), np.full(len(numbers), False)
+    place = np.minimum(np.searchsorted(nodes, numbers), len(nodes) - 1)
+    known = nodes[place] == numbers
+    return cast("IntArray", place * known), known
+
+
+def _first(keys: IntArray, which: "npt.NDArray[np.bool_]") -> IntArray:
+    """The positions of the first of each key among those that are meant."""
+    rows = np.flatnonzero(which)
+    return rows[np.unique(keys[rows], return_index=True)[1]]

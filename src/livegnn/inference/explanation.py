@@ -1,0 +1,185 @@
+"""Why a prediction moved: the events and the neighbours through which it did, each with its share."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from livegnn.events import Chunk
+from livegnn.graph import Graph
+from livegnn.inference.cone import Cone, Frame
+from livegnn.inference.history import History
+from livegnn.inference.last_layer import share_among_neighbors
+from livegnn.model import Model
+from livegnn.types import DoubleArray, EdgeType, IntArray, NodeType
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+_SHOWN = 10  # shares of each kind, where an explanation is printed
+
+
+@dataclass(frozen=True, eq=False)
+class EventShare:
+    """How far the prediction moved when one event was applied.
+
+    seq: the event's own number. kind: as in JSON lines, ``"add_edge"``. type: of its node or edge. ids: of
+    the node, or of the ends of the edge. share: float64 [outputs].
+    """
+
+    seq: int
+    kind: str
+    type: NodeType | EdgeType
+    ids: tuple[int | str, ...]
+    share: DoubleArray
+
+    @property
+    def what(self) -> str:
+        """The event in words."""
+        return f"{self.kind} {' -> '.join(map(str, self.ids))}"
+
+
+@dataclass(frozen=True, eq=False)
+class NeighborShare:
+    """How far the prediction moved with what one neighbour sends to the node.
+
+    edge_type: of the edges from it; None for the node itself. id: of the neighbour. share: float64 [outputs].
+    """
+
+    edge_type: EdgeType | None
+    id: int | str
+    share: DoubleArray
+
+    @property
+    def what(self) -> str:
+        """The neighbour in words."""
+        return "itself" if self.edge_type is None else f"{self.id} {self.edge_type[1]}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """The movement of one prediction from sequence number `since` to `seq`, as a whole and in shares.
+
+    before, after: the prediction then and now, float64 [outputs], computed from scratch; `before` is None if
+    the node was not in the graph, and counts as zeros. events: in the order of the log. neighbors: by edge
+    type and id, the node itself last. Each list adds up to `movement`; what moved nothing is in neither.
+    """
+
+    id: int | str
+    since: int
+    seq: int
+    before: DoubleArray | None
+    after: DoubleArray
+    events: list[EventShare]
+    neighbors: list[NeighborShare]
+
+    @property
+    def movement(self) -> DoubleArray:
+        """`after` less `before`, float64 [outputs]."""
+        return self.after if self.before is None else self.after - self.before
+
+    def top(
+        self, count: int = _SHOWN, *, channel: int | None = None
+    ) -> tuple[list[EventShare], list[NeighborShare]]:
+        """The events and the neighbours with the largest shares, the largest first.
+
+        channel: the output that counts; by default each share's largest magnitude does.
+        """
+        channels = slice(None) if channel is None else slice(channel, channel + 1 or None)
+
+        def size(one: EventShare | NeighborShare) -> float:
+            return float(-np.abs(one.share[channels]).max(initial=0))
+
+        return sorted(self.events, key=size)[:count], sorted(self.neighbors, key=size)[:count]
+
+    def __repr__(self) -> str:
+        events, neighbors = self.top()
+        lines = [f"node {self.id}, from event {self.since} to {self.seq}: {_numbers(self.movement)}"]
+        for title, shown, number in (
+            ("events", [(f"{one.seq} {one.what}", one.share) for one in events], len(self.events)),
+            ("neighbors", [(one.what, one.share) for one in neighbors], len(self.neighbors)),
+        ):
+            width = max((len(what) for what, _ in shown), default=0)
+            lines.append(title + (f" (the largest {len(shown)} of {number})" if number > len(shown) else ""))
+            lines += [f"  {what:<{width}}  {_numbers(share)}" for what, share in shown] or ["  none"]
+        return "\n".join(lines)
+
+
+def explain(graph: Graph, history: History, model: Model, id: int | str, since: int) -> Explanation:
+    """`Engine.explain` says what it is. Raises `UnknownNodeError` and `InputError`."""
+    name = model.node_type(model.output)
+    with graph.writer:
+        graph.indices_of(id, name)
+        batches = history.since(since)
+        seq = graph.seq
+        cone = Cone(graph, model, int(graph.to_numbers(id)[0]), batches)
+    shares: list[EventShare] = []
+    before = now = cone.frame()
+    past = moved = _predict(model, cone, now)
+    for number, event in cone.replay():
+        frame = cone.frame()
+        if frame.equals(now):
+            continue
+        now, last = frame, moved
+        moved = _predict(model, cone, now)
+        if number <= since:  # the batch began before
+            before, past = now, moved
+        elif not np.array_equal(moved, last):
+            shares.append(_describe(graph, number, event, moved - last))
+    return Explanation(
+        _user_id(graph, graph.to_numbers(id)),
+        since,
+        seq,
+        past if before.there else None,
+        moved,
+        shares,
+        [
+            NeighborShare(edge_type, _user_id(graph, numbers), share)
+            for edge_type, numbers, share in _neighbors(graph, model, cone, before, now, moved - past)
+        ],
+    )
+
+
+def _predict(model: Model, cone: Cone, frame: Frame) -> DoubleArray:
+    from livegnn.model import reference
+
+    if not frame.there:
+        return np.zeros(model.width(model.output))
+    row: DoubleArray = reference.compute(model, frame, {})[model.output][cone.place]
+    return row
+
+
+def _neighbors(
+    graph: Graph, model: Model, cone: Cone, before: Frame, now: Frame, movement: DoubleArray
+) -> list[tuple[EdgeType | None, IntArray, DoubleArray]]:
+    if now.equals(before):
+        return []
+    ranks = {}
+    for name, nodes in cone.nodes.items():
+        ranks[name] = np.empty(len(nodes), dtype=np.int64)
+        ranks[name][np.argsort(graph.to_user_ids(nodes), kind="stable")] = np.arange(len(nodes))
+    shares = share_among_neighbors(model, before, now, cone.place, ranks, movement)
+    return [
+        (edge_type, cone.nodes[cone.node_type if edge_type is None else edge_type[0]][[place]], share)
+        for edge_type, place, share in shares
+    ]
+
+
+def _describe(graph: Graph, seq: int, event: Chunk, share: DoubleArray) -> EventShare:
+    ids = [event.ids] if event.dst is None else [event.ids, event.dst]
+    return EventShare(
+        seq,
+        event.kind.removesuffix("s") if event.kind != "set_features" else event.kind,
+        event.type,
+        tuple(_user_id(graph, cast("IntArray", numbers)) for numbers in ids),
+        share,
+    )
+
+
+def _user_id(graph: Graph, number: IntArray) -> int | str:
+    id: int | str = graph.to_user_ids(number)[0].item()
+    return id
+
+
+def _numbers(values: "ArrayLike") -> str:
+    return np.array2string(np.asarray(values), precision=4, suppress_small=True, max_line_width=100_000)

@@ -1,0 +1,265 @@
+"""What the last batches changed: enough to say how a part of the graph was before them, and what happened to
+it since, event by event.
+
+Nodes go by their numbers inside (the ids themselves, unless those are text), since indices are given out
+again.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+
+import numpy as np
+
+from livegnn.errors import InputError
+from livegnn.events import Chunk
+from livegnn.graph import Graph, GraphDelta
+from livegnn.sampling.request import sampler_of
+from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from livegnn import _core
+
+_BATCH_BYTES, _ARRAY_BYTES = 750, 112
+"""What an object of Python takes beside the numbers in it: a batch, an array."""
+
+
+class OldNodes(NamedTuple):
+    """Nodes of one type that a batch touched, as they were before it.
+
+    number: [nodes]; one may occur twice, and then its first row counts. there: whether it was in the graph.
+    x: float32 [nodes, channels], of no meaning where the node was not there.
+    """
+
+    number: IntArray
+    there: "npt.NDArray[np.bool_]"
+    x: FloatArray
+
+
+class OldEdges(NamedTuple):
+    """Edges of one type that a batch touched, as they were before it.
+
+    source, target: [edges]; an edge may occur twice, and then its first row counts; an undirected one as it
+    was named. there: whether it was in the graph; the other columns are of no meaning where it was not.
+    weight, time: 1 and 0 in a type without. features: float32 [edges, channels].
+    """
+
+    source: IntArray
+    target: IntArray
+    there: "npt.NDArray[np.bool_]"
+    weight: FloatArray
+    time: DoubleArray
+    features: FloatArray
+
+
+@dataclass(frozen=True)
+class PastBatch:
+    """One batch: its events, and what it touched as that was before. Its last event has the number `seq`.
+
+    The ids in `chunks` are numbers.
+    """
+
+    seq: int
+    num_events: int
+    chunks: tuple[Chunk, ...]
+    nodes: dict[NodeType, OldNodes]
+    edges: dict[EdgeType, OldEdges]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, about."""
+        columns = [
+            column
+            for part in (*self.chunks, *self.nodes.values(), *self.edges.values())
+            for column in part
+            if isinstance(column, np.ndarray)
+        ]
+        return _BATCH_BYTES + sum(column.nbytes + _ARRAY_BYTES for column in columns)
+
+
+class History:
+    """A view of a graph that remembers the last batches, whole ones, with at least `num_events` events.
+
+    Thread safety: it changes only while `Graph.writer` is held, which whoever reads it must hold too. The
+    batches themselves never change.
+    """
+
+    native: "tuple[_core.Engine, _core.Prepared] | None" = None
+
+    def __init__(self, graph: Graph, num_events: int) -> None:
+        self.graph = graph
+        self.num_events = num_events
+        self.oldest = self._seq = graph.seq
+        """The first sequence number that can be gone back to."""
+        self._batches: deque[PastBatch] = deque()
+        self._kept = 0
+        self.nbytes = 0
+        """Bytes of memory, about."""
+        self._prepared: tuple[dict[NodeType, OldNodes], dict[EdgeType, OldEdges]] = ({}, {})
+
+    def prepare(self, delta: GraphDelta) -> None:
+        graph = self.graph
+        nodes = {
+            name: old
+            for name in graph.schema.node_types
+            if (old := _old_nodes(graph, delta, name)) is not None
+        }
+        edges = {
+            name: _old_edges(graph, delta, name)
+            for name in graph.schema.edge_types
+            if delta.num_edge_changes(name)
+        }
+        self._prepared = nodes, edges
+
+    def commit(self, delta: GraphDelta) -> None:
+        (nodes, edges), self._prepared = self._prepared, ({}, {})
+        events, before, self._seq = delta.num_events, self._seq, delta.seq
+        if delta.seq - events < before:  # these events have no numbers of their own: begin anew
+            self._batches.clear()
+            self._kept, self.nbytes, self.oldest = 0, 0, delta.seq
+            return
+        if not events:
+            return
+        chunks = tuple(self._copy(chunk) for chunk in delta.events.chunks)
+        batch = PastBatch(delta.seq, events, chunks, nodes, edges)
+        self._batches.append(batch)
+        self._kept += events
+        self.nbytes += batch.nbytes
+        while self._kept - self._batches[0].num_events >= self.num_events:
+            gone = self._batches.popleft()
+            self._kept -= gone.num_events
+            self.nbytes -= gone.nbytes
+            self.oldest = gone.seq
+
+    def since(self, seq: int) -> list[PastBatch]:
+        """The batches after `seq`, the first of which may have begun before it. Raises InputError."""
+        if seq > self._seq:
+            raise InputError(f"since must be at most {self._seq}, where the graph is, got {seq}")
+        if seq < self.oldest:
+            raise InputError(
+                f"since must be at least {self.oldest}, as far back as the history goes, got {seq}: "
+                f"make the engine with history= above {self.num_events} to keep more events"
+            )
+        return [batch for batch in self._batches if batch.seq > seq]
+
+    def _copy(self, chunk: Chunk) -> Chunk:
+        """With numbers for ids, and arrays that are nobody else's."""
+        return Chunk(
+            chunk.kind,
+            chunk.type,
+            np.array(self.graph.intern(chunk.ids)),
+            None if chunk.dst is None else np.array(self.graph.intern(chunk.dst)),
+            *(None if column is None else np.array(column) for column in chunk[4:]),  # type: ignore[arg-type]
+        )
+
+
+_Old = TypeVar("_Old", OldNodes, OldEdges)
+
+
+def concatenate(parts: Sequence[_Old]) -> _Old:
+    """At least one part, one after the other."""
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return type(parts[0])(*columns)
+
+
+def in_edges(
+    graph: Graph, edge_type: EdgeType, numbers: IntArray, *, incoming: bool = True
+) -> tuple[IntArray, IntArray, FloatArray, DoubleArray]:
+    """All edges into nodes that are in the graph (or out of them): these nodes, each as often as it has
+    edges, the other ends, weights and times.
+    """
+    rowptr, others, weight, time, _ = sampler_of(graph).neighbors(
+        graph.native, graph.edge_type_index(edge_type), numbers, -1, 0, False, incoming, None, 0, 1
+    )
+    count = len(others)
+    return (
+        np.repeat(numbers, np.diff(rowptr)),
+        others,
+        np.ones(count, dtype=np.float32) if weight is None else weight,
+        np.zeros(count) if time is None else time,
+    )
+
+
+def _old_nodes(graph: Graph, delta: GraphDelta, name: NodeType) -> OldNodes | None:
+    index = graph.node_type_index(name)
+    added, removed = delta.native.added(index), delta.native.removed_indices(index)
+    featured = delta.native.featured(index)
+    if not len(added) and not len(removed) and not len(featured):
+        return None
+    featured = featured[~np.isin(featured, delta.native.added_indices(index))]
+    there = np.concatenate([removed, featured])
+    x = graph.native.features(index, there)
+    added = added[added >= 0]
+    # A node that is removed and added again was there: that row comes first.
+    return OldNodes(
+        np.concatenate([graph.native.ids_of(index, there), added]),
+        np.arange(len(there) + len(added)) < len(there),
+        np.concatenate([x, np.zeros((len(added), x.shape[1]), dtype=np.float32)]),
+    )
+
+
+def _old_edges(graph: Graph, delta: GraphDelta, edge_type: EdgeType) -> OldEdges:
+    index = graph.edge_type_index(edge_type)
+    source, target, had, _, weight, _ = delta.native.edges(index)
+    # A removed node that comes back has another index, and so its edges may be here twice, before and after.
+    order = np.argsort(~had, kind="stable")
+    source, target, had, weight = source[order], target[order], had[order], weight[order]
+    count = int(had.sum())
+    schema = graph.schema.edge_types[edge_type]
+    features = np.zeros((len(had), schema.features), dtype=np.float32)
+    if schema.features:
+        features[:count] = graph.native.edge_features(index, source[:count], target[:count])[0]
+    time = np.zeros(len(had))
+    if schema.timed and count:
+        time[:count] = _old_times(graph, edge_type, source[:count], target[:count])
+    return OldEdges(
+        delta.numbers_of(source, edge_type[0]),
+        delta.numbers_of(target, edge_type[2]),
+        had,
+        weight,
+        time,
+        features,
+    )
+
+
+def _old_times(
+    graph: Graph, edge_type: EdgeType, source: "npt.NDArray[np.uint32]", target: "npt.NDArray[np.uint32]"
+) -> DoubleArray:
+    """Times of edges that are in the graph, looked up at the end that has fewer edges."""
+    index, native = graph.edge_type_index(edge_type), graph.native
+    from_target = native.degrees(index, target, True) < native.degrees(index, source, False)
+    result = np.zeros(len(source))
+    for incoming in (False, True):
+        rows = np.flatnonzero(from_target == incoming)
+        here, there = (target, source) if incoming else (source, target)
+        types = (edge_type[2], edge_type[0]) if incoming else (edge_type[0], edge_type[2])
+        if not len(rows):
+            continue
+        nodes, others = (
+            native.ids_of(graph.node_type_index(name), ends[rows])
+            for name, ends in zip(types, (here, there), strict=True)
+        )
+        listed, neighbors, _, time = in_edges(graph, edge_type, np.unique(nodes), incoming=incoming)
+        found = find_pairs(nodes, others, listed, neighbors)
+        result[rows] = time[found]
+    return result
+
+
+def find_pairs(a: IntArray, b: IntArray, among_a: IntArray, among_b: IntArray) -> IntArray:
+    """The position of each pair (a, b) in a list of pairs, each once in it; -1 for those that it lacks."""
+    first, ends = _compress(np.concatenate([a, among_a])), _compress(np.concatenate([b, among_b]))
+    keys = first * (int(ends.max(initial=0)) + 1) + ends
+    wanted, listed = keys[: len(a)], keys[len(a) :]
+    order = np.argsort(listed)
+    at = np.searchsorted(listed, wanted, sorter=order)
+    if not len(listed):
+        return np.full(len(a), -1, dtype=np.int64)
+    found = order[np.minimum(at, len(listed) - 1)]
+    return cast("IntArray", np.where(listed[found] == wanted, found, -1))
+
+
+def _compress(values: IntArray) -> IntArray:
+    return cast("IntArray", np.unique(values, return_inverse=True)[1].astype(np.int64))

@@ -1,0 +1,259 @@
+"""A movement of one prediction, shared among the neighbours that its last propagation reads.
+
+The node is copied. In the first copy all that it reads is old: what its neighbours send and its own row. In
+each further copy one more neighbour is new: its edge to the node, its row, and the degree that its messages
+may depend on. What the prediction moves from one copy to the next is that neighbour's share. In the last copy
+the node's own row and its edge to itself are new too; what is left of the movement is its own share. All
+copies are targets in one graph, on which the oracle computes the model from the last propagation on, whatever
+that is made of.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from livegnn.inference.cone import Frame
+from livegnn.model import Model, Propagate
+from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_EDGES_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class _Arrays:
+    x: Mapping[NodeType, FloatArray]
+    edge_index: Mapping[EdgeType, IntArray]
+    weight: Mapping[EdgeType, FloatArray]
+    edge_attr: Mapping[EdgeType, FloatArray]
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """The edges of one type into the node in one frame, by neighbour; zeros where there is no edge."""
+
+    there: "npt.NDArray[np.bool_]"
+    weight: FloatArray
+    attr: FloatArray
+
+
+@dataclass(eq=False)
+class _Senders:
+    """The neighbours of one edge type in either frame: their places, both sides, which of them is the node
+    itself, and at which copy each other becomes new: 0 for those that are the same in both."""
+
+    places: IntArray
+    old: _Side
+    new: _Side
+    own: "npt.NDArray[np.bool_]"
+    turn: IntArray
+
+
+def share_among_neighbors(
+    model: Model,
+    before: Frame,
+    now: Frame,
+    place: int,
+    ranks: Mapping[NodeType, IntArray],
+    movement: DoubleArray,
+) -> list[tuple[EdgeType | None, int, DoubleArray]]:
+    """The shares as (edge type, place, float64 [outputs]) by edge type and rank; None is the node itself.
+
+    before, now: frames of one cone. place: the node's. ranks: of all places, by node type. Shares that are 0
+    are left out; they add up to `movement`.
+    """
+    layer = _LastLayer(model, before, now, place)
+    turns = layer.take_turns(ranks)
+    shares: list[tuple[EdgeType | None, int, DoubleArray]] = []
+    rows, told = layer.compute(len(turns))
+    for turn, (edge_type, neighbor) in enumerate(turns):
+        # What propagations wrote is compared, bit by bit: products may round a row by its position.
+        if not np.array_equal(told[turn], told[turn + 1]):
+            shares.append((edge_type, neighbor, rows[turn + 1] - rows[turn]))
+    if layer.own_differs or not np.array_equal(told[-2], told[-1]):
+        rest = movement - sum((share for _, _, share in shares), np.zeros_like(movement))
+        shares.append((None, place, rest))
+    return shares
+
+
+class _LastLayer:
+    def __init__(self, model: Model, before: Frame, now: Frame, place: int) -> None:
+        from livegnn.model import reference
+
+        self._model, self._place, self._own_turn = model, place, 0
+        self._frames = before, now
+        self._own_type = model.node_type(model.output)
+        self._lasts, late = _last_propagations(model)
+        self._reads_degrees = any("source_rsqrt" in operators.message_local for _, operators in self._lasts)
+        # Rows of nodes that do not depend on the last propagations are read as they were, or as they are.
+        needed, self._beside = _read(model, late)
+        names = [name for name in needed if model.edge_type(name) is None and name not in late]
+        both = [reference.compute(model, frame) for frame in self._frames]
+        self._values = {name: (both[0][name], both[1][name]) for name in names}
+        self._senders = {
+            edge_type: self._find_senders(edge_type)
+            for edge_type in dict.fromkeys(e for _, operators in self._lasts for e in operators.edge_types)
+        }
+
+    @property
+    def own_differs(self) -> bool:
+        """Whether the node is there now and was not, or has another row beside what propagations write."""
+        before, now = self._frames
+        return before.there != now.there or any(
+            not np.array_equal(self._values[name][0][self._place], self._values[name][1][self._place])
+            for name in self._beside
+        )
+
+    def take_turns(self, ranks: Mapping[NodeType, IntArray]) -> list[tuple[EdgeType, int]]:
+        """Who becomes new at the copies 1, 2, ...; the node itself has no turn here."""
+        turns: list[tuple[EdgeType, int]] = []
+        for edge_type, senders in self._senders.items():
+            rows = np.flatnonzero(self._differs(edge_type, senders) & ~senders.own)
+            rows = rows[np.argsort(ranks[edge_type[0]][senders.places[rows]])]
+            senders.turn[rows] = np.arange(len(turns) + 1, len(turns) + 1 + len(rows))
+            turns += [(edge_type, place) for place in senders.places[rows].tolist()]
+        return turns
+
+    def compute(self, turns: int) -> tuple[DoubleArray, list[DoubleArray]]:
+        """The predictions of all copies, the last of which has its own row new, [turns + 2, outputs]; what
+        the last propagations wrote for each.
+        """
+        self._own_turn = turns + 1
+        edges = sum(len(senders.places) for senders in self._senders.values())
+        at_once = max(2, _EDGES_AT_ONCE // max(edges, 1))
+        starts = range(0, turns + 2, at_once)
+        parts = [self._compute(np.arange(i, min(i + at_once, turns + 2))) for i in starts]
+        return np.concatenate([rows for rows, _ in parts]), [row for _, told in parts for row in told]
+
+    def _compute(self, copies: IntArray) -> tuple[DoubleArray, list[DoubleArray]]:
+        from livegnn.model import reference
+
+        counts = {name: len(x) for name, x in self._frames[0].x.items()}
+        first = 2 * counts[self._own_type]
+        given = {}
+        for name, (old, new) in self._values.items():
+            given[name] = np.concatenate([old, new])
+            if self._model.node_type(name) == self._own_type:
+                is_new = (copies == self._own_turn)[:, None]
+                copied = np.where(is_new, new[self._place], old[self._place])
+                given[name] = np.concatenate([given[name], copied])
+        sizes = {name: 2 * n + len(copies) * (name == self._own_type) for name, n in counts.items()}
+        edges = {
+            edge_type: self._edges(edge_type, senders, copies, counts, first)
+            for edge_type, senders in self._senders.items()
+        }
+        arrays = _Arrays(
+            {name: np.zeros((size, 0), dtype=np.float32) for name, size in sizes.items()},
+            {edge_type: ends for edge_type, (ends, _, _) in edges.items()},
+            {edge_type: weight for edge_type, (_, weight, _) in edges.items()},
+            {edge_type: attr for edge_type, (_, _, attr) in edges.items()},
+        )
+        values = reference.compute(self._model, arrays, given)
+        nothing = np.zeros((len(copies), 0))
+        told = np.concatenate([nothing, *(values[output][first:] for output, _ in self._lasts)], axis=1)
+        return values[self._model.output][first:], list(told)
+
+    def _edges(
+        self,
+        edge_type: EdgeType,
+        senders: _Senders,
+        copies: IntArray,
+        counts: Mapping[NodeType, int],
+        first: int,
+    ) -> tuple[IntArray, FloatArray, FloatArray]:
+        """The edges of one type into the copies, and, where degrees count, those of the two frames: ends,
+        weights and features. Of the first frame, the places of nodes are rows; of the second, they follow.
+        """
+        old, new = senders.old, senders.new
+        is_new = np.where(senders.own, self._own_turn, senders.turn) <= copies[:, None]
+        copy, row = np.nonzero(np.where(is_new, new.there, old.there))
+        chosen = is_new[copy, row]
+        source = np.where(senders.own[row], first + copy, senders.places[row] + chosen * counts[edge_type[0]])
+        ends = [np.stack([source, first + copy])]
+        weight = [np.where(chosen, new.weight[row], old.weight[row])]
+        attr = [np.where(chosen[:, None], new.attr[row], old.attr[row])]
+        if self._reads_degrees:
+            shift = np.array([[counts[edge_type[0]]], [counts[edge_type[2]]]])
+            for i, frame in enumerate(self._frames):
+                ends.append(frame.edge_index[edge_type] + i * shift)
+                weight.append(frame.weight[edge_type])
+                attr.append(frame.edge_attr[edge_type])
+        return np.concatenate(ends, axis=1), np.concatenate(weight), np.concatenate(attr)
+
+    def _find_senders(self, edge_type: EdgeType) -> _Senders:
+        found = []
+        for frame in self._frames:
+            source, target = frame.edge_index[edge_type]
+            into = target == self._place
+            found.append((source[into], frame.weight[edge_type][into], frame.edge_attr[edge_type][into]))
+        places = np.union1d(found[0][0], found[1][0])
+        sides = []
+        for source, weight, attr in found:
+            at = np.searchsorted(places, source)
+            side = _Side(
+                np.full(len(places), False),
+                np.zeros(len(places), dtype=np.float32),
+                np.zeros((len(places), attr.shape[1]), dtype=np.float32),
+            )
+            side.there[at], side.weight[at], side.attr[at] = True, weight, attr
+            sides.append(side)
+        own = (places == self._place) & (edge_type[0] == self._own_type)
+        return _Senders(places, sides[0], sides[1], own, np.zeros(len(places), dtype=np.int64))
+
+    def _differs(self, edge_type: EdgeType, senders: _Senders) -> "npt.NDArray[np.bool_]":
+        old, new, places = senders.old, senders.new, senders.places
+        differs: npt.NDArray[np.bool_] = (
+            (old.there != new.there) | (old.weight != new.weight) | (old.attr != new.attr).any(axis=1)
+        )
+        for name, (then, now) in self._values.items():
+            if self._model.node_type(name) == edge_type[0]:
+                differs |= (then[places] != now[places]).any(axis=1)
+        if self._reads_degrees and edge_type[0] == edge_type[2]:
+            for weighted in (False, True):
+                then, now = (_degrees(frame, edge_type, weighted) for frame in self._frames)
+                differs |= then[places] != now[places]
+        return differs
+
+
+def _degrees(frame: Frame, edge_type: EdgeType, weighted: bool) -> DoubleArray:
+    weight = frame.weight[edge_type].astype(np.float64) if weighted else None
+    count = len(frame.x[edge_type[2]])
+    return np.bincount(frame.edge_index[edge_type][1], weight, count).astype(np.float64)
+
+
+def _last_propagations(model: Model) -> tuple[list[tuple[str, Propagate]], set[str]]:
+    """The propagations that the output depends on and that feed no other: what each writes, and its
+    operators; and the values that depend on them."""
+    needed, feeding = {model.output}, set[str]()
+    for step in reversed(model.steps):
+        if step.output not in needed:
+            continue
+        needed.update(step.inputs)
+        if step.op == "propagate" or step.output in feeding:
+            feeding.update(step.inputs)
+    lasts, late = [], set[str]()
+    for step in model.steps:
+        last = step.op == "propagate" and step.output in needed and step.output not in feeding
+        if last:
+            lasts.append((step.output, Propagate.from_step(step)))
+        if last or not late.isdisjoint(step.inputs):
+            late.add(step.output)
+    return lasts, late
+
+
+def _read(model: Model, late: set[str]) -> tuple[set[str], set[str]]:
+    """What is needed to compute the output from rows of nodes that are not `late`, these among it; and those
+    of them that are read beside what the last propagations write.
+    """
+    needed, beside = {model.output}, {model.output} - late
+    for step in reversed(model.steps):
+        on_edges = model.edge_type(step.output) is not None
+        if step.output in needed and (step.output in late or on_edges):
+            needed.update(step.inputs)
+            if step.op != "propagate" and not on_edges:
+                beside |= set(step.inputs) - late
+    return needed, beside

@@ -1,0 +1,60 @@
+"""The peers of benchmarks/models.py: exact, as PyG's whole forward pass is; what they count as read."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from graphs import make, make_stream
+from models import CONSTRAINED, KINDS, edges_only, events_of, make_engine
+from neighborhoods import (
+    EmbeddingReuse,
+    FullNeighborhood,
+    TwoLayers,
+    edge_features,
+    incremental_nodes,
+    total,
+)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_peers_and_the_engine_equal_pyg(kind, symmetric):
+    graph = make("tiny", symmetric=symmetric)
+    stream = make_stream(graph, 90)
+    torch.manual_seed(1)
+    module = TwoLayers(kind, graph.num_features, 16, graph.num_classes).eval()
+    given = (graph.x, stream.start_src, stream.start_dst, symmetric)
+    full, reuse = (
+        FullNeighborhood(copy.deepcopy(module), *given),
+        EmbeddingReuse(copy.deepcopy(module), *given),
+    )
+    engine = make_engine(kind, module, stream, 1)
+    alone = make_engine(kind, module, stream, 1)
+    alone.native_engine.set_recompute(True)
+    for batch in map(edges_only, stream.batches(15, 6)):
+        reached, rows, read = full.apply(batch)
+        again, reused, _ = reuse.apply(batch)
+        for one in (engine, alone):
+            one.apply(events_of(batch, kind))
+        assert reached.tolist() == again.tolist()
+        torch.testing.assert_close(reused, rows, rtol=1e-4, atol=1e-5)
+
+        snapshot = engine.graph.snapshot()
+        edge_index = next(iter(snapshot.edge_index.values()))
+        attributes = ()
+        if kind == "MoNet":
+            attributes = (torch.from_numpy(edge_features(edge_index[0], edge_index[1])),)
+        with torch.no_grad():
+            expected = module(torch.from_numpy(graph.x), torch.from_numpy(edge_index), *attributes)
+        torch.testing.assert_close(rows, expected[reached], rtol=1e-4, atol=1e-5)
+        for one in (engine, alone):
+            got = torch.from_numpy(one.predict(np.arange(graph.num_nodes)))
+            torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+
+        # Reusing more never reads more.
+        assert engine.last_work.edges <= alone.last_work.edges <= total(read).edges
+        assert incremental_nodes(full, batch, kind in CONSTRAINED) <= total(read).nodes
