@@ -428,6 +428,16 @@ def test_the_layer_and_pyg_are_left_as_they_were():
     assert softmax.__module__.startswith("torch_geometric")
 
 
+def test_functions_of_pyg_work_on_ordinary_tensors_meanwhile():
+    def forward(self, x, edge_index):
+        share = softmax(torch.zeros(4), torch.tensor([0, 0, 1, 1]))
+        return self.send(edge_index, x) + share.sum() + degree(torch.tensor([0, 1, 1]), 2)[1]
+
+    model = read(Forward(forward, aggr="add"))
+    shifts = [model.tensors[step.tensors["shift"]] for step in model.steps if step.op == "scale_shift"]
+    np.testing.assert_allclose(sum(shifts), 4, atol=1e-6)
+
+
 def test_widths_that_the_layer_does_not_tell_are_asked_for():
     assert read(pyg.LGConv(), in_channels=7).width("x") == 7
     with pytest.raises(ModelError, match=r"LGConv cannot be imported: .*say so with in_channels=\.\.\."):

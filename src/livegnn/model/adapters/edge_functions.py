@@ -171,7 +171,7 @@ def _softmax(
         raise ModelError("it must be given one row for every edge")
     numbers = plain(src)
     assert isinstance(numbers, Tensor)
-    return operations.make(numbers, Softmax(logits, math.prod(numbers.shape[1:])))
+    return operations.make(numbers, Softmax(logits))
 
 
 def _degree(index: Tensor, num_nodes: object = None, dtype: object = None) -> Traced:

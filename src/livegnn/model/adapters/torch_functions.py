@@ -74,6 +74,99 @@ class Recorder(Operations):
             return args[0]
         return made
 
+    # -- functions of whole rows
+
+    def gru_cell(
+        self,
+        numbers: Tensor,
+        x: object,
+        hidden: object,
+        of_x: Tensor,
+        of_hidden: Tensor,
+        bias_of_x: Tensor | None = None,
+        bias_of_hidden: Tensor | None = None,
+    ) -> Symbol:
+        """torch's GRUCell: h' = n + z * (h - n), where n reads the hidden state through the gate r."""
+        state = self.rows(hidden)
+
+        def gate(value: RowValue, weight: Tensor, bias: Tensor | None, part: int) -> RowValue:
+            weights = {"weight": weight.chunk(3)[part].contiguous()}
+            weights |= {} if bias is None else {"bias": bias.chunk(3)[part].contiguous()}
+            return self.writer.write("linear", value, weights=weights)
+
+        def both(part: int) -> tuple[RowValue, RowValue]:
+            return (
+                gate(self.rows(x), of_x, bias_of_x, part),
+                gate(state, of_hidden, bias_of_hidden, part),
+            )
+
+        reset, renew = (self.writer.write("sigmoid", self.writer.write("add", *both(i))) for i in (0, 1))
+        new, memory = both(2)
+        new = self.writer.write("add", new, self.writer.write("multiply", reset, memory))
+        new = self.writer.write("tanh", new)
+        kept = self.writer.write("add", state, self.scaled(new, -1.0))
+        return self.writer.write("add", new, self.writer.write("multiply", renew, kept))
+
+    def normal(self, numbers: Tensor, x: object, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Symbol:
+        if p != 2 or numbers_of(x).ndim != 2 or dim not in (1, -1):
+            raise ModelError("it must give rows [rows, channels] the length 1 (p=2, dim=-1)")
+        return self.unary(x, "l2_normalize", eps=float(eps))
+
+    def softmax(
+        self,
+        numbers: Tensor,
+        x: object,
+        dim: int | None = None,
+        _stacklevel: int = 3,
+        dtype: object = None,
+        op: str = "softmax",
+    ) -> Symbol:
+        given = numbers_of(x)
+        if dim is None or dim % given.ndim != given.ndim - 1 or math.prod(given.shape[1:-1]) != 1:
+            raise ModelError(
+                f"it must work along the channels of [rows, channels], got dim={dim} of shape "
+                f"{tuple(given.shape)}; over in-edges use torch_geometric.utils.softmax"
+            )
+        if given.ndim == 1:
+            raise ModelError("it works along all rows: over in-edges use torch_geometric.utils.softmax")
+        return self.unary(x, op)
+
+    def layer_norm(
+        self,
+        numbers: Tensor,
+        x: object,
+        normalized_shape: Sequence[int],
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> Symbol:
+        if tuple(normalized_shape) != trailing(numbers_of(x)) or len(normalized_shape) != 1:
+            raise ModelError("it must normalise over the channels of [rows, channels]")
+        weights = {} if weight is None else {"weight": weight}
+        weights |= {} if bias is None else {"bias": bias}
+        return self.writer.write("layer_norm", self.rows(x), weights=weights, attrs={"eps": float(eps)})
+
+    def batch_norm(
+        self,
+        numbers: Tensor,
+        x: object,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        training: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Symbol:
+        if training or running_mean is None or running_var is None or numbers_of(x).ndim != 2:
+            raise ModelError("it must use running statistics, on [rows, channels]")
+        scale = 1 / torch.sqrt(running_var.double() + eps)
+        scale = scale if weight is None else scale * weight.double()
+        shift = -running_mean.double() * scale
+        shift = shift if bias is None else shift + bias.double()
+        weights = {"scale": scale.float(), "shift": shift.float()}
+        return self.writer.write("scale_shift", self.rows(x), weights=weights)
+
     # -- moving numbers
 
     def move(

@@ -77,7 +77,6 @@ class Softmax:
     """The softmax of logits over the in-edges of each target, one for each head; times a value, if any."""
 
     logits: EdgeValue
-    heads: int
     value: EdgeValue | None = None
 
     @property
