@@ -301,6 +301,7 @@ PYG = {
     "FiLMConv": (lambda: pyg.FiLMConv(WIDTH, OUT), [], OUT),
     "SimpleConv": (lambda: pyg.SimpleConv("mean", combine_root="cat"), [], 2 * WIDTH),
     "NNConv": (lambda: pyg.NNConv(WIDTH, OUT, mlp(FEATURES, WIDTH * OUT)), ["edge_attr"], OUT),
+    "GatedGraphConv_wider": (lambda: pyg.GatedGraphConv(WIDTH + 2, 1), [], WIDTH + 2),
     "GatedGraphConv": (lambda: pyg.GatedGraphConv(WIDTH, 2), ["edge_weight"], WIDTH),
     "GATConv": (
         lambda: subclass(pyg.GATConv)(WIDTH, OUT, heads=HEADS, edge_dim=FEATURES),
@@ -539,6 +540,10 @@ def test_forwards_that_cannot_be_imported_are_refused(forward, settings, error):
     [
         (lambda: pyg.CGConv(WIDTH), "the operation 'softplus' in its message"),
         (lambda: pyg.ARMAConv(WIDTH, OUT), "the operation 'unsqueeze' in its forward: it must keep the rows"),
+        (
+            lambda: pyg.PNAConv(WIDTH, OUT, ["mean"], ["identity"], torch.ones(3)),
+            "aggr must be one of .*; got 'DegreeScaler",
+        ),
         (lambda: pyg.GENConv(WIDTH, OUT), "aggr must be one of .*; got 'softmax'"),
         (lambda: pyg.EGConv(WIDTH, OUT * HEADS, num_heads=HEADS), "it has an aggregate of its own"),
         (lambda: pyg.MFConv(WIDTH, OUT), "the operation '__eq__' in its forward: it depends on the numbers"),
@@ -549,6 +554,11 @@ def test_forwards_that_cannot_be_imported_are_refused(forward, settings, error):
 def test_convolutions_of_pyg_that_are_refused(convolution, error):
     with pytest.raises(ModelError, match=rf"Conv cannot be imported: .*{error}"):
         read(convolution())
+
+
+def test_a_quotient_of_rows_is_refused():
+    with pytest.raises(ModelError, match="'__rdiv__' in its forward: it divides by rows of nodes or edges"):
+        read(pyg.WLConvContinuous(), in_channels=WIDTH)
 
 
 def test_a_module_that_asks_for_the_number_of_nodes_cannot_pass():
