@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch_geometric import nn as pyg
+from torch_geometric.utils import add_self_loops
+from torch_geometric.utils import softmax as pyg_softmax
 
 from livegnn import Engine, Events, Graph
 from livegnn.errors import ModelError
@@ -537,6 +539,97 @@ def test_a_single_relation_has_features_for_any_convolution():
 
     model = Model.from_pyg(fill(Net(), 1), relations=RELATIONS[:1], node_type="n")
     assert [given.width for given in model.edge_inputs.values()] == [2]
+
+
+# -- convolutions that no importer knows
+
+
+class Own(pyg.MessagePassing):
+    """Attention of items to users: weighted, with features of edges."""
+
+    def __init__(self) -> None:
+        super().__init__(aggr="add")
+        self.to_source, self.to_target = nn.Linear(3, 4), nn.Linear(2, 4)
+        self.to_edge = nn.Linear(4, 4)
+
+    def forward(self, x, edge_index, edge_attr):
+        source, target = x
+        q = self.to_target(target)
+        return self.propagate(edge_index, k=self.to_source(source), q=q, edge_attr=edge_attr) + q
+
+    def message(self, k_j, q_i, edge_attr, index, size_i):
+        value = k_j + self.to_edge(edge_attr)
+        return value * pyg_softmax((q_i * value).sum(-1, keepdim=True).tanh(), index, num_nodes=size_i)
+
+
+@pytest.mark.parametrize(
+    ("conv", "reads"),
+    [
+        (Own(), True),
+        (pyg.SimpleConv(aggr="mean"), False),
+        (pyg.FiLMConv((3, 2), 4), False),
+        (pyg.LEConv((3, 2), 4), False),
+        (pyg.GeneralConv((3, 2), 4, in_edge_channels=4), True),
+        (pyg.EdgeConv(nn.Linear(6, 4)), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_convolutions_that_are_followed_on_pairs_of_node_types(conv, reads):
+    module = Pair(conv, nn.Linear(2, 3) if isinstance(conv, pyg.EdgeConv) else nn.Identity())
+    module.reads = reads
+    settings = {"edge_channels": {SEES: 4}} if reads else {"edge_channels": 0}
+    widths = {"in_channels": WIDTHS} if isinstance(conv, pyg.SimpleConv) else {}
+    model = check(module, features=[SEES] if reads else [], **settings, **widths)
+    assert set(model.edge_types) == {SEES}
+    assert [given.edge_type for given in model.edge_inputs.values()] == [SEES] * reads
+
+
+def test_convolutions_that_are_followed_stand_in_a_hetero_conv():
+    convs = {KNOWS: pyg.TAGConv(3, 4, K=2), SEES: Own(), BOUGHT: pyg.SAGEConv((2, 3), 4)}
+    model = check(pyg.HeteroConv(convs), features=[SEES], output_type="item", edge_channels={SEES: 4})
+    assert model.edge_inputs == {f"edge_attr:{SEES}": EdgeInput(SEES, 4)}
+    model = check(pyg.HeteroConv(convs), features=[SEES], output_type="user", edge_channels={SEES: 4})
+    assert set(model.edge_types) == {KNOWS, BOUGHT}
+
+
+@pytest.mark.parametrize(
+    ("forward", "message"),
+    [
+        (lambda own, x, e: own((x["item"], x["user"]), e[SEES]), "must read 'user' rows for the sources of"),
+        (lambda own, x, e: own((x["user"], None), e[SEES]), "Sum at 'conv' .*forward cannot be followed"),
+        (lambda own, x, e: own(x["user"], e[SEES]), "must read 'item' rows for the targets of"),
+    ],
+)
+def test_what_is_followed_reads_the_rows_of_its_ends(forward, message):
+    class Swapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = Sum()
+
+        def forward(self, x_dict, edge_index_dict):
+            return forward(self.conv, x_dict, edge_index_dict)
+
+    with pytest.raises(ModelError, match=message):
+        Model.from_pyg(Swapped(), metadata=METADATA, in_channels=WIDTHS)
+
+
+class Sum(pyg.MessagePassing):
+    def forward(self, x, edge_index):
+        x = x if isinstance(x, tuple) else (x, x)
+        return self.propagate(edge_index, x=x, y=x[1])
+
+    def message(self, x_j, y_i):
+        return torch.cat([x_j, y_i], dim=-1)
+
+
+def test_loops_between_types_are_refused():
+    class Loops(pyg.MessagePassing):
+        def forward(self, x, edge_index):
+            edge_index, _ = add_self_loops(edge_index, num_nodes=len(x[1]))
+            return self.propagate(edge_index, x=x)
+
+    with pytest.raises(ModelError, match=r"Loops at 'conv' .*with loops between them"):
+        Model.from_pyg(Pair(Loops(), nn.Identity()), metadata=METADATA, in_channels=WIDTHS, edge_channels=0)
 
 
 # -- what is refused

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from livegnn.model.convolution import Convolution
+    from livegnn.model.proposal import Proposer
 
 
 @dataclass(frozen=True)
@@ -179,6 +180,8 @@ class Model:
         edge_weight: bool | Collection[EdgeType] | None = None,
         in_channels: int | Mapping[NodeType, int] | None = None,
         edge_channels: int | Mapping[EdgeType, int] | None = None,
+        proposer: "Proposer | None" = None,
+        allow_code: bool = False,
     ) -> "Model":
         """Imports a trained PyG module, in evaluation mode; the module is left as it is. Needs torch.
 
@@ -201,6 +204,9 @@ class Model:
           was made for them, and the layers tell the width. With `metadata` it may also be the edge types
           that have features, with their widths; by default these are the ones whose convolution in a
           HeteroConv was made for features, or all if the module holds no HeteroConv.
+        proposer: is asked for the operators of a convolution that cannot be imported otherwise; what it says
+          is used only if it is verified (`livegnn.model.propose`). Such a model cannot be saved.
+        allow_code: whether source code that the proposer answers with is executed, which nothing confines.
 
         Raises `ModelError` with the place of the layer or operation that cannot be imported, and what to do.
         """
@@ -221,6 +227,8 @@ class Model:
             edge_weight=edge_weight,
             in_channels=in_channels,
             edge_channels=edge_channels,
+            proposer=proposer,
+            allow_code=allow_code,
         )
 
     @staticmethod

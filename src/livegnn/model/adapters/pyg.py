@@ -20,9 +20,11 @@ from torch_geometric import nn as pyg
 from livegnn.errors import ModelError
 from livegnn.model.adapters import hetero, operations
 from livegnn.model.adapters.inputs import bind, make_inputs, takes_features, told_widths
-from livegnn.model.adapters.layers import CONVOLUTIONS, LAYERS
+from livegnn.model.adapters.layers import LAYERS
+from livegnn.model.adapters.message_passing import decompose
 from livegnn.model.adapters.operations import IN_PLACE_FUNCTIONS, METHODS, Operation
 from livegnn.model.adapters.probe import compare
+from livegnn.model.adapters.proposed import Proposals, import_proposed
 from livegnn.model.adapters.relational import name_relations
 from livegnn.model.adapters.tape import (
     EDGE_ATTR,
@@ -40,6 +42,7 @@ from livegnn.model.adapters.tape import (
     sources_of,
 )
 from livegnn.model.model import Model
+from livegnn.model.proposal import Proposer
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
 
 FUNCTIONS = {**operations.FUNCTIONS, **hetero.HETERO_FUNCTIONS}
@@ -58,6 +61,8 @@ def read(
     edge_weight: bool | Collection[EdgeType] | None,
     in_channels: int | Mapping[NodeType, int] | None,
     edge_channels: int | Mapping[EdgeType, int] | None,
+    proposer: Proposer | None = None,
+    allow_code: bool = False,
 ) -> Model:
     """Imports a module; `Model.from_pyg` says how."""
     if not isinstance(module, nn.Module):
@@ -84,6 +89,8 @@ def read(
         "edge_channels", edge_channels, sources, EDGE_ATTR
     )
     walk = _Walk(sources, told, weight_assumed=edge_weight is None)
+    if proposer is not None:
+        walk.proposals = Proposals(proposer, allow_code)
     output = walk.trace(module, "", copy.deepcopy(inputs))
     if metadata is not None:
         output = hetero.choose_output(output, output_type)
@@ -189,6 +196,7 @@ class _Walk:
             lambda part, path, x: self.call(part, path, {"x": x}),
             widths=dict(widths),
         )
+        self.proposals: Proposals | None = None
         self._everything = everything
 
     def call(self, module: nn.Module, path: str, given: Mapping[str, object]) -> Rows:
@@ -307,9 +315,7 @@ class _Walk:
     ) -> Rows:
         where = _at(layer, path)
         write = LAYERS.get(type(layer))
-        if write is None and isinstance(layer, pyg.MessagePassing):
-            raise ModelError(f"{where} is not supported: use one of {', '.join(CONVOLUTIONS)}, or {_ADVICE}")
-        if write is None:
+        if write is None and not isinstance(layer, pyg.MessagePassing):
             raise ModelError(f"{where} is not supported: {_ADVICE}")
         if _has_hooks(layer):
             raise ModelError(f"{where} has hooks, which cannot be imported: remove them first")
@@ -317,9 +323,25 @@ class _Walk:
         try:
             bound = inspect.signature(type(layer).forward).bind(layer, *args, **kwargs)
             given = {name: value for name, value in bound.arguments.items() if name != "self"}
+            if write is None:
+                return self._unknown(layer, path or type(layer).__name__, given)
             return write(self.tape, layer, path or type(layer).__name__, given)
         except (ModelError, TypeError) as error:
             raise ModelError(f"{where} cannot be imported: {error}") from None
+
+    def _unknown(self, layer: pyg.MessagePassing, path: str, given: Mapping[str, object]) -> Rows:
+        """A convolution without importer: followed as it runs, or else proposed."""
+        written, consumed = len(self.tape.steps), len(self.tape.consumed)
+        try:
+            return decompose(self.tape, layer, path, given, LAYERS, self._layer)
+        except ModelError as error:
+            if self.proposals is None:
+                raise
+            del self.tape.steps[written:], self.tape.consumed[consumed:]
+            try:
+                return import_proposed(self.tape, layer, path, given, self.proposals)
+            except ModelError as refused:
+                raise ModelError(f"{error}\nThe proposer did not help: {refused}") from None
 
 
 def _copy(module: nn.Module) -> nn.Module:
@@ -329,8 +351,9 @@ def _copy(module: nn.Module) -> nn.Module:
     except Exception as error:
         raise ModelError(f"{type(module).__name__} cannot be copied: {error}") from error
     for part in module.modules():
-        if isinstance(part, pyg.GCNConv):
-            part._cached_edge_index = part._cached_adj_t = None
+        for name in vars(part):
+            if name.startswith("_cached_"):
+                setattr(part, name, None)
     return module.to("cpu", torch.float32).eval().requires_grad_(False)
 
 

@@ -1,5 +1,6 @@
 """The tape on which an importer writes the steps of a model while it walks through a module."""
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -7,7 +8,7 @@ from typing import Literal, TypeAlias
 import torch
 
 from livegnn.errors import ModelError
-from livegnn.model.model import EdgeInput, Input, Model
+from livegnn.model.model import EdgeInput, Function, Input, Model
 from livegnn.model.propagation import Propagate
 from livegnn.model.steps import Attribute, Step, check_step
 from livegnn.types import EdgeType, FloatArray, NodeType
@@ -142,7 +143,9 @@ class Tape:
     consumed: list[str] = field(default_factory=list)
     """The values that convolutions read, in their order."""
     widths: dict[str, int] = field(default_factory=dict)
-    """Of the inputs, where somebody told them."""
+    """Of the inputs, where somebody told them, or a layer was tried with them."""
+    functions: dict[str, Function] = field(default_factory=dict)
+    """Of the user's, or proposed, that steps call."""
 
     def write(
         self,
@@ -173,6 +176,36 @@ class Tape:
     def target(self, h: Rows, edge_type: EdgeType, name: str = "target") -> Rows:
         """For every edge the row of the node that it leads to."""
         return self.write("target", h, name=name, attrs={"edge_type": edge_type})
+
+    def named(self, name: str, like: Rows) -> Rows:
+        """The value of that name, which steps have been added for, with rows of nodes like another's."""
+        made = copy.copy(like)
+        made.name = name
+        return made
+
+    def width(self, rows: Rows) -> int | None:
+        """How many channels a value has; None if that depends on an input whose width is not known."""
+        widths: dict[str, int | None] = dict.fromkeys(self.inputs) | self.widths
+        widths |= {name: 1 for name, source in self.inputs.items() if source.column == EDGE_WEIGHT}
+        for step in self.steps:
+            widths[step.output] = self._step_width(step, [widths.get(name) for name in step.inputs])
+        return widths.get(rows.name)
+
+    def is_weight(self, rows: Rows) -> bool:
+        """Whether a value is the edges' weight, as the graph has it."""
+        return rows.name in self.inputs and self.inputs[rows.name].column == EDGE_WEIGHT
+
+    def unknown_inputs(self, rows: Rows) -> list[str]:
+        """The inputs of unknown width that a value is made of, row by row or along edges."""
+        read = {rows.name}
+        for step in reversed(self.steps):
+            if step.output in read:
+                read.update(step.inputs)
+        return [
+            name
+            for name, source in self.inputs.items()
+            if name in read and name not in self.widths and source.column != EDGE_WEIGHT
+        ]
 
     def input_widths(self) -> dict[str, int]:
         """How wide the inputs are, where a layer or the caller tells."""
@@ -213,7 +246,10 @@ class Tape:
                     "weight" if source.column == EDGE_WEIGHT else "features"
                 )
                 edge_inputs[name] = EdgeInput(source.place, width, column)
-        return Model(inputs, tuple(steps), tensors, output.name, (*layers, output.name), edge_inputs)
+        functions = {step.output: self.functions[step.output] for step in steps if step.op == "call"}
+        return Model(
+            inputs, tuple(steps), tensors, output.name, (*layers, output.name), edge_inputs, functions
+        )
 
     def _widths(self, names: Sequence[str]) -> dict[str, int]:
         """The widths of these inputs. Raises `ModelError` if one is not known."""
@@ -242,6 +278,20 @@ class Tape:
             name = f"{weight.name}_{kept}"
         self.weights[name] = weight.tensor
         return name
+
+    def _step_width(self, step: Step, inputs: list[int | None]) -> int | None:
+        shapes = {role: tuple(self.weights[name].shape) for role, name in step.tensors.items()}
+        if step.op == "linear":
+            return int(self.weights[step.tensors["weight"]].shape[0])
+        if None not in inputs:
+            known = [width for width in inputs if width is not None]
+            shapes = {role: shape or (known[0],) for role, shape in shapes.items()}
+            return check_step(step, known, shapes)
+        if step.op in ("concat", "sum_heads"):
+            return None
+        if step.op == "sum_channels":
+            return int(step.number("heads"))
+        return next((shape[-1] for shape in shapes.values() if shape), None)
 
     def _input_width(self, name: str) -> int | None:
         """The width of an input, from the first weights that meet it or something as wide as it."""
