@@ -180,8 +180,9 @@ def assert_exact(engine: Engine) -> None:
     """Every layer equals the oracle's."""
     snapshot = engine.graph.snapshot()
     values = reference.compute(engine.model, snapshot)
+    features = values[engine.model.layers[0]]
     for layer, name in enumerate(engine.model.layers):
-        assert_close(engine.embeddings(layer), values[name], values["x"], f"layer {layer}")
+        assert_close(engine.embeddings(layer), values[name], features, f"layer {layer}")
 
 
 def assert_close(got: np.ndarray, expected: np.ndarray, features: np.ndarray, what: str) -> None:

@@ -95,7 +95,7 @@ def _import_built(tape, layer, path, given):
     part = layer.steps(tape._unique(path), x.name, **settings)
     tape.steps.extend(part.steps)
     tape.weights.update((name, torch.tensor(array)) for name, array in part.tensors.items())
-    return Rows(part.output)
+    return Rows(part.output, x.place)
 
 
 LAYERS.update({CommNet: _import_built, PinSAGE: _import_built})

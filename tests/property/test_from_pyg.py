@@ -259,7 +259,7 @@ class Everything(nn.Module):
         b = self.gate * b / 2 + self.alpha * before - 1
         b = 3 - b + self.offset
         c = self.second(-b, edge_index, edge_weight=edge_weight).sigmoid()
-        joined = torch.cat([a, b.mul(c), torch.maximum(b, c).detach()], dim=1)
+        joined = torch.cat([a, b.mul(c), torch.maximum(b, c.minimum(a)).detach()], dim=1)
         d = F.normalize(joined @ self.matrix, p=2, dim=-1)
         d = d.sub(before).add(same, alpha=2)
         e = F.linear(d, self.first.lin_r.weight)

@@ -7,13 +7,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 from torch_geometric import nn as pyg
 
 from livegnn.errors import ModelError
 from livegnn.graph.snapshot import Snapshot
 from livegnn.model import EdgeInput, Input, Model, reference
-from livegnn.model.adapters.relational_attention import rgat_conv
-from livegnn.model.adapters.tape import EdgeRows, Edges, Rows, Tape
 from modules import fill
 
 CHANNELS, EDGE_CHANNELS = 6, 3
@@ -21,16 +20,11 @@ RELATIONS = [("node", name, "node") for name in ("knows", "likes", "owes")]
 
 
 def import_layer(layer: pyg.RGATConv, relations, features: bool) -> Model:
-    tape = Tape("node", relations[0], False, lambda part, path, x: x)
-    edge_inputs = {f"e{r}": EdgeInput(edge_type, EDGE_CHANNELS) for r, edge_type in enumerate(relations)}
-    edge_rows = [EdgeRows(name, edges.edge_type) for name, edges in edge_inputs.items()]
-    given = {"x": Rows("x"), "edge_index": Edges(), "edge_attr": edge_rows if features else None}
-    out = rgat_conv(tape, layer, "conv", given, relations)
-    assert tape.consumed == ["x"]
-    widths = {"x": CHANNELS} | dict.fromkeys(edge_inputs, EDGE_CHANNELS)
-    steps, tensors = tuple(tape.steps), tape._tensors(tape.steps, widths)
-    inputs, layers = {"x": Input("node", CHANNELS)}, ("x", out.name)
-    return Model(inputs, steps, tensors, out.name, layers, edge_inputs if features else {})
+    model = Model.from_pyg(layer, relations=relations, edge_channels=EDGE_CHANNELS if features else None)
+    assert model.inputs == {"x": Input("node", CHANNELS)}
+    names = {f"edge_attr:{edge_type}": edge_type for edge_type in relations} if features else {}
+    assert model.edge_inputs == {name: EdgeInput(e, EDGE_CHANNELS) for name, e in names.items()}
+    return model
 
 
 @given(
@@ -137,12 +131,34 @@ def test_what_cannot_be_imported_is_refused(settings, features, message):
 
 
 def test_features_are_of_the_relations_edges():
-    layer = pyg.RGATConv(CHANNELS, 4, 2, edge_dim=EDGE_CHANNELS)
-    tape = Tape("node", RELATIONS[0], False, lambda part, path, x: x)
-    given = {"x": Rows("x"), "edge_index": Edges()}
-    for features, message in (
-        (EdgeRows("e", RELATIONS[0]), "rows for each relation, got EdgeRows"),
-        ([EdgeRows("e", RELATIONS[0])] * 2, "must be rows of the edges of"),
-    ):
-        with pytest.raises(ModelError, match=message):
-            rgat_conv(tape, layer, "conv", given | {"edge_attr": features}, RELATIONS[:2])
+    class Net(nn.Module):
+        def __init__(self, call):
+            super().__init__()
+            self.conv = pyg.RGATConv(CHANNELS, 4, 2, edge_dim=CHANNELS)
+            self.encoder = nn.Linear(EDGE_CHANNELS, CHANNELS)
+            self.call = call
+
+        def forward(self, x, edge_index, edge_type, edge_attr):
+            return self.conv(x, edge_index, edge_type, self.call(self, x, edge_attr))
+
+    relations = RELATIONS[:2]
+    message = "edge_attr must be the edge_attr of the module's own input, or made of it row by row, got Rows"
+    with pytest.raises(ModelError, match=message):
+        Model.from_pyg(Net(lambda net, x, features: x), relations=relations)
+    encoded = fill(Net(lambda net, x, features: (2 * net.encoder(features).relu_()).clone()), 3)
+    model = Model.from_pyg(encoded, relations=relations)
+    assert [given.width for given in model.edge_inputs.values()] == [EDGE_CHANNELS] * 2
+    assert {given.edge_type for given in model.edge_inputs.values()} == set(relations)
+
+
+def test_weights_may_be_the_features():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = pyg.RGATConv(CHANNELS, 4, 2, edge_dim=1)
+
+        def forward(self, x, edge_index, edge_type, edge_weight):
+            return self.conv(x, edge_index, edge_type, edge_weight)
+
+    model = Model.from_pyg(fill(Net(), 3), relations=RELATIONS[:2])
+    assert [given.column for given in model.edge_inputs.values()] == ["weight"] * 2

@@ -2,9 +2,11 @@
 
 import json
 import re
+import sys
 import tomllib
 from importlib.resources import files
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import typer
@@ -56,7 +58,9 @@ def test_the_snippets_run(
     """In one namespace a page, in order; what a `print` has in its comment is what it prints."""
     monkeypatch.chdir(tmp_path)
     text = page.read_text(encoding="utf-8")
-    namespace: dict[str, object] = {"__name__": "snippet"}
+    module = ModuleType("snippet")  # PyG looks for the module of a class that is defined in a snippet
+    monkeypatch.setitem(sys.modules, "snippet", module)
+    namespace = vars(module)
     expected = []
     for match in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
         first_line = text[: match.start(1)].count("\n")

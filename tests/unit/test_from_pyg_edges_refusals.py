@@ -109,8 +109,8 @@ def test_what_cannot_be_imported_is_named(conv, call, message):
 
 
 def test_self_loops_need_nodes_of_one_type():
-    tape = Tape("user", ("user", "buys", "item"), False, lambda part, path, x: x)
-    given = {"x": (Rows("x"), Rows("y")), "edge_index": Edges()}
+    tape = Tape({}, False, lambda part, path, x: x)
+    given = {"x": (Rows("x", "user"), Rows("y", "item")), "edge_index": Edges((("user", "buys", "item"),))}
     with pytest.raises(ModelError, match="'user' to 'item': train it with add_self_loops=False"):
         gat_conv(tape, pyg.GATConv((3, 3), 4), "conv", given)
     assert gat_conv(tape, pyg.GATConv((3, 3), 4, add_self_loops=False), "conv", given)

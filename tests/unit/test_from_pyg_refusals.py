@@ -37,7 +37,10 @@ def use(name):
 
 
 LAYERS = {
-    "TAGConv": (pyg.TAGConv(4, 4), "use one of GCNConv, SAGEConv, GraphConv, GINConv, .*, or build"),
+    "ARMAConv": (
+        pyg.ARMAConv(4, 4),
+        "the operation 'unsqueeze' in its forward.*write the layer as a livegnn.model.Convolution",
+    ),
     "BatchNorm1d": (nn.BatchNorm1d(4, track_running_stats=False), "track_running_stats=True"),
     "BatchNorm": (pyg.BatchNorm(4, track_running_stats=False), "track_running_stats=True"),
     "LayerNorm": (pyg.LayerNorm(4), "mode='graph' normalises over all nodes at once.*mode='node'"),
@@ -55,7 +58,7 @@ LAYERS = {
 def test_a_layer_that_cannot_be_imported_is_named_with_its_place(kind):
     layer, message = LAYERS[kind]
     after = use("here")
-    if kind == "TAGConv":
+    if kind == "ARMAConv":
         after = lambda net, h, edge_index: net.layers["here"](h, edge_index)  # noqa: E731
     if kind == "JumpingKnowledge":
         after = lambda net, h, edge_index: net.layers["here"]([h])  # noqa: E731
@@ -107,13 +110,13 @@ class OwnConv(pyg.GCNConv):
     """A subclass may compute something else."""
 
     def message(self, x_j, edge_weight):
-        return -x_j
+        return x_j.cumsum(dim=-1)
 
 
 @pytest.mark.parametrize(
     ("conv", "message"),
     [
-        (OwnConv(3, 4), "OwnConv at 'conv' is not supported: use one of GCNConv"),
+        (OwnConv(3, 4), "OwnConv at 'conv' cannot be imported: the operation 'cumsum' in its message"),
         (
             pyg.SAGEConv(3, 4, aggr="lstm"),
             "aggr must be one of 'add', 'sum', 'mean', 'max', 'min'; got 'lstm'",
@@ -179,11 +182,11 @@ def test_hooks_are_refused():
             nn.Linear(3, 4),
             r"Linear.forward must take x, edge_index and perhaps edge_weight and edge_attr, got \(input\)",
         ),
-        (pyg.TAGConv(3, 4), "TAGConv is not supported: use one of GCNConv"),
-        (pyg.RGCNConv(3, 4, 2), "RGCNConv.forward must take|RGCNConv is not supported"),
+        (pyg.MFConv(3, 4), "MFConv cannot be imported: the operation '__eq__' in its forward"),
+        (pyg.RGCNConv(3, 4, 2), "RGCNConv cannot be imported: must be given edge_type"),
         (pyg.Sequential("x, edge_index, batch", [(nn.ReLU(), "x -> x")]), "got .*batch"),
         (pyg.GCN(3, 4, 2, norm="LayerNorm"), r"LayerNorm at 'norms\.0' cannot be imported: mode='graph'"),
-        (pyg.EdgeCNN(3, 4, 2), r"EdgeConv at 'convs\.0' is not supported"),
+        (pyg.PNA(3, 4, 2, aggregators=["std"], scalers=["identity"], deg=torch.ones(4)), "PNAConv at 'convs"),
         ("GCN", "must be a torch.nn.Module, got str"),
     ],
 )

@@ -228,7 +228,8 @@ class Engine:
         return rows
 
     def embeddings(self, layer: int) -> FloatArray:
-        """What one layer says of every node, float32 [nodes, channels], in the order of ``graph.ids()``.
+        """What one layer says of every node, float32 [nodes, channels], in the order of ``graph.ids()``, or
+        of ``graph.ids(node_type)`` where there are several types.
 
         Layer 0 is the features, layer l the output of the l-th convolution as the next one reads it (after
         activation and norm), the last one (also -1) the predictions. Raises `InputError` if there is no such

@@ -32,7 +32,7 @@ class Context:
     @property
     def name(self) -> str:
         loops = ":others" if self.skip_loops else ""
-        return f"context:{'-'.join(self.edge_type)}:{self.kind}:{self.fill}{loops}"
+        return f"context:{self.edge_type}:{self.kind}:{self.fill}{loops}"
 
 
 def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from livegnn.model.convolution import Convolution
+    from livegnn.model.proposal import Proposer
 
 
 @dataclass(frozen=True)
@@ -173,21 +174,39 @@ class Model:
         *,
         node_type: NodeType = DEFAULT_NODE_TYPE,
         edge_type: EdgeType = DEFAULT_EDGE_TYPE,
-        edge_weight: bool | None = None,
-        in_channels: int | None = None,
-        edge_channels: int | None = None,
+        relations: Sequence[EdgeType] | None = None,
+        metadata: tuple[Sequence[NodeType], Sequence[EdgeType]] | None = None,
+        output_type: NodeType | None = None,
+        edge_weight: bool | Collection[EdgeType] | None = None,
+        in_channels: int | Mapping[NodeType, int] | None = None,
+        edge_channels: int | Mapping[EdgeType, int] | None = None,
+        proposer: "Proposer | None" = None,
+        allow_code: bool = False,
     ) -> "Model":
         """Imports a trained PyG module, in evaluation mode; the module is left as it is. Needs torch.
 
         module: its ``forward`` takes ``x``, ``edge_index`` and perhaps ``edge_weight`` and ``edge_attr``, and
-          returns one row per node.
+          returns one row per node. With `relations` it takes ``edge_type`` as well; with `metadata` it takes
+          ``x_dict``, ``edge_index_dict`` and perhaps ``edge_weight_dict`` and ``edge_attr_dict`` (or these
+          names without _dict), and returns rows of one node type, or a dict from node types to rows.
         node_type, edge_type: the names that the graph gives to its nodes and edges.
+        relations: the edge types that the numbers in ``edge_type`` stand for, from 0; all join `node_type`.
+        metadata: node types and edge types, as ``HeteroData.metadata()`` gives them. The model has an input
+          ``"x:TYPE"`` for each node type that the prediction depends on, and inputs of edges
+          ``f"edge_attr:{edge_type}"`` (so too with `relations`).
+        output_type: the node type whose rows are the prediction, if the module returns those of several.
         edge_weight: whether the module is called with the edges' weights; by default, if its ``forward``
-          takes them.
-        in_channels: the width of ``x``; needed only where the module's layers do not tell.
+          takes them. With `metadata` it may also be the edge types that have weights.
+        in_channels: the width of ``x``, or of each node type's; needed only where no layer of the module
+          tells.
         edge_channels: the width of ``edge_attr``, the features of the edges; 0 if the module is called
           without them. By default it is called with them if its ``forward`` needs them or one of its layers
-          was made for them, and the layers tell the width.
+          was made for them, and the layers tell the width. With `metadata` it may also be the edge types
+          that have features, with their widths; by default these are the ones whose convolution in a
+          HeteroConv was made for features, or all if the module holds no HeteroConv.
+        proposer: is asked for the operators of a convolution that cannot be imported otherwise; what it says
+          is used only if it is verified (`livegnn.model.propose`). Such a model cannot be saved.
+        allow_code: whether source code that the proposer answers with is executed, which nothing confines.
 
         Raises `ModelError` with the place of the layer or operation that cannot be imported, and what to do.
         """
@@ -202,9 +221,14 @@ class Model:
             module,
             node_type=node_type,
             edge_type=edge_type,
+            relations=relations,
+            metadata=metadata,
+            output_type=output_type,
             edge_weight=edge_weight,
             in_channels=in_channels,
             edge_channels=edge_channels,
+            proposer=proposer,
+            allow_code=allow_code,
         )
 
     @staticmethod

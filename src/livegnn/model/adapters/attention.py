@@ -19,8 +19,8 @@ from livegnn.model.adapters.arguments import (
     AGGREGATIONS,
     Arguments,
     both_ends,
+    check_convolution,
     edge_features,
-    edges_of,
     source_and_target,
     write_bias,
     write_linear,
@@ -44,7 +44,7 @@ class Features:
 
 def gat_conv(tape: Tape, layer: pyg.GATConv, path: str, given: Arguments) -> Rows:
     """GATConv. A logit is a sum of one number of each end (and of the edge): only these go to the edges."""
-    edge_type = _attention_edges(tape, layer, given)
+    edge_type = _attention_edges(layer, given)
     source, target = source_and_target(tape, given["x"])
     source_map, source_path = _first_of(layer, path, "lin", "lin_src")
     target_map, target_path = _first_of(layer, path, "lin", "lin_dst")
@@ -86,7 +86,7 @@ def gat_conv(tape: Tape, layer: pyg.GATConv, path: str, given: Arguments) -> Row
 
 def gatv2_conv(tape: Tape, layer: pyg.GATv2Conv, path: str, given: Arguments) -> Rows:
     """GATv2Conv: the sum of both ends, and of the edge, goes through a leaky ReLU before the attention."""
-    edge_type = _attention_edges(tape, layer, given)
+    edge_type = _attention_edges(layer, given)
     source, target = both_ends(tape, given["x"])
     value = write_linear(tape, layer.lin_l, f"{path}.lin_l", source, "lin_l")
     asks = value
@@ -123,7 +123,7 @@ def gatv2_conv(tape: Tape, layer: pyg.GATv2Conv, path: str, given: Arguments) ->
 
 def transformer_conv(tape: Tape, layer: pyg.TransformerConv, path: str, given: Arguments) -> Rows:
     """TransformerConv: the product of the target's query with the source's key, and the source's value."""
-    edge_type = _attention_edges(tape, layer, given)
+    edge_type = _attention_edges(layer, given)
     source, target = both_ends(tape, given["x"])
     query = write_linear(tape, layer.lin_query, f"{path}.lin_query", target, "lin_query")
     key = write_linear(tape, layer.lin_key, f"{path}.lin_key", source, "lin_key")
@@ -164,7 +164,7 @@ def transformer_conv(tape: Tape, layer: pyg.TransformerConv, path: str, given: A
 
 def agnn_conv(tape: Tape, layer: pyg.AGNNConv, path: str, given: Arguments) -> Rows:
     """AGNNConv: the cosine of both ends, times beta."""
-    edge_type = _attention_edges(tape, layer, given)
+    edge_type = _attention_edges(layer, given)
     x = node_rows(given["x"])
     tape.consumed.append(x.name)
     normal = operations.normalize(tape, x)
@@ -179,9 +179,9 @@ def agnn_conv(tape: Tape, layer: pyg.AGNNConv, path: str, given: Arguments) -> R
     return _softmax_sum(tape, x, edge_logits, own_logits, edge_type)
 
 
-def _attention_edges(tape: Tape, layer: pyg.MessagePassing, given: Arguments) -> EdgeType:
+def _attention_edges(layer: pyg.MessagePassing, given: Arguments) -> EdgeType:
     """The type of the edges that a layer is called with; checks what all these layers have."""
-    edge_type = edges_of(tape, layer, given)
+    edge_type = check_convolution(layer, given)
     if layer.aggr not in ("add", "sum"):
         raise ModelError(f"aggr must be 'add' with attention, got {layer.aggr!r}")
     if getattr(layer, "add_self_loops", False) and edge_type[0] != edge_type[2]:

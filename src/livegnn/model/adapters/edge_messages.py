@@ -13,8 +13,8 @@ from livegnn.model.adapters.arguments import (
     Arguments,
     aggregation,
     both_ends,
+    check_convolution,
     edge_features,
-    edges_of,
     needed_features,
     source_and_target,
     write_bias,
@@ -27,7 +27,7 @@ from livegnn.types import EdgeType
 
 def gine_conv(tape: Tape, layer: pyg.GINEConv, path: str, given: Arguments) -> Rows:
     """GINEConv: GINConv, with the features of the edge added to the source's row, and a ReLU."""
-    edge_type = edges_of(tape, layer, given)
+    edge_type = check_convolution(layer, given)
     source, target = source_and_target(tape, given["x"])
     features = needed_features(given)
     if layer.lin is not None:
@@ -47,7 +47,7 @@ def res_gated_graph_conv(tape: Tape, layer: pyg.ResGatedGraphConv, path: str, gi
 
     Its linear maps of a row and an edge's features side by side are sums of a map of each.
     """
-    edge_type = edges_of(tape, layer, given)
+    edge_type = check_convolution(layer, given)
     source, target = both_ends(tape, given["x"])
     features = edge_features(given)
     if (features is None) != (layer.edge_dim is None):
@@ -94,7 +94,7 @@ def res_gated_graph_conv(tape: Tape, layer: pyg.ResGatedGraphConv, path: str, gi
 
 def gmm_conv(tape: Tape, layer: pyg.GMMConv, path: str, given: Arguments) -> Rows:
     """GMMConv (MoNet): Gaussians of the edge's features weight the source's rows, one kernel each."""
-    edge_type = edges_of(tape, layer, given)
+    edge_type = check_convolution(layer, given)
     source, target = source_and_target(tape, given["x"])
     features = needed_features(given)
     kernels = layer.kernel_size

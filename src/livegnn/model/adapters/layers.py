@@ -7,7 +7,7 @@ from torch import nn
 from torch_geometric import nn as pyg
 
 from livegnn.errors import ModelError
-from livegnn.model.adapters import attention, edge_messages, operations
+from livegnn.model.adapters import attention, edge_messages, operations, relational, relational_attention
 from livegnn.model.adapters.arguments import (
     Arguments,
     aggregation,
@@ -23,8 +23,8 @@ from livegnn.model.propagation import MessageFactor, Propagate
 
 def gcn_conv(tape: Tape, layer: pyg.GCNConv, path: str, given: Arguments) -> Rows:
     """GCNConv: NeutronRT, table II, row GCN; the degrees are sums of weights if it is called with weights."""
+    edge_type = check_convolution(layer, given)
     weighted = is_weighted(given)
-    check_convolution(layer, given)
     x = node_rows(given["x"])
     tape.consumed.append(x.name)
     factors: tuple[MessageFactor, ...] = ("weight",) if weighted else ()
@@ -42,7 +42,7 @@ def gcn_conv(tape: Tape, layer: pyg.GCNConv, path: str, given: Arguments) -> Row
                     "weights: say whether it is, with edge_weight=True or edge_weight=False"
                 )
     h = write_linear(tape, layer.lin, f"{path}.lin", x, "lin")
-    out = tape.propagate(h, Propagate(tape.edge_type, factors, context, combine, aggregate, self_loops))
+    out = tape.propagate(h, Propagate(edge_type, factors, context, combine, aggregate, self_loops))
     if layer.bias is None:
         return out
     return tape.write("scale_shift", out, weights={"shift": Weight(f"{path}.bias", layer.bias)})
@@ -50,14 +50,14 @@ def gcn_conv(tape: Tape, layer: pyg.GCNConv, path: str, given: Arguments) -> Row
 
 def sage_conv(tape: Tape, layer: pyg.SAGEConv, path: str, given: Arguments) -> Rows:
     """SAGEConv: NeutronRT, table II, row GraphSAGE, with the target's own row added (``root_weight``)."""
-    check_convolution(layer, given)
+    edge_type = check_convolution(layer, given)
     source, target = source_and_target(tape, given["x"])
     if layer.project:
         source = tape.write(
             "relu", write_linear(tape, layer.lin, f"{path}.lin", source, "lin"), name="project"
         )
     aggregate, context, combine = aggregation(layer)
-    out = tape.propagate(source, Propagate(tape.edge_type, (), context, combine, aggregate))
+    out = tape.propagate(source, Propagate(edge_type, (), context, combine, aggregate))
     out = write_linear(tape, layer.lin_l, f"{path}.lin_l", out, "lin_l")
     if layer.root_weight and target is not None:
         root = write_linear(tape, layer.lin_r, f"{path}.lin_r", target, "lin_r")
@@ -67,12 +67,12 @@ def sage_conv(tape: Tape, layer: pyg.SAGEConv, path: str, given: Arguments) -> R
 
 def graph_conv(tape: Tape, layer: pyg.GraphConv, path: str, given: Arguments) -> Rows:
     """GraphConv: the sum, mean, min or max of (weighted) neighbours, and the target's own row."""
+    edge_type = check_convolution(layer, given)
     weighted = is_weighted(given)
-    check_convolution(layer, given)
     source, target = source_and_target(tape, given["x"])
     aggregate, context, combine = aggregation(layer)
     factors: tuple[MessageFactor, ...] = ("weight",) if weighted else ()
-    out = tape.propagate(source, Propagate(tape.edge_type, factors, context, combine, aggregate))
+    out = tape.propagate(source, Propagate(edge_type, factors, context, combine, aggregate))
     out = write_linear(tape, layer.lin_rel, f"{path}.lin_rel", out, "lin_rel")
     if target is None:
         return out
@@ -81,10 +81,10 @@ def graph_conv(tape: Tape, layer: pyg.GraphConv, path: str, given: Arguments) ->
 
 def gin_conv(tape: Tape, layer: pyg.GINConv, path: str, given: Arguments) -> Rows:
     """GINConv: the sum of the neighbours and (1 + eps) times the target's own row, through its network."""
-    check_convolution(layer, given)
+    edge_type = check_convolution(layer, given)
     source, target = source_and_target(tape, given["x"])
     aggregate, context, combine = aggregation(layer)
-    out = tape.propagate(source, Propagate(tape.edge_type, (), context, combine, aggregate))
+    out = tape.propagate(source, Propagate(edge_type, (), context, combine, aggregate))
     if target is not None:
         factor = 1.0 + float(layer.eps)
         own = tape.write("scale", target, name="own", attrs={"value": factor}) if factor != 1 else target
@@ -186,6 +186,9 @@ LAYERS: Mapping[type, Callable[..., Rows]] = {
     pyg.AGNNConv: attention.agnn_conv,
     pyg.ResGatedGraphConv: edge_messages.res_gated_graph_conv,
     pyg.GMMConv: edge_messages.gmm_conv,
+    pyg.RGCNConv: relational.rgcn_conv,
+    pyg.FastRGCNConv: relational.rgcn_conv,
+    pyg.RGATConv: relational_attention.rgat_conv,
     pyg.Linear: linear,
     pyg.BatchNorm: pyg_batch_norm,
     pyg.LayerNorm: pyg_layer_norm,

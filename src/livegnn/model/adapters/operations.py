@@ -143,6 +143,10 @@ def maximum(tape: Tape, a: object, b: object) -> Rows:
     return tape.write("maximum", rows(a), rows(b))
 
 
+def minimum(tape: Tape, a: object, b: object) -> Rows:
+    return negative(tape, tape.write("maximum", negative(tape, a), negative(tape, b), name="negated"))
+
+
 def concat(tape: Tape, tensors: Sequence[object], dim: int = 0) -> Rows:
     _check_dim(dim)
     parts = [rows(part) for part in tensors]
@@ -193,6 +197,7 @@ FUNCTIONS: dict[object, Operation] = {
     **dict.fromkeys((operator.truediv, torch.div), divide),
     **dict.fromkeys((operator.neg, torch.neg), negative),
     **dict.fromkeys((torch.maximum, torch.max), maximum),
+    **dict.fromkeys((torch.minimum, torch.min), minimum),
     **dict.fromkeys((torch.cat, torch.concat, torch.concatenate), concat),
     torch.clone: clone,
     torch.unsqueeze: unsqueeze,
@@ -222,6 +227,7 @@ METHODS: dict[str, Operation] = {
     "matmul": matmul,
     "mm": matmul,
     "maximum": maximum,
+    "minimum": minimum,
     "clone": clone,
     "unsqueeze": unsqueeze,
     "view": view,

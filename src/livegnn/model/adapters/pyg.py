@@ -6,29 +6,48 @@ the model are run on a small graph and must agree, so that nothing that tracing 
 unnoticed.
 """
 
+import contextlib
 import copy
 import inspect
 import operator
 import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 
-import numpy as np
 import torch
 from torch import fx, nn
 from torch_geometric import nn as pyg
 
 from livegnn.errors import ModelError
-from livegnn.model import reference
-from livegnn.model.adapters.layers import CONVOLUTIONS, LAYERS
-from livegnn.model.adapters.operations import FUNCTIONS, IN_PLACE_FUNCTIONS, METHODS, Operation
-from livegnn.model.adapters.tape import EdgeRows, Edges, EdgeWeights, Rows, Tape, Weight
+from livegnn.model.adapters import hetero, operations
+from livegnn.model.adapters.inputs import bind, make_inputs, takes_features, told_widths
+from livegnn.model.adapters.layers import LAYERS
+from livegnn.model.adapters.message_passing import decompose
+from livegnn.model.adapters.operations import IN_PLACE_FUNCTIONS, METHODS, Operation
+from livegnn.model.adapters.probe import compare
+from livegnn.model.adapters.proposed import Proposals, import_proposed
+from livegnn.model.adapters.relational import name_relations
+from livegnn.model.adapters.tape import (
+    EDGE_ATTR,
+    EDGE_WEIGHT,
+    EdgeRows,
+    Edges,
+    EdgeWeights,
+    RelationNumbers,
+    RelationRows,
+    Rows,
+    Source,
+    Tape,
+    Weight,
+    X,
+    sources_of,
+)
 from livegnn.model.model import Model
-from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
+from livegnn.model.proposal import Proposer
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
 
+FUNCTIONS = {**operations.FUNCTIONS, **hetero.HETERO_FUNCTIONS}
 _ADVICE = "build that part of the model from steps (docs/models.md), or train without it"
 _LEAF_PACKAGES = ("torch_geometric.nn.norm", "torch_geometric.nn.aggr", "torch_geometric.nn.pool")
-_TOLERANCE = 1e-3
 
 
 def read(
@@ -36,9 +55,14 @@ def read(
     *,
     node_type: NodeType,
     edge_type: EdgeType,
-    edge_weight: bool | None,
-    in_channels: int | None,
-    edge_channels: int | None = None,
+    relations: Sequence[EdgeType] | None,
+    metadata: hetero.Metadata | None,
+    output_type: NodeType | None,
+    edge_weight: bool | Collection[EdgeType] | None,
+    in_channels: int | Mapping[NodeType, int] | None,
+    edge_channels: int | Mapping[EdgeType, int] | None,
+    proposer: Proposer | None = None,
+    allow_code: bool = False,
 ) -> Model:
     """Imports a module; `Model.from_pyg` says how."""
     if not isinstance(module, nn.Module):
@@ -47,22 +71,39 @@ def read(
         )
     _check_initialized(module)
     module = _copy(module)
-    takes_weight, takes_features = _takes(module, edge_weight, edge_channels)
-    inputs: dict[str, object] = {"x": Rows("x"), "edge_index": Edges()}
-    if takes_weight:
-        inputs["edge_weight"] = EdgeWeights(edge_type)
-    if takes_features:
-        inputs["edge_attr"] = EdgeRows("edge_attr", edge_type)
-    walk = _Walk(
-        Tape(node_type, edge_type, edge_weight is None, lambda part, path, x: walk.call(part, path, {"x": x}))
+    if metadata is None:
+        if output_type is not None or not isinstance(edge_weight, bool | None):
+            raise ModelError("output_type and edge types with weights are for modules with metadata=...")
+        edge_types = name_relations(relations, node_type) if relations is not None else (edge_type,)
+        values: Mapping[str, object] = make_inputs(node_type, edge_types, relations is not None)
+        takes_weights = edge_weight
+    else:
+        if relations is not None or (node_type, edge_type) != (DEFAULT_NODE_TYPE, DEFAULT_EDGE_TYPE):
+            raise ModelError("metadata names all types: leave out node_type, edge_type and relations")
+        metadata = hetero.check_metadata(metadata, module)
+        values = hetero.make_inputs(metadata, module, edge_weight, edge_channels)
+        takes_weights = edge_weight if isinstance(edge_weight, bool | None) else True
+    inputs = bind(module, values, takes_weights, takes_features(edge_channels))
+    sources = sources_of(inputs.values())
+    told = told_widths("in_channels", in_channels, sources, X) | told_widths(
+        "edge_channels", edge_channels, sources, EDGE_ATTR
     )
-    output = walk.trace(module, "", inputs)
+    walk = _Walk(sources, told, weight_assumed=edge_weight is None)
+    if proposer is not None:
+        walk.proposals = Proposals(proposer, allow_code)
+    output = walk.trace(module, "", copy.deepcopy(inputs))
+    if metadata is not None:
+        output = hetero.choose_output(output, output_type)
     if not isinstance(output, Rows) or isinstance(output, EdgeRows):
         raise ModelError(
             f"{type(module).__name__} must return one tensor with a row per node, got {_in_words(output)}"
         )
-    model = walk.tape.finish(output, in_channels, edge_channels)
-    _compare(model, module, takes_weight, edge_channels or 1 if takes_features else None)
+    model = walk.tape.finish(output)
+    widths = walk.tape.input_widths()
+    if len(widths) < len(sources):
+        widths = _read_in_vain(module, inputs, sources) | widths
+    of_places = {sources[n].place: width for n, width in widths.items() if sources[n].column != EDGE_WEIGHT}
+    compare(model, module, inputs, of_places, _ADVICE)
     return model
 
 
@@ -85,6 +126,9 @@ class _Proxy(fx.Proxy):  # type: ignore[misc]
 class _Tracer(fx.Tracer):  # type: ignore[misc]
     """Follows a module down to the layers that are imported, or refused, as a whole."""
 
+    def __init__(self) -> None:
+        super().__init__(autowrap_functions=tuple(hetero.HETERO_FUNCTIONS))
+
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return _Proxy(node, self)
 
@@ -96,28 +140,64 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
             or bool(super().is_leaf_module(m, module_qualified_name))
         )
 
+    def call_module(
+        self, m: nn.Module, forward: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        dicts = any(isinstance(argument, Mapping) for argument in (*args, *kwargs.values()))
+        if dicts and self.is_leaf_module(m, ""):
+            raise ModelError(
+                f"{_at(m, _join('', self.path_of_module(m)))} is not supported: it takes dicts of all types; "
+                f"use HeteroConv with a convolution for each edge type, or {_ADVICE}"
+            )
+        return super().call_module(m, forward, args, kwargs)
+
 
 class _Call(nn.Module):  # type: ignore[misc]
-    """Calls a module with the given inputs alone, so that all its other parameters keep their defaults."""
+    """Calls a module with the given inputs alone, so that all its other parameters keep their defaults.
 
-    def __init__(self, module: nn.Module, names: tuple[str, ...], positional: bool) -> None:
+    Dicts stay dicts, of placeholders, since code loops over them. given: placeholder -> what it stands for.
+    """
+
+    def __init__(self, module: nn.Module, inputs: Mapping[str, object], tracer: fx.Tracer) -> None:
         super().__init__()
         self.module = module
-        self._names = names
-        self._positional = positional
+        self.given: dict[str, object] = {}
+        self._inputs = inputs
+        self._tracer = tracer
 
-    def forward(self, x: object, edge_index: object, edge_weight: object, edge_attr: object) -> object:
-        given = {"x": x, "edge_index": edge_index, "edge_weight": edge_weight, "edge_attr": edge_attr}
-        if self._positional:
-            return self.module(x)
-        return self.module(**{name: given[name] for name in self._names})
+    def forward(self) -> object:
+        arguments = {name: self._placeholder(name, value) for name, value in self._inputs.items()}
+        if len(arguments) == 1:
+            return self.module(*arguments.values())
+        return self.module(**arguments)
+
+    def _placeholder(self, name: str, value: object) -> object:
+        if isinstance(value, Mapping):
+            return {key: self._placeholder(f"{name}[{key!r}]", part) for key, part in value.items()}
+        self.given[name] = value
+        return self._tracer.create_proxy("placeholder", name, (), {})
 
 
 class _Walk:
     """A walk through the traced modules, in the order in which they compute."""
 
-    def __init__(self, tape: Tape) -> None:
-        self.tape = tape
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        widths: Mapping[str, int],
+        *,
+        weight_assumed: bool,
+        everything: bool = False,
+    ) -> None:
+        """everything: what the output does not depend on is imported too, where that is possible."""
+        self.tape = Tape(
+            sources,
+            weight_assumed,
+            lambda part, path, x: self.call(part, path, {"x": x}),
+            widths=dict(widths),
+        )
+        self.proposals: Proposals | None = None
+        self._everything = everything
 
     def call(self, module: nn.Module, path: str, given: Mapping[str, object]) -> Rows:
         """Imports a layer of a layer (GINConv has one), applied to x."""
@@ -136,9 +216,12 @@ class _Walk:
 
     def trace(self, module: nn.Module, path: str, inputs: Mapping[str, object]) -> object:
         """Imports a module from the inside. inputs: parameter of its ``forward`` -> value."""
-        root = _Call(module, tuple(inputs), positional=len(inputs) == 1)
+        tracer = _Tracer()
+        root = _Call(module, inputs, tracer)
         try:
-            graph = _Tracer().trace(root)
+            graph = tracer.trace(root)
+        except ModelError:
+            raise
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1].name
             raise ModelError(
@@ -149,13 +232,44 @@ class _Walk:
         needed = _needed(graph, root)
         for node in graph.nodes:
             if node.op == "placeholder":
-                values[node] = inputs.get(node.target)
+                values[node] = root.given[node.target]
             elif node.op == "output":
                 return fx.node.map_arg(node.args[0], values.__getitem__)
             elif node in needed:
                 args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-                values[node] = self._node(node, root, path, args, kwargs)
+                values[node] = self._each_relation(node, root, path, args, kwargs)
+            elif self._everything:
+                with contextlib.suppress(ModelError, KeyError):
+                    args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+                    values[node] = self._each_relation(node, root, path, args, kwargs)
         raise ModelError(f"{_at(module, path)} returns nothing")
+
+    def _each_relation(
+        self,
+        node: fx.Node,
+        root: nn.Module,
+        path: str,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> object:
+        """Imports one node of the graph; if it is applied to edges of several types, once for each type."""
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, RelationRows)]
+        whole = node.op == "call_module" and isinstance(
+            root.get_submodule(str(node.target)), pyg.MessagePassing
+        )
+        if whole or not given:
+            return self._node(node, root, path, args, kwargs)
+        parts = []
+        for i in range(len(given[0].parts)):
+            one = [value.parts[i] if isinstance(value, RelationRows) else value for value in args]
+            named = {
+                name: value.parts[i] if isinstance(value, RelationRows) else value
+                for name, value in kwargs.items()
+            }
+            part = self._node(node, root, path, tuple(one), named)
+            assert isinstance(part, Rows)
+            parts.append(part)
+        return RelationRows(tuple(parts))
 
     def _node(
         self,
@@ -201,9 +315,7 @@ class _Walk:
     ) -> Rows:
         where = _at(layer, path)
         write = LAYERS.get(type(layer))
-        if write is None and isinstance(layer, pyg.MessagePassing):
-            raise ModelError(f"{where} is not supported: use one of {', '.join(CONVOLUTIONS)}, or {_ADVICE}")
-        if write is None:
+        if write is None and not isinstance(layer, pyg.MessagePassing):
             raise ModelError(f"{where} is not supported: {_ADVICE}")
         if _has_hooks(layer):
             raise ModelError(f"{where} has hooks, which cannot be imported: remove them first")
@@ -211,9 +323,25 @@ class _Walk:
         try:
             bound = inspect.signature(type(layer).forward).bind(layer, *args, **kwargs)
             given = {name: value for name, value in bound.arguments.items() if name != "self"}
+            if write is None:
+                return self._unknown(layer, path or type(layer).__name__, given)
             return write(self.tape, layer, path or type(layer).__name__, given)
         except (ModelError, TypeError) as error:
             raise ModelError(f"{where} cannot be imported: {error}") from None
+
+    def _unknown(self, layer: pyg.MessagePassing, path: str, given: Mapping[str, object]) -> Rows:
+        """A convolution without importer: followed as it runs, or else proposed."""
+        written, consumed = len(self.tape.steps), len(self.tape.consumed)
+        try:
+            return decompose(self.tape, layer, path, given, LAYERS, self._layer)
+        except ModelError as error:
+            if self.proposals is None:
+                raise
+            del self.tape.steps[written:], self.tape.consumed[consumed:]
+            try:
+                return import_proposed(self.tape, layer, path, given, self.proposals)
+            except ModelError as refused:
+                raise ModelError(f"{error}\nThe proposer did not help: {refused}") from None
 
 
 def _copy(module: nn.Module) -> nn.Module:
@@ -223,51 +351,19 @@ def _copy(module: nn.Module) -> nn.Module:
     except Exception as error:
         raise ModelError(f"{type(module).__name__} cannot be copied: {error}") from error
     for part in module.modules():
-        if isinstance(part, pyg.GCNConv):
-            part._cached_edge_index = part._cached_adj_t = None
+        for name in vars(part):
+            if name.startswith("_cached_"):
+                setattr(part, name, None)
     return module.to("cpu", torch.float32).eval().requires_grad_(False)
 
 
-def _takes(module: nn.Module, edge_weight: bool | None, edge_channels: int | None) -> tuple[bool, bool]:
-    """Whether the module is to be called with edge weights, and with edge features.
-
-    Raises `ModelError` if it needs other inputs.
-    """
-    parameters = inspect.signature(module.forward).parameters
-    if isinstance(module, pyg.Sequential):
-        accepted, required = set(module.signature.param_dict), set(module.signature.param_dict)
-    else:
-        accepted = set(parameters)
-        required = {name for name, parameter in parameters.items() if parameter.default is parameter.empty}
-    others = sorted(required - {"x", "edge_index", "edge_weight", "edge_attr"})
-    if others or not {"x", "edge_index"} <= accepted:
-        raise ModelError(
-            f"{type(module).__name__}.forward must take x, edge_index and perhaps edge_weight and edge_attr, "
-            f"got ({', '.join(accepted)}): wrap it in a module that does"
-        )
-    features = None if edge_channels is None else edge_channels > 0
-    for parameter, name, value in (
-        ("edge_weight", "edge_weight", edge_weight),
-        ("edge_attr", "edge_channels", features),
-    ):
-        if value is True and parameter not in accepted:
-            forbidden = "True" if name == parameter else "given"
-            raise ModelError(
-                f"{type(module).__name__}.forward takes no {parameter}, so {name} must not be {forbidden}"
-            )
-        if value is False and parameter in required:
-            forbidden = "False" if name == parameter else "0"
-            raise ModelError(
-                f"{type(module).__name__}.forward needs {parameter}, so {name} must not be {forbidden}"
-            )
-    if features is None:
-        features = "edge_attr" in required or any(map(_reads_features, module.modules()))
-    return "edge_weight" in accepted and edge_weight is not False, "edge_attr" in accepted and features
-
-
-def _reads_features(part: nn.Module) -> bool:
-    """Whether a layer cannot do, or was not trained, without features of edges."""
-    return isinstance(part, pyg.GINEConv | pyg.GMMConv) or getattr(part, "edge_dim", None) is not None
+def _read_in_vain(
+    module: nn.Module, inputs: Mapping[str, object], sources: Mapping[str, Source]
+) -> dict[str, int]:
+    """The widths of inputs, also of those that the module reads for nothing that the output depends on."""
+    walk = _Walk(sources, {}, weight_assumed=False, everything=True)
+    walk.trace(module, "", copy.deepcopy(dict(inputs)))
+    return walk.tape.input_widths()
 
 
 def _check_initialized(module: nn.Module) -> None:
@@ -337,51 +433,6 @@ def _place(node: fx.Node, path: str) -> str:
 
 
 def _in_words(value: object) -> str:
-    if isinstance(value, EdgeRows):
+    if isinstance(value, EdgeRows | RelationRows):
         return "one with a row per edge"
-    return "its edges" if isinstance(value, Edges | EdgeWeights) else type(value).__name__
-
-
-@dataclass(frozen=True)
-class _Probe:
-    x: Mapping[NodeType, FloatArray]
-    edge_index: Mapping[EdgeType, IntArray]
-    weight: Mapping[EdgeType, FloatArray]
-    edge_attr: Mapping[EdgeType, FloatArray] = field(default_factory=dict)
-
-
-def _compare(model: Model, module: nn.Module, takes_weight: bool, edge_channels: int | None) -> None:
-    """Raises `ModelError` if model and module differ on a small graph with isolated nodes and a self-loop.
-
-    edge_channels: None if the module is called without features of edges, else how many they have if the
-    model, which reads none of them, does not tell.
-    """
-    random = np.random.default_rng(0)
-    edges = np.unique(np.concatenate([random.integers(0, 12, (2, 40)), [[3], [3]]], axis=1), axis=1)
-    x = random.standard_normal((16, model.width("x")), dtype=np.float32)
-    weight = random.random(int(edges.shape[1]), dtype=np.float32) + np.float32(0.5)
-    given = {"x": torch.from_numpy(x), "edge_index": torch.from_numpy(edges)}
-    if takes_weight:
-        given["edge_weight"] = torch.from_numpy(weight)
-    if edge_channels is not None:
-        if "edge_attr" in model.edge_inputs:
-            edge_channels = model.edge_inputs["edge_attr"].width
-        features = random.standard_normal((int(edges.shape[1]), edge_channels), dtype=np.float32)
-        given["edge_attr"] = torch.from_numpy(features)
-    try:
-        with torch.no_grad():
-            expected = module(**given).numpy()
-    except Exception as error:
-        raise ModelError(f"{type(module).__name__} fails on a graph of 16 nodes: {error}") from error
-    edge_type = model.edge_types[0] if model.edge_types else ("", "", "")
-    attributes = {} if edge_channels is None else {edge_type: given["edge_attr"].numpy()}
-    probe = _Probe({model.node_type("x"): x}, {edge_type: edges}, {edge_type: weight}, attributes)
-    got = reference.compute(model, probe)[model.output]
-    scale = float(np.abs(expected).max(initial=0))
-    difference = float(np.abs(got - expected).max()) if got.shape == expected.shape else np.inf
-    if not difference <= _TOLERANCE * max(scale, 1e-6):
-        raise ModelError(
-            f"the imported model differs from {type(module).__name__} by {difference:.3g} on a small graph "
-            f"with values up to {scale:.3g}: its forward does what tracing cannot see, such as a type test; "
-            f"{_ADVICE}"
-        )
+    return "its edges" if isinstance(value, Edges | EdgeWeights | RelationNumbers) else type(value).__name__

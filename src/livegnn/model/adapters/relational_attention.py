@@ -1,8 +1,8 @@
 """RGATConv: attention over edges of several relations (NeutronRT, table II, row RGAT).
 
-In PyG all edges lie in one ``edge_index``, and a number says which relation each belongs to. Here relation r
-is an edge type of the graph. A softmax across relations is one propagate step over all their edge types,
-which share its context; a softmax within each relation is a step for each, and a sum.
+As with RGCNConv (`livegnn.model.adapters.relational`) relation r is an edge type of the graph. A softmax
+across relations is one propagate step over all their edge types, which share its context; a softmax within
+each relation is a step for each, and a sum.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ import torch
 from torch_geometric import nn as pyg
 
 from livegnn.errors import ModelError
-from livegnn.model.adapters.arguments import Arguments, check_convolution, write_bias
+from livegnn.model.adapters.arguments import Arguments, check_relations, write_bias
 from livegnn.model.adapters.operations import node_rows
-from livegnn.model.adapters.tape import EdgeRows, Rows, Tape, Weight
+from livegnn.model.adapters.tape import EdgeWeights, RelationRows, Rows, Tape, Weight
 from livegnn.model.propagation import Propagate
 from livegnn.types import EdgeType
 
@@ -28,15 +28,10 @@ class _Relation:
     coefficient: Rows
 
 
-def rgat_conv(
-    tape: Tape, layer: pyg.RGATConv, path: str, given: Arguments, relations: Sequence[EdgeType]
-) -> Rows:
-    """RGATConv, with edges of type ``relations[r]`` for relation r, all between nodes of one type.
-
-    ``given["edge_attr"]``: None, or for each relation the rows of its edges' features.
-    """
-    check_convolution(layer, given)
-    _check(layer, relations)
+def rgat_conv(tape: Tape, layer: pyg.RGATConv, path: str, given: Arguments) -> Rows:
+    """RGATConv: attention over the edges of all relations, which lie between nodes of one type."""
+    relations = check_relations(layer, given)
+    _check(layer)
     x = node_rows(given["x"])
     tape.consumed.append(x.name)
     features = _features(layer, given, relations)
@@ -57,12 +52,7 @@ def rgat_conv(
     return write_bias(tape, layer.bias, path, out)
 
 
-def _check(layer: pyg.RGATConv, relations: Sequence[EdgeType]) -> None:
-    if len(relations) != layer.num_relations:
-        raise ModelError(
-            f"has num_relations={layer.num_relations}, so relations must be as many edge types, got "
-            f"{len(relations)}: {', '.join(map(str, relations))}"
-        )
+def _check(layer: pyg.RGATConv) -> None:
     if layer.aggr not in ("add", "sum"):
         raise ModelError(f"aggr must be 'add' with attention, got {layer.aggr!r}")
     if layer.mod not in (None, "additive", "scaled", "f-scaled"):
@@ -72,20 +62,21 @@ def _check(layer: pyg.RGATConv, relations: Sequence[EdgeType]) -> None:
         )
 
 
-def _features(
-    layer: pyg.RGATConv, given: Arguments, relations: Sequence[EdgeType]
-) -> Sequence[EdgeRows | None]:
+def _features(layer: pyg.RGATConv, given: Arguments, relations: Sequence[EdgeType]) -> Sequence[Rows | None]:
+    """The features of each relation's edges."""
     features = given.get("edge_attr")
     if features is None:
         return [None] * len(relations)
     if layer.lin_edge is None:
         raise ModelError("must be called without edge_attr, as its edge_dim is None")
-    if not isinstance(features, Sequence):
-        raise ModelError(f"edge_attr must be rows for each relation, got {type(features).__name__}")
-    rows = [part for part in features if isinstance(part, EdgeRows)]
-    if [part.edge_type for part in rows] != list(relations):
-        raise ModelError(f"edge_attr must be rows of the edges of {', '.join(map(str, relations))}")
-    return rows
+    if isinstance(features, EdgeWeights):
+        return features.columns()
+    if not isinstance(features, RelationRows) or [rows.place for rows in features.parts] != list(relations):
+        raise ModelError(
+            "edge_attr must be the edge_attr of the module's own input, or made of it row by row, "
+            f"got {type(features).__name__}"
+        )
+    return features.parts
 
 
 def _matrices(layer: pyg.RGATConv) -> torch.Tensor:
@@ -106,7 +97,7 @@ def _relation(
     name: str,
     matrix: torch.Tensor,
     edge_type: EdgeType,
-    features: EdgeRows | None,
+    features: Rows | None,
 ) -> _Relation:
     """The query, the key and the value are linear maps of a node's row: the products of two matrices."""
 
