@@ -311,8 +311,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
     float* const context_row = has_context ? contexts + t * context->stride : nullptr;
     write_sums(step, sums, place, row, context_row);
     if (per_row > 0) std::fill_n(output.errors.begin() + static_cast<ptrdiff_t>(t * per_row), per_row, 0.0f);
-    // The error is new, even if the row is not.
-    s.keep[t] = is_sum || kernels().differs(old_rows.width, stored_row(step.output, node), row);
+    s.keep[t] = kernels().differs(old_rows.width, stored_row(step.output, node), row);
     if (has_context) {
       s.keep_context[t] = kernels().differs(old_contexts.width, stored_row(step.context, node), context_row);
     }
@@ -425,6 +424,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
   if (s.source_slots != nullptr) {
     for (uint32_t node : s.sources) (*s.source_slots)[node] = kNoIndex;
   }
+  if (is_sum) output.reached = s.targets;
   keep_changed(&output, s.targets, s.keep);
   if (has_context) keep_changed(context, s.targets, s.keep_context);
   prepared->edges_touched += touched.load();

@@ -167,6 +167,7 @@ void Engine::prepare(const Delta& delta, Prepared* prepared) {
     Changes& changes = prepared->changes[v];
     changes.nodes.clear();
     changes.positions.clear();
+    changes.reached.clear();
     changes.external = nullptr;
     changes.stride = row_stride(program_.values[v].width);
   }
@@ -277,9 +278,8 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) {
     errors_[p].resize(std::max(errors_[p].size(), nodes.capacity * width));
     for (uint32_t node : nodes.removed) std::fill_n(at(node), width, 0.0f);
     const Changes& changes = prepared.changes[step.output];
-    for (size_t i = 0; i < changes.nodes.size(); ++i) {
-      std::copy_n(changes.errors.begin() + static_cast<ptrdiff_t>(changes.positions[i] * width), width,
-                  at(changes.nodes[i]));
+    for (size_t i = 0; i < changes.reached.size(); ++i) {
+      std::copy_n(changes.errors.begin() + static_cast<ptrdiff_t>(i * width), width, at(changes.reached[i]));
     }
   }
   for (size_t c = 0; c < program_.contexts.size(); ++c) {

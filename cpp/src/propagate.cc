@@ -290,7 +290,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       if (drifted || cheaper || s.orphaned[t]) {
         recompute(node, row);
         output.errors[t] = 0;
-        s.keep[t] = 1;  // the error is new, even if the row is not
+        s.keep[t] = k.differs(stride, old, row);
       }
     }
   };
@@ -317,6 +317,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
   });
   if (reader.step != nullptr) close_rows(*reader.step, reader.output, prepared);
   for (uint32_t node : input.nodes) s.slots[0][program_.values[step.input].node_type][node] = kNoIndex;
+  output.reached = s.targets;
   keep_changed(&output, s.targets, s.keep);
   // Messages that were found but not added, all being computed anew, do not count.
   const size_t added = recompute_all_ ? 0 : s.num_messages;

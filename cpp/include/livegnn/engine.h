@@ -54,8 +54,11 @@ struct Changes {
   Scratch rows;
   const float* external = nullptr;  // rows that lie elsewhere: the delta's features
   size_t stride = 0;
-  std::vector<float> errors;  // of aggregates, by position
-  std::vector<double> sums;   // of context sums, by position
+  // Of aggregates: all that the batch reached, by position, and their bounds on rounding. A row that came out as it was
+  // is among them: what was added to it may all have been rounded away.
+  std::vector<uint32_t> reached;
+  std::vector<float> errors;
+  std::vector<double> sums;  // of context sums, by position
 
   const float* at(size_t position) const { return (external != nullptr ? external : rows.data()) + position * stride; }
   const float* row(size_t i) const { return at(positions[i]); }
