@@ -216,8 +216,6 @@ void bind_engine(nb::module_& module) {
                              size_t propagation) { return self.error_width(self.program().propagations[propagation]); })
       .def("sums", [](Engine& self, size_t context) { return copy(self.sums(context)); })
       .def("set_sums", [](Engine& self, size_t context, In<double> from) { self.sums(context) = vector_of(from); })
-      .def("typical", [](Engine& self) { return copy(self.typical()); })
-      .def("set_typical", [](Engine& self, In<float> from) { self.typical() = vector_of(from); })
       .def("scrub",
            [](Engine& self, size_t propagation, In<uint32_t> nodes) {
              nb::gil_scoped_release release;

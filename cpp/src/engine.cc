@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 
 #include "engine_scratch.h"
@@ -23,7 +24,6 @@ Engine::Engine(const Graph& graph, Program program, size_t threads)
       program_(std::move(program)),
       errors_(program_.propagations.size()),
       sums_(program_.contexts.size()),
-      typical_(program_.propagations.size()),
       pool_(std::make_unique<ThreadPool>(threads)),
       scratches_(std::make_unique<Scratches>()),
       serial_(next_serial()) {
@@ -134,8 +134,7 @@ void Engine::initialize_propagation(size_t position) {
       }
     });
   };
-  std::vector<double> peaks(blocks_of(ids.capacity()));
-  pool_->run(peaks.size(), kLong, [&](size_t block) {
+  pool_->run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
     size_t end = std::min(ids.capacity(), (block + 1) * kBlockRows);
     for (auto node = static_cast<uint32_t>(block * kBlockRows); node < end; ++node) {
       store.prefetch_in(node + 12);
@@ -143,13 +142,8 @@ void Engine::initialize_propagation(size_t position) {
       if (node + 2 < end) fetch(node + 2);
       if (!ids.in_use(node)) continue;
       aggregate_all(propagate, node, out.row(node));
-      peaks[block] +=
-          kernels().peak(out.width, out.row(node)) / std::max(1.0f, static_cast<float>(store.degree_in(node)));
     }
   });
-  double total = 0;
-  for (double peak : peaks) total += peak;
-  typical_[position] = static_cast<float>(total / static_cast<double>(std::max<size_t>(1, ids.size())));
   errors_[position].assign(propagate.aggregate == Aggregate::kSum ? ids.capacity() : 0, 0.0f);
 }
 
@@ -322,16 +316,25 @@ bool Engine::load(uint32_t value, const float* from, size_t count, size_t width)
 double Engine::scrub(size_t propagation, std::span<const uint32_t> nodes) {
   const PropagateStep& step = program_.propagations[propagation];
   if (step.message != kNone) return scrub_messages(step, nodes);
-  const Rows kept = rows(step.output);
+  const Rows kept = rows(step.output), input = rows(step.input);
+  const GraphStore& store = *graph_.edges[step.edge_type].store;
   std::vector<float> row(row_stride(kept.width));
   double worst = 0;
   for (uint32_t node : nodes) {
     if (!graph_.nodes[program_.values[step.output].node_type].ids.in_use(node)) continue;
     aggregate_all(step, node, row.data());
-    float scale = std::max(typical_[propagation], kernels().peak(kept.width, row.data()));
+    double reach = 0;
+    store.scan_in(node, [&](NeighborSpan span) {
+      for (size_t i = 0; i < span.size; ++i) {
+        const float weight = step.weighted && span.weights != nullptr ? span.weights[i] : 1.0f;
+        reach += std::fabs(weight) * kernels().peak(input.width, input.row(span.ids[i]));
+      }
+    });
+    const double mean = reach / static_cast<double>(std::max<int64_t>(1, store.degree_in(node)));
+    const double scale = std::max<double>(mean, kernels().peak(kept.width, row.data()));
     kernels().subtract(kept.width, row.data(), kept.row(node), row.data());
     float difference = kernels().peak(kept.width, row.data());
-    if (difference > 0) worst = std::max(worst, static_cast<double>(difference / scale));
+    if (difference > 0) worst = std::max(worst, difference / scale);
   }
   return worst;
 }

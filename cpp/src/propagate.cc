@@ -227,7 +227,6 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
     i = end;
   }
   const auto& errors = errors_[propagation];
-  const float typical = typical_[propagation];
   const Rows stored = Engine::rows(step.output);
   std::atomic<size_t> recomputed{0}, read{0};
 
@@ -285,7 +284,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       const float error = (node < errors.size() ? errors[node] : 0.0f) + rounding;
       output.errors[t] = error;
       // Anew when rounding has grown too large, or when that is cheaper.
-      const bool drifted = error > kDriftTolerance * std::max(peak, typical);
+      const bool drifted = error > kDriftTolerance * peak;
       const bool cheaper = count >= 4 && count > kRecomputeFactor * (store.degree_in(node) + 1);
       if (drifted || cheaper || s.orphaned[t]) {
         recompute(node, row);

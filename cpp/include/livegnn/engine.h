@@ -14,8 +14,8 @@
 // Each sum is taken by one thread in a fixed order.
 //
 // Drift: `errors_` bounds, to first order, the rounding that an aggregate's row has gathered since it was last computed
-// from its neighbours; past kDriftTolerance of the row's own magnitude, or of what a neighbour typically adds, it is
-// computed anew.
+// from its neighbours; past kDriftTolerance of the row's own magnitude, as it is now, it is computed anew. No other
+// scale will do: what neighbours once added may have been a million times as large.
 //
 // Thread safety: one `prepare` or `commit` at a time; `commit` runs under the graph's lock taken alone, readers share
 // it.
@@ -118,7 +118,6 @@ class Engine {
   // How many bounds on its error a row of the step's output has.
   size_t error_width(const PropagateStep& step) const;
   std::vector<double>& sums(size_t context) { return sums_[context]; }
-  std::vector<float>& typical() { return typical_; }
 
   uint32_t output_type() const;
   size_t output_width() const;
@@ -131,7 +130,7 @@ class Engine {
   void evaluate(size_t on_demand, float* out);
 
   // Computes the aggregates of `nodes` anew and returns the largest difference to the kept ones, relative to the larger
-  // of the row's magnitude and what a neighbour typically adds. Changes nothing.
+  // of the row's magnitude and the mean one of its messages. Changes nothing.
   double scrub(size_t propagation, std::span<const uint32_t> nodes);
 
   size_t bytes() const;
@@ -160,7 +159,7 @@ class Engine {
   Reader reader_of(size_t position) const;
   void prepare_max(const PropagateStep& step, Prepared* prepared);
   void initialize_messages(size_t position);
-  double write_sums(const PropagateStep& step, MessageSums* sums, size_t target, float* row, float* context) const;
+  void write_sums(const PropagateStep& step, MessageSums* sums, size_t target, float* row, float* context) const;
   std::vector<Rows> message_rows(const MessageProgram& program) const;
   MessageSums& sums_of(const PropagateStep& step) const;
   double scrub_messages(const PropagateStep& step, std::span<const uint32_t> nodes) const;
@@ -194,7 +193,6 @@ class Engine {
   std::vector<double> row_costs_;           // by rows step: nanoseconds a row, roughly
   std::vector<std::vector<float>> errors_;  // by propagate step
   std::vector<std::vector<double>> sums_;   // by context step
-  std::vector<float> typical_;              // by propagate step: what a neighbour adds to a row, on average
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Scratches> scratches_;
   std::vector<float> zeros_;
