@@ -158,8 +158,8 @@ void bind_engine(nb::module_& module) {
             program.softmax = softmax;
             self.order.push_back({Step::kPropagate, static_cast<uint32_t>(self.propagations.size())});
             self.propagations.push_back({edge_type, kNoIndex, output, maximum ? Aggregate::kMax : Aggregate::kSum,
-                                         weighted, static_cast<uint32_t>(self.messages.size()), context.value_or(kNoIndex),
-                                         skip_loops});
+                                         weighted, static_cast<uint32_t>(self.messages.size()),
+                                         context.value_or(kNoIndex), skip_loops});
             self.messages.push_back(std::move(program));
           },
           nb::arg("edge_type"), nb::arg("sources"), nb::arg("buffers"), nb::arg("registers"), nb::arg("ops"),
@@ -260,8 +260,6 @@ void bind_engine(nb::module_& module) {
                throw std::runtime_error("counts whose shape does not fit the graph");
              }
            })
-      .def("typical", [](Engine& self) { return copy(self.typical()); })
-      .def("set_typical", [](Engine& self, In<float> from) { self.typical() = vector_of(from); })
       .def("scrub",
            [](Engine& self, size_t propagation, In<uint32_t> nodes) {
              nb::gil_scoped_release release;

@@ -64,28 +64,20 @@ void scan_new_edges(const Graph::EdgeType& edges, uint32_t node, std::span<const
 
 }  // namespace
 
-// Turns sums of all messages of a target into its rows. Returns about what a neighbour adds to what is made of them.
-double Engine::write_sums(const PropagateStep& step, MessageSums* sums, size_t target, float* row,
-                          float* context) const {
-  const size_t heads = sums->heads(), width = sums->width(), channels = sums->channels();
+// Turns sums of all messages of a target into its rows.
+void Engine::write_sums(const PropagateStep& step, MessageSums* sums, size_t target, float* row, float* context) const {
+  const size_t heads = sums->heads(), width = sums->width();
   if (sums->messages(target) == 0) {
     std::memset(row, 0, width * sizeof(float));
     if (context != nullptr) std::memset(context, 0, program_.values[step.context].width * sizeof(float));
-    return 0;
+    return;
   }
   std::memcpy(row, sums->sum(target), width * sizeof(float));
-  if (context == nullptr) return kernels().peak(width, row) / static_cast<double>(sums->messages(target));
+  if (context == nullptr) return;
   std::memcpy(context, sums->context(target), heads * sizeof(float));
   if (program_.messages[step.message].softmax) {
     std::memcpy(context + heads, sums->references(target), heads * sizeof(float));
   }
-  double largest = 0;
-  for (size_t h = 0; h < heads; ++h) {
-    if (context[h] > 0) {
-      largest = std::max<double>(largest, kernels().peak(channels, row + h * channels) / context[h]);
-    }
-  }
-  return largest;
 }
 
 void Engine::initialize_messages(size_t position) {
@@ -96,8 +88,7 @@ void Engine::initialize_messages(size_t position) {
   const Rows out = rows(step.output);
   const Rows contexts = step.context == kNoIndex ? Rows{} : rows(step.context);
   const std::vector<Rows> stored = message_rows(program);
-  std::vector<double> peaks(blocks_of(ids.capacity()));
-  pool_->run(peaks.size(), kLong, [&](size_t block) {
+  pool_->run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
     MessageSums& sums = sums_of(step);
     const size_t begin = block * kBlockRows, end = std::min(ids.capacity(), begin + kBlockRows);
     sums.open(end - begin);
@@ -114,12 +105,9 @@ void Engine::initialize_messages(size_t position) {
     sums.finish();
     for (size_t n = begin; n < end; ++n) {
       if (!ids.in_use(static_cast<uint32_t>(n))) continue;
-      peaks[block] += write_sums(step, &sums, n - begin, out.row(n), step.context == kNoIndex ? nullptr : contexts.row(n));
+      write_sums(step, &sums, n - begin, out.row(n), step.context == kNoIndex ? nullptr : contexts.row(n));
     }
   });
-  double total = 0;
-  for (double peak : peaks) total += peak;
-  typical_[position] = static_cast<float>(total / static_cast<double>(std::max<size_t>(1, ids.size())));
   errors_[position].assign(error_width(step) * ids.capacity(), 0.0f);
 }
 
@@ -272,7 +260,6 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
   const size_t num_targets = s.targets.size(), heads = heads_of(step), per_row = error_width(step);
   const bool has_context = step.context != kNoIndex, is_sum = step.aggregate == Aggregate::kSum;
   const size_t channels = program_.values[step.output].width / heads;
-  const float typical = typical_[propagation];
   const auto& errors = errors_[propagation];
 
   Changes& output = prepared->changes[step.output];
@@ -311,8 +298,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
     float* const context_row = has_context ? contexts + t * context->stride : nullptr;
     write_sums(step, sums, place, row, context_row);
     if (per_row > 0) std::fill_n(output.errors.begin() + static_cast<ptrdiff_t>(t * per_row), per_row, 0.0f);
-    // The error is new, even if the row is not.
-    s.keep[t] = is_sum || kernels().differs(old_rows.width, stored_row(step.output, node), row);
+    s.keep[t] = kernels().differs(old_rows.width, stored_row(step.output, node), row);
     if (has_context) {
       s.keep_context[t] = kernels().differs(old_contexts.width, stored_row(step.context, node), context_row);
     }
@@ -334,7 +320,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
       s.keep[t] = kernels().apply_delta(old_rows.width, old, sum, row, &peak);
       for (size_t h = 0; h < heads; ++h) reached = std::max(reached, reach[h]);
       error[0] = old_error[0] + kUnit * (peak + reached * spread);
-      return error[0] <= kDriftTolerance * std::max(peak, typical);
+      return error[0] <= kDriftTolerance * peak;
     }
     bool good = true;
     for (size_t h = 0; h < heads; ++h) {
@@ -348,8 +334,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
       if (program.softmax) context_row[heads + h] = sums->references(place)[h];
       error[h] = factor * old_error[h] + kUnit * (peak + reach[h] * spread);
       error[heads + h] = factor * old_error[heads + h] + kUnit * (std::fabs(total) + reach[heads + h] * spread);
-      good &= error[h] <= kDriftTolerance * std::max(peak, typical * std::fabs(total)) &&
-              error[heads + h] <= kDriftTolerance * std::fabs(total);
+      good &= error[h] <= kDriftTolerance * peak && error[heads + h] <= kDriftTolerance * std::fabs(total);
     }
     s.keep[t] = kernels().differs(old_rows.width, old, row);
     s.keep_context[t] = kernels().differs(old_contexts.width, old_context, context_row);
@@ -425,6 +410,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
   if (s.source_slots != nullptr) {
     for (uint32_t node : s.sources) (*s.source_slots)[node] = kNoIndex;
   }
+  if (is_sum) output.reached = s.targets;
   keep_changed(&output, s.targets, s.keep);
   if (has_context) keep_changed(context, s.targets, s.keep_context);
   prepared->edges_touched += touched.load();
@@ -436,7 +422,6 @@ double Engine::scrub_messages(const PropagateStep& step, std::span<const uint32_
   const MessageProgram& program = program_.messages[step.message];
   const Graph::EdgeType& edges = graph_.edges[step.edge_type];
   const std::vector<Rows> stored = message_rows(program);
-  const float typical = typical_[static_cast<size_t>(&step - program_.propagations.data())];
   MessageSums& sums = sums_of(step);
   const size_t heads = sums.heads(), channels = sums.channels();
   const size_t context_width = step.context == kNoIndex ? 0 : program_.values[step.context].width;
@@ -455,14 +440,16 @@ double Engine::scrub_messages(const PropagateStep& step, std::span<const uint32_
     write_sums(step, &sums, 0, row.data(), context_width == 0 ? nullptr : context.data());
     const float* const kept = stored_row(step.output, node);
     for (size_t h = 0; h < heads; ++h) {
-      // Sums that are divided by a context are compared as they are used.
+      // Sums that are divided by a context are compared as they are used; the scale is the messages' mean magnitude.
       float now = 1, then = 1;
+      double scale = sums.reach(0)[h] / static_cast<double>(std::max<size_t>(1, sums.messages(0)));
       if (context_width > 0) {
         const float* const kept_context = stored_row(step.context, node);
         now = context[h] > 0 ? 1 / context[h] : 0.0f;
         then = kept_context[h] > 0 ? 1 / kept_context[h] : 0.0f;
+        scale = sums.reach(0)[h] * now;
       }
-      double difference = 0, scale = typical;
+      double difference = 0;
       for (size_t c = h * channels; c < (h + 1) * channels; ++c) {
         difference = std::max<double>(difference, std::fabs(row[c] * now - kept[c] * then));
         scale = std::max<double>(scale, std::fabs(row[c] * now));

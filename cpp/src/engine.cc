@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 
 #include "engine_scratch.h"
@@ -23,7 +24,6 @@ Engine::Engine(const Graph& graph, Program program, size_t threads)
       program_(std::move(program)),
       errors_(program_.propagations.size()),
       sums_(program_.contexts.size()),
-      typical_(program_.propagations.size()),
       pool_(std::make_unique<ThreadPool>(threads)),
       scratches_(std::make_unique<Scratches>()),
       serial_(next_serial()) {
@@ -142,8 +142,7 @@ void Engine::initialize_propagation(size_t position) {
       }
     });
   };
-  std::vector<double> peaks(blocks_of(ids.capacity()));
-  pool_->run(peaks.size(), kLong, [&](size_t block) {
+  pool_->run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
     size_t end = std::min(ids.capacity(), (block + 1) * kBlockRows);
     for (auto node = static_cast<uint32_t>(block * kBlockRows); node < end; ++node) {
       store.prefetch_in(node + 12);
@@ -151,13 +150,8 @@ void Engine::initialize_propagation(size_t position) {
       if (node + 2 < end) fetch(node + 2);
       if (!ids.in_use(node)) continue;
       aggregate_all(propagate, node, out.row(node), counted ? counts.row(node) : nullptr);
-      peaks[block] +=
-          kernels().peak(out.width, out.row(node)) / std::max(1.0f, static_cast<float>(store.degree_in(node)));
     }
   });
-  double total = 0;
-  for (double peak : peaks) total += peak;
-  typical_[position] = static_cast<float>(total / static_cast<double>(std::max<size_t>(1, ids.size())));
   errors_[position].assign(propagate.aggregate == Aggregate::kSum ? ids.capacity() : 0, 0.0f);
 }
 
@@ -175,6 +169,7 @@ void Engine::prepare(const Delta& delta, Prepared* prepared) {
     Changes& changes = prepared->changes[v];
     changes.nodes.clear();
     changes.positions.clear();
+    changes.reached.clear();
     changes.external = nullptr;
     changes.stride = row_stride(program_.values[v].width);
   }
@@ -285,9 +280,8 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) {
     errors_[p].resize(std::max(errors_[p].size(), nodes.capacity * width));
     for (uint32_t node : nodes.removed) std::fill_n(at(node), width, 0.0f);
     const Changes& changes = prepared.changes[step.output];
-    for (size_t i = 0; i < changes.nodes.size(); ++i) {
-      std::copy_n(changes.errors.begin() + static_cast<ptrdiff_t>(changes.positions[i] * width), width,
-                  at(changes.nodes[i]));
+    for (size_t i = 0; i < changes.reached.size(); ++i) {
+      std::copy_n(changes.errors.begin() + static_cast<ptrdiff_t>(i * width), width, at(changes.reached[i]));
     }
   }
   for (size_t c = 0; c < program_.contexts.size(); ++c) {
@@ -330,7 +324,8 @@ bool Engine::load(uint32_t value, const float* from, size_t count, size_t width)
 double Engine::scrub(size_t propagation, std::span<const uint32_t> nodes) {
   const PropagateStep& step = program_.propagations[propagation];
   if (step.message != kNoIndex) return scrub_messages(step, nodes);
-  const Rows kept = rows(step.output);
+  const Rows kept = rows(step.output), input = rows(step.input);
+  const GraphStore& store = *graph_.edges[step.edge_type].store;
   const bool counted = step.aggregate == Aggregate::kMax;
   std::vector<float> row(row_stride(kept.width)), counts(counted ? kept.width : 0);
   double worst = 0;
@@ -340,10 +335,18 @@ double Engine::scrub(size_t propagation, std::span<const uint32_t> nodes) {
     // Nobody sees a wrong count, until the maximum that it should have let go is wrong altogether.
     if (counted && kernels().differs(kept.width, counts.data(), rows(step.counts).row(node)))
       worst = std::max(worst, 1.0);
-    float scale = std::max(typical_[propagation], kernels().peak(kept.width, row.data()));
+    double reach = 0;
+    store.scan_in(node, [&](NeighborSpan span) {
+      for (size_t i = 0; i < span.size; ++i) {
+        const float weight = step.weighted && span.weights != nullptr ? span.weights[i] : 1.0f;
+        reach += std::fabs(weight) * kernels().peak(input.width, input.row(span.ids[i]));
+      }
+    });
+    const double mean = reach / static_cast<double>(std::max<int64_t>(1, store.degree_in(node)));
+    const double scale = std::max<double>(mean, kernels().peak(kept.width, row.data()));
     kernels().subtract(kept.width, row.data(), kept.row(node), row.data());
     float difference = kernels().peak(kept.width, row.data());
-    if (difference > 0) worst = std::max(worst, static_cast<double>(difference / scale));
+    if (difference > 0) worst = std::max(worst, difference / scale);
   }
   return worst;
 }

@@ -231,7 +231,6 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
     i = end;
   }
   const auto& errors = errors_[propagation];
-  const float typical = typical_[propagation];
   const Rows stored = Engine::rows(step.output);
   std::atomic<size_t> recomputed{0}, read{0};
 
@@ -289,12 +288,12 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       const float error = (node < errors.size() ? errors[node] : 0.0f) + rounding;
       output.errors[t] = error;
       // Anew when rounding has grown too large, or when that is cheaper.
-      const bool drifted = error > kDriftTolerance * std::max(peak, typical);
+      const bool drifted = error > kDriftTolerance * peak;
       const bool cheaper = count >= 4 && count > kRecomputeFactor * (store.degree_in(node) + 1);
       if (drifted || cheaper || s.orphaned[t]) {
         recompute(node, row);
         output.errors[t] = 0;
-        s.keep[t] = 1;  // the error is new, even if the row is not
+        s.keep[t] = k.differs(stride, old, row);
       }
     }
   };
@@ -321,6 +320,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
   });
   if (reader.step != nullptr) close_rows(*reader.step, reader.output, prepared);
   for (uint32_t node : input.nodes) s.slots[0][program_.values[step.input].node_type][node] = kNoIndex;
+  output.reached = s.targets;
   keep_changed(&output, s.targets, s.keep);
   // Messages that were found but not added, all being computed anew, do not count.
   const size_t added = recompute_all_ ? 0 : s.num_messages;

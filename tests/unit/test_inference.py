@@ -292,13 +292,11 @@ def test_a_state_that_does_not_fit_is_refused():
         (broken(state, kind="graph"), "expected the state of an engine, got 'graph'"),
         (broken(state, seq=5), "sequence number 5, the graph is at 0"),
         (broken(state, model="0" * 8), "belongs to another model"),
-        (broken(state, typical=None), "typical"),
         (broken(state, **{rows: None}), rows),
         (broken(state, **{rows: state.arrays[rows][:-1]}), "fit"),
         (broken(state, **{rows: state.arrays[rows][:, :-1]}), "fit"),
         (broken(state, **{rows: np.zeros(3, dtype=np.float32)}), "fit"),
         (broken(state, **{errors: state.arrays[errors][:-1]}), "fit"),
-        (broken(state, typical=np.zeros(9, dtype=np.float32)), "fit"),
     ]:
         with pytest.raises(FileFormatError, match=message):
             Engine(graph, engine.model, state=wrong)

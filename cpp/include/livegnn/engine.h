@@ -14,8 +14,8 @@
 // Each sum is taken by one thread in a fixed order.
 //
 // Drift: `errors_` bounds, to first order, the rounding that an aggregate's row has gathered since it was last computed
-// from its neighbours; past kDriftTolerance of the row's own magnitude, or of what a neighbour typically adds, it is
-// computed anew.
+// from its neighbours; past kDriftTolerance of the row's own magnitude, as it is now, it is computed anew. No other
+// scale will do: what neighbours once added may have been a million times as large.
 //
 // Maxima have no inverse, so beside each is kept how many messages equal it: it stays while one of them does, and only
 // a target that loses the last one, and gets none as large, is computed from all its neighbours (the case of
@@ -60,8 +60,11 @@ struct Changes {
   Scratch rows;
   const float* external = nullptr;  // rows that lie elsewhere: the delta's features
   size_t stride = 0;
-  std::vector<float> errors;  // of aggregates, by position
-  std::vector<double> sums;   // of context sums, by position
+  // Of aggregates: all that the batch reached, by position, and their bounds on rounding. A row that came out as it was
+  // is among them: what was added to it may all have been rounded away.
+  std::vector<uint32_t> reached;
+  std::vector<float> errors;
+  std::vector<double> sums;  // of context sums, by position
 
   const float* at(size_t position) const { return (external != nullptr ? external : rows.data()) + position * stride; }
   const float* row(size_t i) const { return at(positions[i]); }
@@ -121,7 +124,6 @@ class Engine {
   // How many bounds on its error a row of the step's output has.
   size_t error_width(const PropagateStep& step) const;
   std::vector<double>& sums(size_t context) { return sums_[context]; }
-  std::vector<float>& typical() { return typical_; }
 
   uint32_t output_type() const;
   size_t output_width() const;
@@ -134,7 +136,7 @@ class Engine {
   void evaluate(size_t on_demand, float* out);
 
   // Computes the aggregates of `nodes` anew and returns the largest difference to the kept ones, relative to the larger
-  // of the row's magnitude and what a neighbour typically adds. Changes nothing.
+  // of the row's magnitude and the mean one of its messages. Changes nothing.
   double scrub(size_t propagation, std::span<const uint32_t> nodes);
 
   size_t bytes() const;
@@ -163,7 +165,7 @@ class Engine {
   Reader reader_of(size_t position) const;
   void prepare_max(const PropagateStep& step, Prepared* prepared);
   void initialize_messages(size_t position);
-  double write_sums(const PropagateStep& step, MessageSums* sums, size_t target, float* row, float* context) const;
+  void write_sums(const PropagateStep& step, MessageSums* sums, size_t target, float* row, float* context) const;
   std::vector<Rows> message_rows(const MessageProgram& program) const;
   MessageSums& sums_of(const PropagateStep& step) const;
   double scrub_messages(const PropagateStep& step, std::span<const uint32_t> nodes) const;
@@ -198,7 +200,6 @@ class Engine {
   std::vector<double> row_costs_;           // by rows step: nanoseconds a row, roughly
   std::vector<std::vector<float>> errors_;  // by propagate step
   std::vector<std::vector<double>> sums_;   // by context step
-  std::vector<float> typical_;              // by propagate step: what a neighbour adds to a row, on average
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Scratches> scratches_;
   std::vector<float> zeros_;

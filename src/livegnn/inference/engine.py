@@ -327,7 +327,7 @@ class Engine:
         """All kept values, exactly: an engine restored from it goes on as this one would, bit for bit."""
         native = self.native_engine
         with self.graph.writer:
-            arrays: dict[str, Array] = {"typical": native.typical()}
+            arrays: dict[str, Array] = {}
             for kept in self.plan.kept.values():
                 if kept.features:
                     continue
@@ -353,8 +353,6 @@ class Engine:
                 f"the state belongs to sequence number {meta.get('seq')}, the graph is at {self.graph.seq}"
             )
         try:
-            propagations = sum(kept.propagation is not None for kept in self.plan.kept.values())
-            native.set_typical(_column(arrays["typical"], propagations).astype(np.float32))
             for kept in self.plan.kept.values():
                 if kept.features:
                     continue
