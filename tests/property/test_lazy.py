@@ -1,5 +1,5 @@
-"""Any batches with any questions between them: a lazy engine answers as the oracle and as an eager engine do, and
-what was asked leaves no trace in later answers."""
+"""Any batches with any questions between them: a lazy engine answers as the oracle and as an eager engine do,
+and what was asked leaves no trace in later answers."""
 
 import os
 
@@ -163,10 +163,10 @@ class World:
         values = reference.compute(self.model, self.graph.snapshot())
         where = [self.graph.ids().tolist().index(node) for node in ids.tolist()]
         got = self.lazy.predict(ids)
-        assert_close(self.lazy_scale(got, values, where), values[self.model.output], values["x"], "oracle")
+        assert_close(self.among_all(got, values, where), values[self.model.output], values["x"], "oracle")
         assert_close(
-            self.lazy_scale(got, values, where),
-            self.lazy_scale(self.eager.predict(ids), values, where),
+            self.among_all(got, values, where),
+            self.among_all(self.eager.predict(ids), values, where),
             values["x"],
             "eager",
         )
@@ -175,8 +175,8 @@ class World:
         assert self.lazy.predict(ids).tobytes() == got.tobytes()
         assert self.lazy.work == work  # it was kept
 
-    def lazy_scale(self, rows: np.ndarray, values: dict[str, np.ndarray], where: list[int]) -> np.ndarray:
-        """All predictions of the oracle, with some replaced: so that a few rows are judged by the layer's scale."""
+    def among_all(self, rows: np.ndarray, values: dict[str, np.ndarray], where: list[int]) -> np.ndarray:
+        """The oracle's predictions with some replaced: a few rows are judged by the scale of the layer."""
         whole = np.array(values[self.model.output])
         whole[where] = rows
         return whole

@@ -309,8 +309,10 @@ class Engine:
         return worst
 
     def memory(self) -> dict[str, int]:
-        """Bytes of the graph's parts and of what the engine keeps; if it is lazy, also of the rows that queries
-        have computed (``"overlay"``) and of what it has recorded since it last settled (``"record"``).
+        """Bytes of the graph's parts and of what the engine keeps.
+
+        If it is lazy, also of the rows that queries have computed (``"overlay"``), and of what it has
+        recorded since it last settled (``"record"``).
         """
         memory = {**self.graph.memory(), "kept values": self.native_engine.bytes()}
         if self._lazy:

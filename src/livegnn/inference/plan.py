@@ -121,7 +121,9 @@ class Plan:
         if unknown:
             raise InputError(f"mode must be 'eager' or 'lazy', or a list of these, got {unknown[0]!r}")
         if len(modes) != depths:
-            raise InputError(f"mode as a list must have one entry for each propagation, {depths}, got {modes}")
+            raise InputError(
+                f"mode as a list must have one entry for each propagation, {depths}, got {modes}"
+            )
         eager = modes.index("lazy") if "lazy" in modes else depths
         if "eager" in modes[eager:]:
             raise InputError(
