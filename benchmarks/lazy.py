@@ -115,7 +115,7 @@ def run_variant(report: Report, name: str, variant: str, options: Namespace) -> 
     torch.manual_seed(0)
     form = SHAPES[options.shape]
     model = MODELS[name](form.features, HIDDEN, form.classes).eval()
-    repeats = 5 if options.quick else 20
+    repeats = 4 if options.quick else 10
     contest = Contest(model, variant, options, len(QUERIES) * (repeats + 1))
     for count in QUERIES:
         gc.collect()

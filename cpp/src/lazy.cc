@@ -52,8 +52,10 @@ void Overlay::clear() {
   }
   nodes_ = std::vector<uint32_t>();
   free_ = std::vector<uint32_t>();
-  chunks_ = std::vector<FloatBlock>();
   errors_ = std::vector<float>();
+  // The next rows are written to pages that are at hand, as long as that is not much beside the slabs.
+  const size_t kept = slots_.size() / kChunk / 8 + 1;
+  while (chunks_.size() > kept) chunks_.pop_back();
   num_stale_ = 0;
 }
 
