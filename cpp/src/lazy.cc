@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
+#include <utility>
 
 #include "directed_changes.h"
 #include "engine_scratch.h"
@@ -468,6 +469,17 @@ void Engine::Lazy::want_inputs(size_t s) {
   if (sites_[from].kind == Site::kSaved || sites_[from].overlay.num_stale() == 0) return;
   const GraphStore& store = *engine_.graph_.edges[step.edge_type].store;
   const Overlay& input = sites_[from].overlay;
+  if (push_is_cheaper(step, nodes, input)) {
+    for (uint32_t source : input.nodes()) {
+      if (!input.stale(source)) continue;
+      bool read = false;
+      store.scan_out(source, [&](NeighborSpan span) {
+        for (size_t j = 0; j < span.size && !read; ++j) read = site.overlay.wanted(span.ids[j]);
+      });
+      if (read) want(from, source);
+    }
+    return;
+  }
   std::vector<std::vector<uint32_t>> found(blocks_of(nodes.size()));
   pool_.run(found.size(), 8 * kMessageCost * static_cast<double>(nodes.size()), [&](size_t block) {
     const size_t first = block * kBlockRows, end = std::min(nodes.size(), first + kBlockRows);
@@ -530,8 +542,21 @@ void Engine::Lazy::compute_rows(Site* site, const std::vector<uint32_t>& nodes) 
   });
 }
 
+// Whether the affected in-edges of some targets are found sooner from their sources than from the targets. One target
+// has few in-edges. But many targets have hubs among them, with long lists of which hardly an edge is affected.
+bool Engine::Lazy::push_is_cheaper(const PropagateStep& step, const std::vector<uint32_t>& targets,
+                                   const Overlay& sources) const {
+  const GraphStore& store = *engine_.graph_.edges[step.edge_type].store;
+  size_t in = 0, out = 0;
+  for (uint32_t target : targets) in += store.degree_in(target);
+  if (in <= 4 * sources.nodes().size()) return false;  // it would take as long to find out
+  for (uint32_t source : sources.nodes()) out += store.degree_out(source);
+  return 2 * out < in;  // targets are met anywhere in memory, sources in a few bits
+}
+
 // Rows and what they are multiplied by, to be added in this order.
 struct Engine::Lazy::Terms {
+  std::vector<InEdge> found;  // of the target at hand
   std::vector<const float*> rows;
   std::vector<float> weights;
   std::vector<uint32_t> order;  // 0, 1, ...
@@ -548,18 +573,53 @@ struct Engine::Lazy::Terms {
   }
 };
 
+// The affected in-edges of all targets, grouped by target.
+void Engine::Lazy::push(const PropagateStep& step, const std::vector<uint32_t>& targets, const Overlay& sources,
+                        Pushed* pushed) {
+  const GraphStore& store = *engine_.graph_.edges[step.edge_type].store;
+  std::vector<std::pair<uint32_t, InEdge>> found;
+  pushed->offsets.assign(targets.size() + 1, 0);
+  for (uint32_t target : targets) {
+    if (target >= place_of_.size()) place_of_.resize(target + 1 + target / 2, kNoIndex);
+  }
+  for (uint32_t i = 0; i < targets.size(); ++i) place_of_[targets[i]] = i;
+  constexpr size_t kAhead = 8;
+  const std::vector<uint32_t>& nodes = sources.nodes();
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (i + 2 * kAhead < nodes.size()) store.prefetch_out(nodes[i + 2 * kAhead]);
+    if (i + kAhead < nodes.size()) store.prefetch_out_leaf(nodes[i + kAhead]);
+    store.scan_out(nodes[i], [&](NeighborSpan span) {
+      pushed->edges += span.size;
+      for (size_t j = 0; j < span.size; ++j) {
+        const uint32_t place = span.ids[j] < place_of_.size() ? place_of_[span.ids[j]] : kNoIndex;
+        if (place == kNoIndex) continue;
+        found.push_back({place, {nodes[i], step.weighted ? span.weights[j] : 1.0f}});
+        ++pushed->offsets[place + 1];
+      }
+    });
+  }
+  for (uint32_t target : targets) place_of_[target] = kNoIndex;
+  for (size_t t = 0; t < targets.size(); ++t) pushed->offsets[t + 1] += pushed->offsets[t];
+  std::vector<size_t> next(pushed->offsets.begin(), pushed->offsets.end());
+  pushed->found.resize(found.size());
+  for (const auto& [place, edge] : found) pushed->found[next[place]++] = edge;
+}
+
 void Engine::Lazy::compute_aggregates(Site* site, const std::vector<uint32_t>& nodes) {
   const PropagateStep& step = engine_.program_.propagations[site->propagation];
   const GraphStore& store = *engine_.graph_.edges[step.edge_type].store;
   const Source input = source_of(step.input), output = source_of(step.output);
   const size_t stride = row_stride(output.table.width);
-  std::atomic<size_t> edges{0}, recomputed{0};
+  Pushed pushed;
+  const bool push_first = step.aggregate == Aggregate::kSum && push_is_cheaper(step, nodes, *input.overlay);
+  if (push_first) push(step, nodes, *input.overlay, &pushed);
+  std::atomic<size_t> edges{pushed.edges}, recomputed{0};
   pool_.run(blocks_of(nodes.size()), 8 * kMessageCost * static_cast<double>(nodes.size()), [&](size_t block) {
     static thread_local Terms terms;
     terms.edges = terms.recomputed = 0;
     const size_t first = block * kBlockRows, end = std::min(nodes.size(), first + kBlockRows);
     for (size_t i = first; i < end; ++i) store.prefetch_in(nodes[i]);
-    for (size_t i = first; i < end; ++i) store.prefetch_in_leaf(nodes[i]);
+    for (size_t i = first; i < end && !push_first; ++i) store.prefetch_in_leaf(nodes[i]);
     for (size_t i = first; i < end; ++i) fetch(output.table, nodes[i]);
     for (size_t i = first; i < end; ++i) {
       float* row = site->overlay.row(nodes[i]);
@@ -568,6 +628,20 @@ void Engine::Lazy::compute_aggregates(Site* site, const std::vector<uint32_t>& n
       if (step.aggregate == Aggregate::kMax) {
         max_row(step, nodes[i], input, &terms, row);
       } else {
+        terms.found.clear();
+        if (push_first) {
+          const auto from = pushed.found.begin();
+          terms.found.assign(from + static_cast<std::ptrdiff_t>(pushed.offsets[i]),
+                             from + static_cast<std::ptrdiff_t>(pushed.offsets[i + 1]));
+        } else {
+          store.scan_in(nodes[i], [&](NeighborSpan span) {
+            terms.edges += span.size;
+            for (size_t j = 0; j < span.size; ++j) {
+              if (!input.affected(span.ids[j])) continue;
+              terms.found.push_back({span.ids[j], step.weighted ? span.weights[j] : 1.0f});
+            }
+          });
+        }
         sum_row(step, site->propagation, nodes[i], input, output, &terms, row, error);
       }
       const size_t difference = site->columns[0].difference;
@@ -580,6 +654,8 @@ void Engine::Lazy::compute_aggregates(Site* site, const std::vector<uint32_t>& n
   work_.recomputed += recomputed.load();
 }
 
+// The affected in-edges are in `terms->found`, in any order: they are added in that of their sources, so that it does
+// not matter how they were found, and after them what changed edges bring and take.
 void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint32_t target, const Source& input,
                            const Source& output, Terms* terms, float* row, float* error) {
   const Kernels& k = kernels();
@@ -588,25 +664,20 @@ void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint
   const size_t stride = row_stride(output.table.width), degree = store.degree_in(target);
   const float* const base = output.table.row(target);
 
+  std::sort(terms->found.begin(), terms->found.end(),
+            [](const InEdge& a, const InEdge& b) { return a.source < b.source; });
   terms->clear();
-  store.scan_in(target, [&](NeighborSpan span) {
-    for (size_t i = 0; i < span.size; ++i) {
-      const uint32_t source = span.ids[i];
-      const DirectedChange* change = changes.empty() ? nullptr : change_from(changes, source);
-      const float weight = step.weighted ? span.weights[i] : 1.0f;
-      if (change != nullptr && !change->had) {
-        terms->add(input.now(source), weight);
-        continue;
-      }
-      const float old_weight = change != nullptr && step.weighted ? change->old_weight : weight;
-      if (input.affected(source)) terms->add(input.change(source), old_weight);
-      if (weight != old_weight) terms->add(input.now(source), weight - old_weight);
-    }
-  });
-  for (const DirectedChange& change : changes) {
-    if (!change.has) terms->add(input.base(change.source), step.weighted ? -change.old_weight : -1.0f);
+  for (const InEdge& edge : terms->found) {
+    const DirectedChange* change = changes.empty() ? nullptr : change_from(changes, edge.source);
+    if (change != nullptr && !change->had) continue;
+    terms->add(input.change(edge.source), change != nullptr && step.weighted ? change->old_weight : edge.weight);
   }
-  terms->edges += degree;
+  for (const DirectedChange& change : changes) {
+    const float before = change.had ? (step.weighted ? change.old_weight : 1.0f) : 0.0f;
+    const float now = change.has ? (step.weighted ? change.new_weight : 1.0f) : 0.0f;
+    if (now == before) continue;
+    terms->add(change.has ? input.now(change.source) : input.base(change.source), now - before);
+  }
 
   // Anew when that reads fewer rows: the base row is one more. A row without neighbours is nothing, not what rounding
   // leaves of it.

@@ -66,6 +66,7 @@ class Overlay {
   }
   // Of a stale node: it is on a list of those whose rows will be computed.
   void want(uint32_t node) { slots_[node] = kWanted; }
+  bool wanted(uint32_t node) const { return node < slots_.size() && slots_[node] == kWanted; }
   void unwant(uint32_t node) {
     if (slots_[node] == kWanted) slots_[node] = kStale;
   }
@@ -161,6 +162,15 @@ struct Engine::Lazy {
     }
     const float* change(uint32_t node) const { return overlay->row(node) + difference; }
   };
+  struct InEdge {  // as it is now
+    uint32_t source;
+    float weight;
+  };
+  struct Pushed {
+    std::vector<size_t> offsets;  // by target
+    std::vector<InEdge> found;
+    size_t edges = 0;
+  };
   struct Terms;
 
   void add_site(Site::Kind kind, uint32_t node_type, const std::vector<uint32_t>& values, const RowsStep* rows,
@@ -169,6 +179,8 @@ struct Engine::Lazy {
   void mark(const Delta& delta, Prepared* prepared);
   void compute(bool all);
   void want_inputs(size_t site);
+  bool push_is_cheaper(const PropagateStep& step, const std::vector<uint32_t>& targets, const Overlay& sources) const;
+  void push(const PropagateStep& step, const std::vector<uint32_t>& targets, const Overlay& sources, Pushed* pushed);
   void compute_rows(Site* site, const std::vector<uint32_t>& nodes);
   void compute_aggregates(Site* site, const std::vector<uint32_t>& nodes);
   // The new aggregate row of a target from its terms; one function for each kind of propagation.
@@ -191,6 +203,7 @@ struct Engine::Lazy {
   mutable std::shared_mutex mutex_;          // over rows and stale marks in the overlays, and what follows
   std::vector<std::vector<uint32_t>> need_;  // by site
   LazyWork work_{};
+  std::vector<uint32_t> place_of_;  // by node, while edges are pushed
   std::atomic<size_t> pending_{0};
 
   std::vector<uint8_t> seen_;  // by node, while a batch is marked
