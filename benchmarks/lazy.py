@@ -100,7 +100,6 @@ class Contest:
         for others in (expected, rows):
             self.difference = max(self.difference, float(np.abs(got - others).max() / scale))
         seconds["affected"] = float(len(affected))
-        seconds["asked"] = float(len(ids))
         self.lazy.settle()
         return seconds
 
@@ -128,12 +127,13 @@ def run_variant(report: Report, name: str, variant: str, options: Namespace) -> 
         if not rounds:
             report.could_not_run(title, "fewer nodes are affected")
             continue
-        ms = {key: float(np.median([seconds[key] for seconds in rounds])) * 1e3 for key in rounds[0]}
-        report.add(f"{title}: lazy, median", ms["lazy"], "ms", peer="eager", peer_value=ms["eager"])
-        report.add(f"{title}: lazy", ms["lazy"], "ms", peer=contest.peer.name, peer_value=ms["peer"])
-        report.add(f"{title}: the query alone, median", ms["lazy query"], "ms")
+        median = {key: float(np.median([seconds[key] for seconds in rounds])) for key in rounds[0]}
+        ms = {key: value * 1e3 for key, value in median.items()}
+        report.add(f"{title}: beside eager", ms["lazy"], "ms", peer="eager", peer_value=ms["eager"])
+        report.add(f"{title}: beside torch", ms["lazy"], "ms", peer=contest.peer.name, peer_value=ms["peer"])
+        report.add(f"{title}: the query alone", ms["lazy query"], "ms")
         if count is None:
-            report.add(f"{title}: affected nodes, median", ms["affected"] / 1e3, "nodes")
+            report.add(f"{title}: affected", median["affected"], "nodes")
     report.add(f"{name}, {variant}: max difference", contest.difference, "of scale", aim=DIFFERENCE_AIM)
 
 
