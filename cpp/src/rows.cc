@@ -327,7 +327,7 @@ size_t Engine::output_width() const {
   return step.registers[step.sinks[0].reg].width;
 }
 
-void Engine::predict(std::span<const uint32_t> nodes, float* out) const {
+void Engine::predict_kept(std::span<const uint32_t> nodes, float* out) const {
   if (program_.output_kept) {
     const Rows kept = rows(program_.output);
     for (uint32_t node : nodes) {

@@ -2,10 +2,10 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from livegnn.inference.explanation import Explanation
 
+Mode = Literal["eager", "lazy"]
+
 EXACTNESS = 1e-4
 """How far a prediction may be from a recomputation, as a part of the layer's largest magnitude."""
 
@@ -31,11 +33,12 @@ EXACTNESS = 1e-4
 class Update:
     """What a batch did to the predictions.
 
-    seq: the sequence number that they now reflect. affected: how many nodes were computed again. seconds: how
-    long the batch took, the graph's part included.
+    seq: the sequence number that they now reflect. affected: how many nodes were computed again, or, by a
+    lazy engine, reached. exact: whether `changed` was seen by comparing values; a lazy engine has not
+    computed any. seconds: how long the batch took, the graph's part included.
     """
 
-    __slots__ = ("_changed", "_graph", "_ids", "affected", "seconds", "seq")
+    __slots__ = ("_changed", "_graph", "_ids", "affected", "exact", "seconds", "seq")
 
     def __init__(
         self,
@@ -45,17 +48,22 @@ class Update:
         seq: int,
         affected: int,
         seconds: float,
+        exact: bool = True,
     ) -> None:
         self._graph = graph
         self._changed = changed
         self._ids: Ids | None = None
         self.seq = seq
         self.affected = affected
+        self.exact = exact
         self.seconds = seconds
 
     @property
     def changed(self) -> Ids:
-        """Ids of nodes whose prediction has another value than before, added nodes among them."""
+        """Ids of nodes whose prediction has another value than before, added nodes among them.
+
+        If not `exact`: of nodes whose prediction may have, since the batch reached them.
+        """
         if self._ids is None:
             self._ids = self._graph.to_user_ids(self._changed)
         return self._ids
@@ -65,6 +73,19 @@ class Update:
             f"Update(seq={self.seq}, changed={len(self._changed)} nodes, affected={self.affected}, "
             f"seconds={self.seconds:.6f})"
         )
+
+
+@dataclass(frozen=True)
+class QueryWork:
+    """What queries of a lazy engine have computed since it was made.
+
+    rows: of values of any layer. edges: in-edges of nodes that were summed. recomputed: sums and maxima that
+    were taken over all in-edges, rather than over those that changed.
+    """
+
+    rows: int
+    edges: int
+    recomputed: int
 
 
 @dataclass(frozen=True)
@@ -105,11 +126,14 @@ class Engine:
 
     threads: how many work on one batch; by default as many as the process may use. Results do not depend on
     it, bit for bit.
+    mode: ``"eager"`` computes with each batch all that it reaches. ``"lazy"`` records what it reaches, and
+    computes a prediction when it is asked for (NeutronRT, section V.D). A list has one of the two for each
+    depth of propagation, the eager ones first.
     state: what `state()` returned for the same model and graph, instead of computing every embedding.
     history: over how many of the last events `explain` can look back; 0 keeps none of them.
 
-    Raises `ModelError` if the model does not fit the graph, `FileFormatError` if the state does not fit the
-    model.
+    Raises `ModelError` if the model does not fit the graph, `InputError` if the mode does not fit the model,
+    `FileFormatError` if the state does not.
 
     Thread safety: batches and what-ifs take their turn; reading never waits for a batch, only for the moment
     in which it becomes visible, and sees all of it or nothing.
@@ -121,6 +145,7 @@ class Engine:
         model: Model,
         *,
         threads: int | None = None,
+        mode: Mode | Sequence[Mode] = "eager",
         state: State | None = None,
         history: int = 0,
     ) -> None:
@@ -133,6 +158,7 @@ class Engine:
         self.graph = graph
         self.model = model
         self.plan = Plan(model, graph)
+        eager_steps = self.plan.eager_steps(mode)
         count = threads if threads is not None else len(os.sched_getaffinity(0))
         self.native_engine = _core.Engine(graph.native, self.plan.program, count)
         self._prepared = _core.Prepared()
@@ -140,6 +166,7 @@ class Engine:
         self.output_type_name: NodeType = model.node_type(model.output)
         self.output_type = graph.node_type_index(self.output_type_name)
         self.epoch = 0
+        self._lazy = False
         self._subscribers: list[Callable[[Update], None]] = []
         self._last: Update | None = None
         self._started = 0.0
@@ -148,6 +175,8 @@ class Engine:
                 self.native_engine.initialize()
             else:
                 self._restore(state)
+            if eager_steps is not None:
+                self._lazy = self.native_engine.be_lazy(eager_steps)
             graph.attach(self)
             self._history = History(graph, history) if history else None
             if self._history is not None:
@@ -157,6 +186,16 @@ class Engine:
     def seq(self) -> int:
         """The sequence number that the predictions reflect."""
         return self.graph.seq
+
+    @property
+    def pending(self) -> int:
+        """How many nodes' predictions were reached by events and have not been computed since."""
+        return self.native_engine.pending()
+
+    @property
+    def work(self) -> QueryWork:
+        """What queries of a lazy engine have computed so far; nothing where the engine is eager."""
+        return QueryWork(*self.native_engine.work())
 
     # -- changing
     # -----------------------------------------------------------------------------------------------
@@ -186,6 +225,7 @@ class Engine:
     def subscribe(self, callback: Callable[[Update], None]) -> Callable[[], None]:
         """Calls `callback` after each batch that changed a prediction, in order; returns what ends it.
 
+        A lazy engine calls it after each batch that reached one.
         The callback runs in the thread that applied the batch, before `apply` returns.
         """
         self._subscribers.append(callback)
@@ -198,10 +238,12 @@ class Engine:
 
     def prepare(self, delta: GraphDelta) -> None:
         self._started = time.perf_counter()
-        self.native_engine.prepare(delta.native, self._prepared)
+        self.native_engine.prepare_batch(delta.native, self._prepared)
 
     def commit(self, delta: GraphDelta) -> None:
         self.epoch += 1
+        if self.native_engine.overgrown():
+            self.native_engine.settle()
         # Not when it is asked for: by then their indices may be those of other nodes.
         changed = self.graph.native.ids_of(self.output_type, self._prepared.changed())
         update = self._last = Update(
@@ -210,10 +252,20 @@ class Engine:
             seq=delta.seq,
             affected=self._prepared.affected,
             seconds=time.perf_counter() - self._started,
+            exact=not self._prepared.marked,
         )
         if self._subscribers and len(changed):
             for callback in tuple(self._subscribers):
                 callback(update)
+
+    def settle(self) -> None:
+        """Computes all predictions that a lazy engine has not yet computed; nothing where it is eager.
+
+        It does so by itself when a batch removes nodes, when the changes of edges and features since come to
+        a sixteenth of the graph, and for `embeddings`, `verify`, `scrub`, `what_if` and `state`.
+        """
+        with self.graph.writer:
+            self.native_engine.settle()
 
     # -- reading
     # ------------------------------------------------------------------------------------------------
@@ -241,6 +293,7 @@ class Engine:
         name = layers[layer]
         kept = self.plan.kept.get(name)
         with self.graph.writer:
+            self.native_engine.settle()
             rows = (
                 self.native_engine.evaluate(self.plan.on_demand[name])
                 if kept is None
@@ -301,6 +354,7 @@ class Engine:
         rng = np.random.default_rng(seed)
         worst = 0.0
         with self.graph.writer:
+            self.native_engine.settle()
             for kept in self.plan.kept.values():
                 if kept.propagation is None:
                     continue
@@ -310,11 +364,17 @@ class Engine:
         return worst
 
     def memory(self) -> dict[str, int]:
-        """Bytes of the graph's parts and of what the engine keeps."""
-        parts = {**self.graph.memory(), "kept values": self.native_engine.bytes()}
+        """Bytes of the graph's parts and of what the engine keeps.
+
+        If it is lazy, also of the rows that queries have computed (``"overlay"``), and of what it has
+        recorded since it last settled (``"record"``).
+        """
+        memory = {**self.graph.memory(), "kept values": self.native_engine.bytes()}
+        if self._lazy:
+            memory["overlay"], memory["record"] = self.native_engine.lazy_bytes()
         if self._history is not None:
-            parts["history"] = self._history.nbytes
-        return parts
+            memory["history"] = self._history.nbytes
+        return memory
 
     # -- keeping
     # ------------------------------------------------------------------------------------------------
@@ -327,6 +387,7 @@ class Engine:
         """All kept values, exactly: an engine restored from it goes on as this one would, bit for bit."""
         native = self.native_engine
         with self.graph.writer:
+            native.settle()
             arrays: dict[str, Array] = {}
             for kept in self.plan.kept.values():
                 if kept.features:
