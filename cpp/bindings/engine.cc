@@ -94,8 +94,8 @@ void bind_engine(nb::module_& module) {
   nb::class_<Engine>(module, "Engine")
       .def(
           "__init__",
-          [](Engine* self, const Graph& graph, Program& program, size_t threads) {
-            new (self) Engine(graph, std::move(program), threads);
+          [](Engine* self, const Graph& graph, Program& program, size_t threads, const std::string& directory) {
+            new (self) Engine(graph, std::move(program), threads, directory);
           },
           nb::keep_alive<1, 2>())
       .def("initialize",
@@ -154,9 +154,13 @@ void bind_engine(nb::module_& module) {
                throw std::runtime_error("a value whose shape does not fit the graph");
              }
            })
-      .def("errors", [](Engine& self, size_t propagation) { return copy(self.errors(propagation)); })
-      .def("set_errors",
-           [](Engine& self, size_t propagation, In<float> from) { self.errors(propagation) = vector_of(from); })
+      .def("errors",
+           [](Engine& self, size_t propagation) {
+             const std::span<const float> errors = self.errors(propagation);
+             return copy(std::vector<float>(errors.begin(), errors.end()));
+           })
+      .def("set_errors", [](Engine& self, size_t propagation,
+                            In<float> from) { self.load_errors(propagation, {from.data(), from.shape(0)}); })
       .def("sums", [](Engine& self, size_t context) { return copy(self.sums(context)); })
       .def("set_sums", [](Engine& self, size_t context, In<double> from) { self.sums(context) = vector_of(from); })
       .def("typical", [](Engine& self) { return copy(self.typical()); })
@@ -167,7 +171,10 @@ void bind_engine(nb::module_& module) {
              std::shared_lock lock(self.graph().lock);
              return self.scrub(propagation, {nodes.data(), nodes.shape(0)});
            })
-      .def("bytes", &Engine::bytes);
+      .def("bytes", &Engine::bytes)
+      .def("errors_bytes", &Engine::errors_bytes)
+      .def("sums_bytes", &Engine::sums_bytes)
+      .def("mapped_bytes", &Engine::mapped_bytes);
 }
 
 }  // namespace livegnn::bindings

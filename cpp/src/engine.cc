@@ -9,10 +9,9 @@
 
 namespace livegnn {
 
-Engine::Engine(const Graph& graph, Program program, size_t threads)
+Engine::Engine(const Graph& graph, Program program, size_t threads, const std::string& directory)
     : graph_(graph),
       program_(std::move(program)),
-      errors_(program_.propagations.size()),
       sums_(program_.contexts.size()),
       typical_(program_.propagations.size()),
       pool_(std::make_unique<ThreadPool>(threads)),
@@ -24,7 +23,8 @@ Engine::Engine(const Graph& graph, Program program, size_t threads)
     if (!value.features) widths[value.slab] += row_stride(value.width);
     zeros_.resize(std::max(zeros_.size(), row_stride(value.width)));
   }
-  for (size_t width : widths) slabs_.emplace_back(width);
+  for (size_t width : widths) slabs_.emplace_back(width, directory);
+  for (size_t p = 0; p < program_.propagations.size(); ++p) errors_.emplace_back(1, directory);
   for (const RowsStep& step : program_.rows) {
     double cost = kRowCost;
     for (const Op& op : step.ops) {
@@ -133,10 +133,27 @@ void Engine::initialize_propagation(size_t position) {
   double total = 0;
   for (double peak : peaks) total += peak;
   typical_[position] = static_cast<float>(total / static_cast<double>(std::max<size_t>(1, ids.size())));
-  errors_[position].assign(propagate.aggregate == Aggregate::kSum ? ids.capacity() : 0, 0.0f);
+  errors_[position].resize(0);
+  errors_[position].resize(propagate.aggregate == Aggregate::kSum ? ids.capacity() : 0);
+}
+
+// Takes the space on the disk that a commit will need, since a commit cannot fail.
+void Engine::reserve_files(const Delta& delta) {
+  for (const Value& value : program_.values) {
+    if (!value.features && slabs_[value.slab].file() != nullptr) {
+      slabs_[value.slab].prepare(delta.nodes[value.node_type].capacity);
+    }
+  }
+  for (size_t p = 0; p < errors_.size(); ++p) {
+    const PropagateStep& step = program_.propagations[p];
+    if (step.aggregate == Aggregate::kSum && errors_[p].file() != nullptr) {
+      errors_[p].prepare(delta.nodes[program_.values[step.output].node_type].capacity);
+    }
+  }
 }
 
 void Engine::prepare(const Delta& delta, Prepared* prepared) {
+  reserve_files(delta);
   Scratches& scratch = *scratches_;
   for (size_t n = 0; n < graph_.nodes.size(); ++n) {
     for (auto& slots : scratch.slots) {
@@ -253,11 +270,11 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) {
     const PropagateStep& step = program_.propagations[p];
     if (step.aggregate != Aggregate::kSum) continue;
     const NodeDelta& nodes = delta.nodes[program_.values[step.output].node_type];
-    errors_[p].resize(std::max(errors_[p].size(), nodes.capacity));
-    for (uint32_t node : nodes.removed) errors_[p][node] = 0;
+    errors_[p].resize(std::max(errors_[p].rows(), nodes.capacity));
+    for (uint32_t node : nodes.removed) *errors_[p].row(node) = 0;
     const Changes& changes = prepared.changes[step.output];
     for (size_t i = 0; i < changes.nodes.size(); ++i) {
-      errors_[p][changes.nodes[i]] = changes.errors[changes.positions[i]];
+      *errors_[p].row(changes.nodes[i]) = changes.errors[changes.positions[i]];
     }
   }
   for (size_t c = 0; c < program_.contexts.size(); ++c) {
@@ -313,11 +330,42 @@ double Engine::scrub(size_t propagation, std::span<const uint32_t> nodes) {
   return worst;
 }
 
-size_t Engine::bytes() const {
+std::span<const float> Engine::errors(size_t propagation) const {
+  return {errors_[propagation].row(0), errors_[propagation].rows()};
+}
+
+void Engine::load_errors(size_t propagation, std::span<const float> errors) {
+  errors_[propagation].resize(errors.size());
+  if (!errors.empty()) std::memcpy(errors_[propagation].row(0), errors.data(), errors.size_bytes());
+}
+
+size_t Engine::bytes(uint32_t value) const {
+  const Value& spec = program_.values[value];
+  if (spec.features) return 0;
+  const Table& slab = slabs_[spec.slab];
+  const size_t rows = (slab.bytes() + slab.mapped_bytes()) / (slab.stride() * sizeof(float));
+  // The first value of a slab answers for what pads its rows.
+  size_t floats = row_stride(spec.width);
+  if (columns_[value] == 0) floats += slab.stride() - slab.width();
+  return rows * floats * sizeof(float);
+}
+
+size_t Engine::errors_bytes() const {
   size_t total = 0;
-  for (const Table& slab : slabs_) total += slab.bytes();
-  for (const auto& errors : errors_) total += errors.capacity() * sizeof(float);
+  for (const Table& errors : errors_) total += errors.bytes() + errors.mapped_bytes();
+  return total;
+}
+
+size_t Engine::sums_bytes() const {
+  size_t total = 0;
   for (const auto& sums : sums_) total += sums.capacity() * sizeof(double);
+  return total;
+}
+
+size_t Engine::mapped_bytes() const {
+  size_t total = 0;
+  for (const Table& slab : slabs_) total += slab.mapped_bytes();
+  for (const Table& errors : errors_) total += errors.mapped_bytes();
   return total;
 }
 

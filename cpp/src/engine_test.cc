@@ -228,7 +228,9 @@ bool same_bits(const std::vector<Floats>& a, const std::vector<Floats>& b) {
 // Everything, drift included, as bytes that must not move.
 struct Kept {
   explicit Kept(Engine* engine) : rows(tables(*engine)), typical(engine->typical()) {
-    for (size_t p = 0; p < engine->program().propagations.size(); ++p) errors.push_back(engine->errors(p));
+    for (size_t p = 0; p < engine->program().propagations.size(); ++p) {
+      errors.emplace_back(engine->errors(p).begin(), engine->errors(p).end());
+    }
     for (size_t c = 0; c < engine->program().contexts.size(); ++c) sums.push_back(engine->sums(c));
   }
   bool operator==(const Kept& other) const {
@@ -393,7 +395,9 @@ TEST(engine_goes_on_from_rows_that_were_saved) {
     CHECK(!restored.load(v, flat.data(), capacity, rows.width + 1));
     CHECK(restored.load(v, flat.data(), capacity, rows.width));
   }
-  for (size_t p = 0; p < engine.program().propagations.size(); ++p) restored.errors(p) = engine.errors(p);
+  for (size_t p = 0; p < engine.program().propagations.size(); ++p) {
+    restored.load_errors(p, engine.errors(p));
+  }
   for (size_t c = 0; c < engine.program().contexts.size(); ++c) restored.sums(c) = engine.sums(c);
   restored.typical() = engine.typical();
   CHECK(Kept(&engine) == Kept(&restored));

@@ -213,7 +213,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
     if (slot != kNoIndex && lost > 0 && store.degree_in(edges[i].target) == lost) s.orphaned[slot] = 1;
     i = end;
   }
-  const auto& errors = errors_[propagation];
+  const std::span<const float> errors = Engine::errors(propagation);
   const float typical = typical_[propagation];
   const Rows stored = Engine::rows(step.output);
   std::atomic<size_t> recomputed{0};

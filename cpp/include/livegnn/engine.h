@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "livegnn/graph.h"
@@ -90,8 +91,9 @@ struct Prepared {
 
 class Engine {
  public:
-  // Does not compute anything: `initialize` or `restore` comes next. The graph must outlive the engine.
-  Engine(const Graph& graph, Program program, size_t threads);
+  // Does not compute anything: `initialize` or `restore` comes next. The graph must outlive the engine. Rows and errors
+  // lie in files in `directory`, for when they outgrow memory; an empty name means memory. Throws std::system_error.
+  Engine(const Graph& graph, Program program, size_t threads, const std::string& directory = {});
   ~Engine();
 
   const Program& program() const { return program_; }
@@ -105,7 +107,8 @@ class Engine {
   Rows rows(uint32_t value) const;
   // Fills a value with rows that were saved. False, and nothing done, if there is not one for every index of the graph.
   bool load(uint32_t value, const float* from, size_t count, size_t width);
-  std::vector<float>& errors(size_t propagation) { return errors_[propagation]; }
+  std::span<const float> errors(size_t propagation) const;
+  void load_errors(size_t propagation, std::span<const float> errors);
   std::vector<double>& sums(size_t context) { return sums_[context]; }
   std::vector<float>& typical() { return typical_; }
 
@@ -123,7 +126,11 @@ class Engine {
   // of the row's magnitude and what a neighbour typically adds. Changes nothing.
   double scrub(size_t propagation, std::span<const uint32_t> nodes);
 
-  size_t bytes() const;
+  // What the rows of one value take of their slab, in memory or in a file.
+  size_t bytes(uint32_t value) const;
+  size_t errors_bytes() const;
+  size_t sums_bytes() const;
+  size_t mapped_bytes() const;  // how much of all that lies in files
 
  private:
   struct Reach;
@@ -162,16 +169,17 @@ class Engine {
   void aggregate_all(const PropagateStep& step, uint32_t node, float* out) const;
   void keep_changed(Changes* changes, const std::vector<uint32_t>& nodes, const std::vector<uint8_t>& keep);
   const float* stored_row(uint32_t value, uint32_t node) const;
+  void reserve_files(const Delta& delta);
   std::vector<uint32_t>& slots(uint32_t node_type, int which);
 
   const Graph& graph_;
   Program program_;
-  std::vector<Table> slabs_;                // several values side by side
-  std::vector<uint32_t> columns_;           // by value: where it begins in its slab
-  std::vector<double> row_costs_;           // by rows step: nanoseconds a row, roughly
-  std::vector<std::vector<float>> errors_;  // by propagate step
-  std::vector<std::vector<double>> sums_;   // by context step
-  std::vector<float> typical_;              // by propagate step: what a neighbour adds to a row, on average
+  std::vector<Table> slabs_;               // several values side by side
+  std::vector<uint32_t> columns_;          // by value: where it begins in its slab
+  std::vector<double> row_costs_;          // by rows step: nanoseconds a row, roughly
+  std::vector<Table> errors_;              // by propagate step, one float a row
+  std::vector<std::vector<double>> sums_;  // by context step
+  std::vector<float> typical_;             // by propagate step: what a neighbour adds to a row, on average
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Scratches> scratches_;
   std::vector<float> zeros_;

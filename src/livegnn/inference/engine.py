@@ -88,16 +88,24 @@ class Engine:
     threads: how many work on one batch; by default as many as the process may use. Results do not depend on
     it, bit for bit.
     state: what `state()` returned for the same model and graph, instead of computing every embedding.
+    state_dir: where what is kept lies in mapped files, for when it outgrows memory; the directory is made if
+    it is missing, and the files are gone when the engine is.
 
     Raises `ModelError` if the model does not fit the graph, `FileFormatError` if the state does not fit the
-    model.
+    model, `InputError` if no files can be made in `state_dir`.
 
     Thread safety: batches and what-ifs take their turn; reading never waits for a batch, only for the moment
     in which it becomes visible, and sees all of it or nothing.
     """
 
     def __init__(
-        self, graph: Graph, model: Model, *, threads: int | None = None, state: State | None = None
+        self,
+        graph: Graph,
+        model: Model,
+        *,
+        threads: int | None = None,
+        state: State | None = None,
+        state_dir: "str | os.PathLike[str] | None" = None,
     ) -> None:
         if threads is not None and threads < 1:
             raise InputError(f"threads must be at least 1, got {threads}")
@@ -105,7 +113,7 @@ class Engine:
         self.model = model
         self.plan = Plan(model, graph)
         count = threads if threads is not None else len(os.sched_getaffinity(0))
-        self.native_engine = _core.Engine(graph.native, self.plan.program, count)
+        self.native_engine = _make_core(graph, self.plan, count, state_dir)
         self._prepared = _core.Prepared()
         self.native: tuple[_core.Engine, _core.Prepared] | None = (self.native_engine, self._prepared)
         self.output_type_name: NodeType = model.node_type(model.output)
@@ -250,8 +258,19 @@ class Engine:
         return worst
 
     def memory(self) -> dict[str, int]:
-        """Bytes of the graph's parts and of what the engine keeps."""
-        return {**self.graph.memory(), "kept values": self.native_engine.bytes()}
+        """Bytes of the graph's parts and of what the engine keeps, and how much of the latter is `mapped
+        state`, that is, lies in files: it is counted among the parts too.
+        """
+        native = self.native_engine
+        parts = dict.fromkeys(("aggregates", "layer outputs", "contexts"), 0)
+        for kept in self.plan.kept.values():
+            if not kept.features:
+                parts[kept.part] += native.bytes(kept.index)
+        parts["contexts"] += native.sums_bytes()
+        parts["errors"] = native.errors_bytes()
+        if mapped := native.mapped_bytes():
+            parts["mapped state"] = mapped
+        return {**self.graph.memory(), **parts}
 
     # -- keeping
     # ------------------------------------------------------------------------------------------------
@@ -304,6 +323,20 @@ class Engine:
                     native.set_sums(kept.context, sums.astype(np.float64))
         except (KeyError, RuntimeError, ValueError, TypeError) as error:
             raise FileFormatError(f"the state of an engine does not fit together: {error}") from error
+
+
+def _make_core(
+    graph: Graph, plan: Plan, threads: int, state_dir: "str | os.PathLike[str] | None"
+) -> _core.Engine:
+    if state_dir is None:
+        return _core.Engine(graph.native, plan.program, threads, "")
+    try:
+        os.makedirs(state_dir, exist_ok=True)
+        return _core.Engine(graph.native, plan.program, threads, os.fspath(state_dir))
+    except (OSError, RuntimeError) as error:
+        raise InputError(
+            f"state_dir must be a directory in which files can be made, got {state_dir!r}: {error}"
+        ) from error
 
 
 def _column(array: Array, count: int) -> Array:

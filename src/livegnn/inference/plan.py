@@ -83,6 +83,13 @@ class Kept:
     context: int | None = None
     summed: bool = False
 
+    @property
+    def part(self) -> str:
+        """Which part of the memory it belongs to."""
+        if self.context is not None:
+            return "contexts"
+        return "layer outputs" if self.propagation is None else "aggregates"
+
 
 @dataclass(frozen=True)
 class _Rows:

@@ -1,0 +1,97 @@
+"""What the settings of an engine save, and that they change nothing that it says."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from livegnn import Engine, Events, Graph, InputError, Model
+from mirror import assert_exact, frozen, predictions
+from modules import WIDTH, Design, make
+
+NODES, EDGES = 300, 1500
+
+
+def make_graph(**settings: object) -> Graph:
+    """The same random graph at each call; a few nodes are hubs."""
+    random = np.random.default_rng(3)
+    src = random.integers(0, NODES, EDGES)
+    dst = (NODES * random.random(EDGES) ** 3).astype(np.int64)
+    x = random.standard_normal((NODES, WIDTH))
+    return Graph.from_edges(src, dst, weight=random.random(EDGES), x=x, **settings)
+
+
+def make_model(kind: str, **settings: object) -> Model:
+    return make(Design(kind, **settings))[1]
+
+
+def stream(batches: int) -> list[Events]:
+    """Batches of every kind of event, nodes that come and go among them."""
+    random = np.random.default_rng(4)
+    made = []
+    for number in range(batches):
+        src, dst = random.integers(0, NODES - 20, (2, 8))
+        new = NODES + number
+        events = (
+            Events()
+            .add_edges(src, dst, weight=random.random(8))
+            .set_features(random.integers(0, NODES - 20, 2), random.standard_normal((2, WIDTH)))
+        )
+        events.add_nodes([new], random.standard_normal((1, WIDTH))).add_edges([new, 1], [2, new])
+        made.append(events.remove_nodes(NODES - 1 - number).remove_edges(src[:3], dst[:3]))
+    return made
+
+
+def mapped_files() -> int:
+    """Files without a name that this process has mapped."""
+    return Path("/proc/self/maps").read_text().count("/livegnn-")
+
+
+KINDS = ["gcn", "sage mean", "sage max", "graph add"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mapped_state_is_the_same_to_the_bit(kind: str, tmp_path: Path) -> None:
+    model = make_model(kind, join="concat")
+    plain = Engine(make_graph(), model, threads=1)
+    mapped = Engine(make_graph(), model, threads=2, state_dir=tmp_path / "state")
+    for events in stream(15):
+        assert plain.what_if(events).changed.tolist() == mapped.what_if(events).changed.tolist()
+        assert plain.apply(events).changed.tolist() == mapped.apply(events).changed.tolist()
+        assert frozen(plain.state()) == frozen(mapped.state())
+        assert predictions(plain) == predictions(mapped)
+    assert_exact(mapped)
+    restored = Engine(mapped.graph, model, state=mapped.state(), state_dir=tmp_path / "state")
+    assert frozen(restored.state()) == frozen(plain.state())
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs /proc")
+def test_mapped_files_are_gone_with_the_engine(tmp_path: Path) -> None:
+    before = mapped_files()
+    graph = make_graph()
+    engine = Engine(graph, make_model("gcn"), state_dir=tmp_path)
+    assert mapped_files() > before
+    assert not list(tmp_path.iterdir())
+    del engine
+    gc.collect()
+    assert mapped_files() == before
+
+
+def test_mapped_bytes_are_told(tmp_path: Path) -> None:
+    model = make_model("sage mean")
+    plain = Engine(make_graph(), model).memory()
+    mapped = Engine(make_graph(), model, state_dir=tmp_path).memory()
+    parts = ("aggregates", "layer outputs", "contexts", "errors")
+    assert mapped["mapped state"] == sum(mapped[part] for part in parts)
+    assert "mapped state" not in plain
+    assert all(plain[part] > 0 for part in parts)
+
+
+def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="state_dir must be a directory in which files can be made"):
+        Engine(make_graph(), make_model("gcn"), state_dir=tmp_path / "file")
