@@ -37,9 +37,11 @@ void bind_engine(nb::module_& module) {
       .def(nb::init<>())
       .def("add_value",
            [](Program& self, uint32_t node_type, uint32_t width, bool features, uint32_t slab) {
-             self.values.push_back({node_type, width, features, slab});
+             self.values.push_back({node_type, width, features, slab, -1});
              return self.values.size() - 1;
            })
+      .def("set_derived",
+           [](Program& self, uint32_t value, int32_t on_demand) { self.values[value].derived = on_demand; })
       .def("add_weight",
            [](Program& self, InRows<float> weight) {
              FloatBlock packed(packed_size(weight.shape(1), weight.shape(0)));

@@ -18,9 +18,10 @@ Engine::Engine(const Graph& graph, Program program, size_t threads, const std::s
       scratches_(std::make_unique<Scratches>()) {
   std::vector<size_t> widths;
   for (const Value& value : program_.values) {
-    widths.resize(std::max<size_t>(widths.size(), value.features ? 0 : value.slab + 1));
-    columns_.push_back(value.features ? 0 : static_cast<uint32_t>(widths[value.slab]));
-    if (!value.features) widths[value.slab] += row_stride(value.width);
+    const bool kept = !value.features && value.derived < 0;
+    widths.resize(std::max<size_t>(widths.size(), kept ? value.slab + 1 : 0));
+    columns_.push_back(kept ? static_cast<uint32_t>(widths[value.slab]) : 0);
+    if (kept) widths[value.slab] += row_stride(value.width);
     zeros_.resize(std::max(zeros_.size(), row_stride(value.width)));
   }
   for (size_t width : widths) slabs_.emplace_back(width, directory);
@@ -41,6 +42,7 @@ Engine::~Engine() = default;
 
 Rows Engine::rows(uint32_t value) const {
   const Value& spec = program_.values[value];
+  if (!is_stored(value)) return {nullptr, row_stride(spec.width), spec.width, 0};
   const Table& table = spec.features ? graph_.nodes[spec.node_type].features : slabs_[spec.slab];
   return {const_cast<float*>(table.row(0)) + columns_[value], table.stride(), spec.width, table.rows()};
 }
@@ -61,10 +63,13 @@ void Engine::run_all(const RowsStep& step, size_t block, std::vector<float*>* bu
   for (size_t b = 0; b < step.buffers.size(); ++b) {
     buffers->push_back(memory[b].reserve(kBlockRows * row_stride(step.buffers[b])));
   }
-  sources.clear();
-  for (uint32_t source : step.sources) {
-    Rows from = rows(source);
-    for (size_t i = 0; i < kBlockRows; ++i) sources.push_back(from.row(std::min(first + i, first + count - 1)));
+  static thread_local RowArena arena;
+  arena.clear();
+  uint32_t nodes[kBlockRows];
+  for (size_t i = 0; i < kBlockRows; ++i) nodes[i] = static_cast<uint32_t>(first + std::min(i, count - 1));
+  sources.resize(step.sources.size() * kBlockRows);
+  for (size_t s = 0; s < step.sources.size(); ++s) {
+    stored_rows(step.sources[s], nodes, &arena, sources.data() + s * kBlockRows);
   }
   run_rows(step, count, sources.data(), buffers->data());
 }
@@ -72,7 +77,7 @@ void Engine::run_all(const RowsStep& step, size_t block, std::vector<float*>* bu
 void Engine::initialize() {
   for (size_t v = 0; v < program_.values.size(); ++v) {
     const Value& value = program_.values[v];
-    if (value.features) continue;
+    if (value.features || !is_stored(static_cast<uint32_t>(v))) continue;
     slabs_[value.slab].resize(0);
     slabs_[value.slab].resize(graph_.nodes[value.node_type].ids.capacity());
   }
@@ -84,11 +89,14 @@ void Engine::initialize() {
     } else {
       const RowsStep& rows_step = program_.rows[step.position];
       const IdMap& ids = graph_.nodes[rows_step.node_type].ids;
+      const auto kept = [&](const Sink& sink) { return is_stored(sink.value); };
+      if (std::none_of(rows_step.sinks.begin(), rows_step.sinks.end(), kept)) continue;
       pool_->run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
         static thread_local std::vector<float*> buffers;
         run_all(rows_step, block, &buffers);
         size_t first = block * kBlockRows, count = std::min(kBlockRows, ids.capacity() - first);
         for (const Sink& sink : rows_step.sinks) {
+          if (!is_stored(sink.value)) continue;
           const Register& reg = rows_step.registers[sink.reg];
           Rows out = rows(sink.value);
           for (size_t i = 0; i < count; ++i) {
@@ -106,7 +114,8 @@ void Engine::initialize_propagation(size_t position) {
   const PropagateStep& propagate = program_.propagations[position];
   const IdMap& ids = graph_.nodes[program_.values[propagate.output].node_type].ids;
   Rows out = rows(propagate.output);
-  const Rows input = rows(propagate.input);
+  Table table;
+  const Rows input = all_stored_rows(propagate.input, &table);
   const GraphStore& store = *graph_.edges[propagate.edge_type].store;
   // Lists are short, so what to fetch next lies in the lists of later nodes.
   auto fetch = [&](uint32_t node) {
@@ -125,7 +134,7 @@ void Engine::initialize_propagation(size_t position) {
       store.prefetch_in_leaf(node + 8);
       if (node + 2 < end) fetch(node + 2);
       if (!ids.in_use(node)) continue;
-      aggregate_all(propagate, node, out.row(node));
+      aggregate_all(propagate, input, node, out.row(node));
       peaks[block] +=
           kernels().peak(out.width, out.row(node)) / std::max(1.0f, static_cast<float>(store.degree_in(node)));
     }
@@ -140,7 +149,7 @@ void Engine::initialize_propagation(size_t position) {
 // Takes the space on the disk that a commit will need, since a commit cannot fail.
 void Engine::reserve_files(const Delta& delta) {
   for (const Value& value : program_.values) {
-    if (!value.features && slabs_[value.slab].file() != nullptr) {
+    if (!value.features && value.derived < 0 && slabs_[value.slab].file() != nullptr) {
       slabs_[value.slab].prepare(delta.nodes[value.node_type].capacity);
     }
   }
@@ -250,7 +259,7 @@ void Engine::keep_changed(Changes* changes, const std::vector<uint32_t>& nodes, 
 void Engine::commit(const Delta& delta, const Prepared& prepared) {
   for (size_t v = 0; v < program_.values.size(); ++v) {
     const Value& value = program_.values[v];
-    if (value.features) continue;
+    if (value.features || !is_stored(static_cast<uint32_t>(v))) continue;
     const NodeDelta& nodes = delta.nodes[value.node_type];
     Table& slab = slabs_[value.slab];
     if (slab.rows() < nodes.capacity) slab.resize(nodes.capacity);
@@ -321,7 +330,7 @@ double Engine::scrub(size_t propagation, std::span<const uint32_t> nodes) {
   double worst = 0;
   for (uint32_t node : nodes) {
     if (!graph_.nodes[program_.values[step.output].node_type].ids.in_use(node)) continue;
-    aggregate_all(step, node, row.data());
+    aggregate_all(step, rows(step.input), node, row.data());
     float scale = std::max(typical_[propagation], kernels().peak(kept.width, row.data()));
     kernels().subtract(kept.width, row.data(), kept.row(node), row.data());
     float difference = kernels().peak(kept.width, row.data());
@@ -341,7 +350,7 @@ void Engine::load_errors(size_t propagation, std::span<const float> errors) {
 
 size_t Engine::bytes(uint32_t value) const {
   const Value& spec = program_.values[value];
-  if (spec.features) return 0;
+  if (spec.features || spec.derived >= 0 || spec.width == 0) return 0;
   const Table& slab = slabs_[spec.slab];
   const size_t rows = (slab.bytes() + slab.mapped_bytes()) / (slab.stride() * sizeof(float));
   // The first value of a slab answers for what pads its rows.

@@ -48,8 +48,11 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
     found.push_back(message);
   };
   for (size_t i = 0; i < input.nodes.size(); ++i) source_slots[input.nodes[i]] = static_cast<uint32_t>(i);
+  find_edge_sources(step, *prepared);
+  std::vector<const float*> olds;
+  stored_rows_of_many(step.input, input.nodes, &s.differences, &olds);
   for (size_t i = 0; i < input.nodes.size(); ++i) {
-    const float* before = stored_row(step.input, input.nodes[i]);
+    const float* before = olds[i];
     store.scan_out(input.nodes[i], [&](NeighborSpan span) {
       for (size_t j = 0; j < span.size; ++j) {
         float weight = step.weighted && span.weights != nullptr ? span.weights[j] : 1.0f;
@@ -59,12 +62,12 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
       }
     });
   }
-  for (const DirectedChange& change : edges) {
+  for (size_t e = 0; e < edges.size(); ++e) {
+    const DirectedChange& change = edges[e];
     uint32_t slot = source_slots[change.source];
-    const float* before = change.had ? stored_row(step.input, change.source) : nullptr;
-    const float* after = !change.has        ? nullptr
-                         : slot == kNoIndex ? stored_row(step.input, change.source)
-                                            : input.row(slot);
+    const float* was = slot == kNoIndex ? s.edge_sources[e] : olds[slot];
+    const float* before = change.had ? was : nullptr;
+    const float* after = !change.has ? nullptr : slot == kNoIndex ? was : input.row(slot);
     add(change.target,
         {before, after, step.weighted ? change.old_weight : 1.0f, step.weighted ? change.new_weight : 1.0f});
   }
@@ -83,6 +86,7 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
   std::atomic<size_t> recomputed{0};
   pool_->run((s.targets.size() + kBlockRows - 1) / kBlockRows, kMessageCost * 4 * static_cast<double>(found.size()),
              [&](size_t block) {
+               static thread_local RowArena arena;
                std::vector<float> best(width);
                size_t end = std::min(s.targets.size(), (block + 1) * kBlockRows);
                for (size_t t = block * kBlockRows; t < end; ++t) {
@@ -113,7 +117,11 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
                    scan_new_in(store, node, changes_of(edges, node), [&](uint32_t source, float weight) {
                      any = true;
                      uint32_t slot = source_slots[source];
-                     const float* neighbor = slot == kNoIndex ? stored_row(step.input, source) : input.row(slot);
+                     const float* neighbor = slot == kNoIndex ? nullptr : input.row(slot);
+                     if (neighbor == nullptr) {
+                       arena.clear();
+                       stored_rows(step.input, {&source, 1}, &arena, &neighbor);
+                     }
                      float coefficient = step.weighted ? weight : 1.0f;
                      k.max_rows(width, 1, &neighbor, &zero, &coefficient, row);
                    });

@@ -38,8 +38,8 @@ void Engine::prepare_edges(const Delta& delta, Prepared* prepared) {
   }
 }
 
-void Engine::aggregate_all(const PropagateStep& step, uint32_t node, float* out) const {
-  const Rows input = rows(step.input);
+void Engine::aggregate_all(const PropagateStep& step, const Rows& input, uint32_t node, float* out) const {
+  if (input.count == 0) return aggregate_computed(step, node, out);
   const GraphStore& store = *graph_.edges[step.edge_type].store;
   const size_t width = input.width;
   if (step.aggregate == Aggregate::kSum) {
@@ -61,6 +61,33 @@ void Engine::aggregate_all(const PropagateStep& step, uint32_t node, float* out)
       uint32_t zero = 0;
       float weight = step.weighted && span.weights != nullptr ? span.weights[i] : 1.0f;
       kernels().max_rows(width, 1, &row, &zero, &weight, out);
+    }
+  });
+}
+
+// The same bits from rows that are not kept.
+void Engine::aggregate_computed(const PropagateStep& step, uint32_t node, float* out) const {
+  static thread_local RowArena arena;
+  static thread_local std::vector<const float*> rows;
+  static thread_local std::vector<uint32_t> order;
+  static thread_local std::vector<float> ones;
+  const Kernels& k = kernels();
+  const GraphStore& store = *graph_.edges[step.edge_type].store;
+  const size_t width = program_.values[step.input].width;
+  const bool sum = step.aggregate == Aggregate::kSum;
+  std::fill(out, out + row_stride(width), 0.0f);
+  if (!sum && store.degree_in(node) > 0) std::fill(out, out + width, -std::numeric_limits<float>::infinity());
+  store.scan_in(node, [&](NeighborSpan span) {
+    arena.clear();
+    rows.resize(span.size);
+    while (order.size() < span.size) order.push_back(static_cast<uint32_t>(order.size()));
+    ones.resize(std::max(ones.size(), span.size), 1.0f);
+    stored_rows(step.input, {span.ids, span.size}, &arena, rows.data());
+    const float* weights = step.weighted && span.weights != nullptr ? span.weights : ones.data();
+    if (sum) {
+      k.add_rows(row_stride(width), span.size, rows.data(), order.data(), weights, out);
+    } else {
+      k.max_rows(width, span.size, rows.data(), order.data(), weights, out);
     }
   });
 }
@@ -110,10 +137,14 @@ void Engine::find_frontier(const PropagateStep& step, const Prepared& prepared) 
                  if (input.nodes[i] < stored.count) touch(stored.row(input.nodes[i]));
                }
                for (size_t i = begin; i < end; ++i) fetch(stored, input.nodes[i]);
+               static thread_local RowArena arena;
+               arena.clear();
+               const float* before[kBlockRows];
+               stored_rows(step.input, {input.nodes.data() + begin, end - begin}, &arena, before);
                for (size_t i = begin; i < end; ++i) {
                  const uint32_t node = input.nodes[i];
                  float* difference = differences + i * stride;
-                 k.subtract(stride, input.row(i), node < stored.count ? stored.row(node) : zeros_.data(), difference);
+                 k.subtract(stride, input.row(i), before[i - begin], difference);
                  s.rows[i] = difference;
                  s.peaks[i] = k.peak(stride, difference);
                  s.coefficients[i] = 1;
@@ -152,12 +183,14 @@ void Engine::find_frontier(const PropagateStep& step, const Prepared& prepared) 
   // changed nodes, carries its last row.
   size_t messages = along_edges, num_rows = num_sources;
   for (size_t i = 0; i < num_sources; ++i) sources[input.nodes[i]] = static_cast<uint32_t>(i);
-  for (const DirectedChange& change : edges) {
+  find_edge_sources(step, prepared);
+  for (size_t e = 0; e < edges.size(); ++e) {
+    const DirectedChange& change = edges[e];
     float now = change.has ? (step.weighted ? change.new_weight : 1.0f) : 0.0f;
     float before = change.had ? (step.weighted ? change.old_weight : 1.0f) : 0.0f;
     if (now == before) continue;
     uint32_t slot = sources[change.source];
-    s.rows[num_rows] = slot == kNoIndex ? stored_row(step.input, change.source) : input.row(slot);
+    s.rows[num_rows] = slot == kNoIndex ? s.edge_sources[e] : input.row(slot);
     for (size_t c = 0; c < stride; c += 16) __builtin_prefetch(s.rows[num_rows] + c);
     s.coefficients[num_rows] = now - before;
     s.found_target[messages] = change.target;
@@ -222,17 +255,33 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
     static thread_local std::vector<const float*> neighbors;
     static thread_local std::vector<uint32_t> order;
     static thread_local std::vector<float> weights;
-    neighbors.clear();
-    order.clear();
-    weights.clear();
+    static thread_local std::vector<uint32_t> unchanged;
+    static thread_local RowArena arena;
+    // In pieces, since rows that are not kept lie in memory of their own meanwhile.
+    constexpr size_t kPiece = 1024;
+    auto add_piece = [&] {
+      const float* from[kPiece];
+      arena.clear();
+      stored_rows(step.input, unchanged, &arena, from);
+      for (size_t n = 0, next = 0; n < neighbors.size(); ++n) {
+        if (neighbors[n] == nullptr) neighbors[n] = from[next++];
+      }
+      k.add_rows(stride, neighbors.size(), neighbors.data(), order.data(), weights.data(), row);
+      neighbors.clear();
+      order.clear();
+      weights.clear();
+      unchanged.clear();
+    };
+    std::memset(row, 0, output.stride * sizeof(float));
     scan_new_in(store, node, changes_of(edges, node), [&](uint32_t source, float weight) {
       const uint32_t slot = source_slots[source];
       order.push_back(static_cast<uint32_t>(neighbors.size()));
-      neighbors.push_back(slot == kNoIndex ? stored_row(step.input, source) : input.row(slot));
+      neighbors.push_back(slot == kNoIndex ? nullptr : input.row(slot));
+      if (slot == kNoIndex) unchanged.push_back(source);
       weights.push_back(step.weighted ? weight : 1.0f);
+      if (neighbors.size() == kPiece) add_piece();
     });
-    std::memset(row, 0, output.stride * sizeof(float));
-    k.add_rows(stride, neighbors.size(), neighbors.data(), order.data(), weights.data(), row);
+    add_piece();
     recomputed.fetch_add(1, std::memory_order_relaxed);
   };
   // What a block reads of its targets is fetched before it begins.

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from livegnn import Engine, Events, Graph, InputError, Model
+from livegnn import Engine, Events, FileFormatError, Graph, InputError, Model
 from mirror import assert_exact, frozen, predictions
-from modules import WIDTH, Design, make
+from modules import CONVOLUTIONS, WIDTH, Design, make
 
 NODES, EDGES = 300, 1500
 
@@ -95,3 +95,73 @@ def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="state_dir must be a directory in which files can be made"):
         Engine(make_graph(), make_model("gcn"), state_dir=tmp_path / "file")
+
+
+# -- aggregates alone
+
+
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+@pytest.mark.parametrize("join", ["none", "concat", "head"])
+def test_aggregates_alone_say_the_same_to_the_bit(kind: str, join: str) -> None:
+    model = make_model(kind, join=join, depth=3)
+    plain = Engine(make_graph(), model, threads=1)
+    saver = Engine(make_graph(), model, threads=2, keep="aggregates")
+    for events in stream(8):
+        imagined = saver.what_if(events)
+        assert plain.what_if(events).changed.tolist() == imagined.changed.tolist()
+        ids = imagined.changed
+        rows = imagined.predict(ids).tobytes()
+        here, there = plain.apply(events), saver.apply(events)
+        assert here.changed.tolist() == there.changed.tolist()
+        assert here.affected == there.affected
+        assert predictions(plain) == predictions(saver)
+        assert saver.predict(ids).tobytes() == rows
+        every, some = frozen(plain.state())[1], frozen(saver.state())[1]
+        assert some.keys() <= every.keys()
+        assert all(every[name] == some[name] for name in some)
+    for layer in range(len(model.layers)):
+        assert plain.embeddings(layer).tobytes() == saver.embeddings(layer).tobytes()
+    assert plain.scrub(NODES) == saver.scrub(NODES)
+    assert_exact(saver)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_aggregates_alone_take_what_they_take(kind: str) -> None:
+    model = make_model(kind)
+    plain, saver = (
+        Engine(make_graph(), model).memory(),
+        Engine(make_graph(), model, keep="aggregates").memory(),
+    )
+    assert saver["layer outputs"] == 0 < plain["layer outputs"]
+    assert all(saver[part] == plain[part] for part in ("aggregates", "contexts", "errors"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_aggregates_alone_go_on_from_their_state(kind: str) -> None:
+    model = make_model(kind, join="skip")
+    engine = Engine(make_graph(), model, keep="aggregates")
+    batches = stream(8)
+    for events in batches[:4]:
+        engine.apply(events)
+    graph_state, state = engine.graph.state(), engine.state()
+    restored = Engine(Graph.from_state(graph_state), model, state=state, keep="aggregates")
+    for events in batches[4:]:
+        engine.apply(events)
+        restored.apply(events)
+    assert frozen(engine.state()) == frozen(restored.state())
+    assert predictions(engine) == predictions(restored)
+    with pytest.raises(FileFormatError):
+        Engine(Graph.from_state(graph_state), model, state=state)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_of_everything_holds_that_of_aggregates_alone(kind: str) -> None:
+    model = make_model(kind)
+    engine = Engine(make_graph(), model)
+    saver = Engine(engine.graph, model, state=engine.state(), keep="aggregates")
+    assert predictions(engine) == predictions(saver)
+
+
+def test_an_unknown_way_to_keep_is_refused() -> None:
+    with pytest.raises(InputError, match="keep must be one of 'all', 'aggregates', got 'none'"):
+        Engine(make_graph(), make_model("gcn"), keep="none")  # type: ignore[arg-type]

@@ -21,6 +21,7 @@
 // it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -47,6 +48,36 @@ class Scratch {
 
  private:
   FloatBlock block_;
+};
+
+// Memory for rows that are computed to be read once. What was taken stays where it is until `clear`.
+class RowArena {
+ public:
+  float* take(size_t floats) {
+    while (block_ < blocks_.size() && blocks_[block_].size() - used_ < floats) {
+      ++block_;
+      used_ = 0;
+    }
+    if (block_ == blocks_.size()) {
+      blocks_.emplace_back(std::max(floats, kBlockFloats));
+      used_ = 0;
+    }
+    float* rows = blocks_[block_].data() + used_;
+    used_ += (floats + 15) / 16 * 16;  // rows begin with a cache line, which may be the end of the block
+    used_ = std::min(used_, blocks_[block_].size());
+    return rows;
+  }
+  void clear() {
+    // What one large question needed is not held for ever.
+    if (blocks_.size() > kKeptBlocks) blocks_.clear();
+    block_ = used_ = 0;
+  }
+
+ private:
+  static constexpr size_t kBlockFloats = size_t{1} << 16, kKeptBlocks = 16;
+
+  std::vector<FloatBlock> blocks_;
+  size_t block_ = 0, used_ = 0;
 };
 
 struct Changes {
@@ -103,7 +134,8 @@ class Engine {
   void prepare(const Delta& delta, Prepared* prepared);
   void commit(const Delta& delta, const Prepared& prepared);
 
-  // To be written to only by the owner of the value: the graph's features are not the engine's.
+  // To be written to only by the owner of the value: the graph's features are not the engine's. Of a value whose rows
+  // are not all kept there are none: ask `stored_rows`.
   Rows rows(uint32_t value) const;
   // Fills a value with rows that were saved. False, and nothing done, if there is not one for every index of the graph.
   bool load(uint32_t value, const float* from, size_t count, size_t width);
@@ -111,6 +143,11 @@ class Engine {
   void load_errors(size_t propagation, std::span<const float> errors);
   std::vector<double>& sums(size_t context) { return sums_[context]; }
   std::vector<float>& typical() { return typical_; }
+
+  bool is_stored(uint32_t value) const { return program_.values[value].derived < 0; }
+  // Where the rows of these nodes lie, as they were before the batch that is being prepared, padding included. Those
+  // that are not kept are computed into `arena`. Any number of threads may ask, each with an arena of its own.
+  void stored_rows(uint32_t value, std::span<const uint32_t> nodes, RowArena* arena, const float** out) const;
 
   uint32_t output_type() const;
   size_t output_width() const;
@@ -149,6 +186,7 @@ class Engine {
   void prepare_edges(const Delta& delta, Prepared* prepared);
   void prepare_context(const ContextStep& step, size_t context, const Delta& delta, Prepared* prepared);
   void find_frontier(const PropagateStep& step, const Prepared& prepared);
+  void find_edge_sources(const PropagateStep& step, const Prepared& prepared);
   void prepare_sum(const PropagateStep& step, size_t propagation, const Reader& reader, const Delta& delta,
                    Prepared* prepared);
   Reader reader_of(size_t position) const;
@@ -158,17 +196,24 @@ class Engine {
   void open_rows(const RowsStep& step, bool output, Prepared* prepared);
   void run_rows_block(const RowsStep& step, size_t first, size_t count, Prepared* prepared);
   void run_output_block(const RowsStep& step, size_t first, size_t count, const Prepared& prepared);
+  void locate_reach(uint32_t value, size_t source, size_t first, size_t count, const Prepared& prepared,
+                    RowArena* arena, const float** out) const;
   void close_rows(const RowsStep& step, bool output, Prepared* prepared);
 
   // `sources` has a pointer for each source and row, source by source; `buffers` a block for each buffer of the step.
   void run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers) const;
   void run_all(const RowsStep& step, size_t block, std::vector<float*>* buffers) const;
-  template <class Locate>
-  void run_some(const RowsStep& step, std::span<const uint32_t> nodes, const Locate& locate, float* out) const;
+  // At most kBlockRows rows of a step with one sink, each at `stride` from the one before.
+  void run_block(const RowsStep& step, size_t count, const float* const* sources, float* out, size_t stride) const;
+  // As `stored_rows`, of many nodes, by all threads, into memory that must stay.
+  void stored_rows_of_many(uint32_t value, std::span<const uint32_t> nodes, Scratch* memory,
+                           std::vector<const float*>* out) const;
+  Rows all_stored_rows(uint32_t value, Table* table) const;
   double context_sum(const ContextStep& step, uint32_t node, std::span<const DirectedChange> changes) const;
-  void aggregate_all(const PropagateStep& step, uint32_t node, float* out) const;
+  void aggregate_all(const PropagateStep& step, const Rows& input, uint32_t node, float* out) const;
+  void aggregate_computed(const PropagateStep& step, uint32_t node, float* out) const;
   void keep_changed(Changes* changes, const std::vector<uint32_t>& nodes, const std::vector<uint8_t>& keep);
-  const float* stored_row(uint32_t value, uint32_t node) const;
+  const float* stored_row(uint32_t value, uint32_t node) const;  // of a value that is stored
   void reserve_files(const Delta& delta);
   std::vector<uint32_t>& slots(uint32_t node_type, int which);
 

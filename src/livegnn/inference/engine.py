@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from livegnn import _core
 from livegnn.errors import FileFormatError, InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta
-from livegnn.inference.plan import Plan
+from livegnn.inference.plan import Keep, Plan
 from livegnn.inference.what_if import WhatIf
 from livegnn.model import Model
 from livegnn.types import Array, FloatArray, Ids, IntArray, NodeType, State
@@ -88,6 +88,8 @@ class Engine:
     threads: how many work on one batch; by default as many as the process may use. Results do not depend on
     it, bit for bit.
     state: what `state()` returned for the same model and graph, instead of computing every embedding.
+    keep: "aggregates" keeps the aggregates alone and computes each layer's rows anew, node by node, when they
+    are read; the bits are the same.
     state_dir: where what is kept lies in mapped files, for when it outgrows memory; the directory is made if
     it is missing, and the files are gone when the engine is.
 
@@ -105,13 +107,16 @@ class Engine:
         *,
         threads: int | None = None,
         state: State | None = None,
+        keep: Keep = "all",
         state_dir: "str | os.PathLike[str] | None" = None,
     ) -> None:
         if threads is not None and threads < 1:
             raise InputError(f"threads must be at least 1, got {threads}")
         self.graph = graph
         self.model = model
-        self.plan = Plan(model, graph)
+        if keep not in get_args(Keep):
+            raise InputError(f"keep must be one of {', '.join(map(repr, get_args(Keep)))}, got {keep!r}")
+        self.plan = Plan(model, graph, keep)
         count = threads if threads is not None else len(os.sched_getaffinity(0))
         self.native_engine = _make_core(graph, self.plan, count, state_dir)
         self._prepared = _core.Prepared()
@@ -212,7 +217,7 @@ class Engine:
         with self.graph.writer:
             rows = (
                 self.native_engine.evaluate(self.plan.on_demand[name])
-                if kept is None
+                if kept is None or kept.derived
                 else self.native_engine.read(kept.index)
             )
             return rows[self.graph.native.indices(self.graph.node_type_index(self.model.node_type(name)))]
@@ -264,7 +269,7 @@ class Engine:
         native = self.native_engine
         parts = dict.fromkeys(("aggregates", "layer outputs", "contexts"), 0)
         for kept in self.plan.kept.values():
-            if not kept.features:
+            if kept.stored:
                 parts[kept.part] += native.bytes(kept.index)
         parts["contexts"] += native.sums_bytes()
         parts["errors"] = native.errors_bytes()
@@ -285,7 +290,7 @@ class Engine:
         with self.graph.writer:
             arrays: dict[str, Array] = {"typical": native.typical()}
             for kept in self.plan.kept.values():
-                if kept.features:
+                if not kept.stored:
                     continue
                 arrays[f"rows/{kept.index}"] = native.read(kept.index)
                 if kept.propagation is not None:
@@ -310,7 +315,7 @@ class Engine:
             propagations = sum(kept.propagation is not None for kept in self.plan.kept.values())
             native.set_typical(_column(arrays["typical"], propagations).astype(np.float32))
             for kept in self.plan.kept.values():
-                if kept.features:
+                if not kept.stored:
                     continue
                 native.write(kept.index, np.ascontiguousarray(arrays[f"rows/{kept.index}"], dtype=np.float32))
                 node_type = self.graph.node_type_index(self.plan.node_type(kept.name))

@@ -11,11 +11,16 @@ run. A value is kept if
   neighbour
   changes), unless only cheap operations lie between it and kept values,
 - or it is the prediction, unless that is cheap to compute from kept values too.
+
+With `keep` "aggregates", those of them that follow node by node from aggregates, contexts and features are
+derived: they go through a batch as the others do, but no row of theirs is stored. Each is computed when it is
+read, from stored values alone, however many layers lie between (NeutronRT, section V.B).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -25,6 +30,8 @@ from livegnn.graph import Graph
 from livegnn.inference.lowering import Context, Operation, by_output, lower
 from livegnn.model import Model
 from livegnn.types import FloatArray, NodeType
+
+Keep = Literal["all", "aggregates"]
 
 # In the order of OpKind in cpp/include/livegnn/program.h.
 _KINDS = {
@@ -74,6 +81,7 @@ _TENSORS = {
 class Kept:
     """A table of the engine: its name, its position there, and which propagation or context fills it, if one
     does. summed: it is a sum, and beside each row lies what goes on with it: its error, or itself in float64.
+    derived: no row of it is stored.
     """
 
     name: str
@@ -82,6 +90,12 @@ class Kept:
     propagation: int | None = None
     context: int | None = None
     summed: bool = False
+    derived: bool = False
+
+    @property
+    def stored(self) -> bool:
+        """Whether the engine has rows of its own for it."""
+        return not (self.features or self.derived)
 
     @property
     def part(self) -> str:
@@ -102,8 +116,9 @@ class _Rows:
 class Plan:
     """A model laid out for a graph. Raises `ModelError` if the model does not fit the graph."""
 
-    def __init__(self, model: Model, graph: Graph) -> None:
+    def __init__(self, model: Model, graph: Graph, keep: Keep = "all") -> None:
         self._model = model
+        self._keep_layers = keep == "all"
         self._graph = graph
         self._operations, self._contexts = lower(model)
         self._producers = by_output(self._operations)
@@ -223,6 +238,8 @@ class Plan:
                 rows = self._rows(name, kept)
                 groups.setdefault((self._producers[name].node_type, frozenset(rows.sources)), []).append(name)
                 self._keep(self._producers[name])
+                if not self._keep_layers:
+                    self._derive(name)
             for (type_name, _), names in groups.items():
                 self._add_rows(type_name, names, kept)
             for operation in propagations:
@@ -252,6 +269,12 @@ class Plan:
         self.kept[operation.output] = Kept(
             operation.output, index, propagation=propagation, summed=operation.op == "sum"
         )
+
+    def _derive(self, name: str) -> None:
+        stored = {kept.name for kept in self.kept.values() if not kept.derived} - {name}
+        self._add_on_demand(name, stored)
+        kept = self.kept[name] = replace(self.kept[name], derived=True)
+        self.program.set_derived(kept.index, self.on_demand[name])
 
     def _slab(self, name: str) -> int:
         """Values that one step reads of the same nodes lie side by side, so that a node costs one place in
