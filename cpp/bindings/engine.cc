@@ -96,9 +96,8 @@ void bind_engine(nb::module_& module) {
   nb::class_<Engine>(module, "Engine")
       .def(
           "__init__",
-          [](Engine* self, const Graph& graph, Program& program, size_t threads, const std::string& directory) {
-            new (self) Engine(graph, std::move(program), threads, directory);
-          },
+          [](Engine* self, const Graph& graph, Program& program, size_t threads, const std::string& directory,
+             size_t keep_degree) { new (self) Engine(graph, std::move(program), threads, directory, keep_degree); },
           nb::keep_alive<1, 2>())
       .def("initialize",
            [](Engine& self) {
@@ -143,10 +142,11 @@ void bind_engine(nb::module_& module) {
       .def("read",
            [](const Engine& self, uint32_t value) {
              std::shared_lock lock(self.graph().lock);
-             const Rows table = self.rows(value);
-             auto out = rows<float>(table.count, table.width);
-             for (size_t i = 0; i < table.count; ++i) {
-               std::memcpy(out.data() + i * table.width, table.row(i), table.width * sizeof(float));
+             const Rows table = self.kept_rows(value);
+             const std::vector<uint32_t> slots = self.slots(value);
+             auto out = rows<float>(slots.size(), table.width);
+             for (size_t i = 0; i < slots.size(); ++i) {
+               std::memcpy(out.data() + i * table.width, table.row(slots[i]), table.width * sizeof(float));
              }
              return out;
            })
@@ -159,10 +159,21 @@ void bind_engine(nb::module_& module) {
       .def("errors",
            [](Engine& self, size_t propagation) {
              const std::span<const float> errors = self.errors(propagation);
-             return copy(std::vector<float>(errors.begin(), errors.end()));
+             if (errors.empty()) return copy(std::vector<float>());
+             std::vector<float> kept;
+             for (uint32_t slot : self.slots(self.program().propagations[propagation].output))
+               kept.push_back(errors[slot]);
+             return copy(kept);
            })
       .def("set_errors", [](Engine& self, size_t propagation,
                             In<float> from) { self.load_errors(propagation, {from.data(), from.shape(0)}); })
+      .def("residents", [](const Engine& self, size_t edge_type) { return copy(self.residents(edge_type)); })
+      .def("set_residents",
+           [](Engine& self, size_t edge_type, In<uint32_t> nodes) {
+             if (!self.load_residents(edge_type, {nodes.data(), nodes.shape(0)})) {
+               throw std::runtime_error("nodes that are not those of the graph");
+             }
+           })
       .def("sums", [](Engine& self, size_t context) { return copy(self.sums(context)); })
       .def("set_sums", [](Engine& self, size_t context, In<double> from) { self.sums(context) = vector_of(from); })
       .def("typical", [](Engine& self) { return copy(self.typical()); })
@@ -175,6 +186,7 @@ void bind_engine(nb::module_& module) {
            })
       .def("bytes", &Engine::bytes)
       .def("errors_bytes", &Engine::errors_bytes)
+      .def("residents_bytes", &Engine::residents_bytes)
       .def("sums_bytes", &Engine::sums_bytes)
       .def("mapped_bytes", &Engine::mapped_bytes);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "engine_scratch.h"
 #include "kernels.h"
@@ -9,13 +10,19 @@
 
 namespace livegnn {
 
-Engine::Engine(const Graph& graph, Program program, size_t threads, const std::string& directory)
+Engine::Engine(const Graph& graph, Program program, size_t threads, const std::string& directory, size_t keep_degree)
     : graph_(graph),
       program_(std::move(program)),
+      partial_(program_.values.size(), -1),
+      residents_(graph.edges.size()),
+      keep_degree_(keep_degree),
       sums_(program_.contexts.size()),
       typical_(program_.propagations.size()),
       pool_(std::make_unique<ThreadPool>(threads)),
       scratches_(std::make_unique<Scratches>()) {
+  for (size_t p = 0; keep_degree > 0 && p < program_.propagations.size(); ++p) {
+    partial_[program_.propagations[p].output] = static_cast<int32_t>(p);
+  }
   std::vector<size_t> widths;
   for (const Value& value : program_.values) {
     const bool kept = !value.features && value.derived < 0;
@@ -53,7 +60,7 @@ const float* Engine::stored_row(uint32_t value, uint32_t node) const {
 }
 
 // One block of a step over all rows, where they lie.
-void Engine::run_all(const RowsStep& step, size_t block, std::vector<float*>* buffers) const {
+void Engine::run_all(const RowsStep& step, size_t block, const Whole* whole, std::vector<float*>* buffers) const {
   static thread_local std::vector<Scratch> memory;
   static thread_local std::vector<const float*> sources;
   const size_t capacity = graph_.nodes[step.node_type].ids.capacity();
@@ -65,6 +72,7 @@ void Engine::run_all(const RowsStep& step, size_t block, std::vector<float*>* bu
   }
   static thread_local RowArena arena;
   arena.clear();
+  arena.whole = whole;
   uint32_t nodes[kBlockRows];
   for (size_t i = 0; i < kBlockRows; ++i) nodes[i] = static_cast<uint32_t>(first + std::min(i, count - 1));
   sources.resize(step.sources.size() * kBlockRows);
@@ -75,6 +83,9 @@ void Engine::run_all(const RowsStep& step, size_t block, std::vector<float*>* bu
 }
 
 void Engine::initialize() {
+  initialize_residents();
+  Whole whole(program_.values.size());
+  std::vector<Table> tables;
   for (size_t v = 0; v < program_.values.size(); ++v) {
     const Value& value = program_.values[v];
     if (value.features || !is_stored(static_cast<uint32_t>(v))) continue;
@@ -85,7 +96,13 @@ void Engine::initialize() {
     if (step.kind == Step::kContext) {
       initialize_context(step.position);
     } else if (step.kind == Step::kPropagate) {
-      initialize_propagation(step.position);
+      const uint32_t output = program_.propagations[step.position].output;
+      if (partial_[output] >= 0) {
+        tables.emplace_back(program_.values[output].width);
+        tables.back().resize(graph_.nodes[program_.values[output].node_type].ids.capacity());
+        whole[output] = {tables.back().row(0), tables.back().stride(), tables.back().width(), tables.back().rows()};
+      }
+      initialize_propagation(step.position, &whole);
     } else {
       const RowsStep& rows_step = program_.rows[step.position];
       const IdMap& ids = graph_.nodes[rows_step.node_type].ids;
@@ -93,7 +110,7 @@ void Engine::initialize() {
       if (std::none_of(rows_step.sinks.begin(), rows_step.sinks.end(), kept)) continue;
       pool_->run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
         static thread_local std::vector<float*> buffers;
-        run_all(rows_step, block, &buffers);
+        run_all(rows_step, block, &whole, &buffers);
         size_t first = block * kBlockRows, count = std::min(kBlockRows, ids.capacity() - first);
         for (const Sink& sink : rows_step.sinks) {
           if (!is_stored(sink.value)) continue;
@@ -110,12 +127,13 @@ void Engine::initialize() {
   }
 }
 
-void Engine::initialize_propagation(size_t position) {
+void Engine::initialize_propagation(size_t position, Whole* whole) {
   const PropagateStep& propagate = program_.propagations[position];
   const IdMap& ids = graph_.nodes[program_.values[propagate.output].node_type].ids;
-  Rows out = rows(propagate.output);
+  const bool partial = partial_[propagate.output] >= 0;
+  Rows out = partial ? (*whole)[propagate.output] : rows(propagate.output);
   Table table;
-  const Rows input = all_stored_rows(propagate.input, &table);
+  const Rows input = all_stored_rows(propagate.input, whole, &table);
   const GraphStore& store = *graph_.edges[propagate.edge_type].store;
   // Lists are short, so what to fetch next lies in the lists of later nodes.
   auto fetch = [&](uint32_t node) {
@@ -134,7 +152,11 @@ void Engine::initialize_propagation(size_t position) {
       store.prefetch_in_leaf(node + 8);
       if (node + 2 < end) fetch(node + 2);
       if (!ids.in_use(node)) continue;
-      aggregate_all(propagate, input, node, out.row(node));
+      if (partial) {
+        aggregate_in_order(propagate, input, node, out.row(node));
+      } else {
+        aggregate_all(propagate, input, node, out.row(node));
+      }
       peaks[block] +=
           kernels().peak(out.width, out.row(node)) / std::max(1.0f, static_cast<float>(store.degree_in(node)));
     }
@@ -143,19 +165,32 @@ void Engine::initialize_propagation(size_t position) {
   for (double peak : peaks) total += peak;
   typical_[position] = static_cast<float>(total / static_cast<double>(std::max<size_t>(1, ids.size())));
   errors_[position].resize(0);
-  errors_[position].resize(propagate.aggregate == Aggregate::kSum ? ids.capacity() : 0);
+  const std::vector<uint32_t>& residents = residents_[propagate.edge_type].nodes;
+  const size_t kept = partial ? residents.size() : ids.capacity();
+  errors_[position].resize(propagate.aggregate == Aggregate::kSum ? kept : 0);
+  if (!partial) return;
+  // With room for those who will come: growth by half would undo much of what is saved.
+  Table& slab = slabs_[program_.values[propagate.output].slab];
+  slab.resize(0);
+  slab.resize(kept + kept / 8);
+  slab.resize(kept);
+  const Rows rows = kept_rows(propagate.output);
+  for (size_t slot = 0; slot < kept; ++slot) {
+    std::memcpy(rows.row(slot), out.row(residents[slot]), rows.width * sizeof(float));
+  }
 }
 
 // Takes the space on the disk that a commit will need, since a commit cannot fail.
 void Engine::reserve_files(const Delta& delta) {
-  for (const Value& value : program_.values) {
-    if (!value.features && value.derived < 0 && slabs_[value.slab].file() != nullptr) {
+  for (size_t v = 0; v < program_.values.size(); ++v) {
+    const Value& value = program_.values[v];
+    if (!value.features && is_stored(static_cast<uint32_t>(v)) && slabs_[value.slab].file() != nullptr) {
       slabs_[value.slab].prepare(delta.nodes[value.node_type].capacity);
     }
   }
   for (size_t p = 0; p < errors_.size(); ++p) {
     const PropagateStep& step = program_.propagations[p];
-    if (step.aggregate == Aggregate::kSum && errors_[p].file() != nullptr) {
+    if (step.aggregate == Aggregate::kSum && partial_[step.output] < 0 && errors_[p].file() != nullptr) {
       errors_[p].prepare(delta.nodes[program_.values[step.output].node_type].capacity);
     }
   }
@@ -184,6 +219,7 @@ void Engine::prepare(const Delta& delta, Prepared* prepared) {
 
   prepare_features(delta, prepared);
   prepare_edges(delta, prepared);
+  prepare_moves(delta, prepared);
   bool output_done = false;
   for (size_t i = 0; i < program_.order.size(); ++i) {
     const Step step = program_.order[i];
@@ -211,6 +247,13 @@ void Engine::prepare(const Delta& delta, Prepared* prepared) {
   }
   for (size_t n = 0; n < graph_.nodes.size(); ++n) {
     for (uint32_t node : delta.nodes[n].removed) scratch.removed[n][node] = 0;
+  }
+  for (size_t p = 0; keep_degree_ > 0 && p < errors_.size(); ++p) {
+    const PropagateStep& step = program_.propagations[p];
+    const size_t most = residents_[step.edge_type].nodes.size() + prepared->moves[step.edge_type].entering.size();
+    Table& slab = slabs_[program_.values[step.output].slab];
+    if (slab.file() != nullptr) slab.prepare(most);
+    if (errors_[p].file() != nullptr && step.aggregate == Aggregate::kSum) errors_[p].prepare(most);
   }
 }
 
@@ -257,6 +300,7 @@ void Engine::keep_changed(Changes* changes, const std::vector<uint32_t>& nodes, 
 }
 
 void Engine::commit(const Delta& delta, const Prepared& prepared) {
+  if (keep_degree_ > 0) commit_moves(delta, prepared);
   for (size_t v = 0; v < program_.values.size(); ++v) {
     const Value& value = program_.values[v];
     if (value.features || !is_stored(static_cast<uint32_t>(v))) continue;
@@ -277,7 +321,7 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) {
   }
   for (size_t p = 0; p < program_.propagations.size(); ++p) {
     const PropagateStep& step = program_.propagations[p];
-    if (step.aggregate != Aggregate::kSum) continue;
+    if (step.aggregate != Aggregate::kSum || partial_[step.output] >= 0) continue;
     const NodeDelta& nodes = delta.nodes[program_.values[step.output].node_type];
     errors_[p].resize(std::max(errors_[p].rows(), nodes.capacity));
     for (uint32_t node : nodes.removed) *errors_[p].row(node) = 0;
@@ -301,38 +345,51 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) {
 
 void Engine::evaluate(size_t on_demand, float* out) {
   const RowsStep& step = program_.on_demand[on_demand];
-  const Register& reg = step.registers[step.sinks[0].reg];
+  const size_t width = step.registers[step.sinks[0].reg].width;
   const size_t capacity = graph_.nodes[step.node_type].ids.capacity();
+  Whole whole(program_.values.size());
+  std::vector<Table> tables;
+  complete(&whole, &tables);
   pool_->run(blocks_of(capacity), kLong, [&](size_t block) {
-    static thread_local std::vector<float*> buffers;
-    run_all(step, block, &buffers);
-    size_t first = block * kBlockRows, count = std::min(kBlockRows, capacity - first);
-    for (size_t i = 0; i < count; ++i) {
-      const float* from = buffers[reg.buffer] + i * row_stride(step.buffers[reg.buffer]) + reg.column;
-      std::memcpy(out + (first + i) * reg.width, from, reg.width * sizeof(float));
+    static thread_local RowArena arena;
+    static thread_local std::vector<const float*> sources;
+    arena.clear();
+    arena.whole = &whole;
+    const size_t first = block * kBlockRows, count = std::min(kBlockRows, capacity - first);
+    uint32_t nodes[kBlockRows];
+    std::iota(nodes, nodes + count, static_cast<uint32_t>(first));
+    sources.resize(step.sources.size() * kBlockRows);
+    for (size_t s = 0; s < step.sources.size(); ++s) {
+      stored_rows(step.sources[s], {nodes, count}, &arena, sources.data() + s * kBlockRows);
     }
+    run_block(step, count, sources.data(), out + first * width, width);
   });
 }
 
 bool Engine::load(uint32_t value, const float* from, size_t count, size_t width) {
   const Value& spec = program_.values[value];
-  if (width != spec.width || count != graph_.nodes[spec.node_type].ids.capacity()) return false;
+  const size_t expected = partial_[value] >= 0
+                              ? residents_[program_.propagations[partial_[value]].edge_type].nodes.size()
+                              : graph_.nodes[spec.node_type].ids.capacity();
+  if (width != spec.width || count != expected) return false;
   slabs_[spec.slab].resize(count);
-  Rows out = rows(value);
+  Rows out = kept_rows(value);
   for (size_t i = 0; i < count; ++i) std::memcpy(out.row(i), from + i * width, width * sizeof(float));
   return true;
 }
 
 double Engine::scrub(size_t propagation, std::span<const uint32_t> nodes) {
   const PropagateStep& step = program_.propagations[propagation];
-  const Rows kept = rows(step.output);
+  const Rows kept = kept_rows(step.output);
   std::vector<float> row(row_stride(kept.width));
   double worst = 0;
   for (uint32_t node : nodes) {
     if (!graph_.nodes[program_.values[step.output].node_type].ids.in_use(node)) continue;
+    const uint32_t slot = slot_of(step.output, node);
+    if (slot == kNoIndex) continue;
     aggregate_all(step, rows(step.input), node, row.data());
     float scale = std::max(typical_[propagation], kernels().peak(kept.width, row.data()));
-    kernels().subtract(kept.width, row.data(), kept.row(node), row.data());
+    kernels().subtract(kept.width, row.data(), kept.row(slot), row.data());
     float difference = kernels().peak(kept.width, row.data());
     if (difference > 0) worst = std::max(worst, static_cast<double>(difference / scale));
   }
@@ -368,6 +425,12 @@ size_t Engine::errors_bytes() const {
 size_t Engine::sums_bytes() const {
   size_t total = 0;
   for (const auto& sums : sums_) total += sums.capacity() * sizeof(double);
+  return total;
+}
+
+size_t Engine::residents_bytes() const {
+  size_t total = 0;
+  for (const Residents& residents : residents_) total += residents.bytes();
   return total;
 }
 

@@ -91,7 +91,13 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
                size_t end = std::min(s.targets.size(), (block + 1) * kBlockRows);
                for (size_t t = block * kBlockRows; t < end; ++t) {
                  const uint32_t node = s.targets[t];
-                 const float* old = stored_row(step.output, node);
+                 const bool known = partial_[step.output] < 0 || stays(step, *prepared, node);
+                 const float* old = zeros_.data();
+                 if (known) {
+                   const Rows kept = kept_rows(step.output);
+                   const uint32_t slot = slot_of(step.output, node);
+                   if (slot < kept.count) old = kept.row(slot);
+                 }
                  const bool had_any = store.degree_in(node) > 0;
                  float* row = rows + t * output.stride;
                  const uint32_t zero = 0;
@@ -101,7 +107,7 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
                    if (message.after != nullptr)
                      k.max_rows(width, 1, &message.after, &zero, &message.after_weight, best.data());
                  }
-                 bool lost = false;
+                 bool lost = !known;
                  for (size_t m = s.offsets[t]; m < s.offsets[t + 1] && !lost; ++m) {
                    const Message& message = found[s.row_of[m]];
                    if (message.before == nullptr) continue;
@@ -128,7 +134,7 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
                    if (!any) std::memset(row, 0, width * sizeof(float));
                    recomputed.fetch_add(1, std::memory_order_relaxed);
                  }
-                 s.keep[t] = k.differs(width, old, row);
+                 s.keep[t] = !known || k.differs(width, old, row);
                }
              });
   for (uint32_t node : input.nodes) source_slots[node] = kNoIndex;

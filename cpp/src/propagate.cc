@@ -188,7 +188,8 @@ void Engine::find_frontier(const PropagateStep& step, const Prepared& prepared) 
     const DirectedChange& change = edges[e];
     float now = change.has ? (step.weighted ? change.new_weight : 1.0f) : 0.0f;
     float before = change.had ? (step.weighted ? change.old_weight : 1.0f) : 0.0f;
-    if (now == before) continue;
+    // A node that becomes a resident, or is one no longer, is computed whatever its edges weigh.
+    if (now == before && keep_degree_ == 0) continue;
     uint32_t slot = sources[change.source];
     s.rows[num_rows] = slot == kNoIndex ? s.edge_sources[e] : input.row(slot);
     for (size_t c = 0; c < stride; c += 16) __builtin_prefetch(s.rows[num_rows] + c);
@@ -249,6 +250,8 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
   const std::span<const float> errors = Engine::errors(propagation);
   const float typical = typical_[propagation];
   const Rows stored = Engine::rows(step.output);
+  const Rows kept = kept_rows(step.output);
+  const bool partial = partial_[step.output] >= 0;
   std::atomic<size_t> recomputed{0};
 
   auto recompute = [&](uint32_t node, float* row) {
@@ -273,14 +276,25 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       unchanged.clear();
     };
     std::memset(row, 0, output.stride * sizeof(float));
-    scan_new_in(store, node, changes_of(edges, node), [&](uint32_t source, float weight) {
+    auto add = [&](uint32_t source, float weight) {
       const uint32_t slot = source_slots[source];
       order.push_back(static_cast<uint32_t>(neighbors.size()));
       neighbors.push_back(slot == kNoIndex ? nullptr : input.row(slot));
       if (slot == kNoIndex) unchanged.push_back(source);
       weights.push_back(step.weighted ? weight : 1.0f);
       if (neighbors.size() == kPiece) add_piece();
-    });
+    };
+    if (keep_degree_ == 0) {
+      scan_new_in(store, node, changes_of(edges, node), add);
+    } else {
+      // As `pull` would.
+      static thread_local std::vector<std::pair<uint32_t, float>> sorted;
+      sorted.clear();
+      scan_new_in(store, node, changes_of(edges, node),
+                  [&](uint32_t source, float weight) { sorted.emplace_back(source, weight); });
+      std::sort(sorted.begin(), sorted.end());
+      for (const auto& [source, weight] : sorted) add(source, weight);
+    }
     add_piece();
     recomputed.fetch_add(1, std::memory_order_relaxed);
   };
@@ -300,18 +314,25 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
     float* const sum = memory.reserve(stride);
     for (size_t t = begin; t < end; ++t) {
       const uint32_t node = s.targets[t];
+      if (partial && !stays(step, *prepared, node)) {
+        recompute(node, rows + t * output.stride);
+        output.errors[t] = 0;
+        s.keep[t] = 1;  // what it was is not known
+        continue;
+      }
+      const uint32_t slot = slot_of(step.output, node);
       const size_t first = s.offsets[t], count = s.offsets[t + 1] - first;
       float reach = 0;
       for (size_t m = first; m < first + count; ++m) reach += std::fabs(s.weight_of[m]) * s.peaks[s.row_of[m]];
       std::memset(sum, 0, stride * sizeof(float));
       k.add_rows(stride, count, s.rows.data(), s.row_of.data() + first, s.weight_of.data() + first, sum);
       float peak = 0;
-      const float* old = node < stored.count ? stored.row(node) : zeros_.data();
+      const float* old = slot < kept.count ? kept.row(slot) : zeros_.data();
       float* const row = rows + t * output.stride;
       s.keep[t] = k.apply_delta(stride, old, sum, row, &peak);
       // Each term was rounded when it was taken and again when it was added; the latter errors partly cancel.
       const float rounding = kUnit * (peak + reach * (2 + std::sqrt(static_cast<float>(count))));
-      const float error = (node < errors.size() ? errors[node] : 0.0f) + rounding;
+      const float error = (slot < errors.size() ? errors[slot] : 0.0f) + rounding;
       output.errors[t] = error;
       // Anew when rounding has grown too large, or when that is cheaper.
       const bool drifted = error > kDriftTolerance * std::max(peak, typical);

@@ -10,6 +10,23 @@ namespace livegnn {
 
 void Engine::stored_rows(uint32_t value, std::span<const uint32_t> nodes, RowArena* arena, const float** out) const {
   const Value& spec = program_.values[value];
+  if (partial_[value] >= 0) {
+    const bool whole = arena->whole != nullptr && (*arena->whole)[value].count > 0;
+    const Rows kept = whole ? (*arena->whole)[value] : kept_rows(value);
+    std::vector<uint32_t> missing;
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const uint32_t slot = whole ? nodes[i] : slot_of(value, nodes[i]);
+      out[i] = slot < kept.count ? kept.row(slot) : nullptr;
+      if (out[i] == nullptr) missing.push_back(nodes[i]);
+    }
+    if (missing.empty()) return;
+    std::vector<const float*> pulled(missing.size());
+    pull(program_.propagations[static_cast<size_t>(partial_[value])], missing, arena, pulled.data());
+    for (size_t i = 0, next = 0; i < nodes.size(); ++i) {
+      if (out[i] == nullptr) out[i] = pulled[next++];
+    }
+    return;
+  }
   if (spec.derived < 0) {
     const Rows kept = rows(value);
     for (size_t i = 0; i < nodes.size(); ++i) out[i] = nodes[i] < kept.count ? kept.row(nodes[i]) : zeros_.data();
@@ -18,11 +35,16 @@ void Engine::stored_rows(uint32_t value, std::span<const uint32_t> nodes, RowAre
   const RowsStep& step = program_.on_demand[static_cast<size_t>(spec.derived)];
   const size_t stride = row_stride(spec.width);
   float* row = arena->take(nodes.size() * stride);
+  // Of all nodes at once, since neighbours that they share are computed once.
+  std::vector<const float*> located(step.sources.size() * nodes.size());
+  for (size_t s = 0; s < step.sources.size(); ++s) {
+    stored_rows(step.sources[s], nodes, arena, located.data() + s * nodes.size());
+  }
   std::vector<const float*> sources(step.sources.size() * kBlockRows);
   for (size_t first = 0; first < nodes.size(); first += kBlockRows) {
     const size_t count = std::min(kBlockRows, nodes.size() - first);
     for (size_t s = 0; s < step.sources.size(); ++s) {
-      stored_rows(step.sources[s], nodes.subspan(first, count), arena, sources.data() + s * kBlockRows);
+      std::copy_n(located.data() + s * nodes.size() + first, count, sources.data() + s * kBlockRows);
     }
     run_block(step, count, sources.data(), row, stride);
     for (size_t i = 0; i < count; ++i, row += stride) {
@@ -71,9 +93,9 @@ void Engine::stored_rows_of_many(uint32_t value, std::span<const uint32_t> nodes
   });
 }
 
-// The rows of every node: those of the value's own table, or of one that is filled here.
-Rows Engine::all_stored_rows(uint32_t value, Table* table) const {
+Rows Engine::all_stored_rows(uint32_t value, const Whole* whole, Table* table) const {
   if (is_stored(value)) return rows(value);
+  if (whole != nullptr && (*whole)[value].count > 0) return (*whole)[value];
   const Value& spec = program_.values[value];
   const IdMap& ids = graph_.nodes[spec.node_type].ids;
   *table = Table(spec.width);
@@ -81,6 +103,7 @@ Rows Engine::all_stored_rows(uint32_t value, Table* table) const {
   pool_->run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
     static thread_local RowArena arena;
     arena.clear();
+    arena.whole = whole;
     const size_t first = block * kBlockRows, count = std::min(kBlockRows, ids.capacity() - first);
     uint32_t nodes[kBlockRows];
     const float* found[kBlockRows];

@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from test_engine import LiveGraph
 
 from livegnn import Engine, Graph
-from mirror import predictions
+from mirror import assert_close, predictions
 from modules import CONVOLUTIONS
 
 SEQUENCES = 20 if os.environ.get("CI") else 40
@@ -50,3 +50,25 @@ def test_any_sequence_of_events_with_aggregates_alone(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["gcn", "sage mean", "sage max"])
 def test_any_sequence_of_events_with_mapped_state(kind: str, tmp_path: Path) -> None:
     run(ThriftyGraph, kind, state_dir=tmp_path)
+
+
+class SparseGraph(LiveGraph):
+    """A live graph beside an engine that keeps all, which says the same but for rounding."""
+
+    plain: Engine
+
+    def apply(self, operations: list[tuple[Any, ...]]) -> None:
+        if not hasattr(self, "plain"):
+            self.plain = Engine(Graph.from_state(self.graph.state()), self.model, threads=1)
+        super().apply(operations)
+        self.plain.apply(self.waiting[-1])
+        features = self.engine.embeddings(0)
+        for layer in range(len(self.model.layers)):
+            got, expected = self.engine.embeddings(layer), self.plain.embeddings(layer)
+            assert_close(got, expected, features, f"layer {layer}, residents alone")
+
+
+@pytest.mark.parametrize("degree", [1, 2, 4])
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_any_sequence_of_events_with_residents_alone(kind: str, degree: int) -> None:
+    run(SparseGraph, kind, keep_degree=degree)

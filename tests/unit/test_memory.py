@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from livegnn import Engine, Events, FileFormatError, Graph, InputError, Model
+from livegnn.types import State
 from mirror import assert_exact, frozen, predictions
 from modules import CONVOLUTIONS, WIDTH, Design, make
 
@@ -165,3 +166,99 @@ def test_a_state_of_everything_holds_that_of_aggregates_alone(kind: str) -> None
 def test_an_unknown_way_to_keep_is_refused() -> None:
     with pytest.raises(InputError, match="keep must be one of 'all', 'aggregates', got 'none'"):
         Engine(make_graph(), make_model("gcn"), keep="none")  # type: ignore[arg-type]
+
+
+# -- residents alone
+
+
+def degrees(engine: Engine) -> np.ndarray:
+    return engine.graph.degree(engine.graph.ids(), direction="in")
+
+
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+@pytest.mark.parametrize("join", ["none", "concat", "head"])
+def test_residents_alone_say_the_same(kind: str, join: str) -> None:
+    model = make_model(kind, join=join, depth=3)
+    engine, again = (Engine(make_graph(), model, threads=threads, keep_degree=5) for threads in (1, 2))
+    for events in stream(8):
+        before = predictions(engine)
+        imagined = engine.what_if(events)
+        ids = imagined.changed
+        rows = imagined.predict(ids).tobytes()
+        update = engine.apply(events)
+        assert update.changed.tolist() == ids.tolist() == again.apply(events).changed.tolist()
+        assert engine.predict(ids).tobytes() == rows
+        now = predictions(engine)
+        assert sorted(ids.tolist()) == sorted(node for node in now if now[node] != before.get(node))
+        assert engine.embeddings(-1).tobytes() == engine.predict(engine.graph.ids()).tobytes()
+    assert frozen(engine.state()) == frozen(again.state())
+    assert engine.scrub(NODES) < 2e-5
+    assert_exact(engine)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_residents_alone_take_less(kind: str, tmp_path: Path) -> None:
+    model = make_model(kind)
+    saver = Engine(make_graph(), model, keep="aggregates").memory()
+    engine = Engine(make_graph(), model, keep_degree=8)
+    memory = engine.memory()
+    share = float((degrees(engine) >= 8).mean())
+    assert 0 < share < 0.4
+    assert memory["layer outputs"] == 0
+    assert share <= memory["aggregates"] / saver["aggregates"] <= 1.13 * share
+    assert memory["errors"] == pytest.approx(share * saver["errors"])
+    assert memory["residents"] >= 4 * NODES
+    mapped = Engine(make_graph(), model, keep_degree=8, state_dir=tmp_path)
+    for events in stream(8):
+        engine.apply(events)
+        mapped.apply(events)
+    assert frozen(engine.state()) == frozen(mapped.state())
+    assert mapped.memory()["mapped state"] > 0
+
+
+def test_a_resident_stays_until_it_has_lost_a_quarter() -> None:
+    graph = Graph.from_edges([1, 2, 3, 4, 5, 6, 7], [0] * 7, x=np.eye(9)[:, :WIDTH])
+    engine = Engine(graph, make_model("sage mean"), keep_degree=8)
+
+    def residents() -> list[int]:
+        return engine.state().arrays["residents/0"].tolist()
+
+    assert residents() == []
+    engine.apply(Events().add_edges([8], [0]))
+    assert residents() == [0]
+    engine.apply(Events().remove_edges([1, 2], [0, 0]))
+    assert residents() == [0]
+    engine.apply(Events().remove_edges([3], [0]))
+    assert residents() == []
+    engine.apply(Events().add_edges([1, 2, 3], [0, 0, 0]))
+    assert residents() == [0]
+    engine.apply(Events().remove_nodes([0]))
+    assert residents() == []
+    assert_exact(engine)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_residents_alone_go_on_from_their_state(kind: str) -> None:
+    model = make_model(kind, join="skip")
+    engine = Engine(make_graph(), model, keep_degree=6)
+    batches = stream(8)
+    for events in batches[:4]:
+        engine.apply(events)
+    graph_state, state = engine.graph.state(), engine.state()
+    restored = Engine(Graph.from_state(graph_state), model, state=state, keep_degree=6)
+    for events in batches[4:]:
+        engine.apply(events)
+        restored.apply(events)
+    assert frozen(engine.state()) == frozen(restored.state())
+    assert predictions(engine) == predictions(restored)
+    with pytest.raises(FileFormatError):
+        Engine(Graph.from_state(graph_state), model, state=state)
+    for spoiled in ([5, 4], [NODES * 9], [1, 1]):
+        arrays = {**state.arrays, "residents/0": np.array(spoiled, dtype=np.uint32)}
+        with pytest.raises(FileFormatError):
+            Engine(Graph.from_state(graph_state), model, state=State(state.meta, arrays), keep_degree=6)
+
+
+def test_a_negative_degree_is_refused() -> None:
+    with pytest.raises(InputError, match="keep_degree must be at least 0, got -1"):
+        Engine(make_graph(), make_model("gcn"), keep_degree=-1)

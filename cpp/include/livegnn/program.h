@@ -94,8 +94,8 @@ struct Value {
   uint32_t width;
   bool features;  // the graph's own table
   uint32_t slab;  // values that are read together lie side by side in the rows of one table
-  // Where not -1: no row of it is kept, each is computed when it is read, by this on-demand step, whose sources are
-  // kept values.
+  // Where not -1: no row of it is kept, each is computed when it is read, by this on-demand step, from values that come
+  // before it; best from kept ones.
   int32_t derived = -1;
 };
 

@@ -90,6 +90,8 @@ class Engine:
     state: what `state()` returned for the same model and graph, instead of computing every embedding.
     keep: "aggregates" keeps the aggregates alone and computes each layer's rows anew, node by node, when they
     are read; the bits are the same.
+    keep_degree: keeps even the aggregates of nodes with at least so many in-edges alone, and computes those
+    of the others from their neighbours, and theirs, when they are read; 0 for all. Implies "aggregates".
     state_dir: where what is kept lies in mapped files, for when it outgrows memory; the directory is made if
     it is missing, and the files are gone when the engine is.
 
@@ -108,6 +110,7 @@ class Engine:
         threads: int | None = None,
         state: State | None = None,
         keep: Keep = "all",
+        keep_degree: int = 0,
         state_dir: "str | os.PathLike[str] | None" = None,
     ) -> None:
         if threads is not None and threads < 1:
@@ -116,9 +119,12 @@ class Engine:
         self.model = model
         if keep not in get_args(Keep):
             raise InputError(f"keep must be one of {', '.join(map(repr, get_args(Keep)))}, got {keep!r}")
-        self.plan = Plan(model, graph, keep)
+        if keep_degree < 0:
+            raise InputError(f"keep_degree must be at least 0, got {keep_degree}")
+        self.plan = Plan(model, graph, keep, partial=keep_degree > 0)
+        self._partial = keep_degree > 0
         count = threads if threads is not None else len(os.sched_getaffinity(0))
-        self.native_engine = _make_core(graph, self.plan, count, state_dir)
+        self.native_engine = _make_core(graph, self.plan, count, state_dir, keep_degree)
         self._prepared = _core.Prepared()
         self.native: tuple[_core.Engine, _core.Prepared] | None = (self.native_engine, self._prepared)
         self.output_type_name: NodeType = model.node_type(model.output)
@@ -213,12 +219,11 @@ class Engine:
         if not -len(layers) <= layer < len(layers):
             raise InputError(f"layer must be from 0 to {len(layers) - 1} (or -1 for the last), got {layer}")
         name = layers[layer]
-        kept = self.plan.kept.get(name)
         with self.graph.writer:
             rows = (
                 self.native_engine.evaluate(self.plan.on_demand[name])
-                if kept is None or kept.derived
-                else self.native_engine.read(kept.index)
+                if name in self.plan.on_demand
+                else self.native_engine.read(self.plan.kept[name].index)
             )
             return rows[self.graph.native.indices(self.graph.node_type_index(self.model.node_type(name)))]
 
@@ -273,6 +278,8 @@ class Engine:
                 parts[kept.part] += native.bytes(kept.index)
         parts["contexts"] += native.sums_bytes()
         parts["errors"] = native.errors_bytes()
+        if self._partial:
+            parts["residents"] = native.residents_bytes()
         if mapped := native.mapped_bytes():
             parts["mapped state"] = mapped
         return {**self.graph.memory(), **parts}
@@ -289,6 +296,8 @@ class Engine:
         native = self.native_engine
         with self.graph.writer:
             arrays: dict[str, Array] = {"typical": native.typical()}
+            for edge_type in self._partial_types():
+                arrays[f"residents/{edge_type}"] = native.residents(edge_type)
             for kept in self.plan.kept.values():
                 if not kept.stored:
                     continue
@@ -298,6 +307,9 @@ class Engine:
                 if kept.context is not None:
                     arrays[f"sums/{kept.context}"] = native.sums(kept.context)
             return State({"kind": "engine", "model": self._fingerprint, "seq": self.seq}, arrays)
+
+    def _partial_types(self) -> range:
+        return range(len(self.graph.schema.edge_types) if self._partial else 0)
 
     def _restore(self, state: State) -> None:
         meta, arrays, native = state.meta, state.arrays, self.native_engine
@@ -314,12 +326,16 @@ class Engine:
         try:
             propagations = sum(kept.propagation is not None for kept in self.plan.kept.values())
             native.set_typical(_column(arrays["typical"], propagations).astype(np.float32))
+            for edge_type in self._partial_types():
+                residents = arrays[f"residents/{edge_type}"]
+                native.set_residents(edge_type, np.ascontiguousarray(residents, dtype=np.uint32))
             for kept in self.plan.kept.values():
                 if not kept.stored:
                     continue
                 native.write(kept.index, np.ascontiguousarray(arrays[f"rows/{kept.index}"], dtype=np.float32))
                 node_type = self.graph.node_type_index(self.plan.node_type(kept.name))
-                count = self.graph.native.capacity(node_type) if kept.summed else 0
+                rows = len(native.read(kept.index)) if kept.partial else self.graph.native.capacity(node_type)
+                count = rows if kept.summed else 0
                 if kept.propagation is not None:
                     errors = _column(arrays[f"errors/{kept.propagation}"], count)
                     native.set_errors(kept.propagation, errors.astype(np.float32))
@@ -331,13 +347,17 @@ class Engine:
 
 
 def _make_core(
-    graph: Graph, plan: Plan, threads: int, state_dir: "str | os.PathLike[str] | None"
+    graph: Graph,
+    plan: Plan,
+    threads: int,
+    state_dir: "str | os.PathLike[str] | None",
+    keep_degree: int,
 ) -> _core.Engine:
     if state_dir is None:
-        return _core.Engine(graph.native, plan.program, threads, "")
+        return _core.Engine(graph.native, plan.program, threads, "", keep_degree)
     try:
         os.makedirs(state_dir, exist_ok=True)
-        return _core.Engine(graph.native, plan.program, threads, os.fspath(state_dir))
+        return _core.Engine(graph.native, plan.program, threads, os.fspath(state_dir), keep_degree)
     except (OSError, RuntimeError) as error:
         raise InputError(
             f"state_dir must be a directory in which files can be made, got {state_dir!r}: {error}"

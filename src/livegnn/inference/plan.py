@@ -14,7 +14,8 @@ run. A value is kept if
 
 With `keep` "aggregates", those of them that follow node by node from aggregates, contexts and features are
 derived: they go through a batch as the others do, but no row of theirs is stored. Each is computed when it is
-read, from stored values alone, however many layers lie between (NeutronRT, section V.B).
+read, from stored values alone, however many layers lie between (NeutronRT, section V.B). A `partial` plan
+is such a one, whose aggregates are stored of some nodes alone.
 """
 
 from collections.abc import Sequence
@@ -81,7 +82,7 @@ _TENSORS = {
 class Kept:
     """A table of the engine: its name, its position there, and which propagation or context fills it, if one
     does. summed: it is a sum, and beside each row lies what goes on with it: its error, or itself in float64.
-    derived: no row of it is stored.
+    derived: no row of it is stored. partial: rows of some nodes alone are.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Kept:
     context: int | None = None
     summed: bool = False
     derived: bool = False
+    partial: bool = False
 
     @property
     def stored(self) -> bool:
@@ -116,9 +118,10 @@ class _Rows:
 class Plan:
     """A model laid out for a graph. Raises `ModelError` if the model does not fit the graph."""
 
-    def __init__(self, model: Model, graph: Graph, keep: Keep = "all") -> None:
+    def __init__(self, model: Model, graph: Graph, keep: Keep = "all", *, partial: bool = False) -> None:
         self._model = model
-        self._keep_layers = keep == "all"
+        self._keep_layers = keep == "all" and not partial
+        self._partial = partial
         self._graph = graph
         self._operations, self._contexts = lower(model)
         self._producers = by_output(self._operations)
@@ -255,7 +258,7 @@ class Plan:
                         weighted,
                     )
         for name in dict.fromkeys([*self._model.layers, self._model.output]):
-            if name not in self.kept:
+            if name not in self.kept or self.kept[name].partial:
                 self._add_on_demand(name, kept)
         output = self._model.output
         if output in self.kept:
@@ -267,7 +270,11 @@ class Plan:
         node_type = self._graph.node_type_index(operation.node_type)
         index = self.program.add_value(node_type, operation.width, False, self._slab(operation.output))
         self.kept[operation.output] = Kept(
-            operation.output, index, propagation=propagation, summed=operation.op == "sum"
+            operation.output,
+            index,
+            propagation=propagation,
+            summed=operation.op == "sum",
+            partial=self._partial and propagation is not None,
         )
 
     def _derive(self, name: str) -> None:
@@ -284,7 +291,7 @@ class Plan:
         reads, which is met along edges, of other nodes.
         """
         readers = [o for o in self._operations if name in o.inputs]
-        if name in self._contexts or any(reader.along_edges for reader in readers):
+        if self._partial or name in self._contexts or any(reader.along_edges for reader in readers):
             place = name
         else:
             place = str(min((self._depths[reader.output] for reader in readers), default=self._depths[name]))
