@@ -1,4 +1,4 @@
-"""What LiveGNN is measured against: three exact ways of keeping a two-layer SAGE fresh, plain torch.
+"""What LiveGNN is measured against: three exact ways of keeping a two-layer SAGE fresh, in plain torch.
 
 - `FullRecomputation`: PyG runs the whole model after every batch, on a CSR of the graph as it is now.
 - `AffectedRecomputation`: layer by layer, only the nodes that a batch reaches are computed again, from all
@@ -6,6 +6,9 @@
 - `Ripple`: RIPPLE's algorithm (section 4.3). Every node keeps its embeddings and the sum of its
   in-neighbours'; a batch sends deltas, new minus old, to the out-neighbours' mailboxes, hop by hop,
   strictly looking forward.
+
+And against one way of keeping nothing: `NeighborhoodRecomputation` answers a query from the features of its
+two-hop neighbourhood, with SAGE or GCN.
 
 They are meant to be good, not to be props. All of them keep the graph in the same `Adjacency`, whose rows
 have slack, so that nobody rebuilds a CSR to add an edge; aggregations run in torch's fastest kernels for
@@ -26,7 +29,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.nn import SAGEConv
+from torch_geometric.nn import GCNConv, SAGEConv
 
 from graphs import Batch, Float32, Int64
 
@@ -40,6 +43,19 @@ class SAGE(torch.nn.Module):
         super().__init__()
         self.conv1 = SAGEConv(in_channels, hidden_channels, aggr="mean")
         self.conv2 = SAGEConv(hidden_channels, out_channels, aggr="mean")
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = F.relu(self.conv1(x, edge_index))
+        return self.conv2(x, edge_index)
+
+
+class GCN(torch.nn.Module):
+    """GCN with two layers and a ReLU between them; self-loops, symmetric norm."""
+
+    def __init__(self, in_channels: int, hidden_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.conv1 = GCNConv(in_channels, hidden_channels)
+        self.conv2 = GCNConv(hidden_channels, out_channels)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         x = F.relu(self.conv1(x, edge_index))
@@ -272,6 +288,74 @@ class Ripple:
         mean = self._sums[layer].index_select(0, nodes)
         mean /= self._in_degree.index_select(0, nodes).clamp_(min=1).unsqueeze(1)
         return self._layers[layer](mean, inputs.index_select(0, nodes))
+
+
+class NeighborhoodRecomputation:
+    """Keeps the graph and its features; a query computes its two-hop neighbourhood and nothing else.
+
+    The first layer aggregates features (narrower than what they become), the second what its product has made
+    narrow: the cheaper order of the two in each.
+    """
+
+    name = "torch, the query's neighbourhood"
+
+    def __init__(self, model: SAGE | GCN, x: Float32, src: Int64, dst: Int64, undirected: bool) -> None:
+        self._model = model
+        self._x = torch.from_numpy(x.copy())
+        self._undirected = undirected
+        self._in = Adjacency(len(x), *_mirror(dst, src, undirected))
+        self._place = np.zeros(len(x), np.int64)  # of a node among those of the first layer
+
+    def apply(self, batch: Batch) -> None:
+        self._in.remove(*_mirror(batch.remove_dst, batch.remove_src, self._undirected))
+        self._in.add(*_mirror(batch.add_dst, batch.add_src, self._undirected))
+        self._x[torch.from_numpy(batch.ids)] = torch.from_numpy(batch.x)
+
+    @torch.inference_mode()
+    def query(self, ids: Int64) -> Tensor:
+        lengths, neighbors = self._in.neighbors(ids)
+        first = _distinct(len(self._x), ids, neighbors)
+        self._place[first] = np.arange(len(first))
+        col, own = torch.from_numpy(self._place[neighbors]), torch.from_numpy(self._place[ids])
+        bags = _rowptr(lengths)
+        if isinstance(self._model, SAGE):
+            return self._sage(self._model, torch.from_numpy(first), col, own, bags)
+        return self._gcn(self._model, torch.from_numpy(first), col, own, bags)
+
+    def _sage(self, model: SAGE, first: Tensor, col: Tensor, own: Tensor, bags: Tensor) -> Tensor:
+        layer = _Layer(model.conv1)
+        lengths, neighbors = self._in.neighbors(first.numpy())
+        first_bags, first_col = _rowptr(lengths), torch.from_numpy(neighbors)
+        hidden = torch.empty(len(first), model.conv1.out_channels)
+        for block in _blocks(len(first)):
+            mean = _aggregate(self._x, first_col, first_bags, block, "mean")
+            hidden[block] = layer(mean, self._x.index_select(0, first[block])).relu_()
+        projected = hidden @ model.conv2.lin_l.weight.t()
+        mean = F.embedding_bag(col, projected, bags[:-1], mode="mean")
+        return mean + model.conv2.lin_l.bias + hidden.index_select(0, own) @ model.conv2.lin_r.weight.t()
+
+    def _gcn(self, model: GCN, first: Tensor, col: Tensor, own: Tensor, bags: Tensor) -> Tensor:
+        lengths, neighbors = self._in.neighbors(first.numpy())
+        degrees = torch.from_numpy(self._in.length[neighbors])
+        norm = (degrees + 1).float().rsqrt_()
+        first_norm = (torch.from_numpy(lengths) + 1).float().rsqrt_().unsqueeze(1)
+        first_bags, first_col = _rowptr(lengths), torch.from_numpy(neighbors)
+        weight, bias = model.conv1.lin.weight.t(), model.conv1.bias
+        hidden = torch.empty(len(first), model.conv1.out_channels)
+        for block in _blocks(len(first)):
+            start, stop = int(first_bags[block.start]), int(first_bags[block.stop])
+            total = F.embedding_bag(
+                first_col[start:stop],
+                self._x,
+                first_bags[block] - start,
+                mode="sum",
+                per_sample_weights=norm[start:stop],
+            )
+            total.addcmul_(self._x.index_select(0, first[block]), first_norm[block]).mul_(first_norm[block])
+            hidden[block] = torch.addmm(bias, total, weight).relu_()
+        messages = (hidden @ model.conv2.lin.weight.t()).mul_(first_norm)
+        total = F.embedding_bag(col, messages, bags[:-1], mode="sum") + messages.index_select(0, own)
+        return total.mul_(first_norm.index_select(0, own)).add_(model.conv2.bias)
 
 
 PEERS: tuple[type[FullRecomputation] | type[AffectedRecomputation] | type[Ripple], ...] = (

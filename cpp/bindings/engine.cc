@@ -1,6 +1,7 @@
 #include "livegnn/engine.h"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -99,6 +100,24 @@ uint32_t counts_of(const Engine& engine, size_t propagation) {
   return value;
 }
 
+// Others go on meanwhile. The lock is let go before the GIL is asked for: who holds the GIL may wait for the lock.
+nb::object predict_lazily(const Engine& engine, In<int64_t> ids) {
+  auto out = rows<float>(ids.shape(0), engine.output_width());
+  std::vector<uint32_t> nodes(ids.shape(0));
+  bool known = true;
+  {
+    nb::gil_scoped_release release;
+    std::shared_lock lock(engine.graph().lock);
+    const IdMap& map = engine.graph().nodes[engine.output_type()].ids;
+    for (size_t i = 0; i < nodes.size() && known; ++i) {
+      nodes[i] = map.index_of(ids.data()[i]);
+      known = nodes[i] != kNoIndex;
+    }
+    if (known) engine.predict(nodes, out.data());
+  }
+  return known ? nb::cast(out) : nb::none();
+}
+
 }  // namespace
 
 void bind_engine(nb::module_& module) {
@@ -189,6 +208,7 @@ void bind_engine(nb::module_& module) {
       .def_ro("edges_touched", &Prepared::edges_touched)
       .def_ro("nodes_touched", &Prepared::nodes_touched)
       .def_ro("recomputed", &Prepared::recomputed)
+      .def_ro("marked", &Prepared::marked)
       .def("changed", [](const Prepared& self) { return copy(self.changed); });
 
   nb::class_<Engine>(module, "Engine", nb::type_slots(engine_slots))
@@ -210,8 +230,29 @@ void bind_engine(nb::module_& module) {
              nb::gil_scoped_release release;
              self.prepare(delta, &prepared);
            })
+      .def("prepare_batch",
+           [](Engine& self, const Delta& delta, Prepared& prepared) {
+             nb::gil_scoped_release release;
+             self.prepare_batch(delta, &prepared);
+           })
+      .def("be_lazy", &Engine::be_lazy)
+      .def("settle", &Engine::settle, nb::call_guard<nb::gil_scoped_release>())
+      .def("overgrown", &Engine::overgrown)
+      .def("pending", &Engine::pending)
+      .def("work",
+           [](const Engine& self) {
+             const LazyWork work = self.work();
+             return nb::make_tuple(work.rows, work.edges, work.recomputed);
+           })
+      .def("lazy_bytes",
+           [](const Engine& self) {
+             nb::gil_scoped_release release;
+             std::shared_lock lock(self.graph().lock);
+             return std::make_pair(self.overlay_bytes(), self.record_bytes());
+           })
       .def("predict",
            [](const Engine& self, In<int64_t> ids) -> nb::object {
+             if (self.lazy()) return predict_lazily(self, ids);
              std::shared_lock lock(self.graph().lock);
              const IdMap& map = self.graph().nodes[self.output_type()].ids;
              auto out = rows<float>(ids.shape(0), self.output_width());

@@ -25,6 +25,8 @@ namespace {
 constexpr float kUnit = 5.9604645e-8f;
 // What a message costs beside the operations of its program, in nanoseconds.
 constexpr double kEvaluationCost = 60;
+// What is smaller than this may be made of exponentials that had no bits left, whichever way they were added up.
+constexpr double kUnderflow = 1e-30;
 
 }  // namespace
 
@@ -440,22 +442,25 @@ double Engine::scrub_messages(const PropagateStep& step, std::span<const uint32_
     sums.finish();
     write_sums(step, &sums, 0, row.data(), context_width == 0 ? nullptr : context.data());
     const float* const kept = stored_row(step.output, node);
+    double difference = 0, scale = kUnderflow;
     for (size_t h = 0; h < heads; ++h) {
-      // Sums that are divided by a context are compared as they are used; the scale is the messages' mean magnitude.
+      // Sums that are divided by a context are compared as they are used, each head by itself: the scale is its
+      // messages' mean magnitude. Others are one row, as they are to its bound.
       float now = 1, then = 1;
-      double scale = sums.reach(0)[h] / static_cast<double>(std::max<size_t>(1, sums.messages(0)));
+      double mean = sums.reach(0)[h] / static_cast<double>(std::max<size_t>(1, sums.messages(0)));
       if (context_width > 0) {
         const float* const kept_context = stored_row(step.context, node);
         now = context[h] > 0 ? 1 / context[h] : 0.0f;
         then = kept_context[h] > 0 ? 1 / kept_context[h] : 0.0f;
-        scale = sums.reach(0)[h] * now;
+        mean = sums.reach(0)[h] * now;
+        difference = 0, scale = kUnderflow;
       }
-      double difference = 0;
+      scale = std::max(scale, mean);
       for (size_t c = h * channels; c < (h + 1) * channels; ++c) {
         difference = std::max<double>(difference, std::fabs(row[c] * now - kept[c] * then));
         scale = std::max<double>(scale, std::fabs(row[c] * now));
       }
-      if (difference > 0) worst = std::max(worst, difference / scale);
+      if (context_width > 0 || h + 1 == heads) worst = std::max(worst, difference / scale);
     }
   }
   return worst;

@@ -8,6 +8,7 @@
 
 #include "engine_scratch.h"
 #include "kernels.h"
+#include "lazy.h"
 #include "parallel.h"
 
 namespace livegnn {
@@ -104,6 +105,7 @@ void Engine::run_all(const RowsStep& step, size_t block, const Whole* whole, std
 }
 
 void Engine::initialize() {
+  if (lazy_ != nullptr) lazy_->clear();
   initialize_residents();
   Whole whole(program_.values.size());
   std::vector<Table> tables;
@@ -220,7 +222,9 @@ void Engine::reserve_files(const Delta& delta) {
   }
 }
 
-void Engine::prepare(const Delta& delta, Prepared* prepared) {
+void Engine::prepare(const Delta& delta, Prepared* prepared) { prepare_steps(delta, program_.order.size(), prepared); }
+
+void Engine::prepare_steps(const Delta& delta, size_t steps, Prepared* prepared) {
   reserve_files(delta);
   Scratches& scratch = *scratches_;
   for (size_t n = 0; n < graph_.nodes.size(); ++n) {
@@ -239,6 +243,7 @@ void Engine::prepare(const Delta& delta, Prepared* prepared) {
     changes.external = nullptr;
     changes.stride = row_stride(program_.values[v].width);
   }
+  prepared->marked = false;
   prepared->changed.clear();
   prepared->affected = prepared->edges_touched = prepared->nodes_touched = prepared->recomputed = 0;
 
@@ -246,7 +251,7 @@ void Engine::prepare(const Delta& delta, Prepared* prepared) {
   prepare_edges(delta, prepared);
   prepare_moves(delta, prepared);
   bool output_done = false;
-  for (size_t i = 0; i < program_.order.size(); ++i) {
+  for (size_t i = 0; i < steps; ++i) {
     const Step step = program_.order[i];
     if (step.kind == Step::kContext) {
       prepare_context(program_.contexts[step.position], step.position, delta, prepared);
@@ -257,7 +262,7 @@ void Engine::prepare(const Delta& delta, Prepared* prepared) {
     } else if (program_.propagations[step.position].aggregate == Aggregate::kMax) {
       prepare_max(program_.propagations[step.position], prepared);
     } else {
-      const Reader reader = reader_of(i);
+      const Reader reader = i + 1 < steps || steps == program_.order.size() ? reader_of(i) : Reader{};
       prepare_sum(program_.propagations[step.position], step.position, reader, delta, prepared);
       if (reader.step == nullptr) continue;
       if (reader.output) {
@@ -267,7 +272,9 @@ void Engine::prepare(const Delta& delta, Prepared* prepared) {
       }
     }
   }
-  if (program_.output_kept) {
+  if (steps < program_.order.size()) {
+    // What comes of the prediction, nobody knows yet.
+  } else if (program_.output_kept) {
     prepared->changed = prepared->changes[program_.output].nodes;
   } else if (!output_done) {
     prepare_rows(program_.on_demand[program_.output], true, kRowCost, delta, prepared);
@@ -368,6 +375,7 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) {
       sums_[c][changes.nodes[i]] = changes.sums[changes.positions[i]];
     }
   }
+  if (prepared.marked) lazy_->commit(delta, prepared);
 }
 
 void Engine::evaluate(size_t on_demand, float* out) {

@@ -141,7 +141,7 @@ void Engine::find_edge_sources(const PropagateStep& step, const Prepared& prepar
   }
 }
 
-void Engine::predict(std::span<const uint32_t> nodes, float* out) const {
+void Engine::predict_kept(std::span<const uint32_t> nodes, float* out) const {
   static thread_local RowArena arena;
   static thread_local std::vector<const float*> sources;
   const size_t width = output_width();

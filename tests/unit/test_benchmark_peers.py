@@ -5,7 +5,16 @@ import pytest
 import torch
 
 from graphs import Batch, make, make_stream
-from peers import PEERS, Adjacency, AffectedRecomputation, Ripple, make_model
+from peers import (
+    GCN,
+    PEERS,
+    SAGE,
+    Adjacency,
+    AffectedRecomputation,
+    NeighborhoodRecomputation,
+    Ripple,
+    make_model,
+)
 
 
 def edges_of(adjacency: Adjacency) -> set[tuple[int, int]]:
@@ -74,3 +83,28 @@ def test_peers_reach_only_what_a_batch_reaches(kind: type[AffectedRecomputation]
     assert (work.features, work.edge_events, work.affected) == (1, 0, (2, 3))
     work = peer.apply(Batch(np.array([0]), np.array([3]), none, none, none, x[:0]))
     assert (work.features, work.edge_events, work.affected) == (0, 1, (1, 2))
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("kind", [SAGE, GCN])
+def test_the_neighbourhood_of_a_query_gives_pyg_s_rows(kind: type[SAGE] | type[GCN], symmetric: bool) -> None:
+    torch.manual_seed(1)
+    graph = make("tiny", symmetric=symmetric)
+    stream = make_stream(graph, 90)
+    model = kind(graph.num_features, 16, graph.num_classes).eval()
+    peer = NeighborhoodRecomputation(model, graph.x, stream.start_src, stream.start_dst, symmetric)
+    batch = stream.batch(0, 90)
+    peer.apply(batch)
+    present = set(zip(stream.start_src.tolist(), stream.start_dst.tolist(), strict=True))
+    present -= set(zip(batch.remove_src.tolist(), batch.remove_dst.tolist(), strict=True))
+    present |= set(zip(batch.add_src.tolist(), batch.add_dst.tolist(), strict=True))
+    edge_index = torch.tensor(sorted(present)).t()
+    if symmetric:
+        edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
+    x = torch.from_numpy(graph.x.copy())
+    x[batch.ids] = torch.from_numpy(batch.x)
+    with torch.no_grad():
+        expected = model(x, edge_index)
+    for ids in ([7], [250, 3, 9], list(range(graph.num_nodes))):
+        got = peer.query(np.array(ids))
+        assert (got - expected[ids]).abs().max() < 1e-5

@@ -214,6 +214,28 @@ def test_messages_of_both_ends_with_mapped_state_and_aggregates_alone(kind: str,
         assert other.memory()["mapped state"] == sum(other.memory()[part] for part in parts)
 
 
+@pytest.mark.parametrize("settings", [{"keep": "aggregates"}, {"keep_degree": 4}])
+def test_a_lazy_engine_that_keeps_less_is_refused(settings: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="a lazy engine must keep every row"):
+        Engine(make_graph(), make_model("gcn"), mode="lazy", **settings)
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage max", "gat_edge"])
+def test_a_lazy_engine_with_mapped_state(kind: str, tmp_path: Path) -> None:
+    featured = kind == "gat_edge"
+    model, start = make_model(kind), make_featured_graph if featured else make_graph
+    plain = Engine(start(), model, mode="lazy", threads=1)
+    mapped = Engine(start(), model, mode="lazy", threads=2, state_dir=tmp_path)
+    for number, events in enumerate((featured_stream if featured else stream)(6)):
+        plain.apply(events)
+        mapped.apply(events)
+        assert predictions(plain) == predictions(mapped)
+        if number % 3 == 2:
+            assert frozen(plain.state()) == frozen(mapped.state())
+    assert mapped.memory()["mapped state"] > 0
+    assert_exact(mapped)
+
+
 def test_an_unknown_way_to_keep_is_refused() -> None:
     with pytest.raises(InputError, match="keep must be one of 'all', 'aggregates', got 'none'"):
         Engine(make_graph(), make_model("gcn"), keep="none")  # type: ignore[arg-type]

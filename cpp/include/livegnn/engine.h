@@ -148,6 +148,16 @@ struct Prepared {
   size_t edges_touched = 0;                        // messages added or taken back, and neighbours of recomputed rows
   size_t nodes_touched = 0;                        // rows of aggregates and of what they read, old ones and new ones
   size_t recomputed = 0;                           // aggregates computed from all their neighbours
+
+  // Of a batch that a lazy engine (below) has only marked:
+  bool marked = false;
+  std::vector<std::vector<uint32_t>> reached;  // by lazy step
+  std::vector<Changes> before;                 // by eager value: rows that are about to be overwritten
+};
+
+// What queries of a lazy engine have computed so far.
+struct LazyWork {
+  size_t rows, edges, recomputed;  // rows of all values; in-edges looked at; aggregates summed from all neighbours
 };
 
 class Engine {
@@ -170,6 +180,26 @@ class Engine {
   void initialize();
   void prepare(const Delta& delta, Prepared* prepared);
   void commit(const Delta& delta, const Prepared& prepared);
+
+  // -- lazily (lazy.h)
+
+  // From now on `prepare_batch` computes the first `eager` steps, contexts among them, and only marks what the others
+  // would compute. False, and nothing done, if one of those is of a kind that is always computed at once. For engines
+  // that keep every row.
+  bool be_lazy(size_t eager);
+  bool lazy() const { return lazy_ != nullptr; }
+  // As `prepare`, for a batch that will be committed. A lazy engine marks; if the batch removes nodes, whose indices
+  // will be used again, it settles and computes. `prepare` itself is for engines that are settled.
+  void prepare_batch(const Delta& delta, Prepared* prepared);
+  // Computes all that is stale, so that every value is as it would be without laziness. Takes the graph's lock. For the
+  // one writer, between batches.
+  void settle();
+  // Whether enough has been recorded that it is time to settle.
+  bool overgrown() const;
+  size_t pending() const;  // nodes whose prediction is stale
+  LazyWork work() const;
+  size_t overlay_bytes() const;
+  size_t record_bytes() const;
 
   // To be written to only by the owner of the value: the graph's features are not the engine's. Of a value whose rows
   // are not all kept there are none: ask `stored_rows`.
@@ -199,7 +229,7 @@ class Engine {
 
   uint32_t output_type() const;
   size_t output_width() const;
-  // Predictions of nodes that exist, `output_width` floats each.
+  // Predictions of nodes that exist, `output_width` floats each. A lazy engine computes what they need, and keeps it.
   void predict(std::span<const uint32_t> nodes, float* out) const;
   // As they would be if a prepared batch were committed; nodes that it adds may be asked for.
   void predict_prepared(const Prepared& prepared, std::span<const uint32_t> nodes, float* out) const;
@@ -224,6 +254,7 @@ class Engine {
   struct Scratches;
   struct Terms;
   class MessageSums;
+  struct Lazy;
   // A rows step that runs together with the propagation before it, block by block, so that an aggregate is read while
   // it is in the nearest cache.
   struct Reader {
@@ -234,6 +265,7 @@ class Engine {
 
   void initialize_context(size_t position);
   void initialize_propagation(size_t position, Whole* whole);
+  void prepare_steps(const Delta& delta, size_t steps, Prepared* prepared);
   void prepare_features(const Delta& delta, Prepared* prepared);
   void prepare_edges(const Delta& delta, Prepared* prepared);
   void prepare_context(const ContextStep& step, size_t context, const Delta& delta, Prepared* prepared);
@@ -260,6 +292,7 @@ class Engine {
                     RowArena* arena, const float** out) const;
   void close_rows(const RowsStep& step, bool output, Prepared* prepared);
 
+  void predict_kept(std::span<const uint32_t> nodes, float* out) const;
   // `sources` has a pointer for each source and row, source by source; `buffers` a block for each buffer of the step.
   void run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers) const;
   template <class Row>
@@ -304,6 +337,7 @@ class Engine {
   std::vector<float> zeros_;
   bool recompute_all_ = false;
   const uint64_t serial_;  // tells this engine from any other
+  std::unique_ptr<Lazy> lazy_;
 };
 
 }  // namespace livegnn

@@ -2,10 +2,10 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from livegnn.inference.explanation import Explanation
 
+Mode = Literal["eager", "lazy"]
+
 EXACTNESS = 1e-4
 """How far a prediction may be from a recomputation, as a part of the layer's largest magnitude."""
 
@@ -31,11 +33,12 @@ EXACTNESS = 1e-4
 class Update:
     """What a batch did to the predictions.
 
-    seq: the sequence number that they now reflect. affected: how many nodes were computed again. seconds: how
-    long the batch took, the graph's part included.
+    seq: the sequence number that they now reflect. affected: how many nodes were computed again, or, by a
+    lazy engine, reached. exact: whether `changed` was seen by comparing values; a lazy engine has not
+    computed any. seconds: how long the batch took, the graph's part included.
     """
 
-    __slots__ = ("_changed", "_graph", "_ids", "affected", "seconds", "seq")
+    __slots__ = ("_changed", "_graph", "_ids", "affected", "exact", "seconds", "seq")
 
     def __init__(
         self,
@@ -45,17 +48,22 @@ class Update:
         seq: int,
         affected: int,
         seconds: float,
+        exact: bool = True,
     ) -> None:
         self._graph = graph
         self._changed = changed
         self._ids: Ids | None = None
         self.seq = seq
         self.affected = affected
+        self.exact = exact
         self.seconds = seconds
 
     @property
     def changed(self) -> Ids:
-        """Ids of nodes whose prediction has another value than before, added nodes among them."""
+        """Ids of nodes whose prediction has another value than before, added nodes among them.
+
+        If not `exact`: of nodes whose prediction may have, since the batch reached them.
+        """
         if self._ids is None:
             self._ids = self._graph.to_user_ids(self._changed)
         return self._ids
@@ -65,6 +73,19 @@ class Update:
             f"Update(seq={self.seq}, changed={len(self._changed)} nodes, affected={self.affected}, "
             f"seconds={self.seconds:.6f})"
         )
+
+
+@dataclass(frozen=True)
+class QueryWork:
+    """What queries of a lazy engine have computed since it was made.
+
+    rows: of values of any layer. edges: in-edges of nodes that were summed. recomputed: sums and maxima that
+    were taken over all in-edges, rather than over those that changed.
+    """
+
+    rows: int
+    edges: int
+    recomputed: int
 
 
 @dataclass(frozen=True)
@@ -105,6 +126,9 @@ class Engine:
 
     threads: how many work on one batch; by default as many as the process may use. Results do not depend on
     it, bit for bit.
+    mode: ``"eager"`` computes with each batch all that it reaches. ``"lazy"`` records what it reaches, and
+    computes a prediction when it is asked for (NeutronRT, section V.D). A list has one of the two for each
+    depth of propagation, the eager ones first.
     state: what `state()` returned for the same model and graph, instead of computing every embedding.
     history: over how many of the last events `explain` can look back; 0 keeps none of them.
     keep: "aggregates" keeps the aggregates alone and computes each layer's rows anew, node by node, when they
@@ -114,8 +138,9 @@ class Engine:
     state_dir: where what is kept lies in mapped files, for when it outgrows memory; the directory is made if
     it is missing, and the files are gone when the engine is.
 
-    Raises `ModelError` if the model does not fit the graph or the settings, `FileFormatError` if the state
-    does not fit the model, `InputError` if no files can be made in `state_dir`.
+    Raises `ModelError` if the model does not fit the graph or the settings, `InputError` if the mode does not
+    fit the model, or the settings each other, or if no files can be made in `state_dir`, `FileFormatError` if
+    the state does not fit the model.
 
     Thread safety: batches and what-ifs take their turn; reading never waits for a batch, only for the moment
     in which it becomes visible, and sees all of it or nothing.
@@ -127,6 +152,7 @@ class Engine:
         model: Model,
         *,
         threads: int | None = None,
+        mode: Mode | Sequence[Mode] = "eager",
         state: State | None = None,
         history: int = 0,
         keep: Keep = "all",
@@ -147,6 +173,12 @@ class Engine:
             raise InputError(f"keep_degree must be at least 0, got {keep_degree}")
         self.plan = Plan(model, graph, keep, partial=keep_degree > 0)
         self._partial = keep_degree > 0
+        eager_steps = self.plan.eager_steps(mode)
+        if eager_steps is not None and (keep != "all" or keep_degree > 0):
+            raise InputError(
+                'a lazy engine must keep every row, since its queries go on from them, got keep="aggregates" '
+                'or keep_degree: leave these out, or use mode="eager"'
+            )
         count = threads if threads is not None else len(os.sched_getaffinity(0))
         self.native_engine = _make_core(graph, self.plan, count, state_dir, keep_degree)
         self._prepared = _core.Prepared()
@@ -154,6 +186,7 @@ class Engine:
         self.output_type_name: NodeType = model.node_type(model.output)
         self.output_type = graph.node_type_index(self.output_type_name)
         self.epoch = 0
+        self._lazy = False
         self._subscribers: list[Callable[[Update], None]] = []
         self._last: Update | None = None
         self._started = 0.0
@@ -162,6 +195,8 @@ class Engine:
                 self.native_engine.initialize()
             else:
                 self._restore(state)
+            if eager_steps is not None:
+                self._lazy = self.native_engine.be_lazy(eager_steps)
             graph.attach(self)
             self._history = History(graph, history) if history else None
             if self._history is not None:
@@ -171,6 +206,16 @@ class Engine:
     def seq(self) -> int:
         """The sequence number that the predictions reflect."""
         return self.graph.seq
+
+    @property
+    def pending(self) -> int:
+        """How many nodes' predictions were reached by events and have not been computed since."""
+        return self.native_engine.pending()
+
+    @property
+    def work(self) -> QueryWork:
+        """What queries of a lazy engine have computed so far; nothing where the engine is eager."""
+        return QueryWork(*self.native_engine.work())
 
     # -- changing
     # -----------------------------------------------------------------------------------------------
@@ -200,6 +245,7 @@ class Engine:
     def subscribe(self, callback: Callable[[Update], None]) -> Callable[[], None]:
         """Calls `callback` after each batch that changed a prediction, in order; returns what ends it.
 
+        A lazy engine calls it after each batch that reached one.
         The callback runs in the thread that applied the batch, before `apply` returns.
         """
         self._subscribers.append(callback)
@@ -212,10 +258,12 @@ class Engine:
 
     def prepare(self, delta: GraphDelta) -> None:
         self._started = time.perf_counter()
-        self.native_engine.prepare(delta.native, self._prepared)
+        self.native_engine.prepare_batch(delta.native, self._prepared)
 
     def commit(self, delta: GraphDelta) -> None:
         self.epoch += 1
+        if self.native_engine.overgrown():
+            self.native_engine.settle()
         # Not when it is asked for: by then their indices may be those of other nodes.
         changed = self.graph.native.ids_of(self.output_type, self._prepared.changed())
         update = self._last = Update(
@@ -224,10 +272,20 @@ class Engine:
             seq=delta.seq,
             affected=self._prepared.affected,
             seconds=time.perf_counter() - self._started,
+            exact=not self._prepared.marked,
         )
         if self._subscribers and len(changed):
             for callback in tuple(self._subscribers):
                 callback(update)
+
+    def settle(self) -> None:
+        """Computes all predictions that a lazy engine has not yet computed; nothing where it is eager.
+
+        It does so by itself when a batch removes nodes, when the changes of edges and features since come to
+        a sixteenth of the graph, and for `embeddings`, `verify`, `scrub`, `what_if` and `state`.
+        """
+        with self.graph.writer:
+            self.native_engine.settle()
 
     # -- reading
     # ------------------------------------------------------------------------------------------------
@@ -254,6 +312,7 @@ class Engine:
             raise InputError(f"layer must be from 0 to {len(layers) - 1} (or -1 for the last), got {layer}")
         name = layers[layer]
         with self.graph.writer:
+            self.native_engine.settle()
             rows = (
                 self.native_engine.evaluate(self.plan.on_demand[name])
                 if name in self.plan.on_demand
@@ -314,6 +373,7 @@ class Engine:
         rng = np.random.default_rng(seed)
         worst = 0.0
         with self.graph.writer:
+            self.native_engine.settle()
             for kept in self.plan.kept.values():
                 if kept.propagation is None:
                     continue
@@ -325,6 +385,9 @@ class Engine:
     def memory(self) -> dict[str, int]:
         """Bytes of the graph's parts and of what the engine keeps, and how much of the latter is `mapped
         state`, that is, lies in files: it is counted among the parts too.
+
+        If it is lazy, also of the rows that queries have computed (``"overlay"``), and of what it has
+        recorded since it last settled (``"record"``).
         """
         native = self.native_engine
         parts = dict.fromkeys(("aggregates", "layer outputs", "contexts"), 0)
@@ -335,6 +398,8 @@ class Engine:
         parts["errors"] = native.errors_bytes()
         if self._partial:
             parts["residents"] = native.residents_bytes()
+        if self._lazy:
+            parts["overlay"], parts["record"] = native.lazy_bytes()
         if self._history is not None:
             parts["history"] = self._history.nbytes
         if mapped := native.mapped_bytes():
@@ -352,6 +417,7 @@ class Engine:
         """All kept values, exactly: an engine restored from it goes on as this one would, bit for bit."""
         native = self.native_engine
         with self.graph.writer:
+            native.settle()
             arrays: dict[str, Array] = {}
             for edge_type in self._partial_types():
                 arrays[f"residents/{edge_type}"] = native.residents(edge_type)

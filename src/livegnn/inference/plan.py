@@ -28,7 +28,7 @@ from typing import Literal
 import numpy as np
 
 from livegnn import _core
-from livegnn.errors import ModelError
+from livegnn.errors import InputError, ModelError
 from livegnn.graph import Graph
 from livegnn.inference.lowering import Context, by_output, lower
 from livegnn.inference.messages import Operation
@@ -141,7 +141,33 @@ class Plan:
         self.program = _core.Program()
         self.kept: dict[str, Kept] = {}
         self.on_demand: dict[str, int] = {}
+        self._steps_to: list[int] = []
         self._build()
+
+    def eager_steps(self, mode: str | Sequence[str]) -> int | None:
+        """How many steps of the program a batch computes at once, contexts among them; None if all of them.
+
+        mode: ``"eager"``, ``"lazy"``, or one of the two for each depth of propagation, first to last. What
+        is computed from the aggregates of a depth goes with it; what the first propagation reads, too.
+        """
+        depths = len(self._steps_to) - 1
+        modes = [mode] * depths if isinstance(mode, str) else list(mode)
+        unknown = [m for m in modes if m not in ("eager", "lazy")]
+        if unknown:
+            raise InputError(f"mode must be 'eager' or 'lazy', or a list of these, got {unknown[0]!r}")
+        if len(modes) != depths:
+            raise InputError(
+                f"mode as a list must have one entry for each propagation, {depths}, got {modes}"
+            )
+        eager = modes.index("lazy") if "lazy" in modes else depths
+        if "eager" in modes[eager:]:
+            raise InputError(
+                f"mode must be eager first and lazy after that, since an eager propagation reads what those "
+                f"before it compute, got {modes}"
+            )
+        if eager == depths:
+            return None
+        return self._steps_to[eager] if eager else len(self._contexts)
 
     def node_type(self, name: str) -> NodeType:
         """Whose rows a kept value holds."""
@@ -267,6 +293,7 @@ class Plan:
             )
         propagations = [operation for operation in self._operations if operation.along_edges]
         order: list[Operation] = []
+        steps = len(self._contexts)
         for depth in range(max(self._depths.values()) + 1):
             wanted = [
                 o.output
@@ -282,11 +309,14 @@ class Plan:
                     self._derive(name)
             for (type_name, _), names in groups.items():
                 self._add_rows(type_name, names, kept)
+            steps += len(groups)
+            self._steps_to.append(steps)
             for operation in propagations:
                 if self._depths[operation.output] == depth + 1 and operation.op == "message_context":
                     self._keep(operation)
             for operation in propagations:
                 if self._depths[operation.output] == depth + 1 and operation.op != "message_context":
+                    steps += 1
                     self._keep(operation, propagation=len(order))
                     order.append(operation)
                     weighted = operation.weighted and schema.edge_types[_edge_type(operation)].weighted

@@ -67,6 +67,7 @@ class WhatIf:
             if self._epoch == engine.epoch:
                 return
             delta = engine.graph.stage(self._events).native
+            engine.native_engine.settle()
             engine.native_engine.prepare(delta, self._prepared)
             self._delta = delta  # what is prepared points into it: new features are not copied
             added = delta.added(engine.output_type)

@@ -1,0 +1,215 @@
+// On-demand embedding computation (ODEC; NeutronRT, section V.D): a batch is recorded, not computed, and a row that it
+// reaches is computed when somebody asks for a prediction that needs it.
+//
+//   graph                as it is now
+//   slabs (the base)     every value as of the batch after which the engine was last settled
+//   EdgeRecord           the net change of in-edges between the two, by target
+//   Overlay, per step    which nodes have been reached since (covered), and the rows of those that were asked for
+//
+// A covered node is stale, or has a row. The rows of eager values are those of now, in the slabs or the graph's
+// features; where a lazy propagation reads them, the overlay holds what they were (`Source::kSaved`). Beside each row
+// that a lazy propagation reads lies its difference to the base, so that a query reads one row per affected in-edge:
+//   new aggregate = base aggregate + sum over affected in-edges of w (now - base) + what changed edges bring and take
+// It is summed anew where that reads fewer rows or the error is too large, as in a batch (engine.h).
+//
+// Invariants: `prepare` marks all that a batch reaches along edges, old and new. So a row that is there depends on no
+// stale one; and a row is a function of the base and the graph alone, never of what was asked before or of who computed
+// it. Only batches and calls of `settle` decide when the base moves: so queries leave no trace in later results.
+//
+// Thread safety: `prepare` reads nothing that a query writes, and may run beside queries. `commit`, and the second half
+// of `settle`, are alone under the graph's lock. `predict` is called under that lock shared: whether a node is covered
+// changes only at commits, so rows that are not are read at once; the others under a lock of the overlays' own, and one
+// thread at a time computes. It has a pool of its own, since a batch may be prepared meanwhile.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <shared_mutex>
+#include <span>
+#include <vector>
+
+#include "livegnn/engine.h"
+#include "livegnn/mix_hash.h"
+#include "parallel.h"
+#include "tsl/robin_map.h"
+
+namespace livegnn {
+
+// Rows of some nodes, found by node.
+class Overlay {
+ public:
+  explicit Overlay(size_t stride) : stride_(stride) {}
+
+  bool covers(uint32_t node) const { return node / 64 < bits_.size() && (bits_[node / 64] >> (node % 64) & 1) != 0; }
+  bool stale(uint32_t node) const { return node < slots_.size() && slots_[node] == kStale; }
+  // Of a node that has a row.
+  float* row(uint32_t node) { return at(slots_[node] - kFirst); }
+  const float* row(uint32_t node) const { return const_cast<Overlay*>(this)->row(node); }
+  float* error(uint32_t node) { return &errors_[slots_[node] - kFirst]; }
+
+  void resize(size_t capacity) {
+    bits_.resize(std::max(bits_.size(), (capacity + 63) / 64));
+    slots_.resize(std::max(slots_.size(), capacity));
+  }
+  // Its row, if there is one, is worth nothing any more.
+  void spoil(uint32_t node) {
+    if (slots_[node] == kStale) return;
+    if (slots_[node] == kClean) {
+      bits_[node / 64] |= uint64_t{1} << (node % 64);
+      nodes_.push_back(node);
+    } else if (slots_[node] >= kFirst) {
+      free_.push_back(slots_[node] - kFirst);
+    }
+    slots_[node] = kStale;
+    ++num_stale_;
+  }
+  // Of a stale node: it is on a list of those whose rows will be computed.
+  void want(uint32_t node) { slots_[node] = kWanted; }
+  bool wanted(uint32_t node) const { return node < slots_.size() && slots_[node] == kWanted; }
+  void unwant(uint32_t node) {
+    if (slots_[node] == kWanted) slots_[node] = kStale;
+  }
+  // Room for the row of a node that is stale or wanted; what is in it is left as it was, its padding is zero.
+  void place(uint32_t node);
+
+  const std::vector<uint32_t>& nodes() const { return nodes_; }  // that are covered
+  size_t num_stale() const { return num_stale_; }
+  void clear();
+  size_t bytes() const;
+
+ private:
+  enum : uint32_t { kClean, kStale, kWanted, kFirst };
+  static constexpr size_t kChunk = 256;  // rows
+
+  float* at(uint32_t slot) { return chunks_[slot / kChunk].data() + slot % kChunk * stride_; }
+
+  size_t stride_, num_stale_ = 0;
+  std::vector<uint64_t> bits_;   // few enough to lie in the cache while in-edges are scanned
+  std::vector<uint32_t> slots_;  // by node
+  std::vector<uint32_t> nodes_, free_;
+  std::vector<FloatBlock> chunks_;
+  std::vector<float> errors_;  // by slot, of aggregates
+};
+
+// What has become of in-edges, net: an edge that is again as it was is not in it.
+class EdgeRecord {
+ public:
+  void merge(std::span<const DirectedChange> changes);
+  // In order of source.
+  std::span<const DirectedChange> of(uint32_t target) const {
+    const auto found = by_target_.find(target);
+    return found == by_target_.end() ? std::span<const DirectedChange>{} : found->second;
+  }
+  size_t size() const { return size_; }
+  void clear() {
+    by_target_.clear();
+    size_ = 0;
+  }
+  size_t bytes() const;
+
+ private:
+  tsl::robin_map<uint32_t, std::vector<DirectedChange>, MixHash> by_target_;
+  size_t size_ = 0;
+};
+
+struct Engine::Lazy {
+ public:
+  // Whether everything in the program from step `eager` on can be computed here.
+  static bool knows(const Program& program, size_t eager);
+
+  Lazy(Engine* engine, size_t eager, size_t threads);
+
+  size_t eager() const { return eager_; }  // how many steps are computed with each batch
+  void prepare(const Delta& delta, Prepared* prepared);
+  void commit(const Delta& delta, const Prepared& prepared);
+  void predict(std::span<const uint32_t> nodes, float* out);
+  void settle();
+  void clear();
+  bool overgrown() const;
+
+  size_t pending() const { return pending_.load(std::memory_order_relaxed); }
+  LazyWork work() const;
+  size_t overlay_bytes() const;
+  size_t record_bytes() const;
+
+ private:
+  struct Site {
+    enum Kind : uint8_t { kSaved, kRows, kPropagate } kind;
+    uint32_t node_type;
+    const RowsStep* rows = nullptr;  // of kRows
+    uint32_t propagation = 0;        // of kPropagate
+    struct Column {
+      uint32_t value;  // kNoIndex: the prediction, where it is not kept
+      size_t at, difference;
+    };
+    std::vector<Column> columns;
+    Overlay overlay;
+  };
+  // Where rows of a value are found.
+  struct Source {
+    Rows table;
+    Overlay* overlay = nullptr;  // null: an eager value that no lazy propagation reads
+    bool saved = false;
+    size_t at = 0, difference = 0;
+
+    bool affected(uint32_t node) const { return overlay != nullptr && overlay->covers(node); }
+    const float* now(uint32_t node) const {
+      return !saved && affected(node) ? overlay->row(node) + at : table.row(node);
+    }
+    const float* base(uint32_t node) const {
+      return saved && affected(node) ? overlay->row(node) + at : table.row(node);
+    }
+    const float* change(uint32_t node) const { return overlay->row(node) + difference; }
+  };
+  struct InEdge {  // as it is now
+    uint32_t source;
+    float weight;
+  };
+  struct Pushed {
+    std::vector<size_t> offsets;  // by target
+    std::vector<InEdge> found;
+    size_t edges = 0;
+  };
+  struct Terms;
+
+  void add_site(Site::Kind kind, uint32_t node_type, const std::vector<uint32_t>& values, const RowsStep* rows,
+                uint32_t propagation);
+  Source source_of(uint32_t value) const;
+  void mark(const Delta& delta, Prepared* prepared);
+  void compute(bool all);
+  void want_inputs(size_t site);
+  bool push_is_cheaper(const PropagateStep& step, const std::vector<uint32_t>& targets, const Overlay& sources) const;
+  void push(const PropagateStep& step, const std::vector<uint32_t>& targets, const Overlay& sources, Pushed* pushed);
+  void compute_rows(Site* site, const std::vector<uint32_t>& nodes);
+  void compute_aggregates(Site* site, const std::vector<uint32_t>& nodes);
+  // The new aggregate row of a target from its terms; one function for each kind of propagation.
+  void sum_row(const PropagateStep& step, uint32_t propagation, uint32_t target, const Source& input,
+               const Source& output, Terms* terms, float* row, float* error);
+  void max_row(const PropagateStep& step, uint32_t target, const Source& input, Terms* terms, float* row,
+               float* counts);
+  void compute_messages(Site* site, const PropagateStep& step, const std::vector<uint32_t>& nodes);
+  static std::vector<uint32_t> values_of(const PropagateStep& step);
+
+  Engine& engine_;
+  size_t eager_;
+  ThreadPool pool_;
+  std::vector<bool> differs_;      // by value: a lazy propagation reads it
+  std::vector<Site> sites_;        // in the order of the steps, those of saved values first
+  std::vector<uint32_t> site_of_;  // by value
+  std::vector<size_t> column_of_;  // by value
+  uint32_t output_ = kNoIndex;     // site of the prediction; none if it is eager
+  std::vector<EdgeRecord> edges_;  // by edge type
+  std::vector<bool> recorded_;     // by edge type: a lazy propagation goes along it
+  size_t saved_features_ = 0;
+
+  mutable std::shared_mutex mutex_;          // over rows and stale marks in the overlays, and what follows
+  std::vector<std::vector<uint32_t>> need_;  // by site
+  LazyWork work_{};
+  std::vector<uint32_t> place_of_;  // by node, while edges are pushed
+  std::atomic<size_t> pending_{0};
+
+  std::vector<uint8_t> seen_;  // by node, while a batch is marked
+};
+
+}  // namespace livegnn
