@@ -80,15 +80,16 @@ PyType_Slot engine_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_
                               {Py_tp_clear, reinterpret_cast<void*>(clear_engine)},
                               {0, nullptr}};
 
-// The rows of a value as they are; of type T, if what a row holds are the bits of Ts.
+// The rows that are kept of a value as they are; of type T, if what a row holds are the bits of Ts.
 template <class T>
 OutRows<T> copy(const Engine& engine, uint32_t value) {
   static_assert(sizeof(T) == sizeof(float));
   std::shared_lock lock(engine.graph().lock);
-  const Rows table = engine.rows(value);
-  auto out = rows<T>(table.count, table.width);
-  for (size_t i = 0; i < table.count; ++i) {
-    std::memcpy(out.data() + i * table.width, table.row(i), table.width * sizeof(T));
+  const Rows table = engine.kept_rows(value);
+  const std::vector<uint32_t> slots = engine.slots(value);
+  auto out = rows<T>(slots.size(), table.width);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    std::memcpy(out.data() + i * table.width, table.row(slots[i]), table.width * sizeof(T));
   }
   return out;
 }
@@ -124,9 +125,11 @@ void bind_engine(nb::module_& module) {
       .def(nb::init<>())
       .def("add_value",
            [](Program& self, uint32_t node_type, uint32_t width, bool features, uint32_t slab) {
-             self.values.push_back({node_type, width, features, slab});
+             self.values.push_back({node_type, width, features, slab, -1});
              return self.values.size() - 1;
            })
+      .def("set_derived",
+           [](Program& self, uint32_t value, int32_t on_demand) { self.values[value].derived = on_demand; })
       .def("add_weight",
            [](Program& self, InRows<float> weight) {
              FloatBlock packed(packed_size(weight.shape(1), weight.shape(0)));
@@ -211,9 +214,8 @@ void bind_engine(nb::module_& module) {
   nb::class_<Engine>(module, "Engine", nb::type_slots(engine_slots))
       .def(
           "__init__",
-          [](Engine* self, const Graph& graph, Program& program, size_t threads) {
-            new (self) Engine(graph, std::move(program), threads);
-          },
+          [](Engine* self, const Graph& graph, Program& program, size_t threads, const std::string& directory,
+             size_t keep_degree) { new (self) Engine(graph, std::move(program), threads, directory, keep_degree); },
           nb::keep_alive<1, 2>())
       .def("set_recompute", &Engine::set_recompute)
       .def("initialize",
@@ -286,10 +288,17 @@ void bind_engine(nb::module_& module) {
              }
            })
       .def("errors", [](Engine& self, size_t propagation) { return copy(self.errors(propagation)); })
-      .def("set_errors",
-           [](Engine& self, size_t propagation, In<float> from) { self.errors(propagation) = vector_of(from); })
+      .def("set_errors", [](Engine& self, size_t propagation,
+                            In<float> from) { self.load_errors(propagation, {from.data(), from.shape(0)}); })
       .def("error_width", [](const Engine& self,
                              size_t propagation) { return self.error_width(self.program().propagations[propagation]); })
+      .def("residents", [](const Engine& self, size_t edge_type) { return copy(self.residents(edge_type)); })
+      .def("set_residents",
+           [](Engine& self, size_t edge_type, In<uint32_t> nodes) {
+             if (!self.load_residents(edge_type, {nodes.data(), nodes.shape(0)})) {
+               throw std::runtime_error("nodes that are not those of the graph");
+             }
+           })
       .def("sums", [](Engine& self, size_t context) { return copy(self.sums(context)); })
       .def("set_sums", [](Engine& self, size_t context, In<double> from) { self.sums(context) = vector_of(from); })
       .def("counts",
@@ -307,7 +316,11 @@ void bind_engine(nb::module_& module) {
              std::shared_lock lock(self.graph().lock);
              return self.scrub(propagation, {nodes.data(), nodes.shape(0)});
            })
-      .def("bytes", &Engine::bytes);
+      .def("bytes", &Engine::bytes)
+      .def("errors_bytes", &Engine::errors_bytes)
+      .def("residents_bytes", &Engine::residents_bytes)
+      .def("sums_bytes", &Engine::sums_bytes)
+      .def("mapped_bytes", &Engine::mapped_bytes);
 }
 
 }  // namespace livegnn::bindings

@@ -110,7 +110,8 @@ void Engine::initialize_messages(size_t position) {
       write_sums(step, &sums, n - begin, out.row(n), step.context == kNoIndex ? nullptr : contexts.row(n));
     }
   });
-  errors_[position].assign(error_width(step) * ids.capacity(), 0.0f);
+  errors_[position].resize(0);
+  errors_[position].resize(step.aggregate == Aggregate::kSum ? ids.capacity() : 0);
 }
 
 // Where the sources of a program that are rows of nodes lie.
@@ -262,7 +263,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
   const size_t num_targets = s.targets.size(), heads = heads_of(step), per_row = error_width(step);
   const bool has_context = step.context != kNoIndex, is_sum = step.aggregate == Aggregate::kSum;
   const size_t channels = program_.values[step.output].width / heads;
-  const auto& errors = errors_[propagation];
+  const Table& errors = errors_[propagation];
 
   Changes& output = prepared->changes[step.output];
   float* const rows = output.rows.reserve(num_targets * output.stride);
@@ -316,7 +317,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
     const float* const reach = sums->reach(place);
     const float spread = 2 + std::sqrt(static_cast<float>(sums->messages(place)));
     float* const error = output.errors.data() + t * per_row;
-    const float* const old_error = node * per_row < errors.size() ? errors.data() + node * per_row : zeros_.data();
+    const float* const old_error = node < errors.rows() ? errors.row(node) : zeros_.data();
     if (!has_context) {
       float peak = 0, reached = 0;
       s.keep[t] = kernels().apply_delta(old_rows.width, old, sum, row, &peak);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "engine_scratch.h"
 #include "kernels.h"
@@ -20,10 +21,11 @@ uint64_t next_serial() {
 
 }  // namespace
 
-Engine::Engine(const Graph& graph, Program program, size_t threads)
+Engine::Engine(const Graph& graph, Program program, size_t threads, const std::string& directory, size_t keep_degree)
     : graph_(graph),
       program_(std::move(program)),
-      errors_(program_.propagations.size()),
+      residents_(graph.edges.size()),
+      keep_degree_(keep_degree),
       sums_(program_.contexts.size()),
       pool_(std::make_unique<ThreadPool>(threads)),
       scratches_(std::make_unique<Scratches>()),
@@ -34,17 +36,25 @@ Engine::Engine(const Graph& graph, Program program, size_t threads)
     step.counts = static_cast<uint32_t>(program_.values.size());
     program_.values.push_back(counts);
   }
+  partial_.resize(program_.values.size(), -1);
+  for (size_t p = 0; keep_degree > 0 && p < program_.propagations.size(); ++p) {
+    const PropagateStep& step = program_.propagations[p];
+    partial_[step.output] = static_cast<int32_t>(p);
+    if (step.counts != kNoIndex) partial_[step.counts] = static_cast<int32_t>(p);
+  }
   std::vector<size_t> widths;
   for (const Value& value : program_.values) {
-    widths.resize(std::max<size_t>(widths.size(), value.features ? 0 : value.slab + 1));
-    columns_.push_back(value.features ? 0 : static_cast<uint32_t>(widths[value.slab]));
-    if (!value.features) widths[value.slab] += row_stride(value.width);
+    const bool kept = !value.features && value.derived < 0;
+    widths.resize(std::max<size_t>(widths.size(), kept ? value.slab + 1 : 0));
+    columns_.push_back(kept ? static_cast<uint32_t>(widths[value.slab]) : 0);
+    if (kept) widths[value.slab] += row_stride(value.width);
     zeros_.resize(std::max(zeros_.size(), row_stride(2 * value.width)));
   }
   for (const Graph::EdgeType& edges : graph.edges) {
     zeros_.resize(std::max(zeros_.size(), edges.features.table().stride()));
   }
-  for (size_t width : widths) slabs_.emplace_back(width);
+  for (size_t width : widths) slabs_.emplace_back(width, directory);
+  for (const PropagateStep& step : program_.propagations) errors_.emplace_back(error_width(step), directory);
   for (const RowsStep& step : program_.rows) {
     double cost = kRowCost;
     for (const Op& op : step.ops) {
@@ -61,6 +71,7 @@ Engine::~Engine() = default;
 
 Rows Engine::rows(uint32_t value) const {
   const Value& spec = program_.values[value];
+  if (!is_stored(value)) return {nullptr, row_stride(spec.width), spec.width, 0};
   const Table& table = spec.features ? graph_.nodes[spec.node_type].features : slabs_[spec.slab];
   return {const_cast<float*>(table.row(0)) + columns_[value], table.stride(), spec.width, table.rows()};
 }
@@ -71,7 +82,7 @@ const float* Engine::stored_row(uint32_t value, uint32_t node) const {
 }
 
 // One block of a step over all rows, where they lie.
-void Engine::run_all(const RowsStep& step, size_t block, std::vector<float*>* buffers) const {
+void Engine::run_all(const RowsStep& step, size_t block, const Whole* whole, std::vector<float*>* buffers) const {
   static thread_local std::vector<Scratch> memory;
   static thread_local std::vector<const float*> sources;
   const size_t capacity = graph_.nodes[step.node_type].ids.capacity();
@@ -81,19 +92,26 @@ void Engine::run_all(const RowsStep& step, size_t block, std::vector<float*>* bu
   for (size_t b = 0; b < step.buffers.size(); ++b) {
     buffers->push_back(memory[b].reserve(kBlockRows * row_stride(step.buffers[b])));
   }
-  sources.clear();
-  for (uint32_t source : step.sources) {
-    Rows from = rows(source);
-    for (size_t i = 0; i < kBlockRows; ++i) sources.push_back(from.row(std::min(first + i, first + count - 1)));
+  static thread_local RowArena arena;
+  arena.clear();
+  arena.whole = whole;
+  uint32_t nodes[kBlockRows];
+  for (size_t i = 0; i < kBlockRows; ++i) nodes[i] = static_cast<uint32_t>(first + std::min(i, count - 1));
+  sources.resize(step.sources.size() * kBlockRows);
+  for (size_t s = 0; s < step.sources.size(); ++s) {
+    stored_rows(step.sources[s], nodes, &arena, sources.data() + s * kBlockRows);
   }
   run_rows(step, count, sources.data(), buffers->data());
 }
 
 void Engine::initialize() {
   if (lazy_ != nullptr) lazy_->clear();
+  initialize_residents();
+  Whole whole(program_.values.size());
+  std::vector<Table> tables;
   for (size_t v = 0; v < program_.values.size(); ++v) {
     const Value& value = program_.values[v];
-    if (value.features) continue;
+    if (value.features || !is_stored(static_cast<uint32_t>(v))) continue;
     slabs_[value.slab].resize(0);
     slabs_[value.slab].resize(graph_.nodes[value.node_type].ids.capacity());
   }
@@ -103,17 +121,26 @@ void Engine::initialize() {
     } else if (step.kind == Step::kPropagate) {
       if (program_.propagations[step.position].message != kNoIndex) {
         initialize_messages(step.position);
-      } else {
-        initialize_propagation(step.position);
+        continue;
       }
+      const uint32_t output = program_.propagations[step.position].output;
+      if (partial_[output] >= 0) {
+        tables.emplace_back(program_.values[output].width);
+        tables.back().resize(graph_.nodes[program_.values[output].node_type].ids.capacity());
+        whole[output] = {tables.back().row(0), tables.back().stride(), tables.back().width(), tables.back().rows()};
+      }
+      initialize_propagation(step.position, &whole);
     } else {
       const RowsStep& rows_step = program_.rows[step.position];
       const IdMap& ids = graph_.nodes[rows_step.node_type].ids;
+      const auto kept = [&](const Sink& sink) { return is_stored(sink.value); };
+      if (std::none_of(rows_step.sinks.begin(), rows_step.sinks.end(), kept)) continue;
       pool_->run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
         static thread_local std::vector<float*> buffers;
-        run_all(rows_step, block, &buffers);
+        run_all(rows_step, block, &whole, &buffers);
         size_t first = block * kBlockRows, count = std::min(kBlockRows, ids.capacity() - first);
         for (const Sink& sink : rows_step.sinks) {
+          if (!is_stored(sink.value)) continue;
           const Register& reg = rows_step.registers[sink.reg];
           Rows out = rows(sink.value);
           for (size_t i = 0; i < count; ++i) {
@@ -127,13 +154,25 @@ void Engine::initialize() {
   }
 }
 
-void Engine::initialize_propagation(size_t position) {
+void Engine::initialize_propagation(size_t position, Whole* whole) {
   const PropagateStep& propagate = program_.propagations[position];
   const IdMap& ids = graph_.nodes[program_.values[propagate.output].node_type].ids;
-  Rows out = rows(propagate.output);
-  const Rows input = rows(propagate.input);
-  const bool counted = propagate.aggregate == Aggregate::kMax;
-  const Rows counts = rows(counted ? propagate.counts : propagate.output);
+  const bool partial = partial_[propagate.output] >= 0, sum = propagate.aggregate == Aggregate::kSum;
+  const std::vector<uint32_t>& residents = residents_[propagate.edge_type].nodes;
+  const size_t kept = partial ? residents.size() : ids.capacity();
+  if (partial) {
+    // With room for those who will come: growth by half would undo much of what is saved.
+    Table& slab = slabs_[program_.values[propagate.output].slab];
+    slab.resize(0);
+    slab.resize(kept + kept / 8);
+    slab.resize(kept);
+  }
+  errors_[position].resize(0);
+  errors_[position].resize(sum ? kept : 0);
+  Rows out = partial ? (*whole)[propagate.output] : rows(propagate.output);
+  const Rows counts = sum ? Rows{} : kept_rows(propagate.counts);
+  Table table;
+  const Rows input = all_stored_rows(propagate.input, whole, &table);
   const GraphStore& store = *graph_.edges[propagate.edge_type].store;
   // Lists are short, so what to fetch next lies in the lists of later nodes.
   auto fetch = [&](uint32_t node) {
@@ -151,15 +190,42 @@ void Engine::initialize_propagation(size_t position) {
       store.prefetch_in_leaf(node + 8);
       if (node + 2 < end) fetch(node + 2);
       if (!ids.in_use(node)) continue;
-      aggregate_all(propagate, node, out.row(node), counted ? counts.row(node) : nullptr);
+      const uint32_t slot = slot_of(propagate.output, node);
+      float* const count_row = sum || slot == kNoIndex ? nullptr : counts.row(slot);
+      if (partial) {
+        aggregate_in_order(propagate, input, node, out.row(node), count_row);
+      } else {
+        aggregate_all(propagate, input, node, out.row(node), count_row);
+      }
     }
   });
-  errors_[position].assign(propagate.aggregate == Aggregate::kSum ? ids.capacity() : 0, 0.0f);
+  if (!partial) return;
+  const Rows rows = kept_rows(propagate.output);
+  for (size_t slot = 0; slot < kept; ++slot) {
+    std::memcpy(rows.row(slot), out.row(residents[slot]), rows.width * sizeof(float));
+  }
+}
+
+// Takes the space on the disk that a commit will need, since a commit cannot fail.
+void Engine::reserve_files(const Delta& delta) {
+  for (size_t v = 0; v < program_.values.size(); ++v) {
+    const Value& value = program_.values[v];
+    if (!value.features && is_stored(static_cast<uint32_t>(v)) && slabs_[value.slab].file() != nullptr) {
+      slabs_[value.slab].prepare(delta.nodes[value.node_type].capacity);
+    }
+  }
+  for (size_t p = 0; p < errors_.size(); ++p) {
+    const PropagateStep& step = program_.propagations[p];
+    if (partial_[step.output] < 0 && errors_[p].file() != nullptr) {
+      errors_[p].prepare(delta.nodes[program_.values[step.output].node_type].capacity);
+    }
+  }
 }
 
 void Engine::prepare(const Delta& delta, Prepared* prepared) { prepare_steps(delta, program_.order.size(), prepared); }
 
 void Engine::prepare_steps(const Delta& delta, size_t steps, Prepared* prepared) {
+  reserve_files(delta);
   Scratches& scratch = *scratches_;
   for (size_t n = 0; n < graph_.nodes.size(); ++n) {
     for (auto& slots : scratch.slots) {
@@ -183,6 +249,7 @@ void Engine::prepare_steps(const Delta& delta, size_t steps, Prepared* prepared)
 
   prepare_features(delta, prepared);
   prepare_edges(delta, prepared);
+  prepare_moves(delta, prepared);
   bool output_done = false;
   for (size_t i = 0; i < steps; ++i) {
     const Step step = program_.order[i];
@@ -214,6 +281,13 @@ void Engine::prepare_steps(const Delta& delta, size_t steps, Prepared* prepared)
   }
   for (size_t n = 0; n < graph_.nodes.size(); ++n) {
     for (uint32_t node : delta.nodes[n].removed) scratch.removed[n][node] = 0;
+  }
+  for (size_t p = 0; keep_degree_ > 0 && p < errors_.size(); ++p) {
+    const PropagateStep& step = program_.propagations[p];
+    const size_t most = residents_[step.edge_type].nodes.size() + prepared->moves[step.edge_type].entering.size();
+    Table& slab = slabs_[program_.values[step.output].slab];
+    if (slab.file() != nullptr) slab.prepare(most);
+    if (errors_[p].file() != nullptr) errors_[p].prepare(most);
   }
 }
 
@@ -260,9 +334,10 @@ void Engine::keep_changed(Changes* changes, const std::vector<uint32_t>& nodes, 
 }
 
 void Engine::commit(const Delta& delta, const Prepared& prepared) {
+  if (keep_degree_ > 0) commit_moves(delta, prepared);
   for (size_t v = 0; v < program_.values.size(); ++v) {
     const Value& value = program_.values[v];
-    if (value.features) continue;
+    if (value.features || !is_stored(static_cast<uint32_t>(v))) continue;
     const NodeDelta& nodes = delta.nodes[value.node_type];
     Table& slab = slabs_[value.slab];
     if (slab.rows() < nodes.capacity) slab.resize(nodes.capacity);
@@ -280,15 +355,13 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) {
   }
   for (size_t p = 0; p < program_.propagations.size(); ++p) {
     const PropagateStep& step = program_.propagations[p];
-    if (step.aggregate != Aggregate::kSum) continue;
+    if (step.aggregate != Aggregate::kSum || partial_[step.output] >= 0) continue;
     const NodeDelta& nodes = delta.nodes[program_.values[step.output].node_type];
-    const size_t width = error_width(step);
-    auto at = [&](size_t row) { return errors_[p].begin() + static_cast<ptrdiff_t>(row * width); };
-    errors_[p].resize(std::max(errors_[p].size(), nodes.capacity * width));
-    for (uint32_t node : nodes.removed) std::fill_n(at(node), width, 0.0f);
+    errors_[p].resize(std::max(errors_[p].rows(), nodes.capacity));
+    for (uint32_t node : nodes.removed) errors_[p].clear_row(node);
     const Changes& changes = prepared.changes[step.output];
     for (size_t i = 0; i < changes.reached.size(); ++i) {
-      std::copy_n(changes.errors.begin() + static_cast<ptrdiff_t>(i * width), width, at(changes.reached[i]));
+      errors_[p].write(changes.reached[i], changes.errors.data() + i * errors_[p].width());
     }
   }
   for (size_t c = 0; c < program_.contexts.size(); ++c) {
@@ -307,24 +380,35 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) {
 
 void Engine::evaluate(size_t on_demand, float* out) {
   const RowsStep& step = program_.on_demand[on_demand];
-  const Register& reg = step.registers[step.sinks[0].reg];
+  const size_t width = step.registers[step.sinks[0].reg].width;
   const size_t capacity = graph_.nodes[step.node_type].ids.capacity();
+  Whole whole(program_.values.size());
+  std::vector<Table> tables;
+  complete(&whole, &tables);
   pool_->run(blocks_of(capacity), kLong, [&](size_t block) {
-    static thread_local std::vector<float*> buffers;
-    run_all(step, block, &buffers);
-    size_t first = block * kBlockRows, count = std::min(kBlockRows, capacity - first);
-    for (size_t i = 0; i < count; ++i) {
-      const float* from = buffers[reg.buffer] + i * row_stride(step.buffers[reg.buffer]) + reg.column;
-      std::memcpy(out + (first + i) * reg.width, from, reg.width * sizeof(float));
+    static thread_local RowArena arena;
+    static thread_local std::vector<const float*> sources;
+    arena.clear();
+    arena.whole = &whole;
+    const size_t first = block * kBlockRows, count = std::min(kBlockRows, capacity - first);
+    uint32_t nodes[kBlockRows];
+    std::iota(nodes, nodes + count, static_cast<uint32_t>(first));
+    sources.resize(step.sources.size() * kBlockRows);
+    for (size_t s = 0; s < step.sources.size(); ++s) {
+      stored_rows(step.sources[s], {nodes, count}, &arena, sources.data() + s * kBlockRows);
     }
+    run_block(step, count, sources.data(), out + first * width, width);
   });
 }
 
 bool Engine::load(uint32_t value, const float* from, size_t count, size_t width) {
   const Value& spec = program_.values[value];
-  if (width != spec.width || count != graph_.nodes[spec.node_type].ids.capacity()) return false;
+  const size_t expected = partial_[value] >= 0
+                              ? residents_[program_.propagations[partial_[value]].edge_type].nodes.size()
+                              : graph_.nodes[spec.node_type].ids.capacity();
+  if (width != spec.width || count != expected) return false;
   slabs_[spec.slab].resize(count);
-  Rows out = rows(value);
+  Rows out = kept_rows(value);
   for (size_t i = 0; i < count; ++i) std::memcpy(out.row(i), from + i * width, width * sizeof(float));
   return true;
 }
@@ -332,38 +416,94 @@ bool Engine::load(uint32_t value, const float* from, size_t count, size_t width)
 double Engine::scrub(size_t propagation, std::span<const uint32_t> nodes) {
   const PropagateStep& step = program_.propagations[propagation];
   if (step.message != kNoIndex) return scrub_messages(step, nodes);
-  const Rows kept = rows(step.output), input = rows(step.input);
+  const Rows kept = kept_rows(step.output), input = rows(step.input);
   const GraphStore& store = *graph_.edges[step.edge_type].store;
   const bool counted = step.aggregate == Aggregate::kMax;
-  std::vector<float> row(row_stride(kept.width)), counts(counted ? kept.width : 0);
+  const size_t width = kept.width;
+  std::vector<float> row(row_stride(width)), counts(counted ? width : 0);
+  std::vector<const float*> messages;
+  RowArena arena;
   double worst = 0;
   for (uint32_t node : nodes) {
     if (!graph_.nodes[program_.values[step.output].node_type].ids.in_use(node)) continue;
-    aggregate_all(step, node, row.data(), counted ? counts.data() : nullptr);
+    const uint32_t slot = slot_of(step.output, node);
+    if (slot == kNoIndex) continue;
+    aggregate_all(step, input, node, row.data(), counted ? counts.data() : nullptr);
     // Nobody sees a wrong count, until the maximum that it should have let go is wrong altogether.
-    if (counted && kernels().differs(kept.width, counts.data(), rows(step.counts).row(node)))
+    if (counted && kernels().differs(width, counts.data(), kept_rows(step.counts).row(slot)))
       worst = std::max(worst, 1.0);
     double reach = 0;
     store.scan_in(node, [&](NeighborSpan span) {
+      arena.clear();
+      messages.resize(span.size);
+      stored_rows(step.input, {span.ids, span.size}, &arena, messages.data());
       for (size_t i = 0; i < span.size; ++i) {
         const float weight = step.weighted && span.weights != nullptr ? span.weights[i] : 1.0f;
-        reach += std::fabs(weight) * kernels().peak(input.width, input.row(span.ids[i]));
+        reach += std::fabs(weight) * kernels().peak(width, messages[i]);
       }
     });
     const double mean = reach / static_cast<double>(std::max<int64_t>(1, store.degree_in(node)));
-    const double scale = std::max<double>(mean, kernels().peak(kept.width, row.data()));
-    kernels().subtract(kept.width, row.data(), kept.row(node), row.data());
+    const double scale = std::max<double>(mean, kernels().peak(width, row.data()));
+    kernels().subtract(width, row.data(), kept.row(slot), row.data());
     float difference = kernels().peak(kept.width, row.data());
     if (difference > 0) worst = std::max(worst, difference / scale);
   }
   return worst;
 }
 
-size_t Engine::bytes() const {
+std::vector<float> Engine::errors(size_t propagation) const {
+  const Table& table = errors_[propagation];
+  std::vector<float> all;
+  if (table.width() == 0) return all;
+  for (uint32_t slot : slots(program_.propagations[propagation].output)) {
+    all.insert(all.end(), table.row(slot), table.row(slot) + table.width());
+  }
+  return all;
+}
+
+void Engine::load_errors(size_t propagation, std::span<const float> errors) {
+  Table& table = errors_[propagation];
+  if (table.width() == 0) return;
+  table.resize(errors.size() / table.width());
+  for (size_t i = 0; i < table.rows(); ++i) table.write(i, errors.data() + i * table.width());
+}
+
+size_t Engine::bytes(uint32_t value) const {
+  const Value& spec = program_.values[value];
+  if (spec.features || spec.derived >= 0 || spec.width == 0) return 0;
+  const Table& slab = slabs_[spec.slab];
+  const size_t rows = (slab.bytes() + slab.mapped_bytes()) / (slab.stride() * sizeof(float));
+  // The first value of a slab answers for what pads its rows, and a maximum for its counts.
+  size_t floats = row_stride(spec.width);
+  for (const PropagateStep& step : program_.propagations) {
+    if (step.output == value && step.counts != kNoIndex) floats += row_stride(spec.width);
+  }
+  if (columns_[value] == 0) floats += slab.stride() - slab.width();
+  return rows * floats * sizeof(float);
+}
+
+size_t Engine::errors_bytes() const {
   size_t total = 0;
-  for (const Table& slab : slabs_) total += slab.bytes();
-  for (const auto& errors : errors_) total += errors.capacity() * sizeof(float);
+  for (const Table& errors : errors_) total += errors.bytes() + errors.mapped_bytes();
+  return total;
+}
+
+size_t Engine::sums_bytes() const {
+  size_t total = 0;
   for (const auto& sums : sums_) total += sums.capacity() * sizeof(double);
+  return total;
+}
+
+size_t Engine::residents_bytes() const {
+  size_t total = 0;
+  for (const Residents& residents : residents_) total += residents.bytes();
+  return total;
+}
+
+size_t Engine::mapped_bytes() const {
+  size_t total = 0;
+  for (const Table& slab : slabs_) total += slab.mapped_bytes();
+  for (const Table& errors : errors_) total += errors.mapped_bytes();
   return total;
 }
 

@@ -80,6 +80,10 @@ struct Engine::Scratches {
   std::vector<float> peaks, coefficients;  // by row
   size_t num_messages = 0;
   Scratch differences;
+  // By changed edge: the row of its source as it was, where that is not among the sources; and those not kept.
+  std::vector<const float*> edge_sources, edge_rows;
+  std::vector<uint32_t> edge_nodes;
+  Scratch edge_memory;
   std::vector<uint8_t> keep, orphaned, recounted;  // by target
 
   Reach reach;

@@ -503,12 +503,85 @@ TEST(engine_goes_on_from_rows_that_were_saved) {
     CHECK(!restored.load(v, flat.data(), capacity, rows.width + 1));
     CHECK(restored.load(v, flat.data(), capacity, rows.width));
   }
-  for (size_t p = 0; p < engine.program().propagations.size(); ++p) restored.errors(p) = engine.errors(p);
+  for (size_t p = 0; p < engine.program().propagations.size(); ++p) {
+    restored.load_errors(p, engine.errors(p));
+  }
   for (size_t c = 0; c < engine.program().contexts.size(); ++c) restored.sums(c) = engine.sums(c);
   CHECK(Kept(&engine) == Kept(&restored));
   for (int batch = 0; batch < 10; ++batch) {
     apply(stream.next(10), true);
     CHECK(Kept(&engine) == Kept(&restored));
+  }
+}
+
+// The same program with rows of aggregates and contexts alone; each aggregate has a slab of its own.
+Program keeping_aggregates(Program program) {
+  // What messages read along edges is kept.
+  auto read = [&](uint32_t value) {
+    for (const MessageProgram& messages : program.messages) {
+      for (const MessageSource& source : messages.sources) {
+        const bool of_node = source.side == MessageSource::kSource || source.side == MessageSource::kTarget;
+        if (of_node && source.value == value) return true;
+      }
+    }
+    return false;
+  };
+  for (const RowsStep& step : program.rows) {
+    for (const Sink& sink : step.sinks) {
+      if (read(sink.value)) continue;
+      program.values[sink.value].derived = static_cast<int32_t>(program.on_demand.size());
+      program.on_demand.push_back(step);
+      program.on_demand.back().sinks = {sink};
+    }
+  }
+  for (uint32_t v = 0; v < program.values.size(); ++v) program.values[v].slab = v;
+  return program;
+}
+
+Floats all_predictions(const Engine& engine) {
+  std::vector<uint32_t> nodes;
+  const IdMap& ids = engine.graph().nodes[0].ids;
+  for (uint32_t i = 0; i < ids.capacity(); ++i) {
+    if (ids.in_use(i)) nodes.push_back(i);
+  }
+  Floats rows(nodes.size() * engine.output_width());
+  engine.predict(nodes, rows.data());
+  return rows;
+}
+
+TEST(engine_says_the_same_whatever_it_keeps) {
+  for (const Setting& setting : kSettings) {
+    for (size_t threads : {1, 2}) {
+      Graph graph({kFeatures}, {{0, 0, setting.options, setting.edge_features}});
+      Stream stream(&graph);
+      commit(stream.begin(60, 250), &graph, {});
+      Engine plain(graph, setting.make(), threads);
+      const bool can_pull = plain.program().messages.empty();  // from sources alone
+      Engine saver(graph, keeping_aggregates(setting.make()), threads);
+      Engine mapped(graph, setting.make(), threads, "/tmp");
+      Engine sparse(graph, keeping_aggregates(setting.make()), threads, "", can_pull ? 5 : 0);
+      for (Engine* engine : {&plain, &saver, &mapped, &sparse}) engine->initialize();
+      Prepared prepared[4];
+      for (int batch = 0; batch < 20; ++batch) {
+        const Delta delta = stream.next(batch % 10 == 9 ? 150 : 8);
+        plain.prepare(delta, &prepared[0]);
+        saver.prepare(delta, &prepared[1]);
+        mapped.prepare(delta, &prepared[2]);
+        sparse.prepare(delta, &prepared[3]);
+        CHECK(prepared[0].changed == prepared[1].changed);
+        CHECK(prepared[0].changed == prepared[2].changed);
+        commit(delta, &graph,
+               {{&plain, &prepared[0]}, {&saver, &prepared[1]}, {&mapped, &prepared[2]}, {&sparse, &prepared[3]}});
+        const Floats expected = all_predictions(plain);
+        CHECK(same_bits({all_predictions(saver)}, {expected}));
+        CHECK(same_bits({all_predictions(mapped)}, {expected}));
+        check_near({all_predictions(sparse)}, {expected});
+        for (uint32_t node : sparse.residents(0)) CHECK(graph.edges[0].store->degree_in(node) >= 4);
+        std::vector<uint32_t> nodes(graph.nodes[0].ids.capacity());
+        for (uint32_t i = 0; i < nodes.size(); ++i) nodes[i] = i;
+        for (size_t p = 0; p < plain.program().propagations.size(); ++p) CHECK(sparse.scrub(p, nodes) < 1e-4);
+      }
+    }
   }
 }
 

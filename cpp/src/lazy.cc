@@ -776,7 +776,7 @@ void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint
     k.add_rows(stride, terms->rows.size(), terms->rows.data(), terms->order.data(), terms->weights.data(), sum);
     k.apply_delta(stride, base, sum, row, &peak);
     // As in a batch (propagate.cc).
-    *error = engine_.errors_[propagation][target] +
+    *error = *engine_.errors_[propagation].row(target) +
              kUnit * (peak + reach * (2 + std::sqrt(static_cast<float>(terms->rows.size()))));
     anew = *error > kDriftTolerance * peak;
   }
@@ -852,12 +852,9 @@ void Engine::Lazy::settle() {
       });
     }
     if (site.kind != Site::kPropagate) continue;
-    auto& errors = engine_.errors_[site.propagation];
-    if (errors.empty()) continue;  // of a maximum
-    const size_t width = engine_.error_width(engine_.program_.propagations[site.propagation]);
-    for (uint32_t node : nodes) {
-      std::fill_n(errors.begin() + static_cast<std::ptrdiff_t>(node * width), width, *site.overlay.error(node));
-    }
+    Table& errors = engine_.errors_[site.propagation];
+    if (errors.width() == 0) continue;  // of a maximum
+    for (uint32_t node : nodes) std::fill_n(errors.row(node), errors.width(), *site.overlay.error(node));
   }
   clear();
 }

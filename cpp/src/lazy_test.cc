@@ -257,7 +257,7 @@ TEST(lazy_engine_gives_the_same_bits_whoever_asks_and_on_any_number_of_threads) 
     }
     for (size_t p = 0; p < one.program().propagations.size(); ++p) CHECK(one.errors(p) == three.errors(p));
     // What rounding may have done is known of rows to which differences were added.
-    const Floats& errors = one.errors(0);
+    const Floats errors = one.errors(0);
     CHECK(std::any_of(errors.begin(), errors.end(), [](float error) { return error > 0; }));
   }
 }

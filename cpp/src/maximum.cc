@@ -49,8 +49,11 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
     found.push_back(message);
   };
   for (size_t i = 0; i < input.nodes.size(); ++i) source_slots[input.nodes[i]] = static_cast<uint32_t>(i);
+  find_edge_sources(step, *prepared);
+  std::vector<const float*> olds;
+  stored_rows_of_many(step.input, input.nodes, &s.differences, &olds);
   for (size_t i = 0; i < input.nodes.size(); ++i) {
-    const float* before = stored_row(step.input, input.nodes[i]);
+    const float* before = olds[i];
     store.scan_out(input.nodes[i], [&](NeighborSpan span) {
       for (size_t j = 0; j < span.size; ++j) {
         float weight = step.weighted && span.weights != nullptr ? span.weights[j] : 1.0f;
@@ -60,12 +63,12 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
       }
     });
   }
-  for (const DirectedChange& change : edges) {
+  for (size_t e = 0; e < edges.size(); ++e) {
+    const DirectedChange& change = edges[e];
     uint32_t slot = source_slots[change.source];
-    const float* before = change.had ? stored_row(step.input, change.source) : nullptr;
-    const float* after = !change.has        ? nullptr
-                         : slot == kNoIndex ? stored_row(step.input, change.source)
-                                            : input.row(slot);
+    const float* was = slot == kNoIndex ? s.edge_sources[e] : olds[slot];
+    const float* before = change.had ? was : nullptr;
+    const float* after = !change.has ? nullptr : slot == kNoIndex ? was : input.row(slot);
     add(change.target,
         {before, after, step.weighted ? change.old_weight : 1.0f, step.weighted ? change.new_weight : 1.0f});
   }
@@ -88,16 +91,23 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
   const uint32_t zero = 0;
   std::atomic<size_t> recomputed{0};
   auto recompute = [&](uint32_t node, float* row, uint32_t* ties) {
+    static thread_local RowArena arena;
     std::fill(row, row + width, kNothing);
     std::fill(ties, ties + width, 0);
     scan_new_in(store, node, changes_of(edges, node), [&](uint32_t source, float weight) {
       const uint32_t slot = source_slots[source];
-      const float* neighbor = slot == kNoIndex ? stored_row(step.input, source) : input.row(slot);
+      const float* neighbor = slot == kNoIndex ? nullptr : input.row(slot);
+      if (neighbor == nullptr) {
+        arena.clear();
+        stored_rows(step.input, {&source, 1}, &arena, &neighbor);
+      }
       const float coefficient = step.weighted ? weight : 1.0f;
       k.max_rows(width, 1, &neighbor, &zero, &coefficient, row, ties);
     });
     recomputed.fetch_add(1, std::memory_order_relaxed);
   };
+  const bool partial = partial_[step.output] >= 0;
+  const Rows kept = kept_rows(step.output), kept_counts = kept_rows(step.counts);
   auto aggregate = [&](size_t t) {
     // By channel: how many messages equal the old maximum, how many of those leave, the largest message that comes and
     // how many equal it. A message that changes leaves and comes; where it stays as it was, the two make up for it.
@@ -108,8 +118,11 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
     gained.assign(width, 0);
     best.assign(width, kNothing);
     const uint32_t node = s.targets[t];
-    const float* old = stored_row(step.output, node);
-    const float* old_counts = stored_row(step.counts, node);
+    // What a row was that is not kept, and how many messages equalled it, is not known.
+    const bool known = !partial || stays(step, *prepared, node);
+    const uint32_t slot = !known ? kNoIndex : partial ? slot_of(step.output, node) : node;
+    const float* old = slot < kept.count ? kept.row(slot) : zeros_.data();
+    const float* old_counts = slot < kept_counts.count ? kept_counts.row(slot) : zeros_.data();
     float* const row = rows + t * output.stride;
     std::memcpy(ties.data(), old_counts, width * sizeof(uint32_t));
     auto degree = static_cast<int64_t>(store.degree_in(node));
@@ -124,7 +137,7 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
         ++degree;
       }
     }
-    bool lost = false;
+    bool lost = !known;
     for (size_t c = 0; c < width; ++c) {
       // Without in-edges there were no ties, and the 0 that stands in the row is nobody's message.
       const uint32_t survivors = ties[c] - left[c];
@@ -140,8 +153,8 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
       recompute(node, row, ties.data());
     }
     std::memcpy(count_rows + t * counts.stride, ties.data(), width * sizeof(uint32_t));
-    s.keep[t] = k.differs(width, old, row);
-    s.recounted[t] = k.differs(width, old_counts, count_rows + t * counts.stride);
+    s.keep[t] = !known || k.differs(width, old, row);
+    s.recounted[t] = !known || k.differs(width, old_counts, count_rows + t * counts.stride);
   };
   pool_->run(blocks_of(s.targets.size()), kMessageCost * 4 * static_cast<double>(found.size()), [&](size_t block) {
     const size_t end = std::min(s.targets.size(), (block + 1) * kBlockRows);

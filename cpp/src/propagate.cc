@@ -51,8 +51,9 @@ void Engine::prepare_edges(const Delta& delta, Prepared* prepared) {
   }
 }
 
-void Engine::aggregate_all(const PropagateStep& step, uint32_t node, float* out, float* counts) const {
-  const Rows input = rows(step.input);
+void Engine::aggregate_all(const PropagateStep& step, const Rows& input, uint32_t node, float* out,
+                           float* counts) const {
+  if (input.count == 0) return aggregate_computed(step, node, out, counts);
   const GraphStore& store = *graph_.edges[step.edge_type].store;
   const size_t width = input.width;
   if (step.aggregate == Aggregate::kSum) {
@@ -80,6 +81,36 @@ void Engine::aggregate_all(const PropagateStep& step, uint32_t node, float* out,
     }
   });
   std::memcpy(counts, ties.data(), width * sizeof(float));
+}
+
+// The same bits from rows that are not kept.
+void Engine::aggregate_computed(const PropagateStep& step, uint32_t node, float* out, float* counts) const {
+  static thread_local RowArena arena;
+  static thread_local std::vector<const float*> rows;
+  static thread_local std::vector<uint32_t> order;
+  static thread_local std::vector<float> ones;
+  static thread_local std::vector<uint32_t> ties;
+  const Kernels& k = kernels();
+  const GraphStore& store = *graph_.edges[step.edge_type].store;
+  const size_t width = program_.values[step.input].width;
+  const bool sum = step.aggregate == Aggregate::kSum;
+  std::fill(out, out + row_stride(width), 0.0f);
+  ties.assign(sum ? 0 : width, 0);
+  if (!sum && store.degree_in(node) > 0) std::fill(out, out + width, -std::numeric_limits<float>::infinity());
+  store.scan_in(node, [&](NeighborSpan span) {
+    arena.clear();
+    rows.resize(span.size);
+    while (order.size() < span.size) order.push_back(static_cast<uint32_t>(order.size()));
+    ones.resize(std::max(ones.size(), span.size), 1.0f);
+    stored_rows(step.input, {span.ids, span.size}, &arena, rows.data());
+    const float* weights = step.weighted && span.weights != nullptr ? span.weights : ones.data();
+    if (sum) {
+      k.add_rows(row_stride(width), span.size, rows.data(), order.data(), weights, out);
+    } else {
+      k.max_rows(width, span.size, rows.data(), order.data(), weights, out, ties.data());
+    }
+  });
+  if (!sum && counts != nullptr) std::memcpy(counts, ties.data(), width * sizeof(float));
 }
 
 // The messages of a batch, grouped by target, each group in the order of its sources and after them its changed edges.
@@ -127,10 +158,14 @@ void Engine::find_frontier(const PropagateStep& step, const Prepared& prepared) 
                  if (input.nodes[i] < stored.count) touch(stored.row(input.nodes[i]));
                }
                for (size_t i = begin; i < end; ++i) fetch(stored, input.nodes[i]);
+               static thread_local RowArena arena;
+               arena.clear();
+               const float* before[kBlockRows];
+               stored_rows(step.input, {input.nodes.data() + begin, end - begin}, &arena, before);
                for (size_t i = begin; i < end; ++i) {
                  const uint32_t node = input.nodes[i];
                  float* difference = differences + i * stride;
-                 k.subtract(stride, input.row(i), node < stored.count ? stored.row(node) : zeros_.data(), difference);
+                 k.subtract(stride, input.row(i), before[i - begin], difference);
                  s.rows[i] = difference;
                  s.peaks[i] = k.peak(stride, difference);
                  s.coefficients[i] = 1;
@@ -169,12 +204,15 @@ void Engine::find_frontier(const PropagateStep& step, const Prepared& prepared) 
   // changed nodes, carries its last row.
   size_t messages = along_edges, num_rows = num_sources;
   for (size_t i = 0; i < num_sources; ++i) sources[input.nodes[i]] = static_cast<uint32_t>(i);
-  for (const DirectedChange& change : edges) {
+  find_edge_sources(step, prepared);
+  for (size_t e = 0; e < edges.size(); ++e) {
+    const DirectedChange& change = edges[e];
     float now = change.has ? (step.weighted ? change.new_weight : 1.0f) : 0.0f;
     float before = change.had ? (step.weighted ? change.old_weight : 1.0f) : 0.0f;
-    if (now == before) continue;
+    // A node that becomes a resident, or is one no longer, is computed whatever its edges weigh.
+    if (now == before && keep_degree_ == 0) continue;
     uint32_t slot = sources[change.source];
-    s.rows[num_rows] = slot == kNoIndex ? stored_row(step.input, change.source) : input.row(slot);
+    s.rows[num_rows] = slot == kNoIndex ? s.edge_sources[e] : input.row(slot);
     for (size_t c = 0; c < stride; c += 16) __builtin_prefetch(s.rows[num_rows] + c);
     s.coefficients[num_rows] = now - before;
     s.found_target[messages] = change.target;
@@ -230,27 +268,56 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
     if (slot != kNoIndex && lost > 0 && store.degree_in(edges[i].target) == lost) s.orphaned[slot] = 1;
     i = end;
   }
-  const auto& errors = errors_[propagation];
+  const std::span<const float> errors{errors_[propagation].row(0), errors_[propagation].rows()};
   const Rows stored = Engine::rows(step.output);
+  const Rows kept = kept_rows(step.output);
+  const bool partial = partial_[step.output] >= 0;
   std::atomic<size_t> recomputed{0}, read{0};
 
   auto recompute = [&](uint32_t node, float* row) {
     static thread_local std::vector<const float*> neighbors;
     static thread_local std::vector<uint32_t> order;
     static thread_local std::vector<float> weights;
-    neighbors.clear();
-    order.clear();
-    weights.clear();
-    scan_new_in(store, node, changes_of(edges, node), [&](uint32_t source, float weight) {
+    static thread_local std::vector<uint32_t> unchanged;
+    static thread_local RowArena arena;
+    // In pieces, since rows that are not kept lie in memory of their own meanwhile.
+    constexpr size_t kPiece = 1024;
+    auto add_piece = [&] {
+      const float* from[kPiece];
+      read.fetch_add(neighbors.size(), std::memory_order_relaxed);
+      arena.clear();
+      stored_rows(step.input, unchanged, &arena, from);
+      for (size_t n = 0, next = 0; n < neighbors.size(); ++n) {
+        if (neighbors[n] == nullptr) neighbors[n] = from[next++];
+      }
+      k.add_rows(stride, neighbors.size(), neighbors.data(), order.data(), weights.data(), row);
+      neighbors.clear();
+      order.clear();
+      weights.clear();
+      unchanged.clear();
+    };
+    std::memset(row, 0, output.stride * sizeof(float));
+    auto add = [&](uint32_t source, float weight) {
       const uint32_t slot = source_slots[source];
       order.push_back(static_cast<uint32_t>(neighbors.size()));
-      neighbors.push_back(slot == kNoIndex ? stored_row(step.input, source) : input.row(slot));
+      neighbors.push_back(slot == kNoIndex ? nullptr : input.row(slot));
+      if (slot == kNoIndex) unchanged.push_back(source);
       weights.push_back(step.weighted ? weight : 1.0f);
-    });
-    std::memset(row, 0, output.stride * sizeof(float));
-    k.add_rows(stride, neighbors.size(), neighbors.data(), order.data(), weights.data(), row);
+      if (neighbors.size() == kPiece) add_piece();
+    };
+    if (keep_degree_ == 0) {
+      scan_new_in(store, node, changes_of(edges, node), add);
+    } else {
+      // As `pull` would.
+      static thread_local std::vector<std::pair<uint32_t, float>> sorted;
+      sorted.clear();
+      scan_new_in(store, node, changes_of(edges, node),
+                  [&](uint32_t source, float weight) { sorted.emplace_back(source, weight); });
+      std::sort(sorted.begin(), sorted.end());
+      for (const auto& [source, weight] : sorted) add(source, weight);
+    }
+    add_piece();
     recomputed.fetch_add(1, std::memory_order_relaxed);
-    read.fetch_add(neighbors.size(), std::memory_order_relaxed);
   };
   // What a block reads of its targets is fetched before it begins.
   auto fetch_block = [&](size_t begin, size_t end) {
@@ -269,23 +336,25 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
     for (size_t t = begin; t < end; ++t) {
       const uint32_t node = s.targets[t];
       const size_t first = s.offsets[t], count = s.offsets[t + 1] - first;
-      if (recompute_all_) {
+      // What a row was that is not kept is not known.
+      if (recompute_all_ || (partial && !stays(step, *prepared, node))) {
         recompute(node, rows + t * output.stride);
         output.errors[t] = 0;
         s.keep[t] = 1;
         continue;
       }
+      const uint32_t slot = partial ? slot_of(step.output, node) : node;
       float reach = 0;
       for (size_t m = first; m < first + count; ++m) reach += std::fabs(s.weight_of[m]) * s.peaks[s.row_of[m]];
       std::memset(sum, 0, stride * sizeof(float));
       k.add_rows(stride, count, s.rows.data(), s.row_of.data() + first, s.weight_of.data() + first, sum);
       float peak = 0;
-      const float* old = node < stored.count ? stored.row(node) : zeros_.data();
+      const float* old = slot < kept.count ? kept.row(slot) : zeros_.data();
       float* const row = rows + t * output.stride;
       s.keep[t] = k.apply_delta(stride, old, sum, row, &peak);
       // Each term was rounded when it was taken and again when it was added; the latter errors partly cancel.
       const float rounding = kUnit * (peak + reach * (2 + std::sqrt(static_cast<float>(count))));
-      const float error = (node < errors.size() ? errors[node] : 0.0f) + rounding;
+      const float error = (slot < errors.size() ? errors[slot] : 0.0f) + rounding;
       output.errors[t] = error;
       // Anew when rounding has grown too large, or when that is cheaper.
       const bool drifted = error > kDriftTolerance * peak;

@@ -288,34 +288,6 @@ void Engine::find_reach(const RowsStep& step, const Delta& delta, const Prepared
   for (uint32_t source : step.sources) reach.stored.push_back(rows(source));
 }
 
-// `locate(source, i)` is where the row of node i of some nodes lies.
-template <class Locate>
-void Engine::run_some(const RowsStep& step, std::span<const uint32_t> nodes, const Locate& locate, float* out) const {
-  static thread_local std::vector<Scratch> memory;
-  static thread_local std::vector<float*> buffers;
-  static thread_local std::vector<const float*> sources;
-  memory.resize(std::max(memory.size(), step.buffers.size()));
-  buffers.resize(step.buffers.size());
-  for (size_t b = 0; b < step.buffers.size(); ++b) {
-    buffers[b] = memory[b].reserve(kBlockRows * row_stride(step.buffers[b]));
-  }
-  sources.resize(step.sources.size() * kBlockRows);
-  const Register& reg = step.registers[step.sinks[0].reg];
-  for (size_t first = 0; first < nodes.size(); first += kBlockRows) {
-    const size_t count = std::min(kBlockRows, nodes.size() - first);
-    for (size_t s = 0; s < step.sources.size(); ++s) {
-      for (size_t i = 0; i < count; ++i) sources[s * kBlockRows + i] = locate(s, first + i);
-    }
-    run_rows(step, count, sources.data(), buffers.data());
-    for (size_t i = 0; i < count; ++i, out += reg.width) {
-      const float* row = step.sinks[0].reg < step.sources.size()
-                             ? sources[step.sinks[0].reg * kBlockRows + i]
-                             : buffers[reg.buffer] + i * row_stride(step.buffers[reg.buffer]) + reg.column;
-      std::memcpy(out, row, reg.width * sizeof(float));
-    }
-  }
-}
-
 uint32_t Engine::output_type() const {
   return program_.output_kept ? program_.values[program_.output].node_type
                               : program_.on_demand[program_.output].node_type;
@@ -325,47 +297,6 @@ size_t Engine::output_width() const {
   if (program_.output_kept) return program_.values[program_.output].width;
   const RowsStep& step = program_.on_demand[program_.output];
   return step.registers[step.sinks[0].reg].width;
-}
-
-void Engine::predict_kept(std::span<const uint32_t> nodes, float* out) const {
-  if (program_.output_kept) {
-    const Rows kept = rows(program_.output);
-    for (uint32_t node : nodes) {
-      std::memcpy(out, kept.row(node), kept.width * sizeof(float));
-      out += kept.width;
-    }
-    return;
-  }
-  const RowsStep& step = program_.on_demand[program_.output];
-  run_some(step, nodes, [&](size_t s, size_t i) { return stored_row(step.sources[s], nodes[i]); }, out);
-}
-
-void Engine::predict_prepared(const Prepared& prepared, std::span<const uint32_t> nodes, float* out) const {
-  tsl::robin_map<uint32_t, size_t, MixHash> where;
-  auto index = [&](const Changes& changes) {
-    where.clear();
-    where.reserve(changes.nodes.size());
-    for (size_t i = 0; i < changes.nodes.size(); ++i) where[changes.nodes[i]] = i;
-  };
-  auto row_of = [&](uint32_t value, uint32_t node) {
-    auto found = where.find(node);
-    return found == where.end() ? stored_row(value, node) : prepared.changes[value].row(found->second);
-  };
-  if (program_.output_kept) {
-    index(prepared.changes[program_.output]);
-    for (uint32_t node : nodes) {
-      std::memcpy(out, row_of(program_.output, node), output_width() * sizeof(float));
-      out += output_width();
-    }
-    return;
-  }
-  const RowsStep& step = program_.on_demand[program_.output];
-  std::vector<const float*> located;
-  for (uint32_t source : step.sources) {
-    index(prepared.changes[source]);
-    for (uint32_t node : nodes) located.push_back(row_of(source, node));
-  }
-  run_some(step, nodes, [&](size_t s, size_t i) { return located[s * nodes.size() + i]; }, out);
 }
 
 void Engine::open_rows(const RowsStep& step, bool output, Prepared* prepared) {
@@ -411,7 +342,18 @@ void Engine::run_output_block(const RowsStep& step, size_t first, size_t count, 
   }
   old_rows.resize(num_sources * kBlockRows);
   new_rows.resize(num_sources * kBlockRows);
+  static thread_local RowArena arena;
+  arena.clear();
   for (size_t s = 0; s < num_sources; ++s) {
+    if (!is_stored(step.sources[s])) {
+      stored_rows(step.sources[s], {reach.nodes.data() + first, count}, &arena, old_rows.data() + s * kBlockRows);
+      for (size_t i = 0; i < count; ++i) {
+        const uint32_t position = reach.positions[s][first + i];
+        new_rows[s * kBlockRows + i] =
+            position == kNoIndex ? old_rows[s * kBlockRows + i] : prepared.changes[step.sources[s]].at(position);
+      }
+      continue;
+    }
     const Rows& stored = reach.stored[s];
     const Changes& changes = prepared.changes[step.sources[s]];
     for (size_t i = 0; i < count; ++i) {
@@ -440,6 +382,24 @@ void Engine::run_output_block(const RowsStep& step, size_t first, size_t count, 
   }
 }
 
+// The rows of a block of the reach as they will be, for a source that is not stored.
+void Engine::locate_reach(uint32_t value, size_t source, size_t first, size_t count, const Prepared& prepared,
+                          RowArena* arena, const float** out) const {
+  const Reach& reach = scratches_->reach;
+  uint32_t unchanged[kBlockRows];
+  const float* rows[kBlockRows];
+  size_t missing = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (reach.positions[source][first + i] == kNoIndex) unchanged[missing++] = reach.nodes[first + i];
+  }
+  stored_rows(value, {unchanged, missing}, arena, rows);
+  missing = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t position = reach.positions[source][first + i];
+    out[i] = position == kNoIndex ? rows[missing++] : prepared.changes[value].at(position);
+  }
+}
+
 void Engine::run_rows_block(const RowsStep& step, size_t first, size_t count, Prepared* prepared) {
   Reach& reach = scratches_->reach;
   static thread_local std::vector<Scratch> memory;
@@ -458,8 +418,14 @@ void Engine::run_rows_block(const RowsStep& step, size_t first, size_t count, Pr
       buffers[reg.buffer] = changes.rows.data() + first * changes.stride;
     }
   }
+  static thread_local RowArena arena;
+  arena.clear();
   sources.resize(step.sources.size() * kBlockRows);
   for (size_t s = 0; s < step.sources.size(); ++s) {
+    if (!is_stored(step.sources[s])) {
+      locate_reach(step.sources[s], s, first, count, *prepared, &arena, sources.data() + s * kBlockRows);
+      continue;
+    }
     const Rows& stored = reach.stored[s];
     for (size_t i = 0; i < count; ++i) {
       const uint32_t position = reach.positions[s][first + i], node = reach.nodes[first + i];
@@ -477,6 +443,9 @@ void Engine::run_rows_block(const RowsStep& step, size_t first, size_t count, Pr
     const Rows old = rows(step.sinks[s].value);
     Changes& changes = prepared->changes[step.sinks[s].value];
     float* out = changes.rows.data() + first * changes.stride;
+    const bool computed = !is_stored(step.sinks[s].value);
+    const float* olds[kBlockRows];
+    if (computed) stored_rows(step.sinks[s].value, {reach.nodes.data() + first, count}, &arena, olds);
     constexpr size_t kAhead = 8;
     for (size_t i = 0; i < count; ++i) {
       if (reach.nodes[first + i] < old.count) touch(old.row(reach.nodes[first + i]));
@@ -489,7 +458,7 @@ void Engine::run_rows_block(const RowsStep& step, size_t first, size_t count, Pr
                               : buffers[reg.buffer] + i * row_stride(step.buffers[reg.buffer]) + reg.column;
       if (from != out) std::memcpy(out, from, reg.width * sizeof(float));
       const uint32_t node = reach.nodes[first + i];
-      const float* before = node < old.count ? old.row(node) : zeros_.data();
+      const float* before = computed ? olds[i] : node < old.count ? old.row(node) : zeros_.data();
       reach.keep[s][first + i] = reach.added[first + i] || kernels().differs(reg.width, before, out);
     }
   }

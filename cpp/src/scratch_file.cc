@@ -20,7 +20,7 @@ namespace {
 ScratchFile::ScratchFile(const std::string& directory) : directory_(directory) {
   std::string name = directory + "/livegnn-XXXXXX";
   file_ = mkostemp(name.data(), O_CLOEXEC);
-  if (file_ < 0) throw_error(errno, "a file for features cannot be made in " + directory);
+  if (file_ < 0) throw_error(errno, "a file cannot be made in " + directory);
   unlink(name.c_str());
 }
 
@@ -41,14 +41,14 @@ void ScratchFile::reserve(size_t floats) {
 #else
   const int error = ftruncate(file_, bytes) == 0 ? 0 : errno;
 #endif
-  if (error != 0) throw_error(error, "a file for features cannot grow to " + std::to_string(bytes) + " bytes");
+  if (error != 0) throw_error(error, "a file cannot grow to " + std::to_string(bytes) + " bytes");
   reserved_ = floats;
 }
 
 void ScratchFile::map() {
   if (reserved_ == size_) return;
   void* mapped = mmap(nullptr, reserved_ * sizeof(float), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
-  if (mapped == MAP_FAILED) throw_error(errno, "a file for features cannot be mapped");
+  if (mapped == MAP_FAILED) throw_error(errno, "a file cannot be mapped");
   if (data_ != nullptr) munmap(data_, size_ * sizeof(float));
   data_ = static_cast<float*>(mapped);
   size_ = reserved_;

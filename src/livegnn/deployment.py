@@ -54,6 +54,13 @@ class FeaturesSection:
 
 
 @dataclass(frozen=True)
+class StateSection:
+    """`[state]`: where what the engine keeps lies in mapped files (see `Engine`)."""
+
+    directory: Path
+
+
+@dataclass(frozen=True)
 class LogSection:
     """`[log]`: the SQLite file of events; it is made when it is missing."""
 
@@ -132,6 +139,7 @@ class Deployment:
     graph: GraphSection
     log: LogSection
     features: FeaturesSection | None = None
+    state: StateSection | None = None
     checkpoint: CheckpointSection | None = None
     runtime: RuntimeSection = field(default_factory=RuntimeSection)
     server: ServerSection = field(default_factory=ServerSection)
@@ -156,6 +164,7 @@ class Deployment:
             "model": ModelSection,
             "graph": GraphSection,
             "features": FeaturesSection,
+            "state": StateSection,
             "log": LogSection,
             "checkpoint": CheckpointSection,
             "runtime": RuntimeSection,
@@ -220,6 +229,7 @@ class Deployment:
             threads=self.runtime.threads or None,
             history=self.runtime.history,
             features_dir=self._features_dir,
+            state_dir=None if self.state is None else self.state.directory,
         )
         return Runtime(
             SqliteLog(self.log.path),

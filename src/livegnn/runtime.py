@@ -103,23 +103,25 @@ def restore(
     threads: int | None = None,
     features_dir: Path | None = None,
     history: int = 0,
+    state_dir: Path | None = None,
 ) -> tuple[Graph, Engine]:
     """Graph and engine of the newest checkpoint in `directory` that is whole, else of `initial`.
 
     A checkpoint that cannot be used is passed over with a warning; the log makes up for it. A `Runtime` on
     what is returned replays the rest of the log. features_dir: as in `Graph`, for a checkpoint's graph.
-    history: as in `Engine`.
+    history, state_dir: as in `Engine`.
     """
     for path in list_checkpoints(directory) if directory is not None else []:
         try:
             saved = checkpoint.read(path)
             graph = Graph.from_state(saved.states["graph"], features_dir=features_dir)
             state = saved.states["engine"]
-            return graph, Engine(graph, model, threads=threads, state=state, history=history)
+            engine = Engine(graph, model, threads=threads, state=state, history=history, state_dir=state_dir)
+            return graph, engine
         except (FileFormatError, ModelError, KeyError) as error:
             _logger.warning("passing over the checkpoint %s: %s", path, error)
     graph = initial()
-    return graph, Engine(graph, model, threads=threads, history=history)
+    return graph, Engine(graph, model, threads=threads, history=history, state_dir=state_dir)
 
 
 class Runtime:

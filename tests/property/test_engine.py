@@ -5,6 +5,7 @@ way.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,9 +59,10 @@ designs = {
 class LiveGraph(RuleBasedStateMachine):
     """A small graph that lives, and everything that must stay equal to it."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, **settings: Any) -> None:
         super().__init__()
         self.kind = kind
+        self.settings = settings  # of the engine
 
     @initialize(
         design=st.fixed_dictionaries(designs),
@@ -98,8 +100,8 @@ class LiveGraph(RuleBasedStateMachine):
             self.write(events, scratch, ("add_edges", edges, True))
         self.graph.apply(events)
         self.mirror = scratch
-        self.engine = Engine(self.graph, self.model, threads=1)
-        self.other = Engine(Graph.from_state(self.graph.state()), self.model, threads=2)
+        self.engine = Engine(self.graph, self.model, threads=1, **self.settings)
+        self.other = Engine(Graph.from_state(self.graph.state()), self.model, threads=2, **self.settings)
         self.waiting: list[Events] = []
 
     # -- from choices to events
@@ -258,7 +260,7 @@ class LiveGraph(RuleBasedStateMachine):
     def restart(self):
         graph_state, state = self.graph.state(), self.engine.state()
         self.graph = Graph.from_state(graph_state)
-        self.engine = Engine(self.graph, self.model, threads=1, state=state)
+        self.engine = Engine(self.graph, self.model, threads=1, state=state, **self.settings)
         assert frozen(self.graph.state()) == frozen(graph_state)
         assert frozen(self.engine.state()) == frozen(state)
 

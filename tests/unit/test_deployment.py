@@ -135,7 +135,7 @@ def test_the_graph_is_read_from_a_checkpoint(tmp_path: Path) -> None:
     assert graph.snapshot().x["node"].tolist() == expected.snapshot().x["node"].tolist()
 
 
-def test_a_deployment_whose_edges_expire_and_whose_features_are_mapped(tmp_path: Path) -> None:
+def test_a_deployment_whose_edges_expire_and_whose_features_and_state_are_mapped(tmp_path: Path) -> None:
     make_model().save(tmp_path / "m")
     arrays = make_arrays()
     rng = np.random.default_rng(3)
@@ -144,9 +144,11 @@ def test_a_deployment_whose_edges_expire_and_whose_features_are_mapped(tmp_path:
     content = LEAST | {
         "graph": {"path": "g.npz", "time_to_live": 0.5},
         "features": {"directory": "f"},
+        "state": {"directory": "s"},
         "checkpoint": {"directory": "c"},
     }
     runtime = Deployment.parse(content, tmp_path).open()
+    assert runtime.engine.memory()["mapped state"] > 0
     graph = runtime.graph
     assert graph.latest_time is not None
     for attempt in (graph, Deployment.parse(content, tmp_path).load_graph()):
@@ -159,6 +161,7 @@ def test_a_deployment_whose_edges_expire_and_whose_features_are_mapped(tmp_path:
     runtime.log.close()
     restored = Deployment.parse(content, tmp_path).open()
     assert restored.graph.memory()["mapped features of node"] > 0
+    assert restored.engine.memory()["mapped state"] > 0
     assert restored.graph.seq == 1
     restored.log.close()
 

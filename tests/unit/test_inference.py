@@ -253,7 +253,7 @@ def test_memory_is_that_of_graph_and_engine():
     engine = make_engine()
     memory = engine.memory()
     assert memory.items() >= engine.graph.memory().items()
-    assert memory["kept values"] >= NODES * 3 * 4
+    assert memory["layer outputs"] >= NODES * 3 * 4
     assert all(size > 0 for size in memory.values())
 
 

@@ -233,7 +233,7 @@ def test_a_count_that_is_wrong_is_found():
 
 def test_counts_take_memory():
     engine = start("max", *[(1.0, 1.0)] * 50)
-    assert engine.memory()["kept values"] >= 51 * 2 * (4 + 4)
+    assert engine.memory()["aggregates"] >= 51 * 2 * (4 + 4)
 
 
 # -- loops that are added

@@ -27,8 +27,10 @@
 // it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "livegnn/graph.h"
@@ -54,6 +56,62 @@ class Scratch {
   FloatBlock block_;
 };
 
+// The rows of one value, where they lie.
+struct Rows {
+  float* data;
+  size_t stride, width, count;
+
+  float* row(size_t i) const { return data + i * stride; }
+};
+
+// Memory for rows that are computed to be read once. What was taken stays where it is until `clear`.
+class RowArena {
+ public:
+  float* take(size_t floats) {
+    while (block_ < blocks_.size() && blocks_[block_].size() - used_ < floats) {
+      ++block_;
+      used_ = 0;
+    }
+    if (block_ == blocks_.size()) {
+      blocks_.emplace_back(std::max(floats, kBlockFloats));
+      used_ = 0;
+    }
+    float* rows = blocks_[block_].data() + used_;
+    used_ += (floats + 15) / 16 * 16;  // rows begin with a cache line, which may be the end of the block
+    used_ = std::min(used_, blocks_[block_].size());
+    return rows;
+  }
+  // Where somebody has all rows of values that are not stored, by value: they need not be computed. Outlives `clear`.
+  const std::vector<Rows>* whole = nullptr;
+
+  void clear() {
+    // What one large question needed is not held for ever.
+    if (blocks_.size() > kKeptBlocks) blocks_.clear();
+    block_ = used_ = 0;
+  }
+
+ private:
+  static constexpr size_t kBlockFloats = size_t{1} << 16, kKeptBlocks = 16;
+
+  std::vector<FloatBlock> blocks_;
+  size_t block_ = 0, used_ = 0;
+};
+
+// The targets of an edge type whose aggregates are kept, where not all are. Each has a slot: a row in every slab.
+struct Residents {
+  std::vector<uint32_t> slots;  // by node; kNoIndex where there is none
+  std::vector<uint32_t> nodes;  // by slot; kNoIndex where it is free
+  std::vector<uint32_t> free;
+
+  uint32_t slot(uint32_t node) const { return node < slots.size() ? slots[node] : kNoIndex; }
+  size_t bytes() const { return (slots.capacity() + nodes.capacity() + free.capacity()) * sizeof(uint32_t); }
+};
+
+// Who becomes a resident and who is one no longer, by node.
+struct Moves {
+  std::vector<uint32_t> entering, leaving;
+};
+
 struct Changes {
   std::vector<uint32_t> nodes;
   std::vector<uint32_t> positions;  // of the row of each node
@@ -70,14 +128,6 @@ struct Changes {
   const float* row(size_t i) const { return at(positions[i]); }
 };
 
-// The rows of one value, where they lie.
-struct Rows {
-  float* data;
-  size_t stride, width, count;
-
-  float* row(size_t i) const { return data + i * stride; }
-};
-
 struct DirectedChange {
   uint32_t source, target;
   float old_weight, new_weight;
@@ -92,6 +142,7 @@ struct Prepared {
 
   std::vector<Changes> changes;                    // by value
   std::vector<std::vector<DirectedChange>> edges;  // by edge type, in order of target, then source
+  std::vector<Moves> moves;                        // by edge type, where not all aggregates are kept
   std::vector<uint32_t> changed;                   // nodes whose prediction is another, added ones among them
   size_t affected = 0;                             // nodes whose prediction was computed again
   size_t edges_touched = 0;                        // messages added or taken back, and neighbours of recomputed rows
@@ -111,8 +162,12 @@ struct LazyWork {
 
 class Engine {
  public:
-  // Does not compute anything: `initialize` or `restore` comes next. The graph must outlive the engine.
-  Engine(const Graph& graph, Program program, size_t threads);
+  // Does not compute anything: `initialize` or `restore` comes next. The graph must outlive the engine. Rows and errors
+  // lie in files in `directory`, for when they outgrow memory; an empty name means memory. Throws std::system_error.
+  // Where `keep_degree` is not 0, aggregates are kept of nodes with so many in-edges alone; then each must have a slab
+  // of its own, and all else must be derived.
+  Engine(const Graph& graph, Program program, size_t threads, const std::string& directory = {},
+         size_t keep_degree = 0);
   ~Engine();
 
   // Whether every aggregate that a batch reaches is computed from all its neighbours: what an engine costs that only
@@ -129,7 +184,8 @@ class Engine {
   // -- lazily (lazy.h)
 
   // From now on `prepare_batch` computes the first `eager` steps, contexts among them, and only marks what the others
-  // would compute. False, and nothing done, if one of those is of a kind that is always computed at once.
+  // would compute. False, and nothing done, if one of those is of a kind that is always computed at once. For engines
+  // that keep every row.
   bool be_lazy(size_t eager);
   bool lazy() const { return lazy_ != nullptr; }
   // As `prepare`, for a batch that will be committed. A lazy engine marks; if the batch removes nodes, whose indices
@@ -145,14 +201,31 @@ class Engine {
   size_t overlay_bytes() const;
   size_t record_bytes() const;
 
-  // To be written to only by the owner of the value: the graph's features are not the engine's.
+  // To be written to only by the owner of the value: the graph's features are not the engine's. Of a value whose rows
+  // are not all kept there are none: ask `stored_rows`.
   Rows rows(uint32_t value) const;
   // Fills a value with rows that were saved. False, and nothing done, if there is not one for every index of the graph.
   bool load(uint32_t value, const float* from, size_t count, size_t width);
-  std::vector<float>& errors(size_t propagation) { return errors_[propagation]; }
+  // Of partial values, rows and errors are those of residents, in the order of these.
+  std::vector<uint32_t> residents(size_t edge_type) const;
+  // To be called before rows are loaded. False, and nothing done, if the nodes are not ones of the graph in order.
+  bool load_residents(size_t edge_type, std::span<const uint32_t> nodes);
+  Rows kept_rows(uint32_t value) const;  // by slot, where the value is partial
+  uint32_t slot_of(uint32_t value, uint32_t node) const;
+  // Of all rows that are kept of a value, by node.
+  std::vector<uint32_t> slots(uint32_t value) const;
   // How many bounds on its error a row of the step's output has.
   size_t error_width(const PropagateStep& step) const;
+  // Those of all rows that are kept, row by row.
+  std::vector<float> errors(size_t propagation) const;
+  void load_errors(size_t propagation, std::span<const float> errors);
   std::vector<double>& sums(size_t context) { return sums_[context]; }
+
+  // Whether it has a row for every node.
+  bool is_stored(uint32_t value) const { return program_.values[value].derived < 0 && partial_[value] < 0; }
+  // Where the rows of these nodes lie, as they were before the batch that is being prepared, padding included. Those
+  // that are not kept are computed into `arena`. Any number of threads may ask, each with an arena of its own.
+  void stored_rows(uint32_t value, std::span<const uint32_t> nodes, RowArena* arena, const float** out) const;
 
   uint32_t output_type() const;
   size_t output_width() const;
@@ -168,9 +241,15 @@ class Engine {
   // of the row's magnitude and the mean one of its messages. Changes nothing.
   double scrub(size_t propagation, std::span<const uint32_t> nodes);
 
-  size_t bytes() const;
+  // What the rows of one value take of their slab, in memory or in a file.
+  size_t bytes(uint32_t value) const;
+  size_t errors_bytes() const;
+  size_t sums_bytes() const;
+  size_t residents_bytes() const;
+  size_t mapped_bytes() const;  // how much of all that lies in files
 
  private:
+  using Whole = std::vector<Rows>;  // by value: all rows of a partial one
   struct Reach;
   struct Scratches;
   struct Terms;
@@ -185,12 +264,13 @@ class Engine {
   };
 
   void initialize_context(size_t position);
-  void initialize_propagation(size_t position);
+  void initialize_propagation(size_t position, Whole* whole);
   void prepare_steps(const Delta& delta, size_t steps, Prepared* prepared);
   void prepare_features(const Delta& delta, Prepared* prepared);
   void prepare_edges(const Delta& delta, Prepared* prepared);
   void prepare_context(const ContextStep& step, size_t context, const Delta& delta, Prepared* prepared);
   void find_frontier(const PropagateStep& step, const Prepared& prepared);
+  void find_edge_sources(const PropagateStep& step, const Prepared& prepared);
   void prepare_sum(const PropagateStep& step, size_t propagation, const Reader& reader, const Delta& delta,
                    Prepared* prepared);
   Reader reader_of(size_t position) const;
@@ -208,6 +288,8 @@ class Engine {
   void open_rows(const RowsStep& step, bool output, Prepared* prepared);
   void run_rows_block(const RowsStep& step, size_t first, size_t count, Prepared* prepared);
   void run_output_block(const RowsStep& step, size_t first, size_t count, const Prepared& prepared);
+  void locate_reach(uint32_t value, size_t source, size_t first, size_t count, const Prepared& prepared,
+                    RowArena* arena, const float** out) const;
   void close_rows(const RowsStep& step, bool output, Prepared* prepared);
 
   void predict_kept(std::span<const uint32_t> nodes, float* out) const;
@@ -215,23 +297,41 @@ class Engine {
   void run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers) const;
   template <class Row>
   void call(const Op& op, size_t count, const RowsStep& step, const Row& row_of, float* out, size_t stride) const;
-  void run_all(const RowsStep& step, size_t block, std::vector<float*>* buffers) const;
-  template <class Locate>
-  void run_some(const RowsStep& step, std::span<const uint32_t> nodes, const Locate& locate, float* out) const;
+  void run_all(const RowsStep& step, size_t block, const Whole* whole, std::vector<float*>* buffers) const;
+  // At most kBlockRows rows of a step with one sink, each at `stride` from the one before.
+  void run_block(const RowsStep& step, size_t count, const float* const* sources, float* out, size_t stride) const;
+  // As `stored_rows`, of many nodes, by all threads, into memory that must stay.
+  void stored_rows_of_many(uint32_t value, std::span<const uint32_t> nodes, Scratch* memory,
+                           std::vector<const float*>* out) const;
+  // The rows of every node: those of the value's own table, or of one that is filled here.
+  Rows all_stored_rows(uint32_t value, const Whole* whole, Table* table) const;
+  void complete(Whole* whole, std::vector<Table>* tables) const;
+  void pull(const PropagateStep& step, std::span<const uint32_t> nodes, RowArena* arena, const float** out) const;
+  void initialize_residents();
+  void prepare_moves(const Delta& delta, Prepared* prepared) const;
+  void commit_moves(const Delta& delta, const Prepared& prepared);
+  // Whether an aggregate's row is there now, and will be after the batch.
+  bool stays(const PropagateStep& step, const Prepared& prepared, uint32_t node) const;
   double context_sum(const ContextStep& step, uint32_t node, std::span<const DirectedChange> changes) const;
-  // `counts` is null for a sum.
-  void aggregate_all(const PropagateStep& step, uint32_t node, float* out, float* counts) const;
+  // `counts` may be null, and is of a sum.
+  void aggregate_in_order(const PropagateStep& step, const Rows& input, uint32_t node, float* out, float* counts) const;
+  void aggregate_all(const PropagateStep& step, const Rows& input, uint32_t node, float* out, float* counts) const;
+  void aggregate_computed(const PropagateStep& step, uint32_t node, float* out, float* counts) const;
   void keep_changed(Changes* changes, const std::vector<uint32_t>& nodes, const std::vector<uint8_t>& keep);
-  const float* stored_row(uint32_t value, uint32_t node) const;
+  const float* stored_row(uint32_t value, uint32_t node) const;  // of a value that is stored
+  void reserve_files(const Delta& delta);
   std::vector<uint32_t>& slots(uint32_t node_type, int which);
 
   const Graph& graph_;
   Program program_;
-  std::vector<Table> slabs_;                // several values side by side
-  std::vector<uint32_t> columns_;           // by value: where it begins in its slab
-  std::vector<double> row_costs_;           // by rows step: nanoseconds a row, roughly
-  std::vector<std::vector<float>> errors_;  // by propagate step
-  std::vector<std::vector<double>> sums_;   // by context step
+  std::vector<Table> slabs_;          // several values side by side
+  std::vector<uint32_t> columns_;     // by value: where it begins in its slab
+  std::vector<int32_t> partial_;      // by value: the propagation whose residents alone have rows; -1: none
+  std::vector<Residents> residents_;  // by edge type
+  size_t keep_degree_;
+  std::vector<double> row_costs_;          // by rows step: nanoseconds a row, roughly
+  std::vector<Table> errors_;              // by propagate step, `error_width` floats a row
+  std::vector<std::vector<double>> sums_;  // by context step
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Scratches> scratches_;
   std::vector<float> zeros_;

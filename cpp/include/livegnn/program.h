@@ -137,6 +137,9 @@ struct Value {
   uint32_t width;
   bool features;  // the graph's own table
   uint32_t slab;  // values that are read together lie side by side in the rows of one table
+  // Where not -1: no row of it is kept, each is computed when it is read, by this on-demand step, from values that come
+  // before it; best from kept ones.
+  int32_t derived = -1;
 };
 
 struct Step {
@@ -158,7 +161,7 @@ struct Program {
   std::vector<Step> order;
   std::vector<FloatBlock> tensors;  // weights packed, vectors padded to a panel
   std::vector<RowsStep> on_demand;  // rows that are not kept, computed when asked for; one sink each, without a value
-  // The prediction is a value that is kept, or, where it is cheap to compute from kept ones, rows on demand.
+  // The prediction is a value, or, where it is cheap to compute from kept ones, rows on demand.
   bool output_kept = true;
   uint32_t output = 0;
 };

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from livegnn.errors import FileFormatError, InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta
 from livegnn.inference.history import History
-from livegnn.inference.plan import Plan
+from livegnn.inference.plan import Keep, Plan
 from livegnn.inference.what_if import WhatIf
 from livegnn.model import Model
 from livegnn.types import Array, FloatArray, Ids, IntArray, NodeType, State
@@ -131,9 +131,16 @@ class Engine:
     depth of propagation, the eager ones first.
     state: what `state()` returned for the same model and graph, instead of computing every embedding.
     history: over how many of the last events `explain` can look back; 0 keeps none of them.
+    keep: "aggregates" keeps the aggregates alone and computes each layer's rows anew, node by node, when they
+    are read; the bits are the same.
+    keep_degree: keeps even the aggregates of nodes with at least so many in-edges alone, and computes those
+    of the others from their neighbours, and theirs, when they are read; 0 for all. Implies "aggregates".
+    state_dir: where what is kept lies in mapped files, for when it outgrows memory; the directory is made if
+    it is missing, and the files are gone when the engine is.
 
-    Raises `ModelError` if the model does not fit the graph, `InputError` if the mode does not fit the model,
-    `FileFormatError` if the state does not.
+    Raises `ModelError` if the model does not fit the graph or the settings, `InputError` if the mode does not
+    fit the model, or the settings each other, or if no files can be made in `state_dir`, `FileFormatError` if
+    the state does not fit the model.
 
     Thread safety: batches and what-ifs take their turn; reading never waits for a batch, only for the moment
     in which it becomes visible, and sees all of it or nothing.
@@ -148,6 +155,9 @@ class Engine:
         mode: Mode | Sequence[Mode] = "eager",
         state: State | None = None,
         history: int = 0,
+        keep: Keep = "all",
+        keep_degree: int = 0,
+        state_dir: "str | os.PathLike[str] | None" = None,
     ) -> None:
         if threads is not None and threads < 1:
             raise InputError(f"threads must be at least 1, got {threads}")
@@ -157,10 +167,20 @@ class Engine:
             )
         self.graph = graph
         self.model = model
-        self.plan = Plan(model, graph)
+        if keep not in get_args(Keep):
+            raise InputError(f"keep must be one of {', '.join(map(repr, get_args(Keep)))}, got {keep!r}")
+        if keep_degree < 0:
+            raise InputError(f"keep_degree must be at least 0, got {keep_degree}")
+        self.plan = Plan(model, graph, keep, partial=keep_degree > 0)
+        self._partial = keep_degree > 0
         eager_steps = self.plan.eager_steps(mode)
+        if eager_steps is not None and (keep != "all" or keep_degree > 0):
+            raise InputError(
+                'a lazy engine must keep every row, since its queries go on from them, got keep="aggregates" '
+                'or keep_degree: leave these out, or use mode="eager"'
+            )
         count = threads if threads is not None else len(os.sched_getaffinity(0))
-        self.native_engine = _core.Engine(graph.native, self.plan.program, count)
+        self.native_engine = _make_core(graph, self.plan, count, state_dir, keep_degree)
         self._prepared = _core.Prepared()
         self.native: tuple[_core.Engine, _core.Prepared] | None = (self.native_engine, self._prepared)
         self.output_type_name: NodeType = model.node_type(model.output)
@@ -291,13 +311,12 @@ class Engine:
         if not -len(layers) <= layer < len(layers):
             raise InputError(f"layer must be from 0 to {len(layers) - 1} (or -1 for the last), got {layer}")
         name = layers[layer]
-        kept = self.plan.kept.get(name)
         with self.graph.writer:
             self.native_engine.settle()
             rows = (
                 self.native_engine.evaluate(self.plan.on_demand[name])
-                if kept is None
-                else self.native_engine.read(kept.index)
+                if name in self.plan.on_demand
+                else self.native_engine.read(self.plan.kept[name].index)
             )
             return rows[self.graph.native.indices(self.graph.node_type_index(self.model.node_type(name)))]
 
@@ -364,17 +383,28 @@ class Engine:
         return worst
 
     def memory(self) -> dict[str, int]:
-        """Bytes of the graph's parts and of what the engine keeps.
+        """Bytes of the graph's parts and of what the engine keeps, and how much of the latter is `mapped
+        state`, that is, lies in files: it is counted among the parts too.
 
         If it is lazy, also of the rows that queries have computed (``"overlay"``), and of what it has
         recorded since it last settled (``"record"``).
         """
-        memory = {**self.graph.memory(), "kept values": self.native_engine.bytes()}
+        native = self.native_engine
+        parts = dict.fromkeys(("aggregates", "layer outputs", "contexts"), 0)
+        for kept in self.plan.kept.values():
+            if kept.stored:
+                parts[kept.part] += native.bytes(kept.index)
+        parts["contexts"] += native.sums_bytes()
+        parts["errors"] = native.errors_bytes()
+        if self._partial:
+            parts["residents"] = native.residents_bytes()
         if self._lazy:
-            memory["overlay"], memory["record"] = self.native_engine.lazy_bytes()
+            parts["overlay"], parts["record"] = native.lazy_bytes()
         if self._history is not None:
-            memory["history"] = self._history.nbytes
-        return memory
+            parts["history"] = self._history.nbytes
+        if mapped := native.mapped_bytes():
+            parts["mapped state"] = mapped
+        return {**self.graph.memory(), **parts}
 
     # -- keeping
     # ------------------------------------------------------------------------------------------------
@@ -389,8 +419,10 @@ class Engine:
         with self.graph.writer:
             native.settle()
             arrays: dict[str, Array] = {}
+            for edge_type in self._partial_types():
+                arrays[f"residents/{edge_type}"] = native.residents(edge_type)
             for kept in self.plan.kept.values():
-                if kept.features:
+                if not kept.stored:
                     continue
                 arrays[f"rows/{kept.index}"] = native.read(kept.index)
                 if kept.propagation is not None:
@@ -400,6 +432,9 @@ class Engine:
                 if kept.context is not None:
                     arrays[f"sums/{kept.context}"] = native.sums(kept.context)
             return State({"kind": "engine", "model": self._fingerprint, "seq": self.seq}, arrays)
+
+    def _partial_types(self) -> range:
+        return range(len(self.graph.schema.edge_types) if self._partial else 0)
 
     def _restore(self, state: State) -> None:
         meta, arrays, native = state.meta, state.arrays, self.native_engine
@@ -414,12 +449,16 @@ class Engine:
                 f"the state belongs to sequence number {meta.get('seq')}, the graph is at {self.graph.seq}"
             )
         try:
+            for edge_type in self._partial_types():
+                residents = arrays[f"residents/{edge_type}"]
+                native.set_residents(edge_type, np.ascontiguousarray(residents, dtype=np.uint32))
             for kept in self.plan.kept.values():
-                if kept.features:
+                if not kept.stored:
                     continue
                 native.write(kept.index, np.ascontiguousarray(arrays[f"rows/{kept.index}"], dtype=np.float32))
                 node_type = self.graph.node_type_index(self.plan.node_type(kept.name))
-                count = self.graph.native.capacity(node_type) if kept.summed else 0
+                rows = len(native.read(kept.index)) if kept.partial else self.graph.native.capacity(node_type)
+                count = rows if kept.summed else 0
                 if kept.propagation is not None:
                     bounds = count * native.error_width(kept.propagation)
                     errors = _column(arrays[f"errors/{kept.propagation}"], bounds)
@@ -432,6 +471,24 @@ class Engine:
                     native.set_sums(kept.context, sums.astype(np.float64))
         except (KeyError, RuntimeError, ValueError, TypeError) as error:
             raise FileFormatError(f"the state of an engine does not fit together: {error}") from error
+
+
+def _make_core(
+    graph: Graph,
+    plan: Plan,
+    threads: int,
+    state_dir: "str | os.PathLike[str] | None",
+    keep_degree: int,
+) -> _core.Engine:
+    if state_dir is None:
+        return _core.Engine(graph.native, plan.program, threads, "", keep_degree)
+    try:
+        os.makedirs(state_dir, exist_ok=True)
+        return _core.Engine(graph.native, plan.program, threads, os.fspath(state_dir), keep_degree)
+    except (OSError, RuntimeError) as error:
+        raise InputError(
+            f"state_dir must be a directory in which files can be made, got {state_dir!r}: {error}"
+        ) from error
 
 
 def _column(array: Array, count: int) -> Array:

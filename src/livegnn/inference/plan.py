@@ -11,11 +11,19 @@ run. A value is kept if
   neighbour
   changes), unless only cheap operations lie between it and kept values,
 - or it is the prediction, unless that is cheap to compute from kept values too.
+
+With `keep` "aggregates", those of them that follow node by node from aggregates, contexts and features are
+derived: they go through a batch as the others do, but no row of theirs is stored. Each is computed when it is
+read, from stored values alone, however many layers lie between (NeutronRT, section V.B). What a message
+program reads stays kept, since each edge reads it, and so does what a function that is not ours makes, which
+may give a row other bits in another block. A `partial` plan is such a one, whose aggregates are stored of
+some nodes alone; it can have neither.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -26,6 +34,8 @@ from livegnn.inference.lowering import Context, by_output, lower
 from livegnn.inference.messages import Operation
 from livegnn.model import Function, Model
 from livegnn.types import FloatArray, NodeType
+
+Keep = Literal["all", "aggregates"]
 
 # In the order of OpKind in cpp/include/livegnn/program.h.
 _KINDS = {
@@ -83,7 +93,8 @@ _TENSORS = {
 class Kept:
     """A table of the engine: its name, its position there, and which propagation or context fills it, if one
     does. summed: it is a sum, and beside each row lies what goes on with it: its error, or itself in float64.
-    counted: it is a maximum, and beside each row lies how many messages equal it.
+    counted: it is a maximum, and beside each row lies how many messages equal it. derived: no row of it is
+    stored. partial: rows of some nodes alone are. part: which part of the memory it belongs to.
     """
 
     name: str
@@ -93,6 +104,14 @@ class Kept:
     context: int | None = None
     summed: bool = False
     counted: bool = False
+    derived: bool = False
+    partial: bool = False
+    part: Literal["aggregates", "layer outputs", "contexts"] = "layer outputs"
+
+    @property
+    def stored(self) -> bool:
+        """Whether the engine has rows of its own for it."""
+        return not (self.features or self.derived)
 
 
 @dataclass(frozen=True)
@@ -106,12 +125,16 @@ class _Rows:
 class Plan:
     """A model laid out for a graph. Raises `ModelError` if the model does not fit the graph."""
 
-    def __init__(self, model: Model, graph: Graph) -> None:
+    def __init__(self, model: Model, graph: Graph, keep: Keep = "all", *, partial: bool = False) -> None:
         self._model = model
+        self._keep_layers = keep == "all" and not partial
+        self._partial = partial
         self._graph = graph
         self._operations, self._contexts = lower(model)
         self._producers = by_output(self._operations)
         self._check_fit()
+        if partial:
+            self._check_partial()
         self._tensors: dict[tuple[str, ...], int] = {}
         self._functions: dict[str, int] = {}
         self._slabs: dict[tuple[str, str], int] = {}
@@ -180,6 +203,20 @@ class Plan:
         if self._model.output in self._model.inputs:
             raise ModelError("the model's output must be computed, got an input")
 
+    def _check_partial(self) -> None:
+        """Rows that are not kept are computed again from neighbours; of these that cannot be done."""
+        for operation in self._operations:
+            if operation.op in ("messages", "message_context"):
+                reason = f"messages along {operation.edge_type} that depend on more than their source's row"
+            elif operation.op == "call":
+                reason = f"a function that is not LiveGNN's ({operation.output!r})"
+            else:
+                continue
+            raise ModelError(
+                "with keep_degree a model must propagate rows of sources alone, by operators of LiveGNN, got "
+                f'{reason}: use keep="aggregates" instead'
+            )
+
     # -- what is kept
     # -------------------------------------------------------------------------------------------
 
@@ -246,7 +283,7 @@ class Plan:
         for position, (name, context) in enumerate(self._contexts.items()):
             index = self.program.add_value(node_type(context.edge_type[2]), 1, False, self._slab(name))
             kind = self._context_kind(context)
-            self.kept[name] = Kept(name, index, context=position, summed=kind == "sum")
+            self.kept[name] = Kept(name, index, context=position, summed=kind == "sum", part="contexts")
             self.program.add_context(
                 self._graph.edge_type_index(context.edge_type),
                 index,
@@ -268,6 +305,8 @@ class Plan:
                 rows = self._rows(name, kept)
                 groups.setdefault((self._producers[name].node_type, frozenset(rows.sources)), []).append(name)
                 self._keep(self._producers[name])
+                if not self._keep_layers and name not in self._read_by_messages:
+                    self._derive(name)
             for (type_name, _), names in groups.items():
                 self._add_rows(type_name, names, kept)
             steps += len(groups)
@@ -292,7 +331,7 @@ class Plan:
                         weighted,
                     )
         for name in dict.fromkeys([*self._model.layers, self._model.output]):
-            if name not in self.kept:
+            if name not in self.kept or self.kept[name].partial:
                 self._add_on_demand(name, kept)
         output = self._model.output
         if output in self.kept:
@@ -309,7 +348,30 @@ class Plan:
             propagation=propagation,
             summed=operation.summed,
             counted=operation.op == "max",
+            partial=self._partial and propagation is not None,
+            part=(
+                "aggregates"
+                if propagation is not None
+                else "contexts"
+                if operation.op == "message_context"
+                else "layer outputs"
+            ),
         )
+
+    @cached_property
+    def _read_by_messages(self) -> frozenset[str]:
+        """What messages from more than their source's row read: each edge does, so it is not derived."""
+        along = [o for o in self._operations if o.op in ("messages", "message_context")]
+        return frozenset(name for operation in along for name in operation.inputs)
+
+    def _derive(self, name: str) -> None:
+        stored = {kept.name for kept in self.kept.values() if not kept.derived} - {name}
+        # A function that is not ours may give other bits to a row in another block.
+        if any(operation.op == "call" for operation in self._rows(name, stored).operations):
+            return
+        self._add_on_demand(name, stored)
+        kept = self.kept[name] = replace(self.kept[name], derived=True)
+        self.program.set_derived(kept.index, self.on_demand[name])
 
     def _slab(self, name: str) -> int:
         """Values that one step reads of the same nodes lie side by side, so that a node costs one place in
@@ -320,7 +382,9 @@ class Plan:
         """
         readers = [o for o in self._operations if name in o.inputs]
         along = [reader for reader in readers if reader.along_edges]
-        if name in self._contexts or along:
+        if self._partial:
+            place = name
+        elif name in self._contexts or along:
             # What the same messages read of a source lies side by side as well.
             sides = [s.side for o in along if o.messages for s in o.messages.sources if s.value == name]
             together = len({o.edge_type for o in along}) == len(set(sides)) == 1 and len(readers) == len(
