@@ -94,7 +94,7 @@ format: $(VENV)/installed-test  ## put every file into the project's style
 	$(BIN)/clang-format -i $(CPP_FILES)
 
 bench: $(VENV)/installed-test  ## the benchmarks at full size; commit what they write
-	for name in incremental lazy initial store drift cold_start; do \
+	for name in incremental models lazy memory initial store drift cold_start; do \
 	  $(BIN)/python benchmarks/$$name.py --json benchmarks/results/$$name.json || exit 1; done
 
 bench-native: $(VENV)/installed-test  ## the native half of benchmarks/store.py, which also builds it when it is missing
