@@ -22,7 +22,6 @@
 namespace livegnn {
 namespace {
 
-constexpr float kUnit = 5.9604645e-8f;
 // What a message costs beside the operations of its program, in nanoseconds.
 constexpr double kEvaluationCost = 60;
 // What is smaller than this may be made of exponentials that had no bits left, whichever way they were added up.

@@ -11,6 +11,8 @@ namespace livegnn {
 inline constexpr size_t kBlockRows = 32;  // rows a thread takes at a time
 inline size_t blocks_of(size_t rows) { return (rows + kBlockRows - 1) / kBlockRows; }
 
+inline constexpr float kUnit = 5.9604645e-8f;  // half the distance from 1 to the next float32
+
 // What work costs one thread, in nanoseconds, as measured: to decide whether a second thread is worth waking.
 inline constexpr double kRowCost = 80, kMessageCost = 40, kFlopCost = 0.012;
 // More than enough to wake every thread.

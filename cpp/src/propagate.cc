@@ -13,7 +13,6 @@
 namespace livegnn {
 namespace {
 
-constexpr float kUnit = 5.9604645e-8f;  // half the distance from 1 to the next float32
 // A recomputed row reads its neighbours at random from memory, an added message lies in the cache.
 constexpr size_t kRecomputeFactor = 2;
 

@@ -20,73 +20,24 @@ may give a row other bits in another block. A `partial` plan is such a one, whos
 some nodes alone; it can have neither.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-import numpy as np
-
 from livegnn import _core
 from livegnn.errors import InputError, ModelError
 from livegnn.graph import Graph
+from livegnn.inference.layout import Layouts
 from livegnn.inference.lowering import Context, by_output, lower
 from livegnn.inference.messages import Operation
-from livegnn.model import Function, Model
-from livegnn.types import FloatArray, NodeType
+from livegnn.model import Model
+from livegnn.types import NodeType
 
 Keep = Literal["all", "aggregates"]
 
-# In the order of OpKind in cpp/include/livegnn/program.h.
-_KINDS = {
-    name: kind
-    for kind, name in enumerate(
-        [
-            "linear",
-            "scale_shift",
-            "scale",
-            "layer_norm",
-            "l2_normalize",
-            "relu",
-            "leaky_relu",
-            "elu",
-            "gelu",
-            "gelu_tanh",
-            "sigmoid",
-            "tanh",
-            "softmax",
-            "log_softmax",
-            "add",
-            "multiply",
-            "maximum",
-            "concat",
-            "divide_context",
-            "rsqrt_context",
-            "add_loop",
-            "exp",
-            "sum_channels",
-            "sum_heads",
-            "scale_heads",
-            "combine",
-            "call",
-            "maximum_loop",
-        ]
-    )
-}
 _SIDES = {"source": 0, "target": 1, "features": 2, "weight": 3}  # MessageSource::Side there
 _CONTEXT_KINDS = {"count": 0, "sum": 1, "loop": 2}
-_NUMBERS = {
-    "scale": "value",
-    "layer_norm": "eps",
-    "l2_normalize": "eps",
-    "leaky_relu": "slope",
-    "elu": "alpha",
-}
-_TENSORS = {
-    "linear": ("weight", "bias"),
-    "scale_shift": ("scale", "shift"),
-    "layer_norm": ("weight", "bias"),
-}
 
 
 @dataclass(frozen=True)
@@ -135,10 +86,9 @@ class Plan:
         self._check_fit()
         if partial:
             self._check_partial()
-        self._tensors: dict[tuple[str, ...], int] = {}
-        self._functions: dict[str, int] = {}
         self._slabs: dict[tuple[str, str], int] = {}
         self.program = _core.Program()
+        self._layouts = Layouts(model, self.program)
         self.kept: dict[str, Kept] = {}
         self.on_demand: dict[str, int] = {}
         self._steps_to: list[int] = []
@@ -405,7 +355,9 @@ class Plan:
         parts = [self._rows(name, kept) for name in names]
         sources = tuple(dict.fromkeys(source for rows in parts for source in rows.sources))
         operations = {o.output: o for rows in parts for o in rows.operations}
-        layout = self._lay_out(sources, [o for o in self._operations if o.output in operations])
+        layout = self._layouts.lay_out(
+            self._widths(sources), [o for o in self._operations if o.output in operations]
+        )
         self.program.add_rows(
             self._graph.node_type_index(node_type),
             [self.kept[name].index for name in sources],
@@ -419,7 +371,7 @@ class Plan:
         messages = operation.messages
         assert messages is not None
         widths = {source.name: source.width for source in messages.sources}
-        layout = self._lay_out(list(widths), messages.operations, widths)
+        layout = self._layouts.lay_out(widths, messages.operations)
         coefficient = messages.coefficient
         self.program.add_messages(
             edge_type=self._graph.edge_type_index(_edge_type(operation)),
@@ -442,7 +394,7 @@ class Plan:
 
     def _add_on_demand(self, name: str, kept: set[str]) -> None:
         rows = self._rows(name, kept)
-        layout = self._lay_out(rows.sources, rows.operations)
+        layout = self._layouts.lay_out(self._widths(rows.sources), rows.operations)
         self.on_demand[name] = self.program.add_on_demand(
             self._graph.node_type_index(self._producers[name].node_type),
             [self.kept[source].index for source in rows.sources],
@@ -452,127 +404,12 @@ class Plan:
             layout.register[name],
         )
 
-    def _lay_out(
-        self, sources: Sequence[str], operations: Sequence[Operation], widths: Mapping[str, int] | None = None
-    ) -> "_Layout":
-        """Registers for each value; linear layers of one input become one product, side by side.
-
-        widths: of the sources, where they are not values of the plan.
-        """
-        layout = _Layout()
-        for name in sources:
-            if widths is not None:
-                layout.add_source(name, widths[name])
-            else:
-                layout.add_source(name, 1 if name in self._contexts else self._width(name))
-        merged: dict[str, list[Operation]] = {}
-        for operation in operations:
-            if operation.op == "linear":
-                merged.setdefault(operation.inputs[0], []).append(operation)
-        for operation in operations:
-            if operation.op != "linear":
-                register = layout.add(operation.output, operation.width)
-                layout.ops.append(self._op(operation, layout, register))
-                continue
-            together = merged[operation.inputs[0]]
-            if operation is together[0]:
-                register = layout.add_side_by_side([(o.output, o.width) for o in together])
-                weight, bias = self._products(together)
-                source = layout.register[operation.inputs[0]]
-                layout.ops.append((_KINDS["linear"], [source], register, 0.0, weight, bias))
-        return layout
+    def _widths(self, names: Sequence[str]) -> dict[str, int]:
+        return {name: 1 if name in self._contexts else self._width(name) for name in names}
 
     def _width(self, name: str) -> int:
         producer = self._producers.get(name)
         return self._model.width(name) if producer is None else producer.width
-
-    def _op(
-        self, operation: Operation, layout: "_Layout", output: int
-    ) -> tuple[int, list[int], int, float, int, int]:
-        step = operation.step
-        op, number, tensors = operation.op, operation.factor, [-1, -1]
-        if op == "combine":
-            number, tensors = float(operation.heads), [operation.parts, int(operation.softmax)]
-        if step is not None:
-            if op == "gelu" and step.attrs["approximate"] == "tanh":
-                op = "gelu_tanh"
-            if op in _NUMBERS:
-                number = step.number(_NUMBERS[op])
-            roles = _TENSORS.get(op, ())
-            tensors = [self._vector(step.tensors.get(role)) for role in roles] or tensors
-            if op == "call":
-                tensors[0] = self._function(step.text("function"))
-        inputs = [layout.register[name] for name in operation.inputs]
-        return _KINDS[op], inputs, output, number, tensors[0], tensors[1]
-
-    def _vector(self, name: str | None) -> int:
-        if name is None:
-            return -1
-        if (name,) not in self._tensors:
-            self._tensors[name,] = self.program.add_vector(self._model.tensors[name])
-        return self._tensors[name,]
-
-    def _function(self, name: str) -> int:
-        if name not in self._functions:
-            self._functions[name] = self.program.add_function(_as_float32(self._model.functions[name]))
-        return self._functions[name]
-
-    def _products(self, operations: Sequence[Operation]) -> tuple[int, int]:
-        steps = [operation.step for operation in operations if operation.step is not None]
-        key = tuple(f"{step.tensors['weight']} {step.tensors.get('bias', '')}" for step in steps)
-        if key not in self._tensors:
-            weights = [self._model.tensors[step.tensors["weight"]] for step in steps]
-            self._tensors[key] = self.program.add_weight(np.ascontiguousarray(np.concatenate(weights)))
-            if any("bias" in step.tensors for step in steps):
-                biases: list[FloatArray] = [
-                    self._model.tensors[step.tensors["bias"]]
-                    if "bias" in step.tensors
-                    else np.zeros(len(weight), dtype=np.float32)
-                    for step, weight in zip(steps, weights, strict=True)
-                ]
-                self._tensors[*key, "bias"] = self.program.add_vector(np.concatenate(biases))
-        return self._tensors[key], self._tensors.get((*key, "bias"), -1)
-
-
-class _Layout:
-    """Where values lie while rows are computed: buffers, and registers that are columns of them."""
-
-    def __init__(self) -> None:
-        self.buffers: list[int] = []
-        self.registers: list[tuple[int, int, int]] = []
-        self.register: dict[str, int] = {}
-        self.ops: list[tuple[int, list[int], int, float, int, int]] = []
-
-    def add_source(self, name: str, width: int) -> None:
-        self.register[name] = len(self.registers)
-        self.registers.append((0, 0, width))
-
-    def add(self, name: str, width: int) -> int:
-        self.register[name] = len(self.registers)
-        self.registers.append((len(self.buffers), 0, width))
-        self.buffers.append(width)
-        return self.register[name]
-
-    def add_side_by_side(self, values: Sequence[tuple[str, int]]) -> int:
-        """Registers for each value in one buffer; returns the register of the whole buffer."""
-        whole = len(self.registers)
-        total = sum(width for _, width in values)
-        self.registers.append((len(self.buffers), 0, total))
-        column = 0
-        for name, width in values:
-            self.register[name] = len(self.registers)
-            self.registers.append((len(self.buffers), column, width))
-            column += width
-        self.buffers.append(total)
-        return whole
-
-
-def _as_float32(function: Function) -> Function:
-    def call(*rows: FloatArray) -> FloatArray:
-        return np.ascontiguousarray(function(*rows), dtype=np.float32)
-
-    call.__name__ = getattr(function, "__name__", "function")
-    return call
 
 
 def _edge_type(operation: Operation) -> tuple[str, str, str]:
