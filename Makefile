@@ -8,10 +8,11 @@ SANITIZED_BUILD := build/cpp-sanitized
 THREADS_BUILD := build/cpp-threads
 FUZZ_BUILD := build/fuzz
 FUZZ_SECONDS ?= 60
+WILD_CASES ?= 100000
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard 'cpp/*.h' 'cpp/*.cc' 'cpp/*.cpp' 'benchmarks/native/*')
 
-.PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz format bench bench-native \
-  docs-check clean
+.PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild format bench bench-native churn \
+  hubs test-cpp-threads-engine docs-check clean
 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
 	$(BIN)/livegnn demo
@@ -80,7 +81,12 @@ test-cpp-sanitized: $(SANITIZED_BUILD)/build.ninja
 
 test-cpp-threads: $(THREADS_BUILD)/build.ninja
 	$(BIN)/ninja -C $(THREADS_BUILD) livegnn_thread_tests
-	$(THREADS_BUILD)/livegnn_thread_tests readers batch thread_pool block_heap_lanes graph_
+	$(THREADS_BUILD)/livegnn_thread_tests readers batch thread_pool block_heap_lanes graph_ text_ids_are_read
+
+# The engine's part: a minute or more of compiling.
+test-cpp-threads-engine: $(THREADS_BUILD)/build.ninja
+	$(BIN)/ninja -C $(THREADS_BUILD) livegnn_engine_thread_tests
+	$(THREADS_BUILD)/livegnn_engine_thread_tests asked_while
 
 # -- by hand ------------------------------------------------------------------------------------------------------
 
@@ -88,14 +94,23 @@ fuzz: $(FUZZ_BUILD)/build.ninja  ## each structure of the store against a model,
 	$(BIN)/ninja -C $(FUZZ_BUILD) livegnn_fuzz
 	cd $(FUZZ_BUILD) && for target in *_fuzz; do ./$$target -max_total_time=$(FUZZ_SECONDS) || exit 1; done
 
+wild: $(VENV)/installed-test  ## random networks on data of any magnitude, beside PyG in float64; commit what it writes
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/wild.py --cases $(WILD_CASES) --json tests/wild.json
+
 format: $(VENV)/installed-test  ## put every file into the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CPP_FILES)
 
 bench: $(VENV)/installed-test  ## the benchmarks at full size; commit what they write
-	for name in incremental models lazy memory initial store drift cold_start; do \
+	for name in incremental models lazy memory initial store growth hub_draws drift hubs cold_start; do \
 	  $(BIN)/python benchmarks/$$name.py --json benchmarks/results/$$name.json || exit 1; done
+
+churn: $(VENV)/installed-test  ## a million events that come and go, and what is left of them; commit what it writes
+	$(BIN)/python benchmarks/churn.py --json benchmarks/results/churn.json
+
+hubs: $(VENV)/installed-test  ## every family of convolutions on a hub of up to a million in-edges, beside PyG in float64
+	$(BIN)/python benchmarks/hubs.py --json benchmarks/results/hubs.json
 
 bench-native: $(VENV)/installed-test  ## the native half of benchmarks/store.py, which also builds it when it is missing
 	cd benchmarks && ../$(BIN)/python -c "import contestants; print(contestants.build())"

@@ -181,34 +181,24 @@ class Bench:
 
     # -- one contestant
 
-    def build(self, contestant: Contestant, name: str, course: Course) -> float:
-        """Edges a second, from nothing to all of them."""
-        if name != CSR:
-            return rate(self.add(contestant, self.edges), len(self.edges))
-        return self.build_csr(contestant, course)
-
-    def build_csr(self, contestant: Contestant, course: Course) -> float:
-        """It would take minutes: a few batches are timed at four sizes, what lies between comes at once."""
-        timed = 4 * BATCH
-        done, per_edge = 0, []
-        sizes = [len(self.edges) * part // 8 for part in (1, 2, 4, 8)]
-        for size in sizes:
-            for batch_size, end in ((len(self.edges), size - timed), (BATCH, size)):
-                end = max(done, end)
-                seconds = self.add(contestant, self.edges.part(done, end), batch_size)
-                done = end
-            per_edge.append(float(np.median(seconds)) / BATCH)
-            course.figures[f"a batch at {size:,} edges"] = float(np.median(seconds)) * 1e3
-        # A batch's cost grows with the size: trapezoids between the sizes, from no edges on.
-        total = float(np.trapezoid([per_edge[0], *per_edge], [0, *sizes]))
-        return len(self.edges) / total
-
     def run(self, name: str) -> Course:
         """Everything, with weights; then the memory without. In processes of their own: what one contestant
         has freed, the next would take again, and the process would not grow by what it takes."""
         course = in_child(lambda: self.run_weighted(name))
         course.figures |= in_child(lambda: self.run_unweighted(name))
+        if name == LIVE:
+            for weighted in (True, False):
+                course.figures |= in_child(lambda of=weighted: self.run_with_in_lists(of))
         return course
+
+    def run_with_in_lists(self, weighted: bool) -> dict[str, float]:
+        """What LiveGNN's lists weigh where an engine needs those of in-neighbours too."""
+        self.native.trim()
+        before = resident()
+        store = self.native.LiveStore(self.edges.num_nodes, weighted, self.options.threads, in_lists=True)
+        self.add(store, self.edges, weighted=weighted)
+        word = "weighted" if weighted else "unweighted"
+        return self.memory(store, LIVE, f"{word}, in-lists too", before)
 
     def run_weighted(self, name: str) -> Course:
         course = Course(name)
@@ -216,7 +206,7 @@ class Bench:
         self.native.trim()
         before = resident()
         contestant = self.make(name)
-        found["building"] = self.build(contestant, name, course)
+        found["building"] = rate(self.add(contestant, self.edges), len(self.edges))
         assert contestant.num_edges == len(self.edges)
         found |= self.memory(contestant, name, "weighted", before)
 

@@ -6,7 +6,7 @@ returns the module. Needed: CMake, Ninja and nanobind, all in the package's extr
 What the peers are and how they work is said at the top of their headers. All of them hold directed edges,
 update an edge that is there already, and can be sampled, by weight too, after every batch.
 
-- `LiveStore`: LiveGNN's `GraphStore`, out-lists alone. Its threads share a batch.
+- `LiveStore`: LiveGNN's `GraphStore`, out-lists alone, unless `in_lists`. Its threads share a batch.
 - `CsrPeer`: rows of a CSR with cumulative weights, rebuilt by every batch.
 - `HashMapPeer`: a hash map from node to two vectors, ids and cumulative weights.
 - `BlockStorePeer`: the store that the paper calls PlatoGL: keys to blocks of up to 256 neighbours with
@@ -125,6 +125,7 @@ class MakeLiveStore(Protocol):
         capacity: int = ...,
         slack: int = ...,
         compress: bool = ...,
+        in_lists: bool = ...,
     ) -> Contestant: ...
 
 

@@ -39,8 +39,8 @@ from torch_geometric import nn as pyg
 import livegnn as lg
 from graphs import SHAPES, Float32, Int64, SyntheticGraph, make
 from livegnn.inference import Scrub, ScrubPolicy
-from livegnn.inference.engine import EXACTNESS
 from livegnn.model import reference
+from livegnn.model.exactness import EXACTNESS, judge
 from report import Report, arguments
 
 HIDDEN = 16
@@ -179,14 +179,8 @@ class Stream:
 
 
 def differences(expected: list[NDArray[np.generic]], engine: lg.Engine) -> list[float]:
-    """The largest difference of each layer but the features, as a part of the layer's scale."""
-    found = []
-    for layer, rows in enumerate(expected):
-        difference = np.abs(rows - engine.embeddings(layer + 1).astype(np.float64))
-        found.append(
-            float(difference.max() / np.abs(rows).max()) if np.isfinite(difference).all() else np.inf
-        )
-    return found
+    """The largest difference of each layer but the features, as a part of the scale in its channel."""
+    return [judge(engine.embeddings(layer), rows).of_scale for layer, rows in enumerate(expected, 1)]
 
 
 def of_oracle(engine: lg.Engine) -> list[NDArray[np.generic]]:

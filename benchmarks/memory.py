@@ -1,4 +1,5 @@
-"""What an engine keeps, in bytes, and what a batch of 100 events costs, with each setting that saves memory.
+"""What an engine keeps, in bytes, and what a batch of 100 events costs, with each setting that saves memory;
+and how much a process grows by a graph and by an engine, beside what `memory()` says of them.
 
 The shape of ogbn-arxiv, SAGE-mean and GCN, 128 -> 256 -> 40, on the directed graph.
 
@@ -17,15 +18,17 @@ from __future__ import annotations
 
 import gc
 import tempfile
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch_geometric.nn import GCN
 
 import livegnn as lg
+from contest import in_child, resident
 from graphs import SHAPES, SyntheticGraph, UpdateStream, make, make_stream
 from incremental import events_of
 from livegnn.inference.plan import Keep
+from livegnn.model.exactness import EXACTNESS, judge
 from peers import make_model
 from report import Report, arguments
 from stopwatch import median_ms, time_each
@@ -70,6 +73,40 @@ class Course:
         self.predictions = engine.predict(range(0, graph.num_nodes, 100))
 
 
+@dataclass(frozen=True)
+class Weight:
+    """Bytes that `memory()` counts, and by which the process has grown."""
+
+    counted: int
+    grown: int
+
+
+def weigh(graph: SyntheticGraph, model: lg.Model, threads: int) -> tuple[Weight, Weight]:
+    """Of a graph, both its lists and its features; and of it with an engine. In a process of its own."""
+
+    def measure() -> tuple[Weight, Weight]:
+        before = resident()
+        live = lg.Graph.from_edges(graph.src, graph.dst, x=graph.x, num_nodes=graph.num_nodes)
+        gc.collect()
+        alone = Weight(sum(live.memory().values()), resident() - before)
+        engine = lg.Engine(live, model, threads=threads)
+        gc.collect()
+        return alone, Weight(sum(engine.memory().values()), resident() - before)
+
+    return in_child(measure)
+
+
+def add_weights(report: Report, graph: SyntheticGraph, model: lg.Model, threads: int) -> None:
+    report.section(f"{graph.num_edges:,} directed edges: what is counted, and what the process grows by")
+    rows = graph.x.nbytes
+    for name, weight in zip(("graph", "graph and engine"), weigh(graph, model, threads), strict=True):
+        for word, size in (("memory()", weight.counted), ("growth of the process", weight.grown)):
+            report.add(f"{name}: {word}", size / 2**20, "MiB")
+            if name == "graph":
+                per_edge = (size - rows) / graph.num_edges
+                report.add(f"{name}: {word}, for an edge, without features", per_edge, "bytes")
+
+
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--shape", choices=SHAPES, help="default: arxiv, or arxiv-tenth with --quick")
@@ -84,6 +121,8 @@ def main() -> None:
     stream = make_stream(graph, total + -total % 3)
 
     report = Report(f"memory, {shape}, {options.threads} threads")
+    add_weights(report, graph, import_model("sage", graph), options.threads)
+    report.section("what an engine keeps")
     for name in [options.model] if options.model else MODELS:
         model = import_model(name, graph)
         plain: Course | None = None
@@ -114,9 +153,8 @@ def main() -> None:
                     peer="all",
                     peer_value=plain.median_ms,
                 )
-                scale = np.abs(plain.predictions).max()
-                found = np.abs(course.predictions - plain.predictions).max() / scale
-                report.add(f"{name}, {setting}: max difference", found, "of scale", aim=1e-4)
+                found = judge(course.predictions, plain.predictions).of_scale
+                report.add(f"{name}, {setting}: max difference", found, "of scale", aim=EXACTNESS)
                 gc.collect()
     report.note("The graph and its features come on top, the same for all settings.")
     report.note("Differences are from an engine that keeps all.")

@@ -8,7 +8,10 @@ reuse (NeutronRT, section III):
 - `EmbeddingReuse` (RTEC-UER, λGrapher) keeps all hidden rows and computes those of affected nodes again.
 
 A layer runs in PyG on the block of edges that lead to the nodes that are wanted, a chunk of targets at a
-time. The graph is the same `Adjacency` that the other peers use. Batches change edges alone.
+time, in PyG's bipartite form `(x, x_target)` where it has one, so that nothing is computed for a source
+that only its message needs. GCNConv and AGNNConv have none: they make a row, of zeros, for each source, but
+loops are added to targets alone. The graph is the same `Adjacency` that the other peers use. Batches change
+edges alone.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from graphs import Batch, Float32, Int64
 from peers import Adjacency, _distinct, _edges, _mirror, _update
 
 CHUNK = 8192  # targets at a time, as in the paper
+BIPARTITE = ("GraphSAGE", "GIN", "GAT", "MoNet")  # kinds whose PyG layers take (x, x_target)
 
 
 class TwoLayers(nn.Module):
@@ -101,12 +105,15 @@ class Neighborhoods:
         self.out_edges = self.in_edges if undirected else Adjacency(len(x), src, dst)
         self.num_nodes = len(x)
         self._place = np.zeros(len(x), np.int64)
+        self._wanted = np.zeros(len(x), bool)
         self.degrees_matter = module.kind == "GCN"
         with torch.inference_mode():
             self._x = module.enter(torch.from_numpy(x))
-        if self.degrees_matter:
-            for conv in (module.conv1, module.conv2):
+        for conv in (module.conv1, module.conv2):
+            if self.degrees_matter:
                 conv.normalize = False
+            elif module.kind == "AGNN":
+                conv.add_self_loops = False
 
     def reach(self, batch: Batch) -> tuple[Int64, Int64]:
         """The graph as it is after a batch; and the nodes that it reaches in each layer."""
@@ -128,25 +135,38 @@ class Neighborhoods:
             targets = nodes[start : start + CHUNK]
             lengths, sources = self.in_edges.neighbors(targets)
             ends = np.repeat(targets, lengths)
-            needed = _distinct(len(self._x), targets, sources)
-            self._place[needed] = np.arange(len(needed))
+            needed = self._order(targets, sources)
             edge_index = torch.from_numpy(np.stack([self._place[sources], self._place[ends]]))
-            given: list[Tensor] = [edge_index]
-            if self.degrees_matter:
-                given = self._normalized(needed, edge_index)
-            elif self._module.kind == "MoNet":
-                given.append(torch.from_numpy(edge_features(sources, ends)))
-            rows = conv(inputs[torch.from_numpy(needed)], *given)[torch.from_numpy(self._place[targets])]
+            x = inputs[torch.from_numpy(needed)]
+            given: dict[str, Tensor | tuple[int, int]] = {}
+            if self._module.kind in BIPARTITE:
+                given["size"] = (len(needed), len(targets))
+                if self._module.kind == "MoNet":
+                    given["edge_attr"] = torch.from_numpy(edge_features(sources, ends))
+                rows = conv((x, x[: len(targets)]), edge_index, **given)
+            else:
+                loops = torch.arange(len(targets)).expand(2, -1)
+                edge_index = torch.cat([edge_index, loops], dim=1)
+                if self.degrees_matter:
+                    given["edge_weight"] = self._normalized(needed, edge_index)
+                rows = conv(x, edge_index, **given)[: len(targets)]
             parts.append(rows.relu_() if layer == 0 else self._module.leave(rows))
             access.append(Access(len(sources), len(needed)))
         return torch.cat(parts) if parts else torch.empty(0, 0)
 
-    def _normalized(self, needed: Int64, edge_index: Tensor) -> list[Tensor]:
+    def _order(self, targets: Int64, sources: Int64) -> Int64:
+        """The nodes of a block, targets first; each one's place among them is in `_place`."""
+        needed = _distinct(len(self._x), targets, sources)
+        self._wanted[targets] = True
+        needed = np.concatenate([targets, needed[~self._wanted[needed]]])
+        self._wanted[targets] = False
+        self._place[needed] = np.arange(len(needed))
+        return needed
+
+    def _normalized(self, needed: Int64, edge_index: Tensor) -> Tensor:
         """GCN's coefficients need the degrees of sources whose in-edges are not in the block."""
         scale = torch.from_numpy((self.in_edges.length[needed] + 1.0) ** -0.5).float()
-        loops = torch.arange(len(needed)).expand(2, -1)
-        edge_index = torch.cat([edge_index, loops], dim=1)
-        return [edge_index, scale[edge_index[0]] * scale[edge_index[1]]]
+        return scale[edge_index[0]] * scale[edge_index[1]]
 
     def _whole(self, nodes: Int64, access: list[Access]) -> Tensor:
         """The predictions of some nodes, from features alone."""

@@ -20,6 +20,8 @@ install_import_hook("livegnn.model.reference", "beartype.beartype")
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
+from livegnn import _core  # noqa: E402
+
 SEED_VARIABLE = "LIVEGNN_TEST_SEED"
 
 # No deadline: the first call into torch takes seconds, and shared machines stall.
@@ -39,6 +41,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     seed, profile = os.environ[SEED_VARIABLE], "ci" if os.environ.get("CI") else "dev"
     return f"livegnn: seed {seed} (set {SEED_VARIABLE} to run the same again), hypothesis profile {profile}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _check_waiting() -> None:
+    """Whoever is about to wait for a native lock with the interpreter's is told so, wherever it happens."""
+    _core.check_waiting(True)
 
 
 @pytest.fixture

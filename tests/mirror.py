@@ -6,6 +6,9 @@ Everything here is slow and obvious: it says what `Graph` and `Engine` must be e
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import repeat
 
 import numpy as np
@@ -15,13 +18,12 @@ from livegnn import Engine, Events, Graph
 from livegnn.events import Chunk
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.model import reference
+from livegnn.model.exactness import Verification, judge, scales_of
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, State
 
-EXACTNESS = 1e-4
-"""The promise: no embedding is further from a recomputation than this part of its layer's scale."""
-
 LEAST_SCALE = 1e-2
-"""A layer that is next to nothing beside the features (all units closed) has no scale of its own to speak of.
+"""Of the features: on a graph of a node or two a layer may be next to nothing, all its units closed or what
+it adds cancelled, and has no scale of its own to speak of.
 """
 
 
@@ -170,27 +172,39 @@ def graph_columns(graph: Graph) -> tuple[bool, bool]:
     return edges.weighted, edges.timed
 
 
-def bound_of(expected: np.ndarray, features: np.ndarray) -> float:
-    """The largest difference that is allowed to a layer that should be `expected`."""
-    least = LEAST_SCALE * max(1.0, float(np.abs(features).max(initial=0)))
-    return EXACTNESS * max(float(np.abs(expected).max(initial=0)), least)
+def judge_layers(engine: Engine) -> list[Verification]:
+    """Every layer before the judge, beside the oracle."""
+    snapshot = engine.graph.snapshot()
+    values = reference.compute(engine.model, snapshot)
+    rounded = cache(lambda: reference.compute(engine.model, snapshot, dtype=np.float32))
+    return [
+        judge(engine.embeddings(layer), values[name], lambda of=name: rounded()[of])
+        for layer, name in enumerate(engine.model.layers)
+    ]
 
 
 def assert_exact(engine: Engine) -> None:
     """Every layer equals the oracle's."""
     snapshot = engine.graph.snapshot()
     values = reference.compute(engine.model, snapshot)
+    rounded = cache(lambda: reference.compute(engine.model, snapshot, dtype=np.float32))
     features = values[engine.model.layers[0]]
     for layer, name in enumerate(engine.model.layers):
-        assert_close(engine.embeddings(layer), values[name], features, f"layer {layer}")
+        rows = engine.embeddings(layer)
+        assert_close(rows, values[name], features, f"layer {layer}", lambda of=name: rounded()[of])
 
 
-def assert_close(got: np.ndarray, expected: np.ndarray, features: np.ndarray, what: str) -> None:
-    assert got.shape == expected.shape, what
-    difference = np.abs(got - expected).max(initial=0)
-    assert difference <= bound_of(expected, features), (
-        f"{what}: {difference} off, {expected} expected, {got} kept"
-    )
+def assert_close(
+    got: np.ndarray,
+    expected: np.ndarray,
+    features: np.ndarray,
+    what: str,
+    rounded: Callable[[], np.ndarray] | None = None,
+) -> None:
+    """A layer is exact, by the judge. rounded: what is `expected`, computed in float32."""
+    least = LEAST_SCALE * max(1.0, float(np.abs(features).max(initial=0)))
+    found = judge(got, expected, rounded, scales=np.maximum(scales_of(expected), least))
+    assert found.ok, f"{what}: {found}; {expected} expected, {got} kept"
 
 
 def assert_as_pyg(engine: Engine, module: torch.nn.Module, mirror: Mirror) -> None:
@@ -198,11 +212,23 @@ def assert_as_pyg(engine: Engine, module: torch.nn.Module, mirror: Mirror) -> No
     ids = engine.graph.ids()
     if not len(ids):
         return
-    x, edge_index, weight, edge_attr = mirror.tensors(ids)
-    with torch.no_grad():
-        layers = module.layers(x, edge_index, weight, edge_attr)
+    given = mirror.tensors(ids)
+    layers = run_layers(module, given)
+
+    @cache
+    def run_in_float32() -> list[np.ndarray]:
+        rounded = [tensor.float() if tensor.is_floating_point() else tensor for tensor in given]
+        return run_layers(copy.deepcopy(module).float(), rounded)
+
     for layer, expected in enumerate(layers):
-        assert_close(engine.embeddings(layer), expected.numpy(), x.numpy(), f"layer {layer}, PyG")
+        rows = engine.embeddings(layer)
+        assert_close(rows, expected, layers[0], f"layer {layer}, PyG", lambda of=layer: run_in_float32()[of])
+
+
+@torch.no_grad()
+def run_layers(module: torch.nn.Module, given: Sequence[torch.Tensor]) -> list[np.ndarray]:
+    """What a `Stack` says in every layer."""
+    return [layer.numpy() for layer in module.layers(*given)]
 
 
 def frozen(state: State) -> tuple[dict[str, object], dict[str, tuple[str, tuple[int, ...], bytes]]]:

@@ -59,9 +59,10 @@ def make_model(seed: int = 0) -> Model:
 def make_arrays(num_nodes: int = 40, num_edges: int = 120, seed: int = 1) -> dict[str, np.ndarray]:
     """The arguments of `Graph.from_edges`, all arrays."""
     rng = np.random.default_rng(seed)
+    src, dst = divmod(rng.choice(num_nodes**2, num_edges, replace=False), num_nodes)
     return {
-        "src": rng.integers(0, num_nodes, num_edges),
-        "dst": rng.integers(0, num_nodes, num_edges),
+        "src": src,
+        "dst": dst,
         "weight": rng.uniform(0.5, 2, num_edges).astype(np.float32),
         "x": rng.normal(size=(num_nodes, WIDTH)).astype(np.float32),
         "ids": np.arange(num_nodes),

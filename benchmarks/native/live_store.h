@@ -1,5 +1,6 @@
 // LiveGNN as a contestant: a graph of one node type and one edge type, directed and in out-lists alone, as the peers
-// have it. Its batches go to the store, its draws and subgraphs to the sampler.
+// have it, or with the in-lists that an engine needs. Its batches go to the store, its draws and subgraphs to the
+// sampler.
 //
 // Thread safety: as batch.h says of contestants, with one reader at a time; `settle` when the readers that were there
 // before `commit` are gone.
@@ -22,8 +23,8 @@ namespace livegnn::bench {
 
 class LiveStore {
  public:
-  LiveStore(size_t nodes, bool weighted, size_t threads, SamtreeOptions samtree)
-      : graph_({0}, {{0, 0, options_of(weighted, samtree)}}),
+  LiveStore(size_t nodes, bool weighted, size_t threads, SamtreeOptions samtree, bool in_lists)
+      : graph_({0}, {{0, 0, options_of(weighted, samtree, in_lists)}}),
         store_(*graph_.edges[0].store),
         sampler_(graph_),
         threads_(threads) {
@@ -90,10 +91,10 @@ class LiveStore {
   }
 
  private:
-  static EdgeOptions options_of(bool weighted, SamtreeOptions samtree) {
+  static EdgeOptions options_of(bool weighted, SamtreeOptions samtree, bool in_lists) {
     EdgeOptions options;
     options.columns.weighted = weighted;
-    options.in_lists = false;
+    options.in_lists = in_lists;
     options.samtree = samtree;
     return options;
   }

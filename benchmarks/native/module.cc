@@ -138,11 +138,12 @@ NB_MODULE(_store_bench, module) {
       .def(
           "__init__",
           [](Contest<LiveStore>* to, size_t nodes, bool weighted, size_t threads, uint32_t capacity, uint32_t slack,
-             bool compress) {
-            new (to) Contest<LiveStore>(nodes, threads, weighted, threads, SamtreeOptions{capacity, slack, compress});
+             bool compress, bool in_lists) {
+            const SamtreeOptions samtree{capacity, slack, compress};
+            new (to) Contest<LiveStore>(nodes, threads, weighted, threads, samtree, in_lists);
           },
           nb::arg("nodes"), nb::arg("weighted"), nb::arg("threads"), nb::arg("capacity") = SamtreeOptions{}.capacity,
-          nb::arg("slack") = SamtreeOptions{}.slack, nb::arg("compress") = true);
+          nb::arg("slack") = SamtreeOptions{}.slack, nb::arg("compress") = true, nb::arg("in_lists") = false);
   bind_peer<CsrPeer>(module, "CsrPeer");
   bind_peer<HashMapPeer>(module, "HashMapPeer");
   bind_peer<BlockStorePeer>(module, "BlockStorePeer");

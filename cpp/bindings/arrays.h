@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace livegnn::bindings {
@@ -40,6 +41,25 @@ Out<T> copy(const std::vector<T>& from) {
   auto out = array<T>(from.size());
   if (!from.empty()) std::memcpy(out.data(), from.data(), from.size() * sizeof(T));
   return out;
+}
+
+// The array takes over the vector's memory.
+template <class T>
+Out<T> given(std::vector<T>&& from) {
+  auto held = std::make_unique<std::vector<T>>(std::move(from));
+  T* data = held->data();
+  const size_t size = held->size();
+  nb::capsule owner(held.release(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return Out<T>(data, {size}, owner);
+}
+
+// The same of rows that lie one after the other.
+template <class T>
+OutRows<T> given(std::vector<T>&& from, size_t count, size_t width) {
+  auto held = std::make_unique<std::vector<T>>(std::move(from));
+  T* data = held->data();
+  nb::capsule owner(held.release(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return OutRows<T>(data, {count, width}, owner);
 }
 
 template <class T>

@@ -6,12 +6,13 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <mutex>
-#include <shared_mutex>
 #include <tuple>
+#include <utility>
 
 #include "arrays.h"
+#include "ids.h"
 #include "kernels.h"
+#include "locks.h"
 
 namespace livegnn::bindings {
 namespace {
@@ -40,6 +41,7 @@ struct RowCall {
   void operator()(size_t count, std::span<const float* const> inputs, std::span<const size_t> widths, size_t width,
                   float* out) const {
     nb::gil_scoped_acquire acquire;
+    InFunction running;
     nb::list arguments;
     for (size_t i = 0; i < inputs.size(); ++i) {
       auto copied = rows<float>(count, widths[i]);
@@ -80,18 +82,23 @@ PyType_Slot engine_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_
                               {Py_tp_clear, reinterpret_cast<void*>(clear_engine)},
                               {0, nullptr}};
 
-// The rows that are kept of a value as they are; of type T, if what a row holds are the bits of Ts.
+// The rows that are kept of a value as they are; of type T, if what a row holds are the bits of Ts. For the one writer.
 template <class T>
 OutRows<T> copy(const Engine& engine, uint32_t value) {
   static_assert(sizeof(T) == sizeof(float));
-  std::shared_lock lock(engine.graph().lock);
-  const Rows table = engine.kept_rows(value);
-  const std::vector<uint32_t> slots = engine.slots(value);
-  auto out = rows<T>(slots.size(), table.width);
-  for (size_t i = 0; i < slots.size(); ++i) {
-    std::memcpy(out.data() + i * table.width, table.row(slots[i]), table.width * sizeof(T));
-  }
-  return out;
+  std::vector<T> all;
+  const size_t width = engine.program().values[value].width;
+  const size_t count = as_writer([&] {
+    const Rows table = engine.kept_rows(value);
+    const std::vector<uint32_t> slots = engine.slots(value);
+    all.reserve(slots.size() * width);
+    for (uint32_t slot : slots) {
+      const T* const row = reinterpret_cast<const T*>(table.row(slot));
+      all.insert(all.end(), row, row + width);
+    }
+    return slots.size();
+  });
+  return given(std::move(all), count, width);
 }
 
 uint32_t counts_of(const Engine& engine, size_t propagation) {
@@ -100,22 +107,45 @@ uint32_t counts_of(const Engine& engine, size_t propagation) {
   return value;
 }
 
-// Others go on meanwhile. The lock is let go before the GIL is asked for: who holds the GIL may wait for the lock.
-nb::object predict_lazily(const Engine& engine, In<int64_t> ids) {
-  auto out = rows<float>(ids.shape(0), engine.output_width());
-  std::vector<uint32_t> nodes(ids.shape(0));
-  bool known = true;
-  {
-    nb::gil_scoped_release release;
-    std::shared_lock lock(engine.graph().lock);
-    const IdMap& map = engine.graph().nodes[engine.output_type()].ids;
-    for (size_t i = 0; i < nodes.size() && known; ++i) {
-      nodes[i] = map.index_of(ids.data()[i]);
-      known = nodes[i] != kNoIndex;
-    }
-    if (known) engine.predict(nodes, out.data());
+// How much it is to predict so many nodes: what has to be computed from neighbours, by functions of the user's or by a
+// lazy engine, or may have to come from a disk, may take long.
+size_t size_of(const Engine& engine, size_t count) {
+  const Program& program = engine.program();
+  const uint32_t type = engine.output_type();
+  if (engine.lazy() || !program.functions.empty() || engine.mapped_bytes() > 0) return SIZE_MAX;
+  if (engine.graph().nodes[type].features.file() != nullptr) return SIZE_MAX;
+  if (program.output_kept) return engine.is_stored(program.output) ? count : SIZE_MAX;
+  for (uint32_t source : program.on_demand[program.output].sources) {
+    if (!engine.is_stored(source)) return SIZE_MAX;
   }
-  return known ? nb::cast(out) : nb::none();
+  return count;
+}
+
+// Predictions, or the position of the first id that names no node.
+nb::object predict(const Engine& engine, const GivenIds& ids) {
+  const size_t count = count_of(ids);
+  auto out = rows<float>(count, engine.output_width());
+  const size_t known = read(
+      engine.graph(), [&] { return size_of(engine, count); },
+      [&] {
+        const auto [nodes, known] = indices_of(engine.graph(), engine.output_type(), ids);
+        if (known == count) engine.predict(nodes, out.data());
+        return known;
+      });
+  return known == count ? nb::cast(out) : nb::cast(known);
+}
+
+// Predictions; None if there are not all of these nodes, or if it would have to wait or may take long.
+nb::object predict_at_once(const Engine& engine, const GivenIds& ids) {
+  const size_t count = count_of(ids);
+  auto out = rows<float>(count, engine.output_width());
+  const bool done = try_read(engine.graph(), [&] {
+    if (size_of(engine, count) > kQuick) return false;
+    const auto [nodes, known] = indices_of(engine.graph(), engine.output_type(), ids);
+    if (known == count) engine.predict(nodes, out.data());
+    return known == count;
+  });
+  return done ? nb::cast(out) : nb::none();
 }
 
 }  // namespace
@@ -193,9 +223,10 @@ void bind_engine(nb::module_& module) {
              return self.functions.size() - 1;
            })
       .def("add_context",
-           [](Program& self, uint32_t edge_type, uint32_t output, uint32_t kind, float fill, bool skip_loops) {
+           [](Program& self, uint32_t edge_type, uint32_t output, uint32_t kind, float fill, bool skip_loops,
+              bool weighted) {
              self.order.push_back({Step::kContext, static_cast<uint32_t>(self.contexts.size())});
-             self.contexts.push_back({edge_type, output, static_cast<ContextKind>(kind), fill, skip_loops});
+             self.contexts.push_back({edge_type, output, static_cast<ContextKind>(kind), fill, skip_loops, weighted});
            })
       .def("set_output", [](Program& self, bool kept, uint32_t output) {
         self.output_kept = kept;
@@ -209,6 +240,15 @@ void bind_engine(nb::module_& module) {
       .def_ro("nodes_touched", &Prepared::nodes_touched)
       .def_ro("recomputed", &Prepared::recomputed)
       .def_ro("marked", &Prepared::marked)
+      .def("work",
+           [](const Prepared& self) {
+             return nb::make_tuple(self.affected, self.edges_touched, self.nodes_touched, self.recomputed);
+           })
+      .def("lost",
+           [](const Prepared& self) -> nb::object {
+             if (self.lost == kNoIndex) return nb::none();
+             return nb::make_tuple(self.lost_type, self.lost);
+           })
       .def("changed", [](const Prepared& self) { return copy(self.changed); });
 
   nb::class_<Engine>(module, "Engine", nb::type_slots(engine_slots))
@@ -218,56 +258,44 @@ void bind_engine(nb::module_& module) {
              size_t keep_degree) { new (self) Engine(graph, std::move(program), threads, directory, keep_degree); },
           nb::keep_alive<1, 2>())
       .def("set_recompute", &Engine::set_recompute)
+      .def("set_guard", &Engine::set_guard)
       .def("initialize",
            [](Engine& self) {
-             nb::gil_scoped_release release;
-             // Shared: a function of the user's takes the interpreter's lock, whose holder may be waiting for this one.
-             std::shared_lock lock(self.graph().lock);
-             self.initialize();
+             // Without a lock: functions of the user's run, and nobody else commits.
+             as_writer([&] { self.initialize(); });
            })
-      .def("prepare",
-           [](Engine& self, const Delta& delta, Prepared& prepared) {
-             nb::gil_scoped_release release;
-             self.prepare(delta, &prepared);
-           })
-      .def("prepare_batch",
-           [](Engine& self, const Delta& delta, Prepared& prepared) {
-             nb::gil_scoped_release release;
-             self.prepare_batch(delta, &prepared);
+      .def("prepare", [](Engine& self, const Delta& delta,
+                         Prepared& prepared) { as_writer([&] { self.prepare(delta, &prepared); }); })
+      .def("prepare_batch", [](Engine& self, const Delta& delta,
+                               Prepared& prepared) { as_writer([&] { self.prepare_batch(delta, &prepared); }); })
+      .def("changed_ids",
+           [](const Engine& self, const Delta& delta, const Prepared& prepared) {
+             return given(as_writer(prepared.changed.size(), [&] { return self.changed_ids(delta, prepared); }));
            })
       .def("be_lazy", &Engine::be_lazy)
-      .def("settle", &Engine::settle, nb::call_guard<nb::gil_scoped_release>())
+      .def("settle", [](Engine& self) { as_writer([&] { self.settle(); }); })
       .def("overgrown", &Engine::overgrown)
+      .def("measure",
+           [](Engine& self) {
+             as_writer([&] { self.measure_if_due(); });
+             return self.any_overdue();
+           })
       .def("pending", &Engine::pending)
       .def("work",
            [](const Engine& self) {
-             const LazyWork work = self.work();
+             const LazyWork work = as_writer([&] { return self.work(); });
              return nb::make_tuple(work.rows, work.edges, work.recomputed);
            })
       .def("lazy_bytes",
            [](const Engine& self) {
-             nb::gil_scoped_release release;
-             std::shared_lock lock(self.graph().lock);
-             return std::make_pair(self.overlay_bytes(), self.record_bytes());
+             return as_writer([&] { return std::make_pair(self.overlay_bytes(), self.record_bytes()); });
            })
-      .def("predict",
-           [](const Engine& self, In<int64_t> ids) -> nb::object {
-             if (self.lazy()) return predict_lazily(self, ids);
-             std::shared_lock lock(self.graph().lock);
-             const IdMap& map = self.graph().nodes[self.output_type()].ids;
-             auto out = rows<float>(ids.shape(0), self.output_width());
-             std::vector<uint32_t> nodes(ids.shape(0));
-             for (size_t i = 0; i < nodes.size(); ++i) {
-               nodes[i] = map.index_of(ids.data()[i]);
-               if (nodes[i] == kNoIndex) return nb::none();
-             }
-             self.predict(nodes, out.data());
-             return nb::cast(out);
-           })
+      .def("predict", &predict)
+      .def("predict_at_once", &predict_at_once)
       .def("predict_prepared",
            [](const Engine& self, const Prepared& prepared, In<uint32_t> nodes) {
              auto out = rows<float>(nodes.shape(0), self.output_width());
-             self.predict_prepared(prepared, {nodes.data(), nodes.shape(0)}, out.data());
+             as_writer([&] { self.predict_prepared(prepared, {nodes.data(), nodes.shape(0)}, out.data()); });
              return out;
            })
       .def("evaluate",
@@ -275,9 +303,7 @@ void bind_engine(nb::module_& module) {
              const RowsStep& step = self.program().on_demand[on_demand];
              auto out = rows<float>(self.graph().nodes[step.node_type].ids.capacity(),
                                     step.registers[step.sinks[0].reg].width);
-             nb::gil_scoped_release release;
-             std::shared_lock lock(self.graph().lock);
-             self.evaluate(on_demand, out.data());
+             as_writer([&] { self.evaluate(on_demand, out.data()); });
              return out;
            })
       .def("read", [](const Engine& self, uint32_t value) { return copy<float>(self, value); })
@@ -287,7 +313,8 @@ void bind_engine(nb::module_& module) {
                throw std::runtime_error("a value whose shape does not fit the graph");
              }
            })
-      .def("errors", [](Engine& self, size_t propagation) { return copy(self.errors(propagation)); })
+      .def("errors",
+           [](Engine& self, size_t propagation) { return given(as_writer([&] { return self.errors(propagation); })); })
       .def("set_errors", [](Engine& self, size_t propagation,
                             In<float> from) { self.load_errors(propagation, {from.data(), from.shape(0)}); })
       .def("error_width", [](const Engine& self,
@@ -301,6 +328,34 @@ void bind_engine(nb::module_& module) {
            })
       .def("sums", [](Engine& self, size_t context) { return copy(self.sums(context)); })
       .def("set_sums", [](Engine& self, size_t context, In<double> from) { self.sums(context) = vector_of(from); })
+      .def("sum_errors", [](Engine& self, size_t context) { return copy(self.sum_errors(context)); })
+      .def("set_sum_errors",
+           [](Engine& self, size_t context, In<double> from) { self.sum_errors(context) = vector_of(from); })
+      .def("scales", [](const Engine& self, size_t propagation) { return copy(self.scales(propagation)); })
+      .def("set_scales",
+           [](Engine& self, size_t propagation, In<float> from) {
+             if (!self.load_scales(propagation, {from.data(), from.shape(0)})) {
+               throw std::runtime_error("scales that are not one positive number for each channel");
+             }
+           })
+      .def("overdue", [](Engine& self, size_t propagation) { return copy(self.overdue(propagation)); })
+      .def("set_overdue",
+           [](Engine& self, size_t propagation, In<uint32_t> nodes) {
+             const auto& program = self.program();
+             const uint32_t type = program.values[program.propagations.at(propagation).output].node_type;
+             const size_t capacity = self.graph().nodes[type].ids.capacity();
+             for (size_t i = 0; i < nodes.shape(0); ++i) {
+               if (nodes.data()[i] >= capacity) throw std::runtime_error("nodes that are not those of the graph");
+             }
+             self.overdue(propagation) = vector_of(nodes);
+           })
+      .def("moments",
+           [](const Engine& self) {
+             const Engine::Moments moments = self.moments();
+             return nb::make_tuple(moments.batches, moments.measured, moments.touched);
+           })
+      .def("set_moments", [](Engine& self, size_t batches, size_t measured,
+                             size_t touched) { self.load_moments({batches, measured, touched}); })
       .def("counts",
            [](const Engine& self, size_t propagation) { return copy<uint32_t>(self, counts_of(self, propagation)); })
       .def("set_counts",
@@ -312,11 +367,18 @@ void bind_engine(nb::module_& module) {
            })
       .def("scrub",
            [](Engine& self, size_t propagation, In<uint32_t> nodes) {
-             nb::gil_scoped_release release;
-             std::shared_lock lock(self.graph().lock);
-             return self.scrub(propagation, {nodes.data(), nodes.shape(0)});
+             const auto seen = as_writer([&] { return self.scrub(propagation, {nodes.data(), nodes.shape(0)}); });
+             return nb::make_tuple(seen.difference, seen.not_finite);
+           })
+      .def("scrub_context",
+           [](Engine& self, size_t context, In<uint32_t> nodes) {
+             const auto seen = as_writer([&] { return self.scrub_context(context, {nodes.data(), nodes.shape(0)}); });
+             return nb::make_tuple(seen.difference, seen.not_finite);
            })
       .def("bytes", &Engine::bytes)
+      .def("batch_bytes",
+           [](const Engine& self, const Prepared& prepared) { return self.batch_bytes() + prepared.held(); })
+      .def("program_bytes", &Engine::program_bytes)
       .def("errors_bytes", &Engine::errors_bytes)
       .def("residents_bytes", &Engine::residents_bytes)
       .def("sums_bytes", &Engine::sums_bytes)

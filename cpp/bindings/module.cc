@@ -1,9 +1,19 @@
 #include "arrays.h"
 #include "kernels.h"
+#include "locks.h"
 
 NB_MODULE(_core, module) {
   module.doc() = "The native core of LiveGNN.";
   module.attr("instruction_set") = livegnn::kernels().name;
+  // For tests (bindings/locks.h): every read waits; whoever may have to wait with the GIL is told so; one who does.
+  module.def("always_wait", [](bool all) { livegnn::bindings::always_wait = all; });
+  module.def("check_waiting", [](bool on) {
+    livegnn::before_waiting = on ? +[] {
+      if (PyGILState_Check()) throw std::logic_error("a thread was about to wait for a lock while holding the GIL");
+    } : nullptr;
+  });
+  module.def("wait_with_gil", [](const livegnn::Graph& graph) { std::shared_lock wrong(graph.lock); });
+  module.def("refuse_in_function", &livegnn::bindings::refuse_in_function);
   livegnn::bindings::bind_graph(module);
   livegnn::bindings::bind_engine(module);
   livegnn::bindings::bind_sampling(module);

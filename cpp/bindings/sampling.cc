@@ -4,15 +4,17 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
-#include <shared_mutex>
+#include <string>
 #include <utility>
 
 #include "arrays.h"
+#include "ids.h"
+#include "locks.h"
 
 namespace livegnn::bindings {
 namespace {
 
-using Seeds = std::pair<uint32_t, In<int64_t>>;
+using Seeds = std::pair<uint32_t, GivenIds>;
 using FanOut = std::pair<uint32_t, std::vector<int32_t>>;
 
 // The array takes over the column's memory.
@@ -46,38 +48,59 @@ std::span<const double> bounds_of(const std::optional<In<double>>& until) {
   return until ? span_of(*until) : std::span<const double>();
 }
 
-nb::object nodes(const Sampler& self, const Graph& graph, uint32_t type, int by, bool incoming, bool replace,
-                 size_t count, uint64_t seed) {
-  Column<int64_t> out;
-  {
-    nb::gil_scoped_release release;
-    std::shared_lock lock(graph.lock);
-    out = self.nodes({type, static_cast<NodesBy>(by), incoming, replace, count, seed});
+// Ids of a sample as they go out, found in the read that drew it.
+class Drawn {
+ public:
+  Drawn(const Graph& graph, bool named, Column<int64_t>&& numbers) : numbers_(std::move(numbers)) {
+    if (!named || graph.texts == nullptr) return;
+    texts_ = Names::of(graph, numbers_.size(), [&](size_t i) { return numbers_.data()[i]; }).texts;
+    named_ = true;
   }
-  return nb::cast(taken(std::move(out)));
+  size_t size() const { return numbers_.size(); }
+  nb::object given() && { return named_ ? nb::cast(std::move(texts_)) : nb::cast(taken(std::move(numbers_))); }
+
+ private:
+  Column<int64_t> numbers_;
+  std::vector<std::string> texts_;
+  bool named_ = false;
+};
+
+std::vector<int64_t> numbers_of(const Graph& graph, const GivenIds& ids) {
+  std::vector<int64_t> numbers(count_of(ids));
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = number_of(graph, ids, i);
+  return numbers;
 }
 
-nb::tuple neighbors(Sampler& self, const Graph& graph, uint32_t edge_type, In<int64_t> ids, int32_t count, int by,
-                    bool replace, bool incoming, std::optional<In<double>> until, uint64_t seed, size_t threads) {
+nb::object nodes(const Sampler& self, const Graph& graph, uint32_t type, int by, bool incoming, bool replace,
+                 size_t count, uint64_t seed, bool named) {
+  auto drawn = read(graph, SIZE_MAX, [&] {
+    const auto law = static_cast<NodesBy>(by);
+    return Drawn(graph, named, self.nodes({type, law, incoming, replace, count, seed}));
+  });
+  return std::move(drawn).given();
+}
+
+nb::tuple neighbors(Sampler& self, const Graph& graph, uint32_t edge_type, const GivenIds& ids, int32_t count, int by,
+                    bool replace, bool incoming, std::optional<In<double>> until, uint64_t seed, size_t threads,
+                    bool named) {
   NeighborSample out;
-  {
-    nb::gil_scoped_release release;
-    std::shared_lock lock(graph.lock);
+  auto drawn = read(graph, SIZE_MAX, [&] {
     const NeighborLaw law{static_cast<SampleBy>(by), replace, count};
     const EdgeColumns wanted{true, true, true};
-    out = self.neighbors({edge_type, incoming, law, wanted, bounds_of(until), seed, threads}, span_of(ids));
-  }
+    const std::vector<int64_t> numbers = numbers_of(graph, ids);
+    out = self.neighbors({edge_type, incoming, law, wanted, bounds_of(until), seed, threads}, numbers);
+    return Drawn(graph, named, std::move(out.ids));
+  });
   const EdgeColumns columns = graph.edges[edge_type].spec.options.columns;
-  return nb::make_tuple(taken(std::move(out.rowptr)), taken(std::move(out.ids)),
+  return nb::make_tuple(taken(std::move(out.rowptr)), std::move(drawn).given(),
                         taken_if(columns.weighted, std::move(out.weight)), taken_if(columns.timed, std::move(out.time)),
                         taken_if(columns.featured, std::move(out.edge)));
 }
 
 nb::tuple subgraph(Sampler& self, const Graph& graph, const std::vector<Seeds>& seeds,
                    const std::vector<FanOut>& fan_outs, int by, bool replace, bool disjoint, bool incoming,
-                   bool attributes, std::optional<In<double>> until, uint64_t seed, size_t threads) {
+                   bool attributes, std::optional<In<double>> until, uint64_t seed, size_t threads, bool named) {
   SubgraphRequest request;
-  for (const auto& [type, ids] : seeds) request.seeds.push_back({type, span_of(ids)});
   for (const auto& [type, counts] : fan_outs) request.fan_outs.push_back({type, counts});
   request.by = static_cast<SampleBy>(by);
   request.replace = replace;
@@ -88,17 +111,22 @@ nb::tuple subgraph(Sampler& self, const Graph& graph, const std::vector<Seeds>& 
   request.seed = seed;
   request.threads = threads;
   Subgraph out;
-  {
-    nb::gil_scoped_release release;
-    std::shared_lock lock(graph.lock);
+  std::vector<Drawn> drawn;
+  read(graph, SIZE_MAX, [&] {
+    std::vector<std::vector<int64_t>> numbers;
+    for (const auto& [type, ids] : seeds) {
+      numbers.push_back(numbers_of(graph, ids));
+      request.seeds.push_back({type, numbers.back()});
+    }
     out = self.subgraph(request);
-  }
+    for (auto& type : out.nodes) drawn.emplace_back(graph, named, std::move(type.ids));
+  });
   nb::list nodes, edges, inverse;
   for (size_t t = 0; t < out.nodes.size(); ++t) {
     auto& type = out.nodes[t];
-    const size_t count = type.ids.size();
+    const size_t count = drawn[t].size();
     nodes.append(
-        nb::make_tuple(taken(std::move(type.ids)), taken(std::move(type.batch)), type.num_sampled,
+        nb::make_tuple(std::move(drawn[t]).given(), taken(std::move(type.batch)), type.num_sampled,
                        taken_rows(attributes, std::move(type.features), count, graph.nodes[t].features.width())));
   }
   for (size_t f = 0; f < out.edges.size(); ++f) {
@@ -136,9 +164,9 @@ void bind_sampling(nb::module_& module) {
       .def(nb::init<const Graph&>(), nb::keep_alive<1, 2>())
       .def("nodes", &nodes)
       .def("neighbors", &neighbors, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
-           nb::arg().none(), nb::arg(), nb::arg())
+           nb::arg().none(), nb::arg(), nb::arg(), nb::arg())
       .def("subgraph", &subgraph, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
-           nb::arg(), nb::arg().none(), nb::arg(), nb::arg());
+           nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg());
 }
 
 }  // namespace livegnn::bindings

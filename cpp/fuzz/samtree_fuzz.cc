@@ -12,6 +12,28 @@ using Model = std::map<Id, EdgeValue>;
 
 constexpr size_t kNodes = 2;
 
+// That the order by time holds what the leaves do, `trees.check()` has seen.
+template <class Id>
+void check_order(const Samtrees<Id>& trees, SamtreeRoot root, const Model<Id>& model, fuzz::Input* input) {
+  const auto order = trees.order_of(root);
+  if (order.root == 0) return;
+  const double until = input->byte();
+  size_t leaves = 0;
+  const uint32_t rank = trees.by_time().rank(order, until, &leaves);
+  const auto early = [&](const auto& edge) { return edge.second.time <= until; };
+  CHECK_EQ(rank, static_cast<uint32_t>(std::count_if(model.begin(), model.end(), early)));
+  std::vector<typename TimeOrder<Id>::Entry> entries;
+  trees.by_time().list(order, 0, rank, &entries, &leaves);
+  CHECK_EQ(entries.size(), size_t{rank});
+  for (size_t i = 0; i < entries.size(); ++i) {
+    CHECK(i == 0 || entries[i - 1].before(entries[i]));
+    CHECK_EQ(model.at(entries[i].id).time, entries[i].time);
+  }
+  if (rank == 0) return;
+  const uint32_t at = input->below(rank);
+  CHECK_EQ(trees.by_time().at(order, at, &leaves).id, entries[at].id);
+}
+
 template <class Id>
 void check_node(const Samtrees<Id>& trees, size_t node, const Model<Id>& model, fuzz::Input* input) {
   const EdgeColumns columns = trees.columns();
@@ -49,6 +71,7 @@ void check_node(const Samtrees<Id>& trees, size_t node, const Model<Id>& model, 
   const auto by_place = trees.leaf_of(root, &at);
   CHECK(at < by_place.size);
   CHECK_EQ(by_place.id(columns, at), order[place]);
+  check_order(trees, root, model, input);
   if (!columns.weighted) return;
   const double sum = trees.weight_sum(node) * input->byte() / 256;
   double rest = sum;
@@ -67,7 +90,7 @@ void check_node(const Samtrees<Id>& trees, size_t node, const Model<Id>& model, 
 template <class Id>
 bool same(const typename Samtrees<Id>::Saved& a, const typename Samtrees<Id>::Saved& b) {
   return a.shape == b.shape && a.keys == b.keys && a.ids == b.ids && a.weights == b.weights && a.times == b.times &&
-         a.rows == b.rows;
+         a.rows == b.rows && a.sums == b.sums && a.orders == b.orders;
 }
 
 template <class Id>

@@ -50,7 +50,7 @@ void spoil_numbers(std::vector<T>* column, fuzz::Input* input) {
 
 template <class Id>
 void spoil(typename Samtrees<Id>::Saved* saved, fuzz::Input* input) {
-  switch (input->below(6)) {
+  switch (input->below(9)) {
     case 0:
       return spoil_numbers(&saved->shape, input);
     case 1:
@@ -71,6 +71,24 @@ void spoil(typename Samtrees<Id>::Saved* saved, fuzz::Input* input) {
       saved->shape[word] = input->below(12);
       return;
     }
+    case 5: {
+      if (saved->times.empty()) return;
+      const auto bits = input->number<uint64_t>() | (input->once_in(4) ? 0x7FF0000000000000u : 0);
+      std::memcpy(&saved->times[input->below(static_cast<uint32_t>(saved->times.size()))], &bits, sizeof bits);
+      return;
+    }
+    case 6: {
+      if (saved->sums.empty()) return;
+      const auto bits = input->number<uint64_t>() | (input->once_in(4) ? 0x7FF0000000000000u : 0);
+      std::memcpy(&saved->sums[input->below(static_cast<uint32_t>(saved->sums.size()))], &bits, sizeof bits);
+      return;
+    }
+    case 7: {
+      if (saved->orders.empty()) return;
+      uint64_t& word = saved->orders[input->below(static_cast<uint32_t>(saved->orders.size()))];
+      word = input->once_in(2) ? input->number<uint64_t>() : word + input->below(3) - 1;
+      return;
+    }
     default:
       if (!saved->rows.empty() && input->byte() % 2 == 0) saved->rows.pop_back();
       if (!saved->times.empty() && input->byte() % 2 == 0) saved->times.pop_back();
@@ -87,6 +105,9 @@ bool same(const typename Samtrees<Id>::Saved& a, const typename Samtrees<Id>::Sa
   CHECK(a.weights == b.weights);
   CHECK(a.times == b.times);
   CHECK(a.rows == b.rows);
+  // Empty in a state of before.
+  CHECK(a.sums.empty() || a.sums == b.sums);
+  CHECK(a.orders.empty() || a.orders == b.orders);
   return true;
 }
 

@@ -7,14 +7,6 @@
 #include <utility>
 
 namespace livegnn {
-namespace {
-
-// A key and its candidate in one number that sorts by the key: the bits of floats that are not below 0 have their
-// order. Keys that a float cannot tell apart are as good as equal: 2^-24 of them.
-uint64_t packed(double key, uint32_t i) { return uint64_t{std::bit_cast<uint32_t>(static_cast<float>(key))} << 32 | i; }
-
-}  // namespace
-
 void NumberSet::clear(size_t expected) {
   slots_.assign(std::bit_ceil(2 * expected + 2), kEmpty);
   size_ = 0;
@@ -82,7 +74,8 @@ void Choice::by_weight(std::span<const Weight> weights, size_t count, bool repla
   keys_.clear();
   for (uint32_t i = 0; i < weights.size(); ++i) {
     if (!(weights[i] > 0) || drawn_.contains(i)) continue;
-    keys_.push_back(packed(-std::log(random->positive()) / static_cast<double>(weights[i]), i));
+    // In doubles: the smallest weights of floats would overflow one.
+    keys_.emplace_back(-std::log(random->positive()) / static_cast<double>(weights[i]), i);
   }
   if (count - taken < keys_.size()) {
     const auto end = keys_.begin() + static_cast<std::ptrdiff_t>(count - taken);
@@ -90,16 +83,19 @@ void Choice::by_weight(std::span<const Weight> weights, size_t count, bool repla
     keys_.erase(end, keys_.end());
   }
   std::sort(keys_.begin(), keys_.end());
-  for (uint64_t key : keys_) to->push_back(static_cast<uint32_t>(key));
+  for (const auto& [key, i] : keys_) to->push_back(i);
 }
 
 template void Choice::by_weight(std::span<const float>, size_t, bool, RandomStream*, std::vector<uint32_t>*);
 template void Choice::by_weight(std::span<const double>, size_t, bool, RandomStream*, std::vector<uint32_t>*);
 
-void Choice::latest(std::span<const double> times, size_t count, std::vector<uint32_t>* to) {
+void Choice::latest(std::span<const double> times, std::span<const uint32_t> ids, size_t count,
+                    std::vector<uint32_t>* to) {
   order_.resize(times.size());
   std::iota(order_.begin(), order_.end(), 0);
-  auto earlier_drawn = [times](uint32_t a, uint32_t b) { return times[a] != times[b] ? times[a] > times[b] : a < b; };
+  auto earlier_drawn = [=](uint32_t a, uint32_t b) {
+    return times[a] != times[b] ? times[a] > times[b] : ids[a] < ids[b];
+  };
   if (count < order_.size()) {
     const auto end = order_.begin() + static_cast<std::ptrdiff_t>(count);
     std::nth_element(order_.begin(), end, order_.end(), earlier_drawn);

@@ -12,8 +12,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "livegnn/recent_needs.h"
 #include "random.h"
 
 namespace livegnn {
@@ -32,6 +34,7 @@ class NumberSet {
     ++size_;
     return true;
   }
+  size_t bytes() const { return slots_.capacity() * sizeof(uint32_t); }
   bool contains(uint32_t number) const { return size_ > 0 && *const_cast<NumberSet*>(this)->find(number) == number; }
 
  private:
@@ -64,14 +67,16 @@ class Choice {
   template <class Weight>
   void by_weight(std::span<const Weight> weights, size_t count, bool replace, RandomStream* random,
                  std::vector<uint32_t>* to);
-  // The greatest times, the greatest first; of equal ones the first.
-  void latest(std::span<const double> times, size_t count, std::vector<uint32_t>* to);
+  // The greatest times, the greatest first; of equal ones the smaller id.
+  void latest(std::span<const double> times, std::span<const uint32_t> ids, size_t count, std::vector<uint32_t>* to);
+
+  size_t bytes() const { return drawn_.bytes() + bytes_of(order_) + bytes_of(sums_) + bytes_of(keys_); }
 
  private:
   NumberSet drawn_;
   std::vector<uint32_t> order_;
   std::vector<double> sums_;
-  std::vector<uint64_t> keys_;
+  std::vector<std::pair<double, uint32_t>> keys_;
 };
 
 extern template void Choice::by_weight(std::span<const float>, size_t, bool, RandomStream*, std::vector<uint32_t>*);

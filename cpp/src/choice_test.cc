@@ -151,13 +151,16 @@ TEST(choice_of_the_latest_sorts) {
   for (int round = 0; round < 200; ++round) {
     std::vector<double> times(random.below(30));
     for (double& time : times) time = static_cast<double>(random.below(8));
+    Sequence ids(times.size());
+    for (uint32_t i = 0; i < ids.size(); ++i) ids[i] = i * 7919 % 1009;
     Sequence oracle(times.size());
     std::iota(oracle.begin(), oracle.end(), 0);
-    std::stable_sort(oracle.begin(), oracle.end(), [&](uint32_t a, uint32_t b) { return times[a] > times[b]; });
+    std::sort(oracle.begin(), oracle.end(),
+              [&](uint32_t a, uint32_t b) { return std::pair(-times[a], ids[a]) < std::pair(-times[b], ids[b]); });
     const size_t count = random.below(times.size() + 3);
     oracle.resize(std::min(count, oracle.size()));
     Sequence drawn;
-    choice.latest(times, count, &drawn);
+    choice.latest(times, ids, count, &drawn);
     CHECK(drawn == oracle);
   }
 }

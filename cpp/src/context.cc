@@ -6,6 +6,49 @@
 #include "parallel.h"
 
 namespace livegnn {
+namespace {
+
+// Weights are float32, so most of their sums are exact in a double; but not that of 1e16 and 10. A sum from which large
+// weights have gone keeps what they rounded off, however many steps they took, so the bound is carried along.
+constexpr double kDoubleUnit = 1.1102230246251565e-16;
+constexpr double kSumTolerance = 1e-9;
+
+// The loops of a node as they will be.
+struct Loops {
+  uint32_t count = 0, last_key = 0;
+  double sum = 0;
+  float last = 0;  // weight of the one with the greatest key
+
+  void add(uint32_t key, float weight) {
+    if (count++ == 0 || key > last_key) last_key = key, last = weight;
+    sum += static_cast<double>(weight);
+  }
+  // What a sum over all in-edges lacks where every node has one loop.
+  double missing(const ContextStep& step) const {
+    if (count == 0 || step.fill == 0) return static_cast<double>(step.fill);
+    if (step.skip_loops) return 0;
+    return step.weighted || step.kind == ContextKind::kSum ? static_cast<double>(last) - sum
+                                                           : 1.0 - static_cast<double>(count);
+  }
+};
+
+Loops loops_of(const GraphStore& store, uint32_t node, std::span<const DirectedChange> changes) {
+  Loops loops;
+  store.scan_between(node, node, [&](uint32_t key, const EdgeValue& value) {
+    const DirectedChange* change = changes.empty() ? nullptr : change_from(changes, node, key);
+    if (change == nullptr) {
+      loops.add(key, value.weight);
+    } else if (change->has) {
+      loops.add(key, change->new_weight);
+    }
+  });
+  for (const DirectedChange& change : changes) {
+    if (change.source == node && !change.had && change.has) loops.add(change.key, change.new_weight);
+  }
+  return loops;
+}
+
+}  // namespace
 
 double Engine::context_sum(const ContextStep& step, uint32_t node, std::span<const DirectedChange> changes) const {
   double sum = 0;
@@ -15,27 +58,33 @@ double Engine::context_sum(const ContextStep& step, uint32_t node, std::span<con
   return sum;
 }
 
+void Engine::compute_context(const ContextStep& step, uint32_t node, float* row, double* sum) const {
+  const GraphStore& store = *graph_.edges[step.edge_type].store;
+  const Loops loops = step.fill != 0 || step.skip_loops ? loops_of(store, node, {}) : Loops{};
+  if (step.kind == ContextKind::kCount) {
+    *row = static_cast<float>(store.degree_in(node) - loops.count + (step.fill != 0 ? 1 : 0));
+  } else if (step.kind == ContextKind::kLoop) {
+    *row = static_cast<float>(loops.missing(step));
+  } else {
+    *sum = context_sum(step, node, {});
+    *row = static_cast<float>(*sum + loops.missing(step));
+  }
+}
+
 void Engine::initialize_context(size_t position) {
   const ContextStep& context = program_.contexts[position];
   const IdMap& ids = graph_.nodes[program_.values[context.output].node_type].ids;
-  const GraphStore& store = *graph_.edges[context.edge_type].store;
   Rows out = rows(context.output);
   auto& sums = sums_[position];
   sums.assign(context.kind == ContextKind::kSum ? ids.capacity() : 0, 0.0);
+  sum_errors_[position].assign(sums.size(), 0.0);
   pool_->run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
     size_t end = std::min(ids.capacity(), (block + 1) * kBlockRows);
     for (auto node = static_cast<uint32_t>(block * kBlockRows); node < end; ++node) {
       if (!ids.in_use(node)) continue;
-      bool loop = (context.fill != 0 || context.skip_loops) && store.find(node, node).has_value();
-      if (context.kind == ContextKind::kCount) {
-        *out.row(node) = static_cast<float>(store.degree_in(node) + (context.fill != 0 && !loop ? 1 : 0) -
-                                            (context.skip_loops && loop ? 1 : 0));
-      } else if (context.kind == ContextKind::kLoop) {
-        *out.row(node) = loop ? 0.0f : context.fill;
-      } else {
-        sums[node] = context_sum(context, node, {});
-        *out.row(node) = static_cast<float>(sums[node] + (loop ? 0.0f : context.fill));
-      }
+      double sum = 0;
+      compute_context(context, node, out.row(node), &sum);
+      if (!sums.empty()) sums[node] = sum;
     }
   });
 }
@@ -48,44 +97,47 @@ void Engine::prepare_context(const ContextStep& step, size_t context, const Delt
   const auto& removed = scratches_->removed[node_type];
   Changes& changes = prepared->changes[step.output];
   auto& sums = sums_[context];
+  const auto& sum_errors = sum_errors_[context];
   changes.sums.clear();
+  changes.sum_errors.clear();
   float* rows = changes.rows.reserve((edges.size() + node_delta.added.size()) * changes.stride);
 
   auto write = [&](uint32_t node, std::span<const DirectedChange> node_changes, bool fresh) {
-    bool loop = false;
-    if (step.fill != 0 || step.skip_loops) {
-      const DirectedChange* own = change_from(node_changes, node);
-      loop = own != nullptr ? own->has : store.find(node, node).has_value();
-    }
+    const Loops loops = step.fill != 0 || step.skip_loops ? loops_of(store, node, node_changes) : Loops{};
     float row = 0;
-    double sum = 0;
+    double sum = 0, error = 0;
     if (step.kind == ContextKind::kLoop) {
-      row = loop ? 0.0f : step.fill;
+      row = static_cast<float>(loops.missing(step));
     } else if (step.kind == ContextKind::kCount) {
       int64_t count = store.degree_in(node);
       for (const DirectedChange& change : node_changes) count += int{change.has} - int{change.had};
-      row = static_cast<float>(count + (step.fill != 0 && !loop ? 1 : 0) - (step.skip_loops && loop ? 1 : 0));
+      row = static_cast<float>(count - loops.count + (step.fill != 0 ? 1 : 0));
     } else {
-      double old = fresh || node >= sums.size() ? 0.0 : sums[node];
-      double moved = 0;
-      sum = old;
+      const bool known = !fresh && node < sums.size();
+      sum = known ? sums[node] : 0.0;
+      error = known ? sum_errors[node] : 0.0;
       for (const DirectedChange& change : node_changes) {
         if (step.skip_loops && change.source == node) continue;
         double difference = (change.has ? change.new_weight : 0.0) - (change.had ? change.old_weight : 0.0);
+        if (difference == 0) continue;
         sum += difference;
-        moved += std::fabs(difference);
+        error += kDoubleUnit * (std::fabs(difference) + std::fabs(sum));
       }
-      // What is left of a sum that was much larger is mostly rounding.
-      if (std::fabs(sum) < 1e-6 * (std::fabs(old) + moved)) sum = context_sum(step, node, node_changes);
-      row = static_cast<float>(sum + (loop ? 0.0 : static_cast<double>(step.fill)));
+      if (!(error <= kSumTolerance * std::fabs(sum))) {
+        sum = context_sum(step, node, node_changes);
+        error = 0;
+      }
+      row = static_cast<float>(sum + loops.missing(step));
     }
     if (!fresh && row == *stored_row(step.output, node)) {
-      if (step.kind != ContextKind::kSum || sum == sums[node]) return;
+      if (step.kind != ContextKind::kSum || (sum == sums[node] && error == sum_errors[node])) return;
     }
+    if (!std::isfinite(row)) lose_row(step.output, node);
     rows[changes.nodes.size()] = row;
     changes.positions.push_back(static_cast<uint32_t>(changes.nodes.size()));
     changes.nodes.push_back(node);
     changes.sums.push_back(sum);
+    changes.sum_errors.push_back(error);
   };
 
   auto& slots = scratches_->slots[0][node_type];

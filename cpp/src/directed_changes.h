@@ -9,7 +9,7 @@
 
 namespace livegnn {
 
-// Changes are in order of target, then source.
+// Changes are in order of target, source and key.
 inline std::span<const DirectedChange> changes_of(const std::vector<DirectedChange>& changes, uint32_t target) {
   auto less = [](const DirectedChange& change, uint32_t t) { return change.target < t; };
   auto first = std::lower_bound(changes.begin(), changes.end(), target, less);
@@ -18,10 +18,11 @@ inline std::span<const DirectedChange> changes_of(const std::vector<DirectedChan
   return {first, last};
 }
 
-inline const DirectedChange* change_from(std::span<const DirectedChange> changes, uint32_t source) {
-  auto less = [](const DirectedChange& change, uint32_t s) { return change.source < s; };
-  auto found = std::lower_bound(changes.begin(), changes.end(), source, less);
-  return found != changes.end() && found->source == source ? &*found : nullptr;
+inline const DirectedChange* change_from(std::span<const DirectedChange> changes, uint32_t source, uint32_t key) {
+  const uint64_t order = (uint64_t{source} << 32) | key;
+  auto less = [](const DirectedChange& change, uint64_t o) { return change.order() < o; };
+  auto found = std::lower_bound(changes.begin(), changes.end(), order, less);
+  return found != changes.end() && found->order() == order ? &*found : nullptr;
 }
 
 // The in-neighbours of a node as they will be: `visit(source, weight)`, those that stay first, in the store's order.
@@ -29,7 +30,7 @@ template <class Visit>
 void scan_new_in(const GraphStore& store, uint32_t node, std::span<const DirectedChange> changes, Visit&& visit) {
   store.scan_in(node, [&](NeighborSpan span) {
     for (size_t i = 0; i < span.size; ++i) {
-      const DirectedChange* change = changes.empty() ? nullptr : change_from(changes, span.ids[i]);
+      const DirectedChange* change = changes.empty() ? nullptr : change_from(changes, span.ids[i], key_at(span, i));
       if (change == nullptr) {
         visit(span.ids[i], span.weights == nullptr ? 1.0f : span.weights[i]);
       } else if (change->has) {

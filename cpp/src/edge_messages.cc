@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -18,14 +19,14 @@
 #include "kernels.h"
 #include "message_sums.h"
 #include "parallel.h"
+#include "recent.h"
+#include "rounding.h"
 
 namespace livegnn {
 namespace {
 
 // What a message costs beside the operations of its program, in nanoseconds.
 constexpr double kEvaluationCost = 60;
-// What is smaller than this may be made of exponentials that had no bits left, whichever way they were added up.
-constexpr double kUnderflow = 1e-30;
 
 }  // namespace
 
@@ -36,7 +37,7 @@ size_t Engine::heads_of(const PropagateStep& step) const {
 
 size_t Engine::error_width(const PropagateStep& step) const {
   if (step.aggregate != Aggregate::kSum) return 0;
-  return step.message == kNoIndex || step.context == kNoIndex ? 1 : 2 * heads_of(step);
+  return step.message == kNoIndex || step.context == kNoIndex ? kRowBounds : 2 * heads_of(step);
 }
 
 namespace {
@@ -49,7 +50,7 @@ void scan_new_edges(const Graph::EdgeType& edges, uint32_t node, std::span<const
   const Table& features = edges.features.table();
   edges.store->scan_in(node, [&](NeighborSpan span) {
     for (size_t i = 0; i < span.size; ++i) {
-      const DirectedChange* change = changes.empty() ? nullptr : change_from(changes, span.ids[i]);
+      const DirectedChange* change = changes.empty() ? nullptr : change_from(changes, span.ids[i], key_at(span, i));
       if (change == nullptr) {
         visit(span.ids[i], span.weights == nullptr ? 1.0f : span.weights[i],
               span.rows == nullptr ? nullptr : features.row(span.rows[i]));
@@ -124,14 +125,15 @@ std::vector<Rows> Engine::message_rows(const MessageProgram& program) const {
 }
 
 Engine::MessageSums& Engine::sums_of(const PropagateStep& step) const {
-  // One for each thread and step. An engine may lie where another one lay, so that its address does not tell.
-  static thread_local std::vector<std::pair<uint64_t, std::unique_ptr<MessageSums>>> made;
-  static thread_local uint64_t serial = 0;
+  // One for each thread and step, of the engines that a thread works for in turns: a few, since those that are gone
+  // are among them. An engine may lie where another one lay, so that its address does not tell.
+  constexpr size_t kEngines = 8;
+  static thread_local Recent<uint64_t, std::vector<std::unique_ptr<MessageSums>>, kEngines> engines;
   const auto position = static_cast<size_t>(&step - program_.propagations.data());
-  if (serial != serial_) made.clear(), serial = serial_;
+  auto& made = engines.at(serial_);
   if (made.size() <= position) made.resize(program_.propagations.size());
-  if (made[position].second == nullptr) made[position].second = std::make_unique<MessageSums>(*this, step);
-  return *made[position].second;
+  if (made[position] == nullptr) made[position] = std::make_unique<MessageSums>(*this, step);
+  return *made[position];
 }
 
 // What a batch does to the messages of a step, grouped by target: which targets have to be computed anew because their
@@ -176,6 +178,7 @@ void Engine::find_terms(const PropagateStep& step, const Prepared& prepared) {
   const size_t num_constrained = s.targets.size();
   for (const DirectedChange& change : changes) enter_target(change.target);
   const size_t num_changed = s.targets.size();  // targets past these have no changed edges
+  for (uint32_t node : overdue_[static_cast<size_t>(&step - program_.propagations.data())]) enter_target(node);
 
   grow(&s.first, s.sources.size() + 1);
   s.first[0] = 0;
@@ -196,7 +199,7 @@ void Engine::find_terms(const PropagateStep& step, const Prepared& prepared) {
           const bool elsewhere = (slot != kNoIndex && slot < num_constrained) ||
                                  (step.skip_loops && target == s.sources[i]) ||
                                  (!changes.empty() && slot != kNoIndex && slot < num_changed &&
-                                  change_from(changes_of(changes, target), s.sources[i]) != nullptr);
+                                  change_from(changes_of(changes, target), s.sources[i], key_at(span, j)) != nullptr);
           s.found_target[at] = elsewhere ? kNoIndex : target;
         }
       });
@@ -263,6 +266,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
   const bool has_context = step.context != kNoIndex, is_sum = step.aggregate == Aggregate::kSum;
   const size_t channels = program_.values[step.output].width / heads;
   const Table& errors = errors_[propagation];
+  const float* const inverse = inverses_[propagation].data();
 
   Changes& output = prepared->changes[step.output];
   float* const rows = output.rows.reserve(num_targets * output.stride);
@@ -301,8 +305,10 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
     write_sums(step, sums, place, row, context_row);
     if (per_row > 0) std::fill_n(output.errors.begin() + static_cast<ptrdiff_t>(t * per_row), per_row, 0.0f);
     s.keep[t] = kernels().differs(old_rows.width, stored_row(step.output, node), row);
+    if (!kernels().finite(old_rows.width, row)) lose_row(step.output, node);
     if (has_context) {
       s.keep_context[t] = kernels().differs(old_contexts.width, stored_row(step.context, node), context_row);
+      if (!kernels().finite(old_contexts.width, context_row)) lose_row(step.context, node);
     }
   };
   // Adds what has come and gone to the rows as they were. False if they are to be computed anew instead.
@@ -314,29 +320,34 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
     float* const context_row = has_context ? contexts + t * context->stride : nullptr;
     const float* const sum = sums->sum(place);
     const float* const reach = sums->reach(place);
-    const float spread = 2 + std::sqrt(static_cast<float>(sums->messages(place)));
+    const size_t count = sums->messages(place);
     float* const error = output.errors.data() + t * per_row;
     const float* const old_error = node < errors.rows() ? errors.row(node) : zeros_.data();
     if (!has_context) {
       float peak = 0, reached = 0;
-      s.keep[t] = kernels().apply_delta(old_rows.width, old, sum, row, &peak);
-      for (size_t h = 0; h < heads; ++h) reached = std::max(reached, reach[h]);
-      error[0] = old_error[0] + kUnit * (peak + reached * spread);
-      return error[0] <= kDriftTolerance * peak;
+      s.keep[t] = kernels().apply_delta(old_rows.width, old, sum, inverse, row, &peak);
+      for (size_t h = 0; h < heads; ++h) reached = reach[h] <= reached ? reached : reach[h];
+      touch_bounds(old_error, peak, reached, count, error);
+      return is_good(error, peak, [&] { return edges.store->degree_in(node); });
     }
     bool good = true;
     for (size_t h = 0; h < heads; ++h) {
       const float factor = program.softmax ? sums->factors(place)[h] : 1.0f;
-      float peak = 0;
-      for (size_t c = h * channels; c < (h + 1) * channels; ++c) {
-        row[c] = factor * old[c] + sum[c];
-        peak = std::max(peak, std::fabs(row[c]));
-      }
+      for (size_t c = h * channels; c < (h + 1) * channels; ++c) row[c] = factor * old[c] + sum[c];
+      const float peak = kernels().scaled_peak(channels, row + h * channels, inverse + h * channels);
       const float total = context_row[h] = factor * old_context[h] + sums->context(place)[h];
       if (program.softmax) context_row[heads + h] = sums->references(place)[h];
-      error[h] = factor * old_error[h] + kUnit * (peak + reach[h] * spread);
-      error[heads + h] = factor * old_error[heads + h] + kUnit * (std::fabs(total) + reach[heads + h] * spread);
-      good &= error[h] <= kDriftTolerance * peak && error[heads + h] <= kDriftTolerance * std::fabs(total);
+      error[h] = factor * old_error[h] + kUnit * peak + rounding_of_terms(reach[h], count);
+      // A factor that is next to nothing has not all its bits.
+      if (factor < std::numeric_limits<float>::min()) {
+        const float gone = kernels().scaled_peak(channels, old + h * channels, inverse + h * channels);
+        error[h] += kUnit * std::numeric_limits<float>::min() * gone;
+      }
+      error[heads + h] =
+          factor * old_error[heads + h] + kUnit * std::fabs(total) + rounding_of_terms(reach[heads + h], count);
+      // The row will be divided by the total: what is left are messages' means, whose unit is that of messages.
+      good &= error[h] <= kDriftTolerance * std::min(peak, std::fabs(total)) &&
+              error[heads + h] <= kDriftTolerance * std::fabs(total) && std::isfinite(peak) && std::isfinite(total);
     }
     s.keep[t] = kernels().differs(old_rows.width, old, row);
     s.keep_context[t] = kernels().differs(old_contexts.width, old_context, context_row);
@@ -418,51 +429,6 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
   prepared->edges_touched += touched.load();
   prepared->nodes_touched += nodes.load();
   prepared->recomputed += recomputed.load();
-}
-
-double Engine::scrub_messages(const PropagateStep& step, std::span<const uint32_t> nodes) const {
-  const MessageProgram& program = program_.messages[step.message];
-  const Graph::EdgeType& edges = graph_.edges[step.edge_type];
-  const std::vector<Rows> stored = message_rows(program);
-  MessageSums& sums = sums_of(step);
-  const size_t heads = sums.heads(), channels = sums.channels();
-  const size_t context_width = step.context == kNoIndex ? 0 : program_.values[step.context].width;
-  std::vector<float> row(sums.width()), context(context_width);
-  double worst = 0;
-  for (uint32_t node : nodes) {
-    if (!graph_.nodes[program_.values[step.output].node_type].ids.in_use(node)) continue;
-    sums.open(1);
-    scan_new_edges(edges, node, {}, [&](uint32_t source, float weight, const float* features) {
-      if (step.skip_loops && source == node) return;
-      sums.add(0, 1, {weight, features}, [&](size_t i) -> const float* {
-        return stored[i].row(program.sources[i].side == MessageSource::kSource ? source : node);
-      });
-    });
-    sums.finish();
-    write_sums(step, &sums, 0, row.data(), context_width == 0 ? nullptr : context.data());
-    const float* const kept = stored_row(step.output, node);
-    double difference = 0, scale = kUnderflow;
-    for (size_t h = 0; h < heads; ++h) {
-      // Sums that are divided by a context are compared as they are used, each head by itself: the scale is its
-      // messages' mean magnitude. Others are one row, as they are to its bound.
-      float now = 1, then = 1;
-      double mean = sums.reach(0)[h] / static_cast<double>(std::max<size_t>(1, sums.messages(0)));
-      if (context_width > 0) {
-        const float* const kept_context = stored_row(step.context, node);
-        now = context[h] > 0 ? 1 / context[h] : 0.0f;
-        then = kept_context[h] > 0 ? 1 / kept_context[h] : 0.0f;
-        mean = sums.reach(0)[h] * now;
-        difference = 0, scale = kUnderflow;
-      }
-      scale = std::max(scale, mean);
-      for (size_t c = h * channels; c < (h + 1) * channels; ++c) {
-        difference = std::max<double>(difference, std::fabs(row[c] * now - kept[c] * then));
-        scale = std::max<double>(scale, std::fabs(row[c] * now));
-      }
-      if (context_width > 0 || h + 1 == heads) worst = std::max(worst, difference / scale);
-    }
-  }
-  return worst;
 }
 
 }  // namespace livegnn

@@ -1,11 +1,12 @@
 // The net change of in-edges since some moment, by target.
 //
-// Invariants: an edge that is again as it was is not in it; a target's changes are in order of source.
+// Invariants: an edge that is again as it was is not in it; a target's changes are in order of source and key.
 // Thread safety: none, the owner sees to it (lazy.h).
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "livegnn/engine.h"
@@ -16,7 +17,14 @@ namespace livegnn {
 
 class EdgeRecord {
  public:
-  void merge(std::span<const DirectedChange> changes);
+  // What a batch changes, in order of target, then source: the new lists are made aside, then put in. Lists that are
+  // read stay as they are until the merge; it cannot fail.
+  void prepare(std::span<const DirectedChange> changes);
+  void merge() noexcept;
+  void forget() noexcept {
+    pending_.clear();
+    pending_.shrink_to_fit();
+  }
   // In order of source.
   std::span<const DirectedChange> of(uint32_t target) const {
     const auto found = by_target_.find(target);
@@ -30,8 +38,11 @@ class EdgeRecord {
   size_t bytes() const;
 
  private:
-  tsl::robin_map<uint32_t, std::vector<DirectedChange>, MixHash> by_target_;
+  using List = std::vector<DirectedChange>;
+
+  tsl::robin_map<uint32_t, List, MixHash> by_target_;
   size_t size_ = 0;
+  std::vector<std::pair<uint32_t, List>> pending_;  // by target: its list after the batch
 };
 
 }  // namespace livegnn

@@ -27,6 +27,9 @@ Engine::Engine(const Graph& graph, Program program, size_t threads, const std::s
       residents_(graph.edges.size()),
       keep_degree_(keep_degree),
       sums_(program_.contexts.size()),
+      sum_errors_(program_.contexts.size()),
+      scales_(program_.propagations.size()),
+      overdue_(program_.propagations.size()),
       pool_(std::make_unique<ThreadPool>(threads)),
       scratches_(std::make_unique<Scratches>()),
       serial_(next_serial()) {
@@ -55,6 +58,13 @@ Engine::Engine(const Graph& graph, Program program, size_t threads, const std::s
   }
   for (size_t width : widths) slabs_.emplace_back(width, directory);
   for (const PropagateStep& step : program_.propagations) errors_.emplace_back(error_width(step), directory);
+  for (size_t p = 0; p < program_.propagations.size(); ++p) {
+    const PropagateStep& step = program_.propagations[p];
+    const size_t width = step.aggregate == Aggregate::kSum ? program_.values[step.output].width : 0;
+    inverses_.emplace_back(row_stride(width));
+    scales_[p].resize(width);
+    invert_scales(p);
+  }
   for (const RowsStep& step : program_.rows) {
     double cost = kRowCost;
     for (const Op& op : step.ops) {
@@ -152,13 +162,16 @@ void Engine::initialize() {
       });
     }
   }
+  batches_ = measured_ = touched_ = 0;
+  for (auto& overdue : overdue_) overdue.clear();
+  measure(true);
 }
 
 void Engine::initialize_propagation(size_t position, Whole* whole) {
   const PropagateStep& propagate = program_.propagations[position];
   const IdMap& ids = graph_.nodes[program_.values[propagate.output].node_type].ids;
   const bool partial = partial_[propagate.output] >= 0, sum = propagate.aggregate == Aggregate::kSum;
-  const std::vector<uint32_t>& residents = residents_[propagate.edge_type].nodes;
+  const GrowingArray<uint32_t>& residents = residents_[propagate.edge_type].nodes;
   const size_t kept = partial ? residents.size() : ids.capacity();
   if (partial) {
     // With room for those who will come: growth by half would undo much of what is saved.
@@ -206,26 +219,18 @@ void Engine::initialize_propagation(size_t position, Whole* whole) {
   }
 }
 
-// Takes the space on the disk that a commit will need, since a commit cannot fail.
-void Engine::reserve_files(const Delta& delta) {
-  for (size_t v = 0; v < program_.values.size(); ++v) {
-    const Value& value = program_.values[v];
-    if (!value.features && is_stored(static_cast<uint32_t>(v)) && slabs_[value.slab].file() != nullptr) {
-      slabs_[value.slab].prepare(delta.nodes[value.node_type].capacity);
-    }
-  }
-  for (size_t p = 0; p < errors_.size(); ++p) {
-    const PropagateStep& step = program_.propagations[p];
-    if (partial_[step.output] < 0 && errors_[p].file() != nullptr) {
-      errors_[p].prepare(delta.nodes[program_.values[step.output].node_type].capacity);
-    }
-  }
-}
-
 void Engine::prepare(const Delta& delta, Prepared* prepared) { prepare_steps(delta, program_.order.size(), prepared); }
 
 void Engine::prepare_steps(const Delta& delta, size_t steps, Prepared* prepared) {
-  reserve_files(delta);
+  try {
+    compute_steps(delta, steps, prepared);
+  } catch (...) {
+    scratches_->reset();
+    throw;
+  }
+}
+
+void Engine::compute_steps(const Delta& delta, size_t steps, Prepared* prepared) {
   Scratches& scratch = *scratches_;
   for (size_t n = 0; n < graph_.nodes.size(); ++n) {
     for (auto& slots : scratch.slots) {
@@ -244,6 +249,7 @@ void Engine::prepare_steps(const Delta& delta, size_t steps, Prepared* prepared)
     changes.stride = row_stride(program_.values[v].width);
   }
   prepared->marked = false;
+  prepared->lost = kNoIndex;
   prepared->changed.clear();
   prepared->affected = prepared->edges_touched = prepared->nodes_touched = prepared->recomputed = 0;
 
@@ -253,6 +259,7 @@ void Engine::prepare_steps(const Delta& delta, size_t steps, Prepared* prepared)
   bool output_done = false;
   for (size_t i = 0; i < steps; ++i) {
     const Step step = program_.order[i];
+    if (has_lost(prepared)) break;
     if (step.kind == Step::kContext) {
       prepare_context(program_.contexts[step.position], step.position, delta, prepared);
     } else if (step.kind == Step::kRows) {
@@ -272,23 +279,44 @@ void Engine::prepare_steps(const Delta& delta, size_t steps, Prepared* prepared)
       }
     }
   }
-  if (steps < program_.order.size()) {
-    // What comes of the prediction, nobody knows yet.
+  if (has_lost(prepared) || steps < program_.order.size()) {
+    // What comes of the prediction, nobody knows.
   } else if (program_.output_kept) {
     prepared->changed = prepared->changes[program_.output].nodes;
   } else if (!output_done) {
     prepare_rows(program_.on_demand[program_.output], true, kRowCost, delta, prepared);
   }
+  has_lost(prepared);
   for (size_t n = 0; n < graph_.nodes.size(); ++n) {
     for (uint32_t node : delta.nodes[n].removed) scratch.removed[n][node] = 0;
   }
-  for (size_t p = 0; keep_degree_ > 0 && p < errors_.size(); ++p) {
-    const PropagateStep& step = program_.propagations[p];
-    const size_t most = residents_[step.edge_type].nodes.size() + prepared->moves[step.edge_type].entering.size();
-    Table& slab = slabs_[program_.values[step.output].slab];
-    if (slab.file() != nullptr) slab.prepare(most);
-    if (errors_[p].file() != nullptr) errors_[p].prepare(most);
+  scratch.settle(prepared->need());
+  batch_bytes_ = scratch.bytes();
+}
+
+void Engine::lose(uint32_t node_type, uint32_t node) {
+  const uint64_t here = uint64_t{node_type} << 32 | node;
+  uint64_t first = lost_.load(std::memory_order_relaxed);
+  while (here < first && !lost_.compare_exchange_weak(first, here, std::memory_order_relaxed)) continue;
+}
+
+void Engine::lose_row(uint32_t value, uint32_t node) {
+  if (!guard_) return;
+  static thread_local RowArena arena;
+  arena.clear();
+  const float* before;
+  stored_rows(value, {&node, 1}, &arena, &before);
+  if (kernels().finite(program_.values[value].width, before)) lose(program_.values[value].node_type, node);
+}
+
+// Whether the steps so far have lost a row; tells the owner of the batch.
+bool Engine::has_lost(Prepared* prepared) {
+  const uint64_t lost = lost_.exchange(kNothingLost, std::memory_order_relaxed);
+  if (lost != kNothingLost) {
+    prepared->lost = static_cast<uint32_t>(lost);
+    prepared->lost_type = static_cast<uint32_t>(lost >> 32);
   }
+  return prepared->lost != kNoIndex;
 }
 
 // The rows step that follows a propagation, if it reads what comes out of it.
@@ -333,7 +361,56 @@ void Engine::keep_changed(Changes* changes, const std::vector<uint32_t>& nodes, 
   }
 }
 
-void Engine::commit(const Delta& delta, const Prepared& prepared) {
+std::vector<int64_t> Engine::changed_ids(const Delta& delta, const Prepared& prepared) const {
+  const NodeDelta& nodes = delta.nodes[output_type()];
+  const IdMap& ids = graph_.nodes[output_type()].ids;
+  std::vector<uint32_t>& slots = scratches_->slots[0][output_type()];
+  std::vector<int64_t> changed(prepared.changed.size());
+  for (uint32_t i = 0; i < nodes.added.size(); ++i) slots[nodes.added[i]] = i;
+  for (size_t i = 0; i < changed.size(); ++i) {
+    const uint32_t node = prepared.changed[i], slot = slots[node];
+    changed[i] = slot == kNoIndex ? ids.id_of(node) : nodes.added_ids[slot];
+  }
+  for (uint32_t node : nodes.added) slots[node] = kNoIndex;
+  return changed;
+}
+
+void Engine::reserve(const Delta& delta, const Prepared& prepared) {
+  try {
+    reserve_moves(delta, prepared);
+    for (size_t v = 0; v < program_.values.size(); ++v) {
+      const Value& value = program_.values[v];
+      if (value.features || !is_stored(static_cast<uint32_t>(v))) continue;
+      slabs_[value.slab].prepare(delta.nodes[value.node_type].capacity);
+    }
+    for (const PropagateStep& step : program_.propagations) {
+      if (step.aggregate != Aggregate::kSum || partial_[step.output] >= 0) continue;
+      const auto p = static_cast<size_t>(&step - program_.propagations.data());
+      errors_[p].prepare(delta.nodes[program_.values[step.output].node_type].capacity);
+    }
+    for (size_t c = 0; c < sums_.size(); ++c) {
+      if (program_.contexts[c].kind != ContextKind::kSum) continue;
+      const size_t needed = delta.nodes[program_.values[program_.contexts[c].output].node_type].capacity;
+      // Only the one writer reads them.
+      for (std::vector<double>* each : {&sums_[c], &sum_errors_[c]}) {
+        if (needed > each->capacity()) each->reserve(needed + needed / 2);
+      }
+    }
+    if (prepared.marked) lazy_->reserve(delta, prepared);
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+void Engine::release() noexcept {
+  for (Table& slab : slabs_) slab.settle();
+  for (Table& errors : errors_) errors.settle();
+  for (Residents& residents : residents_) residents.settle();
+  if (lazy_ != nullptr) lazy_->release();
+}
+
+void Engine::commit(const Delta& delta, const Prepared& prepared) noexcept {
   if (keep_degree_ > 0) commit_moves(delta, prepared);
   for (size_t v = 0; v < program_.values.size(); ++v) {
     const Value& value = program_.values[v];
@@ -369,12 +446,17 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) {
     if (step.kind != ContextKind::kSum) continue;
     const NodeDelta& nodes = delta.nodes[program_.values[step.output].node_type];
     sums_[c].resize(std::max(sums_[c].size(), nodes.capacity));
-    for (uint32_t node : nodes.removed) sums_[c][node] = 0;
+    sum_errors_[c].resize(sums_[c].size());
+    for (uint32_t node : nodes.removed) sums_[c][node] = sum_errors_[c][node] = 0;
     const Changes& changes = prepared.changes[step.output];
     for (size_t i = 0; i < changes.nodes.size(); ++i) {
       sums_[c][changes.nodes[i]] = changes.sums[changes.positions[i]];
+      sum_errors_[c][changes.nodes[i]] = changes.sum_errors[changes.positions[i]];
     }
   }
+  ++batches_;
+  touched_ += prepared.edges_touched;
+  for (auto& overdue : overdue_) overdue.clear();
   if (prepared.marked) lazy_->commit(delta, prepared);
 }
 
@@ -413,44 +495,6 @@ bool Engine::load(uint32_t value, const float* from, size_t count, size_t width)
   return true;
 }
 
-double Engine::scrub(size_t propagation, std::span<const uint32_t> nodes) {
-  const PropagateStep& step = program_.propagations[propagation];
-  if (step.message != kNoIndex) return scrub_messages(step, nodes);
-  const Rows kept = kept_rows(step.output), input = rows(step.input);
-  const GraphStore& store = *graph_.edges[step.edge_type].store;
-  const bool counted = step.aggregate == Aggregate::kMax;
-  const size_t width = kept.width;
-  std::vector<float> row(row_stride(width)), counts(counted ? width : 0);
-  std::vector<const float*> messages;
-  RowArena arena;
-  double worst = 0;
-  for (uint32_t node : nodes) {
-    if (!graph_.nodes[program_.values[step.output].node_type].ids.in_use(node)) continue;
-    const uint32_t slot = slot_of(step.output, node);
-    if (slot == kNoIndex) continue;
-    aggregate_all(step, input, node, row.data(), counted ? counts.data() : nullptr);
-    // Nobody sees a wrong count, until the maximum that it should have let go is wrong altogether.
-    if (counted && kernels().differs(width, counts.data(), kept_rows(step.counts).row(slot)))
-      worst = std::max(worst, 1.0);
-    double reach = 0;
-    store.scan_in(node, [&](NeighborSpan span) {
-      arena.clear();
-      messages.resize(span.size);
-      stored_rows(step.input, {span.ids, span.size}, &arena, messages.data());
-      for (size_t i = 0; i < span.size; ++i) {
-        const float weight = step.weighted && span.weights != nullptr ? span.weights[i] : 1.0f;
-        reach += std::fabs(weight) * kernels().peak(width, messages[i]);
-      }
-    });
-    const double mean = reach / static_cast<double>(std::max<int64_t>(1, store.degree_in(node)));
-    const double scale = std::max<double>(mean, kernels().peak(width, row.data()));
-    kernels().subtract(width, row.data(), kept.row(slot), row.data());
-    float difference = kernels().peak(kept.width, row.data());
-    if (difference > 0) worst = std::max(worst, difference / scale);
-  }
-  return worst;
-}
-
 std::vector<float> Engine::errors(size_t propagation) const {
   const Table& table = errors_[propagation];
   std::vector<float> all;
@@ -466,45 +510,6 @@ void Engine::load_errors(size_t propagation, std::span<const float> errors) {
   if (table.width() == 0) return;
   table.resize(errors.size() / table.width());
   for (size_t i = 0; i < table.rows(); ++i) table.write(i, errors.data() + i * table.width());
-}
-
-size_t Engine::bytes(uint32_t value) const {
-  const Value& spec = program_.values[value];
-  if (spec.features || spec.derived >= 0 || spec.width == 0) return 0;
-  const Table& slab = slabs_[spec.slab];
-  const size_t rows = (slab.bytes() + slab.mapped_bytes()) / (slab.stride() * sizeof(float));
-  // The first value of a slab answers for what pads its rows, and a maximum for its counts.
-  size_t floats = row_stride(spec.width);
-  for (const PropagateStep& step : program_.propagations) {
-    if (step.output == value && step.counts != kNoIndex) floats += row_stride(spec.width);
-  }
-  if (columns_[value] == 0) floats += slab.stride() - slab.width();
-  return rows * floats * sizeof(float);
-}
-
-size_t Engine::errors_bytes() const {
-  size_t total = 0;
-  for (const Table& errors : errors_) total += errors.bytes() + errors.mapped_bytes();
-  return total;
-}
-
-size_t Engine::sums_bytes() const {
-  size_t total = 0;
-  for (const auto& sums : sums_) total += sums.capacity() * sizeof(double);
-  return total;
-}
-
-size_t Engine::residents_bytes() const {
-  size_t total = 0;
-  for (const Residents& residents : residents_) total += residents.bytes();
-  return total;
-}
-
-size_t Engine::mapped_bytes() const {
-  size_t total = 0;
-  for (const Table& slab : slabs_) total += slab.mapped_bytes();
-  for (const Table& errors : errors_) total += errors.mapped_bytes();
-  return total;
 }
 
 }  // namespace livegnn

@@ -1,17 +1,18 @@
 // What one batch needs and the next can use again.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "livegnn/engine.h"
+#include "livegnn/recent_needs.h"
 
 namespace livegnn {
 
 inline constexpr size_t kBlockRows = 32;  // rows a thread takes at a time
 inline size_t blocks_of(size_t rows) { return (rows + kBlockRows - 1) / kBlockRows; }
-
-inline constexpr float kUnit = 5.9604645e-8f;  // half the distance from 1 to the next float32
 
 // What work costs one thread, in nanoseconds, as measured: to decide whether a second thread is worth waking.
 inline constexpr double kRowCost = 80, kMessageCost = 40, kFlopCost = 0.012;
@@ -23,6 +24,27 @@ template <class T>
 void grow(std::vector<T>* room, size_t size) {
   if (room->size() < size) room->resize(size + size / 2);
 }
+
+// What a thread keeps from one call to the next: at the end of each call, what a hub has made large is given back.
+template <class... T>
+class Trimmed {
+ public:
+  explicit Trimmed(std::vector<T>*... kept) : kept_(kept...) {}
+  Trimmed(const Trimmed&) = delete;
+  ~Trimmed() {
+    std::apply([](auto*... kept) { (trim(kept), ...); }, kept_);
+  }
+
+ private:
+  static constexpr size_t kKeptBytes = size_t{1} << 18;
+
+  template <class E>
+  static void trim(std::vector<E>* kept) {
+    if (bytes_of(*kept) > kKeptBytes) give_back(kept);
+  }
+
+  std::tuple<std::vector<T>*...> kept_;
+};
 
 // Brings a row's page into the TLB. Rows lie anywhere in tables far larger than it covers, and a prefetch whose page it
 // does not hold may be dropped; loads are not, and those of a whole block wait for their pages together.
@@ -66,6 +88,10 @@ struct Engine::Terms {
 };
 
 struct Engine::Scratches {
+  // After a batch that needed so much: what was much larger than others need is given back. Lists by node stay.
+  void settle(size_t need);
+  size_t bytes() const;
+
   // By node type: where a node stands in the list at hand, kNoIndex between uses. Two, since a frontier needs its
   // sources and its targets at once.
   std::vector<std::vector<uint32_t>> slots[2];
@@ -90,6 +116,16 @@ struct Engine::Scratches {
 
   Reach reach;
   Terms terms;
+
+  // After a batch that was given up half-way: as it is between uses.
+  void reset() noexcept {
+    for (auto& sides : slots) {
+      for (auto& nodes : sides) std::fill(nodes.begin(), nodes.end(), kNoIndex);
+    }
+    for (auto& nodes : removed) std::fill(nodes.begin(), nodes.end(), uint8_t{0});
+  }
+
+  RecentNeeds needs{size_t{1} << 12};
 };
 
 }  // namespace livegnn

@@ -5,7 +5,9 @@
 #include <map>
 #include <mutex>
 
+#include "allocations.h"
 #include "kernels.h"
+#include "livegnn/commit.h"
 #include "livegnn/stage.h"
 #include "testing.h"
 
@@ -192,6 +194,11 @@ struct Setting {
   Program make() const { return program(options.columns.weighted, Random()); }
 };
 
+constexpr EdgeOptions keyed(EdgeOptions options) {
+  options.keyed = true;
+  return options;
+}
+
 constexpr Setting kSettings[] = {
     {"gcn, directed, weighted", {{true, false}, false, false}, gcn},
     {"gcn, undirected, weighted", {{true, true}, true, false}, gcn},
@@ -200,6 +207,9 @@ constexpr Setting kSettings[] = {
     {"mean and max, undirected, weighted", {{true, false}, true, false}, mean_and_max},
     {"attention, directed", {{false, false, true}, false, false}, attention, kEdgeFeatures},
     {"attention, undirected, weighted", {{true, false, true}, true, false}, attention, kEdgeFeatures},
+    {"gcn, directed, weighted, parallel edges", keyed({{true, false}, false, false}), gcn},
+    {"mean and max, undirected, parallel edges", keyed({{true, false}, true, false}), mean_and_max},
+    {"attention, directed, parallel edges", keyed({{false, false, true}, false, false}), attention, kEdgeFeatures},
 };
 
 // Batches of random events on the nodes that a graph has; a few of them are hubs.
@@ -275,12 +285,17 @@ class Stream {
 };
 
 void commit(const Delta& delta, Graph* graph, std::initializer_list<std::pair<Engine*, Prepared*>> views) {
-  graph->prepare(delta);
+  std::vector<Follower> followers;
+  for (auto [engine, prepared] : views) followers.push_back({engine, prepared});
+  prepare(graph, delta, followers);
   {
     std::unique_lock lock(graph->lock);
-    graph->commit(delta);
-    for (auto [engine, prepared] : views) engine->commit(delta, *prepared);
+    testing::check_allocates_nothing([&] {
+      graph->commit(delta);
+      for (auto [engine, prepared] : views) engine->commit(delta, *prepared);
+    });
   }
+  for (auto [engine, prepared] : views) engine->release();
   graph->settle();
 }
 
@@ -309,7 +324,7 @@ std::vector<Floats> tables(const Engine& engine, bool comparable = false) {
 
 bool same_bits(const std::vector<Floats>& a, const std::vector<Floats>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Floats& x, const Floats& y) {
-    return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+    return x.size() == y.size() && (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0);
   });
 }
 
@@ -317,7 +332,10 @@ bool same_bits(const std::vector<Floats>& a, const std::vector<Floats>& b) {
 struct Kept {
   explicit Kept(Engine* engine) : rows(tables(*engine)) {
     for (size_t p = 0; p < engine->program().propagations.size(); ++p) errors.push_back(engine->errors(p));
-    for (size_t c = 0; c < engine->program().contexts.size(); ++c) sums.push_back(engine->sums(c));
+    for (size_t c = 0; c < engine->program().contexts.size(); ++c) {
+      sums.push_back(engine->sums(c));
+      sums.push_back(engine->sum_errors(c));
+    }
   }
   bool operator==(const Kept& other) const {
     return same_bits(rows, other.rows) && errors == other.errors && sums == other.sums;
@@ -347,6 +365,11 @@ void check_maxima(const Engine& engine) {
       }
     }
   }
+}
+
+void check_scrub(const Engine::Scrubbed& seen) {
+  CHECK(seen.difference < 1e-4);
+  CHECK_EQ(seen.not_finite, 0u);
 }
 
 void check_near(const std::vector<Floats>& values, const std::vector<Floats>& expected) {
@@ -382,7 +405,7 @@ TEST(engine_is_what_initializing_would_give) {
         check_maxima(engine);
         std::vector<uint32_t> nodes(graph.nodes[0].ids.capacity());
         for (uint32_t i = 0; i < nodes.size(); ++i) nodes[i] = i;
-        for (size_t p = 0; p < engine.program().propagations.size(); ++p) CHECK(engine.scrub(p, nodes) < 1e-4);
+        for (size_t p = 0; p < engine.program().propagations.size(); ++p) check_scrub(engine.scrub(p, nodes));
       }
     }
   }
@@ -505,8 +528,15 @@ TEST(engine_goes_on_from_rows_that_were_saved) {
   }
   for (size_t p = 0; p < engine.program().propagations.size(); ++p) {
     restored.load_errors(p, engine.errors(p));
+    CHECK(restored.load_scales(p, engine.scales(p)));
+    CHECK(!restored.load_scales(p, Floats(engine.scales(p).size() + 1, 1.0f)));
+    CHECK(!restored.load_scales(p, Floats(engine.scales(p).size(), -1.0f)));
   }
-  for (size_t c = 0; c < engine.program().contexts.size(); ++c) restored.sums(c) = engine.sums(c);
+  for (size_t c = 0; c < engine.program().contexts.size(); ++c) {
+    restored.sums(c) = engine.sums(c);
+    restored.sum_errors(c) = engine.sum_errors(c);
+  }
+  restored.load_moments(engine.moments());
   CHECK(Kept(&engine) == Kept(&restored));
   for (int batch = 0; batch < 10; ++batch) {
     apply(stream.next(10), true);
@@ -579,8 +609,43 @@ TEST(engine_says_the_same_whatever_it_keeps) {
         for (uint32_t node : sparse.residents(0)) CHECK(graph.edges[0].store->degree_in(node) >= 4);
         std::vector<uint32_t> nodes(graph.nodes[0].ids.capacity());
         for (uint32_t i = 0; i < nodes.size(); ++i) nodes[i] = i;
-        for (size_t p = 0; p < plain.program().propagations.size(); ++p) CHECK(sparse.scrub(p, nodes) < 1e-4);
+        for (size_t p = 0; p < plain.program().propagations.size(); ++p) check_scrub(sparse.scrub(p, nodes));
       }
+    }
+  }
+}
+
+// After whichever failure the engine keeps what it kept, and the batch that is tried again does what it does elsewhere.
+TEST(engine_is_as_it_was_after_any_allocation_that_fails) {
+  for (const Setting& setting : kSettings) {
+    for (size_t keep_degree : {0, 5}) {
+      if (keep_degree > 0 && !setting.make().messages.empty()) continue;
+      auto program = [&] { return keep_degree > 0 ? keeping_aggregates(setting.make()) : setting.make(); };
+      Graph graph({kFeatures}, {{0, 0, setting.options, setting.edge_features}});
+      Stream stream(&graph);
+      commit(stream.begin(60, 250), &graph, {});
+      Engine engine(graph, program(), 2, "", keep_degree), untroubled(graph, program(), 2, "", keep_degree);
+      for (Engine* each : {&engine, &untroubled}) each->initialize();
+      Prepared prepared, expected;
+      size_t failures = 0;
+      for (int batch = 0; batch < 6; ++batch) {
+        const Delta delta = stream.next(batch % 3 == 2 ? 150 : 10);
+        const Kept before(&engine);
+        const Follower follower{&engine, &prepared};
+        failures += testing::fail_each_allocation(
+            [&] {
+              engine.prepare(delta, &prepared);
+              prepare(&graph, delta, {&follower, 1});
+            },
+            [&] { CHECK(Kept(&engine) == before); });
+        abandon(&graph, {&follower, 1});
+        CHECK(Kept(&engine) == before);
+        engine.prepare(delta, &prepared);
+        untroubled.prepare(delta, &expected);
+        commit(delta, &graph, {{&engine, &prepared}, {&untroubled, &expected}});
+        CHECK(Kept(&engine) == Kept(&untroubled));
+      }
+      CHECK(failures > 50);
     }
   }
 }

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <mutex>
+#include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "parallel.h"
 
 namespace livegnn {
 namespace {
-
-constexpr size_t kKeptUpdates = 1 << 18;  // of the largest batch whose memory is kept for the next
 
 // Whose block an edge counts for.
 uint32_t owner_of(const Graph::EdgeType& type, uint32_t source, uint32_t target) {
@@ -45,9 +45,9 @@ void Graph::note_times(EdgeType* type, const std::vector<EdgeChange>& changes, s
   }
 }
 
-std::vector<std::pair<uint32_t, uint32_t>> Graph::expired(uint32_t edge_type, double horizon) {
+std::vector<EdgeName> Graph::expired(uint32_t edge_type, double horizon) {
   EdgeType& type = edges[edge_type];
-  std::vector<std::pair<uint32_t, uint32_t>> found;
+  std::vector<EdgeName> found;
   for (size_t block = 0; block < type.earliest.num_blocks(); ++block) {
     if (!type.earliest.before(block, horizon)) continue;
     double earliest = EarliestTimes::kNever;
@@ -57,7 +57,7 @@ std::vector<std::pair<uint32_t, uint32_t>> Graph::expired(uint32_t edge_type, do
         for (size_t k = 0; k < span.size; ++k) {
           if (owner_of(type, node, span.ids[k]) != node) continue;
           earliest = std::min(earliest, span.times[k]);
-          if (span.times[k] < horizon) found.emplace_back(node, span.ids[k]);
+          if (span.times[k] < horizon) found.push_back({node, span.ids[k], key_at(span, k)});
         }
       });
     }
@@ -68,15 +68,24 @@ std::vector<std::pair<uint32_t, uint32_t>> Graph::expired(uint32_t edge_type, do
 
 void Graph::prepare(const Delta& delta) {
   try {
-    for (size_t n = 0; n < nodes.size(); ++n) nodes[n].features.prepare(delta.nodes[n].capacity);
+    for (size_t n = 0; n < nodes.size(); ++n) {
+      const NodeDelta& change = delta.nodes[n];
+      nodes[n].features.prepare(change.capacity);
+      const auto passing = static_cast<size_t>(std::count(change.added_ids.begin(), change.added_ids.end(), kNoId));
+      nodes[n].ids.prepare(change.added_ids, change.removed.size() + passing);
+    }
     for (size_t e = 0; e < edges.size(); ++e) {
       EdgeType& type = edges[e];
       type.features.prepare(delta.edge_features[e]);
+      type.store->prepare_nodes(delta.nodes[type.spec.source_type].capacity,
+                                delta.nodes[type.spec.target_type].capacity);
       note_times(&type, delta.edges[e], delta.nodes[type.spec.source_type].capacity);
       updates_.clear();
+      updates_.reserve(delta.edges[e].size());
+      need_ = std::max(need_, delta.edges[e].size());
       for (const EdgeChange& change : delta.edges[e]) {
         updates_.push_back(
-            {change.source, change.target, change.has, {change.new_weight, change.new_time, change.row}});
+            {change.source, change.target, change.has, {change.new_weight, change.new_time, change.row}, change.key});
       }
       type.store->prepare(updates_, pool_.get());
     }
@@ -86,28 +95,45 @@ void Graph::prepare(const Delta& delta) {
   }
 }
 
-void Graph::abandon() {
-  for (NodeType& type : nodes) type.features.abandon();
-  for (EdgeType& type : edges) {
-    type.store->abandon();
-    type.features.abandon();
+void Graph::settle_tables() noexcept {
+  for (NodeType& type : nodes) {
+    type.ids.settle();
+    type.features.settle();
   }
+  for (EdgeType& type : edges) type.features.settle();
 }
 
-void Graph::settle() {
+void Graph::abandon() noexcept {
+  settle_tables();
+  for (EdgeType& type : edges) type.store->abandon();
+}
+
+void Graph::settle() noexcept {
+  settle_tables();
+  if (texts) texts->collect_if_due();
+  size_t given_back = 0;
+  if (needs_.outgrown(std::exchange(need_, 0))) {
+    given_back = bytes_of(updates_);
+    give_back(&updates_);
+  }
+  updates_bytes_ = bytes_of(updates_);
   for (EdgeType& type : edges) {
-    type.store->settle();
-    if (updates_.capacity() > kKeptUpdates) updates_ = {};
-    if (!type.store->prepare_compaction()) continue;
-    {
+    given_back += type.store->settle();
+    try {
+      if (!type.store->prepare_compaction()) continue;
+    } catch (const std::bad_alloc&) {
+      continue;  // Another batch will come.
+    }
+    if (type.store->is_moved()) {
       std::unique_lock alone(lock);
       type.store->commit();
     }
-    type.store->settle();
+    given_back += type.store->settle();
   }
+  return_freed(given_back);
 }
 
-void Graph::commit(const Delta& delta) {
+void Graph::commit(const Delta& delta) noexcept {
   for (size_t e = 0; e < edges.size(); ++e) {
     EdgeType& type = edges[e];
     type.store->resize(delta.nodes[type.spec.source_type].capacity, delta.nodes[type.spec.target_type].capacity);
@@ -118,6 +144,9 @@ void Graph::commit(const Delta& delta) {
   for (size_t n = 0; n < nodes.size(); ++n) {
     NodeType& type = nodes[n];
     const NodeDelta& change = delta.nodes[n];
+    type.ids.adopt();
+    if (texts) texts->retain(change.added_ids);
+    if (texts) texts->release(change.removed_ids);
     // Added nodes were promised the indices that are free now: those that are freed here come after them.
     for (int64_t id : change.added_ids) type.ids.insert(id);
     for (size_t i = 0; i < change.added.size(); ++i) {

@@ -29,7 +29,7 @@ inline bool same_value(EdgeValue a, EdgeValue b) { return a.weight == b.weight &
 
 inline bool same_columns(const GraphStore::Trees::Saved& a, const GraphStore::Trees::Saved& b) {
   return a.shape == b.shape && a.keys == b.keys && a.ids == b.ids && a.weights == b.weights && a.times == b.times &&
-         a.rows == b.rows;
+         a.rows == b.rows && a.sums == b.sums && a.orders == b.orders;
 }
 
 inline Neighbors neighbors(const GraphStore& store, uint32_t node, bool out) {

@@ -10,6 +10,7 @@
 #include <shared_mutex>
 #include <thread>
 
+#include "allocations.h"
 #include "livegnn/stage.h"
 #include "testing.h"
 
@@ -38,6 +39,20 @@ const std::vector<EdgeTypeSpec> kEdgeTypes{
     {1, 0, {{false, false}, false, true}},
     {1, 1, {{false, true}, false, false, false}, 2, true},
 };
+
+// The same, and types that keep parallel edges apart.
+std::vector<EdgeTypeSpec> with_keyed_types() {
+  std::vector<EdgeTypeSpec> types = kEdgeTypes;
+  for (EdgeTypeSpec spec :
+       {EdgeTypeSpec{0, 0, {{true, true}, false, false}, 3, true}, EdgeTypeSpec{0, 1, {{true, false}, false, false}},
+        EdgeTypeSpec{1, 1, {{false, true}, true, false}, 2, true}}) {
+    spec.options.keyed = true;
+    spec.options.samtree.capacity = 4;  // so that parallel edges make trees
+    spec.options.samtree.slack = 1;
+    types.push_back(spec);
+  }
+  return types;
+}
 
 // What a graph means, by the users' ids alone. A node that is removed and added again is another one: births tell.
 struct Model {
@@ -174,7 +189,20 @@ struct Copy {
   std::vector<std::vector<uint32_t>> numbers;
   std::vector<Floats> floats;
   std::vector<std::vector<double>> times;
+  std::vector<std::vector<uint64_t>> keyed;
   bool operator==(const Copy&) const = default;
+
+  template <class Saved>
+  void add(Saved&& columns) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<Saved>, GraphStore::Trees::Saved>) {
+      numbers.insert(numbers.end(), {columns.keys, columns.ids});
+    } else {
+      keyed.insert(keyed.end(), {columns.keys, columns.ids});
+    }
+    numbers.insert(numbers.end(), {columns.shape, columns.rows});
+    floats.push_back(columns.weights);
+    times.push_back(columns.times);
+  }
 };
 
 Copy copy(const Graph& graph) {
@@ -185,11 +213,12 @@ Copy copy(const Graph& graph) {
     to.floats.emplace_back(features.row(0), features.row(0) + features.rows() * features.stride());
   }
   for (const Graph::EdgeType& type : graph.edges) {
-    for (GraphStore::Trees::Saved& columns : std::array{type.store->save_out(), type.store->save_in()}) {
-      to.numbers.insert(to.numbers.end(), {columns.shape, columns.keys, columns.ids});
-      to.floats.push_back(columns.weights);
-      to.times.push_back(columns.times);
-      to.numbers.push_back(columns.rows);
+    if (type.spec.options.keyed) {
+      to.add(type.store->save_keyed_out());
+      to.add(type.store->save_keyed_in());
+    } else {
+      to.add(type.store->save_out());
+      to.add(type.store->save_in());
     }
     const Table& table = type.features.table();
     to.numbers.push_back(type.features.free_list());
@@ -276,6 +305,33 @@ void stage_at_random(Random* random, Stage* stage, Model* model, size_t* num_eve
   *num_events += ids.size();
 }
 
+// Edges of a type with keys, some of them named, between few nodes; one of them is to be a hub.
+void stage_keyed_at_random(Random* random, Stage* stage, const Model& model, uint32_t type, const EdgeTypeSpec& spec) {
+  const auto& from = model.nodes[spec.source_type];
+  const auto& to = model.nodes[spec.target_type];
+  if (from.empty() || to.empty()) return;
+  const size_t count = 1 + random->below(12);
+  std::vector<int64_t> sources, targets;
+  std::vector<uint32_t> keys;
+  std::vector<double> times;
+  for (size_t i = 0; i < count; ++i) {
+    sources.push_back(
+        std::next(from.begin(), static_cast<int>(random->below(std::min<size_t>(from.size(), 3))))->first);
+    targets.push_back(std::next(to.begin(), static_cast<int>(random->below(std::min<size_t>(to.size(), 3))))->first);
+    keys.push_back(random->index(9));
+    times.push_back(static_cast<double>(random->below(6)));
+  }
+  const uint32_t* key = random->chance(0.5) ? keys.data() : nullptr;
+  if (random->chance(0.3)) {
+    stage->remove_edges(type, sources.data(), targets.data(), count, key);
+    return;
+  }
+  const Floats weights = random->floats(count), x = random->floats(count * spec.width);
+  const bool featured = spec.width > 0 && random->chance(0.7);
+  stage->add_edges(type, sources.data(), targets.data(), weights.data(), times.data(), featured ? x.data() : nullptr,
+                   spec.width, count, key);
+}
+
 void check_node_delta(const NodeDelta& delta, const std::map<int64_t, Model::Node>& before,
                       const std::map<int64_t, Model::Node>& after) {
   std::multiset<int64_t> added, removed, expected_added, expected_removed;
@@ -342,14 +398,14 @@ void check_edge_delta(const Delta& delta, uint32_t type, const EdgeMap<uint32_t>
 void check_expired(Graph* graph, double horizon) {
   for (uint32_t e = 0; e < kEdgeTypes.size(); ++e) {
     if (!kEdgeTypes[e].expires) continue;
-    std::set<std::pair<uint32_t, uint32_t>> expected;
+    std::set<EdgeName> expected;
     for (const auto& [edge, value] : edges_by_index(graph->edges[e])) {
-      if (value.time < horizon) expected.insert(edge);
+      if (value.time < horizon) expected.insert({edge.first, edge.second, 0});
     }
     const auto found = graph->expired(e, horizon);
     CHECK_EQ(found.size(), expected.size());
     CHECK((std::set(found.begin(), found.end()) == expected));
-    CHECK(std::is_sorted(found.begin(), found.end(), [](auto a, auto b) { return a.first < b.first; }));
+    CHECK(std::is_sorted(found.begin(), found.end(), [](auto a, auto b) { return a.source < b.source; }));
   }
 }
 
@@ -364,7 +420,7 @@ void apply_delta(const Delta& delta, Graph* graph) {
   graph->prepare(delta);
   {
     std::unique_lock lock(graph->lock);
-    graph->commit(delta);
+    testing::check_allocates_nothing([&] { graph->commit(delta); });
   }
   graph->settle();
 }
@@ -525,6 +581,53 @@ TEST(graph_keeps_the_old_features_of_an_edge_until_the_commit) {
   CHECK_EQ(table.rows(), 4u);
 }
 
+// After whichever failure the graph is as it was, and the batch that is tried again does what it does elsewhere.
+TEST(graph_is_as_it_was_after_any_allocation_that_fails) {
+  Random random;
+  for (int turn = 0; turn < 4; ++turn) {
+    const std::vector<EdgeTypeSpec> types = with_keyed_types();
+    Graph graph(kWidths, types, 2), untroubled(kWidths, types, 2);
+    Model model;
+    size_t failures = 0;
+    for (int batch = 0; batch < 12; ++batch) {
+      Stage stage(graph);
+      size_t num_events = 0;
+      for (size_t call = random.below(batch % 4 == 3 ? 400 : 40); call > 0; --call) {
+        stage_at_random(&random, &stage, &model, &num_events);
+        const uint32_t keyed =
+            static_cast<uint32_t>(kEdgeTypes.size()) + random.index(types.size() - kEdgeTypes.size());
+        if (random.chance(0.3)) stage_keyed_at_random(&random, &stage, model, keyed, types[keyed]);
+      }
+      const Delta delta = stage.finish();
+      const Copy before = copy(graph);
+      failures += testing::fail_each_allocation([&] { graph.prepare(delta); }, [&] { CHECK(copy(graph) == before); });
+      graph.abandon();
+      CHECK(copy(graph) == before);
+      for (Graph* each : {&graph, &untroubled}) apply_delta(delta, each);
+      CHECK(copy(graph) == copy(untroubled));
+      for (const auto& type : graph.edges) type.store->check();
+    }
+    CHECK(failures > 100);
+  }
+}
+
+// Ids that are no indices, one batch after the other: tables of ids double a few times, none of them in a commit.
+TEST(graph_grows_before_the_commit) {
+  Random random;
+  Small small({{true, true}, false, false}, 0);
+  std::vector<int64_t> ids;
+  for (int batch = 0; batch < 60; ++batch) {
+    small.apply([&](Stage& stage) {
+      for (int i = 0; i < 100; ++i) {
+        ids.push_back(static_cast<int64_t>(random.below(uint64_t{1} << 62)));
+        stage.add_nodes(0, &ids.back(), nullptr, 0, 1);
+        add_edge(stage, ids[random.below(ids.size())], ids.back());
+      }
+    });
+  }
+  for (uint32_t i = 0; i < ids.size(); ++i) CHECK_EQ(small.graph.nodes[0].ids.index_of(ids[i]), i);
+}
+
 // Every batch gives all edges of node 0 the same features, and adds edges, so that the table grows under the reader.
 TEST(graph_readers_see_features_before_a_batch_or_after_it) {
   for (const std::string& directory : {std::string(), std::filesystem::temp_directory_path().string()}) {
@@ -584,8 +687,8 @@ TEST(graph_looks_for_expired_edges_where_they_may_be) {
   CHECK(blocks_before(100) == (std::vector<size_t>{0, 2}));
   CHECK(blocks_before(10).empty());
   CHECK(blocks_before(15) == std::vector<size_t>{0});
-  CHECK((small.graph.expired(0, 15) == std::vector<std::pair<uint32_t, uint32_t>>{{3, 70}}));
-  CHECK((small.graph.expired(0, 25) == std::vector<std::pair<uint32_t, uint32_t>>{{3, 70}, {150, 150}}));
+  CHECK((small.graph.expired(0, 15) == std::vector<EdgeName>{{3, 70, 0}}));
+  CHECK((small.graph.expired(0, 25) == std::vector<EdgeName>{{3, 70, 0}, {150, 150, 0}}));
   small.apply([](Stage& stage) {
     remove_edge(stage, 3, 70);
     remove_edge(stage, 150, 150);
@@ -596,7 +699,7 @@ TEST(graph_looks_for_expired_edges_where_they_may_be) {
   CHECK(blocks_before(30).empty());
   CHECK(blocks_before(40) == std::vector<size_t>{0});
   small.graph.edges[0].earliest.forget();
-  CHECK((small.graph.expired(0, 31) == std::vector<std::pair<uint32_t, uint32_t>>{{3, 4}}));
+  CHECK((small.graph.expired(0, 31) == std::vector<EdgeName>{{3, 4, 0}}));
   CHECK(blocks_before(30).empty());
 }
 

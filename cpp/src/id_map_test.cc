@@ -155,19 +155,4 @@ TEST(id_map_is_restored) {
   }
 }
 
-TEST(text_ids_number_texts_as_they_come) {
-  Random random;
-  TextIds ids;
-  std::map<std::string, int64_t> model;
-  for (int i = 0; i < 2000; ++i) {
-    std::string text(random.below(40), static_cast<char>('a' + random.below(3)));
-    auto [at, is_new] = model.emplace(text, static_cast<int64_t>(model.size()));
-    CHECK_EQ(ids.find(text), is_new ? kNoId : at->second);
-    CHECK_EQ(ids.intern(text), at->second);
-    CHECK_EQ(ids.find(text), at->second);
-    CHECK_EQ(ids.text(at->second), text);
-  }
-  CHECK_EQ(ids.find("never seen"), kNoId);
-}
-
 }  // namespace livegnn

@@ -14,6 +14,8 @@ namespace {
 constexpr size_t kLanes = LIVEGNN_LANES;
 typedef float Vector __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
 constexpr size_t kVectors = kPanel / kLanes;
+// Products of more terms than this round by hundreds of units otherwise, where the terms are alike.
+constexpr size_t kInnerBlock = 512;
 
 inline float larger(float a, float b) { return a > b ? a : b; }
 inline float magnitude(float a) { return __builtin_fabsf(a); }
@@ -31,17 +33,32 @@ inline Vector fused(Vector a, Vector b, Vector c) {
 #endif
 }
 
-// R rows by V vectors of columns, all sums in registers. A panel is kVectors wide; more vectors are more panels.
+// Adds the part of a tile's products that lies between two places of the inner dimension.
 template <size_t R, size_t V>
-void multiply_tile(size_t inner, size_t columns, const float* const* a, const float* packed, const float* bias,
-                   float* c, size_t c_stride) {
-  Vector sum[R][V] = {};
-  for (size_t k = 0; k < inner; ++k) {
+inline void add_products(size_t begin, size_t end, size_t inner, const float* const* a, const float* packed,
+                         Vector (&sum)[R][V]) {
+  for (size_t k = begin; k < end; ++k) {
     Vector b[V];
     for (size_t v = 0; v < V; ++v) b[v] = load(packed + (v / kVectors * inner + k) * kPanel + v % kVectors * kLanes);
     for (size_t r = 0; r < R; ++r) {
       Vector left = broadcast(a[r][k]);
       for (size_t v = 0; v < V; ++v) sum[r][v] = fused(left, b[v], sum[r][v]);
+    }
+  }
+}
+
+// R rows by V vectors of columns, all sums in registers. A panel is kVectors wide; more vectors are more panels. A long
+// inner dimension is summed in blocks, whose sums are added up beside.
+template <size_t R, size_t V>
+void multiply_tile(size_t inner, size_t columns, const float* const* a, const float* packed, const float* bias,
+                   float* c, size_t c_stride) {
+  Vector sum[R][V] = {};
+  add_products<R, V>(0, inner < kInnerBlock ? inner : kInnerBlock, inner, a, packed, sum);
+  for (size_t k = kInnerBlock; k < inner; k += kInnerBlock) {
+    Vector block[R][V] = {};
+    add_products<R, V>(k, inner - k < kInnerBlock ? inner : k + kInnerBlock, inner, a, packed, block);
+    for (size_t r = 0; r < R; ++r) {
+      for (size_t v = 0; v < V; ++v) sum[r][v] += block[r][v];
     }
   }
   for (size_t r = 0; r < R; ++r) {
@@ -205,8 +222,9 @@ void max_rows(size_t width, size_t count, const float* const* rows, const uint32
     for (size_t c = 0; c < width; ++c) {
       const float value = coefficients[i] * row[c], before = out[c];
       const uint32_t equal = ties[c] + (value == before ? 1 : 0);
-      ties[c] = value > before ? 1 : equal;
-      out[c] = value > before ? value : before;
+      const bool takes = value > before || value != value;  // what is not a number stays, as in a framework
+      ties[c] = takes ? 1 : equal;
+      out[c] = takes ? value : before;
     }
   }
 }
@@ -219,31 +237,51 @@ void subtract(size_t width, const float* a, const float* b, float* out) {
   for (size_t c = 0; c < width; ++c) out[c] = a[c] - b[c];
 }
 
-bool apply_delta(size_t width, const float* old, const float* delta, float* out, float* peak) {
-  typedef int Bits __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
-  Bits differs = {};
-  Vector largest = {};
+// Magnitudes as bits, whose order is that of the numbers, with what is not finite above all that is: a comparison of
+// floats would pass a NaN over.
+typedef int Bits __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
+constexpr int kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;
+inline int larger_bits(int a, int b) { return a > b ? a : b; }
+inline Bits larger_bits(Bits a, Bits b) { return a > b ? a : b; }
+inline Bits magnitude_bits(Vector value) {
+  Bits bits;
+  __builtin_memcpy(&bits, &value, sizeof(bits));
+  return bits & kMagnitude;
+}
+inline int magnitude_bits(float value) {
+  int bits;
+  __builtin_memcpy(&bits, &value, sizeof(bits));
+  return bits & kMagnitude;
+}
+inline int largest_of(Bits lanes) {
+  int highest = 0;
+  for (size_t i = 0; i < kLanes; ++i) highest = larger_bits(highest, lanes[i]);
+  return highest;
+}
+inline float float_of(int bits) {
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+bool apply_delta(size_t width, const float* old, const float* delta, const float* inverse, float* out, float* peak) {
+  Bits differs = {}, largest = {};
   size_t c = 0;
   for (; c + kLanes <= width; c += kLanes) {
     const Vector before = load(old + c), value = before + load(delta + c);
     differs |= value != before;
-    const Vector positive = value < 0 ? -value : value;
-    largest = positive > largest ? positive : largest;
+    largest = larger_bits(largest, magnitude_bits(value * load(inverse + c)));
     store(out + c, value);
   }
-  int changed = 0;
-  float highest = 0;
-  for (size_t i = 0; i < kLanes; ++i) {
-    changed |= differs[i];
-    highest = larger(highest, largest[i]);
-  }
+  int changed = 0, highest = largest_of(largest);
+  for (size_t i = 0; i < kLanes; ++i) changed |= differs[i];
   for (; c < width; ++c) {
     const float value = old[c] + delta[c];
     changed |= value != old[c] ? 1 : 0;
-    highest = larger(highest, magnitude(value));
+    highest = larger_bits(highest, magnitude_bits(value * inverse[c]));
     out[c] = value;
   }
-  *peak = highest;
+  *peak = float_of(highest);
   return changed != 0;
 }
 
@@ -262,6 +300,28 @@ float peak(size_t width, const float* row) {
   for (size_t i = 0; i < kLanes; ++i) highest = larger(highest, largest[i]);
   for (; c < width; ++c) highest = larger(highest, magnitude(row[c]));
   return highest;
+}
+
+float scaled_peak(size_t width, const float* row, const float* inverse) {
+  Bits largest = {};
+  size_t c = 0;
+  for (; c + kLanes <= width; c += kLanes) {
+    largest = larger_bits(largest, magnitude_bits(load(row + c) * load(inverse + c)));
+  }
+  int highest = largest_of(largest);
+  for (; c < width; ++c) highest = larger_bits(highest, magnitude_bits(row[c] * inverse[c]));
+  return float_of(highest);
+}
+
+bool finite(size_t width, const float* row) {
+  Bits lost = {};
+  size_t c = 0;
+  for (; c + kLanes <= width; c += kLanes) lost |= magnitude_bits(load(row + c)) >= kInfinity;
+  unsigned long long words[kLanes / 2], any = 0;
+  __builtin_memcpy(words, &lost, sizeof(words));
+  for (size_t i = 0; i < kLanes / 2; ++i) any |= words[i];
+  for (; c < width; ++c) any |= magnitude_bits(row[c]) >= kInfinity ? 1 : 0;
+  return any == 0;
 }
 
 #if LIVEGNN_LANES == 16
@@ -310,7 +370,7 @@ void multiply_elements(size_t rows, size_t width, const float* const* a, const f
 void maximum(size_t rows, size_t width, const float* const* a, const float* const* b, float* out, size_t stride) {
   map_rows(rows, width, out, stride, [&](auto type, size_t r, size_t c) {
     const auto left = read<decltype(type)>(a[r] + c), right = read<decltype(type)>(b[r] + c);
-    return left > right ? left : right;
+    return left > right || left != left ? left : right;
   });
 }
 void add_scaled(size_t rows, size_t width, const float* const* a, const float* const* b, const float* factors,
@@ -336,7 +396,7 @@ void scale_shift(size_t rows, size_t width, const float* const* a, const float* 
 void relu(size_t rows, size_t width, const float* const* a, float* out, size_t stride) {
   map_rows(rows, width, out, stride, [&](auto type, size_t r, size_t c) {
     const auto value = read<decltype(type)>(a[r] + c);
-    return value > 0.0f ? value : decltype(type){};
+    return value <= 0.0f ? decltype(type){} : value;  // what is not a number stays none
   });
 }
 void leaky_relu(size_t rows, size_t width, const float* const* a, float slope, float* out, size_t stride) {
@@ -432,23 +492,23 @@ void scale_heads(size_t rows, size_t heads, size_t channels, const float* const*
   }
 }
 
-void add_heads(size_t heads, size_t channels, const float* row, const float* weights, float* sum, float* reach) {
-  for (size_t h = 0; h < heads; ++h, row += channels, sum += channels) {
+void add_heads(size_t heads, size_t channels, const float* row, const float* weights, const float* inverse, float* sum,
+               float* reach) {
+  for (size_t h = 0; h < heads; ++h, row += channels, inverse += channels, sum += channels) {
     const Vector weight = broadcast(weights[h]);
-    Vector largest = {};
+    Bits largest = {};
     size_t c = 0;
     for (; c + kLanes <= channels; c += kLanes) {
-      const Vector value = load(row + c), positive = value < 0 ? -value : value;
-      largest = positive > largest ? positive : largest;
+      const Vector value = load(row + c);
+      largest = larger_bits(largest, magnitude_bits(value * load(inverse + c)));
       store(sum + c, fused(weight, value, load(sum + c)));
     }
-    float highest = 0;
-    for (size_t i = 0; i < kLanes; ++i) highest = larger(highest, largest[i]);
+    int highest = largest_of(largest);
     for (; c < channels; ++c) {
-      highest = larger(highest, magnitude(row[c]));
+      highest = larger_bits(highest, magnitude_bits(row[c] * inverse[c]));
       sum[c] += weights[h] * row[c];
     }
-    reach[h] += magnitude(weights[h]) * highest;
+    reach[h] += magnitude(weights[h]) * float_of(highest);
   }
 }
 
@@ -486,10 +546,32 @@ void normalize_l2(size_t n, const float* a, float epsilon, float* out) {
 }  // namespace
 
 extern const Kernels kKernels;
-const Kernels kKernels = {LIVEGNN_ISA_NAME, multiply,    add_rows,     gather_rows, subtract,  apply_delta,
-                          max_rows,         count_equal, differs,      peak,        add,       multiply_elements,
-                          maximum,          add_scaled,  scale,        scale_shift, relu,      leaky_relu,
-                          exponential,      sigmoid,     sum_channels, scale_heads, add_heads, normalize_layer,
+const Kernels kKernels = {LIVEGNN_ISA_NAME,
+                          multiply,
+                          add_rows,
+                          gather_rows,
+                          subtract,
+                          apply_delta,
+                          max_rows,
+                          count_equal,
+                          differs,
+                          peak,
+                          scaled_peak,
+                          finite,
+                          add,
+                          multiply_elements,
+                          maximum,
+                          add_scaled,
+                          scale,
+                          scale_shift,
+                          relu,
+                          leaky_relu,
+                          exponential,
+                          sigmoid,
+                          sum_channels,
+                          scale_heads,
+                          add_heads,
+                          normalize_layer,
                           normalize_l2};
 
 }  // namespace livegnn::LIVEGNN_ISA

@@ -187,6 +187,32 @@ TEST(kernels_multiply_every_inner_width) {
   }
 }
 
+// Terms that are alike are all rounded the same way: added up one after the other they are off by a thousandth.
+TEST(kernels_multiply_a_long_inner_width) {
+  Random random;
+  const size_t inner = 60000, outputs = 37;
+  const Floats ones(inner, 1.0f / 3), weight(inner * outputs, 0.7f);
+  Floats packed(packed_size(inner, outputs)), first;
+  pack(inner, outputs, weight.data(), packed.data());
+  const std::vector<const float*> rows(9, ones.data());
+  const double exact = static_cast<double>(inner) * double{ones[0]} * double{weight[0]};
+  for (const Kernels* k : all_kernels()) {
+    Floats c(rows.size() * outputs), one(outputs);
+    k->multiply(rows.size(), inner, outputs, rows.data(), packed.data(), nullptr, c.data(), outputs);
+    for (float value : c) CHECK_NEAR(value, exact, 2e-5 * exact);
+    k->multiply(1, inner, outputs, rows.data(), packed.data(), nullptr, one.data(), outputs);
+    for (size_t i = 0; i < rows.size(); ++i) CHECK(same_bits(one.data(), c.data() + i * outputs, outputs));
+  }
+  for (size_t some : {511u, 512u, 513u, 1024u, 1500u}) {
+    const Product product(11, some, 5, &random);
+    for (const Kernels* k : all_kernels()) {
+      const Floats whole = product.multiply(*k, 0, 11, true);
+      check_product(product, whole, true);
+      CHECK(same_bits(product.multiply(*k, 3, 1, true).data(), whole.data() + 15, 5));
+    }
+  }
+}
+
 TEST(kernels_multiply_nothing) {
   Random random;
   const Product product(1, 8, 8, &random);
@@ -286,7 +312,7 @@ TEST(kernels_take_the_largest) {
 TEST(kernels_apply_a_delta) {
   Random random;
   for (size_t width : widths()) {
-    const Floats old = random.floats(width);
+    const Floats old = random.floats(width), inverse = random.floats(width);
     for (int turn = 0; turn < 4; ++turn) {
       // All of it, one element, nothing, and so little that it is lost in rounding.
       Floats delta = turn == 0 ? random.floats(width) : Floats(width);
@@ -295,12 +321,12 @@ TEST(kernels_apply_a_delta) {
       const Floats out = agreed([&](const Kernels& k) {
         Floats row(width + 1, 55.0f);
         float peak = -1;
-        bool changed = k.apply_delta(width, old.data(), delta.data(), row.data(), &peak);
+        bool changed = k.apply_delta(width, old.data(), delta.data(), inverse.data(), row.data(), &peak);
         CHECK_EQ(changed, turn < 2);
         float largest = 0;
         for (size_t c = 0; c < width; ++c) {
           CHECK_EQ(row[c], old[c] + delta[c]);
-          largest = std::max(largest, std::fabs(row[c]));
+          largest = std::max(largest, std::fabs(row[c] * inverse[c]));
         }
         CHECK_EQ(peak, largest);
         CHECK_EQ(row[width], 55.0f);
@@ -338,6 +364,39 @@ TEST(kernels_find_the_peak) {
         Floats row = random.floats(width);
         row[c] = c % 2 == 0 ? 3.0f : -3.0f;
         CHECK_EQ(k->peak(width, row.data()), 3.0f);
+        CHECK_EQ(k->scaled_peak(width, row.data(), Floats(width, 2.0f).data()), 6.0f);
+        row[c] *= 1e-3f;
+        Floats inverse(width, 2.0f);
+        inverse[c] = 1e6f;
+        CHECK_EQ(k->scaled_peak(width, row.data(), inverse.data()), std::fabs(row[c]) * 1e6f);
+      }
+    }
+  }
+}
+
+TEST(kernels_see_what_is_not_finite_wherever_it_is) {
+  Random random;
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const Kernels* k : all_kernels()) {
+    for (size_t width : widths()) {
+      const Floats row = random.floats(width), ones(width, 1.0f), zeros(width);
+      CHECK(k->finite(width, row.data()));
+      Floats largest(width, std::numeric_limits<float>::max());
+      CHECK(k->finite(width, largest.data()));
+      for (size_t c = 0; c < width; ++c) {
+        for (float bad : {infinity, -infinity, infinity - infinity, -(infinity - infinity)}) {
+          Floats spoiled(row), out(width);
+          spoiled[c] = bad;
+          float peak = 0;
+          CHECK(!k->finite(width, spoiled.data()));
+          CHECK(!std::isfinite(k->scaled_peak(width, spoiled.data(), ones.data())));
+          k->apply_delta(width, spoiled.data(), zeros.data(), ones.data(), out.data(), &peak);
+          CHECK(!std::isfinite(peak));
+          const float weight = 1;
+          float reach = 0;
+          k->add_heads(1, width, spoiled.data(), &weight, ones.data(), out.data(), &reach);
+          CHECK(!std::isfinite(reach));
+        }
       }
     }
   }
@@ -458,14 +517,15 @@ TEST(kernels_work_by_heads) {
           }
         }
         const Floats start = random.floats(width);
+        const Floats inverse = random.floats(width);
         Floats sum = start, reach(heads, 1.0f);
-        k->add_heads(heads, channels, a.rows[0], factors.rows[0], sum.data(), reach.data());
+        k->add_heads(heads, channels, a.rows[0], factors.rows[0], inverse.data(), sum.data(), reach.data());
         for (size_t h = 0; h < heads; ++h) {
           float peak = 0;
           for (size_t c = h * channels; c < (h + 1) * channels; ++c) {
             const float part = factors.rows[0][h] * a.rows[0][c];
             CHECK_NEAR(sum[c], start[c] + part, 2 * kUnit * (std::fabs(start[c]) + std::fabs(part)));
-            peak = std::max(peak, std::fabs(a.rows[0][c]));
+            peak = std::max(peak, std::fabs(a.rows[0][c] * inverse[c]));
           }
           CHECK_EQ(reach[h], 1.0f + std::fabs(factors.rows[0][h]) * peak);
         }

@@ -216,7 +216,12 @@ void Engine::Lazy::prepare(const Delta& delta, Prepared* prepared) {
       before.nodes.push_back(node);
     }
   }
-  mark(delta, prepared);
+  try {
+    mark(delta, prepared);
+  } catch (...) {
+    std::fill(seen_.begin(), seen_.end(), uint8_t{0});
+    throw;
+  }
   if (output_ != kNoIndex) {
     prepared->changed = prepared->reached[output_];
   } else {
@@ -289,7 +294,31 @@ void Engine::Lazy::mark(const Delta& delta, Prepared* prepared) {
   }
 }
 
-void Engine::Lazy::commit(const Delta& delta, const Prepared& prepared) {
+// Queries go on between this and the commit. They may take the place of rows that the commit spoils, but cover no node,
+// and whatever has a slot has room among the free ones.
+void Engine::Lazy::reserve(const Delta& delta, const Prepared& prepared) {
+  std::unique_lock lock(mutex_);
+  for (size_t s = 0; s < sites_.size(); ++s) {
+    Site& site = sites_[s];
+    const bool saved = site.kind == Site::kSaved;
+    const size_t rows = saved ? prepared.before[site.columns[0].value].nodes.size() : 0;
+    site.overlay.reserve(delta.nodes[site.node_type].capacity, rows + prepared.reached[s].size(), rows);
+  }
+  for (size_t e = 0; e < edges_.size(); ++e) {
+    if (recorded_[e]) edges_[e].prepare(prepared.edges[e]);
+  }
+  reserved_ = true;
+}
+
+void Engine::Lazy::release() noexcept {
+  for (Site& site : sites_) site.overlay.settle();
+  for (EdgeRecord& record : edges_) record.forget();
+  reserved_ = false;
+}
+
+void Engine::Lazy::commit(const Delta& delta, const Prepared& prepared) noexcept {
+  if (!reserved_) reserve(delta, prepared);
+  reserved_ = false;
   for (Site& site : sites_) site.overlay.resize(delta.nodes[site.node_type].capacity);
   for (Site& site : sites_) {
     if (site.kind != Site::kSaved) continue;
@@ -314,7 +343,7 @@ void Engine::Lazy::commit(const Delta& delta, const Prepared& prepared) {
                        });
   }
   for (size_t e = 0; e < edges_.size(); ++e) {
-    if (recorded_[e]) edges_[e].merge(prepared.edges[e]);
+    if (recorded_[e]) edges_[e].merge();
   }
   for (size_t s = 0; s < sites_.size(); ++s) {
     for (uint32_t node : prepared.reached[s]) sites_[s].overlay.spoil(node);
@@ -331,8 +360,9 @@ void Engine::Lazy::settle() {
     return;
   }
   {
-    std::shared_lock reading(engine_.graph_.lock);
+    // Without the graph's lock: nobody else commits, and functions of the user's run.
     std::unique_lock lock(mutex_);
+    for (size_t s = 0; s < sites_.size(); ++s) need_[s].reserve(sites_[s].overlay.num_stale());
     for (size_t s = 0; s < sites_.size(); ++s) {
       Overlay& overlay = sites_[s].overlay;
       if (overlay.num_stale() == 0) continue;
@@ -361,7 +391,15 @@ void Engine::Lazy::settle() {
     if (site.kind != Site::kPropagate) continue;
     Table& errors = engine_.errors_[site.propagation];
     if (errors.width() == 0) continue;  // of a maximum
-    for (uint32_t node : nodes) std::fill_n(errors.row(node), errors.width(), *site.overlay.error(node));
+    // Messages of both ends have been summed anew, whatever the number of their bounds.
+    const bool anew = engine_.program_.propagations[site.propagation].message != kNoIndex;
+    for (uint32_t node : nodes) {
+      if (anew) {
+        errors.clear_row(node);
+      } else {
+        errors.write(node, site.overlay.error(node));
+      }
+    }
   }
   clear();
 }

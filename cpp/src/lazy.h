@@ -16,7 +16,8 @@
 // stale one; and a row is a function of the base and the graph alone, never of what was asked before or of who computed
 // it. Only batches and calls of `settle` decide when the base moves: so queries leave no trace in later results.
 //
-// Thread safety: `prepare` reads nothing that a query writes, and may run beside queries. `commit`, and the second half
+// Thread safety: `prepare` reads nothing that a query writes, and may run beside queries; `reserve` keeps those that
+// compute waiting while it makes room. `commit`, and the second half
 // of `settle`, are alone under the graph's lock. `predict` is called under that lock shared: whether a node is covered
 // changes only at commits, so rows that are not are read at once; the others under a lock of the overlays' own, and one
 // thread at a time computes. It has a pool of its own, since a batch may be prepared meanwhile.
@@ -31,6 +32,7 @@
 
 #include "edge_record.h"
 #include "livegnn/engine.h"
+#include "livegnn/waiting.h"
 #include "overlay.h"
 #include "parallel.h"
 
@@ -45,7 +47,9 @@ struct Engine::Lazy {
 
   size_t eager() const { return eager_; }  // how many steps are computed with each batch
   void prepare(const Delta& delta, Prepared* prepared);
-  void commit(const Delta& delta, const Prepared& prepared);
+  void reserve(const Delta& delta, const Prepared& prepared);
+  void commit(const Delta& delta, const Prepared& prepared) noexcept;
+  void release() noexcept;
   void predict(std::span<const uint32_t> nodes, float* out);
   void settle();
   void clear();
@@ -86,8 +90,9 @@ struct Engine::Lazy {
     const float* change(uint32_t node) const { return overlay->row(node) + difference; }
   };
   struct InEdge {  // as it is now
-    uint32_t source;
+    uint32_t source, key;
     float weight;
+    uint64_t order() const { return (uint64_t{source} << 32) | key; }
   };
   struct Pushed {
     std::vector<size_t> offsets;  // by target
@@ -125,9 +130,10 @@ struct Engine::Lazy {
   std::vector<EdgeRecord> edges_;  // by edge type
   std::vector<bool> recorded_;     // by edge type: a lazy propagation goes along it
   size_t saved_features_ = 0;
+  bool reserved_ = false;  // for the batch that is about to be committed
 
-  mutable std::shared_mutex mutex_;          // over rows and stale marks in the overlays, and what follows
-  std::vector<std::vector<uint32_t>> need_;  // by site
+  mutable Checked<std::shared_mutex> mutex_;  // over rows and stale marks in the overlays, and what follows
+  std::vector<std::vector<uint32_t>> need_;   // by site
   LazyWork work_{};
   std::vector<uint32_t> place_of_;  // by node, while edges are pushed
   std::atomic<size_t> pending_{0};

@@ -11,6 +11,8 @@
 #include "kernels.h"
 #include "lazy.h"
 #include "message_sums.h"
+#include "rounding.h"
+#include "row_sum.h"
 
 namespace livegnn {
 
@@ -51,6 +53,7 @@ void Engine::Lazy::predict(std::span<const uint32_t> nodes, float* out) {
     }
   }
   std::unique_lock lock(mutex_);
+  need_[output_].reserve(asked_at.size());
   for (size_t i : asked_at) {
     if (!overlay.stale(nodes[i])) continue;
     need_[output_].push_back(nodes[i]);
@@ -88,6 +91,7 @@ void Engine::Lazy::compute(bool all) {
       }
     }
     for (auto& nodes : need_) nodes.clear();
+    std::fill(place_of_.begin(), place_of_.end(), kNoIndex);
     throw;
   }
   for (auto& nodes : need_) nodes.clear();
@@ -256,7 +260,7 @@ void Engine::Lazy::push(const PropagateStep& step, const std::vector<uint32_t>& 
       for (size_t j = 0; j < span.size; ++j) {
         const uint32_t place = span.ids[j] < place_of_.size() ? place_of_[span.ids[j]] : kNoIndex;
         if (place == kNoIndex) continue;
-        found.push_back({place, {nodes[i], step.weighted ? span.weights[j] : 1.0f}});
+        found.push_back({place, {nodes[i], key_at(span, j), step.weighted ? span.weights[j] : 1.0f}});
         ++pushed->offsets[place + 1];
       }
     });
@@ -280,6 +284,7 @@ void Engine::Lazy::compute_aggregates(Site* site, const std::vector<uint32_t>& n
   std::atomic<size_t> edges{pushed.edges}, recomputed{0};
   pool_.run(blocks_of(nodes.size()), 8 * kMessageCost * static_cast<double>(nodes.size()), [&](size_t block) {
     static thread_local Terms terms;
+    const Trimmed trimmed(&terms.found, &terms.rows, &terms.weights, &terms.order);
     terms.edges = terms.recomputed = 0;
     const size_t first = block * kBlockRows, end = std::min(nodes.size(), first + kBlockRows);
     for (size_t i = first; i < end; ++i) store.prefetch_in(nodes[i]);
@@ -288,7 +293,7 @@ void Engine::Lazy::compute_aggregates(Site* site, const std::vector<uint32_t>& n
     for (size_t i = first; i < end; ++i) {
       float* row = site->overlay.row(nodes[i]);
       float* error = site->overlay.error(nodes[i]);
-      *error = 0;
+      std::fill_n(error, kRowBounds, 0.0f);
       if (step.aggregate == Aggregate::kMax) {
         max_row(step, nodes[i], input, &terms, row, row + site->columns[1].at);
       } else {
@@ -302,7 +307,7 @@ void Engine::Lazy::compute_aggregates(Site* site, const std::vector<uint32_t>& n
             terms.edges += span.size;
             for (size_t j = 0; j < span.size; ++j) {
               if (!input.affected(span.ids[j])) continue;
-              terms.found.push_back({span.ids[j], step.weighted ? span.weights[j] : 1.0f});
+              terms.found.push_back({span.ids[j], key_at(span, j), step.weighted ? span.weights[j] : 1.0f});
             }
           });
         }
@@ -353,7 +358,7 @@ void Engine::Lazy::compute_messages(Site* site, const PropagateStep& step, const
     for (size_t n = first; n < end; ++n) {
       float* const row = site->overlay.row(nodes[n]);
       engine_.write_sums(step, &sums, n - first, row, step.context == kNoIndex ? nullptr : row + site->columns[1].at);
-      *site->overlay.error(nodes[n]) = 0;
+      std::fill_n(site->overlay.error(nodes[n]), kRowBounds, 0.0f);
     }
     edges.fetch_add(read, std::memory_order_relaxed);
   });
@@ -370,12 +375,13 @@ void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint
   const std::span<const DirectedChange> changes = edges_[step.edge_type].of(target);
   const size_t stride = row_stride(output.table.width), degree = store.degree_in(target);
   const float* const base = output.table.row(target);
+  const float* const inverse = engine_.inverses_[propagation].data();
 
   std::sort(terms->found.begin(), terms->found.end(),
-            [](const InEdge& a, const InEdge& b) { return a.source < b.source; });
+            [](const InEdge& a, const InEdge& b) { return a.order() < b.order(); });
   terms->clear();
   for (const InEdge& edge : terms->found) {
-    const DirectedChange* change = changes.empty() ? nullptr : change_from(changes, edge.source);
+    const DirectedChange* change = changes.empty() ? nullptr : change_from(changes, edge.source, edge.key);
     if (change != nullptr && !change->had) continue;
     terms->add(input.change(edge.source), change != nullptr && step.weighted ? change->old_weight : edge.weight);
   }
@@ -392,17 +398,14 @@ void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint
   if (!anew) {
     float reach = 0, peak = 0;
     for (size_t i = 0; i < terms->rows.size(); ++i) {
-      reach += std::fabs(terms->weights[i]) * k.peak(stride, terms->rows[i]);
+      reach += std::fabs(terms->weights[i]) * k.scaled_peak(stride, terms->rows[i], inverse);
     }
     static thread_local Scratch memory;
     float* const sum = memory.reserve(stride);
-    std::memset(sum, 0, stride * sizeof(float));
-    k.add_rows(stride, terms->rows.size(), terms->rows.data(), terms->order.data(), terms->weights.data(), sum);
-    k.apply_delta(stride, base, sum, row, &peak);
-    // As in a batch (propagate.cc).
-    *error = *engine_.errors_[propagation].row(target) +
-             kUnit * (peak + reach * (2 + std::sqrt(static_cast<float>(terms->rows.size()))));
-    anew = *error > kDriftTolerance * peak;
+    sum_rows(stride, terms->rows.size(), terms->rows.data(), terms->order.data(), terms->weights.data(), sum);
+    k.apply_delta(stride, base, sum, inverse, row, &peak);
+    touch_bounds(engine_.errors_[propagation].row(target), peak, reach, terms->rows.size(), error);
+    anew = !is_good(error, peak, [&] { return degree; });
   }
   if (!anew) return;
   terms->clear();
@@ -413,9 +416,8 @@ void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint
       terms->add(from, step.weighted ? span.weights[i] : 1.0f);
     }
   });
-  std::memset(row, 0, stride * sizeof(float));
-  k.add_rows(stride, terms->rows.size(), terms->rows.data(), terms->order.data(), terms->weights.data(), row);
-  *error = 0;
+  sum_rows(stride, terms->rows.size(), terms->rows.data(), terms->order.data(), terms->weights.data(), row);
+  std::fill_n(error, kRowBounds, 0.0f);
   ++terms->recomputed;
 }
 

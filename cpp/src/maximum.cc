@@ -58,7 +58,7 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
       for (size_t j = 0; j < span.size; ++j) {
         float weight = step.weighted && span.weights != nullptr ? span.weights[j] : 1.0f;
         const DirectedChange* change =
-            edges.empty() ? nullptr : change_from(changes_of(edges, span.ids[j]), input.nodes[i]);
+            edges.empty() ? nullptr : change_from(changes_of(edges, span.ids[j]), input.nodes[i], key_at(span, j));
         if (change == nullptr) add(span.ids[j], {before, input.row(i), weight, weight});
       }
     });
@@ -143,6 +143,7 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
       const uint32_t survivors = ties[c] - left[c];
       const float held = survivors > 0 ? old[c] : kNothing;
       lost |= survivors == 0 && (gained[c] == 0 || (ties[c] > 0 && best[c] < old[c]));
+      lost |= old[c] != old[c] || best[c] != best[c];  // what is not a number is no maximum of anything
       row[c] = best[c] > held ? best[c] : held;
       ties[c] = (best[c] < held ? 0 : gained[c]) + (best[c] > held ? 0 : survivors);
     }
@@ -154,6 +155,7 @@ void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
     }
     std::memcpy(count_rows + t * counts.stride, ties.data(), width * sizeof(uint32_t));
     s.keep[t] = !known || k.differs(width, old, row);
+    if (s.keep[t] && !k.finite(width, row)) lose_row(step.output, node);
     s.recounted[t] = !known || k.differs(width, old_counts, count_rows + t * counts.stride);
   };
   pool_->run(blocks_of(s.targets.size()), kMessageCost * 4 * static_cast<double>(found.size()), [&](size_t block) {

@@ -6,7 +6,8 @@
 // error bounds, and their owner computes them anew.
 //
 // Invariants: a message's row, and so its part of a sum, does not depend on the block in which it was evaluated; sums
-// are taken in the order of `add`. A target that nothing was added to has no messages, and sums of no meaning.
+// are taken in the order of `add`, in blocks (row_sum.h). All messages of a target are added one after the other. A
+// target that nothing was added to has no messages, and sums of no meaning.
 // Thread safety: none; every thread has its own.
 #pragma once
 
@@ -17,6 +18,7 @@
 
 #include "engine_scratch.h"
 #include "kernels.h"
+#include "row_sum.h"
 
 namespace livegnn {
 
@@ -33,7 +35,9 @@ class Engine::MessageSums {
         program_(engine.program_.messages[step.message]),
         heads_(engine.heads_of(step)),
         width_(program_.step.registers[program_.message].width),
-        channels_(width_ / heads_) {
+        channels_(width_ / heads_),
+        stride_(width_ + heads_),
+        inverse_(engine.inverses_[static_cast<size_t>(&step - engine.program_.propagations.data())].data()) {
     buffers_.resize(program_.step.buffers.size());
     for (size_t b = 0; b < buffers_.size(); ++b) {
       blocks_.emplace_back(kBlockRows * row_stride(program_.step.buffers[b]));
@@ -50,13 +54,13 @@ class Engine::MessageSums {
 
   // Sums for targets 0 to `count`, all nothing.
   void open(size_t count) {
-    sums_.assign(count * width_, step_.aggregate == Aggregate::kMax ? -std::numeric_limits<float>::infinity() : 0.0f);
-    contexts_.assign(count * heads_, 0);
+    sums_.assign(count * stride_, step_.aggregate == Aggregate::kMax ? -std::numeric_limits<float>::infinity() : 0.0f);
     references_.assign(count * heads_, kLowest);
     factors_.assign(count * heads_, 1);
-    headroom_.assign(count, 0);
+    headroom_.assign(count, kFirstHeadroom);
     reaches_.assign(count * 2 * heads_, 0);
     messages_.assign(count, 0);
+    current_ = kNobody;
   }
 
   // The sums of a target go on from ones with these reference logits.
@@ -86,23 +90,22 @@ class Engine::MessageSums {
     }
     factor_[filled_] = step_.weighted ? sign * edge.weight : sign;
     target_[filled_] = static_cast<uint32_t>(target);
-    if (++filled_ == kBlockRows) finish();
+    if (++filled_ == kBlockRows) evaluate();
   }
 
   // After this the sums hold everything that was added.
   void finish() {
-    if (filled_ == 0) return;
-    engine_.run_rows(program_.step, filled_, sources_.data(), buffers_.data());
-    for (size_t i = 0; i < filled_; ++i) add_up(i);
-    filled_ = 0;
+    evaluate();
+    close();
+    current_ = kNobody;
   }
 
-  float* sum(size_t target) { return sums_.data() + target * width_; }
-  float* context(size_t target) { return contexts_.data() + target * heads_; }
+  float* sum(size_t target) { return sums_.data() + target * stride_; }
+  float* context(size_t target) { return sum(target) + width_; }
   float* references(size_t target) { return references_.data() + target * heads_; }
   // By how much the sums from before must be scaled, by head.
   const float* factors(size_t target) const { return factors_.data() + target * heads_; }
-  // Bounds on the magnitudes that went into the sums, and into the contexts, by head.
+  // Bounds on the magnitudes that went into the sums, in units of columns, and into the contexts, by head.
   const float* reach(size_t target) const { return reaches_.data() + target * 2 * heads_; }
   size_t messages(size_t target) const { return messages_[target]; }
 
@@ -111,6 +114,31 @@ class Engine::MessageSums {
     if (reg < program_.sources.size()) return sources_[reg * kBlockRows + i];
     const Register& r = program_.step.registers[reg];
     return buffers_[r.buffer] + i * row_stride(program_.step.buffers[r.buffer]) + r.column;
+  }
+
+  void evaluate() {
+    if (filled_ == 0) return;
+    engine_.run_rows(program_.step, filled_, sources_.data(), buffers_.data());
+    for (size_t i = 0; i < filled_; ++i) add_up(i);
+    filled_ = 0;
+  }
+
+  // Makes room for one more message of a target: in a block of its own, if the last one is full.
+  void enter(size_t target) {
+    if (target != current_) {
+      close();
+      current_ = target;
+      in_block_ = 0;
+      full_.open(stride_);
+    } else if (in_block_ == kSumBlock) {
+      full_.push(sum(target));
+      in_block_ = 0;
+    }
+    ++in_block_;
+  }
+
+  void close() {
+    if (current_ != kNobody && !full_.empty()) full_.join(sum(current_));
   }
 
   void add_up(size_t i) {
@@ -122,23 +150,27 @@ class Engine::MessageSums {
       kernels().max_rows(width_, 1, &message, &zero, &factor_[i], sum(target), ties_.data());
       return;
     }
+    enter(target);
     float* const reach = reaches_.data() + target * 2 * heads_;
     if (program_.coefficient == kNoIndex) {
-      kernels().add_heads(1, width_, message, &factor_[i], sum(target), reach);
-      contexts_[target] += factor_[i];
+      kernels().add_heads(1, width_, message, &factor_[i], inverse_, sum(target), reach);
+      *context(target) += factor_[i];
       reach[1] += std::fabs(factor_[i]);
       return;
     }
     const float* coefficients = row_of(program_.coefficient, i);
-    float* const context = contexts_.data() + target * heads_;
+    float* const context = this->context(target);
     if (program_.softmax) {
+      bool is_low = false;
       float* const reference = references_.data() + target * heads_;
       for (size_t h = 0; h < heads_; ++h) {
         if (coefficients[h] > reference[h] + headroom_[target]) rebase(target, h, coefficients[h]);
         scaled_[h] = coefficients[h] - reference[h];
+        is_low |= scaled_[h] < kLow;
       }
       const float* logits = scaled_.data();
       kernels().exponential(1, heads_, &logits, scaled_.data(), heads_);
+      if (is_low) weigh_low(target, coefficients, message);
       for (size_t h = 0; h < heads_; ++h) scaled_[h] *= factor_[i];
     } else {
       for (size_t h = 0; h < heads_; ++h) scaled_[h] = coefficients[h] * factor_[i];
@@ -151,34 +183,59 @@ class Engine::MessageSums {
       for (size_t h = 0; h < heads_; ++h) {
         const float part = scaled_[h] * message[h];
         sum(target)[h] += part;
-        reach[h] += std::fabs(part);
+        reach[h] += std::fabs(part) * inverse_[h];
       }
     } else {
-      kernels().add_heads(heads_, channels_, message, scaled_.data(), sum(target), reach);
+      kernels().add_heads(heads_, channels_, message, scaled_.data(), inverse_, sum(target), reach);
     }
   }
 
-  // Makes `logit` the reference of a head.
+  // Weights of logits far below their reference. The kernel's exponential ends at e^-87, which a message of 1e38 makes
+  // a number; so it is taken as far as float32 goes. And what is added beside one reference and taken back beside
+  // another differs by the rounding of the logits' differences, and by that of weights without all their bits: both
+  // are a part of the reach.
+  void weigh_low(size_t target, const float* logits, const float* message) {
+    const float* const reference = references_.data() + target * heads_;
+    float* const reach = reaches_.data() + target * 2 * heads_;
+    for (size_t h = 0; h < heads_; ++h) {
+      const float below = reference[h] - logits[h];
+      if (!(below > -kLow)) continue;
+      if (below > kLeast) scaled_[h] = std::exp(-below);
+      const float peak = kernels().scaled_peak(channels_, message + h * channels_, inverse_ + h * channels_);
+      const float unsure = scaled_[h] * below / 2 + (below > kLeast ? std::numeric_limits<float>::min() : 0.0f);
+      reach[h] += unsure * peak;
+      reach[heads_ + h] += unsure;
+    }
+  }
+
+  // Makes `logit` the reference of a head of the target at hand.
   void rebase(size_t target, size_t head, float logit) {
     float& reference = references_[target * heads_ + head];
     const float factor = reference == kLowest ? 0.0f : std::exp(reference - logit);
     reference = logit;
     float* const sums = sum(target) + head * channels_;
     for (size_t c = 0; c < channels_; ++c) sums[c] *= factor;
-    contexts_[target * heads_ + head] *= factor;
+    context(target)[head] *= factor;
+    full_.scale(head * channels_, channels_, factor);
+    full_.scale(width_ + head, 1, factor);
     factors_[target * heads_ + head] *= factor;
     reaches_[target * 2 * heads_ + head] *= factor;
     reaches_[target * 2 * heads_ + heads_ + head] *= factor;
   }
 
-  // A weight may be e^kHeadroom, far from where float32 ends.
-  static constexpr float kHeadroom = 10;
+  // A weight may be e^kHeadroom, far from where float32 ends. Sums that begin take another reference sooner, but not at
+  // every logit that is larger by next to nothing: logits may ascend, and each time everything is rounded.
+  static constexpr float kHeadroom = 10, kFirstHeadroom = 1;
+  static constexpr float kLow = -8, kLeast = 87;
   static constexpr float kLowest = std::numeric_limits<float>::lowest();
 
   const Engine& engine_;
   const PropagateStep& step_;
   const MessageProgram& program_;
-  const size_t heads_, width_, channels_;
+  static constexpr size_t kNobody = ~size_t{0};
+
+  const size_t heads_, width_, channels_, stride_;
+  const float* const inverse_;  // null for a maximum
   std::vector<FloatBlock> blocks_;
   std::vector<float*> buffers_;
   std::vector<const float*> sources_;
@@ -187,7 +244,10 @@ class Engine::MessageSums {
   float weights_[kBlockRows], factor_[kBlockRows];
   uint32_t target_[kBlockRows];
   size_t filled_ = 0;
-  std::vector<float> sums_, contexts_, references_, factors_, headroom_, reaches_;
+  size_t current_ = kNobody, in_block_ = 0;  // the target at hand, and how many messages its last block holds
+  BlockSums full_;                           // its full ones
+  std::vector<float> sums_;                  // by target: the last block of its sums, and behind them of its contexts
+  std::vector<float> references_, factors_, headroom_, reaches_;
   std::vector<size_t> messages_;
 };
 

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "choice.h"
+#include "hub_draws.h"
+#include "keyed_draws.h"
 
 namespace livegnn {
 namespace {
@@ -25,6 +28,12 @@ void prefetch(const void* from, size_t bytes) {
   for (uintptr_t line = first; line <= last; ++line) __builtin_prefetch(reinterpret_cast<const void*>(line * kLine));
 }
 
+// What a node with many neighbours is drawn from where rejection takes longer (hub_draws.h).
+constexpr size_t kToleratedInHub = 32;
+
+// To look up so few neighbours of a node costs less than to look at all.
+bool is_a_small_share(size_t some, uint32_t degree) { return some <= degree / 64; }
+
 // What `Leaf::id` reads.
 void prefetch_id(const NeighborLeaf* leaf, const uint8_t* ids, uint32_t entry) {
   for (uint32_t part : {4u, 2u, 1u}) {
@@ -44,7 +53,7 @@ void gather(const std::vector<T>& from, std::span<const uint32_t> chosen, std::v
 }  // namespace
 
 struct NeighborDraws::Scratch {
-  enum class Way : uint8_t { kNothing, kDraw, kScan };
+  enum class Way : uint8_t { kNothing, kDraw, kHub, kScan };
 
   struct Node {
     uint32_t node = 0;
@@ -53,7 +62,9 @@ struct NeighborDraws::Scratch {
     double weight_sum = 0;
     double until = 0;
     uint32_t taken = 0, rejected = 0;
+    size_t first_taken = 0;  // of its places in `taken`
     Way way = Way::kNothing;
+    bool hub = false;  // a tree of leaves
   };
   struct Draw {
     LeafView<uint32_t> in;
@@ -79,6 +90,10 @@ struct NeighborDraws::Scratch {
   bool accept_entries();
   void emit(size_t i);
   void emit_taken(size_t i);
+  void emit_ids(size_t i, EdgeColumns keep, NeighborColumns* into);
+  void draw_from_hub(size_t i);
+  void forget_but_taken(size_t i);
+  void collect(size_t i, EdgeColumns keep, bool distinct, NeighborColumns* into);
   void scan(size_t i);
   bool needs_all(const Node& node) const {
     return task.law.count == NeighborLaw::kAll || (!task.law.replace && node.root.degree <= count);
@@ -96,19 +111,38 @@ struct NeighborDraws::Scratch {
   std::vector<Node> nodes;
   std::vector<NumberSet> drawn;  // of each node: positions in the order of a scan (uniform), or ids (by weight)
   std::vector<Draw> draws;
-  std::vector<Taken> taken;  // `count` places for each node
+  std::vector<Taken> taken;  // `count` places for each node that is drawn from
 
   // Of the scan at hand.
   NeighborColumns pool;
   std::vector<uint32_t> chosen;
   Choice choice;
+  HubDraws hub_draws;
+  std::vector<uint32_t> hub_ids;
+  std::vector<TimeOrder<uint32_t>::Entry> entries;
+
+  size_t leaves = 0;  // looked at, in all calls
+
+  size_t need = 0;  // of the call at hand, in places
+  RecentNeeds needs{size_t{1} << 16};
+
+  size_t bytes() const {
+    size_t bytes = bytes_of(nodes) + bytes_of(drawn) + bytes_of(draws) + bytes_of(taken) + pool.bytes() +
+                   bytes_of(chosen) + choice.bytes() + hub_draws.bytes() + bytes_of(hub_ids) + bytes_of(entries);
+    for (const NumberSet& one : drawn) bytes += one.bytes();
+    return bytes;
+  }
 };
 
 NeighborDraws::NeighborDraws() : scratch_(std::make_unique<Scratch>()) {}
 NeighborDraws::~NeighborDraws() = default;
 
+size_t NeighborDraws::bytes() const { return scratch_->bytes(); }
+size_t NeighborDraws::leaves_looked_at() const { return scratch_->leaves; }
+
 void NeighborDraws::draw(const Task& task, std::span<const uint32_t> nodes, std::span<const double> until,
                          uint64_t first_place, NeighborColumns* to) {
+  if (task.keyed != nullptr) return draw_keyed(task, nodes, until, first_place, to);
   Scratch& work = *scratch_;
   work.task = task;
   work.columns = task.trees->columns();
@@ -125,6 +159,11 @@ void NeighborDraws::draw(const Task& task, std::span<const uint32_t> nodes, std:
     for (uint32_t node : after.first(std::min(at_once, after.size()))) task.trees->prefetch_root(node);
     work.draw_group(group, until.size() > 1 ? until.subspan(begin, group.size()) : until, first_place + begin);
   }
+  if (!work.needs.outgrown(std::exchange(work.need, 0))) return;
+  auto fresh = std::make_unique<Scratch>();
+  fresh->needs = work.needs;
+  fresh->leaves = work.leaves;
+  scratch_ = std::move(fresh);
 }
 
 void NeighborDraws::Scratch::draw_group(std::span<const uint32_t> group, std::span<const double> until,
@@ -156,7 +195,10 @@ void NeighborDraws::Scratch::choose_ways() {
         law.by == kLatest || needs_all(node) || (!law.replace && draws_a_large_share(node.root.degree, count));
     node.way = scanned ? Way::kScan : Way::kDraw;
     const auto* top = static_cast<const SamtreeNode*>(task.trees->address(node.node));
-    if (top->height > 0) {
+    node.hub = top->height > 0;
+    if (node.hub && law.by == kLatest && law.count != NeighborLaw::kAll && is_a_small_share(count, node.root.degree))
+      node.way = Way::kHub;
+    if (node.hub) {
       prefetch(top, std::min(Inner<uint32_t>::bytes(columns, top->size), kMostAhead));
       continue;
     }
@@ -175,7 +217,14 @@ void NeighborDraws::Scratch::choose_ways() {
     node.weight_sum = task.trees->weight_sum(node.node);
     if (!(node.weight_sum > 0)) node.way = Way::kNothing;
   }
-  taken.resize(size * count);
+  // Who asks for more than there is must not pay for it: such a node is scanned, and takes no place.
+  size_t places = 0;
+  for (size_t i = 0; i < size; ++i) {
+    nodes[i].first_taken = places;
+    if (nodes[i].way == Way::kDraw) places += count;
+  }
+  taken.resize(places);
+  need = std::max(need, places);
 }
 
 // Draws as many as each node still misses, as far as the leaf in which they fall.
@@ -209,6 +258,7 @@ void NeighborDraws::Scratch::prefetch_sums(const NeighborLeaf* leaf, uint32_t si
 }
 
 void NeighborDraws::Scratch::choose_entries() {
+  leaves += draws.size();
   if (task.law.by != kWeight) return;
   for (const Draw& draw : draws) {
     prefetch(draw.in.leaf->sums(columns), FSTable::size(draw.in.size) * sizeof(float));
@@ -244,7 +294,7 @@ bool NeighborDraws::Scratch::accept_entries() {
     const uint32_t id = good ? draw.in.id(columns, draw.entry) : 0;
     if (good && distinct_ids) good = drawn[draw.node].insert(id);
     if (good) {
-      taken[draw.node * count + node.taken++] = {draw.in.leaf, draw.entry, id};
+      taken[node.first_taken + node.taken++] = {draw.in.leaf, draw.entry, id};
     } else {
       ++node.rejected;
     }
@@ -253,8 +303,10 @@ bool NeighborDraws::Scratch::accept_entries() {
   for (size_t i = 0; i < size; ++i) {
     Node& node = nodes[i];
     if (node.way != Way::kDraw || node.taken == count) continue;
-    if (node.rejected > tolerated_rejections(node.root.degree, count)) {
-      node.way = Way::kScan;
+    const bool by_hub = node.hub && (bounded || task.law.by == kWeight);
+    const size_t tolerated = by_hub ? count + kToleratedInHub : tolerated_rejections(node.root.degree, count);
+    if (node.rejected > tolerated) {
+      node.way = by_hub ? Way::kHub : Way::kScan;
     } else {
       more = true;
     }
@@ -265,18 +317,100 @@ bool NeighborDraws::Scratch::accept_entries() {
 void NeighborDraws::Scratch::emit(size_t i) {
   const size_t before = to->ids.size();
   if (nodes[i].taken > 0) emit_taken(i);
+  if (nodes[i].way == Way::kHub) draw_from_hub(i);
   if (nodes[i].way == Way::kScan) scan(i);
   to->counts.push_back(static_cast<uint32_t>(to->ids.size() - before));
 }
 
 void NeighborDraws::Scratch::emit_taken(size_t i) {
   const EdgeColumns wanted = task.wanted;
-  for (const Taken& one : std::span(taken).subspan(i * count, nodes[i].taken)) {
+  for (const Taken& one : std::span(taken).subspan(nodes[i].first_taken, nodes[i].taken)) {
     to->ids.push_back(one.id);
     if (wanted.weighted) to->weights.push_back(one.leaf->weights(columns)[one.entry]);
     if (wanted.timed) to->times.push_back(one.leaf->times()[one.entry]);
     if (wanted.featured) to->rows.push_back(one.leaf->rows(columns)[one.entry]);
   }
+}
+
+// The neighbours `hub_ids`, with their columns.
+void NeighborDraws::Scratch::emit_ids(size_t i, EdgeColumns keep, NeighborColumns* into) {
+  need = std::max(need, hub_ids.size());
+  for (uint32_t id : hub_ids) {
+    const LeafView<uint32_t> view = task.trees->leaf_with(nodes[i].root, id);
+    const EdgeValue value = view.value(columns, view.leaf->find(columns, view.size, id));
+    ++leaves;
+    into->ids.push_back(id);
+    if (keep.weighted) into->weights.push_back(value.weight);
+    if (keep.timed) into->times.push_back(value.time);
+    if (keep.featured) into->rows.push_back(value.row);
+  }
+}
+
+void NeighborDraws::Scratch::forget_but_taken(size_t i) {
+  drawn[i].clear(count);
+  for (const Taken& one : std::span(taken).subspan(nodes[i].first_taken, nodes[i].taken)) drawn[i].insert(one.id);
+}
+
+// Takes what is still missing, without a look at all neighbours.
+void NeighborDraws::Scratch::draw_from_hub(size_t i) {
+  Node& node = nodes[i];
+  const NeighborLaw law = task.law;
+  const auto order = task.trees->order_of(node.root);
+  const uint32_t first = bounded             ? task.trees->by_time().rank(order, node.until, &leaves)
+                         : law.by == kLatest ? node.root.degree
+                                             : 0;
+  const bool distinct = !law.replace && law.by != kLatest;
+  if (law.by == kUniform && distinct && draws_a_large_share(first, count)) {
+    scan(i);
+    return;
+  }
+  if (distinct) forget_but_taken(i);
+  const HubDraws::Task rest{task.trees,   node.root, count - node.taken, distinct ? &drawn[i] : nullptr,
+                            &node.random, &leaves};
+  hub_ids.clear();
+  if (law.by == kLatest) {
+    hub_draws.latest(rest, first, &hub_ids);
+  } else if (law.by == kUniform) {
+    hub_draws.alike(rest, first, &hub_ids);
+  } else if (bounded) {
+    hub_draws.by_weight(rest, first, &hub_ids);
+  } else {
+    hub_draws.by_weight(rest, &hub_ids);
+  }
+  emit_ids(i, task.wanted, to);
+}
+
+// All that may be drawn; where only a few are early enough, by the order of times.
+void NeighborDraws::Scratch::collect(size_t i, EdgeColumns keep, bool distinct, NeighborColumns* into) {
+  const Node& node = nodes[i];
+  const bool by_weight = task.law.by == kWeight;
+  if (bounded && node.hub) {
+    const auto order = task.trees->order_of(node.root);
+    const uint32_t first = task.trees->by_time().rank(order, node.until, &leaves);
+    if (is_a_small_share(first, node.root.degree)) {
+      entries.clear();
+      hub_ids.clear();
+      task.trees->by_time().list(order, 0, first, &entries, &leaves);
+      for (const auto& entry : entries) {
+        if ((by_weight && !(entry.weight > 0)) || (distinct && drawn[i].contains(entry.id))) continue;
+        hub_ids.push_back(entry.id);
+      }
+      emit_ids(i, keep, into);
+      return;
+    }
+  }
+  task.trees->scan(node.node, [&](const NeighborSpan& span) {
+    ++leaves;
+    for (size_t j = 0; j < span.size; ++j) {
+      if (bounded && !(span.times[j] <= node.until)) continue;
+      if (by_weight && !(span.weights[j] > 0)) continue;
+      if (distinct && drawn[i].contains(span.ids[j])) continue;
+      into->ids.push_back(span.ids[j]);
+      if (keep.weighted) into->weights.push_back(span.weights[j]);
+      if (keep.timed) into->times.push_back(span.times[j]);
+      if (keep.featured) into->rows.push_back(span.rows[j]);
+    }
+  });
 }
 
 // Looks at all neighbours, and takes what is still missing.
@@ -289,27 +423,15 @@ void NeighborDraws::Scratch::scan(size_t i) {
   keep.weighted = keep.weighted || (!direct && law.by == kWeight);
   keep.timed = keep.timed || law.by == kLatest;
   const bool distinct = !law.replace && node.taken > 0;
-  if (distinct) {
-    drawn[i].clear(node.taken);
-    for (const Taken& one : std::span(taken).subspan(i * count, node.taken)) drawn[i].insert(one.id);
-  }
+  if (distinct) forget_but_taken(i);
   pool.clear();
-  task.trees->scan(node.node, [&](const NeighborSpan& span) {
-    for (size_t j = 0; j < span.size; ++j) {
-      if (bounded && !(span.times[j] <= node.until)) continue;
-      if (law.by == kWeight && !(span.weights[j] > 0)) continue;
-      if (distinct && drawn[i].contains(span.ids[j])) continue;
-      into->ids.push_back(span.ids[j]);
-      if (keep.weighted) into->weights.push_back(span.weights[j]);
-      if (keep.timed) into->times.push_back(span.times[j]);
-      if (keep.featured) into->rows.push_back(span.rows[j]);
-    }
-  });
+  collect(i, keep, distinct, into);
   if (direct) return;
+  need = std::max(need, pool.ids.size());
   chosen.clear();
   const size_t missing = law.count == NeighborLaw::kAll ? pool.ids.size() : count - node.taken;
   if (law.by == kLatest) {
-    choice.latest(pool.times, missing, &chosen);
+    choice.latest(pool.times, pool.ids, missing, &chosen);
   } else if (law.by == kWeight) {
     choice.by_weight(std::span<const float>(pool.weights), missing, law.replace, &node.random, &chosen);
   } else {

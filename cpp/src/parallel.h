@@ -5,7 +5,8 @@
 // reproducible).
 //
 // Thread safety: one `run` at a time per pool; blocks of one run go on at once and must not write to the same memory. A
-// forked process may destroy a pool that it inherited, and not use it.
+// forked process may destroy a pool that it inherited, and not use it. Blocks may need the interpreter's lock, so who
+// calls `run` does not hold it (waiting.h).
 #pragma once
 
 #include <unistd.h>
@@ -20,11 +21,14 @@
 #include <type_traits>
 #include <vector>
 
+#include "livegnn/waiting.h"
+
 namespace livegnn {
 
 class ThreadPool {
  public:
   explicit ThreadPool(size_t threads) : team_(std::make_unique<Team>()), process_(getpid()) {
+    take_own_memory();
     for (size_t i = 1; i < threads; ++i) team_->workers.emplace_back([this, i] { work(i); });
   }
   ThreadPool(const ThreadPool&) = delete;
@@ -56,6 +60,7 @@ class ThreadPool {
       for (size_t i = 0; i < blocks; ++i) call(body, i, 0);
       return;
     }
+    about_to_wait();
     Job job{&body,  [](const void* b, size_t i, size_t lane) { call(*static_cast<const Body*>(b), i, lane); },
             blocks, {},
             {},     {}};
@@ -125,7 +130,15 @@ class ThreadPool {
     }
   }
 
+  // The system makes a thread's own variables when it first asks for one, and ends the process if there is no memory
+  // for them then: so now, when a pool is made, rather than in the middle of a batch.
+  static void take_own_memory() {
+    [[maybe_unused]] static thread_local volatile char any = 0;
+    any = 1;
+  }
+
   void work(size_t lane) {
+    take_own_memory();
     size_t seen = 0;
     while (true) {
       for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen; ++spin) pause();

@@ -9,6 +9,8 @@
 #include "engine_scratch.h"
 #include "kernels.h"
 #include "parallel.h"
+#include "rounding.h"
+#include "row_sum.h"
 
 namespace livegnn {
 namespace {
@@ -37,15 +39,15 @@ void Engine::prepare_edges(const Delta& delta, Prepared* prepared) {
           after = features.features.data() + featured++ * table.stride();
         }
       }
-      directed.push_back(
-          {change.source, change.target, change.old_weight, change.new_weight, change.had, change.has, before, after});
+      directed.push_back({change.source, change.target, change.old_weight, change.new_weight, change.had, change.has,
+                          change.key, before, after});
       if (edges.spec.options.undirected && change.source != change.target) {
         directed.push_back({change.target, change.source, change.old_weight, change.new_weight, change.had, change.has,
-                            before, after});
+                            change.key, before, after});
       }
     }
     std::sort(directed.begin(), directed.end(), [](const DirectedChange& a, const DirectedChange& b) {
-      return a.target != b.target ? a.target < b.target : a.source < b.source;
+      return a.target != b.target ? a.target < b.target : a.order() < b.order();
     });
   }
 }
@@ -56,11 +58,12 @@ void Engine::aggregate_all(const PropagateStep& step, const Rows& input, uint32_
   const GraphStore& store = *graph_.edges[step.edge_type].store;
   const size_t width = input.width;
   if (step.aggregate == Aggregate::kSum) {
-    std::memset(out, 0, width * sizeof(float));
+    static thread_local RowSum total;
+    total.open(row_stride(width), out);
     store.scan_in(node, [&](NeighborSpan span) {
-      kernels().gather_rows(row_stride(width), span.size, input.data, input.stride, span.ids,
-                            step.weighted ? span.weights : nullptr, out);
+      total.gather(span.size, input.data, input.stride, span.ids, step.weighted ? span.weights : nullptr);
     });
+    total.close();
     return;
   }
   static thread_local std::vector<uint32_t> ties;
@@ -89,11 +92,12 @@ void Engine::aggregate_computed(const PropagateStep& step, uint32_t node, float*
   static thread_local std::vector<uint32_t> order;
   static thread_local std::vector<float> ones;
   static thread_local std::vector<uint32_t> ties;
+  static thread_local RowSum total;
   const Kernels& k = kernels();
   const GraphStore& store = *graph_.edges[step.edge_type].store;
   const size_t width = program_.values[step.input].width;
   const bool sum = step.aggregate == Aggregate::kSum;
-  std::fill(out, out + row_stride(width), 0.0f);
+  total.open(row_stride(width), out);
   ties.assign(sum ? 0 : width, 0);
   if (!sum && store.degree_in(node) > 0) std::fill(out, out + width, -std::numeric_limits<float>::infinity());
   store.scan_in(node, [&](NeighborSpan span) {
@@ -104,11 +108,12 @@ void Engine::aggregate_computed(const PropagateStep& step, uint32_t node, float*
     stored_rows(step.input, {span.ids, span.size}, &arena, rows.data());
     const float* weights = step.weighted && span.weights != nullptr ? span.weights : ones.data();
     if (sum) {
-      k.add_rows(row_stride(width), span.size, rows.data(), order.data(), weights, out);
+      total.add(span.size, rows.data(), order.data(), weights);
     } else {
       k.max_rows(width, span.size, rows.data(), order.data(), weights, out, ties.data());
     }
   });
+  if (sum) total.close();
   if (!sum && counts != nullptr) std::memcpy(counts, ties.data(), width * sizeof(float));
 }
 
@@ -116,7 +121,7 @@ void Engine::aggregate_computed(const PropagateStep& step, uint32_t node, float*
 // Fills targets, offsets, row_of, weight_of, rows and peaks of the scratch memory, and leaves `slots[1]` at the targets
 // and `slots[0]` at the sources, for the caller to clear. Rows are worked on with their padding, which is zero
 // everywhere.
-void Engine::find_frontier(const PropagateStep& step, const Prepared& prepared) {
+void Engine::find_frontier(const PropagateStep& step, size_t propagation, const Prepared& prepared) {
   Scratches& s = *scratches_;
   const Kernels& k = kernels();
   const GraphStore& store = *graph_.edges[step.edge_type].store;
@@ -128,6 +133,7 @@ void Engine::find_frontier(const PropagateStep& step, const Prepared& prepared) 
   auto& slots = s.slots[1][program_.values[step.output].node_type];
   const size_t stride = input.stride;
   const size_t num_sources = input.nodes.size();
+  const float* const inverse = inverses_[propagation].data();
 
   // How many messages each source sends, so that every thread knows where its own go.
   constexpr size_t kAhead = 16;
@@ -166,7 +172,7 @@ void Engine::find_frontier(const PropagateStep& step, const Prepared& prepared) 
                  float* difference = differences + i * stride;
                  k.subtract(stride, input.row(i), before[i - begin], difference);
                  s.rows[i] = difference;
-                 s.peaks[i] = k.peak(stride, difference);
+                 s.peaks[i] = k.scaled_peak(stride, difference, inverse);
                  s.coefficients[i] = 1;
                  size_t at = s.first[i];
                  store.scan_out(node, [&](NeighborSpan span) {
@@ -219,7 +225,13 @@ void Engine::find_frontier(const PropagateStep& step, const Prepared& prepared) 
     if (step.weighted) s.found_weight[messages] = now - before;
     enter(&s.found_target[messages++]);
   }
-  for (size_t r = num_sources; r < num_rows; ++r) s.peaks[r] = k.peak(stride, s.rows[r]);
+  for (uint32_t node : overdue_[propagation]) {
+    if (slots[node] != kNoIndex || removed[node]) continue;
+    slots[node] = static_cast<uint32_t>(s.targets.size());
+    s.targets.push_back(node);
+    s.counts.push_back(0);
+  }
+  for (size_t r = num_sources; r < num_rows; ++r) s.peaks[r] = k.scaled_peak(stride, s.rows[r], inverse);
 
   grow(&s.offsets, s.targets.size() + 1);
   s.offsets[0] = 0;
@@ -248,12 +260,12 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
   const auto& source_slots = s.slots[0][program_.values[step.input].node_type];
   auto& slots = s.slots[1][program_.values[step.output].node_type];
   const size_t stride = input.stride;
-  find_frontier(step, *prepared);
+  find_frontier(step, propagation, *prepared);
   const size_t num_targets = s.targets.size();
 
   Changes& output = prepared->changes[step.output];
   float* const rows = output.rows.reserve(num_targets * output.stride);
-  grow(&output.errors, num_targets);
+  grow(&output.errors, num_targets * kRowBounds);
   s.keep.assign(num_targets, 0);
   // A row that lost its last neighbour is nothing, not what rounding left of it.
   s.orphaned.assign(num_targets, 0);
@@ -267,7 +279,8 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
     if (slot != kNoIndex && lost > 0 && store.degree_in(edges[i].target) == lost) s.orphaned[slot] = 1;
     i = end;
   }
-  const std::span<const float> errors{errors_[propagation].row(0), errors_[propagation].rows()};
+  const Table& errors = errors_[propagation];
+  const float* const inverse = inverses_[propagation].data();
   const Rows stored = Engine::rows(step.output);
   const Rows kept = kept_rows(step.output);
   const bool partial = partial_[step.output] >= 0;
@@ -279,6 +292,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
     static thread_local std::vector<float> weights;
     static thread_local std::vector<uint32_t> unchanged;
     static thread_local RowArena arena;
+    static thread_local RowSum total;
     // In pieces, since rows that are not kept lie in memory of their own meanwhile.
     constexpr size_t kPiece = 1024;
     auto add_piece = [&] {
@@ -289,13 +303,13 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       for (size_t n = 0, next = 0; n < neighbors.size(); ++n) {
         if (neighbors[n] == nullptr) neighbors[n] = from[next++];
       }
-      k.add_rows(stride, neighbors.size(), neighbors.data(), order.data(), weights.data(), row);
+      total.add(neighbors.size(), neighbors.data(), order.data(), weights.data());
       neighbors.clear();
       order.clear();
       weights.clear();
       unchanged.clear();
     };
-    std::memset(row, 0, output.stride * sizeof(float));
+    total.open(stride, row);
     auto add = [&](uint32_t source, float weight) {
       const uint32_t slot = source_slots[source];
       order.push_back(static_cast<uint32_t>(neighbors.size()));
@@ -309,6 +323,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
     } else {
       // As `pull` would.
       static thread_local std::vector<std::pair<uint32_t, float>> sorted;
+      const Trimmed trimmed(&sorted);
       sorted.clear();
       scan_new_in(store, node, changes_of(edges, node),
                   [&](uint32_t source, float weight) { sorted.emplace_back(source, weight); });
@@ -316,6 +331,8 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       for (const auto& [source, weight] : sorted) add(source, weight);
     }
     add_piece();
+    total.close();
+    if (!k.finite(stride, row)) lose_row(step.output, node);
     recomputed.fetch_add(1, std::memory_order_relaxed);
   };
   // What a block reads of its targets is fetched before it begins.
@@ -324,7 +341,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       const uint32_t node = s.targets[t];
       if (node >= stored.count) continue;
       touch(stored.row(node));
-      __builtin_prefetch(&errors[node]);
+      __builtin_prefetch(errors.row(node));
     }
     for (size_t t = begin; t < end; ++t) fetch(stored, s.targets[t]);
   };
@@ -337,30 +354,27 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       const size_t first = s.offsets[t], count = s.offsets[t + 1] - first;
       // What a row was that is not kept is not known.
       if (recompute_all_ || (partial && !stays(step, *prepared, node))) {
+        std::fill_n(output.errors.data() + t * kRowBounds, kRowBounds, 0.0f);
         recompute(node, rows + t * output.stride);
-        output.errors[t] = 0;
         s.keep[t] = 1;
         continue;
       }
       const uint32_t slot = partial ? slot_of(step.output, node) : node;
+      float* const bounds = output.errors.data() + t * kRowBounds;
       float reach = 0;
       for (size_t m = first; m < first + count; ++m) reach += std::fabs(s.weight_of[m]) * s.peaks[s.row_of[m]];
-      std::memset(sum, 0, stride * sizeof(float));
-      k.add_rows(stride, count, s.rows.data(), s.row_of.data() + first, s.weight_of.data() + first, sum);
+      sum_rows(stride, count, s.rows.data(), s.row_of.data() + first, s.weight_of.data() + first, sum);
       float peak = 0;
       const float* old = slot < kept.count ? kept.row(slot) : zeros_.data();
       float* const row = rows + t * output.stride;
-      s.keep[t] = k.apply_delta(stride, old, sum, row, &peak);
-      // Each term was rounded when it was taken and again when it was added; the latter errors partly cancel.
-      const float rounding = kUnit * (peak + reach * (2 + std::sqrt(static_cast<float>(count))));
-      const float error = (slot < errors.size() ? errors[slot] : 0.0f) + rounding;
-      output.errors[t] = error;
+      s.keep[t] = k.apply_delta(stride, old, sum, inverse, row, &peak);
+      touch_bounds(slot < errors.rows() ? errors.row(slot) : zeros_.data(), peak, reach, count, bounds);
       // Anew when rounding has grown too large, or when that is cheaper.
-      const bool drifted = error > kDriftTolerance * peak;
+      const bool drifted = !is_good(bounds, peak, [&] { return store.degree_in(node); });
       const bool cheaper = count >= 4 && count > kRecomputeFactor * (store.degree_in(node) + 1);
       if (drifted || cheaper || s.orphaned[t]) {
         recompute(node, row);
-        output.errors[t] = 0;
+        bounds[0] = bounds[1] = 0;
         s.keep[t] = k.differs(stride, old, row);
       }
     }

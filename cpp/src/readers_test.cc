@@ -229,8 +229,14 @@ TEST(readers_see_a_graph_before_a_batch_or_after_it) {
     std::shared_lock shared(graph.lock);
     const GraphStore& store = *graph.edges[0].store;
     float weight = -1;
-    size_t entries = 0;
+    size_t entries = 0, named = 0;
+    const IdMap& ids = graph.nodes[0].ids;
     for (uint32_t node = 0; node < store.num_sources(); ++node) {
+      // Indices are given out again: in one read an index and its id belong together.
+      if (ids.in_use(node)) {
+        CHECK_EQ(ids.index_of(ids.id_of(node)), node);
+        ++named;
+      }
       store.scan_out(node, [&](NeighborSpan span) {
         CHECK_EQ(graph.nodes[0].features.row(node)[0], span.weights[0]);
         for (size_t i = 0; i < span.size; ++i) {
@@ -242,6 +248,7 @@ TEST(readers_see_a_graph_before_a_batch_or_after_it) {
         }
       });
     }
+    CHECK_EQ(named, ids.size());
     CHECK_EQ(entries, 2 * store.num_edges());
     CHECK_EQ(store.num_edges(), static_cast<size_t>(weight > 0 ? kMembers - 1 : kMembers));
   });
@@ -278,6 +285,54 @@ TEST(readers_who_overlap_do_not_starve_a_writer) {
   }
   readers.finish();
   CHECK_EQ(a, static_cast<size_t>(kCommits));
+}
+
+// A reader who only tries is refused while somebody commits, and never waits; one who gets in sees no batch half done.
+TEST(readers_who_only_try_are_refused_while_a_writer_is_at_work) {
+  FairLock lock;
+  {
+    std::unique_lock alone(lock);
+    CHECK(!lock.try_lock_shared());
+  }
+  {
+    std::shared_lock shared(lock);
+    CHECK(lock.try_lock_shared());
+    lock.unlock_shared();
+  }
+  std::atomic<size_t> reads{0};
+  size_t a = 0, b = 0;  // equal, but while a writer is at work
+  Readers readers(3, [&](Random*) {
+    if (!lock.try_lock_shared()) return;
+    std::shared_lock shared(lock, std::adopt_lock);
+    CHECK_EQ(a, b);
+    reads.fetch_add(1);
+  });
+  for (size_t commits = 0; (commits < 200 || reads.load() < 100) && !readers.failed(); ++commits) {
+    std::unique_lock alone(lock);
+    ++a;
+    std::this_thread::yield();
+    ++b;
+  }
+  readers.finish();
+}
+
+// What the bindings rely on in their tests: whoever may have to wait is asked first, whether it comes to that or not.
+TEST(readers_and_writers_say_that_they_are_about_to_wait) {
+  static std::atomic<int> said;
+  said = 0;
+  Checked<FairLock> lock;
+  before_waiting = +[] { said.fetch_add(1); };
+  {
+    std::unique_lock alone(lock);
+  }
+  {
+    std::shared_lock shared(lock);
+  }
+  CHECK_EQ(said.load(), 2);
+  CHECK(lock.try_lock_shared());
+  lock.unlock_shared();
+  CHECK_EQ(said.load(), 2);
+  before_waiting = nullptr;
 }
 
 }  // namespace livegnn

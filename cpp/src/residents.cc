@@ -12,6 +12,7 @@
 #include "engine_scratch.h"
 #include "kernels.h"
 #include "parallel.h"
+#include "row_sum.h"
 
 namespace livegnn {
 namespace {
@@ -28,7 +29,9 @@ void append_in_order(const PropagateStep& step, const GraphStore& store, uint32_
       all->push_back({span.ids[i], step.weighted && span.weights != nullptr ? span.weights[i] : 1.0f});
     }
   });
-  std::sort(all->begin() + first, all->end(), [](const Neighbor& a, const Neighbor& b) { return a.source < b.source; });
+  std::sort(all->begin() + first, all->end(), [](const Neighbor& a, const Neighbor& b) {
+    return a.source != b.source ? a.source < b.source : a.weight < b.weight;
+  });
 }
 
 // Locates the row of each of some neighbours and aggregates them, in their order.
@@ -39,6 +42,7 @@ void aggregate(const PropagateStep& step, size_t width, std::span<const Neighbor
   static thread_local std::vector<uint32_t> order;
   static thread_local std::vector<float> weights;
   static thread_local std::vector<uint32_t> ties;
+  const Trimmed trimmed(&rows, &order, &weights);
   rows.clear();
   weights.clear();
   while (order.size() < neighbors.size()) order.push_back(static_cast<uint32_t>(order.size()));
@@ -50,7 +54,7 @@ void aggregate(const PropagateStep& step, size_t width, std::span<const Neighbor
   if (counts != nullptr) std::memset(counts, 0, width * sizeof(float));
   if (neighbors.empty()) return;
   if (step.aggregate == Aggregate::kSum) {
-    kernels().add_rows(row_stride(width), rows.size(), rows.data(), order.data(), weights.data(), out);
+    sum_rows(row_stride(width), rows.size(), rows.data(), order.data(), weights.data(), out);
   } else {
     std::fill(out, out + width, -std::numeric_limits<float>::infinity());
     ties.assign(width, 0);
@@ -76,6 +80,7 @@ Rows Engine::kept_rows(uint32_t value) const {
 void Engine::aggregate_in_order(const PropagateStep& step, const Rows& input, uint32_t node, float* out,
                                 float* counts) const {
   static thread_local std::vector<Neighbor> neighbors;
+  const Trimmed trimmed(&neighbors);
   neighbors.clear();
   append_in_order(step, *graph_.edges[step.edge_type].store, node, &neighbors);
   aggregate(step, input.width, neighbors, [&](uint32_t source) { return input.row(source); }, out, counts);
@@ -188,12 +193,31 @@ bool Engine::stays(const PropagateStep& step, const Prepared& prepared, uint32_t
   return residents_[step.edge_type].slot(node) != kNoIndex && !std::binary_search(leaving.begin(), leaving.end(), node);
 }
 
+void Engine::reserve_moves(const Delta& delta, const Prepared& prepared) {
+  if (keep_degree_ == 0) return;
+  for (size_t e = 0; e < residents_.size(); ++e) {
+    Residents& residents = residents_[e];
+    const Moves& moves = prepared.moves[e];
+    residents.slots.prepare(delta.nodes[graph_.edges[e].spec.target_type].capacity);
+    residents.nodes.prepare(residents.nodes.size() + moves.entering.size());
+    residents.free.prepare(residents.free.size() + moves.leaving.size() + 1);
+  }
+  for (size_t p = 0; p < program_.propagations.size(); ++p) {
+    const PropagateStep& step = program_.propagations[p];
+    const size_t most = residents_[step.edge_type].nodes.size() + prepared.moves[step.edge_type].entering.size();
+    slabs_[program_.values[step.output].slab].prepare(most);
+    if (step.aggregate == Aggregate::kSum) errors_[p].prepare(most);
+  }
+}
+
 // Slots first, then the rows of those who have one.
-void Engine::commit_moves(const Delta& delta, const Prepared& prepared) {
+void Engine::commit_moves(const Delta& delta, const Prepared& prepared) noexcept {
   for (size_t e = 0; e < residents_.size(); ++e) {
     Residents& residents = residents_[e];
     const size_t capacity = delta.nodes[graph_.edges[e].spec.target_type].capacity;
-    if (residents.slots.size() < capacity) residents.slots.resize(capacity, kNoIndex);
+    residents.slots.resize(std::max(residents.slots.size(), capacity), kNoIndex);
+    residents.nodes.adopt();
+    residents.free.adopt();
     for (uint32_t node : prepared.moves[e].leaving) {
       residents.nodes[residents.slots[node]] = kNoIndex;
       residents.free.push_back(residents.slots[node]);
@@ -229,7 +253,7 @@ void Engine::commit_moves(const Delta& delta, const Prepared& prepared) {
     const Changes& changes = prepared.changes[step.output];
     for (size_t i = 0; i < changes.reached.size(); ++i) {
       const uint32_t slot = residents.slot(changes.reached[i]);
-      if (slot != kNoIndex) *errors_[p].row(slot) = changes.errors[i];
+      if (slot != kNoIndex) errors_[p].write(slot, changes.errors.data() + i * errors_[p].width());
     }
   }
 }
@@ -260,7 +284,7 @@ bool Engine::load_residents(size_t edge_type, std::span<const uint32_t> nodes) {
   Residents& residents = residents_[edge_type];
   residents = {};
   residents.slots.assign(ids.capacity(), kNoIndex);
-  residents.nodes.assign(nodes.begin(), nodes.end());
+  residents.nodes = std::vector<uint32_t>(nodes.begin(), nodes.end());
   for (uint32_t slot = 0; slot < nodes.size(); ++slot) residents.slots[nodes[slot]] = slot;
   return true;
 }

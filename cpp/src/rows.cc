@@ -53,7 +53,7 @@ void combine(const Op& op, size_t width, const Row& row, float* out) {
     };
     for (size_t p = 0; p < parts; ++p) {
       const float sum = row(2 * p + 1)[h];
-      if (softmax && !(sum > 0)) continue;
+      if (softmax && sum <= 0) continue;
       const float factor = softmax ? std::exp(row(2 * p + 1)[heads + h] - largest) : 1.0f;
       add(row(2 * p), factor * sum, factor);
     }
@@ -61,7 +61,7 @@ void combine(const Op& op, size_t width, const Row& row, float* out) {
       const float coefficient = row(2 * parts + 1)[h], weight = softmax ? std::exp(coefficient - largest) : coefficient;
       add(row(2 * parts), weight, weight);
     }
-    const float share = total > 0 ? 1 / total : 0.0f;
+    const float share = total <= 0 ? 0.0f : 1 / total;  // what is not a number stays none
     for (size_t c = 0; c < channels; ++c) to[c] *= share;
   }
 }
@@ -379,6 +379,9 @@ void Engine::run_output_block(const RowsStep& step, size_t first, size_t count, 
       is = after[reg.buffer] + at;
     }
     reach.keep[0][first + i] = reach.added[first + i] || kernels().differs(reg.width, was, is);
+    if (guard_ && !kernels().finite(reg.width, is) && kernels().finite(reg.width, was)) {
+      lose(step.node_type, reach.nodes[first + i]);
+    }
   }
 }
 
@@ -460,6 +463,10 @@ void Engine::run_rows_block(const RowsStep& step, size_t first, size_t count, Pr
       const uint32_t node = reach.nodes[first + i];
       const float* before = computed ? olds[i] : node < old.count ? old.row(node) : zeros_.data();
       reach.keep[s][first + i] = reach.added[first + i] || kernels().differs(reg.width, before, out);
+      if (guard_ && reach.keep[s][first + i] && !kernels().finite(reg.width, out) &&
+          kernels().finite(reg.width, before)) {
+        lose(step.node_type, node);
+      }
     }
   }
 }

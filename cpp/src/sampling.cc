@@ -12,7 +12,8 @@ namespace {
 // Reads of the nodes after the one at hand: its root, then what its root leads to.
 constexpr uint32_t kRootsAhead = 32, kBlocksAhead = 16;
 
-std::vector<double> weight_sums(const Samtrees<uint32_t>& trees) {
+template <class Id>
+std::vector<double> weight_sums(const Samtrees<Id>& trees) {
   std::vector<double> sums(trees.size());
   for (uint32_t i = 0; i < sums.size(); ++i) {
     trees.prefetch_root(i + kRootsAhead);
@@ -22,7 +23,8 @@ std::vector<double> weight_sums(const Samtrees<uint32_t>& trees) {
   return sums;
 }
 
-std::vector<double> degrees(const Samtrees<uint32_t>& trees) {
+template <class Id>
+std::vector<double> degrees(const Samtrees<Id>& trees) {
   std::vector<double> sums(trees.size());
   for (uint32_t i = 0; i < sums.size(); ++i) sums[i] = trees.degree(i);
   return sums;
@@ -80,7 +82,7 @@ void resolve(const Graph& graph, uint32_t node_type, std::span<const int64_t> id
 }
 
 Sampler::Sampler(const Graph& graph) : graph_(graph) {}
-Sampler::~Sampler() = default;
+Sampler::~Sampler() { count(-bytes_); }
 
 Column<int64_t> Sampler::nodes(const NodeRequest& request) const {
   uint32_t node_type = request.type;
@@ -104,8 +106,11 @@ Column<int64_t> Sampler::nodes(const NodeRequest& request) const {
     check_law(graph_, request.type, request.incoming, law, false);
     const EdgeTypeSpec& spec = graph_.edges[request.type].spec;
     node_type = request.incoming ? spec.target_type : spec.source_type;
-    const auto& trees = lists(graph_, request.type, request.incoming);
-    const auto weights = request.by == NodesBy::kWeight ? weight_sums(trees) : degrees(trees);
+    const auto task = draws_from(graph_, request.type, request.incoming, law, {}, 0, 0);
+    auto weights_of = [&](const auto& trees) {
+      return request.by == NodesBy::kWeight ? weight_sums(trees) : degrees(trees);
+    };
+    const auto weights = task.keyed != nullptr ? weights_of(*task.keyed) : weights_of(*task.trees);
     choice.by_weight(std::span<const double>(weights), request.count, request.replace, &random, &chosen);
   }
   Column<int64_t> out(chosen.size());
@@ -118,17 +123,17 @@ NeighborSample Sampler::neighbors(const NeighborRequest& request, std::span<cons
   check_law(graph_, request.edge_type, request.incoming, request.law, !until.empty());
   check_bounds(until, ids.size());
   const EdgeTypeSpec& spec = graph_.edges[request.edge_type].spec;
-  const auto& trees = lists(graph_, request.edge_type, request.incoming);
+  const EdgeColumns columns = graph_.edges[request.edge_type].store->options().columns;
   Lease scratch(this);
   scratch->indices.clear();
   resolve(graph_, request.incoming ? spec.target_type : spec.source_type, ids, &scratch->indices);
 
   EdgeColumns wanted = request.wanted;
-  wanted.weighted = wanted.weighted && trees.columns().weighted;
-  wanted.timed = wanted.timed && trees.columns().timed;
-  wanted.featured = wanted.featured && trees.columns().featured;
+  wanted.weighted = wanted.weighted && columns.weighted;
+  wanted.timed = wanted.timed && columns.timed;
+  wanted.featured = wanted.featured && columns.featured;
   Workers workers(request.threads);
-  const NeighborDraws::Task task{&trees, request.law, wanted, request.seed, 0};
+  const auto task = draws_from(graph_, request.edge_type, request.incoming, request.law, wanted, request.seed, 0);
   scratch->draw_blocks(task, scratch->indices, until.size(), [&](size_t i) { return until[i]; }, 0, &workers);
 
   NeighborSample out;

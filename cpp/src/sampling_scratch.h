@@ -14,9 +14,11 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "livegnn/mix_hash.h"
+#include "livegnn/recent_needs.h"
 #include "livegnn/sampling.h"
 #include "parallel.h"
 
@@ -52,13 +54,28 @@ class Numbering {
   // `disjoint`: a node of each seed is one of its own; then a hash map takes the place of the array.
   void begin(size_t capacity, bool disjoint) {
     disjoint_ = disjoint;
-    by_seed_.clear();
     if (disjoint) return;
     if (stamps_.size() < capacity) stamps_.resize(capacity, 0);
     if (++epoch_ == 0) {
       std::fill(stamps_.begin(), stamps_.end(), 0);
       epoch_ = 1;
     }
+  }
+
+  // After a sample. To clear a map takes as long as it has buckets: one that a large sample left behind goes. Returns
+  // how many bytes were given back.
+  size_t end() {
+    const bool outgrown = needs_.outgrown(by_seed_.size());
+    if (!outgrown && by_seed_.bucket_count() <= 8 * by_seed_.size() + 64) {
+      by_seed_.clear();
+      return 0;
+    }
+    const size_t held = bytes();
+    give_back(&by_seed_);
+    return held;
+  }
+  size_t bytes() const {
+    return bytes_of(stamps_) + by_seed_.bucket_count() * (sizeof(uint64_t) + 2 * sizeof(uint32_t));
   }
 
   void prefetch(uint32_t node) const {
@@ -78,6 +95,7 @@ class Numbering {
   uint32_t epoch_ = 0;
   std::vector<uint64_t> stamps_;  // epoch, number
   tsl::robin_map<uint64_t, uint32_t, MixHash> by_seed_;
+  RecentNeeds needs_{size_t{1} << 12};  // in entries of `by_seed_`
 };
 
 struct SampleScratch {
@@ -104,9 +122,34 @@ struct SampleScratch {
                  });
   }
 
+  // After a sample: what was much larger than others need is given back. Returns how many bytes that was.
+  size_t end() {
+    size_t given_back = 0;
+    for (Numbering& numbering : numberings) given_back += numbering.end();
+    size_t need = indices.size();
+    for (const NeighborColumns& block : blocks) need += block.counts.size() + block.ids.size();
+    if (needs_.outgrown(need)) {
+      given_back += bytes();
+      give_back(&blocks);
+      give_back(&indices);
+      give_back(&idle_);
+    }
+    for (NeighborColumns& block : blocks) block.clear();
+    indices.clear();
+    return given_back;
+  }
+  size_t bytes() const {
+    size_t bytes = bytes_of(blocks) + bytes_of(indices);
+    for (const NeighborColumns& block : blocks) bytes += block.bytes();
+    for (const Numbering& numbering : numberings) bytes += numbering.bytes();
+    for (const auto& draws : idle_) bytes += draws->bytes();
+    return bytes;
+  }
+
   std::vector<NeighborColumns> blocks;
   std::vector<Numbering> numberings;  // by node type
   std::vector<uint32_t> indices;      // of seeds
+  size_t counted = 0;                 // bytes that the sampler knows of
 
  private:
   std::unique_ptr<NeighborDraws> take() {
@@ -123,6 +166,7 @@ struct SampleScratch {
 
   std::mutex mutex_;
   std::vector<std::unique_ptr<NeighborDraws>> idle_;
+  RecentNeeds needs_{size_t{1} << 16};  // in neighbours
 };
 
 // A scratch for the time of one sample.
@@ -139,8 +183,12 @@ struct Sampler::Lease {
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
   ~Lease() {
+    return_freed(scratch->end());
+    const size_t before = std::exchange(scratch->counted, scratch->bytes());
     std::lock_guard lock(sampler->mutex_);
-    if (sampler->idle_.size() < kMostIdle) sampler->idle_.push_back(std::move(scratch));
+    const bool kept = sampler->idle_.size() < kMostIdle;
+    sampler->count(static_cast<int64_t>(kept ? scratch->counted : 0) - static_cast<int64_t>(before));
+    if (kept) sampler->idle_.push_back(std::move(scratch));
   }
   SampleScratch* operator->() const { return scratch.get(); }
 
@@ -159,9 +207,14 @@ void check_bounds(std::span<const double> until, size_t seeds);
 // Appends the index of each id.
 void resolve(const Graph& graph, uint32_t node_type, std::span<const int64_t> ids, std::vector<uint32_t>* indices);
 
-inline const Samtrees<uint32_t>& lists(const Graph& graph, uint32_t edge_type, bool incoming) {
+// Where the neighbours of an edge type are drawn from.
+inline NeighborDraws::Task draws_from(const Graph& graph, uint32_t edge_type, bool incoming, NeighborLaw law,
+                                      EdgeColumns wanted, uint64_t seed, uint64_t purpose) {
   const GraphStore& store = *graph.edges[edge_type].store;
-  return incoming ? store.in() : store.out();
+  if (!store.options().keyed) {
+    return {incoming ? &store.in() : &store.out(), law, wanted, seed, purpose};
+  }
+  return {nullptr, law, wanted, seed, purpose, incoming ? &store.keyed_in() : &store.keyed_out()};
 }
 
 // The numbers inside of nodes that are scattered over their type.

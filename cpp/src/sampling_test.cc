@@ -79,7 +79,9 @@ std::vector<int64_t> every_tenth(size_t count) {
 
 template <class T>
 std::vector<T> vector_of(const Column<T>& column) {
-  return {column.data(), column.data() + column.size()};
+  std::vector<T> values(column.size());
+  std::copy_n(column.data(), column.size(), values.begin());
+  return values;
 }
 
 void check_same(const Subgraph& a, const Subgraph& b) {
@@ -172,6 +174,47 @@ TEST(a_node_sample_has_its_law) {
       }
     }
   }
+}
+
+TEST(a_large_sample_leaves_what_small_ones_need) {
+  Shop shop(3000, 1000, 40'000);
+  Sampler sampler(shop.graph);
+  const auto ids = every_tenth(3000);
+  auto draw = [&](size_t seeds, int32_t count, bool disjoint) {
+    SubgraphRequest request;
+    request.seeds = {{0, std::span<const int64_t>(ids).first(seeds)}};
+    request.fan_outs = {{kFollows, {count, count}}};
+    request.disjoint = disjoint;
+    request.seed = seeds;
+    sampler.subgraph(request);
+    NeighborRequest neighbors;
+    neighbors.edge_type = kFollows;
+    neighbors.law.count = count;
+    sampler.neighbors(neighbors, std::span<const int64_t>(ids).first(seeds));
+  };
+  for (int i = 0; i < 3; ++i) draw(5, 3, i % 2 == 0);
+  const size_t small = shop.graph.sampling_bytes;
+  CHECK(small > 3000 * sizeof(uint64_t));
+  draw(3000, -1, true);
+  draw(3000, 200'000'000, false);  // more than there are: all of them
+  for (int i = 0; i < 3; ++i) draw(5, 3, i % 2 == 0);
+  CHECK(shop.graph.sampling_bytes <= 2 * small + (size_t{4} << 20));
+  // The map of a disjoint sample goes with it: to clear it would cost every later one.
+  draw(3000, -1, true);
+  CHECK(shop.graph.sampling_bytes <= 2 * small + (size_t{4} << 20));
+}
+
+TEST(a_sampler_that_is_gone_holds_nothing) {
+  Shop shop(100, 50, 500);
+  {
+    Sampler sampler(shop.graph);
+    const auto ids = every_tenth(100);
+    NeighborRequest request;
+    request.edge_type = kFollows;
+    sampler.neighbors(request, ids);
+    CHECK(shop.graph.sampling_bytes > 0);
+  }
+  CHECK_EQ(shop.graph.sampling_bytes.load(), 0u);
 }
 
 TEST(a_sample_that_cannot_be_had_is_refused) {

@@ -11,11 +11,23 @@
 #include "livegnn/mix_hash.h"
 
 namespace livegnn {
+namespace {
+
+constexpr size_t kKeptEntries = 1 << 12;  // of the longest list whose memory is kept for the next
+
+}  // namespace
 
 template <class Id>
 uint32_t Inner<Id>::child_of(EdgeColumns columns, Id id) const {
   const Id* from = keys(columns);
   return static_cast<uint32_t>(std::upper_bound(from + 1, from + size, id) - from) - 1;
+}
+
+template <class Id>
+uint32_t Inner<Id>::child_at_weight(double* at) const {
+  const auto i = static_cast<uint32_t>(std::upper_bound(sums(), sums() + size - 1, *at) - sums());
+  if (i > 0) *at -= sums()[i - 1];
+  return i;
 }
 
 // -- reading --------------------------------------------------------------------------------------------------------
@@ -27,6 +39,31 @@ std::optional<EdgeValue> Samtrees<Id>::find(size_t node, Id id) const {
   const uint32_t i = view.leaf->find(columns_, view.size, id);
   if (i == IdCodec<Id>::kAbsent) return std::nullopt;
   return view.value(columns_, i);
+}
+
+template <class Id>
+std::optional<Id> Samtrees<Id>::last_in_range(size_t node, Id low, Id high) const {
+  const SamtreeRoot from = root(node);
+  return from.node == 0 ? std::nullopt : last_below(from.node, from.degree, low, high);
+}
+
+template <class Id>
+std::optional<Id> Samtrees<Id>::last_below(BlockRef ref, uint32_t count, Id low, Id high) const {
+  std::optional<Id> last;
+  if (header(ref)->height == 0) {
+    Id ids[SamtreeOptions::kMaxCapacity];
+    leaf(ref)->decode(columns_, count, ids);
+    for (uint32_t i = 0; i < count; ++i) {
+      if (ids[i] >= low && ids[i] <= high && (!last || ids[i] > *last)) last = ids[i];
+    }
+    return last;
+  }
+  const Inner<Id>* from = inner(ref);
+  const uint32_t first = from->child_of(columns_, low);
+  for (uint32_t i = from->child_of(columns_, high) + 1; i > first && !last; --i) {
+    last = last_below(from->children(columns_)[i - 1], from->count(columns_, i - 1), low, high);
+  }
+  return last;
 }
 
 template <class Id>
@@ -61,9 +98,7 @@ LeafView<Id> Samtrees<Id>::leaf_at_weight(SamtreeRoot root, double* at) const {
   uint32_t size = root.degree;
   for (uint32_t height = header(ref)->height; height > 0; --height) {
     const Inner<Id>* from = inner(ref);
-    const double* sums = from->sums();
-    const auto i = static_cast<uint32_t>(std::upper_bound(sums, sums + from->size - 1, *at) - sums);
-    if (i > 0) *at -= sums[i - 1];
+    const uint32_t i = from->child_at_weight(at);
     size = from->count(columns_, i);
     ref = from->children(columns_)[i];
   }
@@ -71,9 +106,19 @@ LeafView<Id> Samtrees<Id>::leaf_at_weight(SamtreeRoot root, double* at) const {
 }
 
 template <class Id>
-LeafView<Id> Samtrees<Id>::leaf_with(size_t node, Id id) const {
-  BlockRef ref = root(node).node;
-  uint32_t size = root(node).degree;
+bool Samtrees<Id>::find(WeightPart<Id> part, double rest, Id* id, size_t* leaves) const {
+  const LeafView<Id> view = leaf_at_weight({part.node, part.count}, &rest);
+  ++*leaves;
+  const uint32_t i = view.at_weight(columns_, rest);
+  if (i == view.size) return false;
+  *id = view.id(columns_, i);
+  return true;
+}
+
+template <class Id>
+LeafView<Id> Samtrees<Id>::leaf_with(SamtreeRoot root, Id id) const {
+  BlockRef ref = root.node;
+  uint32_t size = root.degree;
   if (ref == 0) return {};
   for (uint32_t height = header(ref)->height; height > 0; --height) {
     const uint32_t i = inner(ref)->child_of(columns_, id);
@@ -87,8 +132,7 @@ LeafView<Id> Samtrees<Id>::leaf_with(size_t node, Id id) const {
 
 template <class Id>
 void* Samtrees<Id>::make(size_t bytes, BlockRef* ref, Lane* lane) {
-  *ref = heap_.allocate(bytes, lane->index);
-  lane->made.push_back(*ref);
+  *ref = lane->allocate(&heap_, bytes);
   return heap_.at(*ref);
 }
 
@@ -344,6 +388,7 @@ void Samtrees<Id>::pack(Id key, const std::vector<Child>& children, uint32_t hei
     to->size = static_cast<uint16_t>(end - begin);
     to->height = static_cast<uint8_t>(height);
     to->error = anew ? 0 : error;
+    if (columns_.timed) *to->order(columns_) = 0;
     for (uint32_t i = begin; i < end; ++i) {
       made.count += children[i].count;
       made.sum += anew ? own_sum(children[i].node, children[i].count) : children[i].sum;
@@ -445,11 +490,84 @@ SamtreeRoot Samtrees<Id>::grow(std::vector<Child> children, uint32_t height, Lan
   if (children.empty()) return {};
   // A root with a single child is no root.
   BlockRef ref = children[0].node;
+  bool known = false;
   while (header(ref)->height > 0 && header(ref)->size == 1) {
     lane->retired.push_back(ref);
     ref = inner(ref)->children(columns_)[0];
+    known = true;
+  }
+  // The order by time is written into a root, so that must not be a node that readers may know.
+  if (known && columns_.timed && header(ref)->height > 0) {
+    lane->retired.push_back(ref);
+    BlockRef copied;
+    const size_t bytes = Inner<Id>::bytes(columns_, header(ref)->size);
+    void* to = make(bytes, &copied, lane);
+    std::memcpy(to, inner(ref), bytes);
+    ref = copied;
   }
   return {ref, children[0].count};
+}
+
+// What the changes mean for the order by time.
+template <class Id>
+void Samtrees<Id>::list_order_changes(SamtreeRoot from, std::span<const Change> changes, Lane* lane) const {
+  auto& list = lane->order_by_time.changes;
+  list.clear();
+  for (const Change& change : changes) {
+    const LeafView<Id> view = leaf_with(from, change.id);
+    const uint32_t i = view.leaf->find(columns_, view.size, change.id);
+    if (i != IdCodec<Id>::kAbsent) {
+      const EdgeValue old = view.value(columns_, i);
+      const bool stays = change.has && old.time == change.value.time;
+      if (stays && (!columns_.weighted || old.weight == change.value.weight)) continue;
+      if (!stays) list.push_back({{old.time, change.id, old.weight}, false});
+    }
+    if (change.has) list.push_back({{change.value.time, change.id, change.value.weight}, true});
+  }
+  std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.entry.before(b.entry); });
+}
+
+template <class Id>
+void Samtrees<Id>::list_by_time(SamtreeRoot root, Lane* lane) const {
+  auto& entries = lane->order_by_time.entries;
+  entries.clear();
+  entries.reserve(root.degree);
+  Id ids[SamtreeOptions::kMaxCapacity];
+  auto append = [&](const BasicNeighborSpan<Id>& span) {
+    for (size_t i = 0; i < span.size; ++i)
+      entries.push_back({span.times[i], span.ids[i], columns_.weighted ? span.weights[i] : 1.0f});
+  };
+  scan_below(root.node, root.degree, ids, append);
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.before(b); });
+}
+
+template <class Id>
+BlockRef Samtrees<Id>::build_order(SamtreeRoot root, Lane* lane) {
+  list_by_time(root, lane);
+  auto& entries = lane->order_by_time.entries;
+  const BlockRef made = by_time_.build(entries, lane);
+  if (entries.size() > kKeptEntries) entries = {};
+  return made;
+}
+
+// The order by time of a new root, from that of the old one.
+template <class Id>
+SamtreeRoot Samtrees<Id>::with_order(SamtreeRoot from, SamtreeRoot to, std::span<const Change> changes, Lane* lane) {
+  if (!columns_.timed) return to;
+  const auto old = order_of(from);
+  if (to.node == 0 || header(to.node)->height == 0) {
+    if (old.root != 0) by_time_.retire(old.root, lane);
+    return to;
+  }
+  BlockRef order;
+  if (old.root == 0) {
+    order = build_order(to, lane);
+  } else {
+    list_order_changes(from, changes, lane);
+    order = by_time_.rebuild(old, lane->order_by_time.changes, &lane->order_by_time, lane);
+  }
+  *static_cast<Inner<Id>*>(heap_.at(to.node))->order(columns_) = order;
+  return to;
 }
 
 template <class Id>
@@ -458,11 +576,11 @@ SamtreeRoot Samtrees<Id>::rebuild(SamtreeRoot from, std::span<const Change> chan
   std::vector<Child> children;
   if (from.node == 0) {
     update_leaf({}, changes, lane, &children);
-    return grow(std::move(children), 0, lane);
+    return with_order(from, grow(std::move(children), 0, lane), changes, lane);
   }
   const uint32_t height = header(from.node)->height;
   update({Id{0}, from.node, from.degree, 0}, changes, nullptr, lane, &children);
-  return grow(std::move(children), height, lane);
+  return with_order(from, grow(std::move(children), height, lane), changes, lane);
 }
 
 template <class Id>
@@ -501,21 +619,28 @@ SamtreeRoot Samtrees<Id>::join(SamtreeRoot from, std::span<const Change> changes
   const LeafWork* next = work.data();
   const uint32_t height = header(from.node)->height;
   update({Id{0}, from.node, from.degree, 0}, changes, &next, lane, &children);
-  return grow(std::move(children), height, lane);
+  return with_order(from, grow(std::move(children), height, lane), changes, lane);
 }
 
 template <class Id>
-void Samtrees<Id>::free_retired(Lane* lane) {
+void Samtrees<Id>::free_retired(Lane* lane) noexcept {
   const size_t live = heap_.live_bytes();
-  for (BlockRef ref : lane->retired) heap_.free(ref);
+  constexpr size_t kAhead = 8;
+  const std::vector<BlockRef>& retired = lane->retired;
+  for (size_t i = 0; i < retired.size(); ++i) {
+    if (i + kAhead < retired.size()) __builtin_prefetch(heap_.at(retired[i + kAhead]), 1);
+    heap_.free(retired[i]);
+  }
   freed_ += live - heap_.live_bytes();
   lane->retired.clear();
   lane->made.clear();
 }
 
 template <class Id>
-void Samtrees<Id>::free_made(Lane* lane) {
-  for (BlockRef ref : lane->made) heap_.free(ref);
+void Samtrees<Id>::free_made(Lane* lane) noexcept {
+  for (BlockRef ref : lane->made) {
+    if (ref != 0) heap_.free(ref);
+  }
   lane->retired.clear();
   lane->made.clear();
 }
@@ -546,7 +671,7 @@ bool Samtrees<Id>::remove(size_t node, Id id) {
 // -- compaction -----------------------------------------------------------------------------------------------------
 
 template <class Id>
-void Samtrees<Id>::note_batch() {
+void Samtrees<Id>::note_batch() noexcept {
   churn_ = std::max(freed_, churn_ - churn_ / 8);
   freed_ = 0;
 }
@@ -565,43 +690,45 @@ bool Samtrees<Id>::begin_compaction() {
 }
 
 template <class Id>
-void Samtrees<Id>::end_compaction() {
-  heap_.reclaim();
+bool Samtrees<Id>::end_compaction(size_t* budget) noexcept {
+  constexpr size_t kSlabCost = 256;
+  size_t slabs = budget == nullptr ? SIZE_MAX : (*budget + kSlabCost - 1) / kSlabCost;
+  if (!heap_.reclaim(&slabs)) return false;
   stuck_ = heap_.free_bytes();
+  return true;
 }
 
 template <class Id>
-BlockRef Samtrees<Id>::copy(BlockRef ref, Lane* lane) {
-  const BlockRef made = heap_.copy(ref);
-  lane->made.push_back(made);
-  lane->retired.push_back(ref);
-  return made;
-}
-
-template <class Id>
-BlockRef Samtrees<Id>::relocate_below(BlockRef ref, Lane* lane) {
-  if (header(ref)->height == 0) return heap_.in_sparse(ref) ? copy(ref, lane) : ref;
+BlockRef Samtrees<Id>::relocate_below(BlockRef ref, Lane* lane, size_t* budget) {
+  if (header(ref)->height == 0) return heap_.in_sparse(ref) ? lane->copy(&heap_, ref, budget) : ref;
   const Inner<Id>* from = inner(ref);
-  BlockRef made = heap_.in_sparse(ref) ? copy(ref, lane) : 0;
-  for (uint32_t i = 0; i < from->size; ++i) {
+  BlockRef made = heap_.in_sparse(ref) ? lane->copy(&heap_, ref, budget) : 0;
+  for (uint32_t i = 0; i < from->size && (budget == nullptr || *budget > 0); ++i) {
     const BlockRef child = from->children(columns_)[i];
     // The children of the lowest inner nodes are leaves, which need not be looked into.
     if (from->height == 1 && !heap_.in_sparse(child)) continue;
-    const BlockRef moved = relocate_below(child, lane);
+    const BlockRef moved = relocate_below(child, lane, budget);
     if (moved == child) continue;
-    if (made == 0) made = copy(ref, lane);
+    if (made == 0) made = lane->copy(&heap_, ref, budget);
     static_cast<Inner<Id>*>(heap_.at(made))->children(columns_)[i] = moved;
+  }
+  if (columns_.timed && from->order(columns_) != 0 && (budget == nullptr || *budget > 0)) {
+    const BlockRef moved = by_time_.relocate(from->order(columns_), lane, budget);
+    if (moved != from->order(columns_)) {
+      if (made == 0) made = lane->copy(&heap_, ref, budget);
+      *static_cast<Inner<Id>*>(heap_.at(made))->order(columns_) = moved;
+    }
   }
   return made == 0 ? ref : made;
 }
 
 template <class Id>
-SamtreeRoot Samtrees<Id>::relocate(SamtreeRoot root, Lane* lane) {
+SamtreeRoot Samtrees<Id>::relocate(SamtreeRoot root, Lane* lane, size_t* budget) {
   if (root.node == 0) return root;
   // A root with so few neighbours is a leaf.
   const bool few = root.degree < options_.min_leaf();
   if (few && !heap_.in_sparse(root.node)) return root;
-  return {relocate_below(root.node, lane), root.degree};
+  return {relocate_below(root.node, lane, budget), root.degree};
 }
 
 // -- saving and checking --------------------------------------------------------------------------------------------
@@ -624,6 +751,10 @@ void Samtrees<Id>::save_below(BlockRef ref, Id key, uint32_t count, Saved* to) c
   // Its own key 0 may be out of date, since nobody looks at it.
   auto key_of = [&](uint32_t i) { return i == 0 ? key : from->keys(columns_)[i]; };
   for (uint32_t i = 0; i < size; ++i) to->keys.push_back(key_of(i));
+  if (columns_.weighted) {
+    to->sums.push_back(from->error);
+    to->sums.insert(to->sums.end(), from->sums(), from->sums() + size);
+  }
   for (uint32_t i = 0; i < size; ++i) save_below(from->children(columns_)[i], key_of(i), from->count(columns_, i), to);
 }
 
@@ -635,6 +766,7 @@ typename Samtrees<Id>::Saved Samtrees<Id>::save() const {
       to.shape.insert(to.shape.end(), {2, 0, 0});
     } else {
       save_below(root.node, Id{0}, root.degree, &to);
+      if (columns_.weighted) by_time_.save(order_of(root), &to.orders);
     }
   }
   return to;
@@ -647,6 +779,9 @@ struct Samtrees<Id>::Reader {
   std::span<const float> weights;
   std::span<const double> times;
   std::span<const uint32_t> rows;
+  std::span<const double> sums;
+  std::span<const uint64_t> orders;
+  bool has_sums = !sums.empty(), has_orders = !orders.empty();  // not in a state of before
 
   template <class T>
   static std::span<const T> take(std::span<const T>* from, size_t count) {
@@ -656,7 +791,8 @@ struct Samtrees<Id>::Reader {
     return head;
   }
   bool done() const {
-    return shape.empty() && keys.empty() && ids.empty() && weights.empty() && times.empty() && rows.empty();
+    return shape.empty() && keys.empty() && ids.empty() && weights.empty() && times.empty() && rows.empty() &&
+           sums.empty() && orders.empty();
   }
 
   // Of at most kMaxCapacity ids. A slot is of this leaf, or free.
@@ -688,6 +824,10 @@ typename Samtrees<Id>::Child Samtrees<Id>::load_leaf(Reader* from, Id key, const
     if (id < key || (high != nullptr && id >= *high))
       throw std::runtime_error("adjacency: an id outside its leaf's keys");
   }
+  const auto times = Reader::take(&from->times, columns_.timed ? size : 0);
+  for (double time : times) {
+    if (std::isnan(time)) throw std::runtime_error("adjacency: a time that is not a number");
+  }
   for (float weight : weights) {
     if (!(std::abs(weight) <= kMaxWeight))
       throw std::runtime_error("adjacency: a weight that is not finite, or above 2^96");
@@ -696,11 +836,38 @@ typename Samtrees<Id>::Child Samtrees<Id>::load_leaf(Reader* from, Id key, const
   auto assign = [](auto& to, auto column) { to.assign(column.begin(), column.end()); };
   assign(entries.ids, ids);
   assign(entries.weights, weights);
-  assign(entries.times, Reader::take(&from->times, columns_.timed ? size : 0));
+  assign(entries.times, times);
   assign(entries.rows, Reader::take(&from->rows, columns_.featured ? size : 0));
   std::vector<Child> made;
   encode_all(key, lane, &made);
   return made[0];
+}
+
+// A new inner node's, in which stands what its children's own come to.
+template <class Id>
+void Samtrees<Id>::load_sums(std::span<const double> saved, BlockRef ref) {
+  auto* to = static_cast<Inner<Id>*>(heap_.at(ref));
+  const double error = saved[0];
+  const auto sums = saved.subspan(1);
+  bool fits = error >= 0 && error <= kMaxError && error == std::floor(error) && std::isfinite(sums.back());
+  for (uint32_t i = 0; i < to->size && fits; ++i) {
+    fits = std::abs(sums[i] - to->sums()[i]) <= std::ldexp(sums.back(), -30) && sums[i] >= (i > 0 ? sums[i - 1] : 0);
+  }
+  if (!fits) throw std::runtime_error("adjacency: sums that are not those of the weights");
+  to->error = static_cast<uint32_t>(error);
+  std::copy(sums.begin(), sums.end(), to->sums());
+}
+
+template <class Id>
+void Samtrees<Id>::load_order(Reader* from, SamtreeRoot root, Lane* lane) {
+  if (!columns_.timed || header(root.node)->height == 0) return;
+  BlockRef* order = static_cast<Inner<Id>*>(heap_.at(root.node))->order(columns_);
+  if (!from->has_orders) {
+    *order = build_order(root, lane);
+    return;
+  }
+  list_by_time(root, lane);
+  *order = by_time_.load(lane->order_by_time.entries, &from->orders, lane);
 }
 
 // A `height` below 0 is that of a root, which may have any.
@@ -708,11 +875,12 @@ template <class Id>
 typename Samtrees<Id>::Child Samtrees<Id>::load_below(Reader* from, Id key, const Id* high, int height, Lane* lane) {
   const auto head = Reader::take(&from->shape, 3);
   const uint32_t size = head[1];
-  if (head[0] > 1 || size == 0 || size > options_.capacity || head[2] > 8 || (head[0] == 0) != (head[2] == 0)) {
+  if (head[0] > 1 || size == 0 || size > options_.capacity || head[2] > kMaxHeight ||
+      (head[0] == 0) != (head[2] == 0)) {
     throw std::runtime_error("adjacency: expected a leaf (0) or an inner node (1) of 1 to " +
-                             std::to_string(options_.capacity) + " at a height of at most 8, got " +
-                             std::to_string(head[0]) + " of " + std::to_string(size) + " at " +
-                             std::to_string(head[2]));
+                             std::to_string(options_.capacity) + " at a height of at most " +
+                             std::to_string(kMaxHeight) + ", got " + std::to_string(head[0]) + " of " +
+                             std::to_string(size) + " at " + std::to_string(head[2]));
   }
   if (height >= 0 && head[2] != static_cast<uint32_t>(height))
     throw std::runtime_error("adjacency: leaves on two levels");
@@ -731,12 +899,14 @@ typename Samtrees<Id>::Child Samtrees<Id>::load_below(Reader* from, Id key, cons
       throw std::runtime_error("adjacency: keys out of order");
     }
   }
+  const auto sums = Reader::take(&from->sums, from->has_sums ? 1 + size : 0);
   std::vector<Child> children, made;
   for (uint32_t i = 0; i < size; ++i) {
     const Id* end = i + 1 < size ? &keys[i + 1] : high;
     children.push_back(load_below(from, i == 0 ? key : keys[i], end, static_cast<int>(head[2]) - 1, lane));
   }
   pack(key, children, head[2], 0, lane, &made);
+  if (from->has_sums) load_sums(sums, made[0].node);
   return made[0];
 }
 
@@ -747,7 +917,9 @@ void Samtrees<Id>::load(const Saved& saved) {
               .ids = saved.ids,
               .weights = saved.weights,
               .times = saved.times,
-              .rows = saved.rows};
+              .rows = saved.rows,
+              .sums = saved.sums,
+              .orders = saved.orders};
   std::vector<SamtreeRoot> roots(roots_.size());
   try {
     for (SamtreeRoot& root : roots) {
@@ -758,6 +930,7 @@ void Samtrees<Id>::load(const Saved& saved) {
       }
       const Child top = load_below(&from, Id{0}, nullptr, -1, &lane_);
       root = {top.node, top.count};
+      load_order(&from, root, &lane_);
     }
     if (!from.done()) throw std::runtime_error("adjacency: columns that are left over after the last list");
   } catch (...) {
@@ -768,6 +941,7 @@ void Samtrees<Id>::load(const Saved& saved) {
     if (old.node != 0) retire_below(old.node, &lane_);
   }
   free_retired(&lane_);
+  lane_ = Lane();
   roots_ = std::move(roots);
 }
 
@@ -775,6 +949,7 @@ template <class Id>
 void Samtrees<Id>::retire_below(BlockRef ref, Lane* lane) const {
   if (header(ref)->height > 0) {
     for (uint32_t i = 0; i < inner(ref)->size; ++i) retire_below(inner(ref)->children(columns_)[i], lane);
+    if (columns_.timed && inner(ref)->order(columns_) != 0) by_time_.retire(inner(ref)->order(columns_), lane);
   }
   lane->retired.push_back(ref);
 }
@@ -815,6 +990,7 @@ void Samtrees<Id>::check_below(BlockRef ref, uint32_t count, Id low, const Id* h
   if (size < (is_root ? 2 : options_.min_inner())) broken("an inner node under its fill");
   if (size > options_.capacity) broken("an inner node over its capacity");
   if (from->counts(columns_)[size - 1] != count) broken("counts that are not the node's own");
+  if (columns_.timed && (from->order(columns_) != 0) != is_root) broken("an order by time that is not a root's");
   *sum = 0;
   const double tolerance = columns_.weighted ? std::ldexp(from->sums()[size - 1], -30) : 0;
   for (uint32_t i = 0; i < size; ++i) {
@@ -833,10 +1009,28 @@ void Samtrees<Id>::check_below(BlockRef ref, uint32_t count, Id low, const Id* h
 }
 
 template <class Id>
+void Samtrees<Id>::check_order(SamtreeRoot root) const {
+  const auto order = order_of(root);
+  if (order.root == 0) return;
+  by_time_.check(order);
+  std::vector<typename TimeOrder<Id>::Entry> entries;
+  size_t leaves = 0;
+  by_time_.list(order, 0, order.count, &entries, &leaves);
+  for (const auto& entry : entries) {
+    const LeafView<Id> view = leaf_with(root, entry.id);
+    const uint32_t i = view.leaf->find(columns_, view.size, entry.id);
+    if (i == IdCodec<Id>::kAbsent) broken("an order by time that holds what is not there");
+    const EdgeValue value = view.value(columns_, i);
+    if (value.time != entry.time || value.weight != entry.weight) broken("an order by time of other values");
+  }
+}
+
+template <class Id>
 void Samtrees<Id>::check() const {
   for (const SamtreeRoot& root : roots_) {
     double sum = 0;
     if (root.node != 0) check_below(root.node, root.degree, Id{0}, nullptr, true, &sum);
+    check_order(root);
     if ((root.node == 0) != (root.degree == 0)) broken("a degree that is not the number of ids");
   }
 }

@@ -65,7 +65,7 @@ void check_against(const Samtrees<Id>& trees, size_t node, const Model<Id>& mode
 template <class Id>
 bool same_columns(const typename Samtrees<Id>::Saved& a, const typename Samtrees<Id>::Saved& b) {
   return a.shape == b.shape && a.keys == b.keys && a.ids == b.ids && a.weights == b.weights && a.times == b.times &&
-         a.rows == b.rows;
+         a.rows == b.rows && a.sums == b.sums && a.orders == b.orders;
 }
 
 // Moves blocks together, as a store does between batches; `look` sees the trees while readers would.
@@ -346,6 +346,82 @@ TEST(samtree_comes_back_in_its_exact_shape) {
   });
 }
 
+// Small capacities make high trees: a hub of 60,000 has up to 15 levels at capacity 4.
+TEST(samtree_comes_back_from_any_height) {
+  Random random;
+  for (uint32_t capacity : {4u, 5u, 6u, 8u, 13u, 64u, 256u, 1024u}) {
+    const SamtreeOptions options{capacity, random.index(capacity / 4 + 1), true};
+    const EdgeColumns columns{random.chance(0.5), random.chance(0.5), random.chance(0.5)};
+    Samtrees<uint32_t> trees(columns, options), restored(columns, options);
+    trees.resize(2);
+    restored.resize(2);
+    const size_t size = capacity == 4 ? 60'000 : 20'000;
+    const bool in_order = random.chance(0.5);
+    for (uint32_t i = 0; i < size; ++i) {
+      trees.upsert(0, in_order ? i : random.index(1 << 30), random_value(&random));
+      if (i % 3 == 0) trees.remove(0, random.index(1 << 16));
+    }
+    restored.load(trees.save());
+    restored.check();
+    for (int i = 0; i < 2000; ++i) {
+      const uint32_t id = random.index(in_order ? size : size_t{1} << 30);
+      const EdgeValue value = random_value(&random);
+      for (Samtrees<uint32_t>* some : {&trees, &restored}) {
+        if (i % 2 == 0) some->upsert(0, id, value);
+        if (i % 2 == 1) some->remove(0, id);
+      }
+    }
+    restored.check();
+    CHECK(same_columns<uint32_t>(trees.save(), restored.save()));
+  }
+}
+
+// Weights of many orders of magnitude, so that sums round, and depend on the order in which they were added up; and
+// times that come late, so that the order by time has a shape of its own.
+TEST(samtree_draws_as_before_when_it_comes_back) {
+  Random random;
+  for_both_ids([&](auto zero) {
+    using Id = decltype(zero);
+    const EdgeColumns columns{true, true, false};
+    for (const SamtreeOptions options : {kSmall, SamtreeOptions{}}) {
+      Samtrees<Id> trees(columns, options), restored(columns, options);
+      trees.resize(1);
+      restored.resize(1);
+      auto change = [&](Samtrees<Id>* some, Random from) {
+        for (int i = 0; i < 3000; ++i) {
+          const Id id = static_cast<Id>(from.below(6000)) << (sizeof(Id) * 4);
+          const auto weight = std::ldexp(from.between(0.5f, 1), static_cast<int>(from.below(90)) - 45);
+          const EdgeValue value{weight, std::floor(from.between(0, 500)), 0};
+          if (from.chance(0.6))
+            some->upsert(0, id, value);
+          else
+            some->remove(0, id);
+        }
+      };
+      for (int turn = 0; turn < 4; ++turn) {
+        const Random seed = random;
+        random.below(2);
+        change(&trees, seed);
+        restored.load(trees.save());
+        restored.check();
+        CHECK(same_columns<Id>(trees.save(), restored.save()));
+        CHECK_EQ(trees.weight_sum(0), restored.weight_sum(0));
+        for (int draw = 0; draw < 300; ++draw) {
+          const double at = trees.weight_sum(0) * random.between(0, 1);
+          Id a{}, b{};
+          size_t leaves = 0;
+          CHECK(trees.find(trees.part_of(trees.root(0)), at, &a, &leaves));
+          CHECK(restored.find(restored.part_of(restored.root(0)), at, &b, &leaves));
+          CHECK_EQ(a, b);
+        }
+        change(&trees, seed);
+        change(&restored, seed);
+        CHECK(same_columns<Id>(trees.save(), restored.save()));
+      }
+    }
+  });
+}
+
 TEST(samtree_refuses_columns_that_do_not_fit) {
   Random random;
   const EdgeColumns columns{true, true, true};
@@ -369,7 +445,16 @@ TEST(samtree_refuses_columns_that_do_not_fit) {
   refused([](Saved* s) { s->weights.pop_back(); }, "column ends");
   refused([](Saved* s) { s->times.pop_back(); }, "column ends");
   refused([](Saved* s) { s->rows.pop_back(); }, "column ends");
+  refused([](Saved* s) { s->sums.pop_back(); }, "column ends");
+  refused([](Saved* s) { s->orders[0] -= 1; }, "less than there is");
   refused([](Saved* s) { s->ids.push_back(1); }, "left over");
+  refused([](Saved* s) { s->sums.push_back(1); }, "left over");
+  refused([](Saved* s) { s->orders.push_back(1); }, "left over");
+  refused([](Saved* s) { s->sums[0] = -1; }, "sums that are not");
+  refused([](Saved* s) { s->sums[1] += 1; }, "sums that are not");
+  refused([](Saved* s) { s->sums[1] = std::numeric_limits<double>::quiet_NaN(); }, "sums that are not");
+  refused([](Saved* s) { s->orders[0] += 1; }, "order by time");
+  refused([](Saved* s) { s->orders[0] += uint64_t{1} << 32; }, "order by time");
   refused([](Saved* s) { s->shape[0] = 3; }, "expected a leaf");
   refused([](Saved* s) { s->shape[1] = 1; }, "root");
   refused([](Saved* s) { s->shape[1] = 9; }, "expected a leaf");

@@ -12,6 +12,11 @@ constexpr size_t kFewDrops = 16;
 
 uint64_t edge_key(uint32_t source, uint32_t target) { return (uint64_t{source} << 32) | target; }
 
+// The same for an undirected edge whichever way round it is named.
+uint64_t end_key(const EdgeOptions& options, uint32_t source, uint32_t target) {
+  return options.undirected ? edge_key(std::min(source, target), std::max(source, target)) : edge_key(source, target);
+}
+
 void check_finite(const float* values, size_t count, const char* what) {
   for (size_t i = 0; i < count; ++i) {
     if (!std::isfinite(values[i])) {
@@ -70,7 +75,11 @@ void Stage::Positions::erase(uint64_t key) {
   }
 }
 
-Stage::Stage(const Graph& graph) : graph_(graph), node_stages_(graph.nodes.size()), edge_stages_(graph.edges.size()) {
+Stage::Stage(const Graph& graph, bool refuse_parallel)
+    : graph_(graph),
+      refuse_parallel_(refuse_parallel),
+      node_stages_(graph.nodes.size()),
+      edge_stages_(graph.edges.size()) {
   delta_.nodes.resize(graph.nodes.size());
   delta_.edges.resize(graph.edges.size());
   delta_.edge_features.resize(graph.edges.size());
@@ -91,20 +100,55 @@ uint32_t Stage::resolve(uint32_t node_type, int64_t id) {
   return index;
 }
 
-EdgeChange* Stage::change_of(uint32_t edge_type, uint32_t source, uint32_t target) {
+uint32_t Stage::pair_of(uint32_t edge_type, uint32_t source, uint32_t target) {
+  EdgeStage& stage = edge_stages_[edge_type];
+  const Graph::EdgeType& type = graph_.edges[edge_type];
+  const uint64_t key = end_key(type.spec.options, source, target);
+  uint32_t pair = stage.pair_of.find(key);
+  if (pair == kNoIndex) {
+    pair = static_cast<uint32_t>(stage.pairs.size());
+    stage.pair_of.insert(key, pair);
+    stage.pairs.push_back({{}, type.store->last_key(source, target)});
+  }
+  return pair;
+}
+
+uint32_t Stage::next_key(uint32_t edge_type, uint32_t pair) const {
+  const std::optional<uint32_t> greatest = edge_stages_[edge_type].pairs[pair].greatest();
+  if (!greatest) return 0;
+  if (*greatest < UINT32_MAX) return *greatest + 1;
+  throw EventError(BadEvent::kTooManyEdges,
+                   "an edge without a key gets the one after the greatest between its ends, which is the greatest of "
+                   "all: give a key");
+}
+
+// What has become of an edge that the batch names.
+void Stage::note_key(uint32_t edge_type, uint32_t pair, const EdgeChange& change) {
+  EdgeStage& stage = edge_stages_[edge_type];
+  auto& [present, last] = stage.pairs[pair];
+  const auto at = std::lower_bound(present.begin(), present.end(), change.key);
+  const bool noted = at != present.end() && *at == change.key;
+  if (change.has && !noted) present.insert(at, change.key);
+  if (!change.has && noted) present.erase(at);
+  while (last && stage.positions.find(edge_key(pair, *last)) != kNoIndex) {
+    last = *last == 0 ? std::nullopt : graph_.edges[edge_type].store->last_key(change.source, change.target, *last - 1);
+  }
+}
+
+EdgeChange* Stage::change_of(uint32_t edge_type, uint32_t source, uint32_t target, uint32_t key) {
   auto& changes = delta_.edges[edge_type];
   EdgeStage& stage = edge_stages_[edge_type];
   const auto& options = graph_.edges[edge_type].spec.options;
-  uint64_t key =
-      options.undirected ? edge_key(std::min(source, target), std::max(source, target)) : edge_key(source, target);
-  uint32_t position = stage.positions.find(key);
+  const uint64_t name =
+      options.keyed ? edge_key(pair_of(edge_type, source, target), key) : end_key(options, source, target);
+  uint32_t position = stage.positions.find(name);
   if (position == kNoIndex) {
     position = static_cast<uint32_t>(changes.size());
-    stage.positions.insert(key, position);
-    auto old = graph_.edges[edge_type].store->find(source, target);
+    stage.positions.insert(name, position);
+    auto old = graph_.edges[edge_type].store->find(source, target, key);
     EdgeValue value = old.value_or(EdgeValue{});
     changes.push_back(
-        {source, target, old.has_value(), old.has_value(), value.weight, value.weight, value.time, value.row});
+        {source, target, old.has_value(), old.has_value(), value.weight, value.weight, value.time, value.row, key});
     if (options.columns.featured) stage.slots.push_back(kNoIndex);
     if (stage.drops > kFewDrops) link(edge_type, position);
   }
@@ -127,7 +171,7 @@ void Stage::prefetch_ahead(const GraphStore& store, size_t i) const {
 }
 
 void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* target, const float* weight,
-                      const double* time, const float* x, size_t width, size_t count) {
+                      const double* time, const float* x, size_t width, size_t count, const uint32_t* key) {
   const Graph::EdgeType& type = graph_.edges[edge_type];
   const EdgeTypeSpec& spec = type.spec;
   const bool weighted = spec.options.columns.weighted, timed = spec.options.columns.timed;
@@ -148,7 +192,14 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
   resolve_ends(spec, source, target, count);
   for (size_t i = 0; i < count; ++i) {
     prefetch_ahead(*type.store, i);
-    EdgeChange* change = change_of(edge_type, sources_[i], targets_[i]);
+    const bool keyed = spec.options.keyed;
+    const uint32_t pair = keyed ? pair_of(edge_type, sources_[i], targets_[i]) : kNoIndex;
+    uint32_t edge = 0;
+    if (keyed) edge = key != nullptr ? key[i] : next_key(edge_type, pair);
+    EdgeChange* change = change_of(edge_type, sources_[i], targets_[i], edge);
+    if (refuse_parallel_ && change->has) {
+      throw EventError(BadEvent::kParallel, "an edge is there already", source[i], edge_type, target[i]);
+    }
     const float new_weight = weight != nullptr && weighted ? weight[i] : 1.0f;
     const double new_time = time != nullptr && timed ? time[i] : 0.0;
     const bool is_late = change->has && timed && new_time < change->new_time;
@@ -163,6 +214,7 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
       change->new_weight = new_weight;
       change->new_time = new_time;
     }
+    if (keyed) note_key(edge_type, pair, *change);
     // An event that comes late does not undo what happened after it.
     if (is_late || !spec.options.columns.featured) continue;
     const auto position = static_cast<size_t>(change - delta_.edges[edge_type].data());
@@ -176,13 +228,23 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
   delta_.num_events += count;
 }
 
-void Stage::remove_edges(uint32_t edge_type, const int64_t* source, const int64_t* target, size_t count) {
+void Stage::remove_edges(uint32_t edge_type, const int64_t* source, const int64_t* target, size_t count,
+                         const uint32_t* key) {
   const EdgeTypeSpec& spec = graph_.edges[edge_type].spec;
   resolve_ends(spec, source, target, count);
   const GraphStore& store = *graph_.edges[edge_type].store;
   for (size_t i = 0; i < count; ++i) {
     prefetch_ahead(store, i);
-    change_of(edge_type, sources_[i], targets_[i])->has = false;
+    if (!spec.options.keyed) {
+      change_of(edge_type, sources_[i], targets_[i], 0)->has = false;
+      continue;
+    }
+    const uint32_t pair = pair_of(edge_type, sources_[i], targets_[i]);
+    const std::optional<uint32_t> last = key != nullptr ? key[i] : edge_stages_[edge_type].pairs[pair].greatest();
+    if (!last) continue;
+    EdgeChange* change = change_of(edge_type, sources_[i], targets_[i], *last);
+    change->has = false;
+    note_key(edge_type, pair, *change);
   }
   delta_.num_events += count;
 }
@@ -299,12 +361,12 @@ void Stage::drop_edges(uint32_t node_type, uint32_t index) {
     const GraphStore& store = *graph_.edges[e].store;
     if (spec.source_type == node_type) {
       store.scan_out(index, [&](NeighborSpan span) {
-        for (size_t i = 0; i < span.size; ++i) change_of(e, index, span.ids[i])->has = false;
+        for (size_t i = 0; i < span.size; ++i) change_of(e, index, span.ids[i], key_at(span, i))->has = false;
       });
     }
     if (spec.target_type == node_type && !spec.options.undirected && store.has_in()) {
       store.scan_in(index, [&](NeighborSpan span) {
-        for (size_t i = 0; i < span.size; ++i) change_of(e, span.ids[i], index)->has = false;
+        for (size_t i = 0; i < span.size; ++i) change_of(e, span.ids[i], index, key_at(span, i))->has = false;
       });
     }
     if (spec.source_type == node_type || spec.target_type == node_type) drop_staged(e, node_type, index);
@@ -321,7 +383,7 @@ void Stage::drop_unlisted(uint32_t edge_type, const std::vector<uint32_t>& targe
   for (uint32_t source = 0; source < store.num_sources(); ++source) {
     store.scan_out(source, [&](NeighborSpan span) {
       for (size_t i = 0; i < span.size; ++i) {
-        if (removed[span.ids[i]]) change_of(edge_type, source, span.ids[i])->has = false;
+        if (removed[span.ids[i]]) change_of(edge_type, source, span.ids[i], key_at(span, i))->has = false;
       }
     });
   }
@@ -377,7 +439,7 @@ void Stage::finish_edges(uint32_t edge_type) {
     }
     // The store must learn of a new time, though no view does.
     if (change.had && change.has && change.old_weight == change.new_weight && x == nullptr &&
-        (!columns.timed || type.store->find(change.source, change.target)->time == change.new_time)) {
+        (!columns.timed || type.store->find(change.source, change.target, change.key)->time == change.new_time)) {
       continue;
     }
     if (columns.featured && !change.had) {
@@ -419,6 +481,9 @@ void Stage::finish_nodes(uint32_t node_type) {
 Delta Stage::finish() {
   for (uint32_t e = 0; e < delta_.edges.size(); ++e) finish_edges(e);
   for (uint32_t n = 0; n < delta_.nodes.size(); ++n) finish_nodes(n);
+  // Here, where nobody waits for it, rather than where the stage goes.
+  edge_stages_.clear();
+  node_stages_.clear();
   return std::move(delta_);
 }
 

@@ -111,13 +111,11 @@ class SubgraphSample {
         std::span<const uint32_t>(here.nodes).subspan(here.frontier, here.frontier_end - here.frontier);
     const size_t before = edges_[f].size;
     if (!frontier.empty() && fan_out.counts[hop] != 0) {
-      const auto& trees = lists(graph_, fan_out.edge_type, request_.incoming);
-      const NeighborDraws::Task task{&trees,
-                                     law(fan_out.counts[hop]),
-                                     {request_.attributes && trees.columns().weighted,
-                                      request_.attributes && trees.columns().timed, trees.columns().featured},
-                                     request_.seed,
-                                     1 + hop * graph_.edges.size() + fan_out.edge_type};
+      const EdgeColumns columns = graph_.edges[fan_out.edge_type].store->options().columns;
+      const EdgeColumns wanted{request_.attributes && columns.weighted, request_.attributes && columns.timed,
+                               columns.featured};
+      const auto task = draws_from(graph_, fan_out.edge_type, request_.incoming, law(fan_out.counts[hop]), wanted,
+                                   request_.seed, 1 + hop * graph_.edges.size() + fan_out.edge_type);
       const auto& until = request_.until;
       auto bound = [&](size_t i) { return until[until.size() > 1 ? here.batch[here.frontier + i] : 0]; };
       const size_t bounds = until.size() > 1 ? frontier.size() : until.size();

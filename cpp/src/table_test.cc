@@ -29,7 +29,7 @@ void check_against_vector(const std::string& directory) {
     for (int turn = 0; turn < 60; ++turn) {
       const size_t rows = random.chance(0.2) ? random.below(expected.size() + 1) : expected.size() + random.below(90);
       if (random.chance(0.7)) table.prepare(random.chance(0.8) ? rows : rows + random.below(90));
-      if (random.chance(0.2)) table.abandon();
+      if (random.chance(0.2)) table.settle();
       for (size_t i = 0; i < expected.size(); ++i)
         CHECK(std::equal(expected[i].begin(), expected[i].end(), table.row(i)));
       table.resize(rows);

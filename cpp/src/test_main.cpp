@@ -3,10 +3,40 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <new>
 #include <string_view>
 
+#include "allocations.h"
 #include "livegnn/mix_hash.h"
 #include "testing.h"
+
+namespace {
+
+void* allocate(std::size_t bytes, std::size_t alignment) {
+  using namespace livegnn::testing;
+  ++allocations;
+  if (allocations_left > 0 && --allocations_left == 0) throw std::bad_alloc();
+  void* const made = alignment == 0 ? std::malloc(bytes)
+                                    : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (made == nullptr) throw std::bad_alloc();
+  return made;
+}
+
+void deallocate(void* block) {
+  if (block != nullptr) ++livegnn::testing::deallocations;
+  std::free(block);
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return allocate(bytes > 0 ? bytes : 1, 0); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return allocate(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* block) noexcept { deallocate(block); }
+void operator delete(void* block, std::size_t) noexcept { deallocate(block); }
+void operator delete(void* block, std::align_val_t) noexcept { deallocate(block); }
+void operator delete(void* block, std::size_t, std::align_val_t) noexcept { deallocate(block); }
 
 int main(int argc, char** argv) {
   using namespace livegnn;

@@ -53,7 +53,8 @@ def verify(deployment: DeploymentFile) -> None:
     runtime.log.close()
     typer.echo(
         f"seq {runtime.seq}: {verification.checked} predictions, largest difference "
-        f"{verification.max_difference:.3g}, at most {verification.bound:.3g} allowed"
+        f"{verification.max_difference:.3g}, at most {verification.bound:.3g} allowed "
+        f"(channel {verification.channel}, the worst)"
     )
     if not verification.ok:
         _fail("the predictions are not those of a computation from scratch")

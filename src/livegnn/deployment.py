@@ -6,15 +6,15 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args, get_type_hints
+from typing import Any, Final, TypeVar, cast, get_args, get_type_hints
 
 import numpy as np
 
 from livegnn import checkpoint
 from livegnn.errors import FileFormatError, InputError
 from livegnn.expiry import ExpiryPolicy
-from livegnn.graph import Graph
-from livegnn.inference import ScrubPolicy
+from livegnn.graph import Graph, Parallel
+from livegnn.inference import NonFinite, ScrubPolicy
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Model
 from livegnn.runtime import CheckpointPolicy, Runtime, restore
@@ -35,15 +35,20 @@ class GraphSection:
     """`[graph]`: the graph before the first event: a checkpoint, or arrays in an .npz file.
 
     The arrays are `src` and `dst`, and if need be `weight`, `time`, `edge_attr`, `x` and `ids`; they are the
-    arguments of `Graph.from_edges`, as are `undirected` and `time_to_live`, 0 for none.
+    arguments of `Graph.from_edges`, as are `undirected`, `time_to_live`, 0 for none, and `parallel`.
     """
 
     path: Path
     undirected: bool = False
     time_to_live: float = 0.0
+    parallel: str = "refuse"
 
     def __post_init__(self) -> None:
         _at_least(0, "time_to_live", self.time_to_live)
+        if self.parallel not in get_args(Parallel):
+            raise InputError(
+                f"parallel must be one of {', '.join(map(repr, get_args(Parallel)))}, got {self.parallel!r}"
+            )
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,7 @@ class RuntimeSection:
     expire_by: str = "events"
     history: int = 0
     scrub_every_seconds: float = 10.0
+    non_finite: str = "refuse"
 
     def __post_init__(self) -> None:
         _at_least(1, "max_batch_events", self.max_batch_events)
@@ -107,6 +113,8 @@ class RuntimeSection:
         _at_least(0, "scrub_every_seconds", self.scrub_every_seconds)
         if self.expire_by not in ("events", "clock"):
             raise InputError(f"expire_by must be 'events' or 'clock', got {self.expire_by!r}")
+        if self.non_finite not in get_args(NonFinite):
+            raise InputError(f"non_finite must be 'refuse' or 'allow', got {self.non_finite!r}")
 
     def expiry(self) -> ExpiryPolicy | None:
         """The same in the runtime's terms; the clock counts seconds since 1970."""
@@ -210,6 +218,7 @@ class Deployment:
             dst,
             undirected=self.graph.undirected,
             time_to_live=self.graph.time_to_live or None,
+            parallel=cast("Parallel", self.graph.parallel),
             features_dir=self._features_dir,
             **arrays,
         )
@@ -228,6 +237,7 @@ class Deployment:
             directory=directory,
             threads=self.runtime.threads or None,
             history=self.runtime.history,
+            non_finite=cast("NonFinite", self.runtime.non_finite),
             features_dir=self._features_dir,
             state_dir=None if self.state is None else self.state.directory,
         )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from livegnn.errors import InputError
 from livegnn.events import Events
+from livegnn.events.builder import from_chunks
 from livegnn.graph import Graph
 
 
@@ -51,9 +52,6 @@ class Expiry:
     def removals(self, now: float, size: int) -> Iterator[Events]:
         """What has expired at `now`, in parts of at most `size` events."""
         self._seq = self._graph.seq
-        for _, type_, ids, dst, *_ in self._graph.expired(now).chunks:
-            assert dst is not None
-            assert isinstance(type_, tuple)
-            for start in range(0, len(ids), size):
-                part = slice(start, start + size)
-                yield Events().remove_edges(ids[part], dst[part], edge_type=type_)
+        for chunk in self._graph.expired(now).chunks:
+            for start in range(0, len(chunk.ids), size):
+                yield from_chunks([chunk.part(slice(start, start + size))])

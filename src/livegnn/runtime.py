@@ -20,14 +20,14 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from livegnn import checkpoint
+from livegnn import _core, checkpoint
 from livegnn.errors import FileFormatError, InputError, LiveGNNError, LogError, ModelError, TimeoutExpired
 from livegnn.events import Chunk, Events
 from livegnn.events.chunk import IdsLike
 from livegnn.expiry import Expiry, ExpiryPolicy
-from livegnn.graph import Graph, GraphDelta
+from livegnn.graph import Graph, GraphDelta, check_columns, without_strays
 from livegnn.histogram import COUNTS, SECONDS, Histogram
-from livegnn.inference import Engine, Scrub, ScrubPolicy, Update
+from livegnn.inference import Engine, NonFinite, Scrub, ScrubPolicy, Update
 from livegnn.log import Batch, Entry, Log, Rejection
 from livegnn.model import Model
 from livegnn.types import FloatArray, Ids, State
@@ -104,24 +104,36 @@ def restore(
     features_dir: Path | None = None,
     history: int = 0,
     state_dir: Path | None = None,
+    non_finite: NonFinite = "refuse",
 ) -> tuple[Graph, Engine]:
     """Graph and engine of the newest checkpoint in `directory` that is whole, else of `initial`.
 
     A checkpoint that cannot be used is passed over with a warning; the log makes up for it. A `Runtime` on
     what is returned replays the rest of the log. features_dir: as in `Graph`, for a checkpoint's graph.
-    history, state_dir: as in `Engine`.
+    history, state_dir, non_finite: as in `Engine`.
     """
+
+    def make(graph: Graph, state: State | None) -> Engine:
+        return Engine(
+            graph,
+            model,
+            threads=threads,
+            state=state,
+            history=history,
+            state_dir=state_dir,
+            non_finite=non_finite,
+        )
+
     for path in list_checkpoints(directory) if directory is not None else []:
         try:
             saved = checkpoint.read(path)
             graph = Graph.from_state(saved.states["graph"], features_dir=features_dir)
             state = saved.states["engine"]
-            engine = Engine(graph, model, threads=threads, state=state, history=history, state_dir=state_dir)
-            return graph, engine
+            return graph, make(graph, state)
         except (FileFormatError, ModelError, KeyError) as error:
             _logger.warning("passing over the checkpoint %s: %s", path, error)
     graph = initial()
-    return graph, Engine(graph, model, threads=threads, history=history, state_dir=state_dir)
+    return graph, make(graph, None)
 
 
 class Runtime:
@@ -156,6 +168,7 @@ class Runtime:
         self._visible = threading.Condition()
         self._arrivals: dict[int, float] = {}
         self._subscribers: list[Callable[[Change], None]] = []
+        self._subscriber_failures = 0
         self._thread: threading.Thread | None = None
         self._stopping = self._ended = False
         self._failure: BaseException | None = None
@@ -185,6 +198,11 @@ class Runtime:
         """Whether the loop runs."""
         return self._thread is not None and self._thread.is_alive()
 
+    @property
+    def subscriber_failures(self) -> int:
+        """How often a subscriber raised, those of the engine among them."""
+        return self._subscriber_failures + self.engine.subscriber_failures
+
     def start(self) -> None:
         """Runs the loop in a thread of its own until `stop`."""
         if self._thread is not None:
@@ -207,8 +225,9 @@ class Runtime:
 
         Whether the nodes exist is known only when the events' turn comes: see `rejection`.
         """
-        events.check()
-        for chunk in events.chunks:
+        named = self.graph.with_types(events)
+        named.check()
+        for chunk in named.chunks:
             _check_schema(self.graph, chunk)
 
     def append(self, events: Events) -> int:
@@ -217,6 +236,7 @@ class Runtime:
         Raises InputError, with nothing logged, if `check` does.
         """
         self.check(events)
+        events = self.graph.with_types(events)
         started = self._clock()
         with self._appending:
             seq = self.log.append(events)
@@ -230,8 +250,13 @@ class Runtime:
     def wait(self, seq: int, timeout: float | None = None) -> int:
         """Returns when event `seq` is visible: the sequence number that is.
 
-        Raises TimeoutExpired after `timeout` seconds, LiveGNNError if the loop ended before.
+        Raises TimeoutExpired after `timeout` seconds, LiveGNNError if the loop ended before, or if the loop
+        itself asks, in a subscriber, for what it has not come to.
         """
+        if self._seq < seq and threading.current_thread() is self._thread:
+            raise LiveGNNError(
+                f"a subscriber must not wait for event {seq}: the loop applies it when the subscriber returns"
+            )
         with self._visible:
             done = self._visible.wait_for(lambda: self._seq >= seq or self._ended, timeout)
             if self._seq >= seq:
@@ -259,8 +284,21 @@ class Runtime:
 
         It waits for a batch only while that becomes visible, and a batch for it: a question must be quick.
         """
+        _core.refuse_in_function()
         with self._becoming_visible:
             return self.engine.seq, question()
+
+    def predict_at_once(self, ids: IdsLike) -> Prediction | None:
+        """What `predict` returns, if that is there to be read: None where it would have to wait or to
+        compute, or if there is no such node.
+        """
+        if not self._becoming_visible.acquire(blocking=False):
+            return None
+        try:
+            values = self.engine.predict_at_once(ids)
+            return None if values is None else Prediction(self.engine.seq, values)
+        finally:
+            self._becoming_visible.release()
 
     def what_if(self, events: Events, ids: IdsLike) -> Supposition:
         """What `predict(ids)` would say if `events` happened now; nothing is kept. Raises InputError."""
@@ -272,7 +310,8 @@ class Runtime:
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
         """Calls `callback` after every batch, in order, from the loop's thread; returns what ends that.
 
-        A callback must return quickly; what it raises is logged and otherwise ignored.
+        A callback must return quickly; what it raises is logged, counted (`subscriber_failures`) and
+        otherwise ignored. It must not wait for events that come later.
         """
         with self._visible:
             self._subscribers.append(callback)
@@ -329,7 +368,8 @@ class Runtime:
                 )
             events = Events.concatenate(entry.events for entry in entries if entry.seq not in rejected)
             try:
-                self.graph.apply(events, seq=batch.seq)
+                with self.engine.trusting():
+                    self.graph.apply(without_strays(self.graph.schema, events), seq=batch.seq)
             except InputError as error:
                 raise LogError(
                     f"batch {batch} was applied before, so it must apply again, but: {error}. "
@@ -361,39 +401,56 @@ class Runtime:
             self.log.record_batch(batch, rejection)
             commit.enter_context(self._becoming_visible)
 
-        with commit:
-            update = self.engine.apply(events, seq=batch.seq, on_staged=record)
-        change = self._describe(update, self._clock() - started)
-        self._count(entries, change, rejection)
-        with self._visible:
+        def let_go(update: Update) -> None:
+            # First of all: whatever comes now, this batch will not be applied again.
             self._seq = batch.seq
-            now = self._clock()
-            for entry in entries:
-                arrival = self._arrivals.pop(entry.seq, None)
-                if arrival is not None:
-                    self.statistics.latency_seconds.record(now - arrival)
-            self._visible.notify_all()
+            commit.close()
+            self._count(entries, update, self._clock() - started, rejection)
+            with self._visible:
+                now = self._clock()
+                for entry in entries:
+                    arrival = self._arrivals.pop(entry.seq, None)
+                    if arrival is not None:
+                        self.statistics.latency_seconds.record(now - arrival)
+                self._visible.notify_all()
+
+        with commit:
+            update = self.engine.apply(events, seq=batch.seq, on_staged=record, on_committed=let_go)
+        self._publish(self._describe(update, self._clock() - started))
+
+    def _publish(self, change: Change) -> None:
+        with self._visible:
             subscribers = list(self._subscribers)
         for callback in subscribers:
             try:
                 callback(change)
             except Exception:
-                _logger.exception("a subscriber to the changes of batch %d failed", batch.seq)
+                self._subscriber_failures += 1
+                _logger.exception("a subscriber to the changes of batch %d failed", change.seq)
 
     def _describe(self, update: Update, seconds: float) -> Change:
         ids = update.changed
-        predictions = self.engine.predict(ids) if self._subscribers and len(ids) else self._no_predictions
+        predictions = self._no_predictions
+        if self._subscribers and len(ids):
+            try:
+                predictions = self.engine.predict(ids)
+            except Exception:
+                # Of a lazy engine, which computes them now, by a function of the model that fails.
+                _logger.exception("the predictions that batch %d changed cannot be told", update.seq)
+                predictions = np.full((len(ids), self._no_predictions.shape[1]), np.nan, np.float32)
         return Change(update.seq, ids, predictions, update.affected, seconds)
 
-    def _count(self, entries: list[Entry], change: Change, rejection: Rejection | None) -> None:
+    def _count(
+        self, entries: list[Entry], update: Update, seconds: float, rejection: Rejection | None
+    ) -> None:
         count = sum(len(entry.events) for entry in entries)
         if rejection is not None:
             self.statistics.rejected_entries.record(count)
             return
-        self.statistics.batch_seconds.record(change.seconds)
+        self.statistics.batch_seconds.record(seconds)
         self.statistics.batch_events.record(count)
-        self.statistics.affected_nodes.record(change.affected)
-        self.statistics.changed_nodes.record(len(change.ids))
+        self.statistics.affected_nodes.record(update.affected)
+        self.statistics.changed_nodes.record(update.num_changed)
 
     def _expire(self) -> None:
         """Appends the removal of what has expired to the log, from where it comes back as any other event."""
@@ -437,7 +494,7 @@ class Runtime:
             checkpoint.write(path, self._states(), self._seq)
             for old in list_checkpoints(policy.directory)[policy.keep :]:
                 old.unlink()
-        except (OSError, LogError):
+        except (OSError, LogError, MemoryError):
             # The log still has everything: go on, and try again when the next one is due.
             _logger.exception("no checkpoint at event %d", self._seq)
         else:
@@ -449,20 +506,12 @@ class Runtime:
 
 
 def _check_schema(graph: Graph, chunk: Chunk) -> None:
-    """Raises InputError for a type that the graph does not have, ids of the other kind, a wrong width."""
+    """Raises InputError for a type that the graph does not have, ids of the other kind, or columns."""
     if isinstance(chunk.type, str):
         graph.node_type_index(chunk.type)
-        width = list(graph.schema.node_types.values())[graph.node_type_index(chunk.type)]
-        if chunk.x is not None and chunk.x.shape[1] != width:
-            raise InputError(
-                f"x must have {width} features for node type {chunk.type!r}, got {chunk.x.shape[1]}"
-            )
     else:
-        width = list(graph.schema.edge_types.values())[graph.edge_type_index(chunk.type)].features
-        if chunk.x is not None and chunk.x.shape[1] != width:
-            raise InputError(
-                f"features must have {width} columns for edge type {chunk.type!r}, got {chunk.x.shape[1]}"
-            )
+        graph.edge_type_index(chunk.type)
+    check_columns(graph.schema, chunk)
     expected = "text" if graph.schema.text_ids else "integers"
     for ids in (chunk.ids, chunk.dst):
         if ids is not None and (ids.dtype.kind == "U") != graph.schema.text_ids:

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     FloatArray: TypeAlias = npt.NDArray[np.float32]
     DoubleArray: TypeAlias = npt.NDArray[np.float64]
     IntArray: TypeAlias = npt.NDArray[np.int64]
+    Keys: TypeAlias = npt.NDArray[np.uint32]
     Array: TypeAlias = npt.NDArray[np.generic]
 else:
-    Ids = FloatArray = DoubleArray = IntArray = Array = np.ndarray
+    Ids = FloatArray = DoubleArray = IntArray = Keys = Array = np.ndarray
 
 
 class State(NamedTuple):

@@ -78,7 +78,7 @@ def test_neighbors(client: httpx.Client) -> None:
     events = Events().add_nodes([7000, 7001], np.zeros((2, WIDTH))).add_edges(7000, 7001, weight=0.5)
     seq = append(client, events, wait=True)
     incoming = client.get("/v1/nodes/7001/neighbors").json()
-    assert incoming == {"seq": seq, "id": 7001, "ids": [7000], "weight": [0.5], "time": None}
+    assert incoming == {"seq": seq, "id": 7001, "ids": [7000], "weight": [0.5], "time": None, "key": None}
     outgoing = client.get(f"/v1/nodes/7000/neighbors?direction=out&min_seq={seq}").json()
     assert outgoing["ids"] == [7001]
     assert client.get("/v1/nodes/7000/neighbors?edge_type=node,to,node").json()["ids"] == []
@@ -181,6 +181,54 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
         (
             "POST",
             "/v1/events",
+            {"events": [{"event": "set_features", "id": 1, "x": [1e39, 0, 0, 0]}]},
+            400,
+            "InputError",
+            "numbers that float32 can hold",
+        ),
+        (
+            "POST",
+            "/v1/events",
+            {"events": [{"event": "add_edge", "src": 1, "dst": 2, "time": 3.0}]},
+            400,
+            "InputError",
+            "('node', 'to', 'node') carry no times, got a column 'time'",
+        ),
+        (
+            "POST",
+            "/v1/events",
+            {"events": [{"event": "add_edge", "src": 1, "dst": 2, "features": [3.0]}]},
+            400,
+            "InputError",
+            "('node', 'to', 'node') carry no features, got a column 'features'",
+        ),
+        (
+            "POST",
+            "/v1/events",
+            {"events": [{"event": "remove_edge", "src": 1, "dst": 2, "key": 0}]},
+            400,
+            "InputError",
+            "('node', 'to', 'node') carry no keys, got a column 'key'",
+        ),
+        (
+            "POST",
+            "/v1/what-if",
+            {"events": [{"event": "add_edge", "src": 1, "dst": 2, "time": 3.0}], "ids": [1]},
+            400,
+            "InputError",
+            "got a column 'time'",
+        ),
+        (
+            "POST",
+            "/v1/what-if",
+            {"events": [{"event": "add_node", "id": 7200, "x": [3e38] * WIDTH}], "ids": [1]},
+            400,
+            "InputError",
+            "node 7200 of type 'node' would be infinite or not a number",
+        ),
+        (
+            "POST",
+            "/v1/events",
             {"events": [{"event": "add_node", "id": 1, "node_type": "item"}]},
             400,
             "UnknownTypeError",
@@ -234,6 +282,33 @@ def test_an_entry_that_is_refused_in_its_turn_is_reported(client: httpx.Client) 
     assert "998" in answer.json()["error"]["message"]
     after = client.get("/v1/predictions", params={"ids": 1, "min_seq": answer.json()["seq"]}).json()
     assert after == {"seq": answer.json()["seq"], "ids": [1], "predictions": before}
+
+
+def test_a_batch_after_which_a_value_would_not_be_finite_is_refused_with_the_node(
+    client: httpx.Client,
+) -> None:
+    """Alone of all that is in the log: what comes with it and after it is applied."""
+    fine = [1.0] * WIDTH
+    append(client, Events().add_nodes(7100, fine), wait=True)
+    before = client.get("/v1/predictions?ids=7100").json()["predictions"]
+    refused = append(client, Events().set_features(7100, [3e38] * WIDTH))
+    following = append(client, Events().add_nodes(7101, fine))
+    answer = client.post(
+        "/v1/events?wait=true",
+        content=Events().set_features(7101, [3e38] * WIDTH).to_json_lines(),
+        headers=LINES,
+    )
+    assert answer.status_code == 409
+    assert answer.json()["error"]["type"] == "InputError"
+    assert "node 7101 of type 'node' would be infinite" in answer.json()["error"]["message"]
+    after = client.get("/v1/predictions", params={"ids": "7100,7101", "min_seq": answer.json()["seq"]}).json()
+    assert after["seq"] > following > refused
+    assert after["predictions"] == before * 2
+    append(client, Events().set_features(7100, [2.0] * WIDTH), wait=True)
+    assert client.get("/v1/predictions?ids=7101").json()["predictions"] == before
+    moved = client.get("/v1/predictions?ids=7100").json()["predictions"]
+    assert moved != before
+    assert np.isfinite(moved).all()
 
 
 def test_no_events_are_no_entry(client: httpx.Client) -> None:

@@ -53,10 +53,12 @@ def batches(draw: st.DrawFn, mirror: Mirror) -> Events:
                 small = st.integers(0, 3)
                 width = mirror.schema.features
                 rows = st.none() | arrays.arrays(np.float32, (n, width), elements=small)
+                weights = st.none() | arrays.arrays(np.float32, n, elements=small)
+                times = st.none() | arrays.arrays(np.float64, n, elements=st.integers(0, 8))
                 one.add_edges(
                     *ends,
-                    weight=draw(st.none() | arrays.arrays(np.float32, n, elements=small)),
-                    time=draw(st.none() | arrays.arrays(np.float64, n, elements=st.integers(0, 8))),
+                    weight=draw(weights) if mirror.schema.weighted else None,
+                    time=draw(times) if mirror.schema.timed else None,
                     features=draw(rows) if width else None,
                 )
         mirror.apply(one)

@@ -139,8 +139,8 @@ class LiveGraph(RuleBasedStateMachine):
                 part.add_edges(
                     src,
                     dst,
-                    weight=weight if flag else None,
-                    time=time if flag else None,
+                    weight=weight if flag and mirror.schema.weighted else None,
+                    time=time if flag and mirror.schema.timed else None,
                     features=features,
                 )
             else:

@@ -169,7 +169,8 @@ def write(operation: tuple, mirror: Mirror, fresh: list[int]) -> Events:
         src = [present[a % len(present)] for a, _, _, _ in picked]
         dst = [present[b % len(present)] for _, b, _, _ in picked]
         if kind == "add_edges":
-            weight, time = [w for _, _, w, _ in picked], [t for _, _, _, t in picked]
+            weight = [w for _, _, w, _ in picked] if mirror.schema.weighted else None
+            time = [t for _, _, _, t in picked] if mirror.schema.timed else None
             features = ROWS[[(a + b) % 6 for a, b, _, _ in picked], :EDGE_WIDTH]
             given = features if mirror.schema.features else None
             events.add_edges(src, dst, weight=weight, time=time, features=given)
@@ -339,7 +340,8 @@ def test_several_types_of_nodes_and_edges(attention, first, later, data):
                 events.remove_edges(*ends, edge_type=type_)
             elif len(ends) == 2:
                 features = random.standard_normal(2) if TYPES[type_].features and seed % 3 else None
-                weight, time = seed / 50, float(seed % 4)
+                weight = seed / 50 if TYPES[type_].weighted else None
+                time = float(seed % 4) if TYPES[type_].timed else None
                 events.add_edges(*ends, weight=weight, time=time, features=features, edge_type=type_)
         elif kind == "add_nodes":
             id = "abcdefg"[a % 7]

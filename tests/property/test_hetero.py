@@ -311,7 +311,8 @@ class LiveGraph(RuleBasedStateMachine):
                     given = weight if EDGES[edge_type].weighted else 1.0
                     width, key = EDGES[edge_type].features, self.mirror.key(edge_type, u, v)
                     features = CHOICES[row, :width] if width and row is not None else None
-                    events.add_edges(u, v, weight=given, features=features, edge_type=edge_type)
+                    column = given if EDGES[edge_type].weighted else None
+                    events.add_edges(u, v, weight=column, features=features, edge_type=edge_type)
                     self.mirror.edges[edge_type][key] = given
                     kept = self.mirror.features[edge_type].get(key, np.zeros(width, dtype=np.float32))
                     self.mirror.features[edge_type][key] = kept if features is None else features

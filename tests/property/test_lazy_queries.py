@@ -89,10 +89,9 @@ class World:
             dst = [present[b % len(present)] for _, b, _ in arguments[0]]
             if kind == "add_edges":
                 rows = np.array([[a - b, w, 0.5 * b] for a, b, w in arguments[0]], dtype=np.float32)
-                featured = next(iter(self.graph.schema.edge_types.values())).features > 0
-                events.add_edges(
-                    src, dst, weight=[w for _, _, w in arguments[0]], features=rows if featured else None
-                )
+                (edges,) = self.graph.schema.edge_types.values()
+                weight = [w for _, _, w in arguments[0]] if edges.weighted else None
+                events.add_edges(src, dst, weight=weight, features=rows if edges.features else None)
                 return
             snapshot = self.graph.snapshot()
             there = self.graph.ids()[snapshot.edge_index[DEFAULT_EDGE_TYPE]].T
@@ -102,7 +101,8 @@ class World:
             events.remove_edges(src, dst)
         elif kind == "loop":
             node = present[arguments[0] % len(present)]
-            events.add_edges(node, node, weight=[arguments[1]])
+            (edges,) = self.graph.schema.edge_types.values()
+            events.add_edges(node, node, weight=[arguments[1]] if edges.weighted else None)
         elif kind == "set_features":
             events.set_features(present[arguments[0] % len(present)], ROWS[arguments[1]])
         elif kind == "add_node":

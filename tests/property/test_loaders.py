@@ -290,7 +290,7 @@ def test_a_batch_of_a_large_graph_is_what_pyg_says() -> None:
     """Lists that are trees, and a frontier of several blocks."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 3000, 30_000), np.minimum(rng.zipf(1.5, 30_000) - 1, 2999)
-    graph = lg.Graph.from_edges(src, dst, x=np.arange(3000)[:, None])
+    graph = lg.Graph.from_edges(src, dst, x=np.arange(3000)[:, None], parallel="last")
     graph.apply(lg.Events().remove_edges(src[::3], dst[::3]))
     left = set(zip(src.tolist(), dst.tolist(), strict=True)) - set(
         zip(src[::3].tolist(), dst[::3].tolist(), strict=True)

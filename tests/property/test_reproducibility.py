@@ -22,6 +22,7 @@ def make_graph(rng: np.random.Generator, *, undirected: bool) -> Graph:
         x=rng.standard_normal((NODES, WIDTH)).astype(np.float32),
         weight=rng.random(12000).astype(np.float32),
         undirected=undirected,
+        parallel="last",
     )
 
 

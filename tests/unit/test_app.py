@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +11,13 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from livegnn import Engine, Events, LiveGNNError
+from livegnn import Engine, Events, Graph, LiveGNNError
 from livegnn.log import Batch
 from livegnn.log.sqlite import SqliteLog
+from livegnn.model import Convolution, Model
 from livegnn.runtime import Runtime
 from livegnn.server import create_app, listen
-from streams import WIDTH, make_graph, make_model
+from streams import WIDTH, make_arrays, make_graph, make_model
 
 
 @pytest.fixture
@@ -78,7 +80,7 @@ def test_text_ids(runtime: Runtime) -> None:
     assert answer["ids"] == ["5", "a/b"]
     assert np.array(answer["predictions"], np.float32).tolist() == expected
     neighbors = ask(app, "GET", "/v1/nodes/a/b/neighbors").json()
-    assert neighbors == {"seq": 4, "id": "a/b", "ids": ["5"], "weight": [2.0], "time": None}
+    assert neighbors == {"seq": 4, "id": "a/b", "ids": ["5"], "weight": [2.0], "time": None, "key": None}
     assert ask(app, "POST", "/v1/predictions", {"ids": ["x,y"]}).json()["ids"] == ["x,y"]
     assert ask(app, "POST", "/v1/predictions", {"ids": []}).json() == {"seq": 4, "ids": [], "predictions": []}
     answer = ask(app, "POST", "/v1/predictions", {"ids": [5]})
@@ -87,6 +89,35 @@ def test_text_ids(runtime: Runtime) -> None:
     event = {"event": "remove_node", "id": "5"}
     answer = ask(app, "POST", "/v1/what-if", {"events": [event], "ids": ["a/b"]}).json()
     assert answer["changed"] == ["a/b"]
+
+
+def test_parallel_edges_come_and_go_one_by_one(tmp_path: Path) -> None:
+    arrays = make_arrays()
+    arrays |= {name: np.concatenate([arrays[name], arrays[name][:20]]) for name in ("src", "dst", "weight")}
+    graph = Graph.from_edges(**arrays, parallel="keep")
+    engine = Engine(graph, make_model(), threads=1)
+    runtime = Runtime(SqliteLog(tmp_path / "log.db"), graph, engine)
+    app = create_app(runtime)
+
+    def apply(*events: dict[str, object]) -> None:
+        answer = ask(app, "POST", "/v1/events", {"events": list(events)})
+        assert answer.status_code == 200, answer.text
+        runtime.step()
+        assert runtime.rejection(answer.json()["seq"]) is None
+        assert engine.verify().ok
+
+    def edges() -> list[tuple[object, ...]]:
+        found = ask(app, "GET", "/v1/nodes/7002/neighbors").json()
+        return sorted(zip(found["ids"], found["key"], found["weight"], strict=True))
+
+    add = {"event": "add_edge", "src": 1, "dst": 7002}
+    apply({"event": "add_node", "id": 7002}, add | {"weight": 1.0}, add | {"weight": 2.0})
+    assert edges() == [(1, 0, 1.0), (1, 1, 2.0)]
+    apply(add | {"key": 0, "weight": 4.0}, add | {"key": 9, "weight": 8.0})
+    assert edges() == [(1, 0, 4.0), (1, 1, 2.0), (1, 9, 8.0)]
+    apply({"event": "remove_edge", "src": 1, "dst": 7002, "key": 1})
+    assert edges() == [(1, 0, 4.0), (1, 9, 8.0)]
+    runtime.log.close()
 
 
 def test_an_explanation(tmp_path: Path) -> None:
@@ -137,3 +168,77 @@ def test_small_answers_are_sent_at_once() -> None:
 def test_an_address_that_is_taken_is_refused() -> None:
     with listen("127.0.0.1", 0) as taken, pytest.raises(OSError, match="in use"):
         listen("127.0.0.1", taken.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/predictions?ids=n3", "/v1/predictions", "/v1/nodes/n3/neighbors", "/healthz", "/metrics"]
+)
+def test_other_routes_answer_while_one_waits_for_a_batch_to_become_visible(
+    runtime: Runtime, path: str
+) -> None:
+    """What a batch holds in that moment is held here by a question, until other routes have answered."""
+    held, let_go = threading.Event(), threading.Event()
+    in_time: list[bool] = []
+
+    def question() -> None:
+        held.set()
+        in_time.append(let_go.wait(60))
+
+    holder = threading.Thread(target=runtime.read, args=(question,))
+
+    async def ask_both() -> tuple[httpx.Response, list[int]]:
+        transport = httpx.ASGITransport(create_app(runtime))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            if path == "/v1/predictions":
+                waiting = asyncio.create_task(client.post(path, json={"ids": ["n3"]}))
+            else:
+                waiting = asyncio.create_task(client.get(path))
+            others = []
+            for _ in range(20):
+                await asyncio.sleep(0)  # to the other task: nothing else here lets it go on
+                others.append((await client.get("/openapi.json")).status_code)
+            let_go.set()
+            return await waiting, others
+
+    holder.start()
+    held.wait()
+    answer, others = asyncio.run(ask_both())
+    holder.join()
+    assert in_time == [True], "the event loop stood still"
+    assert others == [200] * 20
+    assert answer.status_code == (503 if path == "/healthz" else 200)
+
+
+def test_other_routes_answer_while_one_computes_a_prediction(tmp_path: Path) -> None:
+    """A lazy engine computes it, with a function of the user's, which goes on when others have answered."""
+    entered, let_go = threading.Event(), threading.Event()
+    in_time: list[bool] = []
+    slow: list[bool] = []
+
+    def update(h: np.ndarray, a: np.ndarray) -> np.ndarray:
+        if slow:
+            entered.set()
+            in_time.append(let_go.wait(60))
+        return h + a
+
+    log = SqliteLog(tmp_path / "events.db")
+    graph = make_graph()
+    model = Model.from_convolutions([Convolution(update=update)], in_channels=WIDTH)
+    runtime = Runtime(log, graph, Engine(graph, model, threads=1, mode="lazy"))
+    runtime.append(Events().set_features([3], np.zeros((1, WIDTH))))
+    runtime.step()
+    slow.append(True)
+
+    async def ask_both() -> tuple[httpx.Response, int]:
+        transport = httpx.ASGITransport(create_app(runtime))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            waiting = asyncio.create_task(client.get("/v1/predictions?ids=3"))
+            await asyncio.get_running_loop().run_in_executor(None, entered.wait)
+            other = (await client.get("/openapi.json")).status_code
+            let_go.set()
+            return await waiting, other
+
+    answer, other = asyncio.run(ask_both())
+    assert in_time == [True], "the event loop stood still"
+    assert (answer.status_code, other) == (200, 200)
+    log.close()

@@ -54,8 +54,16 @@ BAD = {
         UnknownNodeError,
         "3.*removed earlier",
     ),
-    "narrow features": (lambda e: e.set_features(0, [1.0, 2.0]), InputError, "4 wide, got 2"),
-    "wide features of a new node": (lambda e: e.add_nodes(50, np.zeros(5)), InputError, "4 wide, got 5"),
+    "narrow features": (
+        lambda e: e.set_features(0, [1.0, 2.0]),
+        InputError,
+        "4 features for node type 'node', got 2",
+    ),
+    "wide features of a new node": (
+        lambda e: e.add_nodes(50, np.zeros(5)),
+        InputError,
+        "4 features for node type 'node', got 5",
+    ),
     "NaN in features": (lambda e: e.set_features(0, [1, NAN, 2, 3]), InputError, "finite, got nan"),
     "infinity in features": (lambda e: e.add_nodes(50, [1, INF, 2, 3]), InputError, "finite, got inf"),
     "NaN as weight": (lambda e: e.add_edges(0, 2, weight=NAN), InputError, "weights must be finite"),
@@ -153,3 +161,43 @@ def test_a_callback_that_refuses_a_staged_batch(engine):
     assert (bits(engine.graph.state()), bits(engine.state())) == before
     assert engine.apply(GOOD).seq == len(GOOD)
     assert engine.verify().ok
+
+
+@pytest.mark.parametrize("seq", ["x", 1.5, -1, True, 1 << 63])
+def test_a_sequence_number_that_would_end_the_graph(engine, seq):
+    engine.apply(GOOD, seq=5)
+    before = bits(engine.graph.state())
+    with pytest.raises(InputError, match=r"seq must be an integer of at least 0"):
+        engine.apply(Events().add_edges(5, 1, weight=1.0, time=10.0), seq=seq)
+    assert bits(engine.graph.state()) == before
+    assert engine.apply(Events().add_edges(5, 1, weight=1.0, time=10.0)).seq == 6
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1025, 10**6, 1.5, True, "2"])
+def test_numbers_of_threads(engine, threads):
+    for make_one in (
+        lambda: Graph(threads=threads),
+        lambda: Engine(engine.graph, engine.model, threads=threads),
+    ):
+        with pytest.raises(InputError, match=r"threads must be an integer from 1 to 1024"):
+            make_one()
+
+
+def test_no_ids_are_ids_of_any_kind(engine):
+    assert engine.predict([]).shape == (0, engine.predict([0]).shape[1])
+    assert engine.graph.features([]).shape == (0, X.shape[1])
+    assert len(engine.graph.degree([])) == len(engine.graph.contains([])) == 0
+    text = Graph.from_edges(["a"], ["b"], x=X[:2], ids=["a", "b"])
+    assert text.features([]).shape == (0, X.shape[1])
+
+
+def test_ids_in_more_than_one_dimension(engine):
+    for read in (engine.predict, engine.graph.features, engine.graph.degree, engine.graph.contains):
+        with pytest.raises(InputError, match=r"one id or a list of ids, got an array of shape \[1, 2\]"):
+            read([[0, 1]])
+
+
+@pytest.mark.parametrize("x", [X.astype(complex), "x", [["a"] * 4] * 6], ids=["complex", "text", "texts"])
+def test_features_that_are_no_numbers(x):
+    with pytest.raises(InputError, match=r"x must be numbers"):
+        Graph.from_edges([0, 1], [1, 2], x=x)

@@ -84,6 +84,10 @@ def test_everything() -> None:
         ),
         (LEAST | {"runtime": {"expire_by": "sun"}}, "expire_by must be 'events' or 'clock', got 'sun'"),
         (LEAST | {"graph": {"path": "g", "time_to_live": -1}}, "time_to_live must be at least 0, got -1"),
+        (
+            LEAST | {"graph": {"path": "g", "parallel": "first"}},
+            "parallel must be one of 'refuse', 'last', 'sum', 'keep', got 'first'",
+        ),
         (LEAST | {"checkpoint": {"directory": "c", "every_seconds": "1"}}, "must be a number, got '1'"),
         (LEAST | {"checkpoint": {"directory": "c", "every_seconds": -1}}, "every_seconds must be at least 0"),
         (LEAST | {"checkpoint": {"directory": "c", "every_seconds": float("nan")}}, "at least 0, got nan"),
@@ -124,6 +128,24 @@ def test_the_graph_is_read_from_arrays(tmp_path: Path) -> None:
         assert array.tobytes() == expected.state().arrays[name].tobytes()
     np.savez(tmp_path / "g.npz", src=["a"], dst=["b"])
     assert deploy(tmp_path, "g.npz", undirected=True).load_graph().neighbors("a").ids.tolist() == ["b"]
+
+
+def test_edges_that_are_listed_twice_become_what_the_file_says(tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", src=[0, 0, 1], dst=[1, 1, 0], weight=[2.0, 3.0, 4.0])
+
+    def weights(parallel: str | None) -> list[float]:
+        section = {"path": "g.npz"} | ({} if parallel is None else {"parallel": parallel})
+        graph = Deployment.parse(LEAST | {"graph": section}, tmp_path).load_graph()
+        found = graph.neighbors(1).weight
+        assert found is not None
+        return sorted(found.tolist())
+
+    assert weights("last") == [3.0]
+    assert weights("sum") == [5.0]
+    assert weights("keep") == [2.0, 3.0]
+    for refusing in (None, "refuse"):
+        with pytest.raises(InputError, match="parallel"):
+            weights(refusing)
 
 
 def test_the_graph_is_read_from_a_checkpoint(tmp_path: Path) -> None:

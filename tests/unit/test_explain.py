@@ -9,8 +9,10 @@ from model_examples import EDGES, propagate
 from livegnn import Engine, Events, Graph, InputError, UnknownNodeError
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.inference import last_layer
+from livegnn.inference.history import History
 from livegnn.model import Input, Model, Propagate, Step, reference
 from livegnn.types import DEFAULT_EDGE_TYPE
+from mirror import frozen
 from modules import WIDTH, Design, make
 
 SUM = Model({"x": Input("node", 2)}, (propagate("x", "out"),), {}, "out", ("x", "out"))
@@ -28,7 +30,7 @@ def make_busy(kind: str, depth: int = 2, history: int = 1000, nodes: int = 40) -
     """Engine after 60 random events, and the predictions before them."""
     rng = np.random.default_rng(5)
     x = rng.standard_normal((nodes, WIDTH)).astype(np.float32)
-    graph = Graph.from_edges(*rng.integers(0, nodes, (2, 3 * nodes)), x=x)
+    graph = Graph.from_edges(*rng.integers(0, nodes, (2, 3 * nodes)), x=x, parallel="last")
     engine = Engine(graph, make(Design(kind, depth=depth))[1], threads=1, history=history)
     before = reference.compute(engine.model, graph.snapshot())[engine.model.output]
     for _ in range(10):
@@ -325,6 +327,37 @@ def test_a_batch_that_does_not_happen_is_not_remembered():
     engine.what_if(Events().add_edges(3, 2)).predict(2)
     engine.apply(Events().add_edges(4, 2))
     assert [event.ids for event in engine.explain(2, since=0).events] == [(4, 2)]
+
+
+def run_out(*_: object) -> object:
+    raise MemoryError("no more")
+
+
+def test_a_batch_that_there_is_no_memory_to_remember_does_not_happen(monkeypatch):
+    """Its events were copied after the graph had changed, and `apply` raised for what had happened."""
+    engine = make_engine()
+    engine.apply(Events().add_edges(3, 2))
+    before = frozen(engine.graph.state()), frozen(engine.state())
+    with monkeypatch.context() as patch:
+        patch.setattr(History, "_copy", run_out)
+        with pytest.raises(MemoryError):
+            engine.apply(Events().add_edges(4, 2))
+    assert (frozen(engine.graph.state()), frozen(engine.state())) == before
+    engine.apply(Events().add_edges(0, 2))
+    assert [event.ids for event in engine.explain(2, since=0).events] == [(3, 2), (0, 2)]
+
+
+def test_a_history_that_cannot_grow_begins_anew_and_the_batch_stands(monkeypatch):
+    engine = make_engine()
+    engine.apply(Events().add_edges(3, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(History, "_keep", run_out)
+        engine.apply(Events().add_edges(4, 2))
+    assert engine.seq == 2
+    engine.apply(Events().add_edges(0, 2))
+    assert [event.ids for event in engine.explain(2, since=2).events] == [(0, 2)]
+    with pytest.raises(InputError, match="at least 2"):
+        engine.explain(2, since=0)
 
 
 def test_the_caller_s_arrays_are_copied():

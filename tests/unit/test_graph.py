@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ from livegnn import (
     Schema,
     UnknownNodeError,
     UnknownTypeError,
+    _core,
 )
 from livegnn.types import DEFAULT_EDGE_TYPE, State
 from mirror import Mirror, assert_graph_equals, frozen
@@ -185,7 +189,7 @@ def test_a_type_must_be_named_where_there_are_several():
 
 def test_schemas_that_make_no_sense_are_refused():
     for make, error, message in [
-        (lambda: EdgeSchema(duplicates="keep"), InputError, "'replace' or 'add', got 'keep'"),
+        (lambda: EdgeSchema(duplicates="drop"), InputError, "'replace', 'add' or 'keep', got 'drop'"),
         (lambda: EdgeSchema(duplicates="add"), InputError, "needs weighted=True"),
         (lambda: Schema({}), InputError, "at least one node type"),
         (lambda: Schema({"node": -1}), InputError, "at least 0, got -1"),
@@ -221,7 +225,7 @@ def test_a_delta_is_the_net_effect():
     assert delta.added().tolist() == [11]
     assert delta.removed().tolist() == []
     changes = delta.edges()
-    rows = zip(*(column.tolist() for column in changes), strict=True)
+    rows = zip(*(column.tolist() for column in changes[:-1]), strict=True)
     found = {
         (s, t): (had, has, old if had else None, new if has else None) for s, t, had, has, old, new in rows
     }
@@ -306,7 +310,8 @@ def test_hubs_grow_and_shrink_like_dictionaries(rng, undirected, columns):
         return np.where(turned, *ends), np.where(turned, *ends[::-1])
 
     def weights(count: int) -> dict[str, np.ndarray]:
-        return {"weight": rng.random(count).astype(np.float32), "time": rng.random(count)}
+        given = {"weight": rng.random(count).astype(np.float32), "time": rng.random(count)}
+        return {column: given[column] for column in columns.split()}
 
     apply(Events().add_nodes(nodes, rng.random((len(nodes), 1))))
     for _ in range(4):
@@ -374,6 +379,7 @@ def test_memory_has_a_part_for_each_type():
         "edges of user-knows-user",
         "batches of user-buys-item",
         "batches of user-knows-user",
+        "changes of batches",
     }
     graph.apply(Events().add_nodes(np.arange(100, 5100), node_type="user"))
     assert graph.memory()["features of user"] >= memory["features of user"] + 5000 * 2 * 4
@@ -415,7 +421,7 @@ def make_large() -> Graph:
     rng = np.random.default_rng(1)
     src = np.where(rng.random(20_000) < 0.3, 0, rng.integers(0, 4000, 20_000))
     graph = Graph.from_edges(
-        src, rng.integers(0, 4000, 20_000), x=rng.random((4000, 5)), time=rng.random(20_000)
+        src, rng.integers(0, 4000, 20_000), x=rng.random((4000, 5)), time=rng.random(20_000), parallel="last"
     )
     graph.apply(Events().remove_nodes(np.arange(100, 200)).add_nodes([10**12, 7 * 10**12]))
     return graph
@@ -467,3 +473,49 @@ def test_a_state_that_does_not_fit_is_refused():
         Graph.from_state(State({**state.meta, "schema": {"node_types": 3}}, state.arrays))
     with pytest.raises(FileFormatError, match="seq"):
         Graph.from_state(State({**state.meta, "seq": None}, state.arrays))
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_other_threads_of_python_go_on_while_a_large_batch_is_read_and_a_state_is_taken(text: bool) -> None:
+    beats, ended = 0, threading.Event()
+
+    def beat() -> None:
+        nonlocal beats
+        while not ended.is_set():
+            beats += 1
+            time.sleep(0)  # lets others have the interpreter
+
+    nodes = np.arange(50_000)
+    ids = nodes.astype(np.str_) if text else nodes
+    rng = np.random.default_rng(0)
+    ends = ids[rng.integers(0, len(ids), (2, 300_000))]
+    graph = Graph(Schema(text_ids=text))
+    graph.apply(Events().add_nodes(ids))
+    graph.apply(Events().add_edges(ends[0], ends[1]))
+    numbers = [graph.intern(column) for column in ends]
+    stage = _core.Stage(graph.native, False)
+    calls: dict[str, Callable[[], object]] = {
+        "add_edges": lambda: stage.add_edges(0, *numbers, None, None, None, None),
+        "save_edges": lambda: graph.native.save_edges(0),
+        "save_nodes": lambda: graph.native.save_nodes(0),
+    }
+    if graph.texts is not None:
+        texts = graph.texts
+        points = np.ascontiguousarray(ends[0]).view(np.uint32).reshape(len(ends[0]), -1)
+        calls = {"intern": lambda: texts.intern(points), "encode": lambda: texts.encode(numbers[0])} | calls
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(10)  # so that this thread lets the interpreter go only where it wants to
+    other = threading.Thread(target=beat)
+    other.start()
+    try:
+        for name, call in calls.items():
+            before = beats
+            for _ in range(100):  # another process may have kept it from the processor
+                call()
+                if beats > before:
+                    break
+            assert beats > before, name
+    finally:
+        ended.set()
+        sys.setswitchinterval(interval)
+        other.join()

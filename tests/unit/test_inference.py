@@ -22,7 +22,7 @@ def make_graph(seed: int = 0, ids: np.ndarray | None = None) -> Graph:
     rng = np.random.default_rng(seed)
     ids = np.arange(NODES) if ids is None else ids
     x = rng.standard_normal((NODES, WIDTH)).astype(np.float32)
-    return Graph.from_edges(*ids[rng.integers(0, NODES, (2, 80))], x=x, ids=ids)
+    return Graph.from_edges(*ids[rng.integers(0, NODES, (2, 80))], x=x, ids=ids, parallel="last")
 
 
 def make_engine(kind: str = "sage mean", **design) -> Engine:
@@ -186,6 +186,29 @@ def test_what_if_follows_the_graph_and_keeps_nothing():
     np.testing.assert_array_equal(moved, engine.predict([1, 2, 99]))
 
 
+@pytest.mark.parametrize("text", [False, True])
+def test_what_if_many_nodes_came(text, rng):
+    """Asked for in any order, several times, among those that are there: each answer is its own node's."""
+    count = 20_000
+    engine = make_engine()
+    if text:
+        engine = Engine(make_graph(ids=np.array([f"there {i}" for i in range(NODES)])), engine.model)
+    there = engine.graph.ids().tolist()
+    new = [f"new {i}" if text else 1000 + 3 * i for i in rng.permutation(count).tolist()]
+    events = Events().add_nodes(new, rng.standard_normal((count, WIDTH)).astype(np.float32))
+    events.add_edges(new[:100], there[:1] * 100).remove_nodes(there[-1])
+    what_if = engine.what_if(events)
+    every = [*new, *there[:-1]]
+    asked = [every[i] for i in rng.integers(0, len(every), 2 * len(every)).tolist()]
+    imagined, changed = what_if.predict(asked), what_if.changed
+    with pytest.raises(UnknownNodeError, match=str(there[-1])):
+        what_if.predict([new[0], there[-1]])
+    update = engine.apply(events)
+    np.testing.assert_array_equal(imagined, engine.predict(asked))
+    assert sorted(changed.tolist()) == sorted(update.changed.tolist())
+    assert set(new) <= set(changed.tolist())
+
+
 def test_what_if_a_node_were_gone():
     engine = make_engine()
     what_if = engine.what_if(Events().remove_nodes(4))
@@ -310,7 +333,7 @@ def test_a_model_that_does_not_fit_its_graph_is_refused():
     model = make(Design("gcn", width=WIDTH + 1))[1]
     with pytest.raises(ModelError, match=rf"{WIDTH + 1}.*{WIDTH}|{WIDTH}.*{WIDTH + 1}"):
         Engine(make_graph(), model)
-    with pytest.raises(InputError, match="at least 1, got 0"):
+    with pytest.raises(InputError, match="from 1 to 1024, got 0"):
         Engine(make_graph(), make(Design("gcn"))[1], threads=0)
 
 

@@ -23,7 +23,7 @@ def make_graph(**settings: object) -> Graph:
     src = random.integers(0, NODES, EDGES)
     dst = (NODES * random.random(EDGES) ** 3).astype(np.int64)
     x = random.standard_normal((NODES, WIDTH))
-    return Graph.from_edges(src, dst, weight=random.random(EDGES), x=x, **settings)
+    return Graph.from_edges(src, dst, weight=random.random(EDGES), x=x, parallel="last", **settings)
 
 
 def make_featured_graph() -> Graph:
@@ -32,7 +32,7 @@ def make_featured_graph() -> Graph:
     src = random.integers(0, NODES, EDGES)
     dst = (NODES * random.random(EDGES) ** 3).astype(np.int64)
     x, edge_attr = (random.standard_normal((n, w)) for n, w in ((NODES, WIDTH), (EDGES, EDGE_WIDTH)))
-    return Graph.from_edges(src, dst, x=x, edge_attr=edge_attr)
+    return Graph.from_edges(src, dst, x=x, edge_attr=edge_attr, parallel="last")
 
 
 def featured_stream(batches: int) -> list[Events]:
@@ -93,6 +93,7 @@ def test_mapped_state_is_the_same_to_the_bit(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs /proc")
 def test_mapped_files_are_gone_with_the_engine(tmp_path: Path) -> None:
+    gc.collect()
     before = mapped_files()
     graph = make_graph()
     engine = Engine(graph, make_model("gcn"), state_dir=tmp_path)

@@ -495,3 +495,31 @@ def test_every_operator_is_tested_here():
 def test_a_graph_that_does_not_fit_is_refused(snapshot, message):
     with pytest.raises(ModelError, match=message):
         compute(Propagate(EDGES), snapshot)
+
+
+# -- in float32
+
+
+def test_in_float32_every_operation_rounds():
+    """Plain sums, one edge after the other: what is added to 2**24 is lost, from one term on."""
+    x = np.array([[2.0**24], [1.0], [1.0], [0.0]], dtype=np.float32)
+    snapshot = make_snapshot(x, [(0, 3), (1, 3), (2, 3)])
+    model = Model({"x": Input("node", 1)}, (propagate("x", "y", Propagate(EDGES)),), {}, "y", ("x", "y"))
+    for dtype, expected in ((np.float64, 2.0**24 + 2), (np.float32, 2.0**24)):
+        values = reference.compute(model, snapshot, dtype=dtype)
+        assert all(rows.dtype == dtype for rows in values.values())
+        assert values["y"][3, 0] == expected
+
+
+def test_in_float32_what_is_too_large_is_infinite():
+    x = np.array([[3e38], [3e38], [0.0]], dtype=np.float32)
+    snapshot = make_snapshot(x, [(0, 2), (1, 2)])
+    model = Model({"x": Input("node", 1)}, (propagate("x", "y", Propagate(EDGES)),), {}, "y", ("x", "y"))
+    assert reference.compute(model, snapshot)["y"][2, 0] == pytest.approx(6e38)
+    assert np.isposinf(reference.compute(model, snapshot, dtype=np.float32)["y"][2, 0])
+
+
+@pytest.mark.parametrize("x", [-100.0, -1.0, 0.0, 1.0, 100.0])
+def test_a_sigmoid_is_as_exact_where_it_is_next_to_nothing(x):
+    got = compute_step(Step("sigmoid", ("x",), "y"), [[x]])[0, 0]
+    assert got == pytest.approx(math.exp(min(x, 0)) / (1 + math.exp(-abs(x))), rel=1e-15, abs=0)

@@ -193,7 +193,7 @@ def test_repeated_seeds_of_a_heterogeneous_graph():
 
 def test_the_same_seed_of_torch_gives_the_same_batches():
     rng = np.random.default_rng(0)
-    graph = lg.Graph.from_edges(*rng.integers(0, 50, (2, 1000)), num_nodes=50)
+    graph = lg.Graph.from_edges(*rng.integers(0, 50, (2, 1000)), num_nodes=50, parallel="last")
     loader = NodeLoader(graph, [3, 3], range(50), batch_size=10, shuffle=True)
     runs = []
     for seed in (1, 1, 2):

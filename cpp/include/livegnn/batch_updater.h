@@ -15,40 +15,48 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
+#include "livegnn/recent_needs.h"
 #include "livegnn/samtree.h"
 
 namespace livegnn {
 
 class ThreadPool;
 
-class BatchUpdater {
+template <class Id>
+class BasicBatchUpdater {
  public:
-  using Trees = Samtrees<uint32_t>;
+  using Trees = Samtrees<Id>;
   struct Item {
     uint32_t node;
-    Trees::Change change;
+    typename Trees::Change change;
   };
 
-  explicit BatchUpdater(Trees* trees) : trees_(trees) {}
+  explicit BasicBatchUpdater(Trees* trees) : trees_(trees) {}
 
   // No (node, id) may occur twice. If it throws, nothing has happened.
   void prepare(std::span<const Item> items, ThreadPool* pool);
-  // Builds aside what compaction moves; false if there is nothing to move. Then `commit` and `settle`, as for a batch.
+  // Builds aside what the next step of a compaction moves, about as much as the last batch has changed, so that no
+  // batch waits for more; false if none is wanted. Then `commit`, unless nothing `is_moved`, and `settle`, as for a
+  // batch. If it throws std::bad_alloc, nothing has happened.
   bool prepare_compaction();
+  bool is_moved() const { return compacting_ && !buckets_[0].results.empty(); }
 
   // How many more neighbours there are after `commit` than before; less than 0 if there are fewer.
   int64_t growth() const { return growth_; }
-  void commit();
-  void settle();
-  void abandon();
+  void commit() noexcept;
+  // Returns how many bytes to work in it has given back (recent_needs.h).
+  size_t settle() noexcept;
+  void abandon() noexcept;
 
   size_t bytes() const;
 
  private:
+  __extension__ using Wide = unsigned __int128;
   struct Key {
-    uint64_t order;  // node and id
+    std::conditional_t<sizeof(Id) == sizeof(uint32_t), uint64_t, Wide> order;  // node and id
     uint32_t item;
   };
   struct Group {
@@ -65,19 +73,30 @@ class BatchUpdater {
   };
 
   void sort_into_buckets(std::span<const Item> items);
-  void run_bucket(size_t bucket, std::span<const Item> items, Trees::Lane* lane);
+  void run_bucket(size_t bucket, std::span<const Item> items, typename Trees::Lane* lane);
   void run_hot(const Group& group, ThreadPool* pool);
-  void prefetch_ahead(const std::vector<Group>& groups, size_t i, bool whole, LeafView<uint32_t>* leaves) const;
+  void prefetch_ahead(const std::vector<Group>& groups, size_t i, bool whole, LeafView<Id>* leaves) const;
 
   Trees* trees_;
   std::vector<Key> keys_;
-  std::vector<Trees::Change> changes_;  // in the order of `keys_`
-  std::vector<uint32_t> starts_;        // of the buckets in `keys_`
+  std::vector<typename Trees::Change> changes_;  // in the order of `keys_`
+  std::vector<uint32_t> starts_;                 // of the buckets in `keys_`
   std::vector<Bucket> buckets_;
   size_t used_buckets_ = 0;  // by the batch at hand
-  std::vector<Trees::Lane> lanes_;
+  size_t need_ = 0;          // of the batch at hand, in changes
+  RecentNeeds needs_{size_t{1} << 12};
+  std::vector<typename Trees::Lane> lanes_;
   int64_t growth_ = 0;
-  bool compacting_ = false;
+  size_t batch_items_ = 0;   // of the last batch
+  bool in_batch_ = false;    // between `prepare` and `settle`
+  bool compacting_ = false;  // between `prepare_compaction` and `settle`
+  // A compaction goes on: nodes below `moved_` are done, those below `next_moved_` when the step at hand is over.
+  enum : uint8_t { kNone, kMoving, kReclaiming } compaction_ = kNone;
+  size_t moved_ = 0, next_moved_ = 0, budget_ = 0;
 };
+
+extern template class BasicBatchUpdater<uint32_t>;
+extern template class BasicBatchUpdater<uint64_t>;
+using BatchUpdater = BasicBatchUpdater<uint32_t>;
 
 }  // namespace livegnn

@@ -8,9 +8,10 @@
 // there.
 //
 // Invariants: a row is free, and then zero, or belongs to one edge.
-// Thread safety: `prepare` beside readers; `commit` and `restore` alone.
+// Thread safety: `prepare` and `settle` beside readers; `commit` and `restore` alone.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -18,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "livegnn/growing_array.h"
 #include "livegnn/leaf.h"
 #include "livegnn/table.h"
 
@@ -37,7 +39,7 @@ class EdgeFeatures {
   EdgeFeatures(size_t width, const std::string& directory) : table_(width, directory) {}
 
   const Table& table() const { return table_; }
-  const std::vector<uint32_t>& free_list() const { return free_; }
+  const std::vector<uint32_t>& free_list() const { return free_.values(); }
   size_t bytes() const { return table_.bytes() + free_.capacity() * sizeof(uint32_t); }
 
   // The row of the n-th edge that a batch adds, n from 0.
@@ -47,17 +49,26 @@ class EdgeFeatures {
   // How many more edges there can be.
   size_t room() const { return kNoRow - table_.rows() + free_.size(); }
 
-  void prepare(const EdgeFeaturesDelta& delta) { table_.prepare(rows_after(delta)); }
-  void abandon() { table_.abandon(); }
-  void commit(const EdgeFeaturesDelta& delta) {
+  // If it throws, nothing has happened.
+  void prepare(const EdgeFeaturesDelta& delta) {
+    table_.prepare(rows_after(delta));
+    free_.prepare(free_.size() + delta.freed.size());
+  }
+  void commit(const EdgeFeaturesDelta& delta) noexcept {
     const size_t rows = rows_after(delta);
     free_.resize(free_.size() - std::min(free_.size(), delta.taken));
     table_.resize(rows);
     for (uint32_t row : delta.freed) table_.clear_row(row);
-    free_.insert(free_.end(), delta.freed.begin(), delta.freed.end());
+    for (uint32_t row : delta.freed) free_.push_back(row);
     for (size_t i = 0; i < delta.rows.size(); ++i) {
       table_.write(delta.rows[i], delta.features.data() + i * table_.stride());
     }
+  }
+
+  // After `commit`, or instead of it.
+  void settle() noexcept {
+    table_.settle();
+    free_.settle();
   }
 
   // `values` are all rows without padding, `used` the rows that edges name. Throws std::runtime_error where a row is
@@ -85,7 +96,7 @@ class EdgeFeatures {
   }
 
   Table table_;
-  std::vector<uint32_t> free_;
+  GrowingArray<uint32_t> free_;
 };
 
 }  // namespace livegnn

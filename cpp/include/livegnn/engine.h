@@ -14,8 +14,12 @@
 // Each sum is taken by one thread in a fixed order.
 //
 // Drift: `errors_` bounds, to first order, the rounding that an aggregate's row has gathered since it was last computed
-// from its neighbours; past kDriftTolerance of the row's own magnitude, as it is now, it is computed anew. No other
-// scale will do: what neighbours once added may have been a million times as large.
+// from its neighbours, in units of columns; past kDriftTolerance it is computed anew (rounding.h). The units are the
+// typical magnitudes of messages, channel by channel: they are measured when the engine is made, and anew after a
+// number of batches that depends on nothing else, and are a part of the state (scales.cc). So is the count of batches.
+//
+// What is not finite does not stay: a row or a bound that is not is computed anew whenever it is touched. A batch that
+// would make a row other than finite that was finite is found out in `prepare`; its owner may refuse it.
 //
 // Maxima have no inverse, so beside each is kept how many messages equal it: it stays while one of them does, and only
 // a target that loses the last one, and gets none as large, is computed from all its neighbours (the case of
@@ -23,17 +27,19 @@
 // neighbourhoods tie at 0, and a hub may have more in-edges than the 2^24 up to which a float counts. Nobody calculates
 // with such rows, they are copied and compared as bytes.
 //
-// Thread safety: one `prepare` or `commit` at a time; `commit` runs under the graph's lock taken alone, readers share
-// it.
+// Thread safety: one `prepare`, `reserve`, `commit` or `release` at a time; `commit` runs under the graph's lock taken
+// alone, readers share it, and go on beside the others.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "livegnn/graph.h"
+#include "livegnn/growing_array.h"
 #include "livegnn/program.h"
 
 namespace livegnn {
@@ -51,6 +57,7 @@ class Scratch {
   }
   float* data() { return block_.data(); }
   const float* data() const { return block_.data(); }
+  size_t bytes() const { return block_.size() * sizeof(float); }
 
  private:
   FloatBlock block_;
@@ -74,6 +81,7 @@ class RowArena {
     }
     if (block_ == blocks_.size()) {
       blocks_.emplace_back(std::max(floats, kBlockFloats));
+      floats_ += blocks_.back().size();
       used_ = 0;
     }
     float* rows = blocks_[block_].data() + used_;
@@ -86,25 +94,31 @@ class RowArena {
 
   void clear() {
     // What one large question needed is not held for ever.
-    if (blocks_.size() > kKeptBlocks) blocks_.clear();
+    if (floats_ > kKeptFloats) {
+      blocks_.clear();
+      floats_ = 0;
+    }
     block_ = used_ = 0;
   }
 
  private:
-  static constexpr size_t kBlockFloats = size_t{1} << 16, kKeptBlocks = 16;
+  static constexpr size_t kBlockFloats = size_t{1} << 16, kKeptFloats = size_t{1} << 20;
 
   std::vector<FloatBlock> blocks_;
-  size_t block_ = 0, used_ = 0;
+  size_t block_ = 0, used_ = 0, floats_ = 0;
 };
 
 // The targets of an edge type whose aggregates are kept, where not all are. Each has a slot: a row in every slab.
 struct Residents {
-  std::vector<uint32_t> slots;  // by node; kNoIndex where there is none
-  std::vector<uint32_t> nodes;  // by slot; kNoIndex where it is free
-  std::vector<uint32_t> free;
+  GrowingArray<uint32_t> slots;  // by node; kNoIndex where there is none
+  GrowingArray<uint32_t> nodes;  // by slot; kNoIndex where it is free
+  GrowingArray<uint32_t> free;
 
   uint32_t slot(uint32_t node) const { return node < slots.size() ? slots[node] : kNoIndex; }
   size_t bytes() const { return (slots.capacity() + nodes.capacity() + free.capacity()) * sizeof(uint32_t); }
+  void settle() noexcept {
+    for (auto* array : {&slots, &nodes, &free}) array->settle();
+  }
 };
 
 // Who becomes a resident and who is one no longer, by node.
@@ -122,17 +136,24 @@ struct Changes {
   // is among them: what was added to it may all have been rounded away.
   std::vector<uint32_t> reached;
   std::vector<float> errors;
-  std::vector<double> sums;  // of context sums, by position
+  std::vector<double> sums;        // of context sums, by position
+  std::vector<double> sum_errors;  // bounds on their rounding
 
   const float* at(size_t position) const { return (external != nullptr ? external : rows.data()) + position * stride; }
   const float* row(size_t i) const { return at(positions[i]); }
+  size_t bytes() const {
+    return bytes_of(nodes) + bytes_of(positions) + rows.bytes() + bytes_of(reached) + bytes_of(errors) + bytes_of(sums);
+  }
 };
 
 struct DirectedChange {
   uint32_t source, target;
   float old_weight, new_weight;
   bool had, has;
+  uint32_t key;                              // among the edges between the same two nodes
   const float *old_features, *new_features;  // null in a type without
+
+  uint64_t order() const { return (uint64_t{source} << 32) | key; }  // among those of a target
 };
 
 // What a batch does to every value. Reused from batch to batch, so that its memory is.
@@ -141,18 +162,33 @@ struct Prepared {
   Prepared(const Prepared&) = delete;
 
   std::vector<Changes> changes;                    // by value
-  std::vector<std::vector<DirectedChange>> edges;  // by edge type, in order of target, then source
+  std::vector<std::vector<DirectedChange>> edges;  // by edge type, in order of target, source and key
   std::vector<Moves> moves;                        // by edge type, where not all aggregates are kept
   std::vector<uint32_t> changed;                   // nodes whose prediction is another, added ones among them
   size_t affected = 0;                             // nodes whose prediction was computed again
   size_t edges_touched = 0;                        // messages added or taken back, and neighbours of recomputed rows
   size_t nodes_touched = 0;                        // rows of aggregates and of what they read, old ones and new ones
   size_t recomputed = 0;                           // aggregates computed from all their neighbours
+  // A node that has a row which was finite and would not be, kNoIndex if there is none: the first one of the first step
+  // that has any. What comes after that step has not been computed: such a batch must not be committed.
+  uint32_t lost = kNoIndex, lost_type = 0;
 
   // Of a batch that a lazy engine (below) has only marked:
   bool marked = false;
   std::vector<std::vector<uint32_t>> reached;  // by lazy step
   std::vector<Changes> before;                 // by eager value: rows that are about to be overwritten
+
+  // Once it is committed: what was much larger than other batches need is given back, all but `changed` and what is
+  // counted. Returns how many bytes that was.
+  size_t settle();
+  size_t held() const { return held_; }  // bytes, after the last `settle`; from any thread
+
+ private:
+  RecentNeeds needs_{size_t{1} << 12};  // in `need`
+  friend class Engine;
+  size_t need() const;   // what the batch touched: rows, messages and edges
+  size_t bytes() const;  // now
+  std::atomic<size_t> held_{0};
 };
 
 // What queries of a lazy engine have computed so far.
@@ -174,12 +210,24 @@ class Engine {
   // reuses embeddings (NeutronRT's RTEC-UER), for comparison.
   void set_recompute(bool all) { recompute_all_ = all; }
 
+  // Whether `prepare` looks for rows that a batch makes other than finite.
+  void set_guard(bool on) { guard_ = on; }
+
   const Program& program() const { return program_; }
   const Graph& graph() const { return graph_; }
 
   void initialize();
+  // If it throws, nothing has happened.
   void prepare(const Delta& delta, Prepared* prepared);
-  void commit(const Delta& delta, const Prepared& prepared);
+  // The ids of the nodes in `Prepared::changed`, before the commit.
+  std::vector<int64_t> changed_ids(const Delta& delta, const Prepared& prepared) const;
+  // Before the commit of what `prepare` or `prepare_batch` has made: all that takes memory or space on a disk, aside.
+  // If it throws, nothing has happened.
+  void reserve(const Delta& delta, const Prepared& prepared);
+  // Under the graph's lock, alone. The work is proportional to what was prepared, and needs no memory.
+  void commit(const Delta& delta, const Prepared& prepared) noexcept;
+  // After `commit`, when the lock has been let go, frees what was replaced; instead of it, what was reserved.
+  void release() noexcept;
 
   // -- lazily (lazy.h)
 
@@ -200,6 +248,10 @@ class Engine {
   LazyWork work() const;
   size_t overlay_bytes() const;
   size_t record_bytes() const;
+  // What batches are prepared in, beside what each `Prepared` holds, as it was after the last one; from any thread.
+  size_t batch_bytes() const { return batch_bytes_; }
+  // Of its weights.
+  size_t program_bytes() const;
 
   // To be written to only by the owner of the value: the graph's features are not the engine's. Of a value whose rows
   // are not all kept there are none: ask `stored_rows`.
@@ -220,6 +272,28 @@ class Engine {
   std::vector<float> errors(size_t propagation) const;
   void load_errors(size_t propagation, std::span<const float> errors);
   std::vector<double>& sums(size_t context) { return sums_[context]; }
+  std::vector<double>& sum_errors(size_t context) { return sum_errors_[context]; }
+  // The unit of each channel of a sum's messages, 0 where it has had none; none of a maximum.
+  const std::vector<float>& scales(size_t propagation) const { return scales_[propagation]; }
+  // False, and nothing done, if there is not one for every channel.
+  bool load_scales(size_t propagation, std::span<const float> scales);
+  // Between two batches, of an engine that is settled: measures scales where it is time (scales.cc).
+  void measure_if_due();
+  // Whether rows wait to be summed anew.
+  bool any_overdue() const {
+    return std::any_of(overdue_.begin(), overdue_.end(), [](const auto& rows) { return !rows.empty(); });
+  }
+  // Rows that the next batch sums anew, whatever it reaches, be it nothing.
+  std::vector<uint32_t>& overdue(size_t propagation) { return overdue_[propagation]; }
+  // How many batches were committed, how many had been when scales were last measured, and how many messages batches
+  // have touched since.
+  struct Moments {
+    size_t batches, measured, touched;
+  };
+  Moments moments() const { return {batches_, measured_, touched_}; }
+  void load_moments(const Moments& moments) {
+    batches_ = moments.batches, measured_ = moments.measured, touched_ = moments.touched;
+  }
 
   // Whether it has a row for every node.
   bool is_stored(uint32_t value) const { return program_.values[value].derived < 0 && partial_[value] < 0; }
@@ -237,9 +311,17 @@ class Engine {
   // Rows of an on-demand step for every index of its node type, `width` floats each.
   void evaluate(size_t on_demand, float* out);
 
-  // Computes the aggregates of `nodes` anew and returns the largest difference to the kept ones, relative to the larger
-  // of the row's magnitude and the mean one of its messages. Changes nothing.
-  double scrub(size_t propagation, std::span<const uint32_t> nodes);
+  // What a scrub saw of some rows: the largest difference of a channel to the same computed anew, as a part of the
+  // channel's magnitude, infinite where only one of the two is finite; and how many kept rows are not finite.
+  struct Scrubbed {
+    double difference = 0;
+    size_t not_finite = 0;
+  };
+  // Computes the aggregates of `nodes` anew. A channel's magnitude is the largest of its own, the mean one of its
+  // messages, and that of as many typical ones. A count of maxima that is wrong is a difference of 1. Changes nothing.
+  Scrubbed scrub(size_t propagation, std::span<const uint32_t> nodes);
+  // The same of degrees, of sums of weights and of loops.
+  Scrubbed scrub_context(size_t context, std::span<const uint32_t> nodes);
 
   // What the rows of one value take of their slab, in memory or in a file.
   size_t bytes(uint32_t value) const;
@@ -255,6 +337,11 @@ class Engine {
   struct Terms;
   class MessageSums;
   struct Lazy;
+  struct Sampled {  // an edge
+    uint32_t source, target;
+    float weight;
+    const float* features;
+  };
   // A rows step that runs together with the propagation before it, block by block, so that an aggregate is read while
   // it is in the nearest cache.
   struct Reader {
@@ -269,7 +356,19 @@ class Engine {
   void prepare_features(const Delta& delta, Prepared* prepared);
   void prepare_edges(const Delta& delta, Prepared* prepared);
   void prepare_context(const ContextStep& step, size_t context, const Delta& delta, Prepared* prepared);
-  void find_frontier(const PropagateStep& step, const Prepared& prepared);
+  void find_frontier(const PropagateStep& step, size_t propagation, const Prepared& prepared);
+  // A step makes a row other than finite that was. Any thread may say so.
+  void lose(uint32_t node_type, uint32_t node);
+  // The same of a row that may have been other than finite already.
+  void lose_row(uint32_t value, uint32_t node);
+  bool has_lost(Prepared* prepared);
+  std::vector<Sampled> sample_edges(const PropagateStep& step) const;
+  std::vector<float> typical(const PropagateStep& step) const;
+  void sample_messages(const PropagateStep& step, std::span<const Sampled> edges, size_t stride, float* out) const;
+  void measure(bool first);
+  void find_overdue(size_t propagation);
+  static void fill_scales(std::vector<float>* scales);
+  void invert_scales(size_t propagation);
   void find_edge_sources(const PropagateStep& step, const Prepared& prepared);
   void prepare_sum(const PropagateStep& step, size_t propagation, const Reader& reader, const Delta& delta,
                    Prepared* prepared);
@@ -279,7 +378,9 @@ class Engine {
   void write_sums(const PropagateStep& step, MessageSums* sums, size_t target, float* row, float* context) const;
   std::vector<Rows> message_rows(const MessageProgram& program) const;
   MessageSums& sums_of(const PropagateStep& step) const;
-  double scrub_messages(const PropagateStep& step, std::span<const uint32_t> nodes) const;
+  Scrubbed scrub_messages(const PropagateStep& step, std::span<const uint32_t> nodes) const;
+  // Of one node, as the graph is; the sum is that of a context of that kind.
+  void compute_context(const ContextStep& step, uint32_t node, float* row, double* sum) const;
   void find_terms(const PropagateStep& step, const Prepared& prepared);
   void prepare_messages(const PropagateStep& step, size_t propagation, Prepared* prepared);
   size_t heads_of(const PropagateStep& step) const;
@@ -308,8 +409,10 @@ class Engine {
   void complete(Whole* whole, std::vector<Table>* tables) const;
   void pull(const PropagateStep& step, std::span<const uint32_t> nodes, RowArena* arena, const float** out) const;
   void initialize_residents();
+  void compute_steps(const Delta& delta, size_t steps, Prepared* prepared);
   void prepare_moves(const Delta& delta, Prepared* prepared) const;
-  void commit_moves(const Delta& delta, const Prepared& prepared);
+  void reserve_moves(const Delta& delta, const Prepared& prepared);
+  void commit_moves(const Delta& delta, const Prepared& prepared) noexcept;
   // Whether an aggregate's row is there now, and will be after the batch.
   bool stays(const PropagateStep& step, const Prepared& prepared, uint32_t node) const;
   double context_sum(const ContextStep& step, uint32_t node, std::span<const DirectedChange> changes) const;
@@ -319,7 +422,6 @@ class Engine {
   void aggregate_computed(const PropagateStep& step, uint32_t node, float* out, float* counts) const;
   void keep_changed(Changes* changes, const std::vector<uint32_t>& nodes, const std::vector<uint8_t>& keep);
   const float* stored_row(uint32_t value, uint32_t node) const;  // of a value that is stored
-  void reserve_files(const Delta& delta);
   std::vector<uint32_t>& slots(uint32_t node_type, int which);
 
   const Graph& graph_;
@@ -329,11 +431,21 @@ class Engine {
   std::vector<int32_t> partial_;      // by value: the propagation whose residents alone have rows; -1: none
   std::vector<Residents> residents_;  // by edge type
   size_t keep_degree_;
-  std::vector<double> row_costs_;          // by rows step: nanoseconds a row, roughly
-  std::vector<Table> errors_;              // by propagate step, `error_width` floats a row
-  std::vector<std::vector<double>> sums_;  // by context step
+  std::vector<double> row_costs_;                // by rows step: nanoseconds a row, roughly
+  std::vector<Table> errors_;                    // by propagate step, `error_width` floats a row
+  std::vector<std::vector<double>> sums_;        // by context step
+  std::vector<std::vector<double>> sum_errors_;  // bounds on their rounding
+  std::vector<std::vector<float>> scales_;       // by propagate step
+  std::vector<FloatBlock> inverses_;             // one over each scale, padded
+  std::vector<std::vector<uint32_t>> overdue_;   // by propagate step: targets that the next batch sums anew
+  size_t batches_ = 0, measured_ = 0, touched_ = 0;
+  bool guard_ = false;
+  // The first node, after its type, whose row the step at hand makes other than finite.
+  static constexpr uint64_t kNothingLost = ~uint64_t{0};
+  std::atomic<uint64_t> lost_{kNothingLost};
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Scratches> scratches_;
+  std::atomic<size_t> batch_bytes_{0};
   std::vector<float> zeros_;
   bool recompute_all_ = false;
   const uint64_t serial_;  // tells this engine from any other

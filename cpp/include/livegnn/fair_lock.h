@@ -23,6 +23,13 @@ class FairLock {
     std::lock_guard waiting(gate_);
     readers_.lock_shared();
   }
+  // Never waits. It may fail because another reader is just coming in.
+  bool try_lock_shared() {
+    if (!gate_.try_lock()) return false;
+    const bool locked = readers_.try_lock_shared();
+    gate_.unlock();
+    return locked;
+  }
   void unlock_shared() { readers_.unlock_shared(); }
 
  private:

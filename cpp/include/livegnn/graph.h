@@ -15,6 +15,8 @@
 // at a time is between `prepare` and `settle`.
 #pragma once
 
+#include <atomic>
+#include <compare>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -28,7 +30,10 @@
 #include "livegnn/fair_lock.h"
 #include "livegnn/graph_store.h"
 #include "livegnn/id_map.h"
+#include "livegnn/recent_needs.h"
 #include "livegnn/table.h"
+#include "livegnn/text_ids.h"
+#include "livegnn/waiting.h"
 
 namespace livegnn {
 
@@ -44,7 +49,13 @@ struct EdgeChange {
   bool had, has;
   float old_weight, new_weight;  // 1 in a type without weights
   double new_time;
-  uint32_t row;  // of the edge's features; kNoRow in a type without
+  uint32_t row;      // of the edge's features; kNoRow in a type without
+  uint32_t key = 0;  // among the edges between the same two nodes, in a type that keeps them
+};
+
+struct EdgeName {
+  uint32_t source, target, key;
+  auto operator<=>(const EdgeName&) const = default;
 };
 
 struct NodeDelta {
@@ -65,16 +76,17 @@ struct Delta {
   double latest_time = -std::numeric_limits<double>::infinity();  // of all edge events that have one
 };
 
-enum class BadEvent { kUnknownNode, kNotFinite, kWidth, kNegativeId, kTooManyNodes, kTooManyEdges };
+enum class BadEvent { kUnknownNode, kNotFinite, kWidth, kNegativeId, kTooManyNodes, kTooManyEdges, kParallel };
 
 // What was wrong with an event, for the bindings to word. `position` counts within the column it came in.
 class EventError : public std::runtime_error {
  public:
-  EventError(BadEvent kind, const std::string& what, int64_t id = kNoId, uint32_t node_type = 0)
-      : std::runtime_error(what), kind(kind), id(id), node_type(node_type) {}
+  EventError(BadEvent kind, const std::string& what, int64_t id = kNoId, uint32_t type = 0, int64_t target = kNoId)
+      : std::runtime_error(what), kind(kind), id(id), type(type), target(target) {}
   BadEvent kind;
-  int64_t id;
-  uint32_t node_type;
+  int64_t id;      // of a node; of an edge's source where there is a `target`
+  uint32_t type;   // of the node, or of the edge
+  int64_t target;  // of an edge
 };
 
 class Graph {
@@ -97,35 +109,48 @@ class Graph {
 
   std::vector<NodeType> nodes;
   std::vector<EdgeType> edges;
-  mutable FairLock lock;  // readers of views share it; a commit takes it alone
+  // Readers of views share it; a commit takes it alone. Nobody waits for it who holds the interpreter's lock.
+  mutable Checked<FairLock> lock;
+  std::shared_ptr<TextIds> texts;  // what the numbers inside stand for, where ids are texts; else null
   // The latest time that an edge event had, whatever became of the edge; -inf before the first.
   double latest_time = -std::numeric_limits<double>::infinity();
 
-  // If it throws, nothing has happened.
+  // All that takes time, memory or space on a disk. If it throws, nothing has happened.
   void prepare(const Delta& delta);
   // Instead of `commit`.
-  void abandon();
-  // The caller holds `lock` alone.
-  void commit(const Delta& delta);
+  void abandon() noexcept;
+  // The caller holds `lock` alone. The work is proportional to the delta and needs no memory: whatever grows with the
+  // graph has grown aside in `prepare`.
+  void commit(const Delta& delta) noexcept;
   // When whoever held `lock` before `commit` has let go of it: after it, at once. Takes `lock` for a moment if memory
-  // has to be moved together.
-  void settle();
+  // has to be moved together, a step for each batch. What this batch was prepared in is given back where it is much
+  // more than others need.
+  void settle() noexcept;
+
+  // What samplers (sampling.h) hold for their next samples.
+  mutable std::atomic<size_t> sampling_bytes{0};
+  // What changes of edges are listed in for the store, as it was after the last batch.
+  size_t updates_bytes() const { return updates_bytes_; }
 
   // The edges of a type whose time is before `horizon`, by source (an undirected edge: by its smaller end), those of
   // one source in the order of a scan. It looks at the blocks of nodes (earliest_times.h) that have had such an edge
   // since they were last looked at, and at all of them the first time after `forget` of the type's bounds. For the one
   // writer, between batches.
-  std::vector<std::pair<uint32_t, uint32_t>> expired(uint32_t edge_type, double horizon);
+  std::vector<EdgeName> expired(uint32_t edge_type, double horizon);
 
   // After the edges were loaded: the rows that they name, without padding, and which rows are free. Throws
   // std::runtime_error where the two do not fit together.
   void load_edge_features(uint32_t edge_type, const float* values, size_t rows, std::vector<uint32_t> free);
 
  private:
+  void settle_tables() noexcept;
   static void note_times(EdgeType* type, const std::vector<EdgeChange>& changes, size_t capacity);
 
   std::unique_ptr<ThreadPool> pool_;
   std::vector<EdgeUpdate> updates_;
+  size_t need_ = 0;  // of the batch at hand, in updates
+  RecentNeeds needs_{size_t{1} << 12};
+  std::atomic<size_t> updates_bytes_{0};
 };
 
 }  // namespace livegnn

@@ -1,27 +1,103 @@
 // The user's ids outside, dense 32-bit indices inside.
 //
 // While every node's id is its own index (the common case of a graph that was numbered before it came here) there is no
-// hash map at all: a look-up is a comparison. The map is built when the first other id arrives.
+// hash table at all: a look-up is a comparison. The table is built when the first other id arrives.
 // Indices of removed nodes are given out again, the one freed last first.
 //
-// Invariants: `index_of(id_of(i)) == i` for every index in use; an index in `free_` is not in use.
-// Thread safety: any number of readers, or one writer.
+//   id ─► its place, by the upper bits of its hash ─►  .. | id + 1, index | id + 2, index | 0 | ..     16 bytes an
+//   entry
+//
+// A batch that finds too little room has the table made anew aside, twice as large, while readers go on in the old one:
+// since the upper bits decide, both are gone through from one end to the other, which is as fast as memory is.
+//
+// Invariants: `index_of(id_of(i)) == i` for every index in use; an index in `free_` is not in use. An entry is not far
+// behind its place: there is no empty entry between the two.
+// Thread safety: any number of readers, or one writer; `prepare` and `settle` of the one writer beside readers.
 #pragma once
 
 #include <tsl/robin_map.h>
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <string_view>
+#include <span>
+#include <utility>
 #include <vector>
 
+#include "livegnn/growing_array.h"
 #include "livegnn/mix_hash.h"
+#include "livegnn/table.h"
 
 namespace livegnn {
 
 inline constexpr uint32_t kNoIndex = UINT32_MAX;
 inline constexpr int64_t kNoId = -1;
+
+// Ids of at least 0 to indices.
+class IdTable {
+ public:
+  IdTable() = default;
+  // Room for so many ids.
+  explicit IdTable(size_t size) {
+    const size_t entries = std::bit_ceil(std::max<size_t>(16, size + size * 3 / 5));
+    block_ = FloatBlock(entries * sizeof(Entry) / sizeof(float));
+    mask_ = entries - 1;
+    shift_ = 64 - std::countr_zero(entries);
+  }
+
+  bool has_room(size_t more) const { return block_.size() > 0 && (size_ + more) * 8 <= (mask_ + 1) * 5; }
+  size_t bytes() const { return block_.size() * sizeof(float); }
+
+  uint32_t find(int64_t id) const {
+    const Entry& entry = entries()[place_of(key_of(id))];
+    return entry.key == 0 ? kNoIndex : entry.index;
+  }
+  // There is room.
+  void insert(int64_t id, uint32_t index) {
+    Entry& entry = entries()[place_of(key_of(id))];
+    size_ += entry.key == 0 ? 1 : 0;
+    entry = {key_of(id), index};
+  }
+  void erase(int64_t id) {
+    size_t hole = place_of(key_of(id));
+    if (entries()[hole].key == 0) return;
+    // Those behind it move up, as far as their own places allow.
+    for (size_t i = (hole + 1) & mask_; entries()[i].key != 0; i = (i + 1) & mask_) {
+      if (((i - home_of(entries()[i].key)) & mask_) < ((i - hole) & mask_)) continue;
+      entries()[hole] = entries()[i];
+      hole = i;
+    }
+    entries()[hole] = {};
+    --size_;
+  }
+  void insert_all(const IdTable& from) {
+    for (size_t i = 0; from.block_.size() > 0 && i <= from.mask_; ++i) {
+      const Entry& entry = from.entries()[i];
+      if (entry.key != 0) insert(static_cast<int64_t>(entry.key - 1), entry.index);
+    }
+  }
+
+ private:
+  struct Entry {
+    uint64_t key;  // 0: none
+    uint32_t index;
+  };
+
+  static uint64_t key_of(int64_t id) { return static_cast<uint64_t>(id) + 1; }
+  size_t home_of(uint64_t key) const { return static_cast<size_t>(MixHash{}(key) >> shift_); }
+  size_t place_of(uint64_t key) const {
+    size_t i = home_of(key);
+    while (entries()[i].key != 0 && entries()[i].key != key) i = (i + 1) & mask_;
+    return i;
+  }
+  Entry* entries() { return reinterpret_cast<Entry*>(block_.data()); }
+  const Entry* entries() const { return reinterpret_cast<const Entry*>(block_.data()); }
+
+  FloatBlock block_;  // zeroed, in huge pages where it is large
+  size_t mask_ = 0, size_ = 0;
+  int shift_ = 0;
+};
 
 class IdMap {
  public:
@@ -33,8 +109,7 @@ class IdMap {
 
   uint32_t index_of(int64_t id) const {
     if (identity_) return id >= 0 && static_cast<size_t>(id) < ids_.size() && ids_[id] == id ? id : kNoIndex;
-    auto found = map_.find(id);
-    return found == map_.end() ? kNoIndex : found->second;
+    return id >= 0 ? table_.find(id) : kNoIndex;
   }
 
   // The index that the n-th insertion from now will take (n from 0), if nothing is erased before.
@@ -42,15 +117,35 @@ class IdMap {
     return n < free_.size() ? free_[free_.size() - 1 - n] : static_cast<uint32_t>(ids_.size() + n - free_.size());
   }
 
+  // Makes room, aside, for a batch that inserts these and then frees so many: after `adopt` it cannot fail. If it
+  // throws std::bad_alloc, nothing has happened.
+  void prepare(std::span<const int64_t> added, size_t freed) {
+    if (added.empty() && freed == 0) return;
+    ids_.prepare(ids_.size() + added.size());
+    free_.prepare(free_.size() + freed);
+    bool identity = identity_;
+    for (size_t n = 0; identity && n < added.size(); ++n) identity = added[n] == kNoId || added[n] == next_index(n);
+    if (!identity) prepare_table(added.size());
+  }
+  void adopt() noexcept {
+    ids_.adopt();
+    free_.adopt();
+    if (next_.has_room(0)) adopt_table();
+  }
+  // After `adopt`, or instead of it.
+  void settle() noexcept {
+    ids_.settle();
+    free_.settle();
+    next_ = IdTable();
+  }
+
   // With kNoId the index is taken but names nothing, until `release` frees it.
   uint32_t insert(int64_t id) {
-    uint32_t index = next_index(0);
-    if (identity_ && id != index && id != kNoId) {
-      identity_ = false;
-      map_.reserve(ids_.size() + 1);
-      for (uint32_t i = 0; i < ids_.size(); ++i) {
-        if (ids_[i] != kNoId) map_[ids_[i]] = i;
-      }
+    const uint32_t index = next_index(0);
+    if (id != kNoId && (identity_ ? id != index : !table_.has_room(1))) {
+      prepare_table(1);
+      adopt_table();
+      next_ = IdTable();
     }
     if (free_.empty()) {
       ids_.push_back(id);
@@ -58,67 +153,61 @@ class IdMap {
       free_.pop_back();
       ids_[index] = id;
     }
-    if (!identity_ && id != kNoId) map_[id] = index;
+    if (!identity_ && id != kNoId) table_.insert(id, index);
     return index;
   }
   void release(uint32_t index) { free_.push_back(index); }
 
   // The id may have been inserted again under another index: then it stays known by that one.
   void erase(uint32_t index) {
-    auto found = map_.find(ids_[index]);
-    if (found != map_.end() && found->second == index) map_.erase(found);
+    if (!identity_ && table_.find(ids_[index]) == index) table_.erase(ids_[index]);
     ids_[index] = kNoId;
     free_.push_back(index);
   }
 
-  const std::vector<int64_t>& ids() const { return ids_; }
-  const std::vector<uint32_t>& free_list() const { return free_; }
+  const std::vector<int64_t>& ids() const { return ids_.values(); }
+  const std::vector<uint32_t>& free_list() const { return free_.values(); }
   void restore(std::vector<int64_t> ids, std::vector<uint32_t> free) {
     ids_ = std::move(ids);
     free_ = std::move(free);
-    map_ = {};
+    table_ = IdTable();
     identity_ = true;
     for (uint32_t i = 0; i < ids_.size(); ++i) identity_ = identity_ && (ids_[i] == kNoId || ids_[i] == i);
     if (identity_) return;
-    map_.reserve(ids_.size());
-    for (uint32_t i = 0; i < ids_.size(); ++i) {
-      if (ids_[i] != kNoId) map_[ids_[i]] = i;
-    }
+    identity_ = false;
+    table_ = table_of_all(0);
   }
 
   size_t bytes() const {
-    return ids_.capacity() * sizeof(int64_t) + free_.capacity() * sizeof(uint32_t) +
-           map_.bucket_count() * (sizeof(int64_t) + sizeof(uint64_t));
+    return ids_.capacity() * sizeof(int64_t) + free_.capacity() * sizeof(uint32_t) + table_.bytes();
   }
 
  private:
+  // Of the ids that there are, with room for more.
+  IdTable table_of_all(size_t more) const {
+    IdTable table(size() + more);
+    if (!identity_ && table_.has_room(0)) {
+      table.insert_all(table_);
+      return table;
+    }
+    for (uint32_t i = 0; i < ids_.size(); ++i) {
+      if (ids_[i] != kNoId) table.insert(ids_[i], i);
+    }
+    return table;
+  }
+  void prepare_table(size_t more) {
+    if (!identity_ && table_.has_room(more)) return;
+    next_ = table_of_all(more);
+  }
+  void adopt_table() noexcept {
+    std::swap(table_, next_);
+    identity_ = false;
+  }
+
   bool identity_ = true;
-  std::vector<int64_t> ids_;  // by index; kNoId where free
-  std::vector<uint32_t> free_;
-  tsl::robin_map<int64_t, uint32_t, MixHash> map_;
-};
-
-// Texts as integers: the rest of the core knows integer ids alone. Texts are numbered in the order in which they are
-// first seen; the number says nothing and is never saved.
-class TextIds {
- public:
-  int64_t intern(std::string_view text) {
-    auto found = numbers_.find(std::string(text));
-    if (found != numbers_.end()) return found->second;
-    auto number = static_cast<int64_t>(texts_.size());
-    texts_.emplace_back(text);
-    numbers_.emplace(texts_.back(), number);
-    return number;
-  }
-  int64_t find(std::string_view text) const {
-    auto found = numbers_.find(std::string(text));
-    return found == numbers_.end() ? kNoId : found->second;
-  }
-  const std::string& text(int64_t number) const { return texts_[static_cast<size_t>(number)]; }
-
- private:
-  std::vector<std::string> texts_;
-  tsl::robin_map<std::string, int64_t> numbers_;
+  GrowingArray<int64_t> ids_;  // by index; kNoId where free
+  GrowingArray<uint32_t> free_;
+  IdTable table_, next_;  // `next_` is made aside, and after `adopt` is what was replaced
 };
 
 }  // namespace livegnn

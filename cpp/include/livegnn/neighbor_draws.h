@@ -8,7 +8,9 @@
 //
 // A draw that repeats an earlier one where there is no replacement, or falls on an edge that is later than it may be,
 // is rejected and drawn again in the next round. Where that takes too long (`tolerated_rejections`), or a large share
-// of a node's neighbours is asked for, all of them are looked at instead (choice.h). The law is the same either way.
+// of a node's neighbours is asked for, all of them are looked at instead (choice.h); of a node that has many, the order
+// by time and the sums of weights are walked down instead (hub_draws.h), so that no draw costs a look at all of them.
+// The law is the same either way.
 //
 // Invariant: what is drawn for a node is a function of the trees, the law, and the node's stream of random numbers
 // (random.h): seed, purpose, and the node's place. Not of the group it is in.
@@ -28,7 +30,7 @@ namespace livegnn {
 enum class SampleBy : uint8_t {
   kUniform,  // each neighbour alike
   kWeight,   // proportional to weights; never one that is not above 0
-  kLatest,   // those with the greatest times; of equal ones those that a scan meets first
+  kLatest,   // those with the greatest times; of equal ones those with the smaller ids
 };
 
 struct NeighborLaw {
@@ -48,15 +50,19 @@ struct NeighborColumns {
   std::vector<uint32_t> rows;
 
   void clear() { counts.clear(), ids.clear(), weights.clear(), times.clear(), rows.clear(); }
+  size_t bytes() const {
+    return bytes_of(counts) + bytes_of(ids) + bytes_of(weights) + bytes_of(times) + bytes_of(rows);
+  }
 };
 
 class NeighborDraws {
  public:
   struct Task {
-    const Samtrees<uint32_t>* trees;
+    const Samtrees<uint32_t>* trees;  // null where edges have keys
     NeighborLaw law;
     EdgeColumns wanted;  // no more than the trees have
     uint64_t seed = 0, purpose = 0;
+    const Samtrees<uint64_t>* keyed = nullptr;  // lists of ends and keys (graph_store.h), drawn from by keyed_draws.h
   };
 
   NeighborDraws();
@@ -68,6 +74,10 @@ class NeighborDraws {
   // first node; the others follow. Replaces what is in `to`.
   void draw(const Task& task, std::span<const uint32_t> nodes, std::span<const double> until, uint64_t first_place,
             NeighborColumns* to);
+
+  size_t bytes() const;
+  // By all calls: what draws cost, whatever the machine.
+  size_t leaves_looked_at() const;
 
  private:
   struct Scratch;

@@ -116,9 +116,12 @@ struct PropagateStep {
 };
 
 enum class ContextKind : uint8_t {
-  kCount,  // number of in-edges, and one more where `fill` is not 0 and the node has no loop of its own
-  kSum,    // sum of their weights, and `fill` where the node has no loop of its own
-  kLoop,   // `fill` where the node has no loop of its own, else 0
+  // Where `fill` is not 0, every node has one loop: of parallel ones that with the greatest key, `fill` if it has none.
+  kCount,  // number of in-edges
+  kSum,    // sum of their weights
+  // What a sum over all in-edges lacks: `fill` where the node has no loop; without parallel loops, and with
+  // `skip_loops`, 0 elsewhere.
+  kLoop,
 };
 
 struct ContextStep {
@@ -126,6 +129,7 @@ struct ContextStep {
   ContextKind kind;
   float fill;
   bool skip_loops = false;  // a loop counts for nothing
+  bool weighted = true;     // kLoop: of a sum of weights; else every edge counts 1
 };
 
 // Rows of the inputs, one after the other without padding, to rows of the output.

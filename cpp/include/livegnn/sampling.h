@@ -144,9 +144,16 @@ class Sampler {
  private:
   struct Lease;
 
+  // `Graph::sampling_bytes` grows by so much.
+  void count(int64_t bytes) {
+    bytes_ += bytes;
+    graph_.sampling_bytes.fetch_add(static_cast<size_t>(bytes), std::memory_order_relaxed);
+  }
+
   const Graph& graph_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<SampleScratch>> idle_;
+  int64_t bytes_ = 0;  // of `idle_`
 };
 
 }  // namespace livegnn

@@ -5,6 +5,9 @@
 //                                     |   |   |
 //                                  leaf leaf leaf       ids inside a leaf are in no order (leaf.h)
 //
+// Where edges have times, a root that is an inner node also names the order of all its neighbours by time
+// (time_order.h), which lives and changes with it.
+//
 // A root is 8 bytes: a block of the heap (block_heap.h) and the number of neighbours.
 //
 // A change builds aside, from the bottom up, the nodes that it reaches (but for entries appended to a leaf, which
@@ -31,7 +34,10 @@
 #include <vector>
 
 #include "livegnn/block_heap.h"
+#include "livegnn/growing_array.h"
 #include "livegnn/leaf.h"
+#include "livegnn/recent_needs.h"
+#include "livegnn/time_order.h"
 
 namespace livegnn {
 
@@ -53,8 +59,11 @@ struct BasicNeighborSpan {
   const double* times;
   const uint32_t* rows;
   size_t size;
+  const uint32_t* keys = nullptr;  // of parallel edges (graph_store.h)
 };
 using NeighborSpan = BasicNeighborSpan<uint32_t>;
+
+inline uint32_t key_at(const NeighborSpan& span, size_t i) { return span.keys == nullptr ? 0 : span.keys[i]; }
 
 struct SamtreeRoot {
   BlockRef node = 0;
@@ -70,13 +79,17 @@ struct Inner {
   uint32_t error;
 
   static size_t bytes(EdgeColumns columns, uint32_t size) {
-    return 8 + size * (columns.weighted * sizeof(double) + sizeof(Id) + 2 * sizeof(uint32_t));
+    return 8 + size * (columns.weighted * sizeof(double) + sizeof(Id) + 2 * sizeof(uint32_t)) +
+           columns.timed * sizeof(BlockRef);
   }
   // Of children 0 .. i; absent in a type without weights, where the counts are as good.
   double* sums() { return reinterpret_cast<double*>(reinterpret_cast<unsigned char*>(this) + 8); }
   Id* keys(EdgeColumns columns) { return reinterpret_cast<Id*>(sums() + columns.weighted * size); }
   BlockRef* children(EdgeColumns columns) { return reinterpret_cast<BlockRef*>(keys(columns) + size); }
   uint32_t* counts(EdgeColumns columns) { return children(columns) + size; }
+  // Where edges have times: of a root, the order of all below it by time; else 0.
+  BlockRef* order(EdgeColumns columns) { return counts(columns) + size; }
+  BlockRef order(EdgeColumns columns) const { return *const_cast<Inner*>(this)->order(columns); }
   const double* sums() const { return const_cast<Inner*>(this)->sums(); }
   const Id* keys(EdgeColumns columns) const { return const_cast<Inner*>(this)->keys(columns); }
   const BlockRef* children(EdgeColumns columns) const { return const_cast<Inner*>(this)->children(columns); }
@@ -88,6 +101,8 @@ struct Inner {
   }
   // The child below which an id stands, if it does.
   uint32_t child_of(EdgeColumns columns, Id id) const;
+  // The child in which the running sum of weights first exceeds `*at`, which becomes what is left of it there.
+  uint32_t child_at_weight(double* at) const;
 };
 
 template <class Id>
@@ -101,9 +116,7 @@ class Samtrees {
   };
 
   // What one thread needs to rebuild: its own blocks, and memory to work in.
-  struct Lane {
-    size_t index = 0;
-    std::vector<BlockRef> made, retired;
+  struct Lane : BlockLane {
     struct Entries {
       std::vector<Id> ids;
       std::vector<double> times;
@@ -113,16 +126,27 @@ class Samtrees {
     } entries;
     std::vector<uint32_t> order;
     std::vector<const Change*> added;
+    typename TimeOrder<Id>::Lane order_by_time;
+
+    size_t bytes() const {
+      return bytes_of(made) + bytes_of(retired) + bytes_of(entries.ids) + bytes_of(entries.times) +
+             bytes_of(entries.weights) + bytes_of(entries.rows) + bytes_of(order) + bytes_of(added) +
+             bytes_of(order_by_time.entries) + bytes_of(order_by_time.changes);
+    }
   };
 
-  Samtrees(EdgeColumns columns, SamtreeOptions options) : columns_(columns), options_(options) {}
+  Samtrees(EdgeColumns columns, SamtreeOptions options)
+      : columns_(columns), options_(options), by_time_(&heap_, columns.weighted) {}
   Samtrees(const Samtrees&) = delete;
   Samtrees& operator=(const Samtrees&) = delete;
 
   const EdgeColumns& columns() const { return columns_; }
   const SamtreeOptions& options() const { return options_; }
   size_t size() const { return roots_.size(); }
+  // Nodes come into being without neighbours: room for them aside, beside readers; the nodes; and what is replaced.
+  void prepare_size(size_t size) { roots_.prepare(size); }
   void resize(size_t size) { roots_.resize(size); }
+  void settle_size() noexcept { roots_.settle(); }
 
   // -- reading; a node beyond `size` has no neighbours
 
@@ -139,6 +163,15 @@ class Samtrees {
     scan_below(from.node, from.degree, ids, visit);
   }
 
+  // Calls `visit(id, EdgeValue)` for each id from `low` to `high`, in no order.
+  template <class Visit>
+  void scan_range(size_t node, Id low, Id high, Visit&& visit) const {
+    const SamtreeRoot from = root(node);
+    if (from.node != 0) scan_range_below(from.node, from.degree, low, high, visit);
+  }
+  // The greatest id from `low` to `high`.
+  std::optional<Id> last_in_range(size_t node, Id low, Id high) const;
+
   // Of all neighbours of a node; a negative weight counts as 0, and without weights each counts as 1.
   double weight_sum(size_t node) const;
 
@@ -146,6 +179,25 @@ class Samtrees {
   // of weights first exceeds `*at` (`*at` < weight_sum). `*at` becomes what is left of it in that leaf.
   LeafView<Id> leaf_of(SamtreeRoot root, uint32_t* at) const;
   LeafView<Id> leaf_at_weight(SamtreeRoot root, double* at) const;
+
+  // What draws by weight are made from: all neighbours of a node that has many (weight_part.h). `find` gives the one at
+  // which the running sum exceeds `rest` < part.sum, or false where rounding led to weights that are all 0;
+  // `take_apart` parts what lies on that way. What `skip(id)` is left out where it stands alone.
+  WeightPart<Id> part_of(SamtreeRoot root) const {
+    return {own_sum(root.node, root.degree), root.node, root.degree, 0};
+  }
+  bool find(WeightPart<Id> part, double rest, Id* id, size_t* leaves) const;
+  template <class Skip>
+  void take_apart(WeightPart<Id> part, double rest, const Skip& skip, std::vector<WeightPart<Id>>* to,
+                  size_t* leaves) const;
+
+  // The neighbours in the order of their times. Where edges have no times, or a node has few neighbours, there is none:
+  // then its root is 0.
+  const TimeOrder<Id>& by_time() const { return by_time_; }
+  typename TimeOrder<Id>::Tree order_of(SamtreeRoot root) const {
+    if (!columns_.timed || root.node == 0 || header(root.node)->height == 0) return {};
+    return {inner(root.node)->order(columns_), root.degree};
+  }
 
   // Two steps, because the second needs what the first brings: a root, then the node below it.
   void prefetch_root(size_t node) const {
@@ -155,7 +207,8 @@ class Samtrees {
     return node < roots_.size() && roots_[node].node != 0 ? heap_.at(roots_[node].node) : nullptr;
   }
   // The leaf where an id stands, if it does; null if the node has no neighbours.
-  LeafView<Id> leaf_with(size_t node, Id id) const;
+  LeafView<Id> leaf_with(size_t node, Id id) const { return leaf_with(root(node), id); }
+  LeafView<Id> leaf_with(SamtreeRoot root, Id id) const;
 
   // -- writing
 
@@ -174,23 +227,27 @@ class Samtrees {
 
   void set_root(size_t node, SamtreeRoot root) { roots_[node] = root; }
   // Nobody reads what was retired any more.
-  void free_retired(Lane* lane);
+  void free_retired(Lane* lane) noexcept;
   // Instead of `set_root`: what was made is dropped, and what was to be retired stays.
-  void free_made(Lane* lane);
+  void free_made(Lane* lane) noexcept;
 
   // One change at once, where nobody reads. True if the id was not there before, or was there.
   bool upsert(size_t node, Id id, EdgeValue value);
   bool remove(size_t node, Id id);
 
-  // -- compaction: memory follows the edges. Like a change, it builds aside what moves, and ends in new roots.
+  // -- compaction: memory follows the edges. Like a change, it builds aside what moves, and ends in new roots. It goes
+  // on over many batches: `begin_compaction` says what has to move, which new blocks keep clear of; then each root is
+  // relocated, in steps that spend a budget (in units of a look at one root), changes going on between them; then what
+  // has become empty is given back.
 
   // A batch is over: what it has freed, the next one like it will take.
-  void note_batch();
+  void note_batch() noexcept;
   bool wants_compaction() const;
   bool begin_compaction();
-  SamtreeRoot relocate(SamtreeRoot root, Lane* lane);
-  // After `free_retired`.
-  void end_compaction();
+  // Without a budget all of it; when the budget has become 0, there may be more to move.
+  SamtreeRoot relocate(SamtreeRoot root, Lane* lane, size_t* budget = nullptr);
+  // When all roots have been relocated, and what was replaced is free. False if the budget did not suffice.
+  bool end_compaction(size_t* budget = nullptr) noexcept;
 
   size_t bytes() const { return roots_.capacity() * sizeof(SamtreeRoot) + heap_.resident_bytes(); }
 
@@ -203,6 +260,11 @@ class Samtrees {
     std::vector<float> weights;
     std::vector<double> times;
     std::vector<uint32_t> rows;
+    // What draws by weight read, which depends on what came before. Of each inner node its `error` and its sums; and,
+    // where edges have times as well, the order by time of each root (time_order.h). Empty in states of before, which
+    // did not hold them: then sums are added up, and orders built, anew.
+    std::vector<double> sums;
+    std::vector<uint64_t> orders;
   };
   Saved save() const;
   // Throws std::runtime_error when the columns do not fit together, or what they describe would break an invariant;
@@ -214,6 +276,8 @@ class Samtrees {
 
  private:
   static constexpr double kMaxError = 4096;
+  // A degree has 32 bits, and an inner node two children or more.
+  static constexpr uint32_t kMaxHeight = 32;
 
   struct Child {
     Id key;
@@ -242,6 +306,25 @@ class Samtrees {
     for (uint32_t i = 0; i < from->size; ++i) scan_below(children[i], from->count(columns_, i), ids, visit);
   }
 
+  template <class Visit>
+  void scan_range_below(BlockRef ref, uint32_t count, Id low, Id high, Visit& visit) const {
+    if (header(ref)->height == 0) {
+      const Leaf<Id>* from = leaf(ref);
+      Id ids[SamtreeOptions::kMaxCapacity];
+      from->decode(columns_, count, ids);
+      for (uint32_t i = 0; i < count; ++i) {
+        if (ids[i] >= low && ids[i] <= high) visit(ids[i], from->value(columns_, i));
+      }
+      return;
+    }
+    const Inner<Id>* from = inner(ref);
+    const uint32_t last = from->child_of(columns_, high);
+    for (uint32_t i = from->child_of(columns_, low); i <= last; ++i) {
+      scan_range_below(from->children(columns_)[i], from->count(columns_, i), low, high, visit);
+    }
+  }
+  std::optional<Id> last_below(BlockRef ref, uint32_t count, Id low, Id high) const;
+
   void* make(size_t bytes, BlockRef* ref, Lane* lane);
   uint32_t room_for(uint32_t size, uint32_t bits) const;
   Leaf<Id>* make_leaf(uint32_t size, IdFormat<Id> format, BlockRef* ref, Lane* lane);
@@ -263,19 +346,26 @@ class Samtrees {
   void pack(Id key, const std::vector<Child>& children, uint32_t height, uint32_t error, Lane* lane,
             std::vector<Child>* out);
   SamtreeRoot grow(std::vector<Child> children, uint32_t height, Lane* lane);
+  SamtreeRoot with_order(SamtreeRoot from, SamtreeRoot to, std::span<const Change> changes, Lane* lane);
+  void list_order_changes(SamtreeRoot from, std::span<const Change> changes, Lane* lane) const;
+  void list_by_time(SamtreeRoot root, Lane* lane) const;
+  BlockRef build_order(SamtreeRoot root, Lane* lane);
+  void check_order(SamtreeRoot root) const;
   bool apply(size_t node, const Change& change);
-  BlockRef copy(BlockRef ref, Lane* lane);
-  BlockRef relocate_below(BlockRef ref, Lane* lane);
+  BlockRef relocate_below(BlockRef ref, Lane* lane, size_t* budget);
   void retire_below(BlockRef ref, Lane* lane) const;
   void save_below(BlockRef ref, Id key, uint32_t count, Saved* to) const;
   Child load_below(Reader* from, Id key, const Id* high, int height, Lane* lane);
+  void load_sums(std::span<const double> saved, BlockRef ref);
+  void load_order(Reader* from, SamtreeRoot root, Lane* lane);
   Child load_leaf(Reader* from, Id key, const Id* high, uint32_t size, Lane* lane);
   void check_below(BlockRef ref, uint32_t count, Id low, const Id* high, bool is_root, double* sum) const;
 
   EdgeColumns columns_;
   SamtreeOptions options_;
   BlockHeap heap_;
-  std::vector<SamtreeRoot> roots_;
+  TimeOrder<Id> by_time_;
+  GrowingArray<SamtreeRoot> roots_;
   size_t freed_ = 0, churn_ = 0;  // bytes that this batch has freed, and that batches free of late
   size_t stuck_ = 0;              // bytes that the last compaction left free: blocks of a size too few to fill a slab
   Lane lane_;                     // of `upsert` and `remove`
@@ -287,6 +377,37 @@ struct Samtrees<Id>::LeafWork {
   std::span<const Change> changes;
   std::vector<Child> made;
 };
+
+template <class Id>
+template <class Skip>
+void Samtrees<Id>::take_apart(WeightPart<Id> part, double rest, const Skip& skip, std::vector<WeightPart<Id>>* to,
+                              size_t* leaves) const {
+  BlockRef ref = part.node;
+  uint32_t count = part.count;
+  while (header(ref)->height > 0) {
+    const Inner<Id>* from = inner(ref);
+    const uint32_t taken = from->child_at_weight(&rest);
+    for (uint32_t i = 0; i < from->size; ++i) {
+      const uint32_t below = from->count(columns_, i);
+      const BlockRef child = from->children(columns_)[i];
+      if (i == taken) continue;
+      // Its own: the difference of two running sums may have lost it beside a greater one.
+      *leaves += from->height == 1;
+      const double sum = own_sum(child, below);
+      if (sum > 0) to->push_back({sum, child, below, Id{0}});
+    }
+    count = from->count(columns_, taken);
+    ref = from->children(columns_)[taken];
+  }
+  const Leaf<Id>* last = leaf(ref);
+  ++*leaves;
+  for (uint32_t i = 0; i < count; ++i) {
+    const float weight = last->weights(columns_)[i];
+    if (!(weight > 0)) continue;
+    const Id id = last->id(columns_, i);
+    if (!skip(id)) to->push_back({weight, 0, 1, id});
+  }
+}
 
 extern template class Samtrees<uint32_t>;
 extern template class Samtrees<uint64_t>;

@@ -4,7 +4,7 @@
 //
 // Invariants: the disk space of all bytes up to `size` is taken, so that a write to the mapping cannot fail; what was
 // never written is zero.
-// Thread safety: `reserve` beside readers of the mapping; all else alone.
+// Thread safety: `reserve` and `settle` beside readers of the mapping; all else alone.
 #pragma once
 
 #include <cstddef>
@@ -21,19 +21,28 @@ class ScratchFile {
   ScratchFile& operator=(const ScratchFile&) = delete;
 
   const std::string& directory() const { return directory_; }
-  float* data() const { return data_; }
-  size_t size() const { return size_; }  // in floats
+  float* data() const { return now_.data; }
+  size_t size() const { return now_.size; }  // in floats
 
-  // Takes the space for so many floats; `data` does not move. Throws std::system_error where the disk is full.
+  // Takes the space for so many floats and maps it aside; `data` does not move. Throws std::system_error where the disk
+  // or the addresses are used up.
   void reserve(size_t floats);
-  // Maps all that was reserved; `data` may move.
-  void map();
+  // All that was reserved is there; `data` may move. What is read at the old place stays good until `settle`.
+  void adopt() noexcept;
+  void settle() noexcept;
 
  private:
+  struct Mapping {
+    float* data = nullptr;
+    size_t size = 0;  // in floats
+  };
+
+  static void unmap(Mapping* mapping) noexcept;
+
   std::string directory_;
   int file_ = -1;
-  float* data_ = nullptr;
-  size_t size_ = 0, reserved_ = 0;
+  size_t on_disk_ = 0;  // floats for which there is space
+  Mapping now_, next_, old_;
 };
 
 }  // namespace livegnn

@@ -7,8 +7,10 @@
 
 #include <tsl/robin_map.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -20,17 +22,21 @@ namespace livegnn {
 // After an EventError the stage is unusable but the graph untouched.
 class Stage {
  public:
-  explicit Stage(const Graph& graph);
+  // `refuse_parallel`: an edge that is there already may not be added again.
+  explicit Stage(const Graph& graph, bool refuse_parallel = false);
 
-  // `x` has `width` floats a row; null means no features, as do a null weight and time.
+  // `x` has `width` floats a row; null means no features, as do a null weight and time. In a type with keys, an edge
+  // without one gets the key after the greatest between its ends, and of those the one with the greatest is removed.
   void add_edges(uint32_t edge_type, const int64_t* source, const int64_t* target, const float* weight,
-                 const double* time, const float* x, size_t width, size_t count);
-  void remove_edges(uint32_t edge_type, const int64_t* source, const int64_t* target, size_t count);
+                 const double* time, const float* x, size_t width, size_t count, const uint32_t* key = nullptr);
+  void remove_edges(uint32_t edge_type, const int64_t* source, const int64_t* target, size_t count,
+                    const uint32_t* key = nullptr);
   // `x` has `width` floats a row; null means no features (`add_nodes` only).
   void set_features(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count);
   void add_nodes(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count);
   void remove_nodes(uint32_t node_type, const int64_t* ids, size_t count);
 
+  size_t num_events() const { return delta_.num_events; }
   // Drops what came to nothing. The stage may not be used after it.
   Delta finish();
 
@@ -53,8 +59,19 @@ class Stage {
     Positions featured;   // index -> position in featured
     size_t reserved = 0;  // indices promised to added nodes
   };
+  // The keys between two nodes.
+  struct Pair {
+    std::vector<uint32_t> present;  // of edges that are there and that this batch has named, ascending
+    std::optional<uint32_t> last;   // the greatest of those that it has not
+    std::optional<uint32_t> greatest() const {
+      if (present.empty()) return last;
+      return last ? std::max(*last, present.back()) : present.back();
+    }
+  };
   struct EdgeStage {
-    Positions positions;          // (source, target) -> position in delta.edges
+    Positions positions;  // (source, target), or (pair, key) -> position in delta.edges
+    Positions pair_of;    // (source, target) -> position in pairs, in a type with keys
+    std::vector<Pair> pairs;
     std::vector<uint32_t> slots;  // by position: of new features; kNoIndex: none. Absent in a type without features
     std::vector<float> features;  // by slot, at the table's stride
     // The changes at each node, a list for its being source and one for its being target, once there is need for them.
@@ -66,7 +83,10 @@ class Stage {
   uint32_t resolve(uint32_t node_type, int64_t id);
   void resolve_ends(const EdgeTypeSpec& spec, const int64_t* source, const int64_t* target, size_t count);
   void prefetch_ahead(const GraphStore& store, size_t i) const;
-  EdgeChange* change_of(uint32_t edge_type, uint32_t source, uint32_t target);
+  uint32_t pair_of(uint32_t edge_type, uint32_t source, uint32_t target);
+  uint32_t next_key(uint32_t edge_type, uint32_t pair) const;
+  void note_key(uint32_t edge_type, uint32_t pair, const EdgeChange& change);
+  EdgeChange* change_of(uint32_t edge_type, uint32_t source, uint32_t target, uint32_t key);
   void write_features(uint32_t node_type, uint32_t index, const float* x, size_t width);
   void write_edge_features(uint32_t edge_type, size_t position, const float* x);
   void drop_edges(uint32_t node_type, uint32_t index);
@@ -77,6 +97,7 @@ class Stage {
   void finish_nodes(uint32_t node_type);
 
   const Graph& graph_;
+  const bool refuse_parallel_;
   Delta delta_;
   std::vector<NodeStage> node_stages_;
   std::vector<EdgeStage> edge_stages_;

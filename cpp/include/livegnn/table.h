@@ -4,12 +4,16 @@
 // The stride is a whole number of cache lines for wide rows, so that a row never straddles one more line than it must.
 //
 // Invariants: padding is zero; rows past `rows()` do not exist; a fresh row is zero. Rows of width 0 take no memory.
-// Thread safety: `prepare` beside readers; beyond that none, the owner serialises growth and writing against reading.
+// Growth has three steps: `prepare` makes a larger copy aside, `resize` puts it in place and takes no time, `settle`
+// frees what it has replaced.
+//
+// Thread safety: `prepare` and `settle` beside readers; beyond that none, the owner serialises growth and writing
+// against reading.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -57,8 +61,7 @@ class FloatBlock {
       return;
     }
 #endif
-    data_ = static_cast<float*>(std::aligned_alloc(kCacheLine, bytes));
-    if (data_ == nullptr) throw std::bad_alloc();
+    data_ = static_cast<float*>(::operator new(bytes, std::align_val_t{kCacheLine}));
     std::memset(data_, 0, bytes);
   }
   FloatBlock(FloatBlock&& other) noexcept { swap(other); }
@@ -73,7 +76,7 @@ class FloatBlock {
       return;
     }
 #endif
-    std::free(data_);
+    ::operator delete(data_, std::align_val_t{kCacheLine});
   }
 
   float* data() { return data_; }
@@ -118,9 +121,9 @@ class Table {
   const float* row(size_t i) const { return data_ + i * stride_; }
 
   // All of `resize` to more rows that takes time or can fail, done aside while readers go on. The rows must stay as
-  // they are until `resize` or `abandon`. Throws std::bad_alloc or std::system_error.
+  // they are until `resize` or `settle`. Throws std::bad_alloc or std::system_error; then nothing has happened.
   void prepare(size_t rows) {
-    if (rows * stride_ <= capacity()) return;
+    if (rows * stride_ <= capacity() || (ready_ && rows * stride_ <= next_.size())) return;
     // Growth is geometric, so that adding nodes one by one copies each row a constant number of times.
     const size_t floats = (rows_ == 0 ? rows : rows + rows / 2) * stride_;
     if (file_ != nullptr) {
@@ -130,23 +133,30 @@ class Table {
     FloatBlock bigger(floats);
     if (rows_ > 0) std::memcpy(bigger.data(), data_, rows_ * stride_ * sizeof(float));
     next_ = std::move(bigger);
+    ready_ = true;
   }
-  void abandon() { next_ = {}; }
+  // When nobody reads any more what `resize` has replaced, or instead of it.
+  void settle() noexcept {
+    next_ = {};
+    ready_ = false;
+    if (file_ != nullptr) file_->settle();
+  }
 
+  // To more rows it cannot fail after `prepare`.
   void resize(size_t rows) {
     if (rows * stride_ > capacity()) {
-      if (rows * stride_ > next_.size()) prepare(rows);
+      prepare(rows);
       if (file_ != nullptr) {
-        file_->map();
+        file_->adopt();
         data_ = file_->data();
       } else {
-        block_ = std::move(next_);
+        std::swap(block_, next_);
         data_ = block_.data();
       }
     } else if (rows < rows_ && width_ > 0) {
       std::memset(row(rows), 0, (rows_ - rows) * stride_ * sizeof(float));
     }
-    next_ = {};
+    ready_ = false;
     rows_ = rows;
   }
 
@@ -162,7 +172,8 @@ class Table {
 
   size_t width_ = 0, stride_ = 0, rows_ = 0;
   float* data_ = nullptr;
-  FloatBlock block_, next_;  // the rows, and where `prepare` has copied them to
+  FloatBlock block_, next_;  // the rows; and where `prepare` has copied them to, or `resize` has left them
+  bool ready_ = false;       // `next_` is a copy of the rows as they are
   std::unique_ptr<ScratchFile> file_;
 };
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import orjson
 from fastapi import FastAPI, HTTPException
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, Field
@@ -75,7 +76,7 @@ def to_json(value: dict[str, JSON]) -> Response:
 async def states(session: "Session") -> AsyncIterator[bytes]:
     """The state as server-sent events, until the session closes."""
     while not session.closed:
-        yield b"data: " + orjson.dumps(describe(session)) + b"\n\n"
+        yield b"data: " + orjson.dumps(await run_in_threadpool(describe, session)) + b"\n\n"
         await asyncio.sleep(_INTERVAL)
 
 

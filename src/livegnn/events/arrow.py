@@ -15,7 +15,19 @@ from livegnn.events.chunk import EDGE_KINDS, Chunk, to_edge_type
 from livegnn.events.json_lines import FIELDS, NAMES
 from livegnn.types import EdgeType, Ids, NodeType
 
-COLUMNS: Final = ("event", "src", "dst", "id", "weight", "time", "x", "features", "edge_type", "node_type")
+COLUMNS: Final = (
+    "event",
+    "src",
+    "dst",
+    "id",
+    "weight",
+    "time",
+    "key",
+    "x",
+    "features",
+    "edge_type",
+    "node_type",
+)
 _SEPARATOR: Final = "\x1f"
 
 
@@ -49,7 +61,7 @@ def _runs(columns: dict[str, pa.Array], n: int) -> Iterator[tuple[int, int]]:
     keys = [_codes(columns["event"], "event")]
     keys += [
         columns[name].is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
-        for name in ("weight", "time", "x", "features", "edge_type", "node_type")
+        for name in ("weight", "time", "key", "x", "features", "edge_type", "node_type")
         if name in columns
     ]
     if "edge_type" in columns:
@@ -126,12 +138,15 @@ def _append(events: Events, rows: dict[str, pa.Array], start: int) -> None:
             src, dst = _ids(rows["src"]), _ids(rows["dst"])
             value = _first(rows, "edge_type")
             edge_type = None if value is None else to_edge_type(cast("EdgeType", value))
+            key = _keys(rows.get("key"))
             if kind == "add_edges":
                 weight, time = _numbers(rows.get("weight")), _numbers(rows.get("time"))
                 features = _rows(rows.get("features"), "features")
-                events.add_edges(src, dst, weight=weight, time=time, features=features, edge_type=edge_type)
+                events.add_edges(
+                    src, dst, weight=weight, time=time, features=features, key=key, edge_type=edge_type
+                )
             else:
-                events.remove_edges(src, dst, edge_type=edge_type)
+                events.remove_edges(src, dst, key=key, edge_type=edge_type)
             return
         ids, node_type = _ids(rows["id"]), cast("NodeType | None", _first(rows, "node_type"))
         x = _rows(rows.get("x"), "x")
@@ -167,6 +182,15 @@ def _numbers(column: pa.Array | None) -> npt.NDArray[np.float64] | None:
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise InputError(f"'weight' and 'time' must be numbers, got {column.type}")
     values: npt.NDArray[np.float64] = column.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _keys(column: pa.Array | None) -> npt.NDArray[np.generic] | None:
+    if column is None or column.null_count == len(column):
+        return None
+    if not pa.types.is_integer(column.type):
+        raise InputError(f"'key' must be integers, got {column.type}")
+    values: npt.NDArray[np.generic] = column.to_numpy(zero_copy_only=False)
     return values
 
 

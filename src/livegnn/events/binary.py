@@ -1,8 +1,9 @@
 """Events as bytes: what the log stores. All numbers are little-endian.
 
 header   "LGEV", version u16, number of chunks u32, CRC-32 u32 of everything after the header
-         version 2 where edges have features, which a reader of version 1 would lose, otherwise 1
-chunk    kind u8, columns u8, n u32, width u32 of x, names, then the columns ids, dst, weight, time, x
+         the oldest version whose reader would lose nothing: 2 where edges have features, 3 where they
+         have keys, otherwise 1
+chunk    kind u8, columns u8, n u32, width u32 of x, names, then the columns ids, dst, weight, time, x, key
 names    of the type: u16 length and UTF-8, once for a node type, three times for an edge type;
          left out for the default type
 ids      int64[n]; or, for text, u32 length and UTF-8 with NUL between the ids
@@ -20,7 +21,7 @@ from livegnn.events.chunk import EDGE_KINDS, KINDS, Chunk
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, Ids, NodeType
 
 MAGIC: Final = b"LGEV"
-VERSION: Final = 2
+VERSION: Final = 3
 """The newest version; all up to it are read."""
 
 _HEADER = struct.Struct("<4sHII")
@@ -28,14 +29,14 @@ _CHUNK = struct.Struct("<BBII")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _CODES = {kind: code for code, kind in enumerate(KINDS)}
-_WEIGHT, _TIME, _X, _TEXT_IDS, _TEXT_DST, _NAMED = 1, 2, 4, 8, 16, 32
+_WEIGHT, _TIME, _X, _TEXT_IDS, _TEXT_DST, _NAMED, _KEY = 1, 2, 4, 8, 16, 32, 64
 
 
 def encode(chunks: Sequence[Chunk]) -> bytes:
     """The bytes of `chunks`. Raises InputError for a text id that cannot be written."""
     parts: list[bytes] = []
     version = 1
-    for kind, type_, ids, dst, weight, time, x in chunks:
+    for kind, type_, ids, dst, weight, time, x, key in chunks:
         columns = 0
         body = [encode_ids(ids)]
         if ids.dtype.kind == "U":
@@ -55,8 +56,12 @@ def encode(chunks: Sequence[Chunk]) -> bytes:
             columns |= _X
             width = x.shape[1]
             if kind in EDGE_KINDS:
-                version = 2
+                version = max(version, 2)
             body.append(x.astype("<f4", copy=False).tobytes())
+        if key is not None:
+            columns |= _KEY
+            version = 3
+            body.append(key.astype("<u4", copy=False).tobytes())
         names: list[bytes] = []
         if type_ != (DEFAULT_EDGE_TYPE if kind in EDGE_KINDS else DEFAULT_NODE_TYPE):
             columns |= _NAMED
@@ -171,4 +176,5 @@ def _decode_chunk(reader: _Reader) -> Chunk:
     x = None
     if columns & _X:
         x = np.frombuffer(reader.take(4 * n * width), dtype="<f4").astype(np.float32).reshape(n, width)
-    return Chunk(kind, type_, ids, dst, weight, time, x)
+    key = np.frombuffer(reader.take(4 * n), dtype="<u4").astype(np.uint32) if columns & _KEY else None
+    return Chunk(kind, type_, ids, dst, weight, time, x, key)

@@ -14,15 +14,18 @@ from livegnn.events.chunk import (
     same_columns,
     to_edge_type,
     to_ids,
+    to_key,
     to_node_type,
     to_rows,
     to_time,
     to_weight,
 )
-from livegnn.types import JSON, EdgeType, Ids, NodeType
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, EdgeType, Ids, NodeType
 
 if TYPE_CHECKING:
     import pyarrow
+
+_SHOWN = 8  # kinds of events, in a repr
 
 
 class Events:
@@ -48,8 +51,16 @@ class Events:
         return self._length
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{len(chunk.ids)} {chunk.kind}" for chunk in self.chunks)
-        return f"Events({counts})"
+        """How many of each kind and type, in the order in which they first occur."""
+        counts: dict[str, int] = {}
+        for chunk in self.chunks:
+            named = "" if chunk.type in (DEFAULT_NODE_TYPE, DEFAULT_EDGE_TYPE) else f" of {_type(chunk)}"
+            what = f"{chunk.kind}{named}"
+            counts[what] = counts.get(what, 0) + len(chunk.ids)
+        shown = [f"{number:,} {what}" for what, number in counts.items()]
+        if len(shown) > _SHOWN:
+            shown[_SHOWN:] = [f"and {len(shown) - _SHOWN} kinds more"]
+        return f"Events({', '.join(shown)})"
 
     def __eq__(self, other: object) -> bool:
         """Whether both hold the same chunks, bit for bit."""
@@ -67,10 +78,15 @@ class Events:
         weight: NumbersLike | None = None,
         time: NumbersLike | None = None,
         features: NumbersLike | None = None,
+        key: NumbersLike | None = None,
         edge_type: EdgeType | None = None,
     ) -> "Events":
         """Adds edges src[i] -> dst[i], with `weight[n]`, `time[n]` and `features[n, width]` if given; an edge
         that exists is updated.
+
+        Where the edge type keeps parallel edges, `key[n]` tells them apart: an edge with the ends and the key
+        of another is an update of it. Without keys each edge is a new one, whose key is one more than the
+        greatest between its ends, 0 for the first.
 
         Where the edge type says that duplicates add, the weight is added to the old one. With times, an event
         older than the stored edge is ignored (if duplicates add, its features alone). An edge without
@@ -84,14 +100,27 @@ class Events:
         times = None if time is None else to_time(time, n)
         scalar = _is_scalar(src) and _is_scalar(dst)
         rows = None if features is None else to_rows(features, n, "features", scalar=scalar)
-        return self._append(Chunk("add_edges", kind, ids, targets, weights, times, rows))
+        keys = None if key is None else to_key(key, n)
+        return self._append(Chunk("add_edges", kind, ids, targets, weights, times, rows, keys))
 
-    def remove_edges(self, src: IdsLike, dst: IdsLike, *, edge_type: EdgeType | None = None) -> "Events":
-        """Removes edges src[i] -> dst[i]; an edge that does not exist is no error as long as its nodes do."""
+    def remove_edges(
+        self,
+        src: IdsLike,
+        dst: IdsLike,
+        *,
+        key: NumbersLike | None = None,
+        edge_type: EdgeType | None = None,
+    ) -> "Events":
+        """Removes edges src[i] -> dst[i]; an edge that does not exist is no error as long as its nodes do.
+
+        Where the edge type keeps parallel edges, the one with `key[i]` is removed; without keys the one with
+        the greatest.
+        """
         ids, targets, kind = to_ids(src, "src"), to_ids(dst, "dst"), to_edge_type(edge_type)
         if len(targets) != len(ids):
             raise InputError(f"src and dst must be of the same length, got {len(ids)} and {len(targets)}")
-        return self._append(Chunk("remove_edges", kind, ids, targets))
+        keys = None if key is None else to_key(key, len(ids))
+        return self._append(Chunk("remove_edges", kind, ids, targets, key=keys))
 
     def set_features(self, ids: IdsLike, x: NumbersLike, *, node_type: NodeType | None = None) -> "Events":
         """Sets the features of nodes to the rows of `x[n, width]`; for a scalar id, `x[width]`."""
@@ -157,7 +186,7 @@ class Events:
         views."""
         for chunk in self.chunks:
             for first in range(0, len(chunk.ids), size):
-                yield _from_chunks([chunk.part(slice(first, first + size))])
+                yield from_chunks([chunk.part(slice(first, first + size))])
 
     def to_bytes(self) -> bytes:
         """The compact, versioned, checksummed form that the log stores (see docs/log.md)."""
@@ -170,7 +199,7 @@ class Events:
         """The inverse of `to_bytes`. Raises FileFormatError if they are corrupt or of another version."""
         from livegnn.events import binary
 
-        return _from_chunks(binary.decode(data))
+        return from_chunks(binary.decode(data))
 
     def to_json_lines(self) -> str:
         """One JSON object a line, an event each; `from_json_lines` reads it back exactly."""
@@ -183,32 +212,36 @@ class Events:
         """Reads one JSON object a line; blank lines are skipped. Raises InputError that names the line."""
         from livegnn.events import json_lines
 
-        return _from_chunks(json_lines.decode(text))
+        return from_chunks(json_lines.decode(text))
 
     @staticmethod
     def from_records(records: "Sequence[JSON | Mapping[str, JSON]]") -> "Events":
         """Reads parsed JSON objects, as in `from_json_lines`. Raises InputError that names the position."""
         from livegnn.events import json_lines
 
-        return _from_chunks(json_lines.from_records(records))
+        return from_chunks(json_lines.from_records(records))
 
     @staticmethod
     def from_arrow(table: "pyarrow.Table | pyarrow.RecordBatch") -> "Events":
         """Reads a table with a column `event` and, as the events need them, `src`, `dst`, `id`, `weight`,
-        `time`, `x` and `features` (lists of numbers), `edge_type` (lists of three names), `node_type`.
+        `time`, `key`, `x` and `features` (lists of numbers), `edge_type` (lists of three names), `node_type`.
 
         The values of `event` are those of JSON lines. Raises InputError that names the row.
         """
         from livegnn.events import arrow
 
-        return _from_chunks(arrow.decode(table))
+        return from_chunks(arrow.decode(table))
 
 
-def _from_chunks(chunks: Iterable[Chunk]) -> Events:
+def from_chunks(chunks: Iterable[Chunk]) -> Events:
     events = Events()
     for chunk in chunks:
         events._append(chunk)
     return events
+
+
+def _type(chunk: Chunk) -> str:
+    return chunk.type if isinstance(chunk.type, str) else "-".join(chunk.type)
 
 
 def _is_scalar(ids: IdsLike) -> bool:

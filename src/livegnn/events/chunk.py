@@ -17,6 +17,7 @@ from livegnn.types import (
     EdgeType,
     FloatArray,
     Ids,
+    Keys,
     NodeType,
 )
 
@@ -36,6 +37,7 @@ _INT64 = np.dtype(np.int64)
 _FLOAT32 = np.dtype(np.float32)
 _FLOAT64 = np.dtype(np.float64)
 _LARGEST_ID = np.iinfo(np.int64).max
+_LARGEST_KEY = np.iinfo(np.uint32).max
 _minimum = np.minimum.reduce
 
 
@@ -44,7 +46,7 @@ class Chunk(NamedTuple):
 
     `ids` are the nodes, or the sources of edges (`int64[n]` or `str[n]`); `dst` the targets of edges;
     `weight` is `float32[n]`, `time` `float64[n]`, `x`, the features of the nodes or of the edges, `float32[n,
-    width]`. Columns the events lack are None.
+    width]`, `key`, what tells parallel edges apart, `uint32[n]`. Columns the events lack are None.
     """
 
     kind: Kind
@@ -54,6 +56,7 @@ class Chunk(NamedTuple):
     weight: FloatArray | None = None
     time: DoubleArray | None = None
     x: FloatArray | None = None
+    key: Keys | None = None
 
     def part(self, rows: slice) -> "Chunk":
         """Some of the events; columns are views."""
@@ -63,6 +66,7 @@ class Chunk(NamedTuple):
             weight=None if self.weight is None else self.weight[rows],
             time=None if self.time is None else self.time[rows],
             x=None if self.x is None else self.x[rows],
+            key=None if self.key is None else self.key[rows],
         )
 
     @property
@@ -134,6 +138,19 @@ def to_weight(value: NumbersLike, n: int) -> FloatArray:
 def to_time(value: NumbersLike, n: int) -> DoubleArray:
     """`value` as `float64[n]`."""
     return cast("DoubleArray", _to_column(value, n, "time", _FLOAT64))
+
+
+def to_key(value: NumbersLike, n: int) -> Keys:
+    """`value` as `uint32[n]`."""
+    array = np.asarray(value)
+    if array.ndim == 0:
+        array = array.reshape(1)
+    if array.shape != (n,):
+        raise InputError(f"key must have one value for each of the {n} edges, got shape {array.shape}")
+    if array.size and (array.dtype.kind not in "iu" or array.min() < 0 or array.max() > _LARGEST_KEY):
+        shown = array[(array < 0) | (array > _LARGEST_KEY)] if array.dtype.kind in "iu" else array
+        raise InputError(f"key must be integers from 0 to 2^32 - 1, got {shown[0].item()!r}")
+    return np.ascontiguousarray(array, dtype=np.uint32)
 
 
 def _to_column(value: NumbersLike, n: int, name: str, dtype: "np.dtype[np.floating]") -> object:
@@ -211,6 +228,7 @@ def same_columns(a: Chunk, b: Chunk) -> bool:
         and (a.weight is None) == (b.weight is None)
         and (a.time is None) == (b.time is None)
         and (a.x is None) == (b.x is None)
+        and (a.key is None) == (b.key is None)
         and (a.x is None or b.x is None or a.x.shape[1] == b.x.shape[1])
     )
 

@@ -21,8 +21,8 @@ NAMES: Final[dict[str, Kind]] = {
 """What one event is called, and the kind of the chunk that holds it."""
 
 FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    "add_edge": (("src", "dst"), ("weight", "time", "features", "edge_type")),
-    "remove_edge": (("src", "dst"), ("edge_type",)),
+    "add_edge": (("src", "dst"), ("weight", "time", "features", "key", "edge_type")),
+    "remove_edge": (("src", "dst"), ("key", "edge_type")),
     "set_features": (("id", "x"), ("node_type",)),
     "add_node": (("id",), ("x", "node_type")),
     "remove_node": (("id",), ("node_type",)),
@@ -30,6 +30,7 @@ FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 """The fields that an event must have, and those that it may have."""
 
 _LARGEST_ID = 2**63 - 1
+_LARGEST_KEY = 2**32 - 1
 _LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 
@@ -106,7 +107,8 @@ def _check(place: str, record: "JSON | Mapping[str, JSON]") -> tuple[object, ...
         kinds = (_check_id(place, "src", record["src"]), _check_id(place, "dst", record["dst"]))
         weighted = _check_number(place, "weight", record.get("weight"), _LARGEST_FLOAT)
         timed = _check_number(place, "time", record.get("time"), float("inf"))
-        return (event, _edge_type(place, record.get("edge_type")), kinds, weighted, timed, width)
+        keyed = _check_key(place, record.get("key"))
+        return (event, _edge_type(place, record.get("edge_type")), kinds, weighted, timed, width, keyed)
     return (event, _node_type(place, record.get("node_type")), _check_id(place, "id", record["id"]), width)
 
 
@@ -125,6 +127,14 @@ def _check_number(place: str, name: str, value: JSON, largest: float) -> bool:
         return False
     if type(value) not in (int, float) or not -largest <= value <= largest:  # type: ignore[operator]
         raise InputError(f"{place}: expected {name!r} to be a finite number, got {_show(value)}")
+    return True
+
+
+def _check_key(place: str, value: JSON) -> bool:
+    if value is None:
+        return False
+    if type(value) is not int or not 0 <= value <= _LARGEST_KEY:
+        raise InputError(f"{place}: expected 'key' to be an integer from 0 to 2^32 - 1, got {_show(value)}")
     return True
 
 
@@ -171,6 +181,9 @@ def _to_chunk(run: list[Mapping[str, JSON]]) -> Chunk:
             np.array([record["weight"] for record in run], dtype=np.float32) if weighted else None,
             np.array([record["time"] for record in run], dtype=np.float64) if timed else None,
             _rows(run, "features"),
+            np.array([record["key"] for record in run], dtype=np.uint32)
+            if first.get("key") is not None
+            else None,
         )
     x = _rows(run, "x")
     return Chunk(kind, _node_type("", first.get("node_type")), _ids([record["id"] for record in run]), x=x)
@@ -206,6 +219,7 @@ def encode(chunks: Iterable[Chunk]) -> str:
             ("weight", chunk.weight),
             ("time", chunk.time),
             (chunk.x_name, chunk.x),
+            ("key", chunk.key),
         ):
             if column is None:
                 continue

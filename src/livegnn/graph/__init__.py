@@ -1,5 +1,7 @@
 """The graph as it is now: schema, ids, topology and features; and what a batch of events changes in it."""
 
+from livegnn.graph.columns import check_columns, without_strays
+from livegnn.graph.construction import Parallel
 from livegnn.graph.delta import EdgeChanges, EdgeFeatures, GraphDelta
 from livegnn.graph.graph import Graph
 from livegnn.graph.schema import EdgeSchema, Schema
@@ -13,7 +15,10 @@ __all__ = [
     "Graph",
     "GraphDelta",
     "Neighbors",
+    "Parallel",
     "Schema",
     "Snapshot",
     "View",
+    "check_columns",
+    "without_strays",
 ]

@@ -1,22 +1,27 @@
 """A first graph, as a schema and the events that fill it, from plain arrays and from PyG."""
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
 from livegnn.errors import InputError
 from livegnn.events import Events
-from livegnn.graph.schema import EdgeSchema, Schema
-from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, FloatArray, Ids
+from livegnn.graph.schema import Duplicates, EdgeSchema, Schema
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, Ids
+from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from torch_geometric.data import Data, HeteroData
 
+Parallel: TypeAlias = Literal["refuse", "last", "sum", "keep"]
+"""What several edges between the same two nodes become; `Graph.from_edges` says it."""
+
 
 def read_arrays(
     src: "ArrayLike",
-    dst: "ArrayLike",
+    dst: "ArrayLike | None",
     *,
     x: "ArrayLike | None",
     num_nodes: int | None,
@@ -26,8 +31,11 @@ def read_arrays(
     edge_attr: "ArrayLike | None",
     undirected: bool,
     time_to_live: float | None,
+    parallel: Parallel,
 ) -> tuple[Schema, Events]:
     """The arguments of `Graph.from_edges`, which says what they are."""
+    if dst is None or hasattr(src, "edge_index"):
+        raise InputError(_not_ends(src))
     features = _matrix(x, "x", "nodes")
     attributes = _matrix(edge_attr, "edge_attr", "edges")
     if ids is None:
@@ -48,8 +56,9 @@ def read_arrays(
         {
             DEFAULT_EDGE_TYPE: EdgeSchema(
                 undirected=undirected,
-                weighted=weight is not None,
+                weighted=weight is not None or parallel == "sum",
                 timed=time is not None,
+                duplicates=_duplicates(parallel),
                 features=0 if attributes is None else attributes.shape[1],
                 time_to_live=time_to_live,
             )
@@ -62,8 +71,17 @@ def read_arrays(
     return schema, events
 
 
-def read_pyg(data: "Data | HeteroData") -> tuple[Schema, Events]:
-    """The argument of `Graph.from_pyg`, which says what is taken from it."""
+def read_pyg(
+    data: "Data | HeteroData", parallel: Parallel | Mapping[EdgeType, Parallel]
+) -> tuple[Schema, Events, set[EdgeType]]:
+    """The arguments of `Graph.from_pyg`, which says what is taken from them; and the edge types that refuse
+    parallel edges.
+    """
+    if not (hasattr(data, "node_types") or hasattr(data, "edge_index")):
+        raise InputError(
+            f"expected PyG's Data or HeteroData, got {kind_of(data)}: "
+            "of arrays, Graph.from_edges makes a graph"
+        )
     stores = (
         [(DEFAULT_NODE_TYPE, data)]
         if not hasattr(data, "node_types")
@@ -79,6 +97,16 @@ def read_pyg(data: "Data | HeteroData") -> tuple[Schema, Events]:
         value = store.get(name) if name in store else None
         return None if value is None else value.detach().cpu().numpy()
 
+    for edge_type in parallel if isinstance(parallel, Mapping) else ():
+        if edge_type not in dict(links):
+            raise InputError(
+                f"parallel must name edge types of the data, {', '.join(repr(t) for t, _ in links)}, "
+                f"got {edge_type!r}"
+            )
+    ways: dict[EdgeType, Parallel] = {
+        edge_type: parallel.get(edge_type, "refuse") if isinstance(parallel, Mapping) else parallel
+        for edge_type, _ in links
+    }
     features = {name: _matrix(column(store, "x"), "x", "nodes") for name, store in stores}
     attributes = {}
     for edge_type, store in links:
@@ -91,8 +119,9 @@ def read_pyg(data: "Data | HeteroData") -> tuple[Schema, Events]:
         {name: 0 if x is None else x.shape[1] for name, x in features.items()},
         {
             edge_type: EdgeSchema(
-                weighted=column(store, "edge_weight") is not None,
+                weighted=column(store, "edge_weight") is not None or ways[edge_type] == "sum",
                 timed=column(store, "time") is not None,
+                duplicates=_duplicates(ways[edge_type]),
                 features=0 if (rows := attributes[edge_type]) is None else rows.shape[1],
             )
             for edge_type, store in links
@@ -111,14 +140,48 @@ def read_pyg(data: "Data | HeteroData") -> tuple[Schema, Events]:
             features=attributes[edge_type],
             edge_type=edge_type,
         )
-    return schema, events
+    return schema, events, {edge_type for edge_type, way in ways.items() if way == "refuse"}
+
+
+def parallel_edges(edge_type: EdgeType, source: object, target: object) -> InputError:
+    """The refusal of an edge that is listed twice."""
+    return InputError(
+        f"each edge must be listed once, got {_plain(source)!r} -> {_plain(target)!r} of type {edge_type!r} "
+        "again: say what parallel edges become, with parallel='last' (the last one counts), 'sum' (one "
+        "edge, whose weights add up) or 'keep' (each is an edge of its own)"
+    )
+
+
+def _plain(id: object) -> object:
+    return id.item() if isinstance(id, np.generic) else id
+
+
+def _duplicates(parallel: Parallel) -> Duplicates:
+    if parallel not in get_args(Parallel):
+        raise InputError(
+            f"parallel must be one of {', '.join(map(repr, get_args(Parallel)))}, got {parallel!r}"
+        )
+    return "add" if parallel == "sum" else "keep" if parallel == "keep" else "replace"
+
+
+def _not_ends(given: object) -> str:
+    """What to do, where `Graph.from_edges` was not given two arrays."""
+    if hasattr(given, "edge_index") or hasattr(given, "edge_types"):
+        return f"src and dst must be arrays of ids, got {kind_of(given)}: use Graph.from_pyg(data)"
+    return (
+        f"expected src and dst, the ids of the ends of each edge, got {kind_of(given)} alone: "
+        "of an edge_index [2, edges], pass Graph.from_edges(edge_index[0], edge_index[1])"
+    )
 
 
 def _matrix(values: "ArrayLike | None", name: str, what: str) -> FloatArray | None:
     """`values` as float32 [what, channels]."""
     if values is None:
         return None
-    matrix = np.ascontiguousarray(values, dtype=np.float32)
+    given = np.asarray(values)
+    if given.size and given.dtype.kind not in "biuf":
+        raise InputError(f"{name} must be numbers, got {given.dtype}")
+    matrix = np.ascontiguousarray(given, dtype=np.float32)
     if matrix.ndim != 2:
         raise InputError(f"{name} must have the shape ({what}, channels), got {matrix.shape}")
     return matrix

@@ -1,18 +1,29 @@
 """The native graph of a schema."""
 
+import operator
 import os
 
 from livegnn import _core
 from livegnn.errors import InputError
 from livegnn.graph.schema import Schema
 
+MAX_THREADS = 1024
+
+
+def chosen_threads(threads: int | None) -> int:
+    """`threads`, or as many as the process may use. Raises `InputError`."""
+    if threads is None:
+        return min(len(os.sched_getaffinity(0)), MAX_THREADS)
+    if isinstance(threads, bool) or not hasattr(threads, "__index__") or not 1 <= threads <= MAX_THREADS:
+        raise InputError(f"threads must be an integer from 1 to {MAX_THREADS}, got {threads!r}")
+    return operator.index(threads)
+
 
 def make_core(
     schema: Schema, threads: int | None, features_dir: "str | os.PathLike[str] | None"
 ) -> _core.Graph:
     """An empty graph; `Graph` says what the arguments mean and which errors come."""
-    if threads is not None and threads < 1:
-        raise InputError(f"threads must be at least 1, got {threads}")
+    workers = chosen_threads(threads)
     positions = {name: position for position, name in enumerate(schema.node_types)}
     edge_types = [
         (
@@ -27,10 +38,10 @@ def make_core(
             edges.slack if edges.slack is not None else edges.capacity // 8,
             edges.features,
             edges.time_to_live is not None,
+            edges.duplicates == "keep",
         )
         for (source, _, target), edges in schema.edge_types.items()
     ]
-    workers = threads if threads is not None else len(os.sched_getaffinity(0))
     if features_dir is None:
         return _core.Graph(list(schema.node_types.values()), edge_types, workers, "")
     try:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from livegnn.events import Events
-from livegnn.types import EdgeType, FloatArray, Ids, IntArray, NodeType
+from livegnn.types import EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -22,6 +22,7 @@ class EdgeFeatures(NamedTuple):
     source: Ids
     target: Ids
     features: FloatArray
+    key: Keys | None = None
 
 
 class EdgeChanges(NamedTuple):
@@ -29,7 +30,7 @@ class EdgeChanges(NamedTuple):
     first named.
 
     had, has: whether the edge was there before and is there after. Weights are 1 in a type without weights,
-    and of no meaning on the side where the edge is not.
+    and of no meaning on the side where the edge is not. key: where the type keeps parallel edges.
     """
 
     source: Ids
@@ -38,6 +39,7 @@ class EdgeChanges(NamedTuple):
     has: "npt.NDArray[np.bool_]"
     old_weight: FloatArray
     new_weight: FloatArray
+    key: Keys | None = None
 
 
 class GraphDelta:
@@ -49,11 +51,15 @@ class GraphDelta:
     not.
     """
 
-    def __init__(self, graph: "Graph", native: "_core.Delta", seq: int, events: Events) -> None:
+    def __init__(
+        self, graph: "Graph", native: "_core.Delta", seq: int, events: Events, pin: "_core.TextPin"
+    ) -> None:
         self._graph = graph
         self.native = native
         self.seq = seq
         self.events = events
+        self.pin = pin
+        """Keeps the texts of all ids that the batch names."""
 
     @property
     def num_events(self) -> int:
@@ -77,8 +83,10 @@ class GraphDelta:
         """
         index = self._graph.edge_type_index(edge_type)
         source_type, _, target_type = list(self._graph.schema.edge_types)[index]
-        source, target, had, has, old, new = self.native.edges(index)
-        return EdgeChanges(self._ids(source, source_type), self._ids(target, target_type), had, has, old, new)
+        source, target, had, has, old, new, key = self.native.edges(index)
+        keyed = list(self._graph.schema.edge_types.values())[index].duplicates == "keep"
+        ends = self._ids(source, source_type), self._ids(target, target_type)
+        return EdgeChanges(*ends, had, has, old, new, key if keyed else None)
 
     def edge_features(self, edge_type: EdgeType | None = None) -> EdgeFeatures:
         """The new features of edges, as `edges` to be read before the next batch. While the batch is staged,
@@ -88,7 +96,8 @@ class GraphDelta:
         width = list(self._graph.schema.edge_types.values())[index].features
         positions, features = self.native.edge_features(index, width)
         changes = self.edges(edge_type)
-        return EdgeFeatures(changes.source[positions], changes.target[positions], features)
+        keys = None if changes.key is None else changes.key[positions]
+        return EdgeFeatures(changes.source[positions], changes.target[positions], features, keys)
 
     def _ids(self, indices: "npt.NDArray[np.uint32]", node_type: NodeType) -> Ids:
         return self._graph.to_user_ids(self.numbers_of(indices, node_type))

@@ -2,9 +2,10 @@
 
 import math
 import os
-import threading
+import time
 import weakref
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -18,12 +19,18 @@ from livegnn.errors import (
     UnknownTypeError,
 )
 from livegnn.events import Events
+from livegnn.events.chunk import EDGE_KINDS, to_key
 from livegnn.graph import construction, state
+from livegnn.graph.columns import check_columns
+from livegnn.graph.construction import Parallel
 from livegnn.graph.core import make_core
+from livegnn.graph.defaults import left_out, with_types
 from livegnn.graph.delta import GraphDelta
+from livegnn.graph.description import describe
 from livegnn.graph.schema import Schema
-from livegnn.graph.snapshot import Snapshot
+from livegnn.graph.snapshot import Snapshot, in_order_of_keys
 from livegnn.graph.view import Neighbors, View
+from livegnn.graph.writer import Measurement, Writer
 from livegnn.types import (
     EdgeType,
     FloatArray,
@@ -32,6 +39,7 @@ from livegnn.types import (
     NodeType,
     State,
 )
+from livegnn.wording import kind_of, never_raises
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -39,7 +47,8 @@ if TYPE_CHECKING:
 
 _FILL_AT_ONCE = 1 << 20  # events
 _NO_INDEX = 0xFFFFFFFF
-_UNKNOWN_NODE = 0
+_UNKNOWN_NODE, _PARALLEL = 0, 6
+_LACKS_SOURCE, _LACKS_EDGE = 1, 3
 
 
 class Graph:
@@ -65,12 +74,24 @@ class Graph:
         """
         self.schema = schema if schema is not None else Schema()
         self.seq = 0
-        self.writer = threading.RLock()
+        self.writer = Writer()
         self._node_types = {name: i for i, name in enumerate(self.schema.node_types)}
         self._edge_types = {name: i for i, name in enumerate(self.schema.edge_types)}
+        self._left_out = left_out(self.schema)
         self.texts = _core.TextIds() if self.schema.text_ids else None
         self._views: list[weakref.ref[View]] = []
+        self._unpublished: deque[tuple[GraphDelta, Sequence[View]]] = deque()
+        self._publishing = False
+        self.batch_began = 0.0  # when the batch at hand had its turn
+        self._memory = Measurement(self.writer)
         self.native = make_core(self.schema, threads, features_dir)
+        self._no_pin = _core.TextPin(None)
+        if self.texts is not None:
+            self.native.use_texts(self.texts)
+
+    @never_raises
+    def __repr__(self) -> str:
+        return describe(self)
 
     # -- making one
     # ---------------------------------------------------------------------------------------------
@@ -79,7 +100,7 @@ class Graph:
     def from_edges(
         cls,
         src: "ArrayLike",
-        dst: "ArrayLike",
+        dst: "ArrayLike | None" = None,
         *,
         x: "ArrayLike | None" = None,
         num_nodes: int | None = None,
@@ -89,6 +110,7 @@ class Graph:
         edge_attr: "ArrayLike | None" = None,
         undirected: bool = False,
         time_to_live: float | None = None,
+        parallel: Parallel = "refuse",
         features_dir: "str | os.PathLike[str] | None" = None,
     ) -> "Graph":
         """A graph of one node type and one edge type.
@@ -97,8 +119,12 @@ class Graph:
         of the rows of `x`; by default 0, 1, 2, ... up to `num_nodes`, or, without `x` and `num_nodes`, the
         ids that occur in the edges. weight, time: a number an edge. edge_attr: features of edges, [edges,
         channels]. undirected: each edge is given once and counts both ways. time_to_live: as in `EdgeSchema`.
+        parallel: what several edges between the same two nodes become: "refuse" them; "last": the one with
+        the latest time, or listed last, is the edge; "sum": one edge, whose weights add up, here and in
+        events to come (one without a weight counts as 1); "keep": each is an edge of its own, with a key.
         features_dir: as in `Graph`.
-        Raises `InputError` if shapes do not fit, `UnknownNodeError` if an edge names a node that `ids` lacks.
+        Raises `InputError` if shapes do not fit or edges are parallel, `UnknownNodeError` if an edge names a
+        node that `ids` lacks.
         """
         schema, events = construction.read_arrays(
             src,
@@ -111,58 +137,84 @@ class Graph:
             edge_attr=edge_attr,
             undirected=undirected,
             time_to_live=time_to_live,
+            parallel=parallel,
         )
         graph = cls(schema, features_dir=features_dir)
-        graph._fill(events)
+        graph._fill(events, {type_ for type_ in schema.edge_types if parallel == "refuse"})
         return graph
 
     @classmethod
     def from_pyg(
-        cls, data: "Data | HeteroData", *, features_dir: "str | os.PathLike[str] | None" = None
+        cls,
+        data: "Data | HeteroData",
+        *,
+        parallel: "Parallel | Mapping[EdgeType, Parallel]" = "refuse",
+        features_dir: "str | os.PathLike[str] | None" = None,
     ) -> "Graph":
         """A graph from PyG's `Data` or `HeteroData`: `x`, `edge_index`, and `edge_weight`, `time` and
         `edge_attr` (the features of edges) where present.
 
         Nodes get the ids 0, 1, 2, ... of each type. Edges are taken as they are listed, both directions of an
-        undirected graph included. features_dir: as in `Graph`.
+        undirected graph included. parallel: as in `from_edges`, for all edge types or for each that is named;
+        the others refuse. features_dir: as in `Graph`. Raises `InputError` if edges are parallel.
         """
-        schema, events = construction.read_pyg(data)
+        schema, events, refusing = construction.read_pyg(data, parallel)
         graph = cls(schema, features_dir=features_dir)
-        graph._fill(events)
+        graph._fill(events, refusing)
         return graph
 
-    def _fill(self, events: Events) -> None:
+    def _fill(self, events: Events, refusing: "Set[EdgeType]") -> None:
         # In one batch, what it is prepared in would take several times the memory of the graph.
         for part in events.parts(_FILL_AT_ONCE):
-            self.apply(part, seq=0)
+            delta = self._stage(part, 0, refuse_parallel=part.chunks[0].type in refusing)
+            self.native.prepare(delta.native, [])
+            self.native.commit(delta.native, [])
+        self._memory.take(self._measure)
 
     # -- changing it
     # --------------------------------------------------------------------------------------------
 
     def stage(self, events: Events, *, seq: int | None = None) -> GraphDelta:
         """What `events` would change, without changing it. Raises what `apply` raises."""
-        stage = _core.Stage(self.native)
+        with self.writer:
+            return self._stage(events, seq)
+
+    def _stage(self, events: Events, seq: int | None, *, refuse_parallel: bool = False) -> GraphDelta:
+        if seq is not None and (type(seq) is not int or not 0 <= seq < 1 << 63):
+            raise InputError(f"seq must be an integer of at least 0 and below 2**63, got {seq!r}")
+        events = self.with_types(events)
+        stage = _core.Stage(self.native, refuse_parallel)
+        pin = self.pin()
         try:
-            for kind, type_, ids, dst, weight, time, x in events.chunks:
-                if kind == "add_edges":
+            for chunk in events.chunks:
+                kind, type_, ids, dst, weight, time, x, key = chunk
+                if kind in EDGE_KINDS:
                     edge_type = self.edge_type_index(cast("EdgeType", type_))
-                    stage.add_edges(
-                        edge_type, self.intern(ids), self.intern(cast("Ids", dst)), weight, time, x
-                    )
-                elif kind == "remove_edges":
-                    edge_type = self.edge_type_index(cast("EdgeType", type_))
-                    stage.remove_edges(edge_type, self.intern(ids), self.intern(cast("Ids", dst)))
-                elif kind == "set_features":
-                    node_type = self.node_type_index(cast("NodeType", type_))
-                    stage.set_features(node_type, self.intern(ids), cast("FloatArray", x))
+                    check_columns(self.schema, chunk)
+                    src, dst = self.intern(ids), self.intern(cast("Ids", dst))
+                    if kind == "add_edges":
+                        stage.add_edges(edge_type, src, dst, weight, time, x, key)
+                    else:
+                        stage.remove_edges(edge_type, src, dst, key)
+                    continue
+                node_type = self.node_type_index(cast("NodeType", type_))
+                check_columns(self.schema, chunk)
+                nodes = self.intern(ids)
+                if kind == "set_features":
+                    stage.set_features(node_type, nodes, cast("FloatArray", x))
                 elif kind == "add_nodes":
-                    stage.add_nodes(self.node_type_index(cast("NodeType", type_)), self.intern(ids), x)
+                    stage.add_nodes(node_type, nodes, x)
                 else:
-                    stage.remove_nodes(self.node_type_index(cast("NodeType", type_)), self.intern(ids))
+                    stage.remove_nodes(node_type, nodes)
             native = stage.finish()
-        except _core.EventError as error:
-            raise self._explain(error) from None
-        return GraphDelta(self, native, self.seq + native.num_events if seq is None else seq, events)
+        except BaseException as error:
+            explained = self._explain(error) if isinstance(error, _core.EventError) else None
+            pin.let_go()  # whoever keeps the error keeps this frame
+            if explained is not None:
+                raise explained from None
+            raise
+        pin.close()
+        return GraphDelta(self, native, self.seq + native.num_events if seq is None else seq, events, pin)
 
     def apply(
         self,
@@ -170,34 +222,82 @@ class Graph:
         *,
         seq: int | None = None,
         on_staged: Callable[[GraphDelta], None] | None = None,
+        on_committed: Callable[[GraphDelta], None] | None = None,
     ) -> GraphDelta:
         """Applies a batch of events, in order, to the graph and to every view of it, as a whole or not at
         all.
 
         seq: the sequence number after the batch; by default it grows by the number of events. on_staged:
         called when everything is known to be good and nothing is visible yet; if it raises, nothing happens.
+        on_committed: called when graph and views show the batch, before subscribers are told.
 
-        Raises `UnknownNodeError`, `UnknownTypeError` or `InputError`, and then nothing has changed. Removing
+        Raises `UnknownNodeError`, `UnknownTypeError` or `InputError`, `MemoryError` where there is no memory,
+        and `OSError` where there is no space for what lies in files, and then nothing has changed. Removing
         an edge that is not there does nothing; adding a node that is there sets its features; an edge that
         comes with an older time than the one that is there is ignored.
         """
         with self.writer:
-            delta = self.stage(events, seq=seq)
+            self.batch_began = time.perf_counter()
+            delta = self._stage(events, seq)
             views = [view for ref in self._views if (view := ref()) is not None]
             for view in views:
                 view.prepare(delta)
-            self.native.prepare(delta.native)
+            natives = [view.native for view in views if view.native is not None]
             try:
+                self.native.prepare(delta.native, natives)
                 if on_staged is not None:
                     on_staged(delta)
             except BaseException:
-                self.native.abandon()
+                self.native.abandon(natives)
                 raise
-            self.native.commit(delta.native, [view.native for view in views if view.native is not None])
-            self.seq = delta.seq
-            for view in views:
-                view.commit(delta)
+            broken = self._commit(delta, views, natives)
+            if on_committed is not None:
+                on_committed(delta)
+            broken = self._publish(delta, views) or broken
+            if broken is not None:
+                raise broken
             return delta
+
+    def _commit(
+        self, delta: GraphDelta, views: Sequence[View], natives: "list[tuple[_core.Engine, _core.Prepared]]"
+    ) -> BaseException | None:
+        """Makes the batch visible in graph and views, in all of them; returns what came in between."""
+        broken: BaseException | None = None
+        try:
+            self.native.commit(delta.native, natives)
+        except KeyboardInterrupt as interrupt:
+            broken = interrupt  # when it was done: an interrupt waits for the end of a native call
+        self.seq = delta.seq
+        for view in views:
+            try:
+                view.commit(delta)
+            except BaseException as error:
+                broken = broken or error
+        if self._memory.wanted:
+            self._memory.take(self._measure)
+        return broken
+
+    def _publish(self, delta: GraphDelta, views: Sequence[View]) -> BaseException | None:
+        """Tells of batches in their order: one that a subscriber applies itself, when all have been told of
+        the one before. Returns the first interrupt that came meanwhile.
+        """
+        if self._publishing:
+            self._unpublished.append((delta, views))
+            return None
+        self._publishing = True
+        interrupt: BaseException | None = None
+        try:
+            while True:
+                for view in views:
+                    try:
+                        view.publish(delta)
+                    except BaseException as error:
+                        interrupt = interrupt or error
+                if not self._unpublished:
+                    return interrupt
+                delta, views = self._unpublished.popleft()
+        finally:
+            self._publishing = False
 
     def expired(self, now: float) -> Events:
         """The removal of all edges whose time is before `now` less their type's time to live.
@@ -216,12 +316,13 @@ class Graph:
             ):
                 if edges.time_to_live is None:
                     continue
-                ends = self.native.expired(index, now - edges.time_to_live)
+                *ends, key = self.native.expired(index, now - edges.time_to_live)
                 src, dst = (
                     self.to_user_ids(self.native.ids_of(self._node_types[edge_type[end]], nodes))
                     for end, nodes in zip((0, 2), ends, strict=True)
                 )
-                events.remove_edges(src, dst, edge_type=edge_type)
+                keys = key if edges.duplicates == "keep" else None
+                events.remove_edges(src, dst, key=keys, edge_type=edge_type)
         return events
 
     def expire(self, now: float) -> GraphDelta:
@@ -256,73 +357,97 @@ class Graph:
 
     def ids(self, node_type: NodeType | None = None) -> Ids:
         """All ids, in the order in which `snapshot` and `Engine.embeddings` list nodes."""
-        index = self.node_type_index(node_type)
-        return self.to_user_ids(self.native.ids_of(index, self.native.indices(index)))
+        return self.named(self.native.ids(self.node_type_index(node_type)))
 
     def contains(self, ids: "ArrayLike", node_type: NodeType | None = None) -> "NDArray[np.bool_]":
         """Which of `ids` are in the graph."""
-        numbers = self._look_up(np.atleast_1d(np.asarray(ids)))
-        found: NDArray[np.bool_] = (
-            self.native.indices_of(self.node_type_index(node_type), numbers) != _NO_INDEX
-        )
+        asked = self.given(np.atleast_1d(np.asarray(ids)))
+        found: NDArray[np.bool_] = self.native.indices_of(self.node_type_index(node_type), asked) != _NO_INDEX
         return found
 
     def features(self, ids: "ArrayLike", node_type: NodeType | None = None) -> FloatArray:
         """Features of nodes, float32 [ids, channels]. Raises `UnknownNodeError`."""
-        return self.native.features(self.node_type_index(node_type), self.indices_of(ids, node_type))
+        asked = np.atleast_1d(np.asarray(ids))
+        rows = self.native.features_of(self.node_type_index(node_type), self.given(asked))
+        if isinstance(rows, int):
+            raise UnknownNodeError(self.unknown_node(asked[rows], node_type))
+        return rows
 
     def edge_features(
-        self, src: "ArrayLike", dst: "ArrayLike", edge_type: EdgeType | None = None
+        self,
+        src: "ArrayLike",
+        dst: "ArrayLike",
+        edge_type: EdgeType | None = None,
+        *,
+        key: "ArrayLike | None" = None,
     ) -> FloatArray:
         """Features of the edges src[i] -> dst[i], float32 [edges, channels]; channels is 0 in a type without.
+
+        Of parallel edges, that with `key[i]` is meant; without keys the one with the greatest.
 
         Raises `UnknownNodeError`, and `UnknownEdgeError` for the first edge that is not in the graph.
         """
         index = self.edge_type_index(edge_type)
         source, _, target = list(self.schema.edge_types)[index]
-        sources, targets = self.indices_of(src, source), self.indices_of(dst, target)
+        sources, targets = np.atleast_1d(np.asarray(src)), np.atleast_1d(np.asarray(dst))
         if len(sources) != len(targets):
             raise InputError(f"src and dst must be of the same length, got {len(sources)} and {len(targets)}")
-        features, found = self.native.edge_features(index, sources, targets)
-        if found < len(sources):
-            ends = [np.atleast_1d(np.asarray(ids))[found].item() for ids in (src, dst)]
+        features, lacks, at = self.native.edge_features_of(
+            index,
+            self.given(sources),
+            self.given(targets),
+            None if key is None else to_key(key, len(sources)),
+        )
+        if lacks == _LACKS_EDGE:
             raise UnknownEdgeError(
-                f"expected the ends of an edge, got {ends[0]!r} -> {ends[1]!r}, which is not in the graph: "
-                "add it first"
+                f"expected the ends of an edge, got {sources[at].item()!r} -> {targets[at].item()!r}, "
+                "which is not in the graph: add it first"
             )
+        if lacks:
+            name, ids = (source, sources) if lacks == _LACKS_SOURCE else (target, targets)
+            raise UnknownNodeError(self.unknown_node(ids[at], name))
         return features
 
     def neighbors(
         self, id: int | str, *, edge_type: EdgeType | None = None, direction: str = "in"
     ) -> Neighbors:
-        """The neighbours that point at a node (``direction="in"``) or that it points at (``"out"``)."""
+        """The neighbours that point at a node (``direction="in"``) or that it points at (``"out"``).
+
+        Raises `UnknownNodeError`.
+        """
         index = self.edge_type_index(edge_type)
-        source, _, target = list(self.schema.edge_types)[index]
-        here, there = (target, source) if _incoming(direction) else (source, target)
-        node = int(self.indices_of(id, here)[0])
-        nodes, weight, time, features = self.native.neighbors(index, node, _incoming(direction))
-        edges = self.schema.edge_types[list(self.schema.edge_types)[index]]
-        ids = self.to_user_ids(self.native.ids_of(self._node_types[there], nodes))
+        source, relation, target = list(self.schema.edge_types)[index]
+        asked = np.atleast_1d(np.asarray(id))
+        found = self.native.neighbors(index, self.given(asked), _incoming(direction))
+        if found is None:
+            raise UnknownNodeError(self.unknown_node(asked[0], target if _incoming(direction) else source))
+        names, weight, time, features, key = found
+        edges = self.schema.edge_types[source, relation, target]
         return Neighbors(
-            ids,
+            self.named(names),
             weight if edges.weighted else None,
             time if edges.timed else None,
             features if edges.features else None,
+            key if edges.duplicates == "keep" else None,
         )
 
     def degree(
         self, ids: "ArrayLike", *, edge_type: EdgeType | None = None, direction: str = "in"
     ) -> IntArray:
-        """How many edges come in (or go out), int64 [ids]."""
+        """How many edges come in (or go out), int64 [ids]. Raises `UnknownNodeError`."""
         index = self.edge_type_index(edge_type)
         source, _, target = list(self.schema.edge_types)[index]
         here = target if _incoming(direction) else source
-        return self.native.degrees(index, self.indices_of(ids, here), _incoming(direction))
+        asked = np.atleast_1d(np.asarray(ids))
+        degrees = self.native.degrees_of(index, self.given(asked), _incoming(direction))
+        if isinstance(degrees, int):
+            raise UnknownNodeError(self.unknown_node(asked[degrees], here))
+        return degrees
 
     def snapshot(self) -> Snapshot:
         """The whole graph as plain arrays."""
         with self.writer:
-            ids, x, edge_index, weight, edge_attr, position = {}, {}, {}, {}, {}, {}
+            ids, x, edge_index, weight, edge_attr, position, keys = {}, {}, {}, {}, {}, {}, {}
             for name, index in self._node_types.items():
                 nodes = self.native.indices(index)
                 ids[name] = self.to_user_ids(self.native.ids_of(index, nodes))
@@ -330,20 +455,28 @@ class Graph:
                 position[name] = np.zeros(self.native.capacity(index), dtype=np.int64)
                 position[name][nodes] = np.arange(len(nodes))
             for edge_type, index in self._edge_types.items():
-                source, target, weights, edge_attr[edge_type] = self.native.coo(index)
+                source, target, weights, edge_attr[edge_type], key = self.native.coo(index)
                 edge_index[edge_type] = np.stack(
                     [position[edge_type[0]][source], position[edge_type[2]][target]]
                 )
                 weighted = self.schema.edge_types[edge_type].weighted
                 weight[edge_type] = weights if weighted else np.ones(len(source), dtype=np.float32)
-            return Snapshot(ids, x, edge_index, weight, edge_attr)
+                if self.schema.edge_types[edge_type].duplicates == "keep":
+                    keys[edge_type] = key
+            return in_order_of_keys(Snapshot(ids, x, edge_index, weight, edge_attr, keys))
 
     def memory(self) -> dict[str, int]:
-        """Bytes of each part; `batches` is what the last batch was prepared in, and what is `mapped` lies in
-        files: the system takes as much memory for it as it can spare.
+        """Bytes of each part; `batches` and `samples` are what the last of them were made in, kept for the
+        next, and what is `mapped` lies in files: the system takes as much memory for it as it can spare.
+
+        It never waits for a batch. While one is at work, it says what was true before, and the next question
+        is answered with what is true when the batch has ended.
         """
-        nodes, edges = self.native.memory()
-        parts = {}
+        return self._memory.read(self._measure)
+
+    def _measure(self) -> dict[str, int]:
+        nodes, edges, updates, samples = self.native.memory()
+        parts = {} if self.texts is None else {"texts of ids": self.texts.bytes()}
         for name, (ids, x, mapped) in zip(self._node_types, nodes, strict=True):
             parts[f"ids of {name}"], parts[f"features of {name}"] = ids, x
             if mapped:
@@ -355,7 +488,8 @@ class Graph:
                 parts[f"features of {name}"] = x
             if mapped:
                 parts[f"mapped features of {name}"] = mapped
-        return parts
+        beside = {"changes of batches": updates, "samples": samples}
+        return parts | {name: size for name, size in beside.items() if size}
 
     # -- keeping it
     # ---------------------------------------------------------------------------------------------
@@ -372,10 +506,23 @@ class Graph:
             raise FileFormatError(f"expected the state of a graph, got {saved.meta.get('kind')!r}")
         graph = cls(Schema.from_json(saved.meta.get("schema")), features_dir=features_dir)
         state.restore(graph, saved)
+        graph._memory.take(graph._measure)
         return graph
 
     # -- names inside and outside
     # -------------------------------------------------------------------------------
+
+    def with_types(self, events: Events) -> Events:
+        """The same events, with the graph's only types named where they left them out.
+
+        Raises `InputError` for what is no `Events`.
+        """
+        if not isinstance(events, Events):
+            raise InputError(
+                f"expected Events, got {kind_of(events)}: write lg.Events().add_edges(src, dst), "
+                "with an array or a number for each, or Events.from_records for dicts"
+            )
+        return with_types(events, self._left_out) if self._left_out else events
 
     def node_type_index(self, node_type: NodeType | None) -> int:
         """Raises `UnknownTypeError`. None names the only type."""
@@ -400,9 +547,12 @@ class Graph:
         )
 
     def indices_of(self, ids: "ArrayLike", node_type: NodeType | None = None) -> "NDArray[np.uint32]":
-        """Dense indices of nodes. Raises `UnknownNodeError` for the first id that names no node."""
+        """Dense indices of nodes, which may be others' after the next batch.
+
+        Raises `UnknownNodeError` for the first id that names no node.
+        """
         asked = np.atleast_1d(np.asarray(ids))
-        indices = self.native.indices_of(self.node_type_index(node_type), self._look_up(asked))
+        indices = self.native.indices_of(self.node_type_index(node_type), self.given(asked))
         unknown = np.flatnonzero(indices == _NO_INDEX)
         if len(unknown):
             raise UnknownNodeError(self.unknown_node(asked[unknown[0]], node_type))
@@ -416,14 +566,39 @@ class Graph:
             "which is not in the graph: add it first"
         )
 
+    def pin(self) -> _core.TextPin:
+        """Keeps the texts of the ids that are in use now, and of those that come until it is closed, so that
+        their numbers can be read later, though their nodes have gone. In a `with` statement until its end.
+        Of no effect where ids are integers.
+        """
+        return self._no_pin if self.texts is None else _core.TextPin(self.texts)
+
     def to_user_ids(self, numbers: IntArray) -> Ids:
+        """The ids of nodes whose numbers inside these are.
+
+        Raises `UnknownNodeError` for a text id whose node was removed and whose number nobody held (`pin`).
+        """
         if self.texts is None:
             return numbers
-        return np.array(self.texts.texts(numbers), dtype=np.str_)
+        try:
+            return np.array(self.texts.texts(numbers), dtype=np.str_)
+        except IndexError as error:
+            raise UnknownNodeError(
+                f"expected numbers of nodes, but {error}: its node was removed, so read ids before that"
+            ) from None
+
+    def named(self, names: "IntArray | list[str]") -> Ids:
+        """Ids as the native core gives them out, which is in the read that found them."""
+        return np.array(names, dtype=np.str_) if isinstance(names, list) else names
+
+    def given(self, ids: "NDArray[np.generic]") -> "IntArray | NDArray[np.uint32]":
+        """Ids as the native core takes them in, for a read that finds out which nodes they are."""
+        ids = _as_listed(ids, text=self.texts is not None)
+        return self._look_up(ids) if self.texts is None else _code_points(ids)
 
     def to_numbers(self, ids: "ArrayLike") -> IntArray:
         """The numbers inside of ids that may or may not be known."""
-        return self._look_up(np.atleast_1d(np.asarray(ids)))
+        return self._look_up(_as_listed(np.atleast_1d(np.asarray(ids)), text=self.texts is not None))
 
     def _look_up(self, ids: "NDArray[np.generic]") -> IntArray:
         if self.texts is None:
@@ -440,10 +615,15 @@ class Graph:
         return self.texts.intern(_code_points(ids))
 
     def _explain(self, error: _core.EventError) -> InputError:
-        kind, what, number, node_type = error.args
+        kind, what, number, type_, target = error.args
+        if kind == _PARALLEL:
+            return construction.parallel_edges(
+                list(self.schema.edge_types)[type_],
+                *(self.to_user_ids(np.array([n]))[0] for n in (number, target)),
+            )
         if kind != _UNKNOWN_NODE:
             return InputError(what)
-        name = list(self._node_types)[node_type]
+        name = list(self._node_types)[type_]
         shown = number if self.texts is None else self.texts.texts(np.array([number]))[0]
         return UnknownNodeError(
             f"expected the id of a node of type {name!r}, got {shown!r}, which {what}: add it first"
@@ -454,6 +634,13 @@ def _incoming(direction: str) -> bool:
     if direction not in ("in", "out"):
         raise InputError(f"direction must be 'in' or 'out', got {direction!r}")
     return direction == "in"
+
+
+def _as_listed(ids: "NDArray[np.generic]", *, text: bool) -> "NDArray[np.generic]":
+    if ids.ndim != 1:
+        raise InputError(f"ids must be one id or a list of ids, got an array of shape {list(ids.shape)}")
+    # An empty list says nothing of what would be in it.
+    return ids if len(ids) else np.empty(0, dtype=np.str_ if text else np.int64)
 
 
 def _code_points(ids: "NDArray[np.generic]") -> "NDArray[np.uint32]":

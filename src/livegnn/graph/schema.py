@@ -2,11 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from typing import Literal, TypeAlias, cast, get_args
 
 from livegnn.errors import FileFormatError, InputError, UnknownTypeError
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, EdgeType, NodeType
+
+Duplicates: TypeAlias = Literal["replace", "add", "keep"]
+"""What becomes of an edge that is added again; `EdgeSchema` says it."""
 
 
 @dataclass(frozen=True)
@@ -15,7 +18,8 @@ class EdgeSchema:
 
     undirected: an edge is stored once and counts for both of its ends. weighted, timed: edges carry a float32
     weight, a float64 time; without them every weight is 1 and no column is kept. duplicates: an edge that is
-    added again replaces the old weight and time, or adds its weight to the old one (payments). features: the
+    added again replaces the old weight and time, adds its weight to the old one (payments), or, with "keep",
+    is an edge of its own beside it: edges between the same two nodes are told apart by a key. features: the
     width of the edges' features, float32; 0 for none. time_to_live: in the unit of the times; an edge whose
     time is longer ago than that expires (see `Graph.expire`); None: edges stay.
     in_neighbors: whether a directed type also keeps who points at a node; the engine and sampling with
@@ -26,16 +30,25 @@ class EdgeSchema:
     undirected: bool = False
     weighted: bool = False
     timed: bool = False
-    duplicates: Literal["replace", "add"] = "replace"
+    duplicates: Duplicates = "replace"
     features: int = 0
     time_to_live: float | None = None
     in_neighbors: bool = True
     capacity: int = 256
     slack: int | None = None
 
+    def __repr__(self) -> str:
+        """What is not as by default."""
+        special = [
+            f"{it.name}={getattr(self, it.name)!r}"
+            for it in fields(self)
+            if getattr(self, it.name) != it.default
+        ]
+        return f"EdgeSchema({', '.join(special)})"
+
     def __post_init__(self) -> None:
-        if self.duplicates not in ("replace", "add"):
-            raise InputError(f"duplicates must be 'replace' or 'add', got {self.duplicates!r}")
+        if self.duplicates not in get_args(Duplicates):
+            raise InputError(f"duplicates must be 'replace', 'add' or 'keep', got {self.duplicates!r}")
         if self.duplicates == "add" and not self.weighted:
             raise InputError("duplicates='add' adds weights, so it needs weighted=True")
         if type(self.features) is not int or self.features < 0:
@@ -71,6 +84,14 @@ class Schema:
         default_factory=lambda: {DEFAULT_EDGE_TYPE: EdgeSchema()}
     )
     text_ids: bool = False
+
+    def __repr__(self) -> str:
+        text = ", text_ids=True" if self.text_ids else ""
+        if len(self.node_types) + len(self.edge_types) <= 2:
+            return f"Schema({self.node_types!r}, {self.edge_types!r}{text})"
+        nodes = "".join(f"\n    {name!r}: {width!r}," for name, width in self.node_types.items())
+        edges = "".join(f"\n    {name!r}: {carried!r}," for name, carried in self.edge_types.items())
+        return f"Schema(\n  {{{nodes}\n  }},\n  {{{edges}\n  }}{text},\n)"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "node_types", dict(self.node_types))
@@ -138,7 +159,7 @@ class Schema:
                     undirected=bool(entry["undirected"]),
                     weighted=bool(entry["weighted"]),
                     timed=bool(entry["timed"]),
-                    duplicates="add" if entry["duplicates"] == "add" else "replace",
+                    duplicates=cast("Duplicates", str(entry["duplicates"])),
                     features=features,
                     time_to_live=time_to_live,
                     in_neighbors=bool(entry.get("in_neighbors", True)),

@@ -11,7 +11,6 @@ from livegnn.types import Array, EdgeType, IntArray, NodeType, State
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from livegnn import _core
     from livegnn.graph.graph import Graph
 
 # Of an edge type's lists, as the native core saves them.
@@ -22,7 +21,11 @@ _COLUMNS: Final = {
     "weight": np.float32,
     "time": np.float64,
     "row": np.uint32,
+    "sums": np.float64,
+    "orders": np.uint64,
 }
+# What states of before do not hold; then it is made anew.
+_ADDED: Final = {"sums", "orders"}
 
 
 def save(graph: "Graph") -> State:
@@ -34,10 +37,9 @@ def save(graph: "Graph") -> State:
         if graph.texts is None:
             arrays[f"nodes/{name}/ids"] = ids
             continue
-        texts = [text.encode() for text in graph.texts.texts(ids[ids >= 0])]
         arrays[f"nodes/{name}/in_use"] = ids >= 0
-        arrays[f"nodes/{name}/text"] = np.frombuffer(b"".join(texts), dtype=np.uint8)
-        arrays[f"nodes/{name}/text_lengths"] = np.array([len(text) for text in texts], dtype=np.int64)
+        text, lengths = graph.texts.encode(ids[ids >= 0])
+        arrays[f"nodes/{name}/text"], arrays[f"nodes/{name}/text_lengths"] = text, lengths
     for index, (edge_type, edges) in enumerate(graph.schema.edge_types.items()):
         prefix = _prefix(edge_type)
         for side, columns in zip(("out", "in"), native.save_edges(index), strict=True):
@@ -74,17 +76,15 @@ def restore(graph: "Graph", state: State) -> None:
             )
             graph.native.load_nodes(index, _restored_ids(graph, name, state), free, x)
         for index, (edge_type, edges) in enumerate(graph.schema.edge_types.items()):
-            prefix = _prefix(edge_type)
+            prefix, keyed = _prefix(edge_type), edges.duplicates == "keep"
+            # Ids of lists of edges with keys hold both, the other end and the key.
+            columns = _COLUMNS | ({"keys": np.uint64, "ids": np.uint64} if keyed else {})
+            load = graph.native.load_keyed_edges if keyed else graph.native.load_edges
             out, into = (
-                tuple(_array(state, f"{prefix}/{side}/{column}", dtype) for column, dtype in _COLUMNS.items())
+                tuple(_column(state, f"{prefix}/{side}", column, dtype) for column, dtype in columns.items())
                 for side in ("out", "in")
             )
-            graph.native.load_edges(
-                index,
-                cast("_core._Columns", out),
-                cast("_core._Columns", into),
-                int(cast("int", num_edges[index])),
-            )
+            load(index, cast("Any", out), cast("Any", into), int(cast("int", num_edges[index])))
             if edges.features:
                 free, x = (
                     _array(state, f"{prefix}/free_rows", np.uint32),
@@ -99,6 +99,12 @@ def restore(graph: "Graph", state: State) -> None:
 
 def _prefix(edge_type: EdgeType) -> str:
     return f"edges/{'/'.join(edge_type)}"
+
+
+def _column(state: State, prefix: str, column: str, dtype: "npt.DTypeLike") -> "npt.NDArray[Any]":
+    if column in _ADDED and f"{prefix}/{column}" not in state.arrays:
+        return np.empty(0, dtype=dtype)
+    return _array(state, f"{prefix}/{column}", dtype)
 
 
 def _array(state: State, name: str, dtype: "npt.DTypeLike") -> "npt.NDArray[Any]":

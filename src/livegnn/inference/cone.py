@@ -212,11 +212,11 @@ class Cone:
         features = np.zeros((len(source), schema.features), dtype=np.float32)
         if schema.features:
             native = self._graph.native
-            ends = (
+            ends = [
                 native.indices_of(self._graph.node_type_index(name), numbers)
                 for name, numbers in ((edge_type[0], source), (edge_type[2], target))
-            )
-            features = native.edge_features(self._graph.edge_type_index(edge_type), *ends)[0]
+            ]
+            features = native.edge_features(self._graph.edge_type_index(edge_type), ends[0], ends[1], None)[0]
         now = OldEdges(source, target, np.full(len(source), True), weight, time, features)
         parts = [batch.edges[edge_type] for batch in self._batches if edge_type in batch.edges]
         old = concatenate([*parts, now])

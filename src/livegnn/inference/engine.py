@@ -1,11 +1,14 @@
 """The engine: every embedding of a model on a live graph, kept as if recomputed from scratch."""
 
+import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import numpy as np
 
@@ -13,21 +16,29 @@ from livegnn import _core
 from livegnn.errors import FileFormatError, InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta
+from livegnn.graph.core import chosen_threads
+from livegnn.graph.defaults import left_out
+from livegnn.graph.writer import Measurement
+from livegnn.inference import state as saving
+from livegnn.inference.guard import NonFinite, check_finite
 from livegnn.inference.history import History
 from livegnn.inference.plan import Keep, Plan
+from livegnn.inference.scrub import Scrubbed, scrub
 from livegnn.inference.what_if import WhatIf
 from livegnn.model import Model
+from livegnn.model.exactness import Verification, judge
+from livegnn.model.renaming import renamed
 from livegnn.types import Array, FloatArray, Ids, IntArray, NodeType, State
+from livegnn.wording import count, kind_of, never_raises, size
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from livegnn.inference.explanation import Explanation
 
-Mode = Literal["eager", "lazy"]
+_logger = logging.getLogger(__name__)
 
-EXACTNESS = 1e-4
-"""How far a prediction may be from a recomputation, as a part of the layer's largest magnitude."""
+Mode = Literal["eager", "lazy"]
 
 
 class Update:
@@ -38,7 +49,7 @@ class Update:
     computed any. seconds: how long the batch took, the graph's part included.
     """
 
-    __slots__ = ("_changed", "_graph", "_ids", "affected", "exact", "seconds", "seq")
+    __slots__ = ("_changed", "_graph", "_ids", "_pin", "affected", "exact", "seconds", "seq")
 
     def __init__(
         self,
@@ -53,6 +64,8 @@ class Update:
         self._graph = graph
         self._changed = changed
         self._ids: Ids | None = None
+        self._pin = graph.pin()
+        self._pin.close()
         self.seq = seq
         self.affected = affected
         self.exact = exact
@@ -67,6 +80,11 @@ class Update:
         if self._ids is None:
             self._ids = self._graph.to_user_ids(self._changed)
         return self._ids
+
+    @property
+    def num_changed(self) -> int:
+        """How many `changed` has, which costs nothing."""
+        return len(self._changed)
 
     def __repr__(self) -> str:
         return (
@@ -86,24 +104,6 @@ class QueryWork:
     rows: int
     edges: int
     recomputed: int
-
-
-@dataclass(frozen=True)
-class Verification:
-    """A comparison of kept predictions with a recomputation from scratch.
-
-    max_difference: the largest absolute difference. scale: the largest magnitude that the recomputation has.
-    checked: how many nodes were compared. bound: the largest difference that the engine promises.
-    """
-
-    max_difference: float
-    scale: float
-    checked: int
-    bound: float
-
-    @property
-    def ok(self) -> bool:
-        return self.max_difference <= self.bound
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,10 @@ class Engine:
     of the others from their neighbours, and theirs, when they are read; 0 for all. Implies "aggregates".
     state_dir: where what is kept lies in mapped files, for when it outgrows memory; the directory is made if
     it is missing, and the files are gone when the engine is.
+    non_finite: what becomes of a batch after which a value, a prediction among them, would be infinite or not
+    a number that was finite before. ``"refuse"`` raises `InputError`, as for any other bad input;
+    ``"allow"`` lets it through, with what the framework would say. What a lazy engine has only recorded it
+    cannot refuse: it says what the framework would when it is asked.
 
     Raises `ModelError` if the model does not fit the graph or the settings, `InputError` if the mode does not
     fit the model, or the settings each other, or if no files can be made in `state_dir`, `FileFormatError` if
@@ -158,17 +162,30 @@ class Engine:
         keep: Keep = "all",
         keep_degree: int = 0,
         state_dir: "str | os.PathLike[str] | None" = None,
+        non_finite: NonFinite = "refuse",
     ) -> None:
-        if threads is not None and threads < 1:
-            raise InputError(f"threads must be at least 1, got {threads}")
+        _check_pair(graph, model)
+        lanes = chosen_threads(threads)
+        kept = [name for name, edges in graph.schema.edge_types.items() if edges.duplicates == "keep"]
+        if history and kept:
+            raise InputError(
+                f"history, which explain needs, must be 0 where an edge type keeps parallel edges, as "
+                f"{kept[0]!r} does, got {history!r}: it does not tell them apart yet"
+            )
         if type(history) is not int or history < 0:
             raise InputError(
                 f"history, a number of events, must be an integer of at least 0, got {history!r}"
             )
+        if len(graph.schema.node_types) == 1:
+            model = renamed(model, left_out(graph.schema))
         self.graph = graph
         self.model = model
         if keep not in get_args(Keep):
             raise InputError(f"keep must be one of {', '.join(map(repr, get_args(Keep)))}, got {keep!r}")
+        if non_finite not in get_args(NonFinite):
+            raise InputError(
+                f"non_finite must be one of {', '.join(map(repr, get_args(NonFinite)))}, got {non_finite!r}"
+            )
         if keep_degree < 0:
             raise InputError(f"keep_degree must be at least 0, got {keep_degree}")
         self.plan = Plan(model, graph, keep, partial=keep_degree > 0)
@@ -179,17 +196,23 @@ class Engine:
                 'a lazy engine must keep every row, since its queries go on from them, got keep="aggregates" '
                 'or keep_degree: leave these out, or use mode="eager"'
             )
-        count = threads if threads is not None else len(os.sched_getaffinity(0))
-        self.native_engine = _make_core(graph, self.plan, count, state_dir, keep_degree)
+        self.native_engine = _make_core(graph, self.plan, lanes, state_dir, keep_degree)
+        self.non_finite: NonFinite = non_finite
+        self.native_engine.set_guard(non_finite == "refuse")
         self._prepared = _core.Prepared()
         self.native: tuple[_core.Engine, _core.Prepared] | None = (self.native_engine, self._prepared)
         self.output_type_name: NodeType = model.node_type(model.output)
         self.output_type = graph.node_type_index(self.output_type_name)
         self.epoch = 0
         self._lazy = False
+        self.subscriber_failures = 0
+        """How often a subscriber raised."""
         self._subscribers: list[Callable[[Update], None]] = []
+        self._unpublished: deque[tuple[GraphDelta, Update]] = deque()
         self._last: Update | None = None
-        self._started = 0.0
+        self._changed: IntArray = np.empty(0, dtype=np.int64)
+        self._last_work = (0, 0, 0, 0)
+        self._memory = Measurement(graph.writer)
         with graph.writer:
             if state is None:
                 self.native_engine.initialize()
@@ -201,6 +224,15 @@ class Engine:
             self._history = History(graph, history) if history else None
             if self._history is not None:
                 graph.attach(self._history)
+            self._memory.take(self._measure)
+
+    @never_raises
+    def __repr__(self) -> str:
+        state = size(sum(n for part, n in self._memory.read(self._measure).items() if part != "mapped state"))
+        pending = count(self.pending, "pending prediction")
+        how = f"lazy, {pending}" if self._lazy else "eager"
+        graph = repr(self.graph).replace("\n", "\n  ")
+        return f"Engine(\n  {graph},\n  {self.model!r},\n  {how}, seq={self.seq:,}, state {state}\n)"
 
     @property
     def seq(self) -> int:
@@ -226,27 +258,47 @@ class Engine:
         *,
         seq: int | None = None,
         on_staged: Callable[[GraphDelta], None] | None = None,
+        on_committed: "Callable[[Update], None] | None" = None,
     ) -> Update:
-        """Applies a batch of events to the graph and every view of it, as `Graph.apply` does."""
-        with self.graph.writer:
-            started = time.perf_counter()
-            self.graph.apply(events, seq=seq, on_staged=on_staged)
+        """Applies a batch of events to the graph and every view of it, as `Graph.apply` does.
+
+        on_committed: called when all of them show the batch, before subscribers are told.
+        """
+        update: Update | None = None
+
+        def note(delta: GraphDelta) -> None:
+            nonlocal update
             update = self._last
-            assert update is not None
-            update.seconds = time.perf_counter() - started
-            return update
+            if on_committed is not None:
+                assert update is not None
+                on_committed(update)
+
+        self.graph.apply(events, seq=seq, on_staged=on_staged, on_committed=note)
+        assert update is not None
+        return update
 
     @property
     def last_work(self) -> Work:
         """What the last batch touched."""
-        prepared = self._prepared
-        return Work(prepared.affected, prepared.edges_touched, prepared.nodes_touched, prepared.recomputed)
+        return Work(*self._last_work)
+
+    @contextmanager
+    def trusting(self) -> Iterator[None]:
+        """Inside, no batch is refused for what comes of it: those of a log were accepted before."""
+        self.native_engine.set_guard(False)
+        try:
+            yield
+        finally:
+            self.native_engine.set_guard(self.non_finite == "refuse")
 
     def subscribe(self, callback: Callable[[Update], None]) -> Callable[[], None]:
         """Calls `callback` after each batch that changed a prediction, in order; returns what ends it.
 
-        A lazy engine calls it after each batch that reached one.
-        The callback runs in the thread that applied the batch, before `apply` returns.
+        A lazy engine calls it after each batch that reached one. The callback runs in the thread that applied
+        the batch, before `apply` returns, when graph and all views show the batch; no other comes meanwhile.
+        What it raises is logged and counted (`subscriber_failures`), and disturbs nobody. An interrupt
+        (`KeyboardInterrupt`, `SystemExit`) is raised by `apply` when all others have been told; the batch
+        stays. A batch that a callback applies itself is told of when all have been told of this one.
         """
         self._subscribers.append(callback)
 
@@ -257,26 +309,81 @@ class Engine:
         return unsubscribe
 
     def prepare(self, delta: GraphDelta) -> None:
-        self._started = time.perf_counter()
         self.native_engine.prepare_batch(delta.native, self._prepared)
+        check_finite(self.graph, delta.native, self._prepared)
+        # Here, since a commit must not fail for want of memory; not when they are asked for, since by then
+        # their indices may be those of other nodes.
+        self._changed = self.native_engine.changed_ids(delta.native, self._prepared)
 
     def commit(self, delta: GraphDelta) -> None:
         self.epoch += 1
-        if self.native_engine.overgrown():
-            self.native_engine.settle()
-        # Not when it is asked for: by then their indices may be those of other nodes.
-        changed = self.graph.native.ids_of(self.output_type, self._prepared.changed())
+        prepared = self._prepared
+        # A lazy engine measures its scales when batches have had it settle, and never because somebody asked.
+        settled = not self._lazy or (self.native_engine.overgrown() and self._settle_if_possible())
+        if settled and self.native_engine.measure():
+            self._sum_anew()
+        changed = self._changed
         update = self._last = Update(
             self.graph,
             changed,
             seq=delta.seq,
-            affected=self._prepared.affected,
-            seconds=time.perf_counter() - self._started,
-            exact=not self._prepared.marked,
+            affected=prepared.affected,
+            seconds=time.perf_counter() - self.graph.batch_began,
+            exact=not prepared.marked,
         )
+        self._last_work = prepared.work()
         if self._subscribers and len(changed):
+            self._unpublished.append((delta, update))
+        if self._memory.wanted:
+            self._memory.take(self._measure)
+
+    def _sum_anew(self) -> None:
+        """Sums anew the rows whose rounding was hidden by units that the batch has shown to be too large:
+        by a batch of nothing, before anybody is told of this one. If that fails the next batch does it.
+        """
+        native, anew = self.graph.native, _core.Prepared()
+        views = [(self.native_engine, anew)]
+        try:
+            nothing = _core.Stage(native, False).finish()
+            self.native_engine.prepare_batch(nothing, anew)
+            changed = np.union1d(self._changed, self.native_engine.changed_ids(nothing, anew))
+            native.prepare(nothing, views)
+        except Exception:
+            native.abandon(views)
+            _logger.exception(
+                "rows could not be summed anew at event %d, the next batch will", self.graph.seq
+            )
+            return
+        native.commit(nothing, views)
+        self._changed = changed
+
+    def _settle_if_possible(self) -> bool:
+        """The batch has happened, whatever a function of the model raises now: whoever asks for a prediction
+        that needs it is told.
+        """
+        try:
+            self.native_engine.settle()
+        except Exception:
+            _logger.exception("the engine could not settle at event %d, and will try again", self.graph.seq)
+            return False
+        return True
+
+    def publish(self, delta: GraphDelta) -> None:
+        if not self._unpublished:
+            return
+        interrupt: BaseException | None = None
+        while self._unpublished and self._unpublished[0][0] is delta:
+            _, update = self._unpublished.popleft()
             for callback in tuple(self._subscribers):
-                callback(update)
+                try:
+                    callback(update)
+                except Exception:
+                    self.subscriber_failures += 1
+                    _logger.exception("a subscriber to the changes of event %d failed", update.seq)
+                except BaseException as error:
+                    interrupt = interrupt or error
+        if interrupt is not None:
+            raise interrupt
 
     def settle(self) -> None:
         """Computes all predictions that a lazy engine has not yet computed; nothing where it is eager.
@@ -292,12 +399,17 @@ class Engine:
 
     def predict(self, ids: "ArrayLike") -> FloatArray:
         """Predictions of nodes, float32 [ids, outputs]. Raises `UnknownNodeError`."""
-        while (rows := self.native_engine.predict(self.graph.to_numbers(ids))) is None:
-            asked = np.atleast_1d(np.asarray(ids))
-            unknown = asked[~self.graph.contains(asked, self.output_type_name)]
-            if len(unknown):  # else it was added in between
-                raise UnknownNodeError(self.graph.unknown_node(unknown[0], self.output_type_name))
-        return rows
+        asked = np.atleast_1d(np.asarray(ids))
+        rows = self.native_engine.predict(self.graph.given(asked))
+        if type(rows) is int:
+            raise UnknownNodeError(self.graph.unknown_node(asked[rows], self.output_type_name))
+        return cast("FloatArray", rows)
+
+    def predict_at_once(self, ids: "ArrayLike") -> FloatArray | None:
+        """What `predict` returns, if that is there to be read: None where it would have to wait or to
+        compute, or if there is no such node. For those who must not wait, such as an event loop.
+        """
+        return self.native_engine.predict_at_once(self.graph.given(np.atleast_1d(np.asarray(ids))))
 
     def embeddings(self, layer: int) -> FloatArray:
         """What one layer says of every node, float32 [nodes, channels], in the order of ``graph.ids()``, or
@@ -346,49 +458,53 @@ class Engine:
         return explain(self.graph, self._history, self.model, id, since)
 
     def verify(self, sample: int | None = None, *, seed: int = 0) -> Verification:
-        """Compares predictions with the oracle: the whole model on the whole graph, slowly and from scratch.
+        """Compares predictions with the oracle: the whole model on the whole graph, slowly and from scratch,
+        in float64, and if that is not enough for the promise (`livegnn.model.exactness`) in float32 too.
 
-        sample: how many nodes, drawn at random, are compared; by default all of them.
+        sample: how many nodes, drawn at random, are compared; by default all of them. Batches wait only while
+        graph and predictions are read.
         """
         from livegnn.model import reference
 
         with self.graph.writer:
-            expected = reference.compute(self.model, self.graph.snapshot())[self.model.output]
+            snapshot = self.graph.snapshot()
             got = self.embeddings(-1)
-        scale = float(np.abs(expected).max(initial=0.0))
-        rows = np.arange(len(expected))
-        if sample is not None and sample < len(rows):
-            rows = np.random.default_rng(seed).choice(rows, sample, replace=False)
-        difference = np.abs(expected[rows] - got[rows])
-        largest = float(difference.max(initial=0.0)) if np.isfinite(difference).all() else float("inf")
-        return Verification(largest, scale, len(rows), EXACTNESS * scale)
+        expected = reference.compute(self.model, snapshot)[self.model.output]
+        rows = None
+        if sample is not None and sample < len(expected):
+            rows = np.random.default_rng(seed).choice(len(expected), sample, replace=False)
+
+        def compute_in_float32() -> Array:
+            return reference.compute(self.model, snapshot, dtype=np.float32)[self.model.output]
+
+        return judge(got, expected, compute_in_float32, rows=rows)
 
     def scrub(self, sample: int = 64, *, seed: int = 0) -> float:
-        """Computes some aggregates of each layer anew and returns the largest relative difference to the kept
-        ones.
+        """Computes some aggregates of each layer anew, and degrees and sums of weights, and returns the
+        largest difference of a channel to the kept ones, as a part of the channel's magnitude; infinity where
+        only one of the two is finite.
 
         It changes nothing and costs what `sample` nodes and their neighbours cost, so it can run beside a
         stream.
         """
-        rng = np.random.default_rng(seed)
-        worst = 0.0
+        return self.scrubbed(sample, seed=seed).difference
+
+    def scrubbed(self, sample: int = 64, *, seed: int = 0) -> Scrubbed:
+        """The same, and how many of the rows that it saw are not finite."""
         with self.graph.writer:
             self.native_engine.settle()
-            for kept in self.plan.kept.values():
-                if kept.propagation is None:
-                    continue
-                nodes = self.graph.native.indices(self.graph.node_type_index(self.plan.node_type(kept.name)))
-                chosen = rng.choice(nodes, min(sample, len(nodes)), replace=False)
-                worst = max(worst, self.native_engine.scrub(kept.propagation, chosen))
-        return worst
+            return scrub(self.native_engine, self.graph, self.plan, sample, seed)
 
     def memory(self) -> dict[str, int]:
         """Bytes of the graph's parts and of what the engine keeps, and how much of the latter is `mapped
         state`, that is, lies in files: it is counted among the parts too.
 
         If it is lazy, also of the rows that queries have computed (``"overlay"``), and of what it has
-        recorded since it last settled (``"record"``).
+        recorded since it last settled (``"record"``). Like `Graph.memory`, it never waits for a batch.
         """
+        return {**self.graph.memory(), **self._memory.read(self._measure)}
+
+    def _measure(self) -> dict[str, int]:
         native = self.native_engine
         parts = dict.fromkeys(("aggregates", "layer outputs", "contexts"), 0)
         for kept in self.plan.kept.values():
@@ -396,6 +512,9 @@ class Engine:
                 parts[kept.part] += native.bytes(kept.index)
         parts["contexts"] += native.sums_bytes()
         parts["errors"] = native.errors_bytes()
+        parts["weights"] = native.program_bytes()
+        if rows := native.batch_bytes(self._prepared):
+            parts["rows of batches"] = rows
         if self._partial:
             parts["residents"] = native.residents_bytes()
         if self._lazy:
@@ -404,7 +523,7 @@ class Engine:
             parts["history"] = self._history.nbytes
         if mapped := native.mapped_bytes():
             parts["mapped state"] = mapped
-        return {**self.graph.memory(), **parts}
+        return parts
 
     # -- keeping
     # ------------------------------------------------------------------------------------------------
@@ -418,26 +537,25 @@ class Engine:
         native = self.native_engine
         with self.graph.writer:
             native.settle()
-            arrays: dict[str, Array] = {}
-            for edge_type in self._partial_types():
-                arrays[f"residents/{edge_type}"] = native.residents(edge_type)
-            for kept in self.plan.kept.values():
-                if not kept.stored:
-                    continue
-                arrays[f"rows/{kept.index}"] = native.read(kept.index)
-                if kept.propagation is not None:
-                    arrays[f"errors/{kept.propagation}"] = native.errors(kept.propagation)
-                    if kept.counted:
-                        arrays[f"counts/{kept.propagation}"] = native.counts(kept.propagation)
-                if kept.context is not None:
-                    arrays[f"sums/{kept.context}"] = native.sums(kept.context)
-            return State({"kind": "engine", "model": self._fingerprint, "seq": self.seq}, arrays)
+            arrays = saving.save(native, self.plan, self._partial_types())
+            batches, measured, touched = native.moments()
+            return State(
+                {
+                    "kind": "engine",
+                    "model": self._fingerprint,
+                    "seq": self.seq,
+                    "batches": batches,
+                    "measured": measured,
+                    "touched": touched,
+                },
+                arrays,
+            )
 
     def _partial_types(self) -> range:
         return range(len(self.graph.schema.edge_types) if self._partial else 0)
 
-    def _restore(self, state: State) -> None:
-        meta, arrays, native = state.meta, state.arrays, self.native_engine
+    def _restore(self, saved: State) -> None:
+        meta = saved.meta
         if meta.get("kind") != "engine":
             raise FileFormatError(f"expected the state of an engine, got {meta.get('kind')!r}")
         if meta.get("model") != self._fingerprint:
@@ -448,29 +566,27 @@ class Engine:
             raise FileFormatError(
                 f"the state belongs to sequence number {meta.get('seq')}, the graph is at {self.graph.seq}"
             )
-        try:
-            for edge_type in self._partial_types():
-                residents = arrays[f"residents/{edge_type}"]
-                native.set_residents(edge_type, np.ascontiguousarray(residents, dtype=np.uint32))
-            for kept in self.plan.kept.values():
-                if not kept.stored:
-                    continue
-                native.write(kept.index, np.ascontiguousarray(arrays[f"rows/{kept.index}"], dtype=np.float32))
-                node_type = self.graph.node_type_index(self.plan.node_type(kept.name))
-                rows = len(native.read(kept.index)) if kept.partial else self.graph.native.capacity(node_type)
-                count = rows if kept.summed else 0
-                if kept.propagation is not None:
-                    bounds = count * native.error_width(kept.propagation)
-                    errors = _column(arrays[f"errors/{kept.propagation}"], bounds)
-                    native.set_errors(kept.propagation, errors.astype(np.float32))
-                    if kept.counted:
-                        counts = np.ascontiguousarray(arrays[f"counts/{kept.propagation}"], dtype=np.uint32)
-                        native.set_counts(kept.propagation, counts)
-                if kept.context is not None:
-                    sums = _column(arrays[f"sums/{kept.context}"], count)
-                    native.set_sums(kept.context, sums.astype(np.float64))
-        except (KeyError, RuntimeError, ValueError, TypeError) as error:
-            raise FileFormatError(f"the state of an engine does not fit together: {error}") from error
+        if "batches" not in meta:
+            # From before rounding had units. What its bounds say cannot be told in them.
+            self.native_engine.initialize()
+            return
+        saving.restore(self.native_engine, self.graph, self.plan, saved, self._partial_types())
+
+
+def _check_pair(graph: object, model: object) -> None:
+    """Raises `InputError` for what a caller may have passed in place of a graph and a model."""
+    if isinstance(graph, Graph) and isinstance(model, Model):
+        return
+    if isinstance(graph, Model) and isinstance(model, Graph):
+        raise InputError("expected a graph and then a model, got them swapped: write Engine(graph, model)")
+    if not isinstance(graph, Graph):
+        raise InputError(
+            f"expected a Graph, got {kind_of(graph)}: Graph.from_pyg(data) makes one of PyG's data"
+        )
+    raise InputError(
+        f"expected a Model, got {kind_of(model)}: Model.from_pyg(module) imports a trained module, "
+        "Model.load(path) reads a file"
+    )
 
 
 def _make_core(
@@ -489,9 +605,3 @@ def _make_core(
         raise InputError(
             f"state_dir must be a directory in which files can be made, got {state_dir!r}: {error}"
         ) from error
-
-
-def _column(array: Array, count: int) -> Array:
-    if array.shape != (count,):
-        raise ValueError(f"expected {count} numbers, got an array of shape {array.shape}")
-    return array

@@ -107,12 +107,17 @@ class Explanation:
 
 def explain(graph: Graph, history: History, model: Model, id: int | str, since: int) -> Explanation:
     """`Engine.explain` says what it is. Raises `UnknownNodeError` and `InputError`."""
+    with graph.pin():
+        return _explain(graph, history, model, id, since)
+
+
+def _explain(graph: Graph, history: History, model: Model, id: int | str, since: int) -> Explanation:
     name = model.node_type(model.output)
     with graph.writer:
         graph.indices_of(id, name)
         batches = history.since(since)
-        seq = graph.seq
-        cone = Cone(graph, model, int(graph.to_numbers(id)[0]), batches)
+        seq, number_of_node = graph.seq, graph.to_numbers(id)
+        cone = Cone(graph, model, int(number_of_node[0]), batches)
     shares: list[EventShare] = []
     before = now = cone.frame()
     past = moved = _predict(model, cone, now)
@@ -127,7 +132,7 @@ def explain(graph: Graph, history: History, model: Model, id: int | str, since: 
         elif not np.array_equal(moved, last):
             shares.append(_describe(graph, number, event, moved - last))
     return Explanation(
-        _user_id(graph, graph.to_numbers(id)),
+        _user_id(graph, number_of_node),
         since,
         seq,
         past if before.there else None,

@@ -8,6 +8,7 @@ again.
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -67,8 +68,9 @@ class PastBatch:
     chunks: tuple[Chunk, ...]
     nodes: dict[NodeType, OldNodes]
     edges: dict[EdgeType, OldEdges]
+    pin: "_core.TextPin"
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of memory, about."""
         columns = [
@@ -78,6 +80,9 @@ class PastBatch:
             if isinstance(column, np.ndarray)
         ]
         return _BATCH_BYTES + sum(column.nbytes + _ARRAY_BYTES for column in columns)
+
+
+_Parts = tuple[tuple[Chunk, ...], dict[NodeType, OldNodes], dict[EdgeType, OldEdges]]
 
 
 class History:
@@ -98,9 +103,13 @@ class History:
         self._kept = 0
         self.nbytes = 0
         """Bytes of memory, about."""
-        self._prepared: tuple[dict[NodeType, OldNodes], dict[EdgeType, OldEdges]] = ({}, {})
+        self._prepared: _Parts | None = None
 
     def prepare(self, delta: GraphDelta) -> None:
+        """Puts the batch together, events and all, so that its commit only has to keep it."""
+        self._prepared = None
+        if delta.seq - delta.num_events < self._seq:
+            return  # these events have no numbers of their own: begin anew
         graph = self.graph
         nodes = {
             name: old
@@ -112,27 +121,38 @@ class History:
             for name in graph.schema.edge_types
             if delta.num_edge_changes(name)
         }
-        self._prepared = nodes, edges
+        chunks = tuple(self._copy(chunk) for chunk in delta.events.chunks)
+        self._prepared = chunks, nodes, edges
 
     def commit(self, delta: GraphDelta) -> None:
-        (nodes, edges), self._prepared = self._prepared, ({}, {})
-        events, before, self._seq = delta.num_events, self._seq, delta.seq
-        if delta.seq - events < before:  # these events have no numbers of their own: begin anew
-            self._batches.clear()
-            self._kept, self.nbytes, self.oldest = 0, 0, delta.seq
-            return
-        if not events:
-            return
-        chunks = tuple(self._copy(chunk) for chunk in delta.events.chunks)
-        batch = PastBatch(delta.seq, events, chunks, nodes, edges)
+        """The batch has happened: where there is no memory left to keep it in, the history begins anew."""
+        parts, self._prepared = self._prepared, None
+        self._seq = delta.seq
+        try:
+            if parts is None:
+                self._begin_anew()
+            elif delta.num_events:
+                # The pin is the batch's from here on: one that is refused keeps no texts.
+                self._keep(PastBatch(delta.seq, delta.num_events, *parts, delta.pin))
+        except MemoryError:
+            self._begin_anew()
+
+    def _keep(self, batch: PastBatch) -> None:
         self._batches.append(batch)
-        self._kept += events
+        self._kept += batch.num_events
         self.nbytes += batch.nbytes
         while self._kept - self._batches[0].num_events >= self.num_events:
             gone = self._batches.popleft()
             self._kept -= gone.num_events
             self.nbytes -= gone.nbytes
             self.oldest = gone.seq
+
+    def _begin_anew(self) -> None:
+        self._batches.clear()
+        self._kept, self.nbytes, self.oldest = 0, 0, self._seq
+
+    def publish(self, delta: GraphDelta) -> None:
+        """Nobody follows it."""
 
     def since(self, seq: int) -> list[PastBatch]:
         """The batches after `seq`, the first of which may have begun before it. Raises InputError."""
@@ -172,12 +192,12 @@ def in_edges(
     edges, the other ends, weights and times.
     """
     rowptr, others, weight, time, _ = sampler_of(graph).neighbors(
-        graph.native, graph.edge_type_index(edge_type), numbers, -1, 0, False, incoming, None, 0, 1
+        graph.native, graph.edge_type_index(edge_type), numbers, -1, 0, False, incoming, None, 0, 1, False
     )
     count = len(others)
     return (
         np.repeat(numbers, np.diff(rowptr)),
-        others,
+        cast("IntArray", others),
         np.ones(count, dtype=np.float32) if weight is None else weight,
         np.zeros(count) if time is None else time,
     )
@@ -203,7 +223,7 @@ def _old_nodes(graph: Graph, delta: GraphDelta, name: NodeType) -> OldNodes | No
 
 def _old_edges(graph: Graph, delta: GraphDelta, edge_type: EdgeType) -> OldEdges:
     index = graph.edge_type_index(edge_type)
-    source, target, had, _, weight, _ = delta.native.edges(index)
+    source, target, had, _, weight, _, _ = delta.native.edges(index)
     # A removed node that comes back has another index, and so its edges may be here twice, before and after.
     order = np.argsort(~had, kind="stable")
     source, target, had, weight = source[order], target[order], had[order], weight[order]
@@ -211,7 +231,7 @@ def _old_edges(graph: Graph, delta: GraphDelta, edge_type: EdgeType) -> OldEdges
     schema = graph.schema.edge_types[edge_type]
     features = np.zeros((len(had), schema.features), dtype=np.float32)
     if schema.features:
-        features[:count] = graph.native.edge_features(index, source[:count], target[:count])[0]
+        features[:count] = graph.native.edge_features(index, source[:count], target[:count], None)[0]
     time = np.zeros(len(had))
     if schema.timed and count:
         time[:count] = _old_times(graph, edge_type, source[:count], target[:count])

@@ -21,18 +21,22 @@ from livegnn.types import EdgeType, NodeType
 class Context:
     """What a node knows of its in-edges without any features: ``"count"``, ``"sum"`` or ``"loop"``.
 
-    fill: what counts where a node has no loop of its own. skip_loops: a loop counts for nothing.
+    fill: what counts where a node has no loop of its own. skip_loops: a loop counts for nothing. weighted: of
+    ``"loop"``, which makes up for what a sum over all in-edges has too much of loops, whether that is
+    a sum of weights; with skip_loops it makes up for nothing and only says which nodes have no loop.
     """
 
     edge_type: EdgeType
     kind: str
     fill: float
     skip_loops: bool = False
+    weighted: bool = True
 
     @property
     def name(self) -> str:
         loops = ":others" if self.skip_loops else ""
-        return f"context:{self.edge_type}:{self.kind}:{self.fill}{loops}"
+        alike = "" if self.weighted else ":alike"
+        return f"context:{self.edge_type}:{self.kind}:{self.fill}{loops}{alike}"
 
 
 def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
@@ -172,8 +176,8 @@ def _lower_propagate(
     weighted = "weight" in operators.message_local
     loops = operators.self_loops
 
-    def context(kind: str, fill: float) -> str:
-        made = Context(edge_type, kind, fill)
+    def context(kind: str, fill: float, *, presence: bool = False) -> str:
+        made = Context(edge_type, kind, fill, presence, weighted=weighted or kind != "loop")
         contexts[made.name] = made
         return made.name
 
@@ -209,7 +213,7 @@ def _lower_propagate(
         if operators.aggregate == "sum":
             result = add("add_loop", (result, context("loop", fill), current), "looped", target_type)
         else:  # a fill may be 0, and nothing is not the maximum of a first negative message
-            around_loop = (context("loop", 1.0), context("count", 0.0))
+            around_loop = (context("loop", 1.0, presence=True), context("count", 0.0))
             result = add("maximum_loop", (result, *around_loop, current), "looped", target_type, fill)
     if operators.aggregate == "min":
         result = add("scale", (result,), "minimum", target_type, -1.0)

@@ -32,7 +32,7 @@ from livegnn.inference.layout import Layouts
 from livegnn.inference.lowering import Context, by_output, lower
 from livegnn.inference.messages import Operation
 from livegnn.model import Model
-from livegnn.types import NodeType
+from livegnn.types import EdgeType, NodeType
 
 Keep = Literal["all", "aggregates"]
 
@@ -93,6 +93,8 @@ class Plan:
         self.on_demand: dict[str, int] = {}
         self._steps_to: list[int] = []
         self._build()
+        # Functions inside functions are in circles with this, and a graph must go when nobody holds it.
+        del self._graph
 
     def eager_steps(self, mode: str | Sequence[str]) -> int | None:
         """How many steps of the program a batch computes at once, contexts among them; None if all of them.
@@ -240,6 +242,7 @@ class Plan:
                 _CONTEXT_KINDS[kind],
                 context.fill,
                 context.skip_loops,
+                context.weighted and schema.edge_types[context.edge_type].weighted,
             )
         propagations = [operation for operation in self._operations if operation.along_edges]
         order: list[Operation] = []
@@ -269,7 +272,10 @@ class Plan:
                     steps += 1
                     self._keep(operation, propagation=len(order))
                     order.append(operation)
-                    weighted = operation.weighted and schema.edge_types[_edge_type(operation)].weighted
+                    edges = schema.edge_types[_edge_type(operation)]
+                    weighted = operation.weighted and edges.weighted
+                    if operation.op == "max" and weighted and edges.duplicates == "keep":
+                        self._refuse_loops(_edge_type(operation))
                     if operation.messages is not None:
                         self._add_messages(operation, weighted)
                         continue
@@ -344,6 +350,15 @@ class Plan:
         else:
             place = str(min((self._depths[reader.output] for reader in readers), default=self._depths[name]))
         return self._slabs.setdefault((self.node_type(name), place), len(self._slabs))
+
+    def _refuse_loops(self, edge_type: EdgeType) -> None:
+        # Of parallel loops one remains, with its weight, but the maximum has seen them all.
+        if any(c.kind == "loop" and c.edge_type == edge_type for c in self._contexts.values()):
+            raise ModelError(
+                f"a maximum of weighted messages with self-loops cannot be kept over edges of type "
+                f"{edge_type!r}, which keeps parallel ones: train it without self-loops, or take the sum of "
+                "parallel edges (duplicates='add')"
+            )
 
     def _context_kind(self, context: Context) -> str:
         # Without weights the sum is the number of edges, and that needs no sum to be kept beside it. A loop

@@ -7,12 +7,29 @@ import numpy as np
 from livegnn import _core
 from livegnn.errors import UnknownNodeError
 from livegnn.events import Events
+from livegnn.inference.guard import check_finite
 from livegnn.types import FloatArray, Ids
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from livegnn.inference.engine import Engine
+
+
+class _Lookup:
+    """From some numbers to others, for many at once. keys: each once, in any order."""
+
+    def __init__(self, keys: "NDArray[np.integer]", values: "NDArray[np.integer]") -> None:
+        order = np.argsort(keys)
+        self._keys, self._values = keys[order], values[order]
+
+    def look_up(self, asked: "NDArray[np.integer]", out: "NDArray[np.integer]") -> None:
+        """Writes the values of those that are keys to `out`, and leaves the others there as they are."""
+        if not len(self._keys):
+            return
+        places = np.minimum(np.searchsorted(self._keys, asked), len(self._keys) - 1)
+        found = self._keys[places] == asked
+        out[found] = self._values[places[found]]
 
 
 class WhatIf:
@@ -52,8 +69,7 @@ class WhatIf:
             asked = np.atleast_1d(np.asarray(ids))
             numbers = graph.to_numbers(asked)
             indices = graph.native.indices_of(self._engine.output_type, numbers)
-            for node, index in self._added.items():
-                indices[numbers == node] = index
+            self._added.look_up(numbers, indices)
             gone = (indices == 0xFFFFFFFF) | np.isin(indices, self._removed)
             if gone.any():
                 raise UnknownNodeError(
@@ -66,13 +82,16 @@ class WhatIf:
         with engine.graph.writer:
             if self._epoch == engine.epoch:
                 return
-            delta = engine.graph.stage(self._events).native
+            staged = engine.graph.stage(self._events)
+            delta = staged.native
             engine.native_engine.settle()
             engine.native_engine.prepare(delta, self._prepared)
-            self._delta = delta  # what is prepared points into it: new features are not copied
+            check_finite(engine.graph, delta, self._prepared)
+            self._delta = staged  # what is prepared points into it: new features are not copied
             added = delta.added(engine.output_type)
             indices = delta.added_indices(engine.output_type)
-            self._added = dict(zip(added[added >= 0].tolist(), indices[added >= 0].tolist(), strict=True))
+            self._added = _Lookup(added[added >= 0], indices[added >= 0])
+            self._added_ids = _Lookup(indices[added >= 0], added[added >= 0])
             self._removed = delta.removed_indices(engine.output_type)
             self._epoch = engine.epoch
 
@@ -81,6 +100,5 @@ class WhatIf:
         known = indices < graph.native.capacity(self._engine.output_type)
         numbers = np.full(len(indices), -1, dtype=np.int64)
         numbers[known] = graph.native.ids_of(self._engine.output_type, indices[known])
-        for node, index in self._added.items():
-            numbers[indices == index] = node
+        self._added_ids.look_up(indices, numbers)
         return graph.to_user_ids(numbers)

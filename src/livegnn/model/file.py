@@ -79,15 +79,28 @@ def _read_description(data: bytes) -> Mapping[str, object]:
         )
     length = int.from_bytes(data[:8], "little")
     if length > len(data) - 8:
+        _refuse_pickle(data)
         raise FileFormatError(f"the header must be {length} bytes, got {len(data) - 8}: it is truncated")
     try:
         header = json.loads(data[8 : 8 + length])
         description = json.loads(header["__metadata__"][_KEY])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise FileFormatError(f"the header has no readable {_KEY!r}: damaged, or no model file") from error
+        _refuse_pickle(data)
+        raise FileFormatError(
+            f"the header has no readable {_KEY!r}: damaged, or no model file, which Model.save writes"
+        ) from error
     if not isinstance(description, dict):
         raise FileFormatError(f"{_KEY!r} must be a JSON object, got {type(description).__name__}: damaged")
     return description
+
+
+def _refuse_pickle(data: bytes) -> None:
+    """Raises if bytes that are no model's file begin as those of torch.save do: a zip file, or a pickle."""
+    if data[:4] == b"PK\x03\x04" or (data[:1] == b"\x80" and data[1:2] in (b"\2", b"\3", b"\4", b"\5")):
+        raise FileFormatError(
+            "expected a file that Model.save wrote, got one that torch.save (or pickle) wrote: load it into "
+            "its module, module.load_state_dict(torch.load(path)), and import that, Model.from_pyg(module)"
+        )
 
 
 def _check_sum(data: bytes, checksum: object) -> None:

@@ -13,8 +13,10 @@ import numpy as np
 
 from livegnn.errors import ModelError
 from livegnn.model.propagation import Propagate
+from livegnn.model.softmax import exponentiate_on_edges
 from livegnn.model.steps import Step, check_step, describe
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, NodeType
+from livegnn.wording import count, never_raises
 
 if TYPE_CHECKING:
     import torch
@@ -48,9 +50,10 @@ Function: TypeAlias = Callable[..., FloatArray]
 class Model:
     """A graph neural network as data.
 
-    inputs: name of a value -> what it holds. steps: in topological order; each writes one new value. tensors:
-    name -> float32 array; copied and made read-only. output: the value that is the prediction. layers: the
-    values that ``embeddings(layer)`` shows: ``layers[0]`` is an input, ``layers[l]`` the output of the l-th
+    inputs: name of a value -> what it holds. steps: in topological order; each writes one new value; a
+    softmax over in-edges gets its exponentials on the edges (`livegnn.model.softmax`). tensors: name ->
+    float32 array; copied and made read-only. output: the value that is the prediction. layers: the values
+    that ``embeddings(layer)`` shows: ``layers[0]`` is an input, ``layers[l]`` the output of the l-th
     convolution block as the next convolution reads it, and ``layers[-1]`` the output. edge_inputs: name of a
     value -> which column of the edges it holds. functions: name -> function, for steps ``call``; a model with
     functions cannot be saved.
@@ -77,6 +80,23 @@ class Model:
             self, "tensors", {name: _freeze(name, array) for name, array in self.tensors.items()}
         )
         object.__setattr__(self, "_values", self._check())
+        steps = exponentiate_on_edges(self.steps, (self.output, *self.layers))
+        if steps != self.steps:
+            object.__setattr__(self, "steps", steps)
+            object.__setattr__(self, "_values", self._check())
+
+    @never_raises
+    def __repr__(self) -> str:
+        """What goes in and what comes out, in one line."""
+        reads = [f"{name}: {given.node_type}[{given.width}]" for name, given in self.inputs.items()]
+        reads += [f"{name}: {'-'.join(e.edge_type)}[{e.width}]" for name, e in self.edge_inputs.items()]
+        propagations = sum(step.op == "propagate" for step in self.steps)
+        numbers = sum(tensor.size for tensor in self.tensors.values())
+        return (
+            f"Model({', '.join(reads)} -> {self.node_type(self.output)}[{self.width(self.output)}], "
+            f"{count(len(self.layers) - 1, 'layer')}, {count(propagations, 'propagation')}, "
+            f"{count(len(self.steps), 'step')}, {count(numbers, 'parameter')})"
+        )
 
     def width(self, value: str) -> int:
         """How many channels a value has. Raises `ModelError` if the model has no such value."""

@@ -1,4 +1,9 @@
-"""The oracle: a model computed on a whole graph, slowly and obviously, in float64."""
+"""The oracle: a model computed on a whole graph, slowly and obviously, in float64.
+
+In float32 it is what a plain framework would say: every operation rounds, and a sum takes one term after the
+other, in the order of the edges. That tells how much of a difference is the model's own doing; see
+`livegnn.model.exactness`.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -38,24 +43,31 @@ class Arrays(Protocol):
     def edge_attr(self) -> Mapping[EdgeType, FloatArray]: ...
 
 
-def compute(model: Model, snapshot: Arrays, given: Tensors | None = None) -> dict[str, DoubleArray]:
+@np.errstate(over="ignore", invalid="ignore")  # what is no number is an answer too
+def compute(
+    model: Model,
+    snapshot: Arrays,
+    given: Tensors | None = None,
+    dtype: type[np.float32] | type[np.float64] = np.float64,
+) -> dict[str, DoubleArray]:
     """Every value of a model on a graph.
 
     given: values that are known already. With them, even with none, only what the output needs is computed.
+    dtype: what all of it is computed in. Where float32 overflows, values are infinite or NaN.
 
-    Returns name of a value -> float64 [nodes or edges, channels], inputs included; row i is node, or
+    Returns name of a value -> `dtype` [nodes or edges, channels], inputs included; row i is node, or
     edge, i of the snapshot.
     Raises `ModelError` if the graph lacks a node type or an edge type of the model, or its features are of
     another width.
     """
-    values: dict[str, DoubleArray] = dict(given or {})
+    values: dict[str, DoubleArray] = {name: np.asarray(rows, dtype) for name, rows in (given or {}).items()}
     needless = set() if given is None else _needless(model, given)
     for name, rows in model.inputs.items():
         if name not in needless:
-            values[name] = _read_nodes(rows, snapshot)
+            values[name] = np.asarray(_read_nodes(rows, snapshot), dtype)
     for name, column in model.edge_inputs.items():
         if name not in needless:
-            values[name] = _read_edges(column, snapshot)
+            values[name] = np.asarray(_read_edges(column, snapshot), dtype)
     logits_of = {step.output: step.inputs[0] for step in model.steps if step.op == "exp"}
     for step in model.steps:
         if step.output in needless:
@@ -71,9 +83,11 @@ def compute(model: Model, snapshot: Arrays, given: Tensors | None = None) -> dic
         elif step.op == "call":
             function = model.functions[step.text("function")]
             result = function(*(value.astype(np.float32) for value in inputs))
-            values[step.output] = np.asarray(result, dtype=np.float64)
+            values[step.output] = np.asarray(result, dtype=dtype)
         else:
-            tensors = {role: model.tensors[name].astype(np.float64) for role, name in step.tensors.items()}
+            tensors: dict[str, DoubleArray] = {
+                role: np.asarray(model.tensors[name], dtype) for role, name in step.tensors.items()
+            }
             values[step.output] = _ROW_WISE[step.op](step, inputs, tensors)
     return values
 
@@ -87,7 +101,7 @@ def _needless(model: Model, given: Tensors) -> set[str]:
     return {*model.inputs, *model.edge_inputs, *(step.output for step in model.steps)} - needed
 
 
-def _read_nodes(given: Input, snapshot: Arrays) -> DoubleArray:
+def _read_nodes(given: Input, snapshot: Arrays) -> FloatArray:
     if given.node_type not in snapshot.x:
         raise ModelError(
             f"the model reads {given.node_type!r} nodes, the graph has {', '.join(snapshot.x) or 'none'}"
@@ -95,18 +109,18 @@ def _read_nodes(given: Input, snapshot: Arrays) -> DoubleArray:
     x = snapshot.x[given.node_type]
     if x.ndim != 2 or x.shape[1] != given.width:
         raise ModelError(f"{given.node_type!r} features must be [nodes, {given.width}], got {list(x.shape)}")
-    return x.astype(np.float64)
+    return x
 
 
-def _read_edges(column: EdgeInput, snapshot: Arrays) -> DoubleArray:
+def _read_edges(column: EdgeInput, snapshot: Arrays) -> FloatArray:
     edges = _edge_index(column.edge_type, snapshot).shape[1]
     if column.column == "weight":
-        return snapshot.weight[column.edge_type].astype(np.float64)[:, None]
+        return snapshot.weight[column.edge_type][:, None]
     features = snapshot.edge_attr.get(column.edge_type)
     if features is None or features.shape != (edges, column.width):
         got = "none" if features is None else str(list(features.shape))
         raise ModelError(f"{column.edge_type} edges must have [{edges}, {column.width}] features, got {got}")
-    return features.astype(np.float64)
+    return features
 
 
 def _edge_index(edge_type: EdgeType, snapshot: Arrays) -> IntArray:
@@ -133,8 +147,8 @@ def _propagate(
         return _propagate_messages(ops, inputs, logits, on_edges, snapshot, num_nodes)
     edge_type = ops.edge_types[0]
     source, target = _edge_index(edge_type, snapshot)
-    weight = snapshot.weight[edge_type].astype(np.float64)
     h = inputs[0]
+    weight: DoubleArray = snapshot.weight[edge_type].astype(h.dtype)
     message_of = np.arange(len(source)) if on_edges[0] else source
     if ops.skip_loops:
         kept = ~_are_loops(edge_type, source, target)
@@ -143,13 +157,13 @@ def _propagate(
         source, target, weight = _add_self_loops(source, target, weight, num_nodes, ops.self_loops)
         message_of = source
 
-    context: DoubleArray = np.zeros(num_nodes)
+    context: DoubleArray = np.zeros(num_nodes, h.dtype)
     if ops.neighbor_context == "count":
-        context = np.bincount(target, minlength=num_nodes).astype(np.float64)
+        np.add.at(context, target, np.ones_like(weight))
     elif ops.neighbor_context == "sum":
-        context = np.bincount(target, weights=weight, minlength=num_nodes).astype(np.float64)
+        np.add.at(context, target, weight)
 
-    factor = np.ones(len(source))
+    factor = np.ones_like(weight)
     if "weight" in ops.message_local:
         factor = factor * weight
     if "source_rsqrt" in ops.message_local:
@@ -194,17 +208,17 @@ def _propagate_messages(
         if ops.coefficients:
             coefficients.append(inputs[-1])
     value, target = np.concatenate(values), np.concatenate(targets)
-    factor = np.concatenate(coefficients) if ops.coefficients else np.ones((len(value), 1))
+    factor = np.concatenate(coefficients) if ops.coefficients else np.ones((len(value), 1), value.dtype)
     heads = factor.shape[1]
     if softmax:
-        largest: DoubleArray = np.full((num_nodes, heads), -np.inf)
+        largest: DoubleArray = np.full((num_nodes, heads), -np.inf, value.dtype)
         np.maximum.at(largest, target, factor)
         factor = np.exp(factor - largest[target])
-    aggregate: DoubleArray = np.zeros((num_nodes, value.shape[1]))
+    aggregate: DoubleArray = np.zeros((num_nodes, value.shape[1]), value.dtype)
     np.add.at(aggregate, target, value * np.repeat(factor, value.shape[1] // heads, axis=1))
     if ops.combine == "identity":
         return aggregate
-    context: DoubleArray = np.zeros((num_nodes, heads))
+    context: DoubleArray = np.zeros((num_nodes, heads), value.dtype)
     np.add.at(context, target, factor)
     shares = np.divide(1.0, context, out=np.zeros_like(context), where=context > 0)
     if ops.combine == "rsqrt":
@@ -226,12 +240,18 @@ def _add_self_loops(
     num_nodes: int,
     fill: float,
 ) -> tuple[IntArray, IntArray, DoubleArray]:
-    """PyG's ``add_remaining_self_loops``: nodes that have a self-loop keep it, with its weight."""
-    lacking = np.setdiff1d(np.arange(num_nodes), source[source == target])
+    """PyG's ``add_remaining_self_loops``: nodes that have a self-loop keep it, with its weight; of parallel
+    ones the last.
+    """
+    loops = np.flatnonzero(source == target)[::-1]
+    named, first = np.unique(source[loops], return_index=True)
+    lacking = np.setdiff1d(np.arange(num_nodes), named)
+    kept = source != target
+    kept[loops[first]] = True
     return (
-        np.concatenate([source, lacking]),
-        np.concatenate([target, lacking]),
-        np.concatenate([weight, np.full(len(lacking), fill)]),
+        np.concatenate([source[kept], lacking]),
+        np.concatenate([target[kept], lacking]),
+        np.concatenate([weight[kept], np.full(len(lacking), fill, weight.dtype)]),
     )
 
 
@@ -247,18 +267,18 @@ def _aggregate(
 
     One channel at a time: a matrix of all messages would not fit in memory on a large graph.
     """
-    result = np.zeros((num_nodes, h.shape[1]))
+    result = np.zeros((num_nodes, h.shape[1]), h.dtype)
     reached = np.bincount(target, minlength=num_nodes) > 0
     for channel in range(h.shape[1]):
         messages = factor * h[source, channel]
         if kind == "sum":
-            result[:, channel] = np.bincount(target, weights=messages, minlength=num_nodes)
+            np.add.at(result[:, channel], target, messages)
         elif kind == "max":
-            extremes = np.full(num_nodes, -np.inf)
+            extremes = np.full(num_nodes, -np.inf, h.dtype)
             np.maximum.at(extremes, target, messages)
             result[reached, channel] = extremes[reached]
         else:
-            extremes = np.full(num_nodes, np.inf)
+            extremes = np.full(num_nodes, np.inf, h.dtype)
             np.minimum.at(extremes, target, messages)
             result[reached, channel] = extremes[reached]
     return result
@@ -272,18 +292,18 @@ def _power_where_positive(context: PerNode, exponent: float) -> PerNode:
 
 
 def _linear(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
-    return inputs[0] @ tensors["weight"].T + tensors.get("bias", np.zeros(1))
+    return inputs[0] @ tensors["weight"].T + tensors.get("bias", 0.0)
 
 
 def _scale_shift(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
-    return inputs[0] * tensors.get("scale", np.ones(1)) + tensors.get("shift", np.zeros(1))
+    return inputs[0] * tensors.get("scale", 1.0) + tensors.get("shift", 0.0)
 
 
 def _layer_norm(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
     x = inputs[0]
     centred = x - x.mean(axis=1, keepdims=True)
     normal: DoubleArray = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + step.number("eps"))
-    return normal * tensors.get("weight", np.ones(1)) + tensors.get("bias", np.zeros(1))
+    return normal * tensors.get("weight", 1.0) + tensors.get("bias", 0.0)
 
 
 def _l2_normalize(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
@@ -296,7 +316,7 @@ def _gelu(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
     if step.attrs["approximate"] == "tanh":
         inner: DoubleArray = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
         return 0.5 * x * (1 + inner)
-    erf = np.array([math.erf(value) for value in (x / math.sqrt(2)).ravel()], dtype=np.float64)
+    erf = np.array([math.erf(value) for value in (x / math.sqrt(2)).ravel()], dtype=x.dtype)
     return 0.5 * x * (1 + erf.reshape(x.shape))
 
 
@@ -313,8 +333,8 @@ def _by_head(step: Step, x: DoubleArray) -> DoubleArray:
 
 
 def _sigmoid(x: DoubleArray) -> DoubleArray:
-    half: DoubleArray = np.tanh(0.5 * x)
-    return 0.5 * (1 + half)  # the same as 1 / (1 + exp(-x)), without its overflow
+    small: DoubleArray = np.exp(-np.abs(x))  # never above 1, and as exact where the result is next to nothing
+    return np.where(x < 0, small, 1) / (1 + small)
 
 
 _ROW_WISE: Mapping[str, Callable[[Step, Inputs, Tensors], DoubleArray]] = {

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 from livegnn.graph import Graph
+from livegnn.graph.core import chosen_threads
 from livegnn.sampling.request import (
     NEIGHBORS_BY,
     Direction,
@@ -10,11 +11,10 @@ from livegnn.sampling.request import (
     bounds,
     checked_count,
     chosen_seed,
-    chosen_threads,
     explained,
     given_ids,
     is_incoming,
-    numbers_of,
+    native_ids,
     position_in,
     sampler_of,
 )
@@ -58,7 +58,7 @@ def sample_neighbors(
     ids: nodes, one may occur several times; each occurrence has draws of its own. by: `"uniform"`: every
     neighbour alike. `"weight"`: in proportion to the weights of the edges; one whose weight is not above 0 is
     never drawn, with -1 neither. `"latest"`: those with the greatest times, the latest first, equal ones in
-    the order of `Graph.neighbors`. replace: a neighbour may be drawn again. Without replacement, each draw
+    the order of `Graph.ids`. replace: a neighbour may be drawn again. Without replacement, each draw
     takes one of those that are left, by the same law; a node with fewer neighbours than asked for gives all
     of them. until: only edges whose time is at most this: one time, or one for each node. direction: `"in"`:
     neighbours that point at a node, `"out"`: that it points at. threads: by default as many as the process
@@ -76,10 +76,10 @@ def sample_neighbors(
     times = bounds(until, len(asked))
     used = chosen_seed(seed)
     with explained(graph, {here: asked}):
-        rowptr, numbers, weight, time, edge = sampler_of(graph).neighbors(
+        rowptr, drawn, weight, time, edge = sampler_of(graph).neighbors(
             graph.native,
             index,
-            numbers_of(graph, asked),
+            native_ids(graph, asked),
             checked_count(num_neighbors),
             law,
             replace,
@@ -87,5 +87,6 @@ def sample_neighbors(
             times,
             used,
             chosen_threads(threads),
+            True,
         )
-    return NeighborSample(rowptr, graph.to_user_ids(numbers), weight, time, edge, used)
+    return NeighborSample(rowptr, graph.named(drawn), weight, time, edge, used)

@@ -53,7 +53,7 @@ def sample_nodes(
             )
     number = checked_count(count, "count")
     with explained(graph, {}):
-        numbers = sampler_of(graph).nodes(
-            graph.native, type_, law, incoming, replace, number, chosen_seed(seed)
+        ids = sampler_of(graph).nodes(
+            graph.native, type_, law, incoming, replace, number, chosen_seed(seed), True
         )
-    return graph.to_user_ids(numbers)
+    return graph.named(ids)

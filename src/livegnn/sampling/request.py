@@ -1,7 +1,6 @@
 """What the kinds of samples are asked for in common: checked, and in the form that the native core takes."""
 
 import operator
-import os
 import secrets
 import threading
 import weakref
@@ -63,13 +62,6 @@ def chosen_seed(seed: int | None) -> int:
     return operator.index(seed)
 
 
-def chosen_threads(threads: int | None) -> int:
-    """`threads`, or as many as the process may use."""
-    if threads is not None and threads < 1:
-        raise InputError(f"threads must be at least 1, got {threads}")
-    return threads if threads is not None else len(os.sched_getaffinity(0))
-
-
 def checked_count(count: int, what: str = "num_neighbors") -> int:
     try:
         number = operator.index(count)
@@ -100,9 +92,9 @@ def given_ids(ids: "ArrayLike") -> "NDArray[np.generic]":
     return given
 
 
-def numbers_of(graph: Graph, asked: "NDArray[np.generic]") -> IntArray:
-    """The numbers inside of ids. An empty list has no type that could be wrong."""
-    return graph.to_numbers(asked) if asked.size else np.empty(0, dtype=np.int64)
+def native_ids(graph: Graph, asked: "NDArray[np.generic]") -> "IntArray | NDArray[np.uint32]":
+    """Ids as the native core takes them in. An empty list has no type that could be wrong."""
+    return graph.given(asked) if asked.size else np.empty(0, dtype=np.int64)
 
 
 @contextmanager

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from dataclasses import replace as with_fields
 from typing import TYPE_CHECKING, cast, overload
 
 import numpy as np
 
 from livegnn.errors import InputError
 from livegnn.graph import Graph
+from livegnn.graph.core import chosen_threads
 from livegnn.sampling.request import (
     NEIGHBORS_BY,
     Direction,
@@ -16,18 +16,17 @@ from livegnn.sampling.request import (
     bounds,
     checked_count,
     chosen_seed,
-    chosen_threads,
     explained,
     given_ids,
     is_incoming,
-    numbers_of,
+    native_ids,
     position_in,
     sampler_of,
 )
 from livegnn.types import DoubleArray, EdgeType, FloatArray, Ids, IntArray, NodeType
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
 
 @dataclass(frozen=True)
@@ -308,9 +307,9 @@ def _sample(
 ) -> HeteroSubgraph:
     asked = {name: given_ids(ids) for name, ids in seeds.items()}
     with explained(graph, {graph.node_type_index(name): ids for name, ids in asked.items()}):
-        sample = sample_numbers(
+        return sample_native(
             graph,
-            {name: numbers_of(graph, ids) for name, ids in asked.items()},
+            {name: native_ids(graph, ids) for name, ids in asked.items()},
             fan_outs,
             times,
             by=by,
@@ -320,14 +319,13 @@ def _sample(
             attributes=attributes,
             seed=seed,
             threads=threads,
+            named=True,
         )
-    names = {name: graph.to_user_ids(cast("IntArray", ids)) for name, ids in sample.node.items()}
-    return with_fields(sample, node=names)
 
 
-def sample_numbers(
+def sample_native(
     graph: Graph,
-    seeds: Mapping[NodeType, IntArray],
+    seeds: "Mapping[NodeType, IntArray | NDArray[np.uint32]]",
     fan_outs: FanOuts,
     times: DoubleArray | None,
     *,
@@ -338,10 +336,11 @@ def sample_numbers(
     attributes: bool,
     seed: int | None,
     threads: int | None,
+    named: bool,
 ) -> HeteroSubgraph:
-    """`sample_subgraph` on the numbers inside of ids, in seeds and in `node`.
+    """`sample_subgraph` on ids as the native core takes them.
 
-    times: one, or one for each seed.
+    times: one, or one for each seed. named: whether `node` has the user's ids, not the numbers inside.
 
     Raises `_core.SampleError`, which `explained` words.
     """
@@ -367,11 +366,12 @@ def sample_numbers(
         times,
         used,
         chosen_threads(threads),
+        named,
     )
     by_edge_type = {edge_types[type_]: columns for (type_, _), columns in zip(ordered, edges, strict=True)}
     by_node_type = dict(zip(node_types, nodes, strict=True))
     return HeteroSubgraph(
-        node={name: ids for name, (ids, _, _, _) in by_node_type.items()},
+        node={name: graph.named(ids) for name, (ids, _, _, _) in by_node_type.items()},
         row={name: columns[0] for name, columns in by_edge_type.items()},
         col={name: columns[1] for name, columns in by_edge_type.items()},
         edge={name: columns[2] for name, columns in by_edge_type.items()},

@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import orjson
 
@@ -150,7 +151,7 @@ def _call(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None
         if not future.done():
             future.set_result(None)
 
-    if not loop.is_closed():
+    with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
         loop.call_soon_threadsafe(resolve)
 
 

@@ -39,8 +39,13 @@ def render(runtime: Runtime, feed: Feed) -> str:
         ),
         _gauge(
             "livegnn_scrub_largest_difference",
-            "Largest difference that a scrub has seen, as a part of the aggregate's magnitude",
+            "Largest difference that a scrub has seen, as a part of the channel's magnitude",
             runtime.scrub.largest,
+        ),
+        _gauge(
+            "livegnn_scrub_not_finite",
+            "Rows that the last scrub saw and that are infinite or not a number",
+            runtime.scrub.not_finite,
         ),
         _gauges(
             "livegnn_nodes",
@@ -56,6 +61,11 @@ def render(runtime: Runtime, feed: Feed) -> str:
         ),
         _gauges("livegnn_memory_bytes", "Memory of a part", ("part",), memory),
         _gauge("livegnn_feed_clients", "Clients that follow the changes", feed.clients),
+        _counter(
+            "livegnn_subscriber_failures_total",
+            "Times that a subscriber to changes raised",
+            runtime.subscriber_failures,
+        ),
         _counter("livegnn_feed_dropped_total", "Changes dropped for slow clients", feed.dropped),
     ]
     return "\n".join(line for part in parts for line in part) + "\n"

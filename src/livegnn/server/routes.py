@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type, to_ids
-from livegnn.runtime import Runtime
+from livegnn.runtime import Prediction, Runtime
 from livegnn.server import metrics
 from livegnn.server.feed import Feed
 from livegnn.types import Ids
@@ -72,13 +72,14 @@ class WhatIfAnswer(PredictionAnswer):
 
 
 class NeighborsAnswer(BaseModel):
-    """Neighbours of a node; weights and times if the edges carry them."""
+    """Neighbours of a node; weights and times if the edges carry them, keys if parallel edges are kept."""
 
     seq: int
     id: NodeId
     ids: list[NodeId]
     weight: list[float] | None
     time: list[float] | None
+    key: list[int] | None
 
 
 class EventShareAnswer(BaseModel):
@@ -173,8 +174,10 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
 
     async def predict(ids: Ids, min_seq: int, timeout: float) -> Response:
         await feed.wait(min_seq, timeout)
-        prediction = runtime.predict(ids)
-        return to_json({"seq": prediction.seq, "ids": ids.tolist(), "predictions": prediction.values})
+        prediction = runtime.predict_at_once(ids)
+        if prediction is None:  # the event loop waits for nobody
+            return await run_in_threadpool(_predict, runtime, ids)
+        return _describe(prediction, ids)
 
     @router.post("/v1/what-if", responses={200: {"model": WhatIfAnswer}})
     def ask_what_if(request: WhatIfRequest) -> Response:
@@ -209,11 +212,21 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
         node = _parse_ids(runtime, [id])[0].item()
         type_ = None if edge_type is None else to_edge_type(edge_type.split(","))  # type: ignore[arg-type]
         await feed.wait(min_seq, timeout)
-        seq, neighbors = runtime.read(lambda: graph.neighbors(node, edge_type=type_, direction=direction))
-        weight, time = neighbors.weight, neighbors.time
-        return to_json(
-            {"seq": seq, "id": node, "ids": neighbors.ids.tolist(), "weight": weight, "time": time}
-        )
+
+        def answer() -> Response:
+            seq, found = runtime.read(lambda: graph.neighbors(node, edge_type=type_, direction=direction))
+            return to_json(
+                {
+                    "seq": seq,
+                    "id": node,
+                    "ids": found.ids.tolist(),
+                    "weight": found.weight,
+                    "key": found.key,
+                    "time": found.time,
+                }
+            )
+
+        return await run_in_threadpool(answer)
 
     @router.get("/v1/nodes/{id:path}/explain", responses={200: {"model": ExplainAnswer}})
     def explain_prediction(
@@ -262,6 +275,14 @@ def to_json(content: dict[str, object], status: int = 200) -> Response:
     """`content` as JSON, arrays included."""
     text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
     return Response(text, status_code=status, media_type="application/json")
+
+
+def _predict(runtime: Runtime, ids: Ids) -> Response:
+    return _describe(runtime.predict(ids), ids)
+
+
+def _describe(prediction: Prediction, ids: Ids) -> Response:
+    return to_json({"seq": prediction.seq, "ids": ids.tolist(), "predictions": prediction.values})
 
 
 async def _read_body(request: Request) -> bytes:

@@ -57,11 +57,13 @@ class NodeLoader(pyg.NodeLoader):
         threads: int | None = None,
         **kwargs: object,
     ) -> None:
-        """Raises `InputError`, `UnknownTypeError`, and `UnknownNodeError` for text that never was an id."""
+        """Raises `InputError`, `UnknownTypeError`, and `UnknownNodeError` for text that is not an id."""
+        pin = graph.pin()
         node_type, ids = (
             input_nodes if _is_typed(input_nodes) else (None, cast("ArrayLike | None", input_nodes))
         )
         numbers = _every_node(graph, node_type) if ids is None else _numbers(graph, ids)
+        pin.close()
         super().__init__(
             (features if features is not None else LiveFeatureStore(graph), LiveGraphStore(graph)),
             LiveSampler(
@@ -72,6 +74,7 @@ class NodeLoader(pyg.NodeLoader):
             transform=_then(transform),
             **kwargs,
         )
+        self._pin = pin  # a seed whose node goes and comes back keeps its number
 
     def _get_iterator(self) -> Iterator[Batch]:
         with _between_batches(self.node_sampler.graph, self.num_workers):
@@ -107,6 +110,7 @@ class LinkLoader(pyg.LinkLoader):
         **kwargs: object,
     ) -> None:
         """Raises what `NodeLoader` raises."""
+        pin = graph.pin()
         edge_type, ids = (
             edge_label_index
             if _is_typed(edge_label_index)
@@ -121,6 +125,7 @@ class LinkLoader(pyg.LinkLoader):
             if ends.ndim != 2 or len(ends) != 2:
                 raise InputError(f"edge_label_index must have the shape (2, links), got {ends.shape}")
             index = torch.stack([_numbers(graph, ends[0]), _numbers(graph, ends[1])])
+        pin.close()
         super().__init__(
             (features if features is not None else LiveFeatureStore(graph), edges),
             LiveSampler(
@@ -133,6 +138,7 @@ class LinkLoader(pyg.LinkLoader):
             transform=_then(transform),
             **kwargs,
         )
+        self._pin = pin
 
     def _get_iterator(self) -> Iterator[Batch]:
         with _between_batches(self.link_sampler.graph, self.num_workers):
@@ -165,9 +171,7 @@ def _numbers(graph: Graph, ids: "ArrayLike") -> Tensor:
 
 
 def _every_node(graph: Graph, node_type: NodeType | None) -> Tensor:
-    index = graph.node_type_index(node_type)
-    with graph.writer:
-        return torch.from_numpy(graph.native.ids_of(index, graph.native.indices(index)))
+    return torch.from_numpy(graph.native.numbers(graph.node_type_index(node_type)))
 
 
 def _times(times: "ArrayLike", count: int) -> Tensor:

@@ -28,7 +28,7 @@ from livegnn.sampling.request import (
     position_in,
     sampler_of,
 )
-from livegnn.sampling.subgraph import HeteroSubgraph, sample_numbers
+from livegnn.sampling.subgraph import HeteroSubgraph, sample_native
 from livegnn.training.attributes import Attributes, keep
 from livegnn.training.repeated_seeds import with_repeated_seeds
 from livegnn.training.stores import NO_NODE
@@ -169,7 +169,7 @@ class LiveSampler(BaseSampler):
         self, seeds: dict[NodeType, IntArray], times: DoubleArray | None, *, disjoint: bool = False
     ) -> HeteroSubgraph:
         try:
-            return sample_numbers(
+            return sample_native(
                 self.graph,
                 seeds,
                 self.num_neighbors,
@@ -181,6 +181,7 @@ class LiveSampler(BaseSampler):
                 attributes=True,
                 seed=int(torch.randint(2**63 - 1, ())),
                 threads=self.threads,
+                named=False,
             )
         except _core.SampleError:
             with explained(self.graph, {self.graph.node_type_index(name): it for name, it in seeds.items()}):
@@ -237,7 +238,7 @@ class _LiveNegatives(NegativeSampling):
             return torch.multinomial(weight * torch.from_numpy(there), num_samples, replacement=True)
         seed = int(torch.randint(2**63 - 1, ()))
         return torch.from_numpy(
-            sampler_of(self._graph).nodes(native, type_, _UNIFORM, False, True, num_samples, seed)
+            sampler_of(self._graph).nodes(native, type_, _UNIFORM, False, True, num_samples, seed, False)
         )
 
 

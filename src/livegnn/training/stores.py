@@ -12,6 +12,7 @@ from torch import Tensor
 from torch_geometric.data import EdgeAttr, FeatureStore, GraphStore, TensorAttr
 from torch_geometric.data.graph_store import EdgeLayout
 
+from livegnn import _core
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph
 from livegnn.training.attributes import kept
@@ -68,6 +69,8 @@ class LiveFeatureStore(FeatureStore):
         super().__init__()
         self.graph = graph
         self._columns: dict[tuple[NodeType, str], _Column] = {}
+        # Rows go by numbers inside: a text id that comes back has its number again, and so its row.
+        self._pins: dict[tuple[NodeType, str], list[_core.TextPin]] = {}
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
         widths = self.graph.schema.node_types
@@ -82,11 +85,10 @@ class LiveFeatureStore(FeatureStore):
                 return drawn.x[group]
         if attr.attr_name == "x" and self.graph.schema.node_types[group] > 0:
             numbers = self._numbers(group, attr.index)
-            indices = self.graph.native.indices_of(self.graph.node_type_index(group), numbers)
-            gone = np.flatnonzero(indices == NO_NODE)
-            if len(gone):
-                raise UnknownNodeError(self.graph.unknown_node(numbers[gone[0]], group))
-            return torch.from_numpy(self.graph.native.features(self.graph.node_type_index(group), indices))
+            rows = self.graph.native.features_of(self.graph.node_type_index(group), numbers)
+            if isinstance(rows, int):
+                raise UnknownNodeError(self.graph.unknown_node(numbers[rows], group))
+            return torch.from_numpy(rows)
         column = self._columns.get((group, attr.attr_name))
         if column is None:
             known = sorted({a.attr_name for a in self.get_all_tensor_attrs() if a.group_name == group})
@@ -122,12 +124,17 @@ class LiveFeatureStore(FeatureStore):
                 f"{attr.attr_name!r} has rows of {before.rows.dtype} {tuple(before.rows.shape[1:])}, "
                 f"got {rows.dtype} {tuple(rows.shape[1:])}: remove it first"
             )
+        pin = self.graph.pin()
+        pin.close()
+        pins = [] if whole else self._pins.get((group, attr.attr_name), [])
+        self._pins[group, attr.attr_name] = [*pins, pin]
         self._columns[group, attr.attr_name] = before.updated(numbers, rows)
         return True
 
     def _remove_tensor(self, attr: TensorAttr) -> bool:
         if attr.attr_name == "x":
             raise InputError("features of nodes go with their nodes: graph.apply(Events().remove_nodes(ids))")
+        self._pins.pop((self._group(attr), attr.attr_name), None)
         return self._columns.pop((self._group(attr), attr.attr_name), None) is not None
 
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
@@ -152,9 +159,7 @@ class LiveFeatureStore(FeatureStore):
             return np.ascontiguousarray(torch.as_tensor(index).cpu().numpy(), dtype=np.int64)
         if isinstance(index, int):
             return np.array([index])
-        native, type_ = self.graph.native, self.graph.node_type_index(group)
-        with self.graph.writer:
-            every = np.sort(native.ids_of(type_, native.indices(type_)))
+        every = np.sort(self.graph.native.numbers(self.graph.node_type_index(group)))
         return every if index is None else np.ascontiguousarray(every[index])
 
 
@@ -173,12 +178,7 @@ class LiveGraphStore(GraphStore):
     def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[Tensor, Tensor] | None:
         if edge_attr.layout != EdgeLayout.COO:
             return None
-        index = self.graph.edge_type_index(edge_attr.edge_type)
-        source, _, target = list(self.graph.schema.edge_types)[index]
-        with self.graph.writer:
-            src, dst, *_ = self.graph.native.coo(index)
-            row = self.graph.native.ids_of(self.graph.node_type_index(source), src)
-            col = self.graph.native.ids_of(self.graph.node_type_index(target), dst)
+        row, col = self.graph.native.edge_numbers(self.graph.edge_type_index(edge_attr.edge_type))
         return torch.from_numpy(row), torch.from_numpy(col)
 
     def _put_edge_index(self, edge_index: tuple[Tensor, Tensor], edge_attr: EdgeAttr) -> bool:

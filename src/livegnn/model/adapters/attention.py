@@ -150,16 +150,18 @@ def transformer_conv(tape: Tape, layer: pyg.TransformerConv, path: str, given: A
     root = write_linear(tape, layer.lin_skip, f"{path}.lin_skip", target, "lin_skip")
     if layer.lin_beta is None:
         return tape.write("add", out, root)
-    # beta = sigmoid(w1 out + w2 root + w3 (out - root)), and then beta root + (1 - beta) out
-    first, second, third = layer.lin_beta.weight.double().chunk(3, dim=-1)
-    weight = torch.cat([first + third, second - third], dim=-1).float()
-    both = tape.write("concat", out, root, name="out_and_root")
-    beta = tape.write(
-        "linear", both, name="lin_beta", weights={"weight": Weight(f"{path}.lin_beta.joined", weight)}
+    # beta root + (1 - beta) out, each part by itself: out + beta (root - out) would leave the rounding of a
+    # large out in a small result. 1 - sigmoid(z) is sigmoid(-z).
+    difference = tape.write("add", out, operations.negative(tape, root), name="out_minus_root")
+    all_three = tape.write("concat", out, root, difference, name="out_and_root")
+    logit = write_linear(tape, layer.lin_beta, f"{path}.lin_beta", all_three, "lin_beta")
+    beta = tape.write("sigmoid", logit, name="beta")
+    rest = tape.write("sigmoid", operations.negative(tape, logit), name="rest")
+    return tape.write(
+        "add",
+        tape.write("scale_heads", root, beta, name="beta_part"),
+        tape.write("scale_heads", out, rest, name="rest_part"),
     )
-    beta = tape.write("sigmoid", beta, name="beta")
-    difference = tape.write("add", root, operations.negative(tape, out), name="root_minus_out")
-    return tape.write("add", out, tape.write("scale_heads", difference, beta, name="beta_part"))
 
 
 def agnn_conv(tape: Tape, layer: pyg.AGNNConv, path: str, given: Arguments) -> Rows:

@@ -119,16 +119,18 @@ def gmm_conv(tape: Tape, layer: pyg.GMMConv, path: str, given: Arguments) -> Row
 def _gaussians(tape: Tape, layer: pyg.GMMConv, path: str, features: Rows) -> Rows:
     """``exp(-0.5 * sum((e - mu)^2 / (1e-15 + sigma^2)))`` for each of the Gaussians.
 
-    (e - mu) / sqrt(2 * (1e-15 + sigma^2)), number by number, is one linear map of the edge's features.
+    (e - mu) / sqrt(2 * (1e-15 + sigma^2)), number by number. The difference comes first: of an e and a mu
+    that are large beside sigma it is exact, which that of their quotients is not.
     """
-    mu = layer.mu.double().reshape(-1, layer.dim)
-    factor = torch.rsqrt(2 * (1e-15 + layer.sigma.double().reshape(-1, layer.dim) ** 2))
-    spread = torch.diag_embed(factor).reshape(-1, layer.dim)
+    mu = layer.mu.reshape(-1, layer.dim)
+    factor = torch.rsqrt(2 * (1e-15 + layer.sigma.double().reshape(-1) ** 2))
     weights = {
-        "weight": Weight(f"{path}.sigma.inverse", spread.float()),
-        "bias": Weight(f"{path}.mu.scaled", -(mu * factor).reshape(-1).float()),
+        "weight": Weight(f"{path}.repeated", torch.eye(layer.dim).repeat(len(mu), 1)),
+        "bias": Weight(f"{path}.mu.negative", -mu.reshape(-1)),
     }
     distance = tape.write("linear", features, name="distance", weights=weights)
+    inverse = {"scale": Weight(f"{path}.sigma.inverse", factor.float())}
+    distance = tape.write("scale_shift", distance, name="distance", weights=inverse)
     square = tape.write("multiply", distance, distance, name="square")
     total = tape.write("sum_channels", square, name="exponent", attrs={"heads": len(mu)})
     return tape.write("exp", operations.negative(tape, total), name="gaussian")

@@ -282,16 +282,17 @@ class Operations(ABC):
         second: RowValue | Tensor,
         sign: float,
     ) -> RowValue:
-        """max(x, c) = relu(x - c) + c."""
+        """The larger of x and a row that is the same for all: 0 * x + c, as x - c and back would round x."""
         if isinstance(first, Tensor):
             a, first, b, second = b, second, a, first
         assert isinstance(second, Tensor)
         assert not isinstance(first, Tensor)
-        value = self._shifted(numbers, first, numbers_of(a), -second)
-        value = self.writer.write("relu", value)
-        if second.any():
-            value = self.writer.write("scale_shift", value, weights={"shift": second})
-        return self.scaled(value, sign)
+        value = self._spread_to(numbers, first, numbers_of(a))
+        if not second.any():
+            return self.scaled(self.writer.write("relu", value), sign)
+        weights = {"weight": torch.zeros(len(second), len(second)), "bias": second}
+        constant = self.writer.write("linear", value, weights=weights)
+        return self.scaled(self.writer.write("maximum", value, constant), sign)
 
     def _unscaled(self, x: object) -> Traced:
         symbol = symbol_of(x)

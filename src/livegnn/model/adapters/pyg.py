@@ -44,6 +44,7 @@ from livegnn.model.adapters.tape import (
 from livegnn.model.model import Model
 from livegnn.model.proposal import Proposer
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
+from livegnn.wording import kind_of
 
 FUNCTIONS = {**operations.FUNCTIONS, **hetero.HETERO_FUNCTIONS}
 _ADVICE = "build that part of the model from steps (docs/models.md), or train without it"
@@ -66,9 +67,7 @@ def read(
 ) -> Model:
     """Imports a module; `Model.from_pyg` says how."""
     if not isinstance(module, nn.Module):
-        raise ModelError(
-            f"must be a torch.nn.Module, got {type(module).__name__}: pass the trained module itself"
-        )
+        raise ModelError(f"must be a torch.nn.Module, got {kind_of(module)}: {_instead_of(module)}")
     _check_initialized(module)
     module = _copy(module)
     if metadata is None:
@@ -105,6 +104,14 @@ def read(
     of_places = {sources[n].place: width for n, width in widths.items() if sources[n].column != EDGE_WEIGHT}
     compare(model, module, inputs, of_places, _ADVICE)
     return model
+
+
+def _instead_of(given: object) -> str:
+    if isinstance(given, Mapping):
+        return "weights alone are no model, so load them into its module and pass that"
+    if hasattr(given, "edge_index") or hasattr(given, "edge_types") or hasattr(given, "schema"):
+        return "pass the trained module; Graph.from_pyg(data) imports the graph"
+    return "pass the trained module itself"
 
 
 class _Proxy(fx.Proxy):  # type: ignore[misc]

@@ -1,0 +1,95 @@
+// The user's ids at the border: numbers, or texts where the graph's ids are texts.
+#pragma once
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "arrays.h"
+#include "livegnn/graph.h"
+
+namespace livegnn::bindings {
+
+// NumPy's texts are rows of UTF-32, padded with zeros.
+inline std::string utf8(const uint32_t* text, size_t width) {
+  std::string out;
+  for (size_t i = 0; i < width && text[i] != 0; ++i) {
+    uint32_t c = text[i];
+    if (c < 0x80) {
+      out += static_cast<char>(c);
+    } else if (c < 0x800) {
+      out += static_cast<char>(0xC0 | (c >> 6));
+      out += static_cast<char>(0x80 | (c & 0x3F));
+    } else if (c < 0x10000) {
+      out += static_cast<char>(0xE0 | (c >> 12));
+      out += static_cast<char>(0x80 | ((c >> 6) & 0x3F));
+      out += static_cast<char>(0x80 | (c & 0x3F));
+    } else {
+      out += static_cast<char>(0xF0 | (c >> 18));
+      out += static_cast<char>(0x80 | ((c >> 12) & 0x3F));
+      out += static_cast<char>(0x80 | ((c >> 6) & 0x3F));
+      out += static_cast<char>(0x80 | (c & 0x3F));
+    }
+  }
+  return out;
+}
+
+// As they come in: numbers (of texts too, by those who work with numbers), or texts as NumPy's code points.
+using GivenIds = std::variant<In<int64_t>, InRows<uint32_t>>;
+
+inline size_t count_of(const GivenIds& ids) {
+  return std::visit([](const auto& given) { return given.shape(0); }, ids);
+}
+
+// To be called in a read (locks.h).
+inline int64_t number_of(const Graph& graph, const GivenIds& ids, size_t i) {
+  if (const auto* numbers = std::get_if<In<int64_t>>(&ids)) return numbers->data()[i];
+  const auto& texts = std::get<InRows<uint32_t>>(ids);
+  if (graph.texts == nullptr) return kNoId;
+  return graph.texts->find(utf8(texts.data() + i * texts.shape(1), texts.shape(1)));
+}
+
+// The indices of all of them; and the position of the first that names no node, their number if all do.
+inline std::pair<std::vector<uint32_t>, size_t> indices_of(const Graph& graph, uint32_t type, const GivenIds& ids) {
+  const size_t count = count_of(ids);
+  std::vector<uint32_t> indices(count);
+  for (size_t i = 0; i < count; ++i) {
+    indices[i] = graph.nodes[type].ids.index_of(number_of(graph, ids, i));
+    if (indices[i] == kNoIndex) return {std::move(indices), i};
+  }
+  return {std::move(indices), count};
+}
+
+// As they go out.
+struct Names {
+  std::vector<int64_t> numbers;
+  std::vector<std::string> texts;  // where ids are texts: of each of the numbers
+
+  // To be called in a read.
+  template <class Number>
+  static Names of(const Graph& graph, size_t count, const Number& number_at) {
+    Names names;
+    names.numbers.reserve(count);
+    for (size_t i = 0; i < count; ++i) names.numbers.push_back(number_at(i));
+    names.find_texts(graph);
+    return names;
+  }
+  void find_texts(const Graph& graph) {
+    if (graph.texts == nullptr) return;
+    texts.reserve(numbers.size());
+    for (int64_t number : numbers) texts.push_back(graph.texts->text(number).value_or(""));
+  }
+
+  // After it: an array of numbers, or a list of texts.
+  nb::object given(const Graph& graph) && {
+    if (graph.texts != nullptr) return nb::cast(std::move(texts));
+    return nb::cast(bindings::given(std::move(numbers)));
+  }
+};
+
+}  // namespace livegnn::bindings

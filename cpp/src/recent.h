@@ -1,0 +1,38 @@
+// What was used lately, by key: a few entries, the least recently used of which makes room for a new one.
+//
+// Invariants: at most `Most` entries, the latest first. An entry stays where it is in memory while it is here.
+// Thread safety: none; meant for memory of a thread's own.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace livegnn {
+
+template <class Key, class Value, size_t Most>
+class Recent {
+ public:
+  // The entry of `key`, which may be new: then it is what Value() makes.
+  Value& at(const Key& key) {
+    auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.first == key; });
+    if (found == entries_.end()) {
+      if (entries_.size() == Most) entries_.pop_back();
+      entries_.emplace_back(key, std::make_unique<Value>());
+      found = entries_.end() - 1;
+    }
+    std::rotate(entries_.begin(), found, found + 1);
+    return *entries_.front().second;
+  }
+
+  size_t size() const { return entries_.size(); }
+
+ private:
+  using Entry = std::pair<Key, std::unique_ptr<Value>>;
+
+  std::vector<Entry> entries_;
+};
+
+}  // namespace livegnn

@@ -1,0 +1,62 @@
+// How much rounding a row that is not summed from its neighbours may have gathered, in units of columns.
+//
+// Channels of one row may differ by ten orders of magnitude, and a model may read the smallest. So a magnitude is that
+// of a row whose every channel is divided by the channel's scale: what messages typically are there, over the graph
+// (scales.cc). A spike in one channel is then large whichever channel it is in.
+//
+// What a row has gathered comes in two parts, to first order and for its worst channel:
+//
+//   own      each time, the row itself was rounded, as large as it was then
+//   moved    the terms that came and went were rounded when they were taken, and when they were added
+//
+// `own` alone would have hubs summed anew at every touch, since the sum of n terms of one sign is n of them, while
+// channels whose terms cancel are known to the root of n. But its larger part is rounding of channels that are as large
+// as they were, and is small beside them. What matters to any other is by how much the channel can have been larger: no
+// more than what has moved. So a row is good while
+//
+//   own + moved                         <= kDriftTolerance * its magnitude, and
+//   moved + min(own, touches * moved)   <= kDriftTolerance * sqrt(number of its terms)
+//
+// with own / magnitude for the touches. Whatever is not finite is not good.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+#include "livegnn/engine.h"
+
+namespace livegnn {
+
+inline constexpr float kUnit = 5.9604645e-8f;  // half the distance from 1 to the next float32
+inline constexpr size_t kRowBounds = 2;        // numbers that a row of sums keeps of its rounding: own, moved
+
+// Of a sum of `count` terms that come to `reach`: each was rounded when it was taken and again when it was added; the
+// latter errors partly cancel.
+inline float rounding_of_terms(float reach, size_t count) {
+  return kUnit * reach * (2 + std::sqrt(static_cast<float>(count)));
+}
+
+// `bounds` after one more touch, from those `before`, of a row that is now as large as `peak`.
+inline void touch_bounds(const float* before, float peak, float reach, size_t count, float* bounds) {
+  bounds[0] = before[0] + kUnit * peak;
+  bounds[1] = before[1] + rounding_of_terms(reach, count);
+}
+
+// `terms()` is asked for only where it decides: to look a degree up costs a cache miss.
+template <class Terms>
+bool is_good(const float* bounds, float peak, const Terms& terms) {
+  const float own = bounds[0], moved = bounds[1], error = own + moved;
+  if (!(error <= kDriftTolerance * peak) || !(error < std::numeric_limits<float>::max())) return false;
+  if (peak == 0) return true;
+  // A term that moved is in `moved` three times at least.
+  const float larger = own / (kUnit * peak) * (moved / 3);
+  const float worst = moved + std::min(own, larger);
+  if (worst <= kDriftTolerance) return true;
+  return worst <= kDriftTolerance * std::sqrt(static_cast<float>(std::max<size_t>(1, terms())));
+}
+
+}  // namespace livegnn

@@ -1,0 +1,48 @@
+"""What `repr` says of a graph: how much of each type, what it carries, and the memory that it takes."""
+
+from typing import TYPE_CHECKING
+
+from livegnn.graph.schema import EdgeSchema
+from livegnn.wording import count, size
+
+if TYPE_CHECKING:
+    from livegnn.graph.graph import Graph
+
+
+def describe(graph: "Graph") -> str:
+    """One line for a graph of one node type and one edge type, else a line for each type.
+
+    It reads counters alone, each under the graph's lock for a moment; it waits for no batch's preparation.
+    """
+    schema = graph.schema
+    nodes = {
+        name: [count(graph.num_nodes(name), "node"), *([f"x={width}"] if width else [])]
+        for name, width in schema.node_types.items()
+    }
+    edges = {
+        edge_type: [count(graph.num_edges(edge_type), "edge"), *columns_of(carried)]
+        for edge_type, carried in schema.edge_types.items()
+    }
+    whole = [
+        *(["text ids"] if schema.text_ids else []),
+        f"seq={graph.seq:,}",
+        size(sum(graph.memory().values())),
+    ]
+    if len(nodes) == 1 and len(edges) <= 1:
+        parts = [part for found in (*nodes.values(), *edges.values()) for part in found]
+        return f"Graph({', '.join(parts + whole)})"
+    lines = [f"{name}: {', '.join(parts)}" for name, parts in nodes.items()]
+    lines += [f"{'-'.join(name)}: {', '.join(parts)}" for name, parts in edges.items()]
+    return "Graph(\n" + "".join(f"  {line}\n" for line in [*lines, ", ".join(whole)]) + ")"
+
+
+def columns_of(edges: EdgeSchema) -> list[str]:
+    """What the edges of a type carry, and what is special about them."""
+    said = {
+        "undirected": edges.undirected,
+        "weighted": edges.weighted,
+        "timed": edges.timed,
+        f"edge_attr={edges.features}": edges.features > 0,
+        f"time_to_live={edges.time_to_live}": edges.time_to_live is not None,
+    }
+    return [words for words, holds in said.items() if holds]

@@ -1,0 +1,53 @@
+"""Whose turn it is to change a graph, and figures that only whoever has the turn may take."""
+
+import _thread
+from collections.abc import Callable
+
+from livegnn import _core
+
+
+# Derived from, not held: a batch of one event takes microseconds. The C type allows it; its stub is stricter.
+class Writer(_thread.RLock):  # type: ignore[misc]
+    """The turn to change a graph and its views, taken again by whoever has it already.
+
+    A function of a model must not ask for it, which raises RuntimeError: the batch that runs the function
+    waits for it to end.
+    """
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        _core.refuse_in_function()
+        return super().acquire(blocking, timeout)
+
+    def __enter__(self, blocking: bool = True, timeout: float = -1) -> bool:
+        _core.refuse_in_function()
+        return super().__enter__(blocking, timeout)
+
+
+class Measurement:
+    """The bytes of parts that a batch is at work on, for anyone who asks at any time.
+
+    They are taken between batches: at once if there is none, else when the one at hand ends, and whoever has
+    asked meanwhile is told what was taken last. So a question never waits. wanted: whether somebody has asked
+    meanwhile.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._last: dict[str, int] = {}
+        self.wanted = True
+
+    def read(self, measure: Callable[[], dict[str, int]]) -> dict[str, int]:
+        """To be asked by anyone."""
+        if self._writer.acquire(blocking=False):
+            try:
+                self.take(measure)
+            finally:
+                self._writer.release()
+        else:
+            self.wanted = True
+        return dict(self._last)
+
+    def take(self, measure: Callable[[], dict[str, int]]) -> None:
+        """To be called by whoever has the turn."""
+        self.wanted = False
+        self._last = measure()

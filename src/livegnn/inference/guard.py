@@ -1,0 +1,36 @@
+"""Batches after which a value would not be finite, and what is said of them."""
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from livegnn.errors import InputError
+
+if TYPE_CHECKING:
+    from livegnn import _core
+    from livegnn.graph import Graph
+
+NonFinite = Literal["refuse", "allow"]
+
+
+def check_finite(graph: "Graph", delta: "_core.Delta", prepared: "_core.Prepared") -> None:
+    """Raises `InputError` that names a node, if what was prepared would make a row of one other than finite.
+
+    Beside the features, which are always finite, rows are what a node's neighbours add up to, what layers
+    make of that, and the prediction.
+    """
+    lost = prepared.lost()
+    if lost is None:
+        return
+    node_type, index = lost
+    added = delta.added(node_type)[delta.added_indices(node_type) == index]
+    numbers = added[added >= 0]
+    if not len(numbers):
+        numbers = graph.native.ids_of(node_type, np.array([index], dtype=np.uint32))
+    id = graph.to_user_ids(numbers)[0].item()
+    name = list(graph.schema.node_types)[node_type]
+    raise InputError(
+        "expected events after which every value is finite, but what the model computes for node "
+        f"{id!r} of type {name!r} would be infinite or not a number: send smaller features and weights, or, "
+        'to go on as the framework would, make the engine with non_finite="allow"'
+    )

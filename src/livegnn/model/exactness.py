@@ -1,0 +1,179 @@
+"""The promise, so that it can be judged: how far an embedding may be from a computation from scratch.
+
+The judge is the model in float64 on the graph as it is now: PyG on the rebuilt graph, or the oracle. It looks
+at a layer channel by channel. A channel is exact if its largest difference, over all nodes, is at most the
+largest of
+
+- 1e-4 of the layer's scale in that channel: the largest magnitude that the channel has in float64, over all
+  nodes, or a hundredth of the same of the layer's median channel (of two, the smaller), if that is more. So a
+  channel is not hidden by larger ones, and one that is next to nothing beside most others need not be exact
+  to its last digit;
+- four times the largest difference that the same computation in float32 has in that channel. Where a model
+  magnifies rounding, no float32 can say better, and nobody is to blame;
+- the smallest normal float32, 2^-126.
+
+A layer is exact if all its channels are. A value that is no finite float32 in float64 (NaN, infinite or too
+large) must be the very same in the engine, or what the float32 computation says at that place. It counts for
+no scale, and a float32 computation that fails at one place excuses nothing at another.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from livegnn.errors import InputError
+from livegnn.types import DoubleArray, FloatArray, IntArray
+
+EXACTNESS = 1e-4
+"""How far a value may be from float64, as a part of the layer's scale in its channel."""
+
+CONDITIONING = 4.0
+"""How far it may be if that is more, as a multiple of how far the same computation is in float32."""
+
+LEAST_CHANNEL = 1e-2
+"""The scale of a channel that is next to nothing, as a part of the median channel's."""
+
+SMALLEST = 2.0**-126
+"""The smallest normal float32: what is below may be 0."""
+
+Rows = Float[np.ndarray, "rows channels"]
+Channels = Float[np.ndarray, "channels"]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What the judge found.
+
+    differences, scales, bounds: float64 [channels]: the largest difference of each channel (inf where NaN or
+    an infinity is not the reference's), the layer's scale in it, and the largest difference that is allowed.
+    checked: how many rows were compared.
+    """
+
+    differences: DoubleArray
+    scales: DoubleArray
+    bounds: DoubleArray
+    checked: int
+
+    @property
+    def ok(self) -> bool:
+        return bool((self.differences <= self.bounds).all())
+
+    @property
+    def channel(self) -> int:
+        """The channel that is worst off: which comes nearest to its bound, or exceeds it most."""
+        return int(np.argmax(self._parts)) if len(self.bounds) else 0
+
+    @property
+    def part(self) -> float:
+        """The difference of that channel, in bounds: above 1 the promise is broken, by that factor."""
+        return float(self._parts.max(initial=0.0))
+
+    @property
+    def max_difference(self) -> float:
+        """The largest difference of that channel."""
+        return self._of_worst(self.differences)
+
+    @property
+    def scale(self) -> float:
+        """The scale of that channel."""
+        return self._of_worst(self.scales)
+
+    @property
+    def bound(self) -> float:
+        """The bound of that channel."""
+        return self._of_worst(self.bounds)
+
+    @property
+    def of_scale(self) -> float:
+        """The largest difference as a part of its channel's scale, whichever channel that is."""
+        return float(self._divide(self.scales).max(initial=0.0))
+
+    @property
+    def _parts(self) -> Channels:
+        return self._divide(self.bounds)
+
+    def _divide(self, by: Channels) -> Channels:
+        """Differences in units; what differs where the unit is 0 is infinitely far."""
+        none = np.where(self.differences > 0, np.inf, 0.0)
+        np.divide(self.differences, by, out=none, where=by > 0)
+        return none
+
+    def _of_worst(self, values: Channels) -> float:
+        return float(values[self.channel]) if len(values) else 0.0
+
+    def __repr__(self) -> str:
+        return f"Verification({self})"
+
+    def __str__(self) -> str:
+        return (
+            f"{'ok' if self.ok else 'not ok'}: channel {self.channel} of {len(self.bounds)} differs by "
+            f"{self.max_difference:.3g}, at most {self.bound:.3g} allowed (scale {self.scale:.3g}), "
+            f"{self.checked} rows"
+        )
+
+
+def judge(
+    got: Rows,
+    float64: Rows,
+    float32: Rows | Callable[[], Rows] | None = None,
+    *,
+    rows: IntArray | None = None,
+    scales: Channels | None = None,
+) -> Verification:
+    """Whether a layer is exact, and by how much not.
+
+    got: what the engine says of all nodes. float64: the reference. float32: the same computation in float32,
+    or a function that makes it: it is called only where 1e-4 of the scale is not enough. Without it that
+    clause is left out. rows: which ones are compared, by default all. scales: the layer's scale in each
+    channel, where it is not to be `scales_of(float64)`.
+    Raises `InputError` if the shapes differ.
+    """
+    got, float64 = np.asarray(got, np.float64), np.asarray(float64, np.float64)
+    _check_shape("got", got, float64)
+    compared = slice(None) if rows is None else rows
+    scales = scales_of(float64) if scales is None else np.asarray(scales, np.float64)
+    bounds = np.maximum(EXACTNESS * scales, SMALLEST)
+    differences = _differences(got, float64)[compared]
+    if float32 is not None and (differences > bounds).any():
+        other = np.asarray(float32() if callable(float32) else float32, np.float64)
+        _check_shape("float32", other, float64)
+        rounding = _differences(other, float64)
+        largest = rounding.max(axis=0, initial=0.0, where=np.isfinite(rounding))
+        bounds = np.maximum(bounds, CONDITIONING * largest)
+        differences[(_equal(got, other) & ~np.isfinite(other))[compared]] = 0.0
+    return Verification(differences.max(axis=0, initial=0.0), scales, bounds, len(differences))
+
+
+def scales_of(float64: Rows) -> DoubleArray:
+    """The layer's scale in each channel."""
+    known = np.isfinite(_as_float32(float64))
+    scales: DoubleArray = np.abs(float64).max(axis=0, initial=0.0, where=known)
+    if len(scales):
+        scales = np.maximum(scales, LEAST_CHANNEL * np.sort(scales)[(len(scales) - 1) // 2])
+    return scales
+
+
+def _differences(got: Rows, float64: Rows) -> Rows:
+    """Magnitudes of differences; of what is not finite in float32: 0 if it is the same, and otherwise inf."""
+    finite = np.isfinite(got) & np.isfinite(_as_float32(float64))
+    differences: DoubleArray = np.where(_equal(got, _as_float32(float64)), 0.0, np.inf)
+    np.subtract(got, float64, out=differences, where=finite)
+    return np.abs(differences, out=differences)
+
+
+def _as_float32(values: Rows) -> FloatArray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = np.asarray(values, np.float32)
+    return rounded
+
+
+def _equal(a: Rows, b: Rows) -> Bool[np.ndarray, "rows channels"]:
+    equal: Bool[np.ndarray, "rows channels"] = (a == b) | (np.isnan(a) & np.isnan(b))
+    return equal
+
+
+def _check_shape(name: str, rows: Rows, reference: Rows) -> None:
+    if rows.ndim != 2 or rows.shape != reference.shape:
+        raise InputError(f"{name} must be {list(reference.shape)} as the reference, got {list(rows.shape)}")

@@ -1,0 +1,43 @@
+"""How counts and sizes are written where a person reads them: in the `repr` of graphs, models and engines."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar
+
+Shown = TypeVar("Shown")
+
+_UNITS = ("kB", "MB", "GB", "TB", "PB")
+
+
+def count(number: int, what: str) -> str:
+    """``count(1200, "node")`` is "1,200 nodes"."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def size(number: int) -> str:
+    """A number of bytes in three digits: "812 bytes", "4.0 kB", "13.1 MB"."""
+    if number < 1000:
+        return count(number, "byte")
+    value, unit = number / 1000, 0
+    while value >= 999.5 and unit + 1 < len(_UNITS):
+        value, unit = value / 1000, unit + 1
+    return f"{value:.1f} {_UNITS[unit]}" if value < 99.95 else f"{value:.0f} {_UNITS[unit]}"
+
+
+def never_raises(show: Callable[[Shown], str]) -> Callable[[Shown], str]:
+    """A `__repr__` that a debugger may call on anything, even on what was not made to the end."""
+
+    @wraps(show)
+    def shown(self: Shown) -> str:
+        try:
+            return show(self)
+        except Exception:
+            return f"<{type(self).__name__} that is not ready>"
+
+    return shown
+
+
+def kind_of(value: object) -> str:
+    """The type of a value, for a message that says what came: "list", "torch_geometric.data.data.Data"."""
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
