@@ -189,10 +189,13 @@ void bind_engine(nb::module_& module) {
              return self.on_demand.size() - 1;
            })
       .def("add_propagation",
-           [](Program& self, uint32_t edge_type, uint32_t input, uint32_t output, bool maximum, bool weighted) {
+           [](Program& self, uint32_t edge_type, uint32_t input, uint32_t output, bool maximum, bool weighted,
+              bool skip_loops) {
              self.order.push_back({Step::kPropagate, static_cast<uint32_t>(self.propagations.size())});
              self.propagations.push_back(
-                 {edge_type, input, output, maximum ? Aggregate::kMax : Aggregate::kSum, weighted});
+                 {.edge_type = edge_type, .input = input, .output = output,
+                  .aggregate = maximum ? Aggregate::kMax : Aggregate::kSum, .weighted = weighted,
+                  .skip_loops = skip_loops});
            })
       .def(
           "add_messages",

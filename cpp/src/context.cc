@@ -13,22 +13,25 @@ namespace {
 constexpr double kDoubleUnit = 1.1102230246251565e-16;
 constexpr double kSumTolerance = 1e-9;
 
+// Whether every node has one loop, and of parallel ones only the last is read: sums are taken of the other edges alone,
+// since a loop that counts for nothing may be larger than all that counts.
+bool takes_last_loop(const ContextStep& step, const GraphStore& store) {
+  return store.options().keyed && step.fill != 0 && !step.skip_loops;
+}
+
 // The loops of a node as they will be.
 struct Loops {
   uint32_t count = 0, last_key = 0;
-  double sum = 0;
   float last = 0;  // weight of the one with the greatest key
 
   void add(uint32_t key, float weight) {
     if (count++ == 0 || key > last_key) last_key = key, last = weight;
-    sum += static_cast<double>(weight);
   }
-  // What a sum over all in-edges lacks where every node has one loop.
-  double missing(const ContextStep& step) const {
-    if (count == 0 || step.fill == 0) return static_cast<double>(step.fill);
-    if (step.skip_loops) return 0;
-    return step.weighted || step.kind == ContextKind::kSum ? static_cast<double>(last) - sum
-                                                           : 1.0 - static_cast<double>(count);
+  // What a sum along edges lacks where every node has one loop.
+  double missing(const ContextStep& step, const GraphStore& store) const {
+    if (count == 0) return static_cast<double>(step.fill);
+    if (!takes_last_loop(step, store)) return 0;
+    return step.weighted || step.kind == ContextKind::kSum ? static_cast<double>(last) : 1.0;
   }
 };
 
@@ -52,8 +55,10 @@ Loops loops_of(const GraphStore& store, uint32_t node, std::span<const DirectedC
 
 double Engine::context_sum(const ContextStep& step, uint32_t node, std::span<const DirectedChange> changes) const {
   double sum = 0;
-  scan_new_in(*graph_.edges[step.edge_type].store, node, changes, [&](uint32_t source, float weight) {
-    if (!step.skip_loops || source != node) sum += static_cast<double>(weight);
+  const GraphStore& store = *graph_.edges[step.edge_type].store;
+  const bool skip_loops = step.skip_loops || takes_last_loop(step, store);
+  scan_new_in(store, node, changes, [&](uint32_t source, float weight) {
+    if (!skip_loops || source != node) sum += static_cast<double>(weight);
   });
   return sum;
 }
@@ -64,10 +69,10 @@ void Engine::compute_context(const ContextStep& step, uint32_t node, float* row,
   if (step.kind == ContextKind::kCount) {
     *row = static_cast<float>(store.degree_in(node) - loops.count + (step.fill != 0 ? 1 : 0));
   } else if (step.kind == ContextKind::kLoop) {
-    *row = static_cast<float>(loops.missing(step));
+    *row = static_cast<float>(loops.missing(step, store));
   } else {
     *sum = context_sum(step, node, {});
-    *row = static_cast<float>(*sum + loops.missing(step));
+    *row = static_cast<float>(*sum + loops.missing(step, store));
   }
 }
 
@@ -98,6 +103,7 @@ void Engine::prepare_context(const ContextStep& step, size_t context, const Delt
   Changes& changes = prepared->changes[step.output];
   auto& sums = sums_[context];
   const auto& sum_errors = sum_errors_[context];
+  const bool skip_loops = step.skip_loops || takes_last_loop(step, store);
   changes.sums.clear();
   changes.sum_errors.clear();
   float* rows = changes.rows.reserve((edges.size() + node_delta.added.size()) * changes.stride);
@@ -107,7 +113,7 @@ void Engine::prepare_context(const ContextStep& step, size_t context, const Delt
     float row = 0;
     double sum = 0, error = 0;
     if (step.kind == ContextKind::kLoop) {
-      row = static_cast<float>(loops.missing(step));
+      row = static_cast<float>(loops.missing(step, store));
     } else if (step.kind == ContextKind::kCount) {
       int64_t count = store.degree_in(node);
       for (const DirectedChange& change : node_changes) count += int{change.has} - int{change.had};
@@ -117,7 +123,7 @@ void Engine::prepare_context(const ContextStep& step, size_t context, const Delt
       sum = known ? sums[node] : 0.0;
       error = known ? sum_errors[node] : 0.0;
       for (const DirectedChange& change : node_changes) {
-        if (step.skip_loops && change.source == node) continue;
+        if (skip_loops && change.source == node) continue;
         double difference = (change.has ? change.new_weight : 0.0) - (change.had ? change.old_weight : 0.0);
         if (difference == 0) continue;
         sum += difference;
@@ -127,7 +133,7 @@ void Engine::prepare_context(const ContextStep& step, size_t context, const Delt
         sum = context_sum(step, node, node_changes);
         error = 0;
       }
-      row = static_cast<float>(sum + loops.missing(step));
+      row = static_cast<float>(sum + loops.missing(step, store));
     }
     if (!fresh && row == *stored_row(step.output, node)) {
       if (step.kind != ContextKind::kSum || (sum == sums[node] && error == sum_errors[node])) return;

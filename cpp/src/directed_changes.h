@@ -43,4 +43,19 @@ void scan_new_in(const GraphStore& store, uint32_t node, std::span<const Directe
   }
 }
 
+// `visit(NeighborSpan)` for the in-edges whose messages a step takes, in the store's order: all of them, or all but
+// loops.
+template <class Visit>
+void scan_messages(const GraphStore& store, bool skip_loops, uint32_t node, Visit&& visit) {
+  if (!skip_loops) return store.scan_in(node, visit);
+  store.scan_in(node, [&](NeighborSpan span) {
+    for (size_t begin = 0; begin < span.size;) {
+      size_t end = begin;
+      while (end < span.size && span.ids[end] != node) ++end;
+      if (end > begin) visit(subspan(span, begin, end));
+      begin = end + 1;
+    }
+  });
+}
+
 }  // namespace livegnn

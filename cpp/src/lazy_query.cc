@@ -259,7 +259,7 @@ void Engine::Lazy::push(const PropagateStep& step, const std::vector<uint32_t>& 
       pushed->edges += span.size;
       for (size_t j = 0; j < span.size; ++j) {
         const uint32_t place = span.ids[j] < place_of_.size() ? place_of_[span.ids[j]] : kNoIndex;
-        if (place == kNoIndex) continue;
+        if (place == kNoIndex || (step.skip_loops && span.ids[j] == nodes[i])) continue;
         found.push_back({place, {nodes[i], key_at(span, j), step.weighted ? span.weights[j] : 1.0f}});
         ++pushed->offsets[place + 1];
       }
@@ -303,7 +303,7 @@ void Engine::Lazy::compute_aggregates(Site* site, const std::vector<uint32_t>& n
           terms.found.assign(from + static_cast<std::ptrdiff_t>(pushed.offsets[i]),
                              from + static_cast<std::ptrdiff_t>(pushed.offsets[i + 1]));
         } else {
-          store.scan_in(nodes[i], [&](NeighborSpan span) {
+          scan_messages(store, step.skip_loops, nodes[i], [&](NeighborSpan span) {
             terms.edges += span.size;
             for (size_t j = 0; j < span.size; ++j) {
               if (!input.affected(span.ids[j])) continue;
@@ -340,11 +340,10 @@ void Engine::Lazy::compute_messages(Site* site, const PropagateStep& step, const
     size_t read = 0;
     sums.open(end - first);
     for (size_t n = first; n < end; ++n) {
-      type.store->scan_in(nodes[n], [&](NeighborSpan span) {
+      scan_messages(*type.store, step.skip_loops, nodes[n], [&](NeighborSpan span) {
         read += span.size;
         for (size_t j = 0; j < span.size; ++j) {
           const uint32_t source = span.ids[j];
-          if (step.skip_loops && source == nodes[n]) continue;
           sums.add(n - first, 1,
                    {span.weights == nullptr ? 1.0f : span.weights[j],
                     span.rows == nullptr ? nullptr : features.row(span.rows[j])},
@@ -386,6 +385,7 @@ void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint
     terms->add(input.change(edge.source), change != nullptr && step.weighted ? change->old_weight : edge.weight);
   }
   for (const DirectedChange& change : changes) {
+    if (step.skip_loops && change.source == target) continue;
     const float before = change.had ? (step.weighted ? change.old_weight : 1.0f) : 0.0f;
     const float now = change.has ? (step.weighted ? change.new_weight : 1.0f) : 0.0f;
     if (now == before) continue;
@@ -409,7 +409,7 @@ void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint
   }
   if (!anew) return;
   terms->clear();
-  store.scan_in(target, [&](NeighborSpan span) {
+  scan_messages(store, step.skip_loops, target, [&](NeighborSpan span) {
     for (size_t i = 0; i < span.size; ++i) {
       const float* from = input.now(span.ids[i]);
       for (size_t c = 0; c < stride; c += 16) __builtin_prefetch(from + c);

@@ -60,7 +60,7 @@ void Engine::aggregate_all(const PropagateStep& step, const Rows& input, uint32_
   if (step.aggregate == Aggregate::kSum) {
     static thread_local RowSum total;
     total.open(row_stride(width), out);
-    store.scan_in(node, [&](NeighborSpan span) {
+    scan_messages(store, step.skip_loops, node, [&](NeighborSpan span) {
       total.gather(span.size, input.data, input.stride, span.ids, step.weighted ? span.weights : nullptr);
     });
     total.close();
@@ -100,7 +100,7 @@ void Engine::aggregate_computed(const PropagateStep& step, uint32_t node, float*
   total.open(row_stride(width), out);
   ties.assign(sum ? 0 : width, 0);
   if (!sum && store.degree_in(node) > 0) std::fill(out, out + width, -std::numeric_limits<float>::infinity());
-  store.scan_in(node, [&](NeighborSpan span) {
+  scan_messages(store, step.skip_loops, node, [&](NeighborSpan span) {
     arena.clear();
     rows.resize(span.size);
     while (order.size() < span.size) order.push_back(static_cast<uint32_t>(order.size()));
@@ -203,6 +203,10 @@ void Engine::find_frontier(const PropagateStep& step, size_t propagation, const 
   };
   for (size_t m = 0; m < along_edges; ++m) {
     if (m + 16 < along_edges) __builtin_prefetch(&slots[s.found_target[m + 16]]);
+    if (step.skip_loops && s.found_target[m] == input.nodes[s.found_row[m]]) {
+      s.found_target[m] = kNoIndex;
+      continue;
+    }
     enter(&s.found_target[m]);
   }
   // Messages of edges that changed carry the source as it is now; a source that is removed, and so not among the
@@ -212,8 +216,9 @@ void Engine::find_frontier(const PropagateStep& step, size_t propagation, const 
   find_edge_sources(step, prepared);
   for (size_t e = 0; e < edges.size(); ++e) {
     const DirectedChange& change = edges[e];
-    float now = change.has ? (step.weighted ? change.new_weight : 1.0f) : 0.0f;
-    float before = change.had ? (step.weighted ? change.old_weight : 1.0f) : 0.0f;
+    const bool skipped = step.skip_loops && change.source == change.target;
+    float now = change.has && !skipped ? (step.weighted ? change.new_weight : 1.0f) : 0.0f;
+    float before = change.had && !skipped ? (step.weighted ? change.old_weight : 1.0f) : 0.0f;
     // A node that becomes a resident, or is one no longer, is computed whatever its edges weigh.
     if (now == before && keep_degree_ == 0) continue;
     uint32_t slot = sources[change.source];
@@ -311,6 +316,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
     };
     total.open(stride, row);
     auto add = [&](uint32_t source, float weight) {
+      if (step.skip_loops && source == node) return;
       const uint32_t slot = source_slots[source];
       order.push_back(static_cast<uint32_t>(neighbors.size()));
       neighbors.push_back(slot == kNoIndex ? nullptr : input.row(slot));

@@ -9,6 +9,7 @@
 #include <limits>
 #include <numeric>
 
+#include "directed_changes.h"
 #include "engine_scratch.h"
 #include "kernels.h"
 #include "parallel.h"
@@ -24,7 +25,7 @@ struct Neighbor {
 
 void append_in_order(const PropagateStep& step, const GraphStore& store, uint32_t node, std::vector<Neighbor>* all) {
   const auto first = static_cast<std::ptrdiff_t>(all->size());
-  store.scan_in(node, [&](NeighborSpan span) {
+  scan_messages(store, step.skip_loops, node, [&](NeighborSpan span) {
     for (size_t i = 0; i < span.size; ++i) {
       all->push_back({span.ids[i], step.weighted && span.weights != nullptr ? span.weights[i] : 1.0f});
     }

@@ -19,6 +19,7 @@
 #include <mutex>
 #include <shared_mutex>
 
+#include "directed_changes.h"
 #include "engine_scratch.h"
 #include "kernels.h"
 #include "livegnn/mix_hash.h"
@@ -104,10 +105,9 @@ std::vector<Engine::Sampled> Engine::sample_edges(const PropagateStep& step) con
   for (size_t i = 0, scanned = 0; i < chosen && scanned < kMostScanned; ++i) {
     const uint32_t target = targets[i * targets.size() / chosen];
     size_t left = kEdgesOfTarget;
-    edges.store->scan_in(target, [&](NeighborSpan span) {
+    scan_messages(*edges.store, step.skip_loops, target, [&](NeighborSpan span) {
       scanned += span.size;
       for (size_t j = 0; j < span.size && left > 0; ++j) {
-        if (step.skip_loops && span.ids[j] == target) continue;
         --left;
         sample.push_back({span.ids[j], target, span.weights == nullptr ? 1.0f : span.weights[j],
                           span.rows == nullptr ? nullptr : features.row(span.rows[j])});

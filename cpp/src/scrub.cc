@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "directed_changes.h"
 #include "engine_scratch.h"
 #include "kernels.h"
 #include "message_sums.h"
@@ -54,7 +55,7 @@ Engine::Scrubbed Engine::scrub(size_t propagation, std::span<const uint32_t> nod
       seen.difference = std::max(seen.difference, 1.0);
     }
     std::fill(reach.begin(), reach.end(), 0.0);
-    store.scan_in(node, [&](NeighborSpan span) {
+    scan_messages(store, step.skip_loops, node, [&](NeighborSpan span) {
       arena.clear();
       messages.resize(span.size);
       stored_rows(step.input, {span.ids, span.size}, &arena, messages.data());
@@ -113,9 +114,8 @@ Engine::Scrubbed Engine::scrub_messages(const PropagateStep& step, std::span<con
   for (uint32_t node : nodes) {
     if (!graph_.nodes[program_.values[step.output].node_type].ids.in_use(node)) continue;
     in.clear();
-    edges.store->scan_in(node, [&](NeighborSpan span) {
+    scan_messages(*edges.store, step.skip_loops, node, [&](NeighborSpan span) {
       for (size_t i = 0; i < span.size; ++i) {
-        if (step.skip_loops && span.ids[i] == node) continue;
         in.push_back({span.ids[i], node, span.weights == nullptr ? 1.0f : span.weights[i],
                       span.rows == nullptr ? nullptr : features.row(span.rows[i])});
       }

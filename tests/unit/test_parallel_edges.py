@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -182,6 +184,49 @@ def test_keys_as_bytes_lines_and_tables():
 def test_events_without_keys_are_written_as_before():
     version = Events().add_edges(0, 1).to_bytes()[4]
     assert (version, Events().add_edges(0, 1, key=0).to_bytes()[4]) == (1, 3)
+
+
+@pytest.mark.parametrize("dropped", [1e5, 1e9, 2.0**90])
+@pytest.mark.parametrize("options", [{}, {"mode": "lazy"}, {"keep": "aggregates", "keep_degree": 1}])
+@pytest.mark.parametrize("improved", [False, True])
+def test_a_loop_that_counts_for_nothing_leaves_no_trace(dropped, options, improved):
+    """PyG takes the last of parallel loops: the others, however heavy, are not added and taken back."""
+    torch.manual_seed(0)
+    module = GCNConv(2, 3, improved=improved).eval()
+    x = np.array([[1.0, 2.0], [-0.5, 0.25], [3.0, -1.0]], np.float32)
+    edges = [[0, 0, 1, 2], [0, 0, 0, 1]]
+    graph = Graph.from_edges(*edges, weight=[dropped, 1, 1, 1], x=x, parallel="keep")
+    engine = Engine(graph, Model.from_pyg(module, edge_weight=True), **options)
+    listed = [(*edge, w) for edge, w in zip(zip(*edges, strict=True), [dropped, 1.0, 1.0, 1.0], strict=True)]
+
+    def check() -> None:
+        source, target, weight = zip(*listed, strict=True)
+        with torch.no_grad():
+            expected = copy.deepcopy(module).double()(
+                torch.tensor(x, dtype=torch.float64),
+                torch.tensor([source, target]),
+                torch.tensor(weight, dtype=torch.float64),
+            )
+        np.testing.assert_allclose(engine.predict([0, 1, 2]), expected, rtol=1e-5, atol=1e-6)
+        assert engine.scrub() <= 1e-6
+
+    check()
+    engine.apply(Events().add_edges([0], [0], weight=[2.0]))  # the kept loop is dropped now
+    listed.append((0, 0, 2.0))
+    check()
+    engine.apply(Events().remove_edges([0], [0], key=[0]))
+    del listed[0]
+    check()
+    engine.apply(Events().add_edges([1, 1], [1, 1], weight=[dropped, 0.5]))
+    listed += [(1, 1, dropped), (1, 1, 0.5)]
+    check()
+    x[1] = [5.0, -7.0]
+    engine.apply(Events().set_features([1], x[1:2]))
+    check()
+    engine.apply(Events().remove_edges([1], [1], key=[1]))  # what counted for nothing counts, as PyG would have it
+    del listed[-1]
+    if dropped < 2.0**90:
+        check()
 
 
 def test_a_maximum_of_weighted_loops_is_refused():

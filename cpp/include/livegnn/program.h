@@ -119,8 +119,8 @@ enum class ContextKind : uint8_t {
   // Where `fill` is not 0, every node has one loop: of parallel ones that with the greatest key, `fill` if it has none.
   kCount,  // number of in-edges
   kSum,    // sum of their weights
-  // What a sum over all in-edges lacks: `fill` where the node has no loop; without parallel loops, and with
-  // `skip_loops`, 0 elsewhere.
+  // What a sum along edges lacks: `fill` where the node has no loop. Elsewhere 0, but in a type that keeps parallel
+  // edges the loop with the greatest key (unless with `skip_loops`): the sum skips all of them there.
   kLoop,
 };
 

@@ -63,6 +63,11 @@ struct BasicNeighborSpan {
 };
 using NeighborSpan = BasicNeighborSpan<uint32_t>;
 
+inline NeighborSpan subspan(const NeighborSpan& span, size_t begin, size_t end) {
+  auto from = [&](const auto* column) { return column == nullptr ? nullptr : column + begin; };
+  return {from(span.ids), from(span.weights), from(span.times), from(span.rows), end - begin, from(span.keys)};
+}
+
 inline uint32_t key_at(const NeighborSpan& span, size_t i) { return span.keys == nullptr ? 0 : span.keys[i]; }
 
 struct SamtreeRoot {

@@ -205,6 +205,7 @@ def _lower_propagate(
             target_type,
             edge_type=edge_type,
             weighted=weighted,
+            self_loops=loops is not None and operators.aggregate == "sum",
         )
     )
     result = name("aggregate")

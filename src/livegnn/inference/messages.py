@@ -53,6 +53,7 @@ class Operation:
     ``"combine"``; along edges ``"sum"`` and ``"max"`` of source rows, ``"messages"`` and the sum of their
     coefficients, ``"message_context"``. inputs: names of values; contexts are named by `Context.name`. step:
     where tensors and settings come from.
+    self_loops: of a sum along edges, whether one loop a node is added to it.
     """
 
     op: str
@@ -63,6 +64,7 @@ class Operation:
     step: Step | None = None
     edge_type: EdgeType | None = None
     weighted: bool = False
+    self_loops: bool = False
     factor: float = 1.0
     messages: Messages | None = None
     context: str | None = None

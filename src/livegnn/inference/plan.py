@@ -285,6 +285,8 @@ class Plan:
                         self.kept[operation.output].index,
                         operation.op == "max",
                         weighted,
+                        # Of parallel loops the last counts, and the node adds it to the sum of the others.
+                        operation.self_loops and edges.duplicates == "keep",
                     )
         for name in dict.fromkeys([*self._model.layers, self._model.output]):
             if name not in self.kept or self.kept[name].partial:
