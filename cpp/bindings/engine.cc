@@ -192,10 +192,12 @@ void bind_engine(nb::module_& module) {
            [](Program& self, uint32_t edge_type, uint32_t input, uint32_t output, bool maximum, bool weighted,
               bool skip_loops) {
              self.order.push_back({Step::kPropagate, static_cast<uint32_t>(self.propagations.size())});
-             self.propagations.push_back(
-                 {.edge_type = edge_type, .input = input, .output = output,
-                  .aggregate = maximum ? Aggregate::kMax : Aggregate::kSum, .weighted = weighted,
-                  .skip_loops = skip_loops});
+             self.propagations.push_back({.edge_type = edge_type,
+                                          .input = input,
+                                          .output = output,
+                                          .aggregate = maximum ? Aggregate::kMax : Aggregate::kSum,
+                                          .weighted = weighted,
+                                          .skip_loops = skip_loops});
            })
       .def(
           "add_messages",
@@ -277,12 +279,7 @@ void bind_engine(nb::module_& module) {
            })
       .def("be_lazy", &Engine::be_lazy)
       .def("settle", [](Engine& self) { as_writer([&] { self.settle(); }); })
-      .def("overgrown", &Engine::overgrown)
-      .def("measure",
-           [](Engine& self) {
-             as_writer([&] { self.measure_if_due(); });
-             return self.any_overdue();
-           })
+      .def("outgrown_by", &Engine::outgrown_by)
       .def("pending", &Engine::pending)
       .def("work",
            [](const Engine& self) {
@@ -340,17 +337,6 @@ void bind_engine(nb::module_& module) {
              if (!self.load_scales(propagation, {from.data(), from.shape(0)})) {
                throw std::runtime_error("scales that are not one positive number for each channel");
              }
-           })
-      .def("overdue", [](Engine& self, size_t propagation) { return copy(self.overdue(propagation)); })
-      .def("set_overdue",
-           [](Engine& self, size_t propagation, In<uint32_t> nodes) {
-             const auto& program = self.program();
-             const uint32_t type = program.values[program.propagations.at(propagation).output].node_type;
-             const size_t capacity = self.graph().nodes[type].ids.capacity();
-             for (size_t i = 0; i < nodes.shape(0); ++i) {
-               if (nodes.data()[i] >= capacity) throw std::runtime_error("nodes that are not those of the graph");
-             }
-             self.overdue(propagation) = vector_of(nodes);
            })
       .def("moments",
            [](const Engine& self) {

@@ -178,7 +178,8 @@ void Engine::find_terms(const PropagateStep& step, const Prepared& prepared) {
   const size_t num_constrained = s.targets.size();
   for (const DirectedChange& change : changes) enter_target(change.target);
   const size_t num_changed = s.targets.size();  // targets past these have no changed edges
-  for (uint32_t node : overdue_[static_cast<size_t>(&step - program_.propagations.data())]) enter_target(node);
+  const auto propagation = static_cast<size_t>(&step - program_.propagations.data());
+  for (uint32_t node : prepared.units[propagation].overdue) enter_target(node);
 
   grow(&s.first, s.sources.size() + 1);
   s.first[0] = 0;
@@ -267,6 +268,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
   const size_t channels = program_.values[step.output].width / heads;
   const Table& errors = errors_[propagation];
   const float* const inverse = inverses_[propagation].data();
+  const float shrunk = shrunk_[propagation];
 
   Changes& output = prepared->changes[step.output];
   float* const rows = output.rows.reserve(num_targets * output.stride);
@@ -327,7 +329,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
       float peak = 0, reached = 0;
       s.keep[t] = kernels().apply_delta(old_rows.width, old, sum, inverse, row, &peak);
       for (size_t h = 0; h < heads; ++h) reached = reach[h] <= reached ? reached : reach[h];
-      touch_bounds(old_error, peak, reached, count, error);
+      touch_bounds(old_error, shrunk, peak, reached, count, error);
       return is_good(error, peak, [&] { return edges.store->degree_in(node); });
     }
     bool good = true;
@@ -337,7 +339,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
       const float peak = kernels().scaled_peak(channels, row + h * channels, inverse + h * channels);
       const float total = context_row[h] = factor * old_context[h] + sums->context(place)[h];
       if (program.softmax) context_row[heads + h] = sums->references(place)[h];
-      error[h] = factor * old_error[h] + kUnit * peak + rounding_of_terms(reach[h], count);
+      error[h] = factor * shrunk * old_error[h] + kUnit * peak + rounding_of_terms(reach[h], count);
       // A factor that is next to nothing has not all its bits.
       if (factor < std::numeric_limits<float>::min()) {
         const float gone = kernels().scaled_peak(channels, old + h * channels, inverse + h * channels);

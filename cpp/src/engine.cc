@@ -29,7 +29,7 @@ Engine::Engine(const Graph& graph, Program program, size_t threads, const std::s
       sums_(program_.contexts.size()),
       sum_errors_(program_.contexts.size()),
       scales_(program_.propagations.size()),
-      overdue_(program_.propagations.size()),
+      shrunk_(program_.propagations.size(), 1.0f),
       pool_(std::make_unique<ThreadPool>(threads)),
       scratches_(std::make_unique<Scratches>()),
       serial_(next_serial()) {
@@ -63,7 +63,7 @@ Engine::Engine(const Graph& graph, Program program, size_t threads, const std::s
     const size_t width = step.aggregate == Aggregate::kSum ? program_.values[step.output].width : 0;
     inverses_.emplace_back(row_stride(width));
     scales_[p].resize(width);
-    invert_scales(p);
+    invert_scales(scales_[p], inverses_[p].data());
   }
   for (const RowsStep& step : program_.rows) {
     double cost = kRowCost;
@@ -163,8 +163,7 @@ void Engine::initialize() {
     }
   }
   batches_ = measured_ = touched_ = 0;
-  for (auto& overdue : overdue_) overdue.clear();
-  measure(true);
+  measure_first();
 }
 
 void Engine::initialize_propagation(size_t position, Whole* whole) {
@@ -219,7 +218,14 @@ void Engine::initialize_propagation(size_t position, Whole* whole) {
   }
 }
 
-void Engine::prepare(const Delta& delta, Prepared* prepared) { prepare_steps(delta, program_.order.size(), prepared); }
+void Engine::prepare(const Delta& delta, Prepared* prepared) {
+  forget_units(prepared);
+  prepare_steps(delta, program_.order.size(), prepared);
+  if (prepared->lost != kNoIndex || !is_measured_after(delta, *prepared)) return;
+  if (!measure_after(delta, prepared)) return;
+  const NewUnits units(this, *prepared);
+  prepare_steps(delta, program_.order.size(), prepared);
+}
 
 void Engine::prepare_steps(const Delta& delta, size_t steps, Prepared* prepared) {
   try {
@@ -411,6 +417,7 @@ void Engine::release() noexcept {
 }
 
 void Engine::commit(const Delta& delta, const Prepared& prepared) noexcept {
+  commit_units(prepared);
   if (keep_degree_ > 0) commit_moves(delta, prepared);
   for (size_t v = 0; v < program_.values.size(); ++v) {
     const Value& value = program_.values[v];
@@ -454,9 +461,6 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) noexcept {
       sum_errors_[c][changes.nodes[i]] = changes.sum_errors[changes.positions[i]];
     }
   }
-  ++batches_;
-  touched_ += prepared.edges_touched;
-  for (auto& overdue : overdue_) overdue.clear();
   if (prepared.marked) lazy_->commit(delta, prepared);
 }
 

@@ -128,4 +128,15 @@ struct Engine::Scratches {
   RecentNeeds needs{size_t{1} << 12};
 };
 
+// While one lives, rounding is bounded in the units that a batch will leave (scales.cc).
+class Engine::NewUnits {
+ public:
+  NewUnits(Engine* engine, const Prepared& prepared);
+  NewUnits(const NewUnits&) = delete;
+  ~NewUnits();
+
+ private:
+  Engine& engine_;
+};
+
 }  // namespace livegnn

@@ -45,6 +45,7 @@ void Engine::prepare_batch(const Delta& delta, Prepared* prepared) {
     settle();
     return prepare(delta, prepared);
   }
+  forget_units(prepared);
   prepare_steps(delta, lazy_->eager(), prepared);
   lazy_->prepare(delta, prepared);
 }
@@ -57,7 +58,7 @@ void Engine::predict(std::span<const uint32_t> nodes, float* out) const {
 void Engine::settle() {
   if (lazy_ != nullptr) lazy_->settle();
 }
-bool Engine::overgrown() const { return lazy_ != nullptr && lazy_->overgrown(); }
+bool Engine::outgrown_by(const Delta& delta) const { return lazy_ != nullptr && lazy_->outgrown_by(delta); }
 size_t Engine::pending() const { return lazy_ == nullptr ? 0 : lazy_->pending(); }
 LazyWork Engine::work() const { return lazy_ == nullptr ? LazyWork{} : lazy_->work(); }
 size_t Engine::overlay_bytes() const { return lazy_ == nullptr ? 0 : lazy_->overlay_bytes(); }
@@ -184,13 +185,16 @@ size_t Engine::Lazy::record_bytes() const {
   return total;
 }
 
-bool Engine::Lazy::overgrown() const {
+bool Engine::Lazy::outgrown_by(const Delta& delta) const {
   size_t recorded = saved_features_, graph = 0;
   for (const auto& type : engine_.graph_.nodes) graph += type.ids.size();
+  for (const NodeDelta& nodes : delta.nodes) recorded += nodes.featured.size();
   for (size_t e = 0; e < edges_.size(); ++e) {
     recorded += edges_[e].size();
     const auto& type = engine_.graph_.edges[e];
-    graph += type.store->num_edges() * (type.spec.options.undirected ? 2 : 1);
+    const size_t directions = type.spec.options.undirected ? 2 : 1;
+    recorded += delta.edges[e].size() * directions;
+    graph += type.store->num_edges() * directions;
   }
   return recorded > kMostOfSmallGraph + graph / kMostOfGraph;
 }

@@ -53,7 +53,7 @@ struct Engine::Lazy {
   void predict(std::span<const uint32_t> nodes, float* out);
   void settle();
   void clear();
-  bool overgrown() const;
+  bool outgrown_by(const Delta& delta) const;
 
   size_t pending() const { return pending_.load(std::memory_order_relaxed); }
   LazyWork work() const;

@@ -230,7 +230,7 @@ void Engine::find_frontier(const PropagateStep& step, size_t propagation, const 
     if (step.weighted) s.found_weight[messages] = now - before;
     enter(&s.found_target[messages++]);
   }
-  for (uint32_t node : overdue_[propagation]) {
+  for (uint32_t node : prepared.units[propagation].overdue) {
     if (slots[node] != kNoIndex || removed[node]) continue;
     slots[node] = static_cast<uint32_t>(s.targets.size());
     s.targets.push_back(node);
@@ -286,6 +286,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
   }
   const Table& errors = errors_[propagation];
   const float* const inverse = inverses_[propagation].data();
+  const float shrunk = shrunk_[propagation];
   const Rows stored = Engine::rows(step.output);
   const Rows kept = kept_rows(step.output);
   const bool partial = partial_[step.output] >= 0;
@@ -374,7 +375,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       const float* old = slot < kept.count ? kept.row(slot) : zeros_.data();
       float* const row = rows + t * output.stride;
       s.keep[t] = k.apply_delta(stride, old, sum, inverse, row, &peak);
-      touch_bounds(slot < errors.rows() ? errors.row(slot) : zeros_.data(), peak, reach, count, bounds);
+      touch_bounds(slot < errors.rows() ? errors.row(slot) : zeros_.data(), shrunk, peak, reach, count, bounds);
       // Anew when rounding has grown too large, or when that is cheaper.
       const bool drifted = !is_good(bounds, peak, [&] { return store.degree_in(node); });
       const bool cheaper = count >= 4 && count > kRecomputeFactor * (store.degree_in(node) + 1);

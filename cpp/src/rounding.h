@@ -40,10 +40,11 @@ inline float rounding_of_terms(float reach, size_t count) {
   return kUnit * reach * (2 + std::sqrt(static_cast<float>(count)));
 }
 
-// `bounds` after one more touch, from those `before`, of a row that is now as large as `peak`.
-inline void touch_bounds(const float* before, float peak, float reach, size_t count, float* bounds) {
-  bounds[0] = before[0] + kUnit * peak;
-  bounds[1] = before[1] + rounding_of_terms(reach, count);
+// `bounds` after one more touch, from those `before`, of a row that is now as large as `peak`. Units are `shrunk` times
+// smaller than those in which `before` is.
+inline void touch_bounds(const float* before, float shrunk, float peak, float reach, size_t count, float* bounds) {
+  bounds[0] = shrunk * before[0] + kUnit * peak;
+  bounds[1] = shrunk * before[1] + rounding_of_terms(reach, count);
 }
 
 // `terms()` is asked for only where it decides: to look a degree up costs a cache miss.

@@ -6,18 +6,18 @@
 // taken back as there are. It stays what it is while the graph only varies by less than a factor of four.
 //
 // A unit that is too small has rows summed anew without need, one that is too large has them be wrong. So a scale falls
-// at once, and rises by no more than that factor each time. Where it has fallen, the bounds of rows grow by as much;
-// the rows that are past their bounds then (`overdue_`) are summed anew by a batch of nothing that follows at once, so
-// that nobody sees them longer than that; by the next batch, if memory for it is wanting.
+// at once, and rises by no more than that factor each time. What it is measured on is what the batch at hand comes to,
+// before it is committed. Where a scale has fallen, the bounds of rows grow by as much: the batch is prepared once
+// more, in new units, together with the rows that are past their bounds then (`Units::overdue`). So nobody sees a row
+// whose rounding a unit has hidden, and what would be is what will be, to the bit.
 //
-// The sample is a function of the graph, and the moment one of the number of batches: a replay gives the same bits. A
-// lazy engine measures only when a batch has had it settle.
+// The sample is a function of the graph and the batch, and the moment one of the number of batches: a replay gives the
+// same bits. A lazy engine measures only in a batch that it computes at once, when it is settled.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <exception>
-#include <mutex>
-#include <shared_mutex>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "directed_changes.h"
 #include "engine_scratch.h"
@@ -71,11 +71,9 @@ void Engine::fill_scales(std::vector<float>* scales) {
   for (float& scale : *scales) scale = scale == 0 ? unit : scale;
 }
 
-// Needs no memory: scales, inverses and the bounds in their units change together, or not at all.
-void Engine::invert_scales(size_t propagation) {
-  const std::vector<float>& scales = scales_[propagation];
+void Engine::invert_scales(std::span<const float> scales, float* inverses) {
   const float unit = unit_without_scale(scales);
-  for (size_t c = 0; c < scales.size(); ++c) inverses_[propagation].data()[c] = 1 / (scales[c] == 0 ? unit : scales[c]);
+  for (size_t c = 0; c < scales.size(); ++c) inverses[c] = 1 / (scales[c] == 0 ? unit : scales[c]);
 }
 
 bool Engine::load_scales(size_t propagation, std::span<const float> scales) {
@@ -84,58 +82,132 @@ bool Engine::load_scales(size_t propagation, std::span<const float> scales) {
     if (scale != 0 && !(scale >= kLeast && scale <= kMost)) return false;
   }
   scales_[propagation].assign(scales.begin(), scales.end());
-  invert_scales(propagation);
+  invert_scales(scales_[propagation], inverses_[propagation].data());
   return true;
 }
 
+// A batch that is prepared, and who comes and goes with it.
+struct Engine::After {
+  const Delta& delta;
+  const Prepared& prepared;
+  std::vector<std::unordered_set<uint32_t>> added, removed;  // by node type
+
+  After(const Delta& delta, const Prepared& prepared) : delta(delta), prepared(prepared) {
+    for (const NodeDelta& nodes : delta.nodes) {
+      removed.emplace_back(nodes.removed.begin(), nodes.removed.end());
+      std::unordered_set<uint32_t>& all = added.emplace_back();
+      for (size_t i = 0; i < nodes.added.size(); ++i) {
+        if (nodes.added_ids[i] != kNoId) all.insert(nodes.added[i]);
+      }
+    }
+  }
+
+  bool has(uint32_t node_type, uint32_t node, const IdMap& ids) const {
+    if (added[node_type].contains(node)) return true;
+    return node < ids.capacity() && ids.in_use(node) && !removed[node_type].contains(node);
+  }
+};
+
 // A few in-edges each of targets from everywhere.
-std::vector<Engine::Sampled> Engine::sample_edges(const PropagateStep& step) const {
+std::vector<Engine::Sampled> Engine::sample_edges(const PropagateStep& step, const After* after) const {
   const Graph::EdgeType& edges = graph_.edges[step.edge_type];
   const Table& features = edges.features.table();
-  const IdMap& ids = graph_.nodes[program_.values[step.output].node_type].ids;
-  const size_t capacity = ids.capacity(), tried = std::min(capacity, kTried);
+  const uint32_t node_type = program_.values[step.output].node_type;
+  const IdMap& ids = graph_.nodes[node_type].ids;
+  const size_t capacity = after == nullptr ? ids.capacity() : after->delta.nodes[node_type].capacity;
+  auto changes_of = [&](uint32_t target) -> std::span<const DirectedChange> {
+    if (after == nullptr) return {};
+    return livegnn::changes_of(after->prepared.edges[step.edge_type], target);
+  };
+  const size_t tried = std::min(capacity, kTried);
   std::vector<uint32_t> targets;
   for (size_t i = 0; i < tried; ++i) {
     const size_t first = i * capacity / tried, end = (i + 1) * capacity / tried;
     const auto node = static_cast<uint32_t>(first + MixHash{}(i) % (end - first));
-    if (ids.in_use(node) && edges.store->degree_in(node) > 0) targets.push_back(node);
+    if (after == nullptr ? !ids.in_use(node) : !after->has(node_type, node, ids)) continue;
+    int64_t degree = edges.store->degree_in(node);
+    for (const DirectedChange& change : changes_of(node)) degree += int{change.has} - int{change.had};
+    if (degree > 0) targets.push_back(node);
   }
   std::vector<Sampled> sample;
   const size_t chosen = std::min(targets.size(), kTargets);
   for (size_t i = 0, scanned = 0; i < chosen && scanned < kMostScanned; ++i) {
     const uint32_t target = targets[i * targets.size() / chosen];
+    const std::span<const DirectedChange> changes = changes_of(target);
     size_t left = kEdgesOfTarget;
     scan_messages(*edges.store, step.skip_loops, target, [&](NeighborSpan span) {
       scanned += span.size;
       for (size_t j = 0; j < span.size && left > 0; ++j) {
+        const DirectedChange* change = changes.empty() ? nullptr : change_from(changes, span.ids[j], key_at(span, j));
+        if (change != nullptr && !change->has) continue;
         --left;
-        sample.push_back({span.ids[j], target, span.weights == nullptr ? 1.0f : span.weights[j],
-                          span.rows == nullptr ? nullptr : features.row(span.rows[j])});
+        if (change != nullptr) {
+          sample.push_back({span.ids[j], target, change->new_weight, change->new_features});
+        } else {
+          sample.push_back({span.ids[j], target, span.weights == nullptr ? 1.0f : span.weights[j],
+                            span.rows == nullptr ? nullptr : features.row(span.rows[j])});
+        }
       }
     });
+    for (const DirectedChange& change : changes) {
+      if (left == 0 || change.had || !change.has || (step.skip_loops && change.source == target)) continue;
+      --left;
+      sample.push_back({change.source, target, change.new_weight, change.new_features});
+    }
   }
   return sample;
 }
 
+void Engine::rows_after(uint32_t value, std::span<const uint32_t> nodes, const After* after, RowArena* arena,
+                        const float** out) const {
+  if (after == nullptr) return stored_rows(value, nodes, arena, out);
+  std::unordered_map<uint32_t, uint32_t> positions;
+  for (uint32_t node : nodes) positions.emplace(node, kNoIndex);
+  const Changes& changes = after->prepared.changes[value];
+  for (size_t i = 0; i < changes.nodes.size(); ++i) {
+    const auto found = positions.find(changes.nodes[i]);
+    if (found != positions.end()) found->second = changes.positions[i];
+  }
+  std::vector<uint32_t> unchanged;
+  for (uint32_t node : nodes) {
+    if (positions.at(node) == kNoIndex) unchanged.push_back(node);
+  }
+  std::vector<const float*> stored(unchanged.size());
+  stored_rows(value, unchanged, arena, stored.data());
+  for (size_t i = 0, next = 0; i < nodes.size(); ++i) {
+    const uint32_t position = positions.at(nodes[i]);
+    out[i] = position == kNoIndex ? stored[next++] : changes.at(position);
+  }
+}
+
 // Rows of messages, weights included. Where coefficients are kept beside the sums, which are divided by them in the
 // end, without these.
-void Engine::sample_messages(const PropagateStep& step, std::span<const Sampled> edges, size_t stride,
-                             float* out) const {
+void Engine::sample_messages(const PropagateStep& step, std::span<const Sampled> edges, const After* after,
+                             size_t stride, float* out) const {
   const size_t width = program_.values[step.output].width;
   static thread_local RowArena arena;
   arena.clear();
+  std::vector<uint32_t> sources, targets;
+  for (const Sampled& edge : edges) {
+    sources.push_back(edge.source);
+    targets.push_back(edge.target);
+  }
   if (step.message == kNoIndex) {
-    std::vector<uint32_t> sources;
-    for (const Sampled& edge : edges) sources.push_back(edge.source);
     std::vector<const float*> rows(edges.size());
-    stored_rows(step.input, sources, &arena, rows.data());
+    rows_after(step.input, sources, after, &arena, rows.data());
     for (size_t i = 0; i < edges.size(); ++i, out += stride) {
       for (size_t c = 0; c < width; ++c) out[c] = (step.weighted ? edges[i].weight : 1.0f) * rows[i][c];
     }
     return;
   }
   const MessageProgram& program = program_.messages[step.message];
-  const std::vector<Rows> stored = message_rows(program);
+  std::vector<std::vector<const float*>> rows(program.sources.size());
+  for (size_t s = 0; s < rows.size(); ++s) {
+    const MessageSource& source = program.sources[s];
+    if (source.side != MessageSource::kSource && source.side != MessageSource::kTarget) continue;
+    rows[s].resize(edges.size());
+    rows_after(source.value, source.side == MessageSource::kSource ? sources : targets, after, &arena, rows[s].data());
+  }
   MessageSums& sums = sums_of(step);
   const size_t channels = sums.channels();
   for (size_t first = 0; first < edges.size(); first += kBlockRows) {
@@ -143,9 +215,7 @@ void Engine::sample_messages(const PropagateStep& step, std::span<const Sampled>
     sums.open(count);  // each to a target of its own
     for (size_t i = 0; i < count; ++i) {
       const Sampled& edge = edges[first + i];
-      sums.add(i, 1, {edge.weight, edge.features}, [&](size_t s) -> const float* {
-        return stored[s].row(program.sources[s].side == MessageSource::kSource ? edge.source : edge.target);
-      });
+      sums.add(i, 1, {edge.weight, edge.features}, [&](size_t s) { return rows[s][first + i]; });
     }
     sums.finish();
     for (size_t i = 0; i < count; ++i, out += stride) {
@@ -157,11 +227,11 @@ void Engine::sample_messages(const PropagateStep& step, std::span<const Sampled>
   }
 }
 
-std::vector<float> Engine::typical(const PropagateStep& step) const {
+std::vector<float> Engine::typical(const PropagateStep& step, const After* after) const {
   const size_t width = program_.values[step.output].width, stride = row_stride(width);
-  const std::vector<Sampled> edges = sample_edges(step);
+  const std::vector<Sampled> edges = sample_edges(step, after);
   std::vector<float> messages(edges.size() * stride), magnitudes, scales;
-  sample_messages(step, edges, stride, messages.data());
+  sample_messages(step, edges, after, stride, messages.data());
   for (size_t c = 0; c < width; ++c) {
     magnitudes.clear();
     for (size_t i = 0; i < edges.size(); ++i) magnitudes.push_back(std::fabs(messages[i * stride + c]));
@@ -170,81 +240,125 @@ std::vector<float> Engine::typical(const PropagateStep& step) const {
   return scales;
 }
 
-void Engine::measure(bool first) {
+void Engine::measure_first() {
   for (size_t p = 0; p < program_.propagations.size(); ++p) {
-    const PropagateStep& step = program_.propagations[p];
-    if (step.aggregate != Aggregate::kSum) continue;
-    const std::vector<float> scales = typical(step);
-    std::unique_lock<decltype(graph_.lock)> alone;
-    if (lazy_ != nullptr && !first) alone = std::unique_lock(graph_.lock);  // queries read them
-    float shrunk = 1;
-    for (size_t c = 0; c < scales.size(); ++c) {
-      const float before = scales_[p][c], now = scales[c];
-      if (first) {
-        scales_[p][c] = now;
-      } else if (now == 0) {
-        continue;  // all gone, or not there yet
-      } else if (before == 0 || now <= before / kMoved) {
-        shrunk = std::max(shrunk, 1 / inverses_[p].data()[c] / now);
-        scales_[p][c] = now;
-      } else if (now >= before * kMoved) {
-        scales_[p][c] = before * kMoved;
-      }
-    }
-    invert_scales(p);
-    if (first || shrunk == 1) continue;
-    // Those of contexts, in the second half, have no unit.
-    Table& errors = errors_[p];
-    const size_t bounds = step.context == kNoIndex ? errors.width() : errors.width() / 2;
-    for (size_t i = 0; i < errors.rows(); ++i) {
-      for (size_t b = 0; b < bounds; ++b) errors.row(i)[b] *= shrunk;
-    }
-    if (lazy_ == nullptr) find_overdue(p);
+    if (program_.propagations[p].aggregate != Aggregate::kSum) continue;
+    scales_[p] = typical(program_.propagations[p], nullptr);
+    invert_scales(scales_[p], inverses_[p].data());
   }
 }
 
-// The rows whose bounds are past what they may be, in order.
-void Engine::find_overdue(size_t propagation) {
+void Engine::forget_units(Prepared* prepared) const {
+  prepared->measured = false;
+  prepared->units.resize(program_.propagations.size());
+  for (Prepared::Units& units : prepared->units) units = {};
+}
+
+bool Engine::is_measured_after(const Delta& delta, const Prepared& prepared) const {
+  if (measured_ < last_moment(batches_ + 1)) return true;
+  size_t messages = 0;
+  for (const PropagateStep& step : program_.propagations) {
+    if (step.aggregate != Aggregate::kSum) continue;
+    messages += graph_.edges[step.edge_type].store->num_edges() + delta.edges[step.edge_type].size();
+  }
+  return 2 * (touched_ + prepared.edges_touched) > messages;
+}
+
+// Whether any unit is a smaller one, so that rows which the batch has not reached may be past their bounds.
+bool Engine::measure_after(const Delta& delta, Prepared* prepared) {
+  const After after(delta, *prepared);
+  bool smaller = false;
+  for (size_t p = 0; p < program_.propagations.size(); ++p) {
+    if (program_.propagations[p].aggregate != Aggregate::kSum) continue;
+    const std::vector<float> measured = typical(program_.propagations[p], &after);
+    Prepared::Units& units = prepared->units[p];
+    std::vector<float> scales = scales_[p];
+    for (size_t c = 0; c < scales.size(); ++c) {
+      const float before = scales[c], now = measured[c];
+      if (now == 0) continue;  // all gone, or not there yet
+      if (before == 0 || now <= before / kMoved) {
+        units.shrunk = std::max(units.shrunk, 1 / inverses_[p].data()[c] / now);
+        scales[c] = now;
+      } else if (now >= before * kMoved) {
+        scales[c] = before * kMoved;
+      }
+    }
+    if (scales == scales_[p]) continue;
+    units.scales = std::move(scales);
+    if (units.shrunk == 1) continue;
+    smaller = true;
+    find_overdue(p, &units);
+  }
+  prepared->measured = true;
+  return smaller;
+}
+
+// The rows whose bounds are past what they may be in other units, in order.
+void Engine::find_overdue(size_t propagation, Prepared::Units* units) const {
   const PropagateStep& step = program_.propagations[propagation];
   const Table& errors = errors_[propagation];
   const Rows kept = kept_rows(step.output);
-  const float* const inverse = inverses_[propagation].data();
+  FloatBlock inverses(row_stride(kept.width));
+  float* const inverse = inverses.data();
+  invert_scales(units->scales, inverse);
   const size_t heads = step.message == kNoIndex ? 1 : heads_of(step), channels = kept.width / heads;
   const auto& store = *graph_.edges[step.edge_type].store;
-  std::vector<uint32_t>& overdue = overdue_[propagation];
-  overdue.clear();
+  const bool partial = partial_[step.output] >= 0;
   for (size_t slot = 0; slot < std::min(errors.rows(), kept.count); ++slot) {
-    const bool partial = partial_[step.output] >= 0;
     const auto node = partial ? residents_[step.edge_type].nodes[slot] : static_cast<uint32_t>(slot);
     if (node == kNoIndex) continue;
-    const float *const bounds = errors.row(slot), *const row = kept.row(slot);
+    const float *const before = errors.row(slot), *const row = kept.row(slot);
     bool good = true;
     if (step.context == kNoIndex) {
+      const float bounds[kRowBounds] = {units->shrunk * before[0], units->shrunk * before[1]};
       good = is_good(bounds, kernels().scaled_peak(kept.width, row, inverse), [&] { return store.degree_in(node); });
     } else {
       const float* const totals = stored_row(step.context, node);
       for (size_t h = 0; h < heads; ++h) {
         const float peak = kernels().scaled_peak(channels, row + h * channels, inverse + h * channels);
-        good &= bounds[h] <= kDriftTolerance * std::min(peak, std::fabs(totals[h]));
+        good &= units->shrunk * before[h] <= kDriftTolerance * std::min(peak, std::fabs(totals[h]));
       }
     }
-    if (!good) overdue.push_back(node);
+    if (!good) units->overdue.push_back(node);
   }
-  std::sort(overdue.begin(), overdue.end());
+  std::sort(units->overdue.begin(), units->overdue.end());
 }
 
-void Engine::measure_if_due() {
-  size_t messages = 0;
-  for (const PropagateStep& step : program_.propagations) {
-    messages += step.aggregate == Aggregate::kSum ? graph_.edges[step.edge_type].store->num_edges() : 0;
-  }
-  if (measured_ >= last_moment(batches_) && 2 * touched_ <= messages) return;
+// Needs no memory, as little as the commit of which it is a part: before that writes bounds, which are in new units.
+void Engine::commit_units(const Prepared& prepared) noexcept {
+  ++batches_;
+  touched_ += prepared.edges_touched;
+  if (!prepared.measured) return;
   measured_ = last_moment(batches_);
   touched_ = 0;
-  try {
-    measure(false);
-  } catch (const std::exception&) {
-    // A function of the user's may fail, and the batch is there already: what was measured before goes on.
+  for (size_t p = 0; p < prepared.units.size(); ++p) {
+    const Prepared::Units& units = prepared.units[p];
+    if (units.scales.empty()) continue;
+    std::copy(units.scales.begin(), units.scales.end(), scales_[p].begin());
+    invert_scales(scales_[p], inverses_[p].data());
+    if (units.shrunk == 1) continue;
+    // Those of contexts, in the second half, have no unit.
+    Table& errors = errors_[p];
+    const size_t bounds = program_.propagations[p].context == kNoIndex ? errors.width() : errors.width() / 2;
+    for (size_t i = 0; i < errors.rows(); ++i) {
+      for (size_t b = 0; b < bounds; ++b) errors.row(i)[b] *= units.shrunk;
+    }
+  }
+}
+
+Engine::NewUnits::NewUnits(Engine* engine, const Prepared& prepared) : engine_(*engine) {
+  for (size_t p = 0; p < prepared.units.size(); ++p) {
+    const Prepared::Units& units = prepared.units[p];
+    if (units.scales.empty()) continue;
+    invert_scales(units.scales, engine->inverses_[p].data());
+    engine->shrunk_[p] = units.shrunk;
+  }
+}
+
+Engine::NewUnits::~NewUnits() {
+  for (size_t p = 0; p < engine_.shrunk_.size(); ++p) {
+    invert_scales(engine_.scales_[p], engine_.inverses_[p].data());
+    engine_.shrunk_[p] = 1;
   }
 }
 

@@ -504,13 +504,13 @@ def test_other_threads_of_python_go_on_while_a_large_batch_is_read_and_a_state_i
         points = np.ascontiguousarray(ends[0]).view(np.uint32).reshape(len(ends[0]), -1)
         calls = {"intern": lambda: texts.intern(points), "encode": lambda: texts.encode(numbers[0])} | calls
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(10)  # so that this thread lets the interpreter go only where it wants to
+    sys.setswitchinterval(1000)  # so that this thread lets the interpreter go only where it wants to
     other = threading.Thread(target=beat)
     other.start()
     try:
         for name, call in calls.items():
             before = beats
-            for _ in range(100):  # another process may have kept it from the processor
+            for _ in range(10_000):  # another process may have kept it from the processor
                 call()
                 if beats > before:
                     break

@@ -173,6 +173,16 @@ struct Prepared {
   // that has any. What comes after that step has not been computed: such a batch must not be committed.
   uint32_t lost = kNoIndex, lost_type = 0;
 
+  // Where scales were measured on what comes of the batch (scales.cc): by propagation what they become, none where they
+  // stay; by how much bounds that are counted in them grow; and the rows that are past theirs then.
+  struct Units {
+    std::vector<float> scales;
+    float shrunk = 1;
+    std::vector<uint32_t> overdue;
+  };
+  bool measured = false;
+  std::vector<Units> units;
+
   // Of a batch that a lazy engine (below) has only marked:
   bool marked = false;
   std::vector<std::vector<uint32_t>> reached;  // by lazy step
@@ -242,8 +252,8 @@ class Engine {
   // Computes all that is stale, so that every value is as it would be without laziness. Takes the graph's lock. For the
   // one writer, between batches.
   void settle();
-  // Whether enough has been recorded that it is time to settle.
-  bool overgrown() const;
+  // Whether so much has been recorded, with a batch that is about to come, that it is time to settle.
+  bool outgrown_by(const Delta& delta) const;
   size_t pending() const;  // nodes whose prediction is stale
   LazyWork work() const;
   size_t overlay_bytes() const;
@@ -277,14 +287,6 @@ class Engine {
   const std::vector<float>& scales(size_t propagation) const { return scales_[propagation]; }
   // False, and nothing done, if there is not one for every channel.
   bool load_scales(size_t propagation, std::span<const float> scales);
-  // Between two batches, of an engine that is settled: measures scales where it is time (scales.cc).
-  void measure_if_due();
-  // Whether rows wait to be summed anew.
-  bool any_overdue() const {
-    return std::any_of(overdue_.begin(), overdue_.end(), [](const auto& rows) { return !rows.empty(); });
-  }
-  // Rows that the next batch sums anew, whatever it reaches, be it nothing.
-  std::vector<uint32_t>& overdue(size_t propagation) { return overdue_[propagation]; }
   // How many batches were committed, how many had been when scales were last measured, and how many messages batches
   // have touched since.
   struct Moments {
@@ -337,6 +339,8 @@ class Engine {
   struct Terms;
   class MessageSums;
   struct Lazy;
+  struct After;
+  class NewUnits;
   struct Sampled {  // an edge
     uint32_t source, target;
     float weight;
@@ -362,13 +366,21 @@ class Engine {
   // The same of a row that may have been other than finite already.
   void lose_row(uint32_t value, uint32_t node);
   bool has_lost(Prepared* prepared);
-  std::vector<Sampled> sample_edges(const PropagateStep& step) const;
-  std::vector<float> typical(const PropagateStep& step) const;
-  void sample_messages(const PropagateStep& step, std::span<const Sampled> edges, size_t stride, float* out) const;
-  void measure(bool first);
-  void find_overdue(size_t propagation);
+  // These look at the graph and its rows as a batch leaves them; where there is none, as they are.
+  std::vector<Sampled> sample_edges(const PropagateStep& step, const After* after) const;
+  std::vector<float> typical(const PropagateStep& step, const After* after) const;
+  void sample_messages(const PropagateStep& step, std::span<const Sampled> edges, const After* after, size_t stride,
+                       float* out) const;
+  void rows_after(uint32_t value, std::span<const uint32_t> nodes, const After* after, RowArena* arena,
+                  const float** out) const;
+  void forget_units(Prepared* prepared) const;
+  void measure_first();
+  bool is_measured_after(const Delta& delta, const Prepared& prepared) const;
+  bool measure_after(const Delta& delta, Prepared* prepared);
+  void find_overdue(size_t propagation, Prepared::Units* units) const;
+  void commit_units(const Prepared& prepared) noexcept;
   static void fill_scales(std::vector<float>* scales);
-  void invert_scales(size_t propagation);
+  static void invert_scales(std::span<const float> scales, float* inverses);
   void find_edge_sources(const PropagateStep& step, const Prepared& prepared);
   void prepare_sum(const PropagateStep& step, size_t propagation, const Reader& reader, const Delta& delta,
                    Prepared* prepared);
@@ -437,7 +449,7 @@ class Engine {
   std::vector<std::vector<double>> sum_errors_;  // bounds on their rounding
   std::vector<std::vector<float>> scales_;       // by propagate step
   std::vector<FloatBlock> inverses_;             // one over each scale, padded
-  std::vector<std::vector<uint32_t>> overdue_;   // by propagate step: targets that the next batch sums anew
+  std::vector<float> shrunk_;                    // by propagate step: 1, but while a batch is prepared in new units
   size_t batches_ = 0, measured_ = 0, touched_ = 0;
   bool guard_ = false;
   // The first node, after its type, whose row the step at hand makes other than finite.

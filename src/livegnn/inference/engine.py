@@ -309,7 +309,12 @@ class Engine:
         return unsubscribe
 
     def prepare(self, delta: GraphDelta) -> None:
-        self.native_engine.prepare_batch(delta.native, self._prepared)
+        native = self.native_engine
+        # What a lazy engine has computed anyway it need not record, and only then does it measure its scales.
+        if native.outgrown_by(delta.native) and self._settle_if_possible():
+            native.prepare(delta.native, self._prepared)
+        else:
+            native.prepare_batch(delta.native, self._prepared)
         check_finite(self.graph, delta.native, self._prepared)
         # Here, since a commit must not fail for want of memory; not when they are asked for, since by then
         # their indices may be those of other nodes.
@@ -318,10 +323,6 @@ class Engine:
     def commit(self, delta: GraphDelta) -> None:
         self.epoch += 1
         prepared = self._prepared
-        # A lazy engine measures its scales when batches have had it settle, and never because somebody asked.
-        settled = not self._lazy or (self.native_engine.overgrown() and self._settle_if_possible())
-        if settled and self.native_engine.measure():
-            self._sum_anew()
         changed = self._changed
         update = self._last = Update(
             self.graph,
@@ -337,29 +338,9 @@ class Engine:
         if self._memory.wanted:
             self._memory.take(self._measure)
 
-    def _sum_anew(self) -> None:
-        """Sums anew the rows whose rounding was hidden by units that the batch has shown to be too large:
-        by a batch of nothing, before anybody is told of this one. If that fails the next batch does it.
-        """
-        native, anew = self.graph.native, _core.Prepared()
-        views = [(self.native_engine, anew)]
-        try:
-            nothing = _core.Stage(native, False).finish()
-            self.native_engine.prepare_batch(nothing, anew)
-            changed = np.union1d(self._changed, self.native_engine.changed_ids(nothing, anew))
-            native.prepare(nothing, views)
-        except Exception:
-            native.abandon(views)
-            _logger.exception(
-                "rows could not be summed anew at event %d, the next batch will", self.graph.seq
-            )
-            return
-        native.commit(nothing, views)
-        self._changed = changed
-
     def _settle_if_possible(self) -> bool:
-        """The batch has happened, whatever a function of the model raises now: whoever asks for a prediction
-        that needs it is told.
+        """A batch may come, whatever a function of the model raises about those before it: whoever asks for a
+        prediction that needs it is told.
         """
         try:
             self.native_engine.settle()

@@ -23,7 +23,6 @@ def save(native: _core.Engine, plan: Plan, partial_types: range) -> dict[str, Ar
         if kept.propagation is not None:
             arrays[f"errors/{kept.propagation}"] = native.errors(kept.propagation)
             arrays[f"scales/{kept.propagation}"] = native.scales(kept.propagation)
-            arrays[f"overdue/{kept.propagation}"] = native.overdue(kept.propagation)
             if kept.counted:
                 arrays[f"counts/{kept.propagation}"] = native.counts(kept.propagation)
         if kept.context is not None:
@@ -65,8 +64,6 @@ def restore(native: _core.Engine, graph: Graph, plan: Plan, saved: State, partia
 def _restore_bounds(native: _core.Engine, arrays: Mapping[str, Array], propagation: int, rows: int) -> None:
     errors = _column(arrays[f"errors/{propagation}"], rows * native.error_width(propagation))
     native.set_errors(propagation, errors.astype(np.float32))
-    overdue = np.ascontiguousarray(arrays[f"overdue/{propagation}"], dtype=np.uint32)
-    native.set_overdue(propagation, overdue)
     native.set_scales(propagation, np.ascontiguousarray(arrays[f"scales/{propagation}"], dtype=np.float32))
 
 
