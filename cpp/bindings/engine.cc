@@ -190,14 +190,15 @@ void bind_engine(nb::module_& module) {
            })
       .def("add_propagation",
            [](Program& self, uint32_t edge_type, uint32_t input, uint32_t output, bool maximum, bool weighted,
-              bool skip_loops) {
+              bool skip_loops, bool averaged) {
              self.order.push_back({Step::kPropagate, static_cast<uint32_t>(self.propagations.size())});
              self.propagations.push_back({.edge_type = edge_type,
                                           .input = input,
                                           .output = output,
                                           .aggregate = maximum ? Aggregate::kMax : Aggregate::kSum,
                                           .weighted = weighted,
-                                          .skip_loops = skip_loops});
+                                          .skip_loops = skip_loops,
+                                          .averaged = averaged});
            })
       .def(
           "add_messages",

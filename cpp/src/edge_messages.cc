@@ -330,7 +330,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
       s.keep[t] = kernels().apply_delta(old_rows.width, old, sum, inverse, row, &peak);
       for (size_t h = 0; h < heads; ++h) reached = reach[h] <= reached ? reached : reach[h];
       touch_bounds(old_error, shrunk, peak, reached, count, error);
-      return is_good(error, peak, [&] { return edges.store->degree_in(node); });
+      return is_good(error, peak, 0, [&] { return edges.store->degree_in(node); });
     }
     bool good = true;
     for (size_t h = 0; h < heads; ++h) {

@@ -29,6 +29,7 @@ Engine::Engine(const Graph& graph, Program program, size_t threads, const std::s
       sums_(program_.contexts.size()),
       sum_errors_(program_.contexts.size()),
       scales_(program_.propagations.size()),
+      means_(program_.propagations.size()),
       shrunk_(program_.propagations.size(), 1.0f),
       pool_(std::make_unique<ThreadPool>(threads)),
       scratches_(std::make_unique<Scratches>()),

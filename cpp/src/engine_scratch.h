@@ -137,6 +137,7 @@ class Engine::NewUnits {
 
  private:
   Engine& engine_;
+  std::vector<float> means_;
 };
 
 }  // namespace livegnn

@@ -405,7 +405,7 @@ void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint
     sum_rows(stride, terms->rows.size(), terms->rows.data(), terms->order.data(), terms->weights.data(), sum);
     k.apply_delta(stride, base, sum, inverse, row, &peak);
     touch_bounds(engine_.errors_[propagation].row(target), 1, peak, reach, terms->rows.size(), error);
-    anew = !is_good(error, peak, [&] { return degree; });
+    anew = !is_good(error, peak, engine_.means_[propagation], [&] { return degree; });
   }
   if (!anew) return;
   terms->clear();

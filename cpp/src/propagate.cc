@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "directed_changes.h"
 #include "engine_scratch.h"
@@ -17,6 +18,12 @@ namespace {
 
 // A recomputed row reads its neighbours at random from memory, an added message lies in the cache.
 constexpr size_t kRecomputeFactor = 2;
+
+std::vector<uint32_t> ascending(size_t count) {
+  std::vector<uint32_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0u);
+  return numbers;
+}
 
 }  // namespace
 
@@ -286,32 +293,38 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
   }
   const Table& errors = errors_[propagation];
   const float* const inverse = inverses_[propagation].data();
-  const float shrunk = shrunk_[propagation];
+  const float shrunk = shrunk_[propagation], mean = means_[propagation];
   const Rows stored = Engine::rows(step.output);
   const Rows kept = kept_rows(step.output);
   const bool partial = partial_[step.output] >= 0;
   std::atomic<size_t> recomputed{0}, read{0};
 
+  // Where they are kept.
+  const Rows sources = is_stored(step.input) ? Engine::rows(step.input) : Rows{};
   auto recompute = [&](uint32_t node, float* row) {
     static thread_local std::vector<const float*> neighbors;
-    static thread_local std::vector<uint32_t> order;
     static thread_local std::vector<float> weights;
     static thread_local std::vector<uint32_t> unchanged;
     static thread_local RowArena arena;
     static thread_local RowSum total;
+    neighbors.clear();
+    weights.clear();
     // In pieces, since rows that are not kept lie in memory of their own meanwhile.
     constexpr size_t kPiece = 1024;
+    static const std::vector<uint32_t> order = ascending(kPiece);
+    static const std::vector<float> ones(kPiece, 1.0f);
     auto add_piece = [&] {
       const float* from[kPiece];
       read.fetch_add(neighbors.size(), std::memory_order_relaxed);
-      arena.clear();
-      stored_rows(step.input, unchanged, &arena, from);
-      for (size_t n = 0, next = 0; n < neighbors.size(); ++n) {
-        if (neighbors[n] == nullptr) neighbors[n] = from[next++];
+      if (!unchanged.empty()) {
+        arena.clear();
+        stored_rows(step.input, unchanged, &arena, from);
+        for (size_t n = 0, next = 0; n < neighbors.size(); ++n) {
+          if (neighbors[n] == nullptr) neighbors[n] = from[next++];
+        }
       }
-      total.add(neighbors.size(), neighbors.data(), order.data(), weights.data());
+      total.add(neighbors.size(), neighbors.data(), order.data(), step.weighted ? weights.data() : ones.data());
       neighbors.clear();
-      order.clear();
       weights.clear();
       unchanged.clear();
     };
@@ -319,10 +332,15 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
     auto add = [&](uint32_t source, float weight) {
       if (step.skip_loops && source == node) return;
       const uint32_t slot = source_slots[source];
-      order.push_back(static_cast<uint32_t>(neighbors.size()));
-      neighbors.push_back(slot == kNoIndex ? nullptr : input.row(slot));
-      if (slot == kNoIndex) unchanged.push_back(source);
-      weights.push_back(step.weighted ? weight : 1.0f);
+      if (slot != kNoIndex) {
+        neighbors.push_back(input.row(slot));
+      } else if (source < sources.count) {
+        neighbors.push_back(sources.row(source));
+      } else {
+        neighbors.push_back(nullptr);
+        unchanged.push_back(source);
+      }
+      if (step.weighted) weights.push_back(weight);
       if (neighbors.size() == kPiece) add_piece();
     };
     if (keep_degree_ == 0) {
@@ -349,6 +367,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       if (node >= stored.count) continue;
       touch(stored.row(node));
       __builtin_prefetch(errors.row(node));
+      store.prefetch_in(node);
     }
     for (size_t t = begin; t < end; ++t) fetch(stored, s.targets[t]);
   };
@@ -377,7 +396,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       s.keep[t] = k.apply_delta(stride, old, sum, inverse, row, &peak);
       touch_bounds(slot < errors.rows() ? errors.row(slot) : zeros_.data(), shrunk, peak, reach, count, bounds);
       // Anew when rounding has grown too large, or when that is cheaper.
-      const bool drifted = !is_good(bounds, peak, [&] { return store.degree_in(node); });
+      const bool drifted = !is_good(bounds, peak, mean, [&] { return store.degree_in(node); });
       const bool cheaper = count >= 4 && count > kRecomputeFactor * (store.degree_in(node) + 1);
       if (drifted || cheaper || s.orphaned[t]) {
         recompute(node, row);

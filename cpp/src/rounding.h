@@ -17,7 +17,9 @@
 //   own + moved                         <= kDriftTolerance * its magnitude, and
 //   moved + min(own, touches * moved)   <= kDriftTolerance * sqrt(number of its terms)
 //
-// with own / magnitude for the touches. Whatever is not finite is not good.
+// with own / magnitude for the touches. A sum of which only the mean is read may differ by more than the root of n,
+// where means do not cancel as much: by as many times kDriftTolerance as n typical means are. Whatever is not finite is
+// not good.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -47,9 +49,16 @@ inline void touch_bounds(const float* before, float shrunk, float peak, float re
   bounds[1] = shrunk * before[1] + rounding_of_terms(reach, count);
 }
 
+// What a sum of some messages comes to, in units: the root of their number if they cancel. `mean`: what means typically
+// are where only these are read, else 0.
+inline float typical_sum(size_t terms, float mean) {
+  const auto n = static_cast<float>(std::max<size_t>(1, terms));
+  return std::max(std::sqrt(n), n * mean);
+}
+
 // `terms()` is asked for only where it decides: to look a degree up costs a cache miss.
 template <class Terms>
-bool is_good(const float* bounds, float peak, const Terms& terms) {
+bool is_good(const float* bounds, float peak, float mean, const Terms& terms) {
   const float own = bounds[0], moved = bounds[1], error = own + moved;
   if (!(error <= kDriftTolerance * peak) || !(error < std::numeric_limits<float>::max())) return false;
   if (peak == 0) return true;
@@ -57,7 +66,7 @@ bool is_good(const float* bounds, float peak, const Terms& terms) {
   const float larger = own / (kUnit * peak) * (moved / 3);
   const float worst = moved + std::min(own, larger);
   if (worst <= kDriftTolerance) return true;
-  return worst <= kDriftTolerance * std::sqrt(static_cast<float>(std::max<size_t>(1, terms())));
+  return worst <= kDriftTolerance * typical_sum(terms(), mean);
 }
 
 }  // namespace livegnn

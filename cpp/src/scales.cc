@@ -76,12 +76,21 @@ void Engine::invert_scales(std::span<const float> scales, float* inverses) {
   for (size_t c = 0; c < scales.size(); ++c) inverses[c] = 1 / (scales[c] == 0 ? unit : scales[c]);
 }
 
+std::vector<float> Engine::scales(size_t propagation) const {
+  std::vector<float> scales = scales_[propagation];
+  if (!scales.empty()) scales.push_back(means_[propagation]);
+  return scales;
+}
+
 bool Engine::load_scales(size_t propagation, std::span<const float> scales) {
-  if (scales.size() != scales_[propagation].size()) return false;
-  for (float scale : scales) {
+  const size_t width = scales_[propagation].size();
+  if (width == 0) return scales.empty();
+  if (scales.size() != width + 1 || !(scales[width] >= 0 && scales[width] <= 1)) return false;
+  for (float scale : scales.first(width)) {
     if (scale != 0 && !(scale >= kLeast && scale <= kMost)) return false;
   }
-  scales_[propagation].assign(scales.begin(), scales.end());
+  means_[propagation] = scales[width];
+  scales_[propagation].assign(scales.begin(), scales.begin() + static_cast<std::ptrdiff_t>(width));
   invert_scales(scales_[propagation], inverses_[propagation].data());
   return true;
 }
@@ -102,38 +111,50 @@ struct Engine::After {
     }
   }
 
+  std::span<const DirectedChange> changes(const PropagateStep& step, uint32_t target) const {
+    return changes_of(prepared.edges[step.edge_type], target);
+  }
+
   bool has(uint32_t node_type, uint32_t node, const IdMap& ids) const {
     if (added[node_type].contains(node)) return true;
     return node < ids.capacity() && ids.in_use(node) && !removed[node_type].contains(node);
   }
 };
 
-// A few in-edges each of targets from everywhere.
-std::vector<Engine::Sampled> Engine::sample_edges(const PropagateStep& step, const After* after) const {
-  const Graph::EdgeType& edges = graph_.edges[step.edge_type];
-  const Table& features = edges.features.table();
+// Nodes from everywhere that have in-edges.
+std::vector<Engine::SampledTarget> Engine::sample_targets(const PropagateStep& step, const After* after) const {
   const uint32_t node_type = program_.values[step.output].node_type;
   const IdMap& ids = graph_.nodes[node_type].ids;
+  const GraphStore& store = *graph_.edges[step.edge_type].store;
   const size_t capacity = after == nullptr ? ids.capacity() : after->delta.nodes[node_type].capacity;
-  auto changes_of = [&](uint32_t target) -> std::span<const DirectedChange> {
-    if (after == nullptr) return {};
-    return livegnn::changes_of(after->prepared.edges[step.edge_type], target);
-  };
   const size_t tried = std::min(capacity, kTried);
-  std::vector<uint32_t> targets;
+  std::vector<SampledTarget> found, sample;
   for (size_t i = 0; i < tried; ++i) {
     const size_t first = i * capacity / tried, end = (i + 1) * capacity / tried;
     const auto node = static_cast<uint32_t>(first + MixHash{}(i) % (end - first));
     if (after == nullptr ? !ids.in_use(node) : !after->has(node_type, node, ids)) continue;
-    int64_t degree = edges.store->degree_in(node);
-    for (const DirectedChange& change : changes_of(node)) degree += int{change.has} - int{change.had};
-    if (degree > 0) targets.push_back(node);
+    int64_t degree = store.degree_in(node);
+    if (after != nullptr) {
+      for (const DirectedChange& change : after->changes(step, node)) degree += int{change.has} - int{change.had};
+    }
+    if (degree > 0) found.push_back({node, degree});
   }
+  const size_t chosen = std::min(found.size(), kTargets);
+  for (size_t i = 0; i < chosen; ++i) sample.push_back(found[i * found.size() / chosen]);
+  return sample;
+}
+
+// A few in-edges of each target.
+std::vector<Engine::Sampled> Engine::sample_edges(const PropagateStep& step, std::span<const SampledTarget> targets,
+                                                  const After* after) const {
+  const Graph::EdgeType& edges = graph_.edges[step.edge_type];
+  const Table& features = edges.features.table();
   std::vector<Sampled> sample;
-  const size_t chosen = std::min(targets.size(), kTargets);
-  for (size_t i = 0, scanned = 0; i < chosen && scanned < kMostScanned; ++i) {
-    const uint32_t target = targets[i * targets.size() / chosen];
-    const std::span<const DirectedChange> changes = changes_of(target);
+  size_t scanned = 0;
+  for (const auto& [target, degree] : targets) {
+    if (scanned >= kMostScanned) break;
+    std::span<const DirectedChange> changes;
+    if (after != nullptr) changes = after->changes(step, target);
     size_t left = kEdgesOfTarget;
     scan_messages(*edges.store, step.skip_loops, target, [&](NeighborSpan span) {
       scanned += span.size;
@@ -227,9 +248,10 @@ void Engine::sample_messages(const PropagateStep& step, std::span<const Sampled>
   }
 }
 
-std::vector<float> Engine::typical(const PropagateStep& step, const After* after) const {
+std::vector<float> Engine::typical(const PropagateStep& step, std::span<const SampledTarget> targets,
+                                   const After* after) const {
   const size_t width = program_.values[step.output].width, stride = row_stride(width);
-  const std::vector<Sampled> edges = sample_edges(step, after);
+  const std::vector<Sampled> edges = sample_edges(step, targets, after);
   std::vector<float> messages(edges.size() * stride), magnitudes, scales;
   sample_messages(step, edges, after, stride, messages.data());
   for (size_t c = 0; c < width; ++c) {
@@ -240,11 +262,37 @@ std::vector<float> Engine::typical(const PropagateStep& step, const After* after
   return scales;
 }
 
+// Of the channel whose means are the smallest, beside its scale; 0 where others than means are read.
+float Engine::typical_mean(const PropagateStep& step, std::span<const SampledTarget> targets,
+                           std::span<const float> scales, const After* after) const {
+  if (!step.averaged) return 0;
+  static thread_local RowArena arena;
+  arena.clear();
+  std::vector<uint32_t> nodes;
+  for (const SampledTarget& target : targets) nodes.push_back(target.node);
+  std::vector<const float*> rows(nodes.size());
+  rows_after(step.output, nodes, after, &arena, rows.data());
+  std::vector<float> magnitudes;
+  float mean = 1;
+  for (size_t c = 0; c < scales.size(); ++c) {
+    if (scales[c] == 0) continue;
+    magnitudes.clear();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      magnitudes.push_back(std::fabs(rows[i][c]) / scales[c] / static_cast<float>(targets[i].degree));
+    }
+    mean = std::min(mean, median(&magnitudes));
+  }
+  return mean;
+}
+
 void Engine::measure_first() {
   for (size_t p = 0; p < program_.propagations.size(); ++p) {
-    if (program_.propagations[p].aggregate != Aggregate::kSum) continue;
-    scales_[p] = typical(program_.propagations[p], nullptr);
+    const PropagateStep& step = program_.propagations[p];
+    if (step.aggregate != Aggregate::kSum) continue;
+    const std::vector<SampledTarget> targets = sample_targets(step, nullptr);
+    scales_[p] = typical(step, targets, nullptr);
     invert_scales(scales_[p], inverses_[p].data());
+    means_[p] = typical_mean(step, targets, scales_[p], nullptr);
   }
 }
 
@@ -269,8 +317,10 @@ bool Engine::measure_after(const Delta& delta, Prepared* prepared) {
   const After after(delta, *prepared);
   bool smaller = false;
   for (size_t p = 0; p < program_.propagations.size(); ++p) {
-    if (program_.propagations[p].aggregate != Aggregate::kSum) continue;
-    const std::vector<float> measured = typical(program_.propagations[p], &after);
+    const PropagateStep& step = program_.propagations[p];
+    if (step.aggregate != Aggregate::kSum) continue;
+    const std::vector<SampledTarget> targets = sample_targets(step, &after);
+    const std::vector<float> measured = typical(step, targets, &after);
     Prepared::Units& units = prepared->units[p];
     std::vector<float> scales = scales_[p];
     for (size_t c = 0; c < scales.size(); ++c) {
@@ -283,9 +333,14 @@ bool Engine::measure_after(const Delta& delta, Prepared* prepared) {
         scales[c] = before * kMoved;
       }
     }
-    if (scales == scales_[p]) continue;
+    std::vector<float> present = scales;
+    for (size_t c = 0; c < present.size(); ++c) present[c] = measured[c] == 0 ? 0 : present[c];
+    const float mean = typical_mean(step, targets, present, &after), before = means_[p];
+    const bool moved = before == 0 || mean <= before / kMoved || mean >= before * kMoved;
+    units.mean = !moved ? before : before == 0 ? mean : std::min(mean, before * kMoved);
+    if (scales == scales_[p] && units.mean == means_[p]) continue;
     units.scales = std::move(scales);
-    if (units.shrunk == 1) continue;
+    if (units.shrunk == 1 && units.mean >= means_[p]) continue;
     smaller = true;
     find_overdue(p, &units);
   }
@@ -311,7 +366,8 @@ void Engine::find_overdue(size_t propagation, Prepared::Units* units) const {
     bool good = true;
     if (step.context == kNoIndex) {
       const float bounds[kRowBounds] = {units->shrunk * before[0], units->shrunk * before[1]};
-      good = is_good(bounds, kernels().scaled_peak(kept.width, row, inverse), [&] { return store.degree_in(node); });
+      good = is_good(bounds, kernels().scaled_peak(kept.width, row, inverse), units->mean,
+                     [&] { return store.degree_in(node); });
     } else {
       const float* const totals = stored_row(step.context, node);
       for (size_t h = 0; h < heads; ++h) {
@@ -335,6 +391,7 @@ void Engine::commit_units(const Prepared& prepared) noexcept {
     const Prepared::Units& units = prepared.units[p];
     if (units.scales.empty()) continue;
     std::copy(units.scales.begin(), units.scales.end(), scales_[p].begin());
+    means_[p] = units.mean;
     invert_scales(scales_[p], inverses_[p].data());
     if (units.shrunk == 1) continue;
     // Those of contexts, in the second half, have no unit.
@@ -346,12 +403,13 @@ void Engine::commit_units(const Prepared& prepared) noexcept {
   }
 }
 
-Engine::NewUnits::NewUnits(Engine* engine, const Prepared& prepared) : engine_(*engine) {
+Engine::NewUnits::NewUnits(Engine* engine, const Prepared& prepared) : engine_(*engine), means_(engine->means_) {
   for (size_t p = 0; p < prepared.units.size(); ++p) {
     const Prepared::Units& units = prepared.units[p];
     if (units.scales.empty()) continue;
     invert_scales(units.scales, engine->inverses_[p].data());
     engine->shrunk_[p] = units.shrunk;
+    engine->means_[p] = units.mean;
   }
 }
 
@@ -360,6 +418,7 @@ Engine::NewUnits::~NewUnits() {
     invert_scales(engine_.scales_[p], engine_.inverses_[p].data());
     engine_.shrunk_[p] = 1;
   }
+  engine_.means_.swap(means_);
 }
 
 }  // namespace livegnn

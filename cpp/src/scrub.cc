@@ -36,7 +36,8 @@ Engine::Scrubbed Engine::scrub(size_t propagation, std::span<const uint32_t> nod
   const GraphStore& store = *graph_.edges[step.edge_type].store;
   const bool counted = step.aggregate == Aggregate::kMax;
   const size_t width = kept.width;
-  std::vector<float> units = counted ? std::vector<float>(width) : typical(step, nullptr);
+  std::vector<float> units =
+      counted ? std::vector<float>(width) : typical(step, sample_targets(step, nullptr), nullptr);
   if (!counted) fill_scales(&units);
   std::vector<float> row(row_stride(width)), counts(counted ? width : 0);
   std::vector<const float*> messages;
@@ -100,7 +101,7 @@ Engine::Scrubbed Engine::scrub_messages(const PropagateStep& step, std::span<con
   MessageSums& sums = sums_of(step);
   const size_t width = sums.width(), heads = sums.heads(), channels = sums.channels();
   const bool has_context = step.context != kNoIndex, is_sum = step.aggregate == Aggregate::kSum;
-  std::vector<float> units = is_sum ? typical(step, nullptr) : std::vector<float>(width);
+  std::vector<float> units = is_sum ? typical(step, sample_targets(step, nullptr), nullptr) : std::vector<float>(width);
   if (is_sum) fill_scales(&units);
   std::vector<float> row(width), context(has_context ? program_.values[step.context].width : 0);
   std::vector<double> reach(width);

@@ -153,7 +153,14 @@ class Program:
         register: int,
     ) -> int: ...
     def add_propagation(
-        self, edge_type: int, input: int, output: int, maximum: bool, weighted: bool, skip_loops: bool
+        self,
+        edge_type: int,
+        input: int,
+        output: int,
+        maximum: bool,
+        weighted: bool,
+        skip_loops: bool,
+        averaged: bool,
     ) -> None: ...
     def add_messages(
         self,

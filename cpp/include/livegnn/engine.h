@@ -177,6 +177,7 @@ struct Prepared {
   // stay; by how much bounds that are counted in them grow; and the rows that are past theirs then.
   struct Units {
     std::vector<float> scales;
+    float mean = 0;
     float shrunk = 1;
     std::vector<uint32_t> overdue;
   };
@@ -283,9 +284,10 @@ class Engine {
   void load_errors(size_t propagation, std::span<const float> errors);
   std::vector<double>& sums(size_t context) { return sums_[context]; }
   std::vector<double>& sum_errors(size_t context) { return sum_errors_[context]; }
-  // The unit of each channel of a sum's messages, 0 where it has had none; none of a maximum.
-  const std::vector<float>& scales(size_t propagation) const { return scales_[propagation]; }
-  // False, and nothing done, if there is not one for every channel.
+  // The unit of each channel of a sum's messages, 0 where it has had none; and behind them what their means are in
+  // these. Nothing of a maximum.
+  std::vector<float> scales(size_t propagation) const;
+  // False, and nothing done, if they cannot be that.
   bool load_scales(size_t propagation, std::span<const float> scales);
   // How many batches were committed, how many had been when scales were last measured, and how many messages batches
   // have touched since.
@@ -341,6 +343,10 @@ class Engine {
   struct Lazy;
   struct After;
   class NewUnits;
+  struct SampledTarget {
+    uint32_t node;
+    int64_t degree;
+  };
   struct Sampled {  // an edge
     uint32_t source, target;
     float weight;
@@ -367,8 +373,13 @@ class Engine {
   void lose_row(uint32_t value, uint32_t node);
   bool has_lost(Prepared* prepared);
   // These look at the graph and its rows as a batch leaves them; where there is none, as they are.
-  std::vector<Sampled> sample_edges(const PropagateStep& step, const After* after) const;
-  std::vector<float> typical(const PropagateStep& step, const After* after) const;
+  std::vector<SampledTarget> sample_targets(const PropagateStep& step, const After* after) const;
+  std::vector<Sampled> sample_edges(const PropagateStep& step, std::span<const SampledTarget> targets,
+                                    const After* after) const;
+  float typical_mean(const PropagateStep& step, std::span<const SampledTarget> targets, std::span<const float> scales,
+                     const After* after) const;
+  std::vector<float> typical(const PropagateStep& step, std::span<const SampledTarget> targets,
+                             const After* after) const;
   void sample_messages(const PropagateStep& step, std::span<const Sampled> edges, const After* after, size_t stride,
                        float* out) const;
   void rows_after(uint32_t value, std::span<const uint32_t> nodes, const After* after, RowArena* arena,
@@ -449,6 +460,7 @@ class Engine {
   std::vector<std::vector<double>> sum_errors_;  // bounds on their rounding
   std::vector<std::vector<float>> scales_;       // by propagate step
   std::vector<FloatBlock> inverses_;             // one over each scale, padded
+  std::vector<float> means_;                     // by propagate step: typical means of messages, in their units
   std::vector<float> shrunk_;                    // by propagate step: 1, but while a batch is prepared in new units
   size_t batches_ = 0, measured_ = 0, touched_ = 0;
   bool guard_ = false;

@@ -111,6 +111,7 @@ struct PropagateStep {
   uint32_t message = kNoIndex;  // program
   uint32_t context = kNoIndex;  // value: sums of the coefficients (and reference logits), where anybody reads them
   bool skip_loops = false;
+  bool averaged = false;  // nobody reads the sum but divided by the number of in-edges
   // Of a maximum, the value that holds, for each node and channel, how many messages equal it. The engine adds it.
   uint32_t counts = kNoIndex;
 };

@@ -206,6 +206,7 @@ def _lower_propagate(
             edge_type=edge_type,
             weighted=weighted,
             self_loops=loops is not None and operators.aggregate == "sum",
+            averaged=operators.combine == "divide" and operators.neighbor_context == "count",
         )
     )
     result = name("aggregate")

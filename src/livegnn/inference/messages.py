@@ -53,7 +53,8 @@ class Operation:
     ``"combine"``; along edges ``"sum"`` and ``"max"`` of source rows, ``"messages"`` and the sum of their
     coefficients, ``"message_context"``. inputs: names of values; contexts are named by `Context.name`. step:
     where tensors and settings come from.
-    self_loops: of a sum along edges, whether one loop a node is added to it.
+    self_loops: of a sum along edges, whether one loop a node is added to it. averaged: whether it is
+    divided by the number of its edges.
     """
 
     op: str
@@ -65,6 +66,7 @@ class Operation:
     edge_type: EdgeType | None = None
     weighted: bool = False
     self_loops: bool = False
+    averaged: bool = False
     factor: float = 1.0
     messages: Messages | None = None
     context: str | None = None

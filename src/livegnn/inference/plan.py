@@ -287,6 +287,7 @@ class Plan:
                         weighted,
                         # Of parallel loops the last counts, and the node adds it to the sum of the others.
                         operation.self_loops and edges.duplicates == "keep",
+                        operation.averaged,
                     )
         for name in dict.fromkeys([*self._model.layers, self._model.output]):
             if name not in self.kept or self.kept[name].partial:
