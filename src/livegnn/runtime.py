@@ -21,6 +21,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from livegnn import _core, checkpoint
+from livegnn.arguments import function, whole
 from livegnn.errors import FileFormatError, InputError, LiveGNNError, LogError, ModelError, TimeoutExpired
 from livegnn.events import Chunk, Events
 from livegnn.events.chunk import IdsLike
@@ -72,6 +73,13 @@ class CheckpointPolicy:
     every_events: int | None = 100_000
     every_seconds: float | None = None
     keep: int = 2
+
+    def __post_init__(self) -> None:
+        if self.every_events is not None:
+            whole(self.every_events, "every_events", 1)
+        if self.every_seconds is not None and not self.every_seconds > 0:
+            raise InputError(f"every_seconds must be above 0, or None for never, got {self.every_seconds}")
+        whole(self.keep, "keep, a number of checkpoints,", 1)
 
 
 @dataclass(frozen=True)
@@ -155,8 +163,7 @@ class Runtime:
         scrub: ScrubPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if max_batch_events < 1:
-            raise InputError(f"max_batch_events must be at least 1, got {max_batch_events}")
+        max_batch_events = whole(max_batch_events, "max_batch_events", 1)
         self.log, self.graph, self.engine = log, graph, engine
         self.statistics = Statistics()
         self._max_batch_events = max_batch_events
@@ -312,7 +319,10 @@ class Runtime:
 
         A callback must return quickly; what it raises is logged, counted (`subscriber_failures`) and
         otherwise ignored. It must not wait for events that come later.
+
+        Raises InputError for what cannot be called.
         """
+        function(callback, "callback", "a Change")
         with self._visible:
             self._subscribers.append(callback)
 

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -442,5 +443,21 @@ def test_a_log_of_another_graph_is_refused(tmp_path: Path, log: SqliteLog) -> No
 
 
 def test_settings_are_checked(log: SqliteLog) -> None:
-    with pytest.raises(InputError, match="max_batch_events must be at least 1, got 0"):
-        make_runtime(log, max_batch_events=0)
+    for number in (0, 1.5, "all"):
+        with pytest.raises(InputError, match="max_batch_events must be an integer of at least 1, got"):
+            make_runtime(log, max_batch_events=number)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"keep": 0}, "keep, a number of checkpoints, must be an integer of at least 1, got 0"),
+        ({"every_events": 0}, "every_events must be an integer of at least 1, got 0"),
+        ({"every_seconds": 0.0}, "every_seconds must be above 0, or None for never, got 0.0"),
+    ],
+)
+def test_a_policy_of_checkpoints_that_makes_no_sense_is_refused(
+    tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        CheckpointPolicy(tmp_path, **settings)

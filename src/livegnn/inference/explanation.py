@@ -114,7 +114,7 @@ def explain(graph: Graph, history: History, model: Model, id: int | str, since: 
 def _explain(graph: Graph, history: History, model: Model, id: int | str, since: int) -> Explanation:
     name = model.node_type(model.output)
     with graph.writer:
-        graph.indices_of(id, name)
+        graph.indices_of(graph.one(id), name)
         batches = history.since(since)
         seq, number_of_node = graph.seq, graph.to_numbers(id)
         cone = Cone(graph, model, int(number_of_node[0]), batches)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from livegnn import _core
+from livegnn.arguments import whole
 from livegnn.errors import InputError
 from livegnn.graph import Graph
 from livegnn.inference.plan import Plan
@@ -61,8 +62,7 @@ class ScrubPolicy:
     def __post_init__(self) -> None:
         if not self.every_seconds > 0:
             raise InputError(f"every_seconds must be above 0, got {self.every_seconds}")
-        if self.sample < 1:
-            raise InputError(f"sample must be at least 1, got {self.sample}")
+        whole(self.sample, "sample", 1)
 
 
 class Scrub:
