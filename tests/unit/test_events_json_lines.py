@@ -126,6 +126,8 @@ GOOD = '{"event": "add_edge", "src": 1, "dst": 2}'
         ),
         ('{"event": "add_edge", "src": 1, "dst": 2, "x": [1]}', "add_edge has the fields", "'x'"),
         ('{"event": "add_node", "id": 1, "node_type": 2}', "expected 'node_type' to be text", "2"),
+        ('{"event": "remove_node", "id": 1, "id": 2}', "expected each field once", "'id' twice"),
+        ('{"event": "add_edge", "src": "a:b", "src": "c", "dst": ":"}', "each field once", "'src' twice"),
         ('{"event": "remove_node", "id": [1]}', "expected 'id' to be an integer", "[1]"),
     ],
 )
