@@ -1,11 +1,14 @@
-"""What callers pass, checked before anything is done with it: whole numbers, switches, functions."""
+"""What callers pass, checked before anything is done with it: numbers, switches, functions, an id."""
 
 import operator
-from typing import SupportsIndex, cast
+from typing import TYPE_CHECKING, SupportsIndex, cast
 
 import numpy as np
 
 from livegnn.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
 
 
 def whole(value: object, name: str, least: int, most: int | None = None) -> int:
@@ -19,6 +22,14 @@ def whole(value: object, name: str, least: int, most: int | None = None) -> int:
             return number
     between = f"of at least {least}" if most is None else f"from {least} to {most}"
     raise InputError(f"{name} must be an integer {between}, got {value!r}")
+
+
+def above_zero(value: object, name: str) -> float:
+    """`value`, if it is a number above 0. Raises `InputError`."""
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if number and cast("float", value) > 0:
+        return cast("float", value)
+    raise InputError(f"{name} must be a number above 0, got {value!r}")
 
 
 def switch(value: object, name: str) -> bool:
@@ -35,3 +46,11 @@ def function(value: object, name: str, of: str) -> None:
     """Raises `InputError` for what cannot be called. of: what it would be called with."""
     if not callable(value):
         raise InputError(f"{name} must be a function of {of}, got {value!r}")
+
+
+def one_id(value: "ArrayLike") -> "NDArray[np.generic]":
+    """An id as an array of it. Raises `InputError` where there are several, or none."""
+    asked = np.atleast_1d(np.asarray(value))
+    if asked.shape != (1,):
+        raise InputError(f"expected the id of one node, got {value!r}")
+    return asked

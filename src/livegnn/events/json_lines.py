@@ -44,6 +44,8 @@ def decode(text: str | bytes) -> list[Chunk]:
             raise InputError(
                 f"JSON lines must be valid Unicode, got {text[error.start : error.end]!r}"
             ) from error
+    if not isinstance(text, bytes):
+        raise InputError(f"JSON lines must be text or bytes, got {_show(text)}: of dicts, use from_records")
     return _collect(_parse(text))
 
 

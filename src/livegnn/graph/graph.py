@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from livegnn import _core
-from livegnn.arguments import function
+from livegnn.arguments import function, one_id
 from livegnn.errors import (
     FileFormatError,
     InputError,
@@ -441,7 +441,7 @@ class Graph:
         """
         index = self.edge_type_index(edge_type)
         source, relation, target = list(self.schema.edge_types)[index]
-        asked = self.one(id)
+        asked = one_id(id)
         found = self.native.neighbors(index, self.given(asked), _incoming(direction))
         if found is None:
             raise UnknownNodeError(self.unknown_node(asked[0], target if _incoming(direction) else source))
@@ -583,13 +583,6 @@ class Graph:
         if len(unknown):
             raise UnknownNodeError(self.unknown_node(asked[unknown[0]], node_type))
         return indices
-
-    def one(self, id: int | str) -> "NDArray[np.generic]":
-        """One id as an array of it. Raises `InputError` where there are several, or none."""
-        asked = np.atleast_1d(np.asarray(id))
-        if asked.shape != (1,):
-            raise InputError(f"expected the id of one node, got {id!r}")
-        return asked
 
     def unknown_node(self, id: object, node_type: NodeType | None) -> str:
         name = node_type if node_type is not None else next(iter(self._node_types))

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from livegnn import _core
-from livegnn.arguments import whole
-from livegnn.errors import InputError
+from livegnn.arguments import above_zero, whole
 from livegnn.graph import Graph
 from livegnn.inference.plan import Plan
 
@@ -60,8 +59,7 @@ class ScrubPolicy:
     sample: int = 16
 
     def __post_init__(self) -> None:
-        if not self.every_seconds > 0:
-            raise InputError(f"every_seconds must be above 0, got {self.every_seconds}")
+        above_zero(self.every_seconds, "every_seconds")
         whole(self.sample, "sample", 1)
 
 
