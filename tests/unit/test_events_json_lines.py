@@ -143,9 +143,7 @@ def test_a_malformed_line_is_named(line: str, expected: str, came: str) -> None:
 def test_text_that_is_not_utf8_is_named() -> None:
     with pytest.raises(InputError, match=r"^line 2: expected a JSON object"):
         Events.from_json_lines(f"{GOOD}\n".encode() + b'{"event": "remove_node", "id": "\xff"}')
-    with pytest.raises(
-        InputError, match="JSON lines must be text or bytes, got 5"
-    ):
+    with pytest.raises(InputError, match="JSON lines must be text or bytes, got 5"):
         Events.from_json_lines(5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="valid Unicode"):
         Events.from_json_lines('{"event": "remove_node", "id": "\ud800"}')
