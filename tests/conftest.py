@@ -26,7 +26,8 @@ SEED_VARIABLE = "LIVEGNN_TEST_SEED"
 
 # No deadline: the first call into torch takes seconds, and shared machines stall.
 hypothesis.settings.register_profile("dev", deadline=None, print_blob=True)
-# CI says quickly that something fails, and how to see it again; to find the smallest example is the developer's.
+# CI says quickly that something fails, and how to see it again; to find the smallest example is the
+# developer's.
 hypothesis.settings.register_profile(
     "ci",
     deadline=None,

@@ -17,6 +17,8 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -25,11 +27,30 @@
 
 namespace livegnn {
 
+// Threads that the system does not start: a limit of the user's or of a container's, or no memory for their stacks.
+class ThreadError : public std::system_error {
+ public:
+  using std::system_error::system_error;
+};
+
 class ThreadPool {
  public:
+  // Throws ThreadError where the system does not start as many threads; those that it did start have ended then.
   explicit ThreadPool(size_t threads) : team_(std::make_unique<Team>()), process_(getpid()) {
     take_own_memory();
-    for (size_t i = 1; i < threads; ++i) team_->workers.emplace_back([this, i] { work(i); });
+    try {
+      team_->workers.reserve(threads);
+      for (size_t i = 1; i < threads; ++i) team_->workers.emplace_back([this, i] { work(i); });
+    } catch (const std::system_error& error) {
+      const std::string started = std::to_string(team_->workers.size() + 1);
+      end();
+      throw ThreadError(error.code(),
+                        "expected to work with " + std::to_string(threads) + " threads, got " + started +
+                            " (ask for fewer with threads=, or raise the limit of the user or the container)");
+    } catch (...) {
+      end();
+      throw;
+    }
   }
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -40,13 +61,7 @@ class ThreadPool {
       [[maybe_unused]] Team* left = team_.release();
       return;
     }
-    {
-      std::lock_guard lock(team_->mutex);
-      stopping_ = true;
-      generation_.fetch_add(1, std::memory_order_release);
-    }
-    team_->wake.notify_all();
-    for (auto& worker : team_->workers) worker.join();
+    end();
   }
 
   size_t threads() const { return team_->workers.size() + 1; }
@@ -101,6 +116,16 @@ class ThreadPool {
   static constexpr double kWorthWaking = 60'000;
   // About twenty microseconds: the gap between two steps of one batch, not the gap between two batches.
   static constexpr int kSpins = 2000;
+
+  void end() {
+    {
+      std::lock_guard lock(team_->mutex);
+      stopping_ = true;
+      generation_.fetch_add(1, std::memory_order_release);
+    }
+    team_->wake.notify_all();
+    for (auto& worker : team_->workers) worker.join();
+  }
 
   static void pause() {
 #if defined(__x86_64__)

@@ -1,5 +1,7 @@
 #include "parallel.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -96,5 +98,20 @@ TEST(thread_pools_come_and_go) {
     CHECK_EQ(done.load(), 4u);
   }
 }
+
+#ifdef __GLIBC__
+TEST(thread_pool_that_cannot_start_its_threads_says_so) {
+  // Stacks of 64 TiB, of which no more than one has a place.
+  pthread_attr_t before, huge;
+  CHECK_EQ(pthread_getattr_default_np(&before), 0);
+  CHECK_EQ(pthread_attr_init(&huge), 0);
+  CHECK_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 46), 0);
+  CHECK_EQ(pthread_setattr_default_np(&huge), 0);
+  CHECK_THROWS(ThreadPool(4), ThreadError, "expected to work with 4 threads, got ");
+  CHECK_EQ(pthread_setattr_default_np(&before), 0);
+  ThreadPool pool(4);
+  CHECK_EQ(pool.threads(), 4u);
+}
+#endif
 
 }  // namespace livegnn

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from livegnn.arguments import whole
 from livegnn.errors import FileFormatError, InputError
 from livegnn.types import JSON, Array, State
 
@@ -54,7 +55,7 @@ def write(path: Path | str, states: Mapping[str, State], seq: int) -> int:
     Raises InputError for an array or metadata that the format cannot hold, OSError if the disk refuses; what
     was at `path` before is then untouched.
     """
-    path = Path(path)
+    path, seq = Path(path), whole(seq, "seq", 0)
     arrays: list[Array] = []
     header: dict[str, JSON] = {}
     listed: list[dict[str, JSON]] = []

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from livegnn.errors import InputError
+from livegnn.arguments import above_zero, function
 from livegnn.events import Events
 from livegnn.events.builder import from_chunks
 from livegnn.graph import Graph
@@ -21,8 +21,9 @@ class ExpiryPolicy:
     now: Callable[[], float] | None = None
 
     def __post_init__(self) -> None:
-        if not self.every_seconds > 0:
-            raise InputError(f"every_seconds must be above 0, got {self.every_seconds}")
+        above_zero(self.every_seconds, "every_seconds")
+        if self.now is not None:
+            function(self.now, "now", "nothing, which says what time it is")
 
 
 class Expiry:

@@ -16,11 +16,13 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from livegnn import _core, checkpoint
+from livegnn.arguments import above_zero, function, whole
 from livegnn.errors import FileFormatError, InputError, LiveGNNError, LogError, ModelError, TimeoutExpired
 from livegnn.events import Chunk, Events
 from livegnn.events.chunk import IdsLike
@@ -31,6 +33,7 @@ from livegnn.inference import Engine, NonFinite, Scrub, ScrubPolicy, Update
 from livegnn.log import Batch, Entry, Log, Rejection
 from livegnn.model import Model
 from livegnn.types import FloatArray, Ids, State
+from livegnn.wording import kind_of
 
 _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -72,6 +75,15 @@ class CheckpointPolicy:
     every_events: int | None = 100_000
     every_seconds: float | None = None
     keep: int = 2
+
+    def __post_init__(self) -> None:
+        if self.every_events is not None:
+            whole(self.every_events, "every_events", 1)
+        if self.every_seconds is not None:
+            above_zero(self.every_seconds, "every_seconds, None for never,")
+        if not isinstance(self.directory, Path):
+            raise InputError(f"directory must be a pathlib.Path, got {self.directory!r}")
+        whole(self.keep, "keep, a number of checkpoints,", 1)
 
 
 @dataclass(frozen=True)
@@ -140,7 +152,8 @@ class Runtime:
     """Keeps `graph` and `engine` at the end of `log`.
 
     Making one replays the batches that the log recorded after `graph.seq`, exactly as they were. Raises
-    LogError if the log does not lead on from there.
+    LogError if the log does not lead on from there, InputError if the engine is not one on this graph, or if
+    settings make no sense.
     """
 
     def __init__(
@@ -155,8 +168,23 @@ class Runtime:
         scrub: ScrubPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if max_batch_events < 1:
-            raise InputError(f"max_batch_events must be at least 1, got {max_batch_events}")
+        if not isinstance(graph, Graph) or not isinstance(engine, Engine):
+            got = f"{kind_of(graph)} and {kind_of(engine)}"
+            raise InputError(f"expected a Graph and an Engine, got {got}: write Runtime(log, graph, engine)")
+        if engine.graph is not graph:
+            raise InputError(
+                "expected an engine on the runtime's graph, got one on another: write "
+                "Runtime(log, engine.graph, engine)"
+            )
+        for given, policy, name in (
+            (checkpoints, CheckpointPolicy, "checkpoints"),
+            (expiry, ExpiryPolicy, "expiry"),
+            (scrub, ScrubPolicy, "scrub"),
+        ):
+            if not isinstance(given, (policy, NoneType)):
+                raise InputError(f"{name} must be None or of the type {policy.__name__}, got {given!r}")
+        function(clock, "clock", "nothing, which says seconds")
+        max_batch_events = whole(max_batch_events, "max_batch_events", 1)
         self.log, self.graph, self.engine = log, graph, engine
         self.statistics = Statistics()
         self._max_batch_events = max_batch_events
@@ -312,7 +340,10 @@ class Runtime:
 
         A callback must return quickly; what it raises is logged, counted (`subscriber_failures`) and
         otherwise ignored. It must not wait for events that come later.
+
+        Raises InputError for what cannot be called.
         """
+        function(callback, "callback", "a Change")
         with self._visible:
             self._subscribers.append(callback)
 
@@ -414,7 +445,9 @@ class Runtime:
                         self.statistics.latency_seconds.record(now - arrival)
                 self._visible.notify_all()
 
-        with commit:
+        with commit, self.graph.writer:
+            # Its numbers are those of the log, whatever somebody has applied beside it.
+            self.graph.seq = self._seq
             update = self.engine.apply(events, seq=batch.seq, on_staged=record, on_committed=let_go)
         self._publish(self._describe(update, self._clock() - started))
 

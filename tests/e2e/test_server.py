@@ -150,11 +150,64 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
             "ids must be integers in this graph, got 'abc'",
         ),
         ("GET", "/v1/predictions?ids=-1", None, 400, "InputError", "got -1"),
+        ("GET", "/v1/predictions?ids=1_0", None, 400, "InputError", "got '1_0': write 17 as 17"),
+        ("GET", "/v1/predictions?ids=%2B1", None, 400, "InputError", "got '+1'"),
+        ("GET", "/v1/predictions?ids=1,%202", None, 400, "InputError", "got ' 2'"),
+        ("GET", "/v1/predictions?ids=0001", None, 400, "InputError", "got '0001'"),
+        ("GET", "/v1/predictions?ids=-0", None, 400, "InputError", "got '-0'"),
+        ("GET", "/v1/predictions?ids=1,,2", None, 400, "InputError", "got ''"),
+        ("GET", "/v1/predictions?ids=%D9%A1", None, 400, "InputError", "got '\u0661'"),
+        ("GET", "/v1/predictions?ids=" + "9" * 5000, None, 400, "InputError", "from 0 to 2^63 - 1, got 999"),
+        ("GET", "/v1/predictions?ids=9223372036854775808", None, 400, "InputError", "2^63"),
+        ("GET", "/v1/nodes/01/neighbors", None, 400, "InputError", "got '01'"),
+        ("GET", "/v1/nodes/01/explain?since=0", None, 400, "InputError", "got '01'"),
+        (
+            "GET",
+            "/v1/nodes/1/explain?since=1_0",
+            None,
+            400,
+            "InputError",
+            "query.since: Value error, expected",
+        ),
+        ("GET", "/v1/predictions?ids=1&min_seq=1_0", None, 400, "InputError", "got '1_0'"),
+        ("GET", "/v1/predictions?ids=1&min_seq=%200", None, 400, "InputError", "got ' 0'"),
+        ("GET", "/v1/predictions?ids=1&timeout=1_0", None, 400, "InputError", "expected a number as JSON"),
+        ("GET", "/v1/predictions?ids=1&timeout=nan", None, 400, "InputError", "expected a number as JSON"),
+        (
+            "GET",
+            "/v1/predictions?ids=1&minseq=3",
+            None,
+            400,
+            "InputError",
+            "the query may have the parameters ids, min_seq, timeout, got 'minseq': did you mean 'min_seq'?",
+        ),
+        (
+            "GET",
+            "/v1/predictions?ids=1&min_seq=0&min_seq=1",
+            None,
+            400,
+            "InputError",
+            "'min_seq' once, got it 2",
+        ),
+        ("GET", "/healthz?x=1", None, 400, "InputError", "the query may have the parameters none, got 'x'"),
+        ("GET", "/metrics?x", None, 400, "InputError", "got 'x'"),
+        ("GET", "/v1/changes?since=1", None, 400, "InputError", "parameters none, got 'since'"),
+        ("GET", "/v1/nodes/1/neighbors?directions=in", None, 400, "InputError", "did you mean 'direction'?"),
+        ("POST", "/v1/events?waits=true", {"events": []}, 400, "InputError", "parameters wait, timeout, got"),
+        ("POST", "/v1/what-if?wait=true", {"events": [], "ids": []}, 400, "InputError", "none, got 'wait'"),
+        ("GET", "/v1/prediction?ids=1", None, 404, "UnknownPath", "nothing at /v1/prediction: /docs lists"),
+        ("GET", "/v1/events", None, 405, "UnknownMethod", "/v1/events must be asked with POST, got GET"),
+        ("PUT", "/v1/predictions", {}, 405, "UnknownMethod", "must be asked with GET, POST, got PUT"),
         ("GET", "/v1/predictions", None, 400, "InputError", "query.ids: Field required"),
         ("GET", "/v1/predictions?ids=1&min_seq=-1", None, 400, "InputError", "query.min_seq"),
         ("POST", "/v1/predictions", {"ids": ["a"]}, 400, "InputError", "ids must be integers in this graph"),
         ("POST", "/v1/predictions", {"ids": [True]}, 400, "InputError", "body.ids.0"),
         ("POST", "/v1/predictions", {"ids": [1], "idz": 2}, 400, "InputError", "body.idz"),
+        ("POST", "/v1/predictions", {}, 400, "InputError", "body.ids: Field required"),
+        ("POST", "/v1/predictions", [], 400, "InputError", "body: Input should be"),
+        ("POST", "/v1/predictions", {"ids": [1], "min_seq": "1_0"}, 400, "InputError", "body.min_seq"),
+        ("POST", "/v1/predictions", {"ids": [1], "min_seq": True}, 400, "InputError", "body.min_seq"),
+        ("POST", "/v1/predictions", {"ids": [1], "timeout": "10"}, 400, "InputError", "body.timeout"),
         ("GET", "/v1/nodes/998/neighbors", None, 404, "UnknownNodeError", "998"),
         ("GET", "/v1/nodes/1/neighbors?direction=up", None, 400, "InputError", "query.direction"),
         ("GET", "/v1/nodes/1/neighbors?edge_type=a,b", None, 400, "InputError", "edge_type must be"),
@@ -271,6 +324,53 @@ def test_bad_bodies_are_refused(client: httpx.Client) -> None:
     large = client.post("/v1/events", content=bytes(65 * 2**20), headers=LINES)
     assert large.status_code == 413
     assert large.json()["error"]["type"] == "BodyTooLarge"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "key"),
+    [
+        ("/v1/events", '{"events": [], "events": [{"event": "remove_node", "id": 1}]}', "events"),
+        ("/v1/events", '{"events": [{"event": "remove_node", "id": 1, "id": 2}]}', "id"),
+        ("/v1/events", '{"events": [{"event": "remove_node", "id": 1, "i\\u0064": 2}]}', "id"),
+        ("/v1/predictions", '{"ids": [1], "ids": [2]}', "ids"),
+        ("/v1/predictions", '{"ids": [1], "timeout": 1, "timeout": 2}', "timeout"),
+        ("/v1/what-if", '{"events": [], "ids": [1], "ids": [2]}', "ids"),
+        (
+            "/v1/what-if",
+            '{"events": [{"event": "add_node", "event": "remove_node", "id": 1}], "ids": []}',
+            "event",
+        ),
+    ],
+)
+def test_a_body_that_names_a_field_twice_is_refused(
+    client: httpx.Client, path: str, body: str, key: str
+) -> None:
+    before = client.get("/healthz").json()
+    answer = client.post(path, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    expected = f"each object of the body must have a field once, got {key!r} twice"
+    assert answer.json() == {"error": {"type": "InputError", "message": expected}}
+    assert client.get("/healthz").json() == before
+
+
+def test_every_body_is_read_alike(client: httpx.Client) -> None:
+    for path in ("/v1/predictions", "/v1/what-if"):
+        broken = client.post(path, content="{", headers={"content-type": "application/json"})
+        assert broken.status_code == 400
+        assert broken.json()["error"]["message"].startswith("the body must be JSON, got b'{'")
+        other = client.post(path, content="{}", headers=LINES)
+        assert other.status_code == 415
+        assert "must come as application/json, got 'application/x-ndjson'" in other.json()["error"]["message"]
+        large = client.post(path, content=bytes(65 * 2**20))
+        assert large.status_code == 413
+        assert large.json()["error"]["type"] == "BodyTooLarge"
+    schema = client.get("/openapi.json").json()["paths"]["/v1/predictions"]["post"]["requestBody"]
+    assert set(schema["content"]["application/json"]["schema"]["properties"]) == {"ids", "min_seq", "timeout"}
+
+
+def test_a_method_that_a_path_does_not_have_is_told_which_it_has(client: httpx.Client) -> None:
+    assert client.delete("/v1/predictions").headers["allow"] == "GET, POST"
+    assert client.get("/v1/predictions?ids=").json()["predictions"] == []
 
 
 def test_an_entry_that_is_refused_in_its_turn_is_reported(client: httpx.Client) -> None:

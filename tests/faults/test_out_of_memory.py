@@ -132,3 +132,33 @@ def test_many_edge_types_fit_into_few_addresses() -> None:
             assert graph.degree(np.arange(1000), edge_type=edge_type).sum() == expected
         """
     )
+
+
+def test_threads_that_cannot_be_started_are_named_as_what_failed(tmp_path: Path) -> None:
+    """Whatever else is asked for: no directory is to blame, and those that were started have ended."""
+    out = run(
+        f"""
+        import os
+        graph, model = Graph.from_edges(**make_arrays()), make_model()
+        before, begun = frozen(graph.state()), len(os.listdir("/proc/self/task"))
+        for settings in ({{}}, {{"state_dir": {str(tmp_path)!r}}}):
+            for make in (lambda threads: Engine(graph, model, threads=threads, **settings),
+                         lambda threads: Graph(threads=threads, features_dir=settings.get("state_dir"))):
+                limit(resource.RLIMIT_AS, 200 * MIB, "VmSize")
+                try:
+                    make(1000)
+                except OSError as error:
+                    assert "expected to work with 1000 threads, got" in str(error), error
+                    assert "ask for fewer with threads=" in str(error), error
+                    assert "_dir" not in str(error), error
+                else:
+                    raise AssertionError("started a thousand threads in 200 MiB")
+                finally:
+                    lift(resource.RLIMIT_AS)
+                assert len(os.listdir("/proc/self/task")) == begun
+        assert frozen(graph.state()) == before
+        assert Engine(graph, model, threads=2).verify().ok
+        print("refused")
+        """
+    )
+    assert "refused" in out

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import numpy as np
@@ -30,7 +31,7 @@ def runtime(tmp_path: Path) -> Iterator[Runtime]:
 
 def ask(app: FastAPI, method: str, path: str, body: object = None) -> httpx.Response:
     async def request() -> httpx.Response:
-        transport = httpx.ASGITransport(app)
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return await client.request(method, path, json=body)
 
@@ -44,6 +45,50 @@ def test_a_dashboard_is_served_below_the_api(tmp_path: Path, runtime: Runtime) -
     assert ask(app, "GET", "/").text == "<h1>risk</h1>"
     assert ask(app, "GET", "/metrics").text.startswith("# HELP livegnn_up")
     assert ask(create_app(runtime), "GET", "/").status_code == 404
+
+
+def test_every_error_has_one_shape(tmp_path: Path, runtime: Runtime) -> None:
+    (tmp_path / "index.html").write_text("<h1>risk</h1>")
+    for app in (create_app(runtime), create_app(runtime, dashboard=tmp_path)):
+        for method, path, status, kind, message in [
+            (
+                "GET",
+                "/v1/nothing",
+                404,
+                "UnknownPath",
+                "there is nothing at /v1/nothing: /docs lists the paths",
+            ),
+            ("GET", "/v1/events", 405, "UnknownMethod", "/v1/events must be asked with POST, got GET"),
+            (
+                "PUT",
+                "/v1/predictions",
+                405,
+                "UnknownMethod",
+                "/v1/predictions must be asked with GET, POST, got PUT",
+            ),
+            ("GET", "/v1/predictions?ids=zoe", 404, "UnknownNodeError", None),
+            ("GET", "/v1/predictions", 400, "InputError", "query.ids: Field required, got None"),
+        ]:
+            answer = ask(app, method, path)
+            assert answer.status_code == status
+            assert answer.json().keys() == {"error"}
+            error = answer.json()["error"]
+            assert error == {"type": kind, "message": message if message is not None else error["message"]}
+    answer = ask(app, "DELETE", "/index.html")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+    assert answer.json()["error"]["type"] == "UnknownMethod"
+
+
+def test_what_nobody_foresaw_is_answered_too(runtime: Runtime) -> None:
+    app = create_app(runtime)
+
+    @app.get("/fails")
+    def fail() -> None:
+        raise OSError("the disk is gone")
+
+    answer = ask(app, "GET", "/fails")
+    expected = {"type": "OSError", "message": "the server failed, its log says where: the disk is gone"}
+    assert (answer.status_code, answer.json()) == (500, {"error": expected})
 
 
 def test_a_runtime_that_does_not_run_is_not_healthy(runtime: Runtime) -> None:
@@ -82,6 +127,10 @@ def test_text_ids(runtime: Runtime) -> None:
     neighbors = ask(app, "GET", "/v1/nodes/a/b/neighbors").json()
     assert neighbors == {"seq": 4, "id": "a/b", "ids": ["5"], "weight": [2.0], "time": None, "key": None}
     assert ask(app, "POST", "/v1/predictions", {"ids": ["x,y"]}).json()["ids"] == ["x,y"]
+    for text in ("0005", "+5", " 5", "5_0", ""):  # texts, and other ones than "5"
+        answer = ask(app, "GET", f"/v1/predictions?ids=5,{quote(text)}")
+        assert answer.status_code == 404
+        assert f"got {text!r}" in answer.json()["error"]["message"]
     assert ask(app, "POST", "/v1/predictions", {"ids": []}).json() == {"seq": 4, "ids": [], "predictions": []}
     answer = ask(app, "POST", "/v1/predictions", {"ids": [5]})
     assert answer.status_code == 400

@@ -173,6 +173,76 @@ def test_a_sequence_number_that_would_end_the_graph(engine, seq):
     assert engine.apply(Events().add_edges(5, 1, weight=1.0, time=10.0)).seq == 6
 
 
+def test_a_sequence_number_that_goes_back(engine):
+    """Who reads their own writes, the feed and the history rely on numbers that never do."""
+    engine.apply(GOOD, seq=5)
+    before = bits(engine.graph.state()), bits(engine.state())
+    more = Events().add_edges(5, 1, weight=1.0, time=10.0)
+    for act in (engine.apply, engine.graph.apply, engine.graph.stage):
+        with pytest.raises(InputError, match=r"seq must be at least 5, where the graph is, got 4"):
+            act(more, seq=4)
+    assert (bits(engine.graph.state()), bits(engine.state())) == before
+    assert engine.apply(more, seq=5).seq == 5  # as for events that come before the first of a log
+    assert engine.apply(Events(), seq=9).seq == 9
+
+
+@pytest.mark.parametrize("layer", ["x", 1.5, None, True, [0], 9, -9])
+def test_layers_that_are_none(engine, layer):
+    last = len(engine.model.layers) - 1
+    with pytest.raises(
+        InputError, match=rf"layer must be an integer from 0 to {last} \(or -1 for the last\)"
+    ):
+        engine.embeddings(layer)
+    assert np.array_equal(engine.embeddings(np.int64(last)), engine.embeddings(-1))
+
+
+@pytest.mark.parametrize("sample", [0, -1, -3, 1.5, "x", True])
+def test_samples_of_no_nodes(engine, sample):
+    for look in (engine.verify, engine.scrub, engine.scrubbed):
+        with pytest.raises(
+            InputError, match="sample, a number of nodes, must be an integer of at least 1, got"
+        ):
+            look(sample)
+        with pytest.raises(InputError, match="seed must be an integer of at least 0, got -1"):
+            look(1, seed=-1)
+    assert engine.verify(np.int64(2)).ok
+    assert engine.verify(99).ok
+    assert engine.scrub(99) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"keep_degree": -1}, "keep_degree must be an integer of at least 0, got -1"),
+        ({"keep_degree": "all"}, "keep_degree must be an integer of at least 0, got 'all'"),
+        ({"history": True}, "history, a number of events, must be an integer of at least 0, got True"),
+        ({"mode": 5}, "mode must be 'eager' or 'lazy', or a list of these, got 5"),
+        ({"state": {}}, r"state must be what Engine.state\(\) returned, got dict"),
+        ({"state_dir": 5}, "state_dir must be a directory in which files can be made, got 5"),
+    ],
+)
+def test_settings_of_an_engine(engine, settings, message):
+    with pytest.raises(InputError, match=message):
+        Engine(engine.graph, engine.model, **settings)
+
+
+def test_one_node_is_asked_for(engine):
+    for ids in ([0, 1], [], [[0]]):
+        with pytest.raises(InputError, match="expected the id of one node, got"):
+            engine.graph.neighbors(ids)
+
+
+@pytest.mark.parametrize("now", ["noon", None, NAN])
+def test_times_at_which_nothing_can_expire(engine, now):
+    with pytest.raises(InputError, match="now must be a finite number"):
+        engine.graph.expire(now)
+
+
+def test_states_that_are_none():
+    with pytest.raises(InputError, match=r"expected what Graph.state\(\) returned, got NoneType"):
+        Graph.from_state(None)
+
+
 @pytest.mark.parametrize("threads", [0, -1, 1025, 10**6, 1.5, True, "2"])
 def test_numbers_of_threads(engine, threads):
     for make_one in (

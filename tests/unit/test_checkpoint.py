@@ -171,6 +171,8 @@ def test_what_cannot_be_stored_is_refused_and_changes_nothing(tmp_path: Path) ->
         checkpoint.write(path, {"graph": State({}, {"x": np.array([None])})}, 6)
     with pytest.raises(InputError, match="metadata of a state must be JSON"):
         checkpoint.write(path, {"graph": State({"bad": float("nan")}, {})}, 6)
+    with pytest.raises(InputError, match="seq must be an integer of at least 0, got 'six'"):
+        checkpoint.write(path, small_states(), "six")  # type: ignore[arg-type]
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["a"]
 

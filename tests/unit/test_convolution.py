@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from model_examples import EDGES
 
-from livegnn.errors import ModelError
+from livegnn.errors import InputError, ModelError
 from livegnn.graph.snapshot import Snapshot
 from livegnn.model import Convolution, Model, reference
 
@@ -206,6 +206,7 @@ def test_a_model_with_functions_is_not_saved(tmp_path):
             {"message_local": lambda h: h},
             "message_local must be any of source, target, weight, edge_attr, got 'h'",
         ),
+        ({"self_loops": "no"}, "self_loops must be True or False, got 'no'"),
         ({"transform": "one"}, "a transform of 'one' needs a message_local"),
         (
             {"message_local": lambda weight: weight, "self_loops": True},
@@ -239,5 +240,7 @@ def test_models_that_cannot_be_built_are_refused():
         Model.from_convolutions([], WIDTH)
     with pytest.raises(ModelError, match="edges between nodes of one type, got 'user' to 'item'"):
         Model.from_convolutions([Convolution()], WIDTH, edge_type=("user", "buys", "item"))
+    with pytest.raises(InputError, match="verify must be True or False, got 'no'"):
+        Model.from_convolutions([Convolution()], WIDTH, verify="no")
     with pytest.raises(ModelError, match=r"aggregate is none that the engine keeps \(sum, min, max\)"):
         Model.from_convolutions([Convolution(aggregate=np.mean)], WIDTH, verify=False)

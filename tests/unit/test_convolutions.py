@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from model_examples import EDGES, make_snapshot
 
-from livegnn.errors import ModelError
+from livegnn.errors import InputError, ModelError
 from livegnn.model import Input, Model, reference
 from livegnn.model.convolutions import Convolution, comm_net, pin_sage
 
@@ -82,5 +82,7 @@ def test_weights_must_be_matrices():
         comm_net("out", "x", np.ones((2, 3), np.float32), np.ones(3, np.float32))
     with pytest.raises(ModelError, match=r"update must be a matrix"):
         pin_sage("out", "x", np.ones((2, 3), np.float32), np.ones(3, np.float32))
+    with pytest.raises(InputError, match="weighted must be True or False, got 'no'"):
+        pin_sage("out", "x", np.ones((2, 4), np.float32), np.ones((2, 6), np.float32), weighted="no")
     with pytest.raises(ModelError, match="for 6 input channels"):
         build(pin_sage("out", "x", np.ones((2, 4), np.float32), np.ones((2, 4), np.float32)), 4)

@@ -212,3 +212,7 @@ def test_parts_are_the_same_events_in_order(size):
     parts = list(events.parts(size))
     assert max(map(len, parts)) <= size
     assert Events.concatenate(parts) == events
+    with pytest.raises(InputError, match="size, a number of events, must be an integer of at least 1, got 0"):
+        list(events.parts(0))
+    with pytest.raises(InputError, match="expected Events, got dict: give a list of them"):
+        Events.concatenate([{}])

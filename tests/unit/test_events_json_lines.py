@@ -126,6 +126,8 @@ GOOD = '{"event": "add_edge", "src": 1, "dst": 2}'
         ),
         ('{"event": "add_edge", "src": 1, "dst": 2, "x": [1]}', "add_edge has the fields", "'x'"),
         ('{"event": "add_node", "id": 1, "node_type": 2}', "expected 'node_type' to be text", "2"),
+        ('{"event": "remove_node", "id": 1, "id": 2}', "expected each field once", "'id' twice"),
+        ('{"event": "add_edge", "src": "a:b", "src": "c", "dst": ":"}', "each field once", "'src' twice"),
         ('{"event": "remove_node", "id": [1]}', "expected 'id' to be an integer", "[1]"),
     ],
 )
@@ -141,6 +143,8 @@ def test_a_malformed_line_is_named(line: str, expected: str, came: str) -> None:
 def test_text_that_is_not_utf8_is_named() -> None:
     with pytest.raises(InputError, match=r"^line 2: expected a JSON object"):
         Events.from_json_lines(f"{GOOD}\n".encode() + b'{"event": "remove_node", "id": "\xff"}')
+    with pytest.raises(InputError, match="JSON lines must be text or bytes, got 5"):
+        Events.from_json_lines(5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="valid Unicode"):
         Events.from_json_lines('{"event": "remove_node", "id": "\ud800"}')
 

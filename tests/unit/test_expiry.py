@@ -232,7 +232,9 @@ def test_each_edge_type_has_its_own_time_to_live() -> None:
         (lambda: EdgeSchema(features=1.5), "at least 0, got 1.5"),
         (lambda: make_graph().expired(float("nan")), "now must be a finite number"),
         (lambda: make_graph().expire(float("inf")), "now must be a finite number"),
-        (lambda: ExpiryPolicy(0), "every_seconds must be above 0, got 0"),
+        (lambda: ExpiryPolicy(0), "every_seconds must be a number above 0, got 0"),
+        (lambda: ExpiryPolicy("daily"), "every_seconds must be a number above 0, got 'daily'"),
+        (lambda: ExpiryPolicy(now=5), "now must be a function of nothing, which says what time it is, got 5"),
     ],
 )
 def test_what_makes_no_sense_is_refused(make, message) -> None:

@@ -279,8 +279,12 @@ def test_unknown_nodes_and_moments():
             engine.explain(id, since=0)
     with pytest.raises(InputError, match="at most 2, where the graph is, got 3"):
         engine.explain(1, since=3)
-    with pytest.raises(InputError, match="at least 0, as far back as the history goes, got -1"):
+    with pytest.raises(
+        InputError, match="since, a sequence number, must be an integer of at least 0, got -1"
+    ):
         engine.explain(1, since=-1)
+    with pytest.raises(InputError, match=r"expected the id of one node, got \[0, 1\]"):
+        engine.explain([0, 1], since=0)
 
 
 def test_old_batches_are_forgotten_whole():

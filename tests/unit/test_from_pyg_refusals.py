@@ -9,7 +9,7 @@ from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.utils import add_self_loops
 
-from livegnn.errors import ModelError
+from livegnn.errors import InputError, ModelError
 from livegnn.model import Model
 
 # PyG generates a class's code from its first instance, so the first must be an ordinary one: after one with
@@ -203,6 +203,11 @@ def test_edge_weights_must_fit_the_forward():
     )
     with pytest.raises(ModelError, match="needs edge_weight, so edge_weight must not be False"):
         Model.from_pyg(needs, edge_weight=False)
+
+
+def test_a_permission_is_given_in_so_many_words():
+    with pytest.raises(InputError, match="allow_code must be True or False, got 'no'"):
+        Model.from_pyg(Net(lambda net, h, e: h), allow_code="no")
 
 
 def test_improved_needs_to_know_whether_there_are_weights():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -107,11 +108,38 @@ def test_without_features_the_nodes_are_those_of_the_edges():
         ({"x": np.full((4, 3), np.inf)}, InputError, "finite, got"),
         ({"ids": ["a", "b"]}, InputError, "ids are text, got int64"),
         ({"ids": [0, -1]}, InputError, "-1"),
+        ({"ids": [0, 6, 1, 6, 0]}, InputError, "each node once, got 6 again at position 3"),
+        ({"ids": [0, 1, 0], "x": X[:3]}, InputError, "each node once, got 0 again at position 2"),
+        ({"ids": ["a", "b", "a"]}, InputError, "each node once, got 'a' again at position 2"),
+        ({"ids": [[0, 1]]}, InputError, "ids must have one dimension"),
+        ({"num_nodes": -1}, InputError, "num_nodes must be an integer of at least 0, got -1"),
+        ({"num_nodes": 2.0}, InputError, "num_nodes must be an integer of at least 0, got 2.0"),
+        ({"num_nodes": "2"}, InputError, "num_nodes must be an integer of at least 0, got '2'"),
+        ({"undirected": "no"}, InputError, "undirected must be True or False, got 'no'"),
+        ({"undirected": 1}, InputError, "undirected must be True or False, got 1"),
+        (
+            {"features_dir": 5},
+            InputError,
+            "features_dir must be a directory in which files can be made, got 5",
+        ),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(arguments, error, message):
     with pytest.raises(error, match=message):
         Graph.from_edges([0], [1], **arguments)
+
+
+def test_ends_that_are_no_lists_of_ids():
+    assert Graph.from_edges(0, 1).num_edges() == 1
+    for ends in ([{0}, {1}], [[[0], [1, 2]], [1, 2]], [[0.5], [1]]):
+        with pytest.raises(InputError, match="src must be"):
+            Graph.from_edges(*ends)
+
+
+def test_switches_may_be_numpys():
+    """They come from a comparison of arrays; what is kept can be written as JSON."""
+    graph = Graph.from_edges([0], [1], undirected=np.bool_(True))
+    assert Schema.from_json(json.loads(json.dumps(graph.schema.to_json()))) == graph.schema
 
 
 def test_from_pyg_data():
@@ -183,6 +211,8 @@ def test_a_type_must_be_named_where_there_are_several():
             ask()
     with pytest.raises(UnknownTypeError, match="'shop'"):
         graph.num_nodes("shop")
+    with pytest.raises(UnknownTypeError, match=r"edge type must be one of .*got \['user'"):
+        graph.num_edges(list(KNOWS))
     with pytest.raises(InputError, match="'in' or 'out', got 'both'"):
         graph.degree([1], edge_type=KNOWS, direction="both")
 
@@ -191,6 +221,23 @@ def test_schemas_that_make_no_sense_are_refused():
     for make, error, message in [
         (lambda: EdgeSchema(duplicates="drop"), InputError, "'replace', 'add' or 'keep', got 'drop'"),
         (lambda: EdgeSchema(duplicates="add"), InputError, "needs weighted=True"),
+        (lambda: EdgeSchema(undirected="no"), InputError, "undirected must be True or False, got 'no'"),
+        (lambda: EdgeSchema(weighted=1), InputError, "weighted must be True or False, got 1"),
+        (lambda: EdgeSchema(timed=None), InputError, "timed must be True or False, got None"),
+        (lambda: EdgeSchema(in_neighbors=""), InputError, "in_neighbors must be True or False, got ''"),
+        (lambda: EdgeSchema(capacity="64"), InputError, "capacity must be an integer from 4 to 1024"),
+        (lambda: EdgeSchema(capacity=8.5), InputError, "capacity must be an integer from 4 to 1024"),
+        (lambda: EdgeSchema(capacity=8, slack=3), InputError, "slack, .*capacity 8,.*from 0 to 2, got 3"),
+        (lambda: Schema(text_ids="no"), InputError, "text_ids must be True or False, got 'no'"),
+        (lambda: Schema(["user"]), InputError, r"node_types must be a dict .*, got \['user'\]"),
+        (lambda: Schema({"node": True}), InputError, "at least 0, got True"),
+        (
+            lambda: Schema({"user": 1}, {("a", "b"): EdgeSchema()}),
+            InputError,
+            r"relation, .*got \('a', 'b'\)",
+        ),
+        (lambda: Schema({"user": 1}, {KNOWS: {}}), InputError, "must have an EdgeSchema, got {}"),
+        (lambda: Graph("user"), InputError, "expected a Schema, got str: Graph.from_edges makes"),
         (lambda: Schema({}), InputError, "at least one node type"),
         (lambda: Schema({"node": -1}), InputError, "at least 0, got -1"),
         (lambda: Schema({"user": 1}, {BUYS: EdgeSchema()}), UnknownTypeError, "'item'"),

@@ -353,5 +353,5 @@ def test_residents_alone_keep_counts_of_maxima(kind: str) -> None:
 
 
 def test_a_negative_degree_is_refused() -> None:
-    with pytest.raises(InputError, match="keep_degree must be at least 0, got -1"):
+    with pytest.raises(InputError, match="keep_degree must be an integer of at least 0, got -1"):
         Engine(make_graph(), make_model("gcn"), keep_degree=-1)

@@ -223,7 +223,8 @@ def test_a_loop_that_counts_for_nothing_leaves_no_trace(dropped, options, improv
     x[1] = [5.0, -7.0]
     engine.apply(Events().set_features([1], x[1:2]))
     check()
-    engine.apply(Events().remove_edges([1], [1], key=[1]))  # what counted for nothing counts, as PyG would have it
+    # What counted for nothing counts, as PyG would have it.
+    engine.apply(Events().remove_edges([1], [1], key=[1]))
     del listed[-1]
     if dropped < 2.0**90:
         check()

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import numpy as np
 import pytest
 
-from livegnn.errors import ModelError
+from livegnn.errors import InputError, ModelError
 from livegnn.model import Convolution, ConvolutionRequest, Model, OpenAIProposer, propose
 from livegnn.model.proposal import ATTENTION_EXAMPLE, MEAN_EXAMPLE, PROMPT
 
@@ -150,6 +150,8 @@ def test_code_is_not_executed_unless_allowed(tmp_path):
     source = f"open({str(trace)!r}, 'w').close()\n{RIGHT}"
     with pytest.raises(ModelError, match="only with allow_code=True: it can do all that this process"):
         propose(REQUEST, Answers(source), mean_layer)
+    with pytest.raises(InputError, match="allow_code must be True or False, got 'no'"):
+        propose(REQUEST, Answers(source), mean_layer, allow_code="no")
     assert not trace.exists()
     propose(REQUEST, Answers(source), mean_layer, allow_code=True)
     assert trace.exists()

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -442,5 +443,47 @@ def test_a_log_of_another_graph_is_refused(tmp_path: Path, log: SqliteLog) -> No
 
 
 def test_settings_are_checked(log: SqliteLog) -> None:
-    with pytest.raises(InputError, match="max_batch_events must be at least 1, got 0"):
-        make_runtime(log, max_batch_events=0)
+    for number in (0, 1.5, "all"):
+        with pytest.raises(InputError, match="max_batch_events must be an integer of at least 1, got"):
+            make_runtime(log, max_batch_events=number)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"keep": 0}, "keep, a number of checkpoints, must be an integer of at least 1, got 0"),
+        ({"every_events": 0}, "every_events must be an integer of at least 1, got 0"),
+        ({"every_seconds": 0.0}, "every_seconds, None for never, must be a number above 0, got 0.0"),
+        ({"directory": "here"}, "directory must be a pathlib.Path, got 'here'"),
+    ],
+)
+def test_a_policy_of_checkpoints_that_makes_no_sense_is_refused(
+    tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        CheckpointPolicy(**{"directory": tmp_path} | settings)
+
+
+def test_batches_are_numbered_by_the_log_whatever_is_applied_beside_it(log: SqliteLog) -> None:
+    runtime = make_runtime(log)
+    runtime.graph.apply(Events().add_nodes([801, 802, 803]))  # which a recovery does not know
+    assert runtime.append(Events().add_nodes(804)) == 1
+    runtime.step()
+    assert (runtime.seq, runtime.graph.seq, runtime.failure) == (1, 1, None)
+    assert runtime.engine.verify().ok
+
+
+def test_a_runtime_is_made_of_an_engine_and_its_graph(log: SqliteLog) -> None:
+    graph, engine = make_graph(), Engine(make_graph(), MODEL, threads=1)
+    with pytest.raises(InputError, match="expected an engine on the runtime's graph, got one on another"):
+        Runtime(log, graph, engine)
+    with pytest.raises(InputError, match=r"expected a Graph and an Engine, got .*Engine and .*Graph"):
+        Runtime(log, engine, engine.graph)  # type: ignore[arg-type]
+    for settings, message in [
+        ({"checkpoints": "here"}, "checkpoints must be None or of the type CheckpointPolicy, got 'here'"),
+        ({"expiry": 60.0}, "expiry must be None or of the type ExpiryPolicy, got 60.0"),
+        ({"scrub": True}, "scrub must be None or of the type ScrubPolicy, got True"),
+        ({"clock": 5}, "clock must be a function of nothing, which says seconds, got 5"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            make_runtime(log, **settings)

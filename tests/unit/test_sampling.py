@@ -180,6 +180,13 @@ def test_a_sample_can_be_drawn_again() -> None:
         assert other.row.tolist() == subgraph.row.tolist()
 
 
+def test_samples_differ_where_no_seed_is_given() -> None:
+    graph = lg.Graph.from_edges(np.arange(1000), np.arange(1, 1001))
+    one, other = (sample_nodes(graph, 500).tolist() for _ in range(2))
+    assert one != other
+    assert sample_nodes(graph, 500, seed=7).tolist() == sample_nodes(graph, 500, seed=7).tolist()
+
+
 def test_samples_of_text_ids() -> None:
     graph = lg.Graph.from_edges(["ann", "bob", "eve"], ["bob", "eve", "ann"], ids=["ann", "bob", "eve"])
     sample = sample_neighbors(graph, ["bob", "bob", "ann"], -1)
@@ -289,9 +296,13 @@ def metapath(**changes: object) -> object:
 @pytest.mark.parametrize(
     ("sample", "changes", "words"),
     [
-        (neighbors, {"num_neighbors": -2}, "at least -1"),
-        (neighbors, {"num_neighbors": 2**31}, "at most 2147483647"),
-        (neighbors, {"num_neighbors": 1.5}, "must be an integer, got 1.5"),
+        (neighbors, {"num_neighbors": -2}, "an integer from -1 to 2147483647, got -2"),
+        (neighbors, {"num_neighbors": 2**31}, "an integer from -1 to 2147483647, got 2147483648"),
+        (
+            neighbors,
+            {"num_neighbors": 1.5},
+            "num_neighbors must be an integer from -1 to 2147483647, got 1.5",
+        ),
         (neighbors, {"by": "luck"}, "'uniform', 'weight', 'latest', got 'luck'"),
         (neighbors, {"by": "weight"}, "('user', 'follows', 'user') has no weights"),
         (neighbors, {"by": "latest"}, "('user', 'follows', 'user') has no times"),
@@ -302,10 +313,16 @@ def metapath(**changes: object) -> object:
         (neighbors, {"direction": "up"}, "direction must be 'in' or 'out', got 'up'"),
         (neighbors, {"ids": [1, 5]}, "type 'user', got 5, which is not in the graph"),
         (neighbors, {"ids": [[1]]}, "a single column"),
-        (neighbors, {"seed": -1}, "seed must be at least 0"),
+        (neighbors, {"num_neighbors": True}, "num_neighbors must be an integer"),
+        (neighbors, {"seed": -1}, "seed must be an integer from 0 to 18446744073709551615, got -1"),
+        (neighbors, {"seed": "x"}, "seed must be an integer"),
+        (neighbors, {"replace": "no"}, "replace must be True or False, got 'no'"),
+        (neighbors, {"until": "noon"}, "until must be one time, or one for each of 1 nodes, got 'noon'"),
         (neighbors, {"threads": 0}, "threads must be an integer from 1 to 1024"),
         (neighbors, {"edge_type": ("user", "likes", "item")}, "edge type must be one of"),
-        (nodes, {"count": -1}, "count must be at least 0"),
+        (nodes, {"count": -1}, "count must be an integer from 0 to 2147483647, got -1"),
+        (nodes, {"replace": 1}, "replace must be True or False, got 1"),
+        (nodes, {"seed": 1.5}, "seed must be an integer"),
         (nodes, {"by": "latest"}, "'uniform', 'degree', 'weight', got 'latest'"),
         (nodes, {"edge_type": FOLLOWS}, "edge_type says whose edges count"),
         (nodes, {"by": "degree", "edge_type": BUYS, "direction": "in"}, "node_type must be 'item'"),
@@ -316,7 +333,10 @@ def metapath(**changes: object) -> object:
             {"num_neighbors": {FOLLOWS: [1], BUYS: [1, 1]}},
             "as many hops for each edge type, got 1 and 2",
         ),
-        (subgraph, {"num_neighbors": {FOLLOWS: [1], BUYS: [-2]}}, "at least -1"),
+        (subgraph, {"num_neighbors": {FOLLOWS: [1], BUYS: [-2]}}, "an integer from -1"),
+        (subgraph, {"num_neighbors": 2}, "num_neighbors must be a list with a number for each hop, got 2"),
+        (subgraph, {"disjoint": "no"}, "disjoint must be True or False, got 'no'"),
+        (subgraph, {"attributes": "no"}, "attributes must be True or False, got 'no'"),
         (subgraph, {"seeds": {"user": [1], "item": [8]}}, "type 'item', got 8"),
         (subgraph, {"seeds": {"shop": [1]}}, "node type must be one of"),
         (subgraph, {"seeds": [1], "num_neighbors": [1], "edge_type": BUYS}, "joins two node types"),
@@ -330,6 +350,8 @@ def metapath(**changes: object) -> object:
             {"seeds": [1], "num_neighbors": [1], "edge_type": FOLLOWS, "until": {}},
             "seeds by node type",
         ),
+        (metapath, {"metapath": 2}, "a list of (edge type, number of neighbours), got 2"),
+        (metapath, {"metapath": [FOLLOWS]}, "must be (edge type, number of neighbours), got ('user', 'foll"),
         (metapath, {"metapath": []}, "at least one edge type"),
         (metapath, {"metapath": [(BUYS, 1), (FOLLOWS, 1)]}, "a gap before ('user', 'follows', 'user')"),
         (metapath, {"direction": "in"}, "a gap before ('user', 'buys', 'item')"),

@@ -69,7 +69,8 @@ def test_a_runtime_scrubs_between_batches(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"), [({"every_seconds": 0}, "above 0"), ({"sample": 0}, "at least 1")]
+    ("settings", "message"),
+    [({"every_seconds": 0}, "above 0"), ({"every_seconds": "x"}, "above 0"), ({"sample": 0}, "at least 1")],
 )
 def test_a_policy_that_makes_no_sense_is_refused(settings, message):
     with pytest.raises(InputError, match=message):

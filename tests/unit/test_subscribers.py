@@ -189,3 +189,24 @@ def test_a_lazy_engine_whose_function_fails_goes_on_and_tells_what_it_can(
     assert np.isfinite(changes[1].predictions).all()
     assert [tuple(batch) for batch in log.batches(0)] == [(0, 1), (1, 2)]
     assert runtime.engine.verify().ok
+
+
+@pytest.mark.parametrize("callback", [None, "print", 7, []])
+def test_what_cannot_be_called_is_refused_at_once(
+    rng: np.random.Generator, tmp_path: Path, callback: object
+) -> None:
+    graph = make_graph()
+    engine = Engine(graph, make_model(), threads=1)
+    log = SqliteLog(tmp_path / "events.db")
+    runtime = Runtime(log, graph, engine)
+    for subscribe, of in ((engine.subscribe, "an Update"), (runtime.subscribe, "a Change")):
+        with pytest.raises(InputError, match=f"callback must be a function of {of}, got "):
+            subscribe(callback)  # type: ignore[operator]
+    assert engine.apply(some_change(rng)).seq == 1
+    assert (engine.subscriber_failures, runtime.subscriber_failures) == (0, 0)
+    for name in ("on_staged", "on_committed") if callback is not None else ():
+        for owner in (graph, engine):
+            with pytest.raises(InputError, match=f"{name} must be a function of"):
+                owner.apply(some_change(rng), **{name: callback})
+    assert graph.seq == 1
+    log.close()

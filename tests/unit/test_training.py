@@ -516,8 +516,12 @@ def test_what_is_refused_names_what_came():
         LiveSampler(graph, [1], by="degree")
     with pytest.raises(InputError, match="gone must be one of"):
         LiveSampler(graph, [1], gone="ignore")
-    with pytest.raises(InputError, match="at least -1"):
+    with pytest.raises(InputError, match="num_neighbors must be an integer from -1"):
         LiveSampler(graph, [-2])
+    with pytest.raises(InputError, match="replace must be True or False, got 'no'"):
+        LiveSampler(graph, [1], replace="no")
+    with pytest.raises(InputError, match="disjoint must be True or False, got 'no'"):
+        NodeLoader(graph, [1], [1], disjoint="no")
     with pytest.raises(InputError, match="several types"):
         LiveSampler(hetero, [1]).sample_from_nodes(NodeSamplerInput(None, torch.tensor([1])))
     with pytest.raises(InputError, match="no weights"):

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import orjson
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, Field
 
 from livegnn.demo.meter import WINDOW
-from livegnn.errors import UnknownNodeError
+from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.types import JSON
 
@@ -50,10 +50,7 @@ def add_routes(app: FastAPI, session: "Session") -> None:
 
     @app.get("/demo/members/{member}", include_in_schema=False)
     def show_member(member: int) -> Response:
-        try:
-            return to_json(describe_member(session, member))
-        except UnknownNodeError as error:
-            raise HTTPException(404, str(error)) from error
+        return to_json(describe_member(session, member))
 
     @app.put("/demo/replay", include_in_schema=False)
     def control(change: Control) -> Response:
@@ -61,7 +58,7 @@ def add_routes(app: FastAPI, session: "Session") -> None:
             session.replay.set_paused(change.paused)
         if change.speed is not None:
             if change.speed != "unlimited" and not 0 < change.speed < float("inf"):
-                raise HTTPException(422, f"speed must be above 0, in ratings a second, got {change.speed}")
+                raise InputError(f"speed must be above 0, in ratings a second, got {change.speed}")
             session.replay.set_speed(None if change.speed == "unlimited" else change.speed)
         return to_json(describe(session))
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from livegnn.arguments import whole
 from livegnn.errors import InputError
 from livegnn.events.chunk import (
     Chunk,
@@ -21,6 +22,7 @@ from livegnn.events.chunk import (
     to_weight,
 )
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, EdgeType, Ids, NodeType
+from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -172,6 +174,8 @@ class Events:
         events = Events()
         run: list[Chunk] = []
         for part in parts:
+            if not isinstance(part, Events):
+                raise InputError(f"expected Events, got {kind_of(part)}: give a list of them")
             for chunk in part.chunks:
                 if run and not same_columns(run[0], chunk):
                     events._append(join(run))
@@ -184,6 +188,7 @@ class Events:
     def parts(self, size: int) -> Iterator["Events"]:
         """The same events in the same order, at most `size` together, of one kind and type; columns are
         views."""
+        size = whole(size, "size, a number of events,", 1)
         for chunk in self.chunks:
             for first in range(0, len(chunk.ids), size):
                 yield from_chunks([chunk.part(slice(first, first + size))])

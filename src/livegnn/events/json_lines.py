@@ -9,6 +9,7 @@ import orjson
 
 from livegnn.errors import InputError
 from livegnn.events.chunk import EDGE_KINDS, Chunk, Kind
+from livegnn.events.repeated_keys import repeated_key
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, FloatArray, Ids
 
 NAMES: Final[dict[str, Kind]] = {
@@ -43,6 +44,8 @@ def decode(text: str | bytes) -> list[Chunk]:
             raise InputError(
                 f"JSON lines must be valid Unicode, got {text[error.start : error.end]!r}"
             ) from error
+    if not isinstance(text, bytes):
+        raise InputError(f"JSON lines must be text or bytes, got {_show(text)}: of dicts, use from_records")
     return _collect(_parse(text))
 
 
@@ -59,9 +62,12 @@ def _parse(text: bytes) -> "Iterator[tuple[str, JSON]]":
         if not line.strip():
             continue
         try:
-            yield f"line {number}", orjson.loads(line)
+            record = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             raise InputError(f"line {number}: expected a JSON object, got {_show(line)}: {error}") from error
+        if (key := repeated_key(line, record)) is not None:
+            raise InputError(f"line {number}: expected each field once, got {key!r} twice")
+        yield f"line {number}", record
 
 
 def _collect(records: "Iterable[tuple[str, JSON | Mapping[str, JSON]]]") -> list[Chunk]:

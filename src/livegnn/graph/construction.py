@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
+from livegnn.arguments import switch, whole
 from livegnn.errors import InputError
 from livegnn.events import Events
+from livegnn.events.chunk import to_ids
 from livegnn.graph.schema import Duplicates, EdgeSchema, Schema
-from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, Ids
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, Ids, IntArray
 from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
@@ -38,11 +40,18 @@ def read_arrays(
         raise InputError(_not_ends(src))
     features = _matrix(x, "x", "nodes")
     attributes = _matrix(edge_attr, "edge_attr", "edges")
+    if num_nodes is not None:
+        num_nodes = whole(num_nodes, "num_nodes", 0)
     if ids is None:
         count = num_nodes if num_nodes is not None else None if features is None else len(features)
-        named = np.arange(count) if count is not None else np.unique(np.concatenate([src, dst]))
+        named = (
+            np.arange(count)
+            if count is not None
+            else np.unique(np.concatenate([to_ids(cast("Ids", src), "src"), to_ids(cast("Ids", dst), "dst")]))
+        )
     else:
-        named = np.asarray(ids)
+        named = to_ids(cast("Ids", ids), "ids")
+        _check_distinct(named)
     if features is not None and len(features) != len(named):
         raise InputError(f"x must have a row for each of the {len(named)} nodes, got {len(features)} rows")
     if num_nodes is not None and num_nodes != len(named):
@@ -55,7 +64,7 @@ def read_arrays(
         {DEFAULT_NODE_TYPE: 0 if features is None else features.shape[1]},
         {
             DEFAULT_EDGE_TYPE: EdgeSchema(
-                undirected=undirected,
+                undirected=switch(undirected, "undirected"),
                 weighted=weight is not None or parallel == "sum",
                 timed=time is not None,
                 duplicates=_duplicates(parallel),
@@ -162,6 +171,21 @@ def _duplicates(parallel: Parallel) -> Duplicates:
             f"parallel must be one of {', '.join(map(repr, get_args(Parallel)))}, got {parallel!r}"
         )
     return "add" if parallel == "sum" else "keep" if parallel == "keep" else "replace"
+
+
+def _check_distinct(ids: Ids) -> None:
+    """Raises `InputError` with the first id that a row of its own has already."""
+    if len(ids) < 2 or (ids.dtype.kind == "i" and bool((np.diff(cast("IntArray", ids)) > 0).all())):
+        return
+    first = np.unique(ids, return_index=True)[1]
+    if len(first) == len(ids):
+        return
+    again = np.ones(len(ids), dtype=np.bool_)
+    again[first] = False
+    position = int(np.argmax(again))
+    raise InputError(
+        f"ids must name each node once, got {_plain(ids[position])!r} again at position {position}"
+    )
 
 
 def _not_ends(given: object) -> str:

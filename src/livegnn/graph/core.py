@@ -47,7 +47,9 @@ def make_core(
     try:
         os.makedirs(features_dir, exist_ok=True)
         return _core.Graph(list(schema.node_types.values()), edge_types, workers, os.fspath(features_dir))
-    except (OSError, RuntimeError) as error:
+    except _core.ThreadError:
+        raise
+    except (OSError, RuntimeError, TypeError) as error:
         raise InputError(
             f"features_dir must be a directory in which files can be made, got {features_dir!r}: {error}"
         ) from error

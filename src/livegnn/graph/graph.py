@@ -6,11 +6,13 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence, Set
+from types import NoneType
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from livegnn import _core
+from livegnn.arguments import function, one_id
 from livegnn.errors import (
     FileFormatError,
     InputError,
@@ -70,8 +72,14 @@ class Graph:
         they outgrow memory; made when it is missing. The files are the process's scratch, without a name:
         they go with it, and only checkpoints keep what is in them.
 
-        Raises `InputError` if no files can be made in `features_dir`.
+        Raises `InputError` if no files can be made in `features_dir`, and `OSError` if the system starts no
+        more threads.
         """
+        if not isinstance(schema, (Schema, NoneType)):
+            raise InputError(
+                f"expected a Schema, got {kind_of(schema)}: Graph.from_edges makes a graph of arrays, "
+                "Graph.from_pyg of PyG's data"
+            )
         self.schema = schema if schema is not None else Schema()
         self.seq = 0
         self.writer = Writer()
@@ -177,11 +185,21 @@ class Graph:
     def stage(self, events: Events, *, seq: int | None = None) -> GraphDelta:
         """What `events` would change, without changing it. Raises what `apply` raises."""
         with self.writer:
+            self._check_seq(seq)
             return self._stage(events, seq)
 
-    def _stage(self, events: Events, seq: int | None, *, refuse_parallel: bool = False) -> GraphDelta:
-        if seq is not None and (type(seq) is not int or not 0 <= seq < 1 << 63):
+    def _check_seq(self, seq: int | None) -> None:
+        if seq is None:
+            return
+        if type(seq) is not int or not 0 <= seq < 1 << 63:
             raise InputError(f"seq must be an integer of at least 0 and below 2**63, got {seq!r}")
+        if seq < self.seq:
+            raise InputError(
+                f"seq must be at least {self.seq}, where the graph is, got {seq}: sequence numbers never go "
+                "back; leave it out, and it grows by the number of events"
+            )
+
+    def _stage(self, events: Events, seq: int | None, *, refuse_parallel: bool = False) -> GraphDelta:
         events = self.with_types(events)
         stage = _core.Stage(self.native, refuse_parallel)
         pin = self.pin()
@@ -227,8 +245,10 @@ class Graph:
         """Applies a batch of events, in order, to the graph and to every view of it, as a whole or not at
         all.
 
-        seq: the sequence number after the batch; by default it grows by the number of events. on_staged:
-        called when everything is known to be good and nothing is visible yet; if it raises, nothing happens.
+        seq: the sequence number after the batch; by default it grows by the number of events. It never goes
+        back, and may stay: events that fill a graph before its log begins come with the 0 that it is at. A
+        batch of more events than sequence numbers ends the `history` of engines. on_staged: called when
+        everything is known to be good and nothing is visible yet; if it raises, nothing happens.
         on_committed: called when graph and views show the batch, before subscribers are told.
 
         Raises `UnknownNodeError`, `UnknownTypeError` or `InputError`, `MemoryError` where there is no memory,
@@ -236,8 +256,12 @@ class Graph:
         an edge that is not there does nothing; adding a node that is there sets its features; an edge that
         comes with an older time than the one that is there is ignored.
         """
+        for callback, name in ((on_staged, "on_staged"), (on_committed, "on_committed")):
+            if callback is not None:
+                function(callback, name, "a GraphDelta")
         with self.writer:
             self.batch_began = time.perf_counter()
+            self._check_seq(seq)
             delta = self._stage(events, seq)
             views = [view for ref in self._views if (view := ref()) is not None]
             for view in views:
@@ -307,7 +331,7 @@ class Graph:
         scan of the edges of those 64 that have had one to expire since they were last looked at; after
         `from_state`, once, a scan of everything.
         """
-        if not math.isfinite(now):
+        if not isinstance(now, (int, float, np.number)) or not math.isfinite(now):
             raise InputError(f"now must be a finite number, in the unit of the edges' times, got {now!r}")
         events = Events()
         with self.writer:
@@ -417,7 +441,7 @@ class Graph:
         """
         index = self.edge_type_index(edge_type)
         source, relation, target = list(self.schema.edge_types)[index]
-        asked = np.atleast_1d(np.asarray(id))
+        asked = one_id(id)
         found = self.native.neighbors(index, self.given(asked), _incoming(direction))
         if found is None:
             raise UnknownNodeError(self.unknown_node(asked[0], target if _incoming(direction) else source))
@@ -502,6 +526,8 @@ class Graph:
     @classmethod
     def from_state(cls, saved: State, *, features_dir: "str | os.PathLike[str] | None" = None) -> "Graph":
         """Raises `FileFormatError` if the state is not one that `state` made. features_dir: as in `Graph`."""
+        if not isinstance(saved, State):
+            raise InputError(f"expected what Graph.state() returned, got {kind_of(saved)}")
         if saved.meta.get("kind") != "graph":
             raise FileFormatError(f"expected the state of a graph, got {saved.meta.get('kind')!r}")
         graph = cls(Schema.from_json(saved.meta.get("schema")), features_dir=features_dir)
@@ -526,7 +552,7 @@ class Graph:
 
     def node_type_index(self, node_type: NodeType | None) -> int:
         """Raises `UnknownTypeError`. None names the only type."""
-        index = self._node_types.get(cast("NodeType", node_type))
+        index = self._node_types.get(node_type) if isinstance(node_type, str) else None
         if index is not None:
             return index
         if node_type is None and len(self._node_types) == 1:
@@ -537,7 +563,7 @@ class Graph:
 
     def edge_type_index(self, edge_type: EdgeType | None) -> int:
         """Raises `UnknownTypeError`. None names the only type."""
-        index = self._edge_types.get(cast("EdgeType", edge_type))
+        index = self._edge_types.get(edge_type) if isinstance(edge_type, tuple) else None
         if index is not None:
             return index
         if edge_type is None and len(self._edge_types) == 1:

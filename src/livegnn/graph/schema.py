@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal, TypeAlias, cast, get_args
 
+from livegnn.arguments import switch, whole
 from livegnn.errors import FileFormatError, InputError, UnknownTypeError
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, EdgeType, NodeType
 
@@ -47,15 +48,14 @@ class EdgeSchema:
         return f"EdgeSchema({', '.join(special)})"
 
     def __post_init__(self) -> None:
+        for name in ("undirected", "weighted", "timed", "in_neighbors"):
+            object.__setattr__(self, name, switch(getattr(self, name), name))
         if self.duplicates not in get_args(Duplicates):
             raise InputError(f"duplicates must be 'replace', 'add' or 'keep', got {self.duplicates!r}")
         if self.duplicates == "add" and not self.weighted:
             raise InputError("duplicates='add' adds weights, so it needs weighted=True")
-        if type(self.features) is not int or self.features < 0:
-            raise InputError(
-                f"features, the width of the edges' features, must be an integer of at least 0, "
-                f"got {self.features!r}"
-            )
+        features = whole(self.features, "features, the width of the edges' features,", 0)
+        object.__setattr__(self, "features", features)
         if self.time_to_live is not None and not (
             type(self.time_to_live) in (int, float) and 0 < self.time_to_live < math.inf
         ):
@@ -64,12 +64,13 @@ class EdgeSchema:
             )
         if self.time_to_live is not None and not self.timed:
             raise InputError("time_to_live counts from the times of edges, so it needs timed=True")
-        if not 4 <= self.capacity <= 1024:
-            raise InputError(f"capacity must be 4 to 1024, got {self.capacity}")
-        if self.slack is not None and not 0 <= self.slack <= self.capacity // 4:
-            raise InputError(
-                f"slack must be 0 to a quarter of the capacity, {self.capacity // 4}, got {self.slack}"
+        object.__setattr__(self, "capacity", whole(self.capacity, "capacity", 4, 1024))
+        if self.slack is not None:
+            quarter = self.capacity // 4
+            slack = whole(
+                self.slack, f"slack, at most a quarter of the capacity {self.capacity},", 0, quarter
             )
+            object.__setattr__(self, "slack", slack)
 
 
 @dataclass(frozen=True)
@@ -94,15 +95,22 @@ class Schema:
         return f"Schema(\n  {{{nodes}\n  }},\n  {{{edges}\n  }}{text},\n)"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "node_types", dict(self.node_types))
-        object.__setattr__(self, "edge_types", {tuple(key): value for key, value in self.edge_types.items()})
+        for given, what, of in (
+            (self.node_types, "node_types", "node types to the width of their features"),
+            (self.edge_types, "edge_types", "edge types to an EdgeSchema each"),
+        ):
+            if not isinstance(given, Mapping):
+                raise InputError(f"{what} must be a dict from {of}, got {given!r}")
+        object.__setattr__(self, "text_ids", switch(self.text_ids, "text_ids"))
         if not self.node_types:
             raise InputError("a schema must have at least one node type, got none")
-        for name, width in self.node_types.items():
-            if not isinstance(width, int) or width < 0:
-                raise InputError(
-                    f"the width of node type {name!r} must be an integer of at least 0, got {width!r}"
-                )
+        widths = {
+            name: whole(width, f"the width of node type {name!r}", 0)
+            for name, width in self.node_types.items()
+        }
+        object.__setattr__(self, "node_types", widths)
+        edge_types = {_to_edge_type(name, edges): edges for name, edges in self.edge_types.items()}
+        object.__setattr__(self, "edge_types", edge_types)
         for edge_type, edges in self.edge_types.items():
             source, _, target = edge_type
             for end in (source, target):
@@ -173,6 +181,16 @@ class Schema:
             raise FileFormatError(
                 f"a graph's schema must be what Schema.to_json makes, got {data!r}"
             ) from error
+
+
+def _to_edge_type(name: object, edges: object) -> EdgeType:
+    """The name of an edge type, checked, of something that should be an `EdgeSchema`."""
+    if not isinstance(name, (tuple, list)) or len(name) != 3 or not all(isinstance(n, str) for n in name):
+        raise InputError(f"an edge type must be (source type, relation, target type), got {name!r}")
+    if not isinstance(edges, EdgeSchema):
+        raise InputError(f"edge type {name!r} must have an EdgeSchema, got {edges!r}")
+    source, relation, target = name
+    return source, relation, target
 
 
 def _integer(value: JSON) -> int:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from types import NoneType
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import numpy as np
 
 from livegnn import _core
+from livegnn.arguments import function, whole
 from livegnn.errors import FileFormatError, InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 Mode = Literal["eager", "lazy"]
+_SAMPLE = "sample, a number of nodes,"
 
 
 class Update:
@@ -144,7 +147,7 @@ class Engine:
 
     Raises `ModelError` if the model does not fit the graph or the settings, `InputError` if the mode does not
     fit the model, or the settings each other, or if no files can be made in `state_dir`, `FileFormatError` if
-    the state does not fit the model.
+    the state does not fit the model, and `OSError` if the system starts no more threads.
 
     Thread safety: batches and what-ifs take their turn; reading never waits for a batch, only for the moment
     in which it becomes visible, and sees all of it or nothing.
@@ -166,18 +169,17 @@ class Engine:
     ) -> None:
         _check_pair(graph, model)
         lanes = chosen_threads(threads)
+        history = whole(history, "history, a number of events,", 0)
         kept = [name for name, edges in graph.schema.edge_types.items() if edges.duplicates == "keep"]
         if history and kept:
             raise InputError(
                 f"history, which explain needs, must be 0 where an edge type keeps parallel edges, as "
                 f"{kept[0]!r} does, got {history!r}: it does not tell them apart yet"
             )
-        if type(history) is not int or history < 0:
-            raise InputError(
-                f"history, a number of events, must be an integer of at least 0, got {history!r}"
-            )
         if len(graph.schema.node_types) == 1:
             model = renamed(model, left_out(graph.schema))
+        if not isinstance(state, (State, NoneType)):
+            raise InputError(f"state must be what Engine.state() returned, got {kind_of(state)}")
         self.graph = graph
         self.model = model
         if keep not in get_args(Keep):
@@ -186,8 +188,7 @@ class Engine:
             raise InputError(
                 f"non_finite must be one of {', '.join(map(repr, get_args(NonFinite)))}, got {non_finite!r}"
             )
-        if keep_degree < 0:
-            raise InputError(f"keep_degree must be at least 0, got {keep_degree}")
+        keep_degree = whole(keep_degree, "keep_degree", 0)
         self.plan = Plan(model, graph, keep, partial=keep_degree > 0)
         self._partial = keep_degree > 0
         eager_steps = self.plan.eager_steps(mode)
@@ -264,6 +265,8 @@ class Engine:
 
         on_committed: called when all of them show the batch, before subscribers are told.
         """
+        if on_committed is not None:
+            function(on_committed, "on_committed", "an Update")
         update: Update | None = None
 
         def note(delta: GraphDelta) -> None:
@@ -299,7 +302,10 @@ class Engine:
         What it raises is logged and counted (`subscriber_failures`), and disturbs nobody. An interrupt
         (`KeyboardInterrupt`, `SystemExit`) is raised by `apply` when all others have been told; the batch
         stays. A batch that a callback applies itself is told of when all have been told of this one.
+
+        Raises `InputError` for what cannot be called.
         """
+        function(callback, "callback", "an Update")
         self._subscribers.append(callback)
 
         def unsubscribe() -> None:
@@ -401,8 +407,9 @@ class Engine:
         layer.
         """
         layers = self.model.layers
-        if not -len(layers) <= layer < len(layers):
-            raise InputError(f"layer must be from 0 to {len(layers) - 1} (or -1 for the last), got {layer}")
+        last = len(layers) - 1
+        if isinstance(layer, bool) or not hasattr(layer, "__index__") or not ~last <= layer <= last:
+            raise InputError(f"layer must be an integer from 0 to {last} (or -1 for the last), got {layer!r}")
         name = layers[layer]
         with self.graph.writer:
             self.native_engine.settle()
@@ -434,6 +441,7 @@ class Engine:
         """
         from livegnn.inference.explanation import explain
 
+        since = whole(since, "since, a sequence number,", 0)
         if self._history is None:
             raise InputError("to explain, an engine must be made with history= some number of events, got 0")
         return explain(self.graph, self._history, self.model, id, since)
@@ -442,11 +450,16 @@ class Engine:
         """Compares predictions with the oracle: the whole model on the whole graph, slowly and from scratch,
         in float64, and if that is not enough for the promise (`livegnn.model.exactness`) in float32 too.
 
-        sample: how many nodes, drawn at random, are compared; by default all of them. Batches wait only while
-        graph and predictions are read.
+        sample: how many nodes, drawn at random, are compared: at least one; by default all of them, as where
+        there are no more. seed: of the draw. Batches wait only while graph and predictions are read.
+
+        Raises `InputError` for a sample below 1 and a seed below 0.
         """
         from livegnn.model import reference
 
+        if sample is not None:
+            sample = whole(sample, _SAMPLE, 1)
+        seed = whole(seed, "seed", 0)
         with self.graph.writer:
             snapshot = self.graph.snapshot()
             got = self.embeddings(-1)
@@ -466,12 +479,15 @@ class Engine:
         only one of the two is finite.
 
         It changes nothing and costs what `sample` nodes and their neighbours cost, so it can run beside a
-        stream.
+        stream. sample: at least one; where there are no more nodes, all of them. seed: of the draw.
+
+        Raises `InputError` for a sample below 1 and a seed below 0.
         """
         return self.scrubbed(sample, seed=seed).difference
 
     def scrubbed(self, sample: int = 64, *, seed: int = 0) -> Scrubbed:
         """The same, and how many of the rows that it saw are not finite."""
+        sample, seed = whole(sample, _SAMPLE, 1), whole(seed, "seed", 0)
         with self.graph.writer:
             self.native_engine.settle()
             return scrub(self.native_engine, self.graph, self.plan, sample, seed)
@@ -582,7 +598,9 @@ def _make_core(
     try:
         os.makedirs(state_dir, exist_ok=True)
         return _core.Engine(graph.native, plan.program, threads, os.fspath(state_dir), keep_degree)
-    except (OSError, RuntimeError) as error:
+    except _core.ThreadError:
+        raise
+    except (OSError, RuntimeError, TypeError) as error:
         raise InputError(
             f"state_dir must be a directory in which files can be made, got {state_dir!r}: {error}"
         ) from error

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from livegnn.arguments import one_id
 from livegnn.events import Chunk
 from livegnn.graph import Graph
 from livegnn.inference.cone import Cone, Frame
@@ -114,7 +115,7 @@ def explain(graph: Graph, history: History, model: Model, id: int | str, since: 
 def _explain(graph: Graph, history: History, model: Model, id: int | str, since: int) -> Explanation:
     name = model.node_type(model.output)
     with graph.writer:
-        graph.indices_of(id, name)
+        graph.indices_of(one_id(id), name)
         batches = history.since(since)
         seq, number_of_node = graph.seq, graph.to_numbers(id)
         cone = Cone(graph, model, int(number_of_node[0]), batches)

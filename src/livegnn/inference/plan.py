@@ -103,7 +103,10 @@ class Plan:
         is computed from the aggregates of a depth goes with it; what the first propagation reads, too.
         """
         depths = len(self._steps_to) - 1
-        modes = [mode] * depths if isinstance(mode, str) else list(mode)
+        if isinstance(mode, str):
+            modes = [mode] * depths
+        else:
+            modes = list(mode) if isinstance(mode, Sequence) else [mode]
         unknown = [m for m in modes if m not in ("eager", "lazy")]
         if unknown:
             raise InputError(f"mode must be 'eager' or 'lazy', or a list of these, got {unknown[0]!r}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from livegnn import _core
-from livegnn.errors import InputError
+from livegnn.arguments import above_zero, whole
 from livegnn.graph import Graph
 from livegnn.inference.plan import Plan
 
@@ -59,10 +59,8 @@ class ScrubPolicy:
     sample: int = 16
 
     def __post_init__(self) -> None:
-        if not self.every_seconds > 0:
-            raise InputError(f"every_seconds must be above 0, got {self.every_seconds}")
-        if self.sample < 1:
-            raise InputError(f"sample must be at least 1, got {self.sample}")
+        above_zero(self.every_seconds, "every_seconds")
+        whole(self.sample, "sample", 1)
 
 
 class Scrub:

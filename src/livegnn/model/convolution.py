@@ -79,6 +79,8 @@ class Convolution:
                     f"{self.name}: {what} must be one of {', '.join(map(repr, names))} or a function, "
                     f"got {given!r}"
                 )
+        if not isinstance(self.self_loops, bool):
+            raise ModelError(f"{self.name}: self_loops must be True or False, got {self.self_loops!r}")
         reads = self.message_reads
         if self.message_local is not None and not reads:
             raise ModelError(f"{self.name}: message_local must take an array, leave it out if it is 1")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from livegnn.arguments import switch
 from livegnn.errors import ModelError
 from livegnn.model.propagation import Propagate
 from livegnn.model.steps import Step
@@ -85,6 +86,7 @@ def pin_sage(
     table, or the ``"sum"`` of their weights.
     Raises `ModelError` if a weight is no matrix.
     """
+    weighted, normalize = switch(weighted, "weighted"), switch(normalize, "normalize")
     _check_matrices(message=message, update=update)
     tensors = {f"{name}.message.weight": message, f"{name}.update.weight": update}
     biases = {"message": message_bias, "update": update_bias}

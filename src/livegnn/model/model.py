@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from livegnn.arguments import switch
 from livegnn.errors import ModelError
 from livegnn.model.propagation import Propagate
 from livegnn.model.softmax import exponentiate_on_edges
@@ -248,7 +249,7 @@ class Model:
             in_channels=in_channels,
             edge_channels=edge_channels,
             proposer=proposer,
-            allow_code=allow_code,
+            allow_code=switch(allow_code, "allow_code"),
         )
 
     @staticmethod
@@ -271,7 +272,11 @@ class Model:
         from livegnn.model.assembly import build
 
         return build(
-            convolutions, in_channels, edge_type=edge_type, edge_features=edge_features, verify=verify
+            convolutions,
+            in_channels,
+            edge_type=edge_type,
+            edge_features=edge_features,
+            verify=switch(verify, "verify"),
         )
 
     def _value(self, name: str) -> Input | EdgeInput:

@@ -17,6 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
+from livegnn.arguments import switch
 from livegnn.errors import ModelError
 from livegnn.model.convolution import Convolution
 from livegnn.model.model import Function
@@ -82,6 +83,7 @@ def propose(
     Raises `ModelError` with everything that failed, if no proposal passes; or if the proposer answers with
     source code and `allow_code` is not set.
     """
+    allow_code = switch(allow_code, "allow_code")
     if attempts < 1:
         raise ModelError(f"attempts must be at least 1, got {attempts}")
     failed: list[str] = []

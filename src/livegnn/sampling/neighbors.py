@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from livegnn.arguments import switch
 from livegnn.graph import Graph
 from livegnn.graph.core import chosen_threads
 from livegnn.sampling.request import (
@@ -82,7 +83,7 @@ def sample_neighbors(
             native_ids(graph, asked),
             checked_count(num_neighbors),
             law,
-            replace,
+            switch(replace, "replace"),
             incoming,
             times,
             used,

@@ -1,5 +1,6 @@
 """Nodes of the graph as it is now, drawn alike, by degree or by weight."""
 
+from livegnn.arguments import switch
 from livegnn.errors import InputError
 from livegnn.graph import Graph
 from livegnn.sampling.request import (
@@ -25,7 +26,7 @@ def sample_nodes(
     node_type: NodeType | None = None,
     edge_type: EdgeType | None = None,
     direction: Direction = "out",
-    seed: int,
+    seed: int | None = None,
 ) -> Ids:
     """Ids of `count` nodes, in the order in which they were drawn (PlatoD2GL, section III: node sampling).
 
@@ -33,7 +34,7 @@ def sample_nodes(
     `edge_type` go out of a node (come in, with `direction="in"`). `"weight"`: in proportion to the sum of
     their weights; a weight below 0 counts as 0. replace: a node may be drawn again. Without replacement, each
     draw takes one of the nodes that are left, by the same law; where fewer than `count` can be drawn, all of
-    them come.
+    them come. seed: a fresh one by default; give one to draw the same nodes again.
 
     Drawing by degree or weight looks at each node of the type once.
     Raises `InputError`, also for `"weight"` on edges without weights, and `UnknownTypeError`.
@@ -54,6 +55,6 @@ def sample_nodes(
     number = checked_count(count, "count")
     with explained(graph, {}):
         ids = sampler_of(graph).nodes(
-            graph.native, type_, law, incoming, replace, number, chosen_seed(seed), True
+            graph.native, type_, law, incoming, switch(replace, "replace"), number, chosen_seed(seed), True
         )
     return graph.named(ids)

@@ -1,6 +1,5 @@
 """What the kinds of samples are asked for in common: checked, and in the form that the native core takes."""
 
-import operator
 import secrets
 import threading
 import weakref
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from livegnn import _core
+from livegnn.arguments import whole
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph
 from livegnn.types import DoubleArray, IntArray
@@ -57,27 +57,23 @@ def chosen_seed(seed: int | None) -> int:
     """`seed`, or a fresh one."""
     if seed is None:
         return secrets.randbits(63)
-    if not 0 <= operator.index(seed) < 2**64:
-        raise InputError(f"seed must be at least 0 and less than 2^64, got {seed}")
-    return operator.index(seed)
+    return whole(seed, "seed", 0, 2**64 - 1)
 
 
 def checked_count(count: int, what: str = "num_neighbors") -> int:
-    try:
-        number = operator.index(count)
-    except TypeError:
-        raise InputError(f"{what} must be an integer, got {count!r}") from None
-    least = -1 if what == "num_neighbors" else 0
-    if not least <= number <= _MOST_NEIGHBORS:
-        raise InputError(f"{what} must be at least {least} and at most {_MOST_NEIGHBORS}, got {number}")
-    return number
+    return whole(count, what, -1 if what == "num_neighbors" else 0, _MOST_NEIGHBORS)
 
 
 def bounds(until: "ArrayLike | None", num_seeds: int) -> DoubleArray | None:
     """Times up to which edges count: one, or one for each seed."""
     if until is None:
         return None
-    times = np.asarray(until, dtype=np.float64)
+    try:
+        times = np.asarray(until, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"until must be one time, or one for each of {num_seeds} nodes, got {until!r}"
+        ) from error
     if times.ndim > 0 and times.shape != (num_seeds,):
         raise InputError(f"until must be one time, or one for each of {num_seeds} nodes, got {times.shape}")
     if np.isnan(times).any():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast, overload
 
 import numpy as np
 
+from livegnn.arguments import switch
 from livegnn.errors import InputError
 from livegnn.graph import Graph
 from livegnn.graph.core import chosen_threads
@@ -232,12 +233,19 @@ def sample_metapath(
 
     Raises what `sample_subgraph` raises, and `InputError` if the path is empty or has a gap.
     """
+    if not isinstance(metapath, Sequence):
+        raise InputError(f"a meta-path must be a list of (edge type, number of neighbours), got {metapath!r}")
     if not metapath:
         raise InputError("a meta-path must have at least one edge type, got none")
     names = list(graph.schema.edge_types)
     fan_outs: dict[EdgeType, Sequence[int]] = {}
     at = start = ""
-    for hop, (edge_type, count) in enumerate(metapath):
+    for hop, step in enumerate(metapath):
+        if not isinstance(step, Sequence) or len(step) != 2:
+            raise InputError(
+                f"each step of a meta-path must be (edge type, number of neighbours), got {step!r}"
+            )
+        edge_type, count = step
         name = names[graph.edge_type_index(edge_type)]
         begin, end = (name[2], name[0]) if is_incoming(direction) else (name[0], name[2])
         if hop == 0:
@@ -323,6 +331,12 @@ def _sample(
         )
 
 
+def _hops(num_neighbors: object) -> Sequence[int]:
+    if isinstance(num_neighbors, (Sequence, np.ndarray)) and not isinstance(num_neighbors, str):
+        return cast("Sequence[int]", num_neighbors)
+    raise InputError(f"num_neighbors must be a list with a number for each hop, got {num_neighbors!r}")
+
+
 def sample_native(
     graph: Graph,
     seeds: "Mapping[NodeType, IntArray | NDArray[np.uint32]]",
@@ -348,7 +362,7 @@ def sample_native(
     node_types = list(graph.schema.node_types)
     edge_types = list(graph.schema.edge_types)
     counts = {
-        graph.edge_type_index(name): [checked_count(count) for count in hops]
+        graph.edge_type_index(name): [checked_count(count) for count in _hops(hops)]
         for name, hops in fan_outs.items()
     }
     # In the order of the schema, so that the order in a dictionary makes no difference.
@@ -359,10 +373,10 @@ def sample_native(
         [(graph.node_type_index(name), numbers) for name, numbers in seeds.items()],
         ordered,
         law,
-        replace,
-        disjoint,
+        switch(replace, "replace"),
+        switch(disjoint, "disjoint"),
         is_incoming(direction),
-        attributes,
+        switch(attributes, "attributes"),
         times,
         used,
         chosen_threads(threads),

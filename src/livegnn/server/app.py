@@ -3,8 +3,9 @@
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -13,7 +14,9 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
 
 import livegnn
 from livegnn.errors import InputError, LiveGNNError, TimeoutExpired, UnknownNodeError
@@ -29,6 +32,7 @@ _STATUS: dict[type[LiveGNNError], int] = {
     TimeoutExpired: 503,
     LiveGNNError: 500,
 }
+_METHODS_OF_FILES = ("GET", "HEAD")  # those of a dashboard
 
 
 def create_app(runtime: Runtime, *, dashboard: Path | None = None) -> FastAPI:
@@ -52,7 +56,10 @@ def create_app(runtime: Runtime, *, dashboard: Path | None = None) -> FastAPI:
     app.state.feed = feed
     app.add_exception_handler(LiveGNNError, _answer_error)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
-    app.include_router(create_router(runtime, feed))
+    app.add_exception_handler(HTTPException, _answer_unknown)
+    app.add_exception_handler(Exception, _answer_failure)
+    app.state.router = create_router(runtime, feed)
+    app.include_router(app.state.router)
     if dashboard is not None:
         app.mount("/", StaticFiles(directory=dashboard, html=True), name="dashboard")
     return app
@@ -60,7 +67,37 @@ def create_app(runtime: Runtime, *, dashboard: Path | None = None) -> FastAPI:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     status = next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
-    return to_json({"error": {"type": type(error).__name__, "message": str(error)}}, status)
+    return _to_answer(type(error).__name__, str(error), status)
+
+
+def _to_answer(kind: str, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    answer = to_json({"error": {"type": kind, "message": message}}, status)
+    answer.headers.update(headers or {})
+    return answer
+
+
+async def _answer_unknown(request: Request, error: Exception) -> Response:
+    """A path that there is not, or not for this method; whatever else is refused before a route is asked."""
+    assert isinstance(error, HTTPException)
+    path, method = request.url.path, request.method
+    if error.status_code in (404, 405):
+        app = request.app
+        routes = [r for r in (*app.state.router.routes, *app.routes) if isinstance(r, APIRoute)]
+        below = path.removeprefix(request.scope.get("root_path", ""))
+        methods = {m for route in routes if route.path_regex.match(below) for m in route.methods or ()}
+        if not methods and error.status_code == 404:
+            return _to_answer("UnknownPath", f"there is nothing at {path}: /docs lists the paths", 404)
+        if method not in methods:
+            allowed = ", ".join(sorted(methods or _METHODS_OF_FILES))
+            message = f"{path} must be asked with {allowed}, got {method}"
+            return _to_answer("UnknownMethod", message, 405, {"allow": allowed})
+    kind = HTTPStatus(error.status_code).phrase.title().replace(" ", "")
+    return _to_answer(kind, str(error.detail), error.status_code, error.headers)
+
+
+async def _answer_failure(request: Request, error: Exception) -> Response:
+    """What nobody foresaw; the server's log has the traceback."""
+    return _to_answer(type(error).__name__, f"the server failed, its log says where: {error}", 500)
 
 
 async def _answer_invalid(request: Request, error: Exception) -> Response:
@@ -69,7 +106,7 @@ async def _answer_invalid(request: Request, error: Exception) -> Response:
         f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}, got {problem.get('input')!r}"
         for problem in error.errors()
     ]
-    return to_json({"error": {"type": "InputError", "message": "; ".join(problems)[:2000]}}, 400)
+    return _to_answer("InputError", "; ".join(problems)[:2000], 400)
 
 
 class _Server(uvicorn.Server):

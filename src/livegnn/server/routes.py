@@ -1,28 +1,61 @@
 """The routes: what each takes, what it answers. Every answer carries the sequence number that it reflects."""
 
+import re
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 import orjson
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
 from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type, to_ids
+from livegnn.events.repeated_keys import repeated_key
 from livegnn.runtime import Prediction, Runtime
 from livegnn.server import metrics
 from livegnn.server.feed import Feed
-from livegnn.types import Ids
+from livegnn.server.query import CheckedRoute
+from livegnn.types import JSON, Ids
 
 LARGEST_BODY = 64 * 2**20
+_MOST_DIGITS = 20  # of 2^63 - 1 and a sign
 LINE_TYPES = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 
-Timeout = Annotated[float, Query(gt=0, le=300, description="seconds to wait for min_seq at most")]
-MinSeq = Annotated[int, Query(ge=0, description="answer when this event is visible: read your own writes")]
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+
+
+def _as_written(form: "re.Pattern[str]", what: str) -> BeforeValidator:
+    """Refuses what is a number to Python alone, such as " 1", "+1", "1_0" and "01"."""
+
+    def check(text: object) -> object:
+        if isinstance(text, str) and not form.fullmatch(text):
+            raise ValueError(f"expected {what} as JSON has it, without spaces, +, _ and leading zeros")
+        return text
+
+    return BeforeValidator(check)
+
+
+Timeout = Annotated[
+    float,
+    _as_written(_NUMBER, "a number"),
+    Query(gt=0, le=300, description="seconds to wait for min_seq at most"),
+]
+MinSeq = Annotated[
+    int,
+    _as_written(_INTEGER, "an integer"),
+    Query(ge=0, description="answer when this event is visible: read your own writes"),
+]
+Since = Annotated[
+    int,
+    _as_written(_INTEGER, "an integer"),
+    Query(ge=0, description="the event after which the movement begins"),
+]
 NodeId = StrictInt | StrictStr
 
 
@@ -31,7 +64,7 @@ class BodyTooLarge(InputError):
 
 
 class UnknownMediaType(InputError):
-    """A body of events that is neither JSON nor JSON lines."""
+    """A body that is neither JSON nor, if it is one of events, JSON lines."""
 
 
 class PredictionRequest(BaseModel):
@@ -39,8 +72,8 @@ class PredictionRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     ids: list[NodeId]
-    min_seq: int = Field(0, ge=0, description="answer when this event is visible")
-    timeout: float = Field(10.0, gt=0, le=300, description="seconds to wait for min_seq at most")
+    min_seq: int = Field(0, ge=0, strict=True, description="answer when this event is visible")
+    timeout: float = Field(10.0, gt=0, le=300, strict=True, description="seconds to wait for min_seq at most")
 
 
 class WhatIfRequest(BaseModel):
@@ -130,9 +163,18 @@ _EVENTS_BODY = {
 }
 
 
+_Body = TypeVar("_Body", bound=BaseModel)
+
+
+def _body_of(type_: type[BaseModel]) -> dict[str, object]:
+    """What OpenAPI says of a route whose body is read as `type_`."""
+    content = {"application/json": {"schema": type_.model_json_schema()}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
 def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
     """All routes of the API."""
-    router = APIRouter()
+    router = APIRouter(route_class=CheckedRoute)
     graph = runtime.graph
 
     @router.post("/v1/events", responses={200: {"model": AppendAnswer}}, openapi_extra=_EVENTS_BODY)
@@ -147,8 +189,7 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
         comes (an unknown node) is answered with 409.
         """
         body = await _read_body(request)
-        media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-        count, seq = await run_in_threadpool(_append, runtime, body, media_type)
+        count, seq = await run_in_threadpool(_append, runtime, body, _media_type(request))
         if wait and count:
             await feed.wait(seq, timeout)
             rejection = await run_in_threadpool(runtime.rejection, seq)
@@ -164,13 +205,18 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
         timeout: Timeout = 10.0,
     ) -> Response:
         """Predictions for nodes."""
-        wanted = _parse_ids(runtime, [part for text in ids for part in text.split(",") if part])
+        wanted = _parse_ids(runtime, [part for text in ids if text for part in text.split(",")])
         return await predict(wanted, min_seq, timeout)
 
-    @router.post("/v1/predictions", responses={200: {"model": PredictionAnswer}})
-    async def request_predictions(request: PredictionRequest) -> Response:
+    @router.post(
+        "/v1/predictions",
+        responses={200: {"model": PredictionAnswer}},
+        openapi_extra=_body_of(PredictionRequest),
+    )
+    async def request_predictions(request: Request) -> Response:
         """Predictions for many nodes, or for ids that hold commas."""
-        return await predict(_to_ids(runtime, request.ids), request.min_seq, request.timeout)
+        wanted = _parse(PredictionRequest, await _read_body(request), _media_type(request))
+        return await predict(_to_ids(runtime, wanted.ids), wanted.min_seq, wanted.timeout)
 
     async def predict(ids: Ids, min_seq: int, timeout: float) -> Response:
         await feed.wait(min_seq, timeout)
@@ -179,20 +225,28 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
             return await run_in_threadpool(_predict, runtime, ids)
         return _describe(prediction, ids)
 
-    @router.post("/v1/what-if", responses={200: {"model": WhatIfAnswer}})
-    def ask_what_if(request: WhatIfRequest) -> Response:
+    @router.post(
+        "/v1/what-if", responses={200: {"model": WhatIfAnswer}}, openapi_extra=_body_of(WhatIfRequest)
+    )
+    async def ask_what_if(request: Request) -> Response:
         """Predictions as if events had happened; nothing is kept."""
-        events = Events.from_records(request.events)  # type: ignore[arg-type]
-        ids = _to_ids(runtime, request.ids)
-        answer = runtime.what_if(events, ids)
-        return to_json(
-            {
-                "seq": answer.seq,
-                "ids": ids.tolist(),
-                "predictions": answer.values,
-                "changed": answer.changed.tolist(),
-            }
-        )
+        body, media_type = await _read_body(request), _media_type(request)
+
+        def answer() -> Response:
+            asked = _parse(WhatIfRequest, body, media_type)
+            events = Events.from_records(asked.events)  # type: ignore[arg-type]
+            ids = _to_ids(runtime, asked.ids)
+            supposed = runtime.what_if(events, ids)
+            return to_json(
+                {
+                    "seq": supposed.seq,
+                    "ids": ids.tolist(),
+                    "predictions": supposed.values,
+                    "changed": supposed.changed.tolist(),
+                }
+            )
+
+        return await run_in_threadpool(answer)
 
     @router.get("/v1/changes", responses={200: {"content": {"text/event-stream": {}}}})
     async def follow_changes() -> StreamingResponse:
@@ -231,7 +285,7 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
     @router.get("/v1/nodes/{id:path}/explain", responses={200: {"model": ExplainAnswer}})
     def explain_prediction(
         id: str,
-        since: Annotated[int, Query(ge=0, description="the event after which the movement begins")],
+        since: Since,
     ) -> Response:
         """Through which events, and which neighbours, a node's prediction moved, each with its share."""
         found = runtime.engine.explain(_parse_ids(runtime, [id])[0].item(), since=since)
@@ -307,25 +361,51 @@ def _parse_events(body: bytes, media_type: str) -> Events:
         return Events.from_json_lines(body)
     if media_type != "application/json":
         raise UnknownMediaType(f"events must come as application/json or {LINE_TYPES[0]}, got {media_type!r}")
-    try:
-        content = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"the body must be JSON, got {body[:60]!r}: {error}") from error
+    content = _parse_json(body)
     if not isinstance(content, dict) or set(content) != {"events"}:
         got = ", ".join(content) if isinstance(content, dict) else type(content).__name__
         raise InputError(f"the body must be an object with the one field 'events', got {got or 'none'}")
-    return Events.from_records(content["events"])
+    return Events.from_records(content["events"])  # type: ignore[arg-type]
+
+
+def _parse(type_: type[_Body], body: bytes, media_type: str) -> _Body:
+    """The body as what a route takes. Raises InputError, or RequestValidationError for its parts."""
+    if media_type != "application/json":
+        raise UnknownMediaType(f"the body must come as application/json, got {media_type!r}")
+    try:
+        return type_.model_validate(_parse_json(body))
+    except ValidationError as error:
+        problems = [{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors()]
+        raise RequestValidationError(problems) from error
+
+
+def _parse_json(body: bytes) -> JSON:
+    try:
+        content: JSON = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"the body must be JSON, got {body[:60]!r}: {error}") from error
+    if (key := repeated_key(body, content)) is not None:
+        raise InputError(f"each object of the body must have a field once, got {key!r} twice")
+    return content
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
 
 
 def _parse_ids(runtime: Runtime, texts: Sequence[str]) -> Ids:
     """Ids from a URL, where a number and its text look the same."""
     if runtime.graph.schema.text_ids:
         return to_ids(list(texts), "ids")
-    try:
-        numbers = [int(text) for text in texts]
-    except ValueError as error:
-        raise InputError(f"ids must be integers in this graph, got {','.join(texts)!r}") from error
-    return to_ids(numbers, "ids")
+    for text in texts:
+        if not _INTEGER.fullmatch(text):
+            raise InputError(
+                f"ids must be integers in this graph, got {text!r}: write 17 as 17, without spaces, +, _ and "
+                "leading zeros"
+            )
+        if len(text) > _MOST_DIGITS:
+            raise InputError(f"ids must be ids from 0 to 2^63 - 1, got {text[:_MOST_DIGITS]}...")
+    return to_ids([int(text) for text in texts], "ids")
 
 
 def _to_ids(runtime: Runtime, ids: Sequence[int | str]) -> Ids:

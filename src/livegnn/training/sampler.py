@@ -18,6 +18,7 @@ from torch_geometric.sampler import (
 from torch_geometric.sampler.neighbor_sampler import edge_sample
 
 from livegnn import _core
+from livegnn.arguments import switch
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph
 from livegnn.sampling.request import (
@@ -78,8 +79,8 @@ class LiveSampler(BaseSampler):
             for edge_type, counts in num_neighbors.items()
         }
         self.by = by
-        self.replace = replace
-        self.disjoint = disjoint
+        self.replace = switch(replace, "replace")
+        self.disjoint = switch(disjoint, "disjoint")
         self.gone = gone
         self.threads = threads
 

@@ -1,0 +1,43 @@
+"""What a query may have: the parameters of its route, each once."""
+
+import difflib
+from collections.abc import Callable, Coroutine
+from typing import get_origin
+
+from fastapi import Request
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+
+from livegnn.errors import InputError
+
+
+class CheckedRoute(APIRoute):
+    """A route that refuses parameters that it does not take, and those that come several times."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[object, object, Response]]:
+        handle = super().get_route_handler()
+        # Whether it may come several times.
+        known = {
+            field.alias: get_origin(field.field_info.annotation) is list
+            for field in self.dependant.query_params
+        }
+
+        async def check(request: Request) -> Response:
+            if request.query_params:
+                _check([name for name, _ in request.query_params.multi_items()], known)
+            return await handle(request)
+
+        return check
+
+
+def _check(given: list[str], known: dict[str, bool]) -> None:
+    """Raises InputError that names the first parameter that is wrong, and those that there are."""
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f": did you mean {near[0]!r}?" if near else ""
+            raise InputError(
+                f"the query may have the parameters {', '.join(known) or 'none'}, got {name!r}{hint}"
+            )
+        if not known[name] and given.count(name) > 1:
+            raise InputError(f"the query must have {name!r} once, got it {given.count(name)} times")
