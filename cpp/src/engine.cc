@@ -373,6 +373,10 @@ std::vector<int64_t> Engine::changed_ids(const Delta& delta, const Prepared& pre
   const IdMap& ids = graph_.nodes[output_type()].ids;
   std::vector<uint32_t>& slots = scratches_->slots[0][output_type()];
   std::vector<int64_t> changed(prepared.changed.size());
+  if (nodes.added.empty()) {
+    for (size_t i = 0; i < changed.size(); ++i) changed[i] = ids.id_of(prepared.changed[i]);
+    return changed;
+  }
   for (uint32_t i = 0; i < nodes.added.size(); ++i) slots[nodes.added[i]] = i;
   for (size_t i = 0; i < changed.size(); ++i) {
     const uint32_t node = prepared.changed[i], slot = slots[node];

@@ -61,12 +61,9 @@ template <class Terms>
 bool is_good(const float* bounds, float peak, float mean, const Terms& terms) {
   const float own = bounds[0], moved = bounds[1], error = own + moved;
   if (!(error <= kDriftTolerance * peak) || !(error < std::numeric_limits<float>::max())) return false;
-  if (peak == 0) return true;
-  // A term that moved is in `moved` three times at least.
-  const float larger = own / (kUnit * peak) * (moved / 3);
-  const float worst = moved + std::min(own, larger);
-  if (worst <= kDriftTolerance) return true;
-  return worst <= kDriftTolerance * typical_sum(terms(), mean);
+  // A term that moved is in `moved` three times at least: own / (kUnit * peak) * (moved / 3) is what comes of touches.
+  auto within = [&](float most) { return error <= most || own * moved <= 3 * kUnit * peak * (most - moved); };
+  return peak == 0 || within(kDriftTolerance) || within(kDriftTolerance * typical_sum(terms(), mean));
 }
 
 }  // namespace livegnn

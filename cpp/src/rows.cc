@@ -368,6 +368,10 @@ void Engine::run_output_block(const RowsStep& step, size_t first, size_t count, 
   run_rows(step, count, old_rows.data(), before.data());
   const uint32_t sink = step.sinks[0].reg;
   const Register& reg = step.registers[sink];
+  const Kernels& k = kernels();
+  // One look at the whole block, with whatever else lies in it, says of nearly all that nothing is lost.
+  const bool guarded =
+      guard_ && (sink < num_sources || !k.finite(count * row_stride(step.buffers[reg.buffer]), after[reg.buffer]));
   for (size_t i = 0; i < count; ++i) {
     const float *was, *is;
     if (sink < num_sources) {
@@ -378,8 +382,8 @@ void Engine::run_output_block(const RowsStep& step, size_t first, size_t count, 
       was = before[reg.buffer] + at;
       is = after[reg.buffer] + at;
     }
-    reach.keep[0][first + i] = reach.added[first + i] || kernels().differs(reg.width, was, is);
-    if (guard_ && !kernels().finite(reg.width, is) && kernels().finite(reg.width, was)) {
+    reach.keep[0][first + i] = reach.added[first + i] || k.differs(reg.width, was, is);
+    if (guarded && !k.finite(reg.width, is) && k.finite(reg.width, was)) {
       lose(step.node_type, reach.nodes[first + i]);
     }
   }
