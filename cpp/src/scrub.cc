@@ -11,6 +11,7 @@
 #include "engine_scratch.h"
 #include "kernels.h"
 #include "message_sums.h"
+#include "rounding.h"
 
 namespace livegnn {
 namespace {
@@ -36,9 +37,14 @@ Engine::Scrubbed Engine::scrub(size_t propagation, std::span<const uint32_t> nod
   const GraphStore& store = *graph_.edges[step.edge_type].store;
   const bool counted = step.aggregate == Aggregate::kMax;
   const size_t width = kept.width;
-  std::vector<float> units =
-      counted ? std::vector<float>(width) : typical(step, sample_targets(step, nullptr), nullptr);
-  if (!counted) fill_scales(&units);
+  std::vector<float> units(width);
+  float mean = 0;
+  if (!counted) {
+    const std::vector<SampledTarget> targets = sample_targets(step, nullptr);
+    units = typical(step, targets, nullptr);
+    mean = typical_mean(step, targets, units, nullptr);
+    fill_scales(&units);
+  }
   std::vector<float> row(row_stride(width)), counts(counted ? width : 0);
   std::vector<const float*> messages;
   std::vector<double> reach(width);
@@ -65,10 +71,9 @@ Engine::Scrubbed Engine::scrub(size_t propagation, std::span<const uint32_t> nod
         for (size_t c = 0; c < width; ++c) reach[c] += std::fabs(weight * messages[i][c]);
       }
     });
-    const double terms = std::max<double>(1, store.degree_in(node));
+    const double terms = std::max<double>(1, store.degree_in(node)), typical = typical_sum(store.degree_in(node), mean);
     for (size_t c = 0; c < width; ++c) {
-      const double scale =
-          std::max({std::fabs(static_cast<double>(row[c])), reach[c] / terms, units[c] * std::sqrt(terms)});
+      const double scale = std::max({std::fabs(static_cast<double>(row[c])), reach[c] / terms, units[c] * typical});
       seen.difference = std::max(seen.difference, part_of(held[c], row[c], scale));
     }
   }
