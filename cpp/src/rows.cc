@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "combine.h"
 #include "engine_scratch.h"
 #include "kernels.h"
 #include "parallel.h"
@@ -29,40 +30,6 @@ void softmax(size_t width, const float* a, bool logarithm, float* out) {
   for (size_t i = 0; i < width; ++i) {
     out[i] =
         logarithm ? a[i] - largest - shift : static_cast<float>(std::exp(static_cast<double>(a[i] - largest)) / total);
-  }
-}
-
-// The quotient of sums over sums of coefficients, over several propagations and an own message: see program.h. Where
-// the coefficients are exponentials, each part is first brought to the largest of the reference logits.
-template <class Row>
-void combine(const Op& op, size_t width, const Row& row, float* out) {
-  const auto heads = static_cast<size_t>(op.number);
-  const size_t parts = static_cast<size_t>(op.first), channels = width / heads;
-  const bool softmax = op.second != 0, own = op.inputs.size() > 2 * parts;
-  for (size_t h = 0; h < heads; ++h) {
-    float largest = own && softmax ? row(2 * parts + 1)[h] : std::numeric_limits<float>::lowest();
-    for (size_t p = 0; softmax && p < parts; ++p) {
-      if (row(2 * p + 1)[h] > 0) largest = std::max(largest, row(2 * p + 1)[heads + h]);
-    }
-    float* const to = out + h * channels;
-    std::memset(to, 0, channels * sizeof(float));
-    float total = 0;
-    auto add = [&](const float* from, float coefficient, float weight) {
-      total += coefficient;
-      for (size_t c = 0; c < channels; ++c) to[c] += weight * from[h * channels + c];
-    };
-    for (size_t p = 0; p < parts; ++p) {
-      const float sum = row(2 * p + 1)[h];
-      if (softmax && sum <= 0) continue;
-      const float factor = softmax ? std::exp(row(2 * p + 1)[heads + h] - largest) : 1.0f;
-      add(row(2 * p), factor * sum, factor);
-    }
-    if (own) {
-      const float coefficient = row(2 * parts + 1)[h], weight = softmax ? std::exp(coefficient - largest) : coefficient;
-      add(row(2 * parts), weight, weight);
-    }
-    const float share = total <= 0 ? 0.0f : 1 / total;  // what is not a number stays none
-    for (size_t c = 0; c < channels; ++c) to[c] *= share;
   }
 }
 
@@ -188,7 +155,7 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
         k.scale(count, width, a, factors, out, stride);
         break;
       case OpKind::kRsqrtContext:
-        for (size_t i = 0; i < count; ++i) factors[i] = *inputs[1][i] > 0 ? 1.0f / std::sqrt(*inputs[1][i]) : 0.0f;
+        for (size_t i = 0; i < count; ++i) factors[i] = *inputs[1][i] > 0 ? op.number / std::sqrt(*inputs[1][i]) : 0.0f;
         k.scale(count, width, a, factors, out, stride);
         break;
       case OpKind::kAddLoop:
@@ -214,7 +181,14 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
       }
       case OpKind::kCombine:
         for (size_t i = 0; i < count; ++i) {
-          combine(op, width, [&](size_t p) { return row_of(op.inputs[p], i); }, out + i * stride);
+          const auto row = [&](size_t p) { return row_of(op.inputs[p], i); };
+          if (combines_wide(op, row)) {
+            std::vector<double> quotient(width);
+            combine(op, width, row, quotient.data());
+            std::copy(quotient.begin(), quotient.end(), out + i * stride);
+          } else {
+            combine(op, width, row, out + i * stride);
+          }
         }
         break;
       case OpKind::kCall:
@@ -232,6 +206,12 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
         break;
     }
   }
+  if (step.sinks.empty()) return;  // messages, which are summed first
+  const Sink& sink = step.sinks[0];
+  if (step.sinks.size() == 1) return run_lost_rows(step, {&sink.reg, 1}, count, sources, buffers);
+  std::vector<uint32_t> outputs;
+  for (const Sink& each : step.sinks) outputs.push_back(each.reg);
+  run_lost_rows(step, outputs, count, sources, buffers);
 }
 
 // The union of what changed in the sources of a step, and for each source where a node's new row is: into the scratch

@@ -192,8 +192,10 @@ def _lower_propagate(
         lowered.append(Operation(op, inputs, name(part), width, node_type, factor=factor))
         return name(part)
 
+    scaled = "source_rsqrt" in operators.message_local and operators.combine == "rsqrt"
     if "source_rsqrt" in operators.message_local:
-        current = add("rsqrt_context", (current, around), "message", source_type)
+        factor = _SCALED_DOWN if scaled else 1.0
+        current = add("rsqrt_context", (current, around), "message", source_type, factor)
     if operators.aggregate == "min":  # min(x) = -max(-x), and a sign is exact
         current = add("scale", (current,), "negated", source_type, -1.0)
     lowered.append(
@@ -220,9 +222,17 @@ def _lower_propagate(
         result = add("scale", (result,), "minimum", target_type, -1.0)
     if operators.combine != "identity":
         op = "divide_context" if operators.combine == "divide" else "rsqrt_context"
-        result = add(op, (result, around), "combined", target_type)
+        result = add(op, (result, around), "combined", target_type, 1 / _SCALED_DOWN if scaled else 1.0)
     lowered[-1] = replace(lowered[-1], output=step.output)
     return lowered
+
+
+_SCALED_DOWN = 2.0**-12
+"""What messages of d_u^-1/2 h_u are scaled by, and sums scaled back when they are combined.
+
+Such a sum is multiplied by d_v^-1/2 when all of it is there, so it may be past the end of float32 where what
+comes of it is not. A power of two rounds nothing; up to 2^24 neighbours, the largest float32 each, fit.
+"""
 
 
 def reorder(model: Model) -> Sequence[Step]:
