@@ -19,7 +19,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <span>
 #include <vector>
 
 #include "engine_scratch.h"
@@ -157,12 +156,7 @@ class Engine::MessageSums {
 
   void evaluate() {
     if (filled_ == 0) return;
-    engine_.run_rows(program_.step, filled_, sources_.data(), buffers_.data());
-    if (widely_) {
-      const uint32_t outputs[] = {program_.message, program_.coefficient};
-      const std::span<const uint32_t> made(outputs, program_.coefficient == kNoIndex ? 1 : 2);
-      engine_.run_lost_rows(program_.step, made, filled_, sources_.data(), buffers_.data());
-    }
+    engine_.run_rows(program_.step, filled_, sources_.data(), buffers_.data(), widely_);
     for (size_t i = 0; i < filled_; ++i) add_up(i);
     filled_ = 0;
   }

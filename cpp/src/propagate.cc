@@ -100,6 +100,7 @@ void Engine::aggregate_computed(const PropagateStep& step, uint32_t node, float*
   const GraphStore& store = *graph_.edges[step.edge_type].store;
   const size_t width = program_.values[step.input].width;
   const bool sum = step.aggregate == Aggregate::kSum;
+  std::fill_n(out, row_stride(width), 0.0f);
   ties.assign(sum ? 0 : width, 0);
   if (!sum && store.degree_in(node) > 0) std::fill(out, out + width, -std::numeric_limits<float>::infinity());
   for (const bool widely : {false, true}) {

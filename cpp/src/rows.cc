@@ -57,7 +57,8 @@ void Engine::call(const Op& op, size_t count, const RowsStep& step, const Row& r
   }
 }
 
-void Engine::run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers) const {
+void Engine::run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers,
+                      bool widely) const {
   const Kernels& k = kernels();
   const size_t num_sources = step.sources.size();
   auto stride_of = [&](uint32_t r) { return row_stride(step.buffers[step.registers[r].buffer]); };
@@ -151,7 +152,7 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
         break;
       }
       case OpKind::kDivideContext:
-        for (size_t i = 0; i < count; ++i) factors[i] = *inputs[1][i] > 0 ? 1.0f / *inputs[1][i] : 0.0f;
+        for (size_t i = 0; i < count; ++i) factors[i] = *inputs[1][i] > 0 ? op.number / *inputs[1][i] : 0.0f;
         k.scale(count, width, a, factors, out, stride);
         break;
       case OpKind::kRsqrtContext:
@@ -205,13 +206,36 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
         }
         break;
     }
+    if (!widely) continue;
+    for (size_t i = 0; i < count; ++i) {
+      if (k.finite(width, out + i * stride)) continue;
+      std::vector<const float*> rows;
+      for (uint32_t reg : op.inputs) rows.push_back(row_of(reg, i));
+      run_widely(op, step, rows, out + i * stride);
+    }
   }
-  if (step.sinks.empty()) return;  // messages, which are summed first
-  const Sink& sink = step.sinks[0];
-  if (step.sinks.size() == 1) return run_lost_rows(step, {&sink.reg, 1}, count, sources, buffers);
-  std::vector<uint32_t> outputs;
-  for (const Sink& each : step.sinks) outputs.push_back(each.reg);
-  run_lost_rows(step, outputs, count, sources, buffers);
+  if (widely) return;
+  for (const Sink& sink : step.sinks) {
+    if (sink.reg < num_sources) continue;
+    for (size_t i = 0; i < count; ++i) {
+      float* const row = out_of(sink.reg, i);
+      if (!k.finite(step.registers[sink.reg].width, row)) run_lost_row(step, sink.reg, i, sources, row);
+    }
+  }
+}
+
+// A row that was not finite, each operation that makes it `widely`, if it need be. It depends on no other row.
+void Engine::run_lost_row(const RowsStep& step, uint32_t output, size_t row, const float* const* sources,
+                          float* to) const {
+  std::vector<const float*> inputs(step.sources.size() * kBlockRows);
+  for (size_t s = 0; s < step.sources.size(); ++s) inputs[s * kBlockRows] = sources[s * kBlockRows + row];
+  std::vector<FloatBlock> blocks;
+  std::vector<float*> buffers;
+  for (uint32_t width : step.buffers) blocks.emplace_back(row_stride(width));
+  for (FloatBlock& block : blocks) buffers.push_back(block.data());
+  run_rows(step, 1, inputs.data(), buffers.data(), true);
+  const Register& r = step.registers[output];
+  std::copy_n(buffers[r.buffer] + r.column, r.width, to);
 }
 
 // The union of what changed in the sources of a step, and for each source where a node's new row is: into the scratch
