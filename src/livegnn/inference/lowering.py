@@ -235,9 +235,9 @@ def _lower_propagate(
 _SCALED_DOWN = 2.0**-12
 """What rows are scaled by before they are summed, where sums are divided, and so scaled back, afterwards.
 
-Such a sum, or a row that PyG would multiply with a matrix only when it is a mean, may be past the end of float32
-where what comes of it is not. A power of two rounds nothing, and nobody has to multiply for it: one row is
-multiplied with a matrix or a number of its own anyway, the other with one over its divisor.
+Such a sum, or a row that PyG would multiply with a matrix only when it is a mean, may be past the end of
+float32 where what comes of it is not. A power of two rounds nothing, and nobody has to multiply for it: one
+row is multiplied with a matrix or a number of its own anyway, the other with one over its divisor.
 """
 
 

@@ -1,10 +1,10 @@
 """The oracle: a model computed on a whole graph, slowly and obviously, in float64.
 
 In float32 it is what PyG would say: every operation rounds, what a message is multiplied with or divided by
-is one number before it meets the message, and a sum takes one term after the other, in the order of the edges.
-That tells how much of a difference is the model's own doing; see `livegnn.model.exactness`. The order in which
-a sum is taken is no part of a model, though: where a partial sum is past the end of float32 and the whole one
-is not, PyG says infinity in one order of edges, or with one library for products, and the number in another.
+is one number before it meets the message, and a sum takes one term after the other, in the order of the
+edges. That tells how much of a difference is the model's own doing; see `livegnn.model.exactness`. The order
+of a sum is no part of a model, though: where a partial sum is past the end of float32 and the whole one is
+not, PyG says infinity in one order of edges, or with one library for products, and the number in another.
 Here it is the number.
 """
 
@@ -332,9 +332,8 @@ def _layer_norm(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
 
 
 def _l2_normalize(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
-    x = inputs[0]  # whose squares torch sums in float64
-    norm = np.sqrt((x.astype(np.float64) ** 2).sum(axis=1, keepdims=True)).astype(x.dtype)
-    return x / np.maximum(norm, x.dtype.type(step.number("eps")))
+    norm: DoubleArray = np.sqrt((inputs[0] ** 2).sum(axis=1, keepdims=True))
+    return inputs[0] / np.maximum(norm, step.number("eps"))
 
 
 def _gelu(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:

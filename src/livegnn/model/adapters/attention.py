@@ -50,7 +50,7 @@ def gat_conv(tape: Tape, layer: pyg.GATConv, path: str, given: Arguments) -> Row
     target_map, target_path = _first_of(layer, path, "lin", "lin_dst")
     value = write_linear(tape, source_map, source_path, source, "lin_src")
     heads = layer.heads
-    # A product of each head by itself: in a matrix the other heads are times 0, which of an infinity is no number.
+    # Each head by itself: a matrix takes the other heads times 0, which of an infinity is no number.
     att = Weight(f"{path}.att_src", layer.att_src.reshape(-1))
     to_source = tape.write("scale_shift", value, name="att_src", weights={"scale": att})
     to_source = _sum_channels(tape, to_source, heads, "att_src")
