@@ -138,13 +138,13 @@ TEST(row_sum_widely) {
       sum.close();
       CHECK(same_bits(plain, wide));
     }
-    std::vector<float> large(terms.stride, 3e38f), total(terms.stride);
+    std::vector<float> large(terms.stride, 0x1p127f), total(terms.stride);
     std::vector<float> signs(2 * count + 1, -1.0f);
     std::fill_n(signs.begin(), count + 1, 1.0f);
     const std::vector<uint32_t> indices(signs.size(), 0);
     const float* const row = large.data();
     sum_all_rows(terms.stride, signs.size(), &row, indices.data(), signs.data(), total.data());
-    for (size_t c = 0; c < terms.stride; ++c) CHECK_EQ(total[c], 3e38f);
+    for (size_t c = 0; c < terms.stride; ++c) CHECK_EQ(total[c], 0x1p127f);
   }
 }
 
