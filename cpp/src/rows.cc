@@ -217,6 +217,8 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
   if (widely) return;
   for (const Sink& sink : step.sinks) {
     if (sink.reg < num_sources) continue;
+    // All at once, with the padding and what lies beside them, since that is nearly always enough.
+    if (k.finite(count * stride_of(sink.reg), buffers[step.registers[sink.reg].buffer])) continue;
     for (size_t i = 0; i < count; ++i) {
       float* const row = out_of(sink.reg, i);
       if (!k.finite(step.registers[sink.reg].width, row)) run_lost_row(step, sink.reg, i, sources, row);
