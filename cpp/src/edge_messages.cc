@@ -66,6 +66,18 @@ void scan_new_edges(const Graph::EdgeType& edges, uint32_t node, std::span<const
 
 }  // namespace
 
+namespace {
+
+// Whether sums with these weights may be added to: not if there are none, nor if they have been taken widely.
+bool goes_on(const float* context, size_t heads) {
+  for (size_t h = 0; h < heads; ++h) {
+    if (!(context[h] > 0) || is_wide(context[h])) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 // Turns sums of all messages of a target into its rows.
 void Engine::write_sums(const PropagateStep& step, MessageSums* sums, size_t target, float* row, float* context) const {
   const size_t heads = sums->heads(), width = sums->width();
@@ -93,22 +105,21 @@ void Engine::initialize_messages(size_t position) {
   pool_->run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
     MessageSums& sums = sums_of(step);
     const size_t begin = block * kBlockRows, end = std::min(ids.capacity(), begin + kBlockRows);
-    sums.open(end - begin);
-    for (size_t n = begin; n < end; ++n) {
+    auto add = [&](size_t n) {
       const auto node = static_cast<uint32_t>(n);
-      if (!ids.in_use(node)) continue;
+      if (!ids.in_use(node)) return;
       scan_new_edges(edges, node, {}, [&](uint32_t source, float weight, const float* features) {
         if (step.skip_loops && source == node) return;
         sums.add(n - begin, 1, {weight, features}, [&](size_t i) -> const float* {
           return stored[i].row(program.sources[i].side == MessageSource::kSource ? source : node);
         });
       });
-    }
-    sums.finish();
-    for (size_t n = begin; n < end; ++n) {
-      if (!ids.in_use(static_cast<uint32_t>(n))) continue;
+    };
+    auto write = [&](size_t n) {
+      if (!ids.in_use(static_cast<uint32_t>(n))) return;
       write_sums(step, &sums, n - begin, out.row(n), step.context == kNoIndex ? nullptr : contexts.row(n));
-    }
+    };
+    sums.sum_up(begin, end, add, write);
   });
   errors_[position].resize(0);
   errors_[position].resize(step.aggregate == Aggregate::kSum ? ids.capacity() : 0);
@@ -366,7 +377,14 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
   pool_->run(blocks_of(num_targets), row_cost * work, [&](size_t block) {
     MessageSums& sums = sums_of(step);
     const size_t begin = block * kBlockRows, end = std::min(num_targets, begin + kBlockRows);
-    bool anew[kBlockRows], again = false;
+    bool anew[kBlockRows], again = false, lost[kBlockRows] = {}, any_lost = false;
+    auto take = [&](size_t t) {
+      if (sums.fits(t - begin)) {
+        write(&sums, t - begin, t);
+      } else {
+        lost[t - begin] = any_lost = true;
+      }
+    };
     sums.open(end - begin);
     for (size_t t = begin; t < end; ++t) {
       const uint32_t node = s.targets[t];
@@ -379,7 +397,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
       }
       // Whatever is added to nothing, which has no reference, and whatever loses its last message is computed anew too.
       anew[t - begin] = !is_sum || recompute_all_ || t < s.constrained || static_cast<int64_t>(evaluations) >= degree ||
-                        (program.softmax && !(*stored_row(step.context, node) > 0));
+                        (program.softmax && !goes_on(stored_row(step.context, node), heads));
       if (anew[t - begin]) {
         recompute(&sums, t - begin, t);
         continue;
@@ -403,20 +421,30 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
     sums.finish();
     for (size_t t = begin; t < end; ++t) {
       if (anew[t - begin]) {
-        write(&sums, t - begin, t);
+        take(t);
         anew[t - begin] = false;
       } else if (!apply(&sums, t - begin, t)) {
         anew[t - begin] = again = true;
       }
     }
-    if (!again) return;
-    sums.open(end - begin);
+    if (again) {
+      sums.open(end - begin);
+      for (size_t t = begin; t < end; ++t) {
+        if (anew[t - begin]) recompute(&sums, t - begin, t);
+      }
+      sums.finish();
+      for (size_t t = begin; t < end; ++t) {
+        if (anew[t - begin]) take(t);
+      }
+    }
+    if (!any_lost) return;
+    sums.open(end - begin, true);
     for (size_t t = begin; t < end; ++t) {
-      if (anew[t - begin]) recompute(&sums, t - begin, t);
+      if (lost[t - begin]) recompute(&sums, t - begin, t);
     }
     sums.finish();
     for (size_t t = begin; t < end; ++t) {
-      if (anew[t - begin]) write(&sums, t - begin, t);
+      if (lost[t - begin]) write(&sums, t - begin, t);
     }
   });
 

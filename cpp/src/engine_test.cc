@@ -32,7 +32,8 @@ class RowsBuilder {
     auto output = static_cast<uint32_t>(step_.registers.size());
     step_.registers.push_back({static_cast<uint32_t>(step_.buffers.size()), 0, width});
     step_.buffers.push_back(width);
-    step_.ops.push_back({kind, std::move(inputs), output, 0, first, second});
+    const bool scales = kind == OpKind::kDivideContext || kind == OpKind::kRsqrtContext;
+    step_.ops.push_back({kind, std::move(inputs), output, scales ? 1.0f : 0.0f, first, second});
     return output;
   }
   uint32_t apply(OpKind kind, std::vector<uint32_t> inputs) {

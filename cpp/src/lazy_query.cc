@@ -338,8 +338,7 @@ void Engine::Lazy::compute_messages(Site* site, const PropagateStep& step, const
     MessageSums& sums = engine_.sums_of(step);
     const size_t first = block * kBlockRows, end = std::min(nodes.size(), first + kBlockRows);
     size_t read = 0;
-    sums.open(end - first);
-    for (size_t n = first; n < end; ++n) {
+    auto add = [&](size_t n) {
       scan_messages(*type.store, step.skip_loops, nodes[n], [&](NeighborSpan span) {
         read += span.size;
         for (size_t j = 0; j < span.size; ++j) {
@@ -352,13 +351,13 @@ void Engine::Lazy::compute_messages(Site* site, const PropagateStep& step, const
                    });
         }
       });
-    }
-    sums.finish();
-    for (size_t n = first; n < end; ++n) {
+    };
+    auto write = [&](size_t n) {
       float* const row = site->overlay.row(nodes[n]);
       engine_.write_sums(step, &sums, n - first, row, step.context == kNoIndex ? nullptr : row + site->columns[1].at);
       std::fill_n(site->overlay.error(nodes[n]), kRowBounds, 0.0f);
-    }
+    };
+    sums.sum_up(first, end, add, write);
     edges.fetch_add(read, std::memory_order_relaxed);
   });
   work_.edges += edges.load();
@@ -416,7 +415,7 @@ void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint
       terms->add(from, step.weighted ? span.weights[i] : 1.0f);
     }
   });
-  sum_rows(stride, terms->rows.size(), terms->rows.data(), terms->order.data(), terms->weights.data(), row);
+  sum_all_rows(stride, terms->rows.size(), terms->rows.data(), terms->order.data(), terms->weights.data(), row);
   std::fill_n(error, kRowBounds, 0.0f);
   ++terms->recomputed;
 }

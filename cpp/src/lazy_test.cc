@@ -38,7 +38,7 @@ uint32_t add_op(RowsStep* step, OpKind kind, std::vector<uint32_t> inputs) {
   const auto output = static_cast<uint32_t>(step->registers.size());
   step->registers.push_back({static_cast<uint32_t>(step->buffers.size()), 0, width});
   step->buffers.push_back(width);
-  step->ops.push_back({kind, std::move(inputs), output});
+  step->ops.push_back({kind, std::move(inputs), output, 1});
   return output;
 }
 

@@ -5,6 +5,11 @@
 // are scaled down; and where the logits that made it large have left, what remains of the sums is small beside their
 // error bounds, and their owner computes them anew.
 //
+// Sums that are not finite are taken once more, `widely`: the program's operations in float64, and the terms scaled
+// down, so that as many as there may be fit (row_sum.h). A softmax keeps the scaled sums, of messages and of weights,
+// since only their quotient need fit; who reads them knows them by the latter, which are smaller than any others
+// (`is_wide`). Other sums are scaled up again, and are finite wherever they fit.
+//
 // Invariants: a message's row, and so its part of a sum, does not depend on the block in which it was evaluated; sums
 // are taken in the order of `add`, in blocks (row_sum.h). All messages of a target are added one after the other. A
 // target that nothing was added to has no messages, and sums of no meaning.
@@ -53,7 +58,9 @@ class Engine::MessageSums {
   size_t width() const { return width_; }
 
   // Sums for targets 0 to `count`, all nothing.
-  void open(size_t count) {
+  void open(size_t count, bool widely = false) {
+    widely_ = widely;
+    unit_ = widely && step_.aggregate == Aggregate::kSum ? kWide : 1.0f;
     sums_.assign(count * stride_, step_.aggregate == Aggregate::kMax ? -std::numeric_limits<float>::infinity() : 0.0f);
     references_.assign(count * heads_, kLowest);
     factors_.assign(count * heads_, 1);
@@ -88,7 +95,7 @@ class Engine::MessageSums {
           for (size_t c = 0; c < program_.step.registers[i].width; c += 16) __builtin_prefetch(row + c);
       }
     }
-    factor_[filled_] = step_.weighted ? sign * edge.weight : sign;
+    factor_[filled_] = unit_ * (step_.weighted ? sign * edge.weight : sign);
     target_[filled_] = static_cast<uint32_t>(target);
     if (++filled_ == kBlockRows) evaluate();
   }
@@ -98,7 +105,38 @@ class Engine::MessageSums {
     evaluate();
     close();
     current_ = kNobody;
+    if (unit_ == 1 || program_.softmax) return;
+    for (float& sum : sums_) sum = std::ldexp(sum, kWideBits);
   }
+
+  // All sums of targets `begin` to `end`, each of which `add` adds with its place from `begin` on, and `write` takes:
+  // once, or once more if it is not finite.
+  template <class Add, class Write>
+  void sum_up(size_t begin, size_t end, const Add& add, const Write& write) {
+    bool lost[kBlockRows] = {}, any = false;
+    open(end - begin);
+    for (size_t t = begin; t < end; ++t) add(t);
+    finish();
+    for (size_t t = begin; t < end; ++t) {
+      if (fits(t - begin)) {
+        write(t);
+      } else {
+        lost[t - begin] = any = true;
+      }
+    }
+    if (!any) return;
+    open(end - begin, true);
+    for (size_t t = begin; t < end; ++t) {
+      if (lost[t - begin]) add(t);
+    }
+    finish();
+    for (size_t t = begin; t < end; ++t) {
+      if (lost[t - begin]) write(t);
+    }
+  }
+
+  // Whether a sum is to be taken as it is; only what was not summed widely is not.
+  bool fits(size_t target) { return widely_ || messages_[target] == 0 || kernels().finite(stride_, sum(target)); }
 
   float* sum(size_t target) { return sums_.data() + target * stride_; }
   float* context(size_t target) { return sum(target) + width_; }
@@ -118,7 +156,7 @@ class Engine::MessageSums {
 
   void evaluate() {
     if (filled_ == 0) return;
-    engine_.run_rows(program_.step, filled_, sources_.data(), buffers_.data());
+    engine_.run_rows(program_.step, filled_, sources_.data(), buffers_.data(), widely_);
     for (size_t i = 0; i < filled_; ++i) add_up(i);
     filled_ = 0;
   }
@@ -243,6 +281,8 @@ class Engine::MessageSums {
   std::vector<uint32_t> ties_;  // which nobody reads
   float weights_[kBlockRows], factor_[kBlockRows];
   uint32_t target_[kBlockRows];
+  bool widely_ = false;
+  float unit_ = 1;
   size_t filled_ = 0;
   size_t current_ = kNobody, in_block_ = 0;  // the target at hand, and how many messages its last block holds
   BlockSums full_;                           // its full ones

@@ -66,11 +66,14 @@ void Engine::aggregate_all(const PropagateStep& step, const Rows& input, uint32_
   const size_t width = input.width;
   if (step.aggregate == Aggregate::kSum) {
     static thread_local RowSum total;
-    total.open(row_stride(width), out);
-    scan_messages(store, step.skip_loops, node, [&](NeighborSpan span) {
-      total.gather(span.size, input.data, input.stride, span.ids, step.weighted ? span.weights : nullptr);
-    });
-    total.close();
+    for (const bool widely : {false, true}) {
+      total.open(row_stride(width), out, widely);
+      scan_messages(store, step.skip_loops, node, [&](NeighborSpan span) {
+        total.gather(span.size, input.data, input.stride, span.ids, step.weighted ? span.weights : nullptr);
+      });
+      total.close();
+      if (kernels().finite(width, out)) break;
+    }
     return;
   }
   static thread_local std::vector<uint32_t> ties;
@@ -104,23 +107,28 @@ void Engine::aggregate_computed(const PropagateStep& step, uint32_t node, float*
   const GraphStore& store = *graph_.edges[step.edge_type].store;
   const size_t width = program_.values[step.input].width;
   const bool sum = step.aggregate == Aggregate::kSum;
-  total.open(row_stride(width), out);
+  std::fill_n(out, row_stride(width), 0.0f);
   ties.assign(sum ? 0 : width, 0);
   if (!sum && store.degree_in(node) > 0) std::fill(out, out + width, -std::numeric_limits<float>::infinity());
-  scan_messages(store, step.skip_loops, node, [&](NeighborSpan span) {
-    arena.clear();
-    rows.resize(span.size);
-    while (order.size() < span.size) order.push_back(static_cast<uint32_t>(order.size()));
-    ones.resize(std::max(ones.size(), span.size), 1.0f);
-    stored_rows(step.input, {span.ids, span.size}, &arena, rows.data());
-    const float* weights = step.weighted && span.weights != nullptr ? span.weights : ones.data();
-    if (sum) {
-      total.add(span.size, rows.data(), order.data(), weights);
-    } else {
-      k.max_rows(width, span.size, rows.data(), order.data(), weights, out, ties.data());
-    }
-  });
-  if (sum) total.close();
+  for (const bool widely : {false, true}) {
+    if (sum) total.open(row_stride(width), out, widely);
+    scan_messages(store, step.skip_loops, node, [&](NeighborSpan span) {
+      arena.clear();
+      rows.resize(span.size);
+      while (order.size() < span.size) order.push_back(static_cast<uint32_t>(order.size()));
+      ones.resize(std::max(ones.size(), span.size), 1.0f);
+      stored_rows(step.input, {span.ids, span.size}, &arena, rows.data());
+      const float* weights = step.weighted && span.weights != nullptr ? span.weights : ones.data();
+      if (sum) {
+        total.add(span.size, rows.data(), order.data(), weights);
+      } else {
+        k.max_rows(width, span.size, rows.data(), order.data(), weights, out, ties.data());
+      }
+    });
+    if (!sum) break;
+    total.close();
+    if (k.finite(width, out)) break;
+  }
   if (!sum && counts != nullptr) std::memcpy(counts, ties.data(), width * sizeof(float));
 }
 
@@ -328,7 +336,6 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       weights.clear();
       unchanged.clear();
     };
-    total.open(stride, row);
     auto add = [&](uint32_t source, float weight) {
       if (step.skip_loops && source == node) return;
       const uint32_t slot = source_slots[source];
@@ -343,20 +350,24 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       if (step.weighted) weights.push_back(weight);
       if (neighbors.size() == kPiece) add_piece();
     };
-    if (keep_degree_ == 0) {
-      scan_new_in(store, node, changes_of(edges, node), add);
-    } else {
-      // As `pull` would.
-      static thread_local std::vector<std::pair<uint32_t, float>> sorted;
-      const Trimmed trimmed(&sorted);
-      sorted.clear();
-      scan_new_in(store, node, changes_of(edges, node),
-                  [&](uint32_t source, float weight) { sorted.emplace_back(source, weight); });
-      std::sort(sorted.begin(), sorted.end());
-      for (const auto& [source, weight] : sorted) add(source, weight);
+    for (const bool widely : {false, true}) {
+      total.open(stride, row, widely);
+      if (keep_degree_ == 0) {
+        scan_new_in(store, node, changes_of(edges, node), add);
+      } else {
+        // As `pull` would.
+        static thread_local std::vector<std::pair<uint32_t, float>> sorted;
+        const Trimmed trimmed(&sorted);
+        sorted.clear();
+        scan_new_in(store, node, changes_of(edges, node),
+                    [&](uint32_t source, float weight) { sorted.emplace_back(source, weight); });
+        std::sort(sorted.begin(), sorted.end());
+        for (const auto& [source, weight] : sorted) add(source, weight);
+      }
+      add_piece();
+      total.close();
+      if (k.finite(stride, row)) break;
     }
-    add_piece();
-    total.close();
     if (!k.finite(stride, row)) lose_row(step.output, node);
     recomputed.fetch_add(1, std::memory_order_relaxed);
   };

@@ -55,7 +55,7 @@ void aggregate(const PropagateStep& step, size_t width, std::span<const Neighbor
   if (counts != nullptr) std::memset(counts, 0, width * sizeof(float));
   if (neighbors.empty()) return;
   if (step.aggregate == Aggregate::kSum) {
-    sum_rows(row_stride(width), rows.size(), rows.data(), order.data(), weights.data(), out);
+    sum_all_rows(row_stride(width), rows.size(), rows.data(), order.data(), weights.data(), out);
   } else {
     std::fill(out, out + width, -std::numeric_limits<float>::infinity());
     ties.assign(width, 0);

@@ -6,6 +6,9 @@
 //   terms   ████ ████ ████ ████ ████ ████ ██      (of kSumBlock each, but the last)
 //   levels  2: ─────────────────                  1: ─────────    and the last one, in the row itself
 //
+// A sum may fit into float32 where a sum of some of its terms does not. So one that comes out not finite is taken once
+// more, `widely`: of terms scaled down by 2^kWideBits, and then scaled up.
+//
 // Invariants: a sum is a function of the sequence of its terms, whatever the portions in which they are added. Up to
 // kSumBlock terms it is the plain sum from the first to the last.
 // Thread safety: none; every thread has its own.
@@ -13,6 +16,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -25,6 +29,14 @@ namespace livegnn {
 // Long enough that joining blocks costs nothing beside the terms, and few neighbours are one block; short enough that
 // the rounding of a block, kSumBlock * 2^-24 of it at worst, is far below the tolerance of drift.
 inline constexpr size_t kSumBlock = 128;
+
+// By how much terms are scaled down so that as many as there may be fit into float32, each the largest that there is.
+inline constexpr int kWideBits = 40;
+inline constexpr float kWide = 0x1p-40f;
+
+// Whether a softmax's sum of weights was taken widely. Others have the weight of the reference in them, which is 1, and
+// are summed anew long before so much of them has gone again that they are as small (rounding.h).
+inline bool is_wide(float weights) { return weights < 0x1p-16f; }
 
 // The sums of whole blocks.
 class BlockSums {
@@ -77,9 +89,10 @@ class BlockSums {
 class RowSum {
  public:
   // `out` is where the sum will be; `width` floats, padding included.
-  void open(size_t width, float* out) {
+  void open(size_t width, float* out, bool widely = false) {
     width_ = width;
     out_ = out;
+    widely_ = widely;
     filled_ = 0;
     blocks_.open(width);
     std::memset(out, 0, width * sizeof(float));
@@ -88,7 +101,7 @@ class RowSum {
   // coefficients[i] * rows[indices[i]], i ascending
   void add(size_t count, const float* const* rows, const uint32_t* indices, const float* coefficients) {
     in_portions(count, [&](size_t first, size_t portion) {
-      kernels().add_rows(width_, portion, rows, indices + first, coefficients + first, out_);
+      kernels().add_rows(width_, portion, rows, indices + first, scale(portion, coefficients + first), out_);
     });
   }
 
@@ -96,16 +109,23 @@ class RowSum {
   void gather(size_t count, const float* table, size_t stride, const uint32_t* ids, const float* coefficients) {
     in_portions(count, [&](size_t first, size_t portion) {
       kernels().gather_rows(width_, portion, table, stride, ids + first,
-                            coefficients == nullptr ? nullptr : coefficients + first, out_);
+                            scale(portion, coefficients == nullptr ? nullptr : coefficients + first), out_);
     });
   }
 
   // After this the sum is there.
   void close() {
     if (!blocks_.empty()) blocks_.join(out_);
+    for (size_t c = 0; widely_ && c < width_; ++c) out_[c] = std::ldexp(out_[c], kWideBits);
   }
 
  private:
+  const float* scale(size_t count, const float* coefficients) {
+    if (!widely_) return coefficients;
+    for (size_t i = 0; i < count; ++i) scaled_[i] = coefficients == nullptr ? kWide : kWide * coefficients[i];
+    return scaled_;
+  }
+
   template <class Add>
   void in_portions(size_t count, const Add& add) {
     for (size_t first = 0; first < count;) {
@@ -122,6 +142,8 @@ class RowSum {
 
   size_t width_ = 0, filled_ = 0;
   float* out_ = nullptr;
+  bool widely_ = false;
+  float scaled_[kSumBlock];
   BlockSums blocks_;
 };
 
@@ -135,6 +157,17 @@ inline void sum_rows(size_t width, size_t count, const float* const* rows, const
   }
   static thread_local RowSum sum;
   sum.open(width, out);
+  sum.add(count, rows, indices, coefficients);
+  sum.close();
+}
+
+// The same, and finite wherever the sum is.
+inline void sum_all_rows(size_t width, size_t count, const float* const* rows, const uint32_t* indices,
+                         const float* coefficients, float* out) {
+  sum_rows(width, count, rows, indices, coefficients, out);
+  if (kernels().finite(width, out)) return;
+  static thread_local RowSum sum;
+  sum.open(width, out, true);
   sum.add(count, rows, indices, coefficients);
   sum.close();
 }

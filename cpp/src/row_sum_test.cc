@@ -121,4 +121,31 @@ TEST(row_sum_can_be_scaled_on_the_way) {
   for (size_t c = 0; c < kWidth; ++c) CHECK_NEAR(out[c], exact[c], 1e-4);
 }
 
+// Widely, the sum of terms that fit is the same to the bit; and one that fits is finite, whatever its parts are.
+TEST(row_sum_widely) {
+  Random random;
+  for (size_t count : {size_t{1}, size_t{7}, kSumBlock, 3 * kSumBlock + 5}) {
+    Terms terms(count, false, &random);
+    for (const bool weighted : {true, false}) {
+      Floats plain(terms.stride), wide(terms.stride);
+      const float* const coefficients = weighted ? terms.coefficients.data() : nullptr;
+      RowSum sum;
+      sum.open(terms.stride, plain.data());
+      sum.gather(count, terms.table.data(), terms.stride, terms.ids.data(), coefficients);
+      sum.close();
+      sum.open(terms.stride, wide.data(), true);
+      sum.gather(count, terms.table.data(), terms.stride, terms.ids.data(), coefficients);
+      sum.close();
+      CHECK(same_bits(plain, wide));
+    }
+    std::vector<float> large(terms.stride, 0x1p127f), total(terms.stride);
+    std::vector<float> signs(2 * count + 1, -1.0f);
+    std::fill_n(signs.begin(), count + 1, 1.0f);
+    const std::vector<uint32_t> indices(signs.size(), 0);
+    const float* const row = large.data();
+    sum_all_rows(terms.stride, signs.size(), &row, indices.data(), signs.data(), total.data());
+    for (size_t c = 0; c < terms.stride; ++c) CHECK_EQ(total[c], 0x1p127f);
+  }
+}
+
 }  // namespace livegnn

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "combine.h"
 #include "engine_scratch.h"
 #include "kernels.h"
 #include "parallel.h"
@@ -32,40 +33,6 @@ void softmax(size_t width, const float* a, bool logarithm, float* out) {
   }
 }
 
-// The quotient of sums over sums of coefficients, over several propagations and an own message: see program.h. Where
-// the coefficients are exponentials, each part is first brought to the largest of the reference logits.
-template <class Row>
-void combine(const Op& op, size_t width, const Row& row, float* out) {
-  const auto heads = static_cast<size_t>(op.number);
-  const size_t parts = static_cast<size_t>(op.first), channels = width / heads;
-  const bool softmax = op.second != 0, own = op.inputs.size() > 2 * parts;
-  for (size_t h = 0; h < heads; ++h) {
-    float largest = own && softmax ? row(2 * parts + 1)[h] : std::numeric_limits<float>::lowest();
-    for (size_t p = 0; softmax && p < parts; ++p) {
-      if (row(2 * p + 1)[h] > 0) largest = std::max(largest, row(2 * p + 1)[heads + h]);
-    }
-    float* const to = out + h * channels;
-    std::memset(to, 0, channels * sizeof(float));
-    float total = 0;
-    auto add = [&](const float* from, float coefficient, float weight) {
-      total += coefficient;
-      for (size_t c = 0; c < channels; ++c) to[c] += weight * from[h * channels + c];
-    };
-    for (size_t p = 0; p < parts; ++p) {
-      const float sum = row(2 * p + 1)[h];
-      if (softmax && sum <= 0) continue;
-      const float factor = softmax ? std::exp(row(2 * p + 1)[heads + h] - largest) : 1.0f;
-      add(row(2 * p), factor * sum, factor);
-    }
-    if (own) {
-      const float coefficient = row(2 * parts + 1)[h], weight = softmax ? std::exp(coefficient - largest) : coefficient;
-      add(row(2 * parts), weight, weight);
-    }
-    const float share = total <= 0 ? 0.0f : 1 / total;  // what is not a number stays none
-    for (size_t c = 0; c < channels; ++c) to[c] *= share;
-  }
-}
-
 }  // namespace
 
 template <class Row>
@@ -90,7 +57,8 @@ void Engine::call(const Op& op, size_t count, const RowsStep& step, const Row& r
   }
 }
 
-void Engine::run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers) const {
+void Engine::run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers,
+                      bool widely) const {
   const Kernels& k = kernels();
   const size_t num_sources = step.sources.size();
   auto stride_of = [&](uint32_t r) { return row_stride(step.buffers[step.registers[r].buffer]); };
@@ -184,11 +152,11 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
         break;
       }
       case OpKind::kDivideContext:
-        for (size_t i = 0; i < count; ++i) factors[i] = *inputs[1][i] > 0 ? 1.0f / *inputs[1][i] : 0.0f;
+        for (size_t i = 0; i < count; ++i) factors[i] = *inputs[1][i] > 0 ? op.number / *inputs[1][i] : 0.0f;
         k.scale(count, width, a, factors, out, stride);
         break;
       case OpKind::kRsqrtContext:
-        for (size_t i = 0; i < count; ++i) factors[i] = *inputs[1][i] > 0 ? 1.0f / std::sqrt(*inputs[1][i]) : 0.0f;
+        for (size_t i = 0; i < count; ++i) factors[i] = *inputs[1][i] > 0 ? op.number / std::sqrt(*inputs[1][i]) : 0.0f;
         k.scale(count, width, a, factors, out, stride);
         break;
       case OpKind::kAddLoop:
@@ -214,7 +182,14 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
       }
       case OpKind::kCombine:
         for (size_t i = 0; i < count; ++i) {
-          combine(op, width, [&](size_t p) { return row_of(op.inputs[p], i); }, out + i * stride);
+          const auto row = [&](size_t p) { return row_of(op.inputs[p], i); };
+          if (combines_wide(op, row)) {
+            std::vector<double> quotient(width);
+            combine(op, width, row, quotient.data());
+            std::copy(quotient.begin(), quotient.end(), out + i * stride);
+          } else {
+            combine(op, width, row, out + i * stride);
+          }
         }
         break;
       case OpKind::kCall:
@@ -231,7 +206,38 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
         }
         break;
     }
+    if (!widely) continue;
+    for (size_t i = 0; i < count; ++i) {
+      if (k.finite(width, out + i * stride)) continue;
+      std::vector<const float*> rows;
+      for (uint32_t reg : op.inputs) rows.push_back(row_of(reg, i));
+      run_widely(op, step, rows, out + i * stride);
+    }
   }
+  if (widely) return;
+  for (const Sink& sink : step.sinks) {
+    if (sink.reg < num_sources) continue;
+    // All at once, with the padding and what lies beside them, since that is nearly always enough.
+    if (k.finite(count * stride_of(sink.reg), buffers[step.registers[sink.reg].buffer])) continue;
+    for (size_t i = 0; i < count; ++i) {
+      float* const row = out_of(sink.reg, i);
+      if (!k.finite(step.registers[sink.reg].width, row)) run_lost_row(step, sink.reg, i, sources, row);
+    }
+  }
+}
+
+// A row that was not finite, each operation that makes it `widely`, if it need be. It depends on no other row.
+void Engine::run_lost_row(const RowsStep& step, uint32_t output, size_t row, const float* const* sources,
+                          float* to) const {
+  std::vector<const float*> inputs(step.sources.size() * kBlockRows);
+  for (size_t s = 0; s < step.sources.size(); ++s) inputs[s * kBlockRows] = sources[s * kBlockRows + row];
+  std::vector<FloatBlock> blocks;
+  std::vector<float*> buffers;
+  for (uint32_t width : step.buffers) blocks.emplace_back(row_stride(width));
+  for (FloatBlock& block : blocks) buffers.push_back(block.data());
+  run_rows(step, 1, inputs.data(), buffers.data(), true);
+  const Register& r = step.registers[output];
+  std::copy_n(buffers[r.buffer] + r.column, r.width, to);
 }
 
 // The union of what changed in the sources of a step, and for each source where a node's new row is: into the scratch

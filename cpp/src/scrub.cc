@@ -126,10 +126,11 @@ Engine::Scrubbed Engine::scrub_messages(const PropagateStep& step, std::span<con
                       span.rows == nullptr ? nullptr : features.row(span.rows[i])});
       }
     });
-    sums.open(1);
-    for (const Sampled& edge : in) add(0, edge);
-    sums.finish();
-    write_sums(step, &sums, 0, row.data(), has_context ? context.data() : nullptr);
+    auto add_all = [&](size_t) {
+      for (const Sampled& edge : in) add(0, edge);
+    };
+    auto write = [&](size_t) { write_sums(step, &sums, 0, row.data(), has_context ? context.data() : nullptr); };
+    sums.sum_up(0, 1, add_all, write);
     // Each message once more, in a sum of its own.
     std::fill(reach.begin(), reach.end(), 0.0);
     for (size_t first = 0; is_sum && first < in.size(); first += kBlockRows) {
@@ -159,7 +160,8 @@ Engine::Scrubbed Engine::scrub_messages(const PropagateStep& step, std::span<con
         const float total = context[c / channels], held_total = held_context[c / channels];
         now = total <= 0 ? 0 : 1 / static_cast<double>(total);
         then = held_total <= 0 ? 0 : 1 / static_cast<double>(held_total);
-        scale = std::max<double>(units[c], reach[c] * now);
+        const double unit = program.softmax && is_wide(total) ? kWide : 1;
+        scale = std::max<double>(units[c], reach[c] * unit * now);
       }
       const double anew = row[c] * now;
       seen.difference = std::max(seen.difference, part_of(held[c] * then, anew, std::max(scale, std::fabs(anew))));

@@ -306,6 +306,16 @@ def broken(state: State, **changes) -> State:
     return State({**state.meta, **meta}, arrays)
 
 
+def test_a_state_whose_sums_were_kept_in_full_is_computed_anew():
+    engine = make_engine("gcn", depth=2)
+    state = engine.state()
+    kept = {name: array for name, array in state.arrays.items() if name.startswith("rows/")}
+    meta = {name: value for name, value in state.meta.items() if name != "scaled"}
+    arrays = {**state.arrays, **{name: 4096 * array for name, array in kept.items()}}
+    restored = Engine(engine.graph, engine.model, state=State(meta, arrays))
+    assert predictions(restored) == predictions(engine)
+
+
 def test_a_state_that_does_not_fit_is_refused():
     engine = make_engine("gcn", depth=2)
     graph, state = engine.graph, engine.state()

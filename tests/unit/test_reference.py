@@ -519,6 +519,43 @@ def test_in_float32_what_is_too_large_is_infinite():
     assert np.isposinf(reference.compute(model, snapshot, dtype=np.float32)["y"][2, 0])
 
 
+def test_in_float32_what_fits_is_a_number_in_whatever_order():
+    largest = 3e38
+    x = np.array([[largest], [largest], [-largest], [0.0]], dtype=np.float32)
+    snapshot = make_snapshot(x, [(0, 3), (1, 3), (2, 3)])
+    model = Model({"x": Input("node", 1)}, (propagate("x", "y", Propagate(EDGES)),), {}, "y", ("x", "y"))
+    assert reference.compute(model, snapshot, dtype=np.float32)["y"][3, 0] == np.float32(largest)
+    row = np.array([[largest, largest, -largest]], np.float32)
+    step = Step("linear", ("x",), "y", {"weight": "w"})
+    linear = Model({"x": Input("node", 3)}, (step,), {"w": np.ones((1, 3), np.float32)}, "y", ("x", "y"))
+    got = reference.compute(linear, make_snapshot(row, []), dtype=np.float32)["y"]
+    assert got[0, 0] == np.float32(largest)
+
+
+def test_in_float32_a_message_is_divided_before_it_is_added():
+    """As PyG does with the coefficients of GCNConv and of a softmax: the sum alone would be infinite."""
+    x = np.full((3, 1), 2e38, np.float32)
+    snapshot = make_snapshot(x, [(0, 2), (1, 2)])
+    gcn = Propagate(EDGES, ("source_rsqrt",), "count", "rsqrt", "sum", 1.0)
+    model = Model({"x": Input("node", 1)}, (propagate("x", "y", gcn),), {}, "y", ("x", "y"))
+    whole = reference.compute(model, snapshot)["y"][2, 0]
+    assert whole == pytest.approx(x[0, 0] * (2 / math.sqrt(3) + 1 / 3))
+    assert reference.compute(model, snapshot, dtype=np.float32)["y"][2, 0] == pytest.approx(whole)
+    steps = (
+        Step("source", ("x",), "far", attrs={"edge_type": EDGES}),
+        Step("scale", ("far",), "logits", attrs={"value": 0.0}),
+        Step("exp", ("logits",), "c"),
+        Step(
+            "propagate",
+            ("x", "c"),
+            "y",
+            attrs=Propagate(EDGES, ("coefficient",), "sum", "divide").to_attrs(),
+        ),
+    )
+    softmax = Model({"x": Input("node", 1)}, steps, {}, "y", ("x", "y"))
+    assert reference.compute(softmax, snapshot, dtype=np.float32)["y"][2, 0] == np.float32(2e38)
+
+
 @pytest.mark.parametrize("x", [-100.0, -1.0, 0.0, 1.0, 100.0])
 def test_a_sigmoid_is_as_exact_where_it_is_next_to_nothing(x):
     got = compute_step(Step("sigmoid", ("x",), "y"), [[x]])[0, 0]

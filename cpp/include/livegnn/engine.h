@@ -418,7 +418,11 @@ class Engine {
 
   void predict_kept(std::span<const uint32_t> nodes, float* out) const;
   // `sources` has a pointer for each source and row, source by source; `buffers` a block for each buffer of the step.
-  void run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers) const;
+  // `widely`: operations whose rows are not finite once more, in float64.
+  void run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers,
+                bool widely = false) const;
+  void run_lost_row(const RowsStep& step, uint32_t output, size_t row, const float* const* sources, float* to) const;
+  void run_widely(const Op& op, const RowsStep& step, std::span<const float* const> rows, float* to) const;
   template <class Row>
   void call(const Op& op, size_t count, const RowsStep& step, const Row& row_of, float* out, size_t stride) const;
   void run_all(const RowsStep& step, size_t block, const Whole* whole, std::vector<float*>* buffers) const;

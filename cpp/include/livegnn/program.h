@@ -43,8 +43,8 @@ enum class OpKind : uint8_t {
   kMultiply,
   kMaximum,
   kConcat,
-  kDivideContext,  // row / context, 0 where the context is not positive
-  kRsqrtContext,   // row / sqrt(context), 0 where the context is not positive
+  kDivideContext,  // number * row / context, 0 where the context is not positive
+  kRsqrtContext,   // number * row / sqrt(context), 0 where the context is not positive
   kAddLoop,        // a + context * b
   kExp,
   kSumChannels,  // each head's channels: [heads]

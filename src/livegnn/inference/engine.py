@@ -544,6 +544,7 @@ class Engine:
                     "batches": batches,
                     "measured": measured,
                     "touched": touched,
+                    "scaled": True,
                 },
                 arrays,
             )
@@ -563,8 +564,9 @@ class Engine:
             raise FileFormatError(
                 f"the state belongs to sequence number {meta.get('seq')}, the graph is at {self.graph.seq}"
             )
-        if "batches" not in meta:
-            # From before rounding had units. What its bounds say cannot be told in them.
+        if "batches" not in meta or "scaled" not in meta:
+            # From before rounding had units, in which what its bounds say cannot be told; or from before sums
+            # that are combined with d^-1/2 were kept scaled down.
             self.native_engine.initialize()
             return
         saving.restore(self.native_engine, self.graph, self.plan, saved, self._partial_types())

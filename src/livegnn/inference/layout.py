@@ -159,9 +159,16 @@ class Layouts:
 
     def _products(self, operations: Sequence[Operation]) -> tuple[int, int]:
         steps = [operation.step for operation in operations if operation.step is not None]
-        key = tuple(f"{step.tensors['weight']} {step.tensors.get('bias', '')}" for step in steps)
+        factors = [np.float32(operation.factor) for operation in operations if operation.step is not None]
+        key = tuple(
+            f"{step.tensors['weight']} {step.tensors.get('bias', '')} {factor}"
+            for step, factor in zip(steps, factors, strict=True)
+        )
         if key not in self._tensors:
-            weights = [self._model.tensors[step.tensors["weight"]] for step in steps]
+            weights = [
+                factor * self._model.tensors[step.tensors["weight"]]
+                for step, factor in zip(steps, factors, strict=True)
+            ]
             self._tensors[key] = self._program.add_weight(np.ascontiguousarray(np.concatenate(weights)))
             if any("bias" in step.tensors for step in steps):
                 biases: list[FloatArray] = [

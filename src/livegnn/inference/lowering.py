@@ -50,12 +50,14 @@ def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
     node_types = {name: given.node_type for name, given in model.inputs.items()}
     edge_steps: dict[str, Step] = {}
     widths |= {name: given.width for name, given in model.edge_inputs.items()}
-    for step in gather_late(model, reorder(model)):
+    steps = gather_late(model, reorder(model))
+    scaled = _find_scaled(steps, {model.output, *model.layers})
+    for step in steps:
         if step.op == "propagate":
             width = widths[step.inputs[0]]
             operators = Propagate.from_step(step)
             if _is_plain(operators, step, node_types):
-                lowered = _lower_propagate(step, operators, width, contexts)
+                lowered = _lower_propagate(step, operators, width, contexts, step.inputs[0] in scaled)
             else:
                 lowered = _lower_messages(model, step, operators, edge_steps, widths, contexts)
         elif step.op in ("source", "target") or step.inputs[0] not in node_types:
@@ -64,7 +66,9 @@ def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
             continue
         else:
             width = _width(model, step, [widths[name] for name in step.inputs])
-            lowered = [Operation(step.op, step.inputs, step.output, width, node_types[step.inputs[0]], step)]
+            factor = _SCALED_DOWN if step.output in scaled else 1.0
+            node_type = node_types[step.inputs[0]]
+            lowered = [Operation(step.op, step.inputs, step.output, width, node_type, step, factor=factor)]
         operations += lowered
         for operation in lowered:
             widths[operation.output], node_types[operation.output] = operation.width, operation.node_type
@@ -169,8 +173,9 @@ def _lower_messages(
 
 
 def _lower_propagate(
-    step: Step, operators: Propagate, width: int, contexts: dict[str, Context]
+    step: Step, operators: Propagate, width: int, contexts: dict[str, Context], scaled: bool
 ) -> list[Operation]:
+    """scaled: the rows that it sums are scaled down."""
     edge_type = operators.edge_types[0]
     source_type, _, target_type = edge_type
     weighted = "weight" in operators.message_local
@@ -193,7 +198,9 @@ def _lower_propagate(
         return name(part)
 
     if "source_rsqrt" in operators.message_local:
-        current = add("rsqrt_context", (current, around), "message", source_type)
+        factor = 1.0 if scaled or operators.combine == "identity" else _SCALED_DOWN
+        scaled = operators.combine != "identity"
+        current = add("rsqrt_context", (current, around), "message", source_type, factor)
     if operators.aggregate == "min":  # min(x) = -max(-x), and a sign is exact
         current = add("scale", (current,), "negated", source_type, -1.0)
     lowered.append(
@@ -221,9 +228,38 @@ def _lower_propagate(
         result = add("scale", (result,), "minimum", target_type, -1.0)
     if operators.combine != "identity":
         op = "divide_context" if operators.combine == "divide" else "rsqrt_context"
-        result = add(op, (result, around), "combined", target_type)
+        result = add(op, (result, around), "combined", target_type, 1 / _SCALED_DOWN if scaled else 1.0)
     lowered[-1] = replace(lowered[-1], output=step.output)
     return lowered
+
+
+_SCALED_DOWN = 2.0**-12
+"""What rows are scaled by before they are summed, where sums are divided, and so scaled back, afterwards.
+
+Such a sum, or a row that PyG would multiply with a matrix only when it is a mean, may be past the end of
+float32 where what comes of it is not. A power of two rounds nothing, and nobody has to multiply for it: one
+row is multiplied with a matrix or a number of its own anyway, the other with one over its divisor.
+"""
+
+
+def _find_scaled(steps: Sequence[Step], kept: set[str]) -> frozenset[str]:
+    """Outputs of linear layers that are only read by a propagation that divides their sum."""
+    readers: dict[str, list[Step]] = {}
+    for step in steps:
+        for name in step.inputs:
+            readers.setdefault(name, []).append(step)
+    found = set()
+    for step in steps:
+        if step.op != "linear" or "bias" in step.tensors or step.output in kept:
+            continue
+        around = readers.get(step.output, [])
+        if len(around) != 1 or around[0].op != "propagate":
+            continue
+        operators = Propagate.from_step(around[0])
+        plain = len(around[0].inputs) == 1 and not operators.skip_loops
+        if plain and _is_sum(around[0]) and operators.combine != "identity":
+            found.add(step.output)
+    return frozenset(found)
 
 
 def reorder(model: Model) -> Sequence[Step]:

@@ -1,8 +1,11 @@
 """The oracle: a model computed on a whole graph, slowly and obviously, in float64.
 
-In float32 it is what a plain framework would say: every operation rounds, and a sum takes one term after the
-other, in the order of the edges. That tells how much of a difference is the model's own doing; see
-`livegnn.model.exactness`.
+In float32 it is what PyG would say: every operation rounds, what a message is multiplied with or divided by
+is one number before it meets the message, and a sum takes one term after the other, in the order of the
+edges. That tells how much of a difference is the model's own doing; see `livegnn.model.exactness`. The order
+of a sum is no part of a model, though: where a partial sum is past the end of float32 and the whole one is
+not, PyG says infinity in one order of edges, or with one library for products, and the number in another.
+Here it is the number.
 """
 
 import math
@@ -21,7 +24,6 @@ from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 
 SourceRows = Float[np.ndarray, "sources channels"]
 TargetRows = Float[np.ndarray, "targets channels"]
-PerNode = Float[np.ndarray, "nodes"]
 PerEdge = Float[np.ndarray, "edges"]
 Nodes = Int[np.ndarray, "edges"]
 
@@ -164,16 +166,14 @@ def _propagate(
         np.add.at(context, target, weight)
 
     factor = np.ones_like(weight)
+    if "source_rsqrt" in ops.message_local:
+        factor = _power_where_positive(context, -0.5)[source]
     if "weight" in ops.message_local:
         factor = factor * weight
-    if "source_rsqrt" in ops.message_local:
-        factor = factor * _power_where_positive(context, -0.5)[source]
+    if ops.combine == "rsqrt":
+        factor = factor * _power_where_positive(context, -0.5)[target]
     aggregate: DoubleArray = _aggregate(ops.aggregate, h, message_of, target, factor, num_nodes)
-
-    if ops.combine == "identity":
-        return aggregate
-    coefficient: DoubleArray = _power_where_positive(context, -1.0 if ops.combine == "divide" else -0.5)
-    return aggregate * coefficient[:, None]
+    return _divide(aggregate, context[:, None]) if ops.combine == "divide" else aggregate
 
 
 def _propagate_messages(
@@ -214,17 +214,38 @@ def _propagate_messages(
         largest: DoubleArray = np.full((num_nodes, heads), -np.inf, value.dtype)
         np.maximum.at(largest, target, factor)
         factor = np.exp(factor - largest[target])
-    aggregate: DoubleArray = np.zeros((num_nodes, value.shape[1]), value.dtype)
-    np.add.at(aggregate, target, value * np.repeat(factor, value.shape[1] // heads, axis=1))
-    if ops.combine == "identity":
+    context = _sum_by_target(factor, target, num_nodes)
+    if softmax:
+        factor = factor / context[target]  # before it meets the message, as in PyG
+    elif ops.combine == "rsqrt":
+        factor = factor * _power_where_positive(context, -0.5)[target]
+    each_channel = np.repeat(factor, value.shape[1] // heads, axis=1)
+    aggregate = _sum_by_target(value * each_channel, target, num_nodes)
+    if softmax or ops.combine != "divide":
         return aggregate
-    context: DoubleArray = np.zeros((num_nodes, heads), value.dtype)
-    np.add.at(context, target, factor)
-    shares = np.divide(1.0, context, out=np.zeros_like(context), where=context > 0)
-    if ops.combine == "rsqrt":
-        shares = np.sqrt(shares)
-    combined: DoubleArray = aggregate * np.repeat(shares, value.shape[1] // heads, axis=1)
-    return combined
+    return _divide(aggregate, np.repeat(context, value.shape[1] // heads, axis=1))
+
+
+def _sum_by_target(messages: DoubleArray, target: Nodes, num_nodes: int) -> DoubleArray:
+    """The sum of the messages of each target, one after the other."""
+    total: DoubleArray = np.zeros((num_nodes, messages.shape[1]), messages.dtype)
+    np.add.at(total, target, messages)
+    if not np.isfinite(total).all():
+        whole = np.zeros(total.shape)
+        np.add.at(whole, target, messages.astype(np.float64))
+        total = _whole(total, whole)
+    return total
+
+
+def _whole(result: DoubleArray, in_float64: DoubleArray) -> DoubleArray:
+    """The result, and where it is not finite what the sum is in float64."""
+    return np.where(np.isfinite(result), result, in_float64.astype(result.dtype))
+
+
+def _divide(aggregate: DoubleArray, by: DoubleArray) -> DoubleArray:
+    """Quotients; 0 where the divisor is not positive."""
+    quotients: DoubleArray = np.divide(aggregate, by, out=np.zeros_like(aggregate), where=~(by <= 0))
+    return quotients
 
 
 def _are_loops(edge_type: EdgeType, source: Nodes, target: Nodes) -> Bool[np.ndarray, "edges"]:
@@ -272,7 +293,7 @@ def _aggregate(
     for channel in range(h.shape[1]):
         messages = factor * h[source, channel]
         if kind == "sum":
-            np.add.at(result[:, channel], target, messages)
+            result[:, channel] = _sum_by_target(messages[:, None], target, num_nodes)[:, 0]
         elif kind == "max":
             extremes = np.full(num_nodes, -np.inf, h.dtype)
             np.maximum.at(extremes, target, messages)
@@ -284,15 +305,19 @@ def _aggregate(
     return result
 
 
-def _power_where_positive(context: PerNode, exponent: float) -> PerNode:
-    result = np.zeros_like(context)
+def _power_where_positive(context: DoubleArray, exponent: float) -> DoubleArray:
+    result: DoubleArray = np.zeros_like(context)
     positive = context > 0
     result[positive] = context[positive] ** exponent
     return result
 
 
 def _linear(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
-    return inputs[0] @ tensors["weight"].T + tensors.get("bias", 0.0)
+    x, weight, bias = inputs[0], tensors["weight"], tensors.get("bias", 0.0)
+    result: DoubleArray = x @ weight.T + bias
+    if not np.isfinite(result).all():
+        result = _whole(result, x.astype(np.float64) @ weight.T.astype(np.float64) + bias)
+    return result
 
 
 def _scale_shift(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:

@@ -50,19 +50,19 @@ def gat_conv(tape: Tape, layer: pyg.GATConv, path: str, given: Arguments) -> Row
     target_map, target_path = _first_of(layer, path, "lin", "lin_dst")
     value = write_linear(tape, source_map, source_path, source, "lin_src")
     heads = layer.heads
-    att = _by_head(layer.att_src, heads)
-    to_source = tape.write(
-        "linear", value, name="att_src", weights={"weight": Weight(f"{path}.att_src.by_head", att)}
-    )
+    # Each head by itself: a matrix takes the other heads times 0, which of an infinity is no number.
+    att = Weight(f"{path}.att_src", layer.att_src.reshape(-1))
+    to_source = tape.write("scale_shift", value, name="att_src", weights={"scale": att})
+    to_source = _sum_channels(tape, to_source, heads, "att_src")
     to_target = None
     if target is not None:  # the linear map of a target is read for its logits alone
-        att = _by_head(layer.att_dst, heads) @ target_map.weight.double()
-        weight = Weight(f"{path}.att_dst.{target_path.rpartition('.')[2]}", att.float())
+        by_head = _by_head(layer.att_dst, heads) @ target_map.weight.double()
+        weight = Weight(f"{path}.att_dst.{target_path.rpartition('.')[2]}", by_head.float())
         to_target = tape.write("linear", target, name="att_dst", weights={"weight": weight})
     features = None
     if layer.lin_edge is not None:
-        att = _by_head(layer.att_edge, heads) @ layer.lin_edge.weight.double()
-        weight = Weight(f"{path}.att_edge.lin_edge", att.float())
+        by_head = _by_head(layer.att_edge, heads) @ layer.lin_edge.weight.double()
+        weight = Weight(f"{path}.att_edge.lin_edge", by_head.float())
         features = _features(tape, layer, weight, "att_edge", given, edge_type)
 
     def logits(ends: list[Rows], feature: Rows | Weight | None, name: str) -> Rows:

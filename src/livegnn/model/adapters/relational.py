@@ -36,10 +36,13 @@ def rgcn_conv(tape: Tape, layer: pyg.RGCNConv, path: str, given: Arguments) -> R
         raise ModelError("must be given the rows of the targets too")
     aggregate, context, combine = aggregation(layer)
     parts = []
+    fast = isinstance(layer, pyg.FastRGCNConv) and aggregate == "sum"  # multiplies each message by its matrix
     for relation, (edge_type, weight) in enumerate(zip(edge_types, _matrices(layer), strict=True)):
-        out = tape.propagate(source, Propagate(edge_type, (), context, combine, aggregate))
-        matrix = Weight(f"{path}.weight.{relation}", weight.T)
-        parts.append(tape.write("linear", out, name=f"relation_{relation}", weights={"weight": matrix}))
+        operators = Propagate(edge_type, (), context, combine, aggregate)
+        weights = {"weight": Weight(f"{path}.weight.{relation}", weight.T)}
+        out = source if fast else tape.propagate(source, operators)
+        out = tape.write("linear", out, name=f"relation_{relation}", weights=weights)
+        parts.append(tape.propagate(out, operators) if fast else out)
     if layer.root is not None:
         root = Weight(f"{path}.root.T", layer.root.T)
         parts.append(tape.write("linear", target, name="root", weights={"weight": root}))
