@@ -57,7 +57,7 @@ void Engine::call(const Op& op, size_t count, const RowsStep& step, const Row& r
   }
 }
 
-void Engine::run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers,
+bool Engine::run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers,
                       bool widely) const {
   const Kernels& k = kernels();
   const size_t num_sources = step.sources.size();
@@ -214,16 +214,20 @@ void Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
       run_widely(op, step, rows, out + i * stride);
     }
   }
-  if (widely) return;
+  bool finite = !widely;
   for (const Sink& sink : step.sinks) {
-    if (sink.reg < num_sources) continue;
+    finite &= sink.reg >= num_sources;
+    if (widely || sink.reg < num_sources) continue;
     // All at once, with the padding and what lies beside them, since that is nearly always enough.
     if (k.finite(count * stride_of(sink.reg), buffers[step.registers[sink.reg].buffer])) continue;
     for (size_t i = 0; i < count; ++i) {
       float* const row = out_of(sink.reg, i);
-      if (!k.finite(step.registers[sink.reg].width, row)) run_lost_row(step, sink.reg, i, sources, row);
+      if (k.finite(step.registers[sink.reg].width, row)) continue;
+      run_lost_row(step, sink.reg, i, sources, row);
+      finite &= k.finite(step.registers[sink.reg].width, row);
     }
   }
+  return finite;
 }
 
 // A row that was not finite, each operation that makes it `widely`, if it need be. It depends on no other row.
@@ -370,14 +374,11 @@ void Engine::run_output_block(const RowsStep& step, size_t first, size_t count, 
       new_rows[s * kBlockRows + i] = position == kNoIndex ? old : changes.at(position);
     }
   }
-  run_rows(step, count, new_rows.data(), after.data());
+  const bool guarded = !run_rows(step, count, new_rows.data(), after.data()) && guard_;
   run_rows(step, count, old_rows.data(), before.data());
   const uint32_t sink = step.sinks[0].reg;
   const Register& reg = step.registers[sink];
   const Kernels& k = kernels();
-  // One look at the whole block, with whatever else lies in it, says of nearly all that nothing is lost.
-  const bool guarded =
-      guard_ && (sink < num_sources || !k.finite(count * row_stride(step.buffers[reg.buffer]), after[reg.buffer]));
   for (size_t i = 0; i < count; ++i) {
     const float *was, *is;
     if (sink < num_sources) {
@@ -450,7 +451,7 @@ void Engine::run_rows_block(const RowsStep& step, size_t first, size_t count, Pr
       }
     }
   }
-  run_rows(step, count, sources.data(), buffers.data());
+  const bool guarded = !run_rows(step, count, sources.data(), buffers.data()) && guard_;
   for (size_t s = 0; s < step.sinks.size(); ++s) {
     const Register& reg = step.registers[step.sinks[s].reg];
     const Rows old = rows(step.sinks[s].value);
@@ -473,7 +474,7 @@ void Engine::run_rows_block(const RowsStep& step, size_t first, size_t count, Pr
       const uint32_t node = reach.nodes[first + i];
       const float* before = computed ? olds[i] : node < old.count ? old.row(node) : zeros_.data();
       reach.keep[s][first + i] = reach.added[first + i] || kernels().differs(reg.width, before, out);
-      if (guard_ && reach.keep[s][first + i] && !kernels().finite(reg.width, out) &&
+      if (guarded && reach.keep[s][first + i] && !kernels().finite(reg.width, out) &&
           kernels().finite(reg.width, before)) {
         lose(step.node_type, node);
       }

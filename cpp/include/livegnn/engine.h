@@ -418,8 +418,9 @@ class Engine {
 
   void predict_kept(std::span<const uint32_t> nodes, float* out) const;
   // `sources` has a pointer for each source and row, source by source; `buffers` a block for each buffer of the step.
-  // `widely`: operations whose rows are not finite once more, in float64.
-  void run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers,
+  // `widely`: operations whose rows are not finite once more, in float64. True if all rows that came out are finite; it
+  // may be false where they are.
+  bool run_rows(const RowsStep& step, size_t count, const float* const* sources, float* const* buffers,
                 bool widely = false) const;
   void run_lost_row(const RowsStep& step, uint32_t output, size_t row, const float* const* sources, float* to) const;
   void run_widely(const Op& op, const RowsStep& step, std::span<const float* const> rows, float* to) const;
