@@ -134,6 +134,42 @@ def test_a_column_of_small_numbers_beside_one_of_large_ones(kind, spike):
         assert worst(module, engine) < 1e-5, setting
 
 
+@pytest.mark.parametrize("setting", ["eager", "aggregates", "degree"])
+@pytest.mark.parametrize("kind", ["sage", "mean", "gin", "gcn"])
+def test_a_unit_that_falls_hides_nothing(kind, setting):
+    """Forty nodes make the second column large, and twenty others, apart from them, round beside it; then one
+    batch makes it small. The twenty are not reached, and yet exact: at once, and as the what-if foretold.
+    """
+    rng = np.random.default_rng(7)
+    torch.manual_seed(7)
+    make = {
+        "sage": lambda i, o: pyg.SAGEConv(i, o, aggr="sum"),
+        "mean": pyg.SAGEConv,
+        "gin": lambda i, o: pyg.GINConv(nn.Linear(i, o)),
+        "gcn": pyg.GCNConv,
+    }[kind]
+    module = Network(make(2, 8))
+    x = rng.standard_normal((60, 2)).astype(np.float32)
+    x[:40, 1] *= 1e6
+    ends = np.concatenate([edges(rng, 40, 300), 40 + edges(rng, 20, 120)], axis=1)
+    graph = Graph.from_edges(*ends, x=x)
+    engine = Engine(graph, Model.from_pyg(module.eval(), in_channels=2), **SETTINGS[setting])
+    apart = np.arange(40, 60)
+    for node in (*apart, *apart):
+        engine.apply(stream_of([node], [[x[node, 0], 1e5]]))
+        engine.apply(stream_of([node], [x[node].tolist()]))
+    assert worst(module, engine) < 1e-5
+    falls = stream_of([*range(40)], (x[:40] * np.array([1, 1e-6])).tolist())
+    foretold = engine.what_if(falls)
+    rows, changed = foretold.predict(np.arange(60)), set(foretold.changed.tolist())
+    update = engine.apply(falls)
+    assert worst(module, engine) < 1e-5
+    assert set(update.changed.tolist()) == changed
+    assert changed & set(apart.tolist())  # they were rounded anew
+    assert engine.predict(np.arange(60)).tobytes() == rows.tobytes()
+    assert engine.scrub() <= 1e-6
+
+
 def test_gates_behind_a_tanh_beside_a_neighbour_that_stays_large():
     rng = np.random.default_rng(6)
     torch.manual_seed(6)
