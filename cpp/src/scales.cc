@@ -303,6 +303,7 @@ void Engine::forget_units(Prepared* prepared) const {
 }
 
 bool Engine::is_measured_after(const Delta& delta, const Prepared& prepared) const {
+  if (prepared.affected == 0 && prepared.edges_touched == 0) return false;  // nothing, or as good as
   if (measured_ < last_moment(batches_ + 1)) return true;
   size_t messages = 0;
   for (const PropagateStep& step : program_.propagations) {
