@@ -34,13 +34,13 @@ TEST(recent_needs_give_back_what_stands_alone_and_keep_what_comes_again) {
   CHECK(!needs.outgrown(900));
   // Those of late count, and the largest of them alone does not.
   int given_back = 0;
-  for (int i = 0; i < 20; ++i) given_back += needs.outgrown(100) ? 1 : 0;
+  for (size_t i = 0; i < RecentNeeds::kLate + 12; ++i) given_back += needs.outgrown(100) ? 1 : 0;
   CHECK_EQ(given_back, 1);
   CHECK(needs.outgrown(5000));
-  for (int i = 0; i < 8; ++i) CHECK(!needs.outgrown(150));
+  for (size_t i = 0; i < RecentNeeds::kLate; ++i) CHECK(!needs.outgrown(150));
 }
 
-// At any time at most twice what the second largest of the last eight needed.
+// At any time at most twice what the second largest of the last kLate needed.
 TEST(recent_needs_are_bounded) {
   Random random;
   RecentNeeds needs(16);
@@ -51,7 +51,7 @@ TEST(recent_needs_are_bounded) {
     all.push_back(need);
     held = std::max(held, need);
     if (needs.outgrown(need)) held = 0;
-    std::vector<size_t> last(all.end() - static_cast<int64_t>(std::min<size_t>(8, all.size())), all.end());
+    std::vector<size_t> last(all.end() - static_cast<int64_t>(std::min(RecentNeeds::kLate, all.size())), all.end());
     last.push_back(0);
     std::sort(last.rbegin(), last.rend());
     CHECK(held <= std::max<size_t>(16, 2 * last[1] + 1));
@@ -80,7 +80,7 @@ TEST(recent_needs_of_batches_are_given_back) {
     CHECK(steady > 50'000 * sizeof(EdgeUpdate));
     for (int i = 0; i < 10; ++i) apply(50'000);
     CHECK(store.memory().batches <= steady + steady / 8);
-    for (int i = 0; i < 10; ++i) apply(200);
+    for (size_t i = 0; i < RecentNeeds::kLate; ++i) apply(200);
     CHECK(store.memory().batches <= before + before / 2);
   }
 }

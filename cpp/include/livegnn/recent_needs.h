@@ -2,7 +2,7 @@
 //
 // What a batch or a sample works in is kept for the next. One that is much larger than the others must not leave its
 // memory behind, and ones that are all as large must not take it anew each time. So what counts is the second largest
-// of the last eight needs: a need that stands alone is given back at once, and one that comes again is kept. What is
+// of the last sixty-four needs: a need that stands alone is given back at once, and one that comes again is kept. What is
 // held is at most twice that, or `small`, which is never worth the trouble.
 //
 // Needs are numbers of whatever the memory grows with. It decides nothing but where memory lies.
@@ -19,6 +19,9 @@ namespace livegnn {
 
 class RecentNeeds {
  public:
+  // Few batches reach a hub, and those that do must not each take its memory anew.
+  static constexpr size_t kLate = 64;
+
   explicit RecentNeeds(size_t small) : small_(small) {}
 
   // After each use. True: more is held than needed of late, and the owner gives all of it back.
@@ -38,7 +41,7 @@ class RecentNeeds {
 
  private:
   size_t small_;
-  std::array<size_t, 8> recent_{};
+  std::array<size_t, kLate> recent_{};
   size_t next_ = 0, held_ = 0;
 };
 
