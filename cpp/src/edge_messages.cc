@@ -316,7 +316,11 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
     float* const row = rows + t * output.stride;
     float* const context_row = has_context ? contexts + t * context->stride : nullptr;
     write_sums(step, sums, place, row, context_row);
-    if (per_row > 0) std::fill_n(output.errors.begin() + static_cast<ptrdiff_t>(t * per_row), per_row, 0.0f);
+    float* const error = output.errors.data() + t * per_row;
+    std::fill_n(error, per_row, 0.0f);
+    if (is_sum && !has_context) {
+      begin_bounds(kernels().scaled_peak(old_rows.width, row, inverse), sums->messages(place), error);
+    }
     s.keep[t] = kernels().differs(old_rows.width, stored_row(step.output, node), row);
     if (!kernels().finite(old_rows.width, row)) lose_row(step.output, node);
     if (has_context) {

@@ -447,6 +447,7 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) noexcept {
     if (step.aggregate != Aggregate::kSum || partial_[step.output] >= 0) continue;
     const NodeDelta& nodes = delta.nodes[program_.values[step.output].node_type];
     errors_[p].resize(std::max(errors_[p].rows(), nodes.capacity));
+    commit_bounds(p, prepared);
     for (uint32_t node : nodes.removed) errors_[p].clear_row(node);
     const Changes& changes = prepared.changes[step.output];
     for (size_t i = 0; i < changes.reached.size(); ++i) {

@@ -416,7 +416,7 @@ void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint
     }
   });
   sum_all_rows(stride, terms->rows.size(), terms->rows.data(), terms->order.data(), terms->weights.data(), row);
-  std::fill_n(error, kRowBounds, 0.0f);
+  begin_bounds(k.scaled_peak(stride, row, inverse), terms->rows.size(), error);
   ++terms->recomputed;
 }
 

@@ -309,7 +309,8 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
 
   // Where they are kept.
   const Rows sources = is_stored(step.input) ? Engine::rows(step.input) : Rows{};
-  auto recompute = [&](uint32_t node, float* row) {
+  auto recompute = [&](uint32_t node, float* row, float* bounds) {
+    size_t terms = 0;
     static thread_local std::vector<const float*> neighbors;
     static thread_local std::vector<float> weights;
     static thread_local std::vector<uint32_t> unchanged;
@@ -338,6 +339,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
     };
     auto add = [&](uint32_t source, float weight) {
       if (step.skip_loops && source == node) return;
+      ++terms;
       const uint32_t slot = source_slots[source];
       if (slot != kNoIndex) {
         neighbors.push_back(input.row(slot));
@@ -352,6 +354,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
     };
     for (const bool widely : {false, true}) {
       total.open(stride, row, widely);
+      terms = 0;
       if (keep_degree_ == 0) {
         scan_new_in(store, node, changes_of(edges, node), add);
       } else {
@@ -369,6 +372,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       if (k.finite(stride, row)) break;
     }
     if (!k.finite(stride, row)) lose_row(step.output, node);
+    begin_bounds(k.scaled_peak(stride, row, inverse), terms, bounds);
     recomputed.fetch_add(1, std::memory_order_relaxed);
   };
   // What a block reads of its targets is fetched before it begins.
@@ -391,8 +395,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       const size_t first = s.offsets[t], count = s.offsets[t + 1] - first;
       // What a row was that is not kept is not known.
       if (recompute_all_ || (partial && !stays(step, *prepared, node))) {
-        std::fill_n(output.errors.data() + t * kRowBounds, kRowBounds, 0.0f);
-        recompute(node, rows + t * output.stride);
+        recompute(node, rows + t * output.stride, output.errors.data() + t * kRowBounds);
         s.keep[t] = 1;
         continue;
       }
@@ -410,8 +413,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       const bool drifted = !is_good(bounds, peak, mean, [&] { return store.degree_in(node); });
       const bool cheaper = count >= 4 && count > kRecomputeFactor * (store.degree_in(node) + 1);
       if (drifted || cheaper || s.orphaned[t]) {
-        recompute(node, row);
-        bounds[0] = bounds[1] = 0;
+        recompute(node, row, bounds);
         s.keep[t] = k.differs(stride, old, row);
       }
     }

@@ -251,6 +251,7 @@ void Engine::commit_moves(const Delta& delta, const Prepared& prepared) noexcept
     if (step.counts != kNoIndex) write(step.counts);
     if (step.aggregate != Aggregate::kSum) continue;
     errors_[p].resize(residents.nodes.size());
+    commit_bounds(p, prepared);
     const Changes& changes = prepared.changes[step.output];
     for (size_t i = 0; i < changes.reached.size(); ++i) {
       const uint32_t slot = residents.slot(changes.reached[i]);

@@ -17,7 +17,9 @@
 //   own + moved                         <= kDriftTolerance * its magnitude, and
 //   moved + min(own, touches * moved)   <= kDriftTolerance * sqrt(number of its terms)
 //
-// with own / magnitude for the touches. A sum of which only the mean is read may differ by more than the root of n,
+// with own / magnitude for the touches. A row that has just been summed has as many behind it as partial sums were
+// rounded; those partly cancel, but not where terms are alike: three times their root is what was seen of these.
+// A sum of which only the mean is read may differ by more than the root of n,
 // where means do not cancel as much: by as many times kDriftTolerance as n typical means are. Whatever is not finite is
 // not good.
 //
@@ -30,6 +32,7 @@
 #include <limits>
 
 #include "livegnn/engine.h"
+#include "row_sum.h"
 
 namespace livegnn {
 
@@ -40,6 +43,12 @@ inline constexpr size_t kRowBounds = 2;        // numbers that a row of sums kee
 // latter errors partly cancel.
 inline float rounding_of_terms(float reach, size_t count) {
   return kUnit * reach * (2 + std::sqrt(static_cast<float>(count)));
+}
+
+// `bounds` of a row as large as `peak` that has just been summed from `count` terms.
+inline void begin_bounds(float peak, size_t count, float* bounds) {
+  bounds[0] = 3 * std::sqrt(static_cast<float>(std::min(count, kSumBlock))) * kUnit * peak;
+  bounds[1] = 0;
 }
 
 // `bounds` after one more touch, from those `before`, of a row that is now as large as `peak`. Units are `shrunk` times

@@ -24,6 +24,7 @@
 #include "kernels.h"
 #include "livegnn/mix_hash.h"
 #include "message_sums.h"
+#include "parallel.h"
 #include "rounding.h"
 
 namespace livegnn {
@@ -293,7 +294,26 @@ void Engine::measure_first() {
     scales_[p] = typical(step, targets, nullptr);
     invert_scales(scales_[p], inverses_[p].data());
     means_[p] = typical_mean(step, targets, scales_[p], nullptr);
+    if (step.context == kNoIndex) begin_all_bounds(p);
   }
+}
+
+// Of rows that have all just been summed.
+void Engine::begin_all_bounds(size_t propagation) {
+  const PropagateStep& step = program_.propagations[propagation];
+  const GraphStore& store = *graph_.edges[step.edge_type].store;
+  const Rows kept = kept_rows(step.output);
+  Table& errors = errors_[propagation];
+  const size_t count = std::min(errors.rows(), kept.count);
+  pool_->run(blocks_of(count), kLong, [&](size_t block) {
+    for (size_t slot = block * kBlockRows; slot < std::min(count, (block + 1) * kBlockRows); ++slot) {
+      const bool partial = partial_[step.output] >= 0;
+      const auto node = partial ? residents_[step.edge_type].nodes[slot] : static_cast<uint32_t>(slot);
+      if (node == kNoIndex) continue;
+      const float peak = kernels().scaled_peak(kept.width, kept.row(slot), inverses_[propagation].data());
+      begin_bounds(peak, store.degree_in(node), errors.row(slot));
+    }
+  });
 }
 
 void Engine::forget_units(Prepared* prepared) const {
@@ -381,7 +401,7 @@ void Engine::find_overdue(size_t propagation, Prepared::Units* units) const {
   std::sort(units->overdue.begin(), units->overdue.end());
 }
 
-// Needs no memory, as little as the commit of which it is a part: before that writes bounds, which are in new units.
+// Needs no memory, as little as the commit of which it is a part.
 void Engine::commit_units(const Prepared& prepared) noexcept {
   ++batches_;
   touched_ += prepared.edges_touched;
@@ -394,13 +414,19 @@ void Engine::commit_units(const Prepared& prepared) noexcept {
     std::copy(units.scales.begin(), units.scales.end(), scales_[p].begin());
     means_[p] = units.mean;
     invert_scales(scales_[p], inverses_[p].data());
-    if (units.shrunk == 1) continue;
-    // Those of contexts, in the second half, have no unit.
-    Table& errors = errors_[p];
-    const size_t bounds = program_.propagations[p].context == kNoIndex ? errors.width() : errors.width() / 2;
-    for (size_t i = 0; i < errors.rows(); ++i) {
-      for (size_t b = 0; b < bounds; ++b) errors.row(i)[b] *= units.shrunk;
-    }
+  }
+}
+
+// After the table has its new size, which may have moved it, and before bounds are written that are in new units.
+void Engine::commit_bounds(size_t propagation, const Prepared& prepared) noexcept {
+  const float shrunk = prepared.units[propagation].shrunk;
+  if (shrunk == 1) return;
+  // Those of contexts, in the second half, have no unit.
+  Table& errors = errors_[propagation];
+  const bool has_context = program_.propagations[propagation].context != kNoIndex;
+  const size_t bounds = has_context ? errors.width() / 2 : errors.width();
+  for (size_t i = 0; i < errors.rows(); ++i) {
+    for (size_t b = 0; b < bounds; ++b) errors.row(i)[b] *= shrunk;
   }
 }
 

@@ -9,6 +9,7 @@ from torch import nn
 from torch_geometric import nn as pyg
 
 from livegnn import Engine, Events, Graph, Model
+from mirror import frozen
 
 TIME = 1.7e9
 LARGEST = np.float32(3e38)
@@ -168,6 +169,33 @@ def test_a_unit_that_falls_hides_nothing(kind, setting):
     assert changed & set(apart.tolist())  # they were rounded anew
     assert engine.predict(np.arange(60)).tobytes() == rows.tobytes()
     assert engine.scrub() <= 1e-6
+
+
+@pytest.mark.parametrize("setting", ["eager", "aggregates", "degree"])
+def test_a_unit_that_falls_as_the_graph_grows(setting):
+    """Tables move when they grow. A restored engine's have no room left, and must do as one's that have."""
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((60, 2)).astype(np.float32) * np.array([1, 1e6], np.float32)
+    module = Network(pyg.SAGEConv(2, 8, aggr="sum"))
+    model = Model.from_pyg(module.eval(), in_channels=2)
+    engine = Engine(Graph.from_edges(*edges(rng, 60, 300), x=x), model, **SETTINGS[setting])
+    for node in range(60, 70):
+        row = np.float32([[1, 1e6]])
+        engine.apply(Events().add_nodes([node], row).add_edges([*range(8)], [node] * 8))
+        engine.apply(Events().set_features([node - 60], row))
+    restored = Engine(
+        Graph.from_state(engine.graph.state()), model, state=engine.state(), **SETTINGS[setting]
+    )
+    falls = stream_of([*range(40)], (x[:40] * np.array([1, 1e-6])).tolist())
+    falls.add_nodes([*range(70, 90)], np.ones((20, 2), np.float32))
+    for node in range(70, 90):
+        falls.add_edges([*range(8)], [node] * 8)
+    for each in (engine, restored):
+        scales = each.state().arrays["scales/0"]
+        each.apply(falls)
+        assert each.state().arrays["scales/0"][1] < scales[1] / 1000  # it did fall
+        assert worst(module, each) < 1e-5
+    assert frozen(restored.state()) == frozen(engine.state())
 
 
 def test_gates_behind_a_tanh_beside_a_neighbour_that_stays_large():

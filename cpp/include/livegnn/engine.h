@@ -386,10 +386,12 @@ class Engine {
                   const float** out) const;
   void forget_units(Prepared* prepared) const;
   void measure_first();
+  void begin_all_bounds(size_t propagation);
   bool is_measured_after(const Delta& delta, const Prepared& prepared) const;
   bool measure_after(const Delta& delta, Prepared* prepared);
   void find_overdue(size_t propagation, Prepared::Units* units) const;
   void commit_units(const Prepared& prepared) noexcept;
+  void commit_bounds(size_t propagation, const Prepared& prepared) noexcept;
   static void fill_scales(std::vector<float>* scales);
   static void invert_scales(std::span<const float> scales, float* inverses);
   void find_edge_sources(const PropagateStep& step, const Prepared& prepared);
