@@ -178,7 +178,9 @@ def test_a_unit_that_falls_as_the_graph_grows(setting):
     x = rng.standard_normal((60, 2)).astype(np.float32) * np.array([1, 1e6], np.float32)
     module = Network(pyg.SAGEConv(2, 8, aggr="sum"))
     model = Model.from_pyg(module.eval(), in_channels=2)
-    engine = Engine(Graph.from_edges(*edges(rng, 60, 300), x=x), model, **SETTINGS[setting])
+    # Forty nodes become small, and twenty apart from them stay what they are.
+    ends = np.concatenate([edges(rng, 40, 300), 40 + edges(rng, 20, 120)], axis=1)
+    engine = Engine(Graph.from_edges(*ends, x=x), model, **SETTINGS[setting])
     for node in range(60, 70):
         row = np.float32([[1, 1e6]])
         engine.apply(Events().add_nodes([node], row).add_edges([*range(8)], [node] * 8))

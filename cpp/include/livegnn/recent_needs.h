@@ -2,8 +2,8 @@
 //
 // What a batch or a sample works in is kept for the next. One that is much larger than the others must not leave its
 // memory behind, and ones that are all as large must not take it anew each time. So what counts is the second largest
-// of the last sixty-four needs: a need that stands alone is given back at once, and one that comes again is kept. What is
-// held is at most twice that, or `small`, which is never worth the trouble.
+// of the last sixty-four needs: a need that stands alone is given back at once, and one that comes again is kept. What
+// is held is at most twice that, or `small`, which is never worth the trouble.
 //
 // Needs are numbers of whatever the memory grows with. It decides nothing but where memory lies.
 //
