@@ -17,9 +17,9 @@
 //   own + moved                         <= kDriftTolerance * its magnitude, and
 //   moved + min(own, touches * moved)   <= kDriftTolerance * sqrt(number of its terms)
 //
-// with own / magnitude for the touches. A row that has just been summed has as many behind it as partial sums were
-// rounded; those partly cancel, but not where terms are alike: three times their root is what was seen of these.
-// A sum of which only the mean is read may differ by more than the root of n,
+// with own / magnitude for the touches. A row that has just been summed begins as if it had been touched as often as
+// its partial sums were rounded: these errors partly cancel, but less where terms are alike, and three times the root
+// of their number is what was seen of such. A sum of which only the mean is read may differ by more than the root of n,
 // where means do not cancel as much: by as many times kDriftTolerance as n typical means are. Whatever is not finite is
 // not good.
 //
