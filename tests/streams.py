@@ -56,6 +56,13 @@ def make_model(seed: int = 0) -> Model:
     )
 
 
+def make_overflow() -> list[float]:
+    """Features of which a hidden channel of `make_model` is past float32, in whatever order it is summed."""
+    weights = make_model().tensors["w1"]
+    signs = np.sign(weights[np.abs(weights).sum(axis=1).argmax()])
+    return [3e38 if sign >= 0 else -3e38 for sign in signs]
+
+
 def make_arrays(num_nodes: int = 40, num_edges: int = 120, seed: int = 1) -> dict[str, np.ndarray]:
     """The arguments of `Graph.from_edges`, all arrays."""
     rng = np.random.default_rng(seed)

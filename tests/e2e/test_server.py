@@ -12,7 +12,7 @@ import pytest
 
 from livegnn import Engine, Events
 from serving import Server, write_deployment
-from streams import WIDTH, make_graph, make_model, make_stream
+from streams import WIDTH, make_graph, make_model, make_overflow, make_stream
 
 DOCS = Path(__file__).parents[2] / "docs" / "server.md"
 LINES = {"content-type": "application/x-ndjson"}
@@ -274,7 +274,7 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
         (
             "POST",
             "/v1/what-if",
-            {"events": [{"event": "add_node", "id": 7200, "x": [3e38] * WIDTH}], "ids": [1]},
+            {"events": [{"event": "add_node", "id": 7200, "x": make_overflow()}], "ids": [1]},
             400,
             "InputError",
             "node 7200 of type 'node' would be infinite or not a number",
@@ -391,11 +391,11 @@ def test_a_batch_after_which_a_value_would_not_be_finite_is_refused_with_the_nod
     fine = [1.0] * WIDTH
     append(client, Events().add_nodes(7100, fine), wait=True)
     before = client.get("/v1/predictions?ids=7100").json()["predictions"]
-    refused = append(client, Events().set_features(7100, [3e38] * WIDTH))
+    refused = append(client, Events().set_features(7100, make_overflow()))
     following = append(client, Events().add_nodes(7101, fine))
     answer = client.post(
         "/v1/events?wait=true",
-        content=Events().set_features(7101, [3e38] * WIDTH).to_json_lines(),
+        content=Events().set_features(7101, make_overflow()).to_json_lines(),
         headers=LINES,
     )
     assert answer.status_code == 409
