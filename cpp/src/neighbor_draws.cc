@@ -305,7 +305,9 @@ bool NeighborDraws::Scratch::accept_entries() {
     if (node.way != Way::kDraw || node.taken == count) continue;
     const bool by_hub = node.hub && (bounded || task.law.by == kWeight);
     const size_t tolerated = by_hub ? count + kToleratedInHub : tolerated_rejections(node.root.degree, count);
-    if (node.rejected > tolerated) {
+    // Of places that are drawn once each, the next round needs as many as are missing.
+    const bool used_up = task.law.by == kUniform && !task.law.replace && node.rejected + count > node.root.degree;
+    if (node.rejected > tolerated || used_up) {
       node.way = by_hub ? Way::kHub : Way::kScan;
     } else {
       more = true;

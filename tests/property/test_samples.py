@@ -5,7 +5,7 @@ from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import livegnn as lg
@@ -152,6 +152,50 @@ def test_neighbors_are_drawn_from_those_that_may_be(
             assert drawn == order[: len(drawn)]
     again = sample_neighbors(shop.graph, ids, count, threads=2, **arguments)
     assert again.ids.tolist() == sample.ids.tolist()
+
+
+@settings(max_examples=500)
+@given(
+    capacity=st.sampled_from([4, 8, 16, 32]),
+    duplicates=st.sampled_from(["replace", "keep"]),
+    early=st.one_of(st.integers(0, 3), st.integers(0, 60)),
+    late=st.one_of(st.integers(20, 40), st.integers(0, 60)),
+    count=st.one_of(st.integers(1, 4), st.integers(0, 70)),
+    by=laws,
+    replace=st.booleans(),
+    bounded=st.booleans(),
+    seed=samples_seeds,
+)
+def test_a_hub_of_any_size_gives_what_there_is(
+    capacity: int,
+    duplicates: str,
+    early: int,
+    late: int,
+    count: int,
+    by: str,
+    replace: bool,
+    bounded: bool,
+    seed: int,
+) -> None:
+    """Lists of a few leaves, of which many or no edges are early enough: draws in vain must come to an end."""
+    follows = lg.EdgeSchema(weighted=True, timed=True, capacity=capacity, duplicates=duplicates)
+    graph = lg.Graph(lg.Schema({"user": 0}, {FOLLOWS: follows}))
+    edges = early + late
+    ids = np.arange(edges + 1)
+    keys = {"key": ids[1:]} if duplicates == "keep" else {}
+    times = np.repeat([1.0, 3.0], [early, late])
+    events = lg.Events().add_nodes(ids, node_type="user")
+    if edges:
+        events.add_edges(ids[1:], np.zeros(edges, int), weight=1 + ids[1:], time=times, **keys)
+    graph.apply(events)
+    until = 2.0 if bounded else None
+    replace = replace and by != "latest"
+    drawn = sample_neighbors(graph, [0], count, by=by, replace=replace, until=until, seed=seed).ids.tolist()
+    there = set(range(1, (early if bounded else edges) + 1))
+    assert len(drawn) == expected_size(count, len(there), replace=replace)
+    assert set(drawn) <= there
+    if not replace:
+        assert len(set(drawn)) == len(drawn)
 
 
 @given(
