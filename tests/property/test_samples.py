@@ -177,7 +177,7 @@ def test_a_hub_of_any_size_gives_what_there_is(
     bounded: bool,
     seed: int,
 ) -> None:
-    """Lists of a few leaves, of which many or no edges are early enough: draws in vain must come to an end."""
+    """Lists of a few leaves, where many or no edges are early enough: draws in vain come to an end."""
     follows = lg.EdgeSchema(weighted=True, timed=True, capacity=capacity, duplicates=duplicates)
     graph = lg.Graph(lg.Schema({"user": 0}, {FOLLOWS: follows}))
     edges = early + late
