@@ -152,6 +152,49 @@ nb::tuple edge_numbers(const Graph& graph, uint32_t edge_type) {
   return nb::make_tuple(given(std::move(source)), given(std::move(target)));
 }
 
+// All edges into some nodes, which are indices: how many each of them has, and of each edge its source, weight, time,
+// features and key. For the one writer.
+nb::tuple in_edges(const Graph& graph, uint32_t edge_type, In<uint32_t> nodes) {
+  const Graph::EdgeType& type = graph.edges[edge_type];
+  std::vector<int64_t> degrees;
+  std::vector<uint32_t> sources, rows, keys;
+  std::vector<float> weights, features;
+  std::vector<double> times;
+  read(graph, SIZE_MAX, [&] {
+    for (size_t i = 0; i < nodes.shape(0); ++i) {
+      const size_t before = sources.size();
+      type.store->scan_in(nodes.data()[i], [&](NeighborSpan span) {
+        sources.insert(sources.end(), span.ids, span.ids + span.size);
+        for (size_t j = 0; j < span.size; ++j) {
+          weights.push_back(span.weights != nullptr ? span.weights[j] : 1.0f);
+          times.push_back(span.times != nullptr ? span.times[j] : 0.0);
+          keys.push_back(key_at(span, j));
+        }
+        if (span.rows != nullptr) rows.insert(rows.end(), span.rows, span.rows + span.size);
+      });
+      degrees.push_back(static_cast<int64_t>(sources.size() - before));
+    }
+    features = read_rows(type.features.table(), rows);
+  });
+  const size_t count = sources.size(), width = type.features.table().width();
+  return nb::make_tuple(given(std::move(degrees)), given(std::move(sources)), given(std::move(weights)),
+                        given(std::move(times)), given(std::move(features), count, width), given(std::move(keys)));
+}
+
+// The times of edges that are there; 0 in a type without. For the one writer: the ends are indices.
+nb::object edge_times(const Graph& graph, uint32_t edge_type, In<uint32_t> source, In<uint32_t> target,
+                      In<uint32_t> key) {
+  const GraphStore& store = *graph.edges[edge_type].store;
+  std::vector<double> times;
+  read(graph, source.shape(0), [&] {
+    for (size_t i = 0; i < source.shape(0); ++i) {
+      const auto value = store.find(source.data()[i], target.data()[i], key.data()[i]);
+      times.push_back(value ? value->time : 0.0);
+    }
+  });
+  return nb::cast(given(std::move(times)));
+}
+
 // The features of edges; and the position of the first edge that is not there, their number if all are. For the one
 // writer: the ends are indices.
 nb::tuple edge_features(const Graph& graph, uint32_t edge_type, In<uint32_t> source, In<uint32_t> target,
@@ -542,6 +585,8 @@ void bind_graph(nb::module_& module) {
              });
              return known == count ? nb::cast(out) : nb::cast(known);
            })
+      .def("in_edges", &in_edges)
+      .def("edge_times", &edge_times)
       .def("edge_features", &edge_features, nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
       .def("edge_features_of", &edge_features_of, nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
       .def("coo", &coo)

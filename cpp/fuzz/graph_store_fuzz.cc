@@ -26,29 +26,33 @@ struct Fuzzed {
     const auto sources = static_cast<uint32_t>(store.num_sources()),
                targets = static_cast<uint32_t>(store.num_targets());
     // Half of them at one node, for it to have a tree.
-    const uint32_t source = input->byte() % 2 == 0 ? 0 : input->below(sources);
-    return {source, input->below(targets)};
+    const uint32_t source = input->byte() % 2 == 0 ? 0 : input->below(sources), target = input->below(targets);
+    return {source, target, store.options().keyed ? read_key(input) : 0};
+  }
+  // Mostly few, for edges to meet; some at the ends of what there is.
+  static uint32_t read_key(fuzz::Input* input) {
+    const uint8_t kind = input->byte();
+    return kind < 200 ? kind % 5 : fuzz::read_id<uint32_t>(input);
   }
   // One that is there, if any edge is.
   Edge read_old_edge(fuzz::Input* input) {
     const Edge edge = read_edge(input);
-    const auto found = model.lower_bound(named(edge.first, edge.second, store.options().undirected));
+    const auto found = model.lower_bound(named(edge, store.options().undirected));
     return found == model.end() ? edge : found->first;
   }
 
   void change_one(fuzz::Input* input) {
     const bool undirected = store.options().undirected;
     if (input->byte() < 160) {
-      const auto [source, target] = read_edge(input);
+      const Edge edge = read_edge(input), name = named(edge, undirected);
       const EdgeValue value = kept(fuzz::read_value(input), store.options().columns);
-      const Edge edge = named(source, target, undirected);
-      CHECK_EQ(store.upsert(source, target, value), !model.contains(edge));
-      model[edge] = value;
+      CHECK_EQ(store.upsert(edge.source, edge.target, value, edge.key), !model.contains(name));
+      model[name] = value;
     } else {
-      auto [source, target] = read_old_edge(input);
-      const bool was = model.erase(named(source, target, undirected)) == 1;
+      auto [source, target, key] = read_old_edge(input);
+      const bool was = model.erase(named({source, target, key}, undirected)) == 1;
       if (undirected && input->byte() % 2 == 0) std::swap(source, target);
-      CHECK_EQ(store.remove(source, target), was);
+      CHECK_EQ(store.remove(source, target, key), was);
     }
   }
 
@@ -58,10 +62,11 @@ struct Fuzzed {
     const uint8_t removing = input->byte();
     for (uint32_t n = input->below(200); n > 0 && input->more(); --n) {
       const bool has = input->byte() >= removing;
-      auto [source, target] = has ? read_edge(input) : read_old_edge(input);
-      const Edge edge = named(source, target, options.undirected);
+      auto [source, target, key] = has ? read_edge(input) : read_old_edge(input);
+      const Edge edge = named({source, target, key}, options.undirected);
       if (options.undirected && input->byte() % 2 == 0) std::swap(source, target);
-      net[edge] = {source, target, has, has ? kept(fuzz::read_value(input), options.columns) : EdgeValue{}};
+      const EdgeValue value = has ? kept(fuzz::read_value(input), options.columns) : EdgeValue{};
+      net[edge] = {source, target, has, value, key};
     }
     std::vector<EdgeUpdate> updates;
     for (const auto& [edge, update] : net) updates.push_back(update);
@@ -90,13 +95,22 @@ struct Fuzzed {
   }
 
   void save_and_load() {
-    const auto out = store.save_out(), in = store.save_in();
+    if (store.options().keyed) {
+      come_back([](const GraphStore& of) { return std::pair(of.save_keyed_out(), of.save_keyed_in()); });
+    } else {
+      come_back([](const GraphStore& of) { return std::pair(of.save_out(), of.save_in()); });
+    }
+  }
+  template <class Save>
+  void come_back(const Save& save) {
+    const auto [out, in] = save(store);
     GraphStore other(store.options());
     other.resize(store.num_sources(), store.num_targets());
     other.load(out, in, store.num_edges());
     check_against(other, model);
-    CHECK(same_columns(out, other.save_out()));
-    CHECK(same_columns(in, other.save_in()));
+    const auto [other_out, other_in] = save(other);
+    CHECK(same_columns(out, other_out));
+    CHECK(same_columns(in, other_in));
     store.load(out, in, store.num_edges());
   }
 };
@@ -107,6 +121,7 @@ void body(fuzz::Input* input) {
   options.columns = {(kind & 1) != 0, (kind & 2) != 0, (kind & 4) != 0};
   options.undirected = (kind & 8) != 0;
   options.in_lists = (kind & 48) != 0;
+  options.keyed = (kind & 64) != 0;
   options.samtree.capacity = 4 + input->below(12);
   options.samtree.slack = input->below(options.samtree.capacity / 4 + 1);
   Fuzzed fuzzed(options);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <tuple>
 
 #include "graph_store_model.h"
 #include "parallel.h"
@@ -53,15 +52,18 @@ std::vector<EdgeUpdate> random_batch(size_t num_events, double growth, double hu
     uint32_t source = random->chance(hub) ? kHub : random->index(random->index(kNodes) + 1);
     uint32_t target = random->index(kNodes);
     if (random->chance(0.01)) target = source;
-    if (random->chance(0.2) && !touched.empty()) std::tie(source, target) = touched[random->index(touched.size())];
+    if (random->chance(0.2) && !touched.empty()) {
+      const Edge& again = touched[random->index(touched.size())];
+      source = again.source, target = again.target;
+    }
     const bool has = random->chance(growth);
     if (!has && random->chance(0.8)) {
       // One that is there.
       const auto found = model->lower_bound(Edge{source, target});
-      if (found != model->end()) std::tie(source, target) = found->first;
+      if (found != model->end()) source = found->first.source, target = found->first.target;
     }
     if (options.undirected && random->chance(0.3)) std::swap(source, target);
-    const Edge edge = named(source, target, options.undirected);
+    const Edge edge = named({source, target}, options.undirected);
     const EdgeValue value =
         kept({random->between(-1, 9), random->between(0, 1e6f), random->index(1000)}, options.columns);
     net[edge] = {source, target, has, value};
@@ -83,7 +85,7 @@ std::vector<EdgeUpdate> all_but_few(size_t rest, Random* random, EdgeModel* mode
   std::vector<EdgeUpdate> updates;
   std::erase_if(*model, [&](const auto& entry) {
     if (random->index(rest) == 0) return false;
-    updates.push_back({entry.first.first, entry.first.second, false, {}});
+    updates.push_back({entry.first.source, entry.first.target, false, {}});
     return true;
   });
   return updates;

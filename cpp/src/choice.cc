@@ -7,18 +7,24 @@
 #include <utility>
 
 namespace livegnn {
-void NumberSet::clear(size_t expected) {
+
+template <class Number>
+void NumberSet<Number>::clear(size_t expected) {
   slots_.assign(std::bit_ceil(2 * expected + 2), kEmpty);
   size_ = 0;
 }
 
-void NumberSet::grow() {
-  std::vector<uint32_t> old = std::move(slots_);
+template <class Number>
+void NumberSet<Number>::grow() {
+  std::vector<Number> old = std::move(slots_);
   slots_.assign(std::max<size_t>(8, 2 * old.size()), kEmpty);
-  for (uint32_t number : old) {
+  for (Number number : old) {
     if (number != kEmpty) *find(number) = number;
   }
 }
+
+template class NumberSet<uint32_t>;
+template class NumberSet<uint64_t>;
 
 void Choice::uniform(size_t candidates, size_t count, bool replace, RandomStream* random, std::vector<uint32_t>* to) {
   if (candidates == 0) return;
@@ -89,8 +95,8 @@ void Choice::by_weight(std::span<const Weight> weights, size_t count, bool repla
 template void Choice::by_weight(std::span<const float>, size_t, bool, RandomStream*, std::vector<uint32_t>*);
 template void Choice::by_weight(std::span<const double>, size_t, bool, RandomStream*, std::vector<uint32_t>*);
 
-void Choice::latest(std::span<const double> times, std::span<const uint32_t> ids, size_t count,
-                    std::vector<uint32_t>* to) {
+template <class Id>
+void Choice::latest(std::span<const double> times, std::span<const Id> ids, size_t count, std::vector<uint32_t>* to) {
   order_.resize(times.size());
   std::iota(order_.begin(), order_.end(), 0);
   auto earlier_drawn = [=](uint32_t a, uint32_t b) {
@@ -104,5 +110,8 @@ void Choice::latest(std::span<const double> times, std::span<const uint32_t> ids
   std::sort(order_.begin(), order_.end(), earlier_drawn);
   to->insert(to->end(), order_.begin(), order_.end());
 }
+
+template void Choice::latest(std::span<const double>, std::span<const uint32_t>, size_t, std::vector<uint32_t>*);
+template void Choice::latest(std::span<const double>, std::span<const uint64_t>, size_t, std::vector<uint32_t>*);
 
 }  // namespace livegnn

@@ -15,42 +15,47 @@
 #include <utility>
 #include <vector>
 
+#include "livegnn/mix_hash.h"
 #include "livegnn/recent_needs.h"
 #include "random.h"
 
 namespace livegnn {
 
-// Numbers below 2^32 - 1 that were seen since `clear`.
+// Numbers below the greatest of their type that were seen since `clear`.
+template <class Number>
 class NumberSet {
  public:
   // `expected`: how many numbers will come, about.
   void clear(size_t expected);
   // False if it was there.
-  bool insert(uint32_t number) {
+  bool insert(Number number) {
     if (2 * (size_ + 1) > slots_.size()) grow();
-    uint32_t* slot = find(number);
+    Number* slot = find(number);
     if (*slot == number) return false;
     *slot = number;
     ++size_;
     return true;
   }
-  size_t bytes() const { return slots_.capacity() * sizeof(uint32_t); }
-  bool contains(uint32_t number) const { return size_ > 0 && *const_cast<NumberSet*>(this)->find(number) == number; }
+  size_t bytes() const { return slots_.capacity() * sizeof(Number); }
+  bool contains(Number number) const { return size_ > 0 && *const_cast<NumberSet*>(this)->find(number) == number; }
 
  private:
-  static constexpr uint32_t kEmpty = UINT32_MAX;
+  static constexpr auto kEmpty = static_cast<Number>(-1);
 
-  uint32_t* find(uint32_t number) {
+  Number* find(Number number) {
     const size_t mask = slots_.size() - 1;
-    size_t at = (uint64_t{number} * 0x9e3779b97f4a7c15ULL) >> 32 & mask;
+    size_t at = MixHash{}(number)&mask;
     while (slots_[at] != kEmpty && slots_[at] != number) at = (at + 1) & mask;
     return &slots_[at];
   }
   void grow();
 
-  std::vector<uint32_t> slots_;  // a power of two, at most half full
+  std::vector<Number> slots_;  // a power of two, at most half full
   size_t size_ = 0;
 };
+
+extern template class NumberSet<uint32_t>;
+extern template class NumberSet<uint64_t>;
 
 // When a draw without replacement has been in vain so often, everything is looked at instead.
 inline size_t tolerated_rejections(size_t candidates, size_t count) { return count + candidates / 32; }
@@ -68,12 +73,13 @@ class Choice {
   void by_weight(std::span<const Weight> weights, size_t count, bool replace, RandomStream* random,
                  std::vector<uint32_t>* to);
   // The greatest times, the greatest first; of equal ones the smaller id.
-  void latest(std::span<const double> times, std::span<const uint32_t> ids, size_t count, std::vector<uint32_t>* to);
+  template <class Id>
+  void latest(std::span<const double> times, std::span<const Id> ids, size_t count, std::vector<uint32_t>* to);
 
   size_t bytes() const { return drawn_.bytes() + bytes_of(order_) + bytes_of(sums_) + bytes_of(keys_); }
 
  private:
-  NumberSet drawn_;
+  NumberSet<uint32_t> drawn_;
   std::vector<uint32_t> order_;
   std::vector<double> sums_;
   std::vector<std::pair<double, uint32_t>> keys_;
@@ -81,5 +87,7 @@ class Choice {
 
 extern template void Choice::by_weight(std::span<const float>, size_t, bool, RandomStream*, std::vector<uint32_t>*);
 extern template void Choice::by_weight(std::span<const double>, size_t, bool, RandomStream*, std::vector<uint32_t>*);
+extern template void Choice::latest(std::span<const double>, std::span<const uint32_t>, size_t, std::vector<uint32_t>*);
+extern template void Choice::latest(std::span<const double>, std::span<const uint64_t>, size_t, std::vector<uint32_t>*);
 
 }  // namespace livegnn

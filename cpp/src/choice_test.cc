@@ -80,7 +80,7 @@ TEST(random_streams_of_neighbouring_places_are_independent) {
 
 TEST(a_number_set_holds_what_was_inserted) {
   Random random;
-  NumberSet set;
+  NumberSet<uint32_t> set;
   for (int round = 0; round < 20; ++round) {
     std::set<uint32_t> oracle;
     set.clear(random.below(40));
@@ -160,7 +160,7 @@ TEST(choice_of_the_latest_sorts) {
     const size_t count = random.below(times.size() + 3);
     oracle.resize(std::min(count, oracle.size()));
     Sequence drawn;
-    choice.latest(times, ids, count, &drawn);
+    choice.latest(times, std::span<const uint32_t>(ids), count, &drawn);
     CHECK(drawn == oracle);
   }
 }

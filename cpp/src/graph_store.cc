@@ -9,8 +9,8 @@ namespace {
 
 template <class Saved>
 void check_nodes(const Saved& from, size_t num_nodes) {
-  uint64_t highest = 0;
-  for (const auto id : from.ids) highest = std::max<uint64_t>(highest, sizeof(id) == 8 ? uint64_t{id} >> 32 : id);
+  uint32_t highest = 0;
+  for (const auto id : from.ids) highest = std::max(highest, end_of(id));
   if (!from.ids.empty() && highest >= num_nodes) {
     throw std::runtime_error("adjacency: no such node as " + std::to_string(highest) + " among " +
                              std::to_string(num_nodes));

@@ -1,6 +1,8 @@
 // The plain model that the tests of the store hold it against: a map of edges.
 #pragma once
 
+#include <compare>
+#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
@@ -10,13 +12,19 @@
 
 namespace livegnn::testing {
 
-using Edge = std::pair<uint32_t, uint32_t>;
+struct Edge {
+  uint32_t source, target;
+  uint32_t key = 0;
+
+  auto operator<=>(const Edge&) const = default;
+};
 using EdgeModel = std::map<Edge, EdgeValue>;
-using Neighbors = std::map<uint32_t, EdgeValue>;
+using Neighbors = std::map<std::pair<uint32_t, uint32_t>, EdgeValue>;  // by other end and key
 
 // The same edge whichever way round it is named, where that is one edge.
-inline Edge named(uint32_t source, uint32_t target, bool undirected) {
-  return undirected && target < source ? Edge{target, source} : Edge{source, target};
+inline Edge named(Edge edge, bool undirected) {
+  if (undirected && edge.target < edge.source) std::swap(edge.source, edge.target);
+  return edge;
 }
 
 // What is left of a value in a type that lacks some columns.
@@ -27,7 +35,9 @@ inline EdgeValue kept(EdgeValue value, EdgeColumns columns) {
 
 inline bool same_value(EdgeValue a, EdgeValue b) { return a.weight == b.weight && a.time == b.time && a.row == b.row; }
 
-inline bool same_columns(const GraphStore::Trees::Saved& a, const GraphStore::Trees::Saved& b) {
+// Of states of trees.
+template <class Saved>
+bool same_columns(const Saved& a, const Saved& b) {
   return a.shape == b.shape && a.keys == b.keys && a.ids == b.ids && a.weights == b.weights && a.times == b.times &&
          a.rows == b.rows && a.sums == b.sums && a.orders == b.orders;
 }
@@ -38,7 +48,7 @@ inline Neighbors neighbors(const GraphStore& store, uint32_t node, bool out) {
     for (size_t i = 0; i < span.size; ++i) {
       EdgeValue value{span.weights ? span.weights[i] : 1.0f, span.times ? span.times[i] : 0.0,
                       span.rows ? span.rows[i] : kNoRow};
-      CHECK(found.emplace(span.ids[i], value).second);
+      CHECK(found.emplace(std::pair(span.ids[i], key_at(span, i)), value).second);
     }
   };
   if (out) {
@@ -52,9 +62,24 @@ inline Neighbors neighbors(const GraphStore& store, uint32_t node, bool out) {
 inline void check_same(const Neighbors& expected, const Neighbors& found) {
   CHECK_EQ(expected.size(), found.size());
   for (auto a = expected.begin(), b = found.begin(); a != expected.end(); ++a, ++b) {
-    CHECK_EQ(a->first, b->first);
+    CHECK(a->first == b->first);
     CHECK(same_value(a->second, b->second));
   }
+}
+
+// What is asked for edges that have keys by their ends. `last`: of those between its ends.
+inline void check_between(const GraphStore& store, const EdgeModel& model, const Edge& last) {
+  const auto [source, target, key] = last;
+  const bool undirected = store.options().undirected;
+  CHECK_EQ(*store.last_key(source, target), key);
+  CHECK(same_value(*store.find_any(source, target), model.at(last)));
+  size_t visited = 0;
+  store.scan_between(source, target, [&](uint32_t other, const EdgeValue& value) {
+    CHECK(same_value(value, model.at(named({source, target, other}, undirected))));
+    ++visited;
+  });
+  const auto first = model.lower_bound(named({source, target}, undirected));
+  CHECK_EQ(visited, static_cast<size_t>(std::distance(first, model.upper_bound(last))));
 }
 
 // The values of a model are those that the store's columns keep.
@@ -63,10 +88,17 @@ inline void check_against(const GraphStore& store, const EdgeModel& model) {
   CHECK_EQ(store.num_edges(), model.size());
   std::vector<Neighbors> out(store.num_sources()), in(store.num_targets());
   for (const auto& [edge, value] : model) {
-    auto [source, target] = edge;
-    out[source][target] = in[target][source] = value;
-    if (store.options().undirected) out[target][source] = in[source][target] = value;
-    CHECK(store.find(source, target).has_value());
+    const auto [source, target, key] = edge;
+    out[source][{target, key}] = in[target][{source, key}] = value;
+    if (store.options().undirected) out[target][{source, key}] = in[source][{target, key}] = value;
+    CHECK(same_value(*store.find(source, target, key), value));
+    if (store.options().keyed) CHECK_EQ(*store.last_key(source, target, key), key);
+  }
+  for (auto i = model.begin(); store.options().keyed && i != model.end(); ++i) {
+    const auto next = std::next(i);
+    const auto [source, target, key] = i->first;
+    const bool last = next == model.end() || next->first.source != source || next->first.target != target;
+    if (last) check_between(store, model, i->first);
   }
   for (uint32_t node = 0; node < out.size(); ++node) {
     check_same(out[node], neighbors(store, node, true));

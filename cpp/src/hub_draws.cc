@@ -4,7 +4,8 @@
 
 namespace livegnn {
 
-void HubDraws::alike(const Task& task, uint32_t first, std::vector<Id>* to) {
+template <class Id>
+void HubDraws<Id>::alike(const Task& task, uint32_t first, std::vector<Id>* to) {
   const auto order = task.trees->order_of(task.root);
   if (first == 0) return;
   // Without replacement at least a third of them is left to the last (`draws_a_large_share`), so this ends.
@@ -17,27 +18,31 @@ void HubDraws::alike(const Task& task, uint32_t first, std::vector<Id>* to) {
   }
 }
 
-void HubDraws::latest(const Task& task, uint32_t first, std::vector<Id>* to) {
+template <class Id>
+void HubDraws<Id>::latest(const Task& task, uint32_t first, std::vector<Id>* to) {
   entries_.clear();
   const auto begin = static_cast<uint32_t>(first - std::min<size_t>(task.count, first));
   task.trees->by_time().list(task.trees->order_of(task.root), begin, first, &entries_, task.leaves);
   for (size_t i = entries_.size(); i > 0; --i) to->push_back(entries_[i - 1].id);
 }
 
-void HubDraws::by_weight(const Task& task, uint32_t first, std::vector<Id>* to) {
+template <class Id>
+void HubDraws<Id>::by_weight(const Task& task, uint32_t first, std::vector<Id>* to) {
   auto skip = [&](Id id) { return task.drawn != nullptr && task.drawn->contains(id); };
   parts_.clear();
   task.trees->by_time().parts(task.trees->order_of(task.root), first, skip, &parts_, task.leaves);
   draw_from_parts(task, task.trees->by_time(), to);
 }
 
-void HubDraws::by_weight(const Task& task, std::vector<Id>* to) {
+template <class Id>
+void HubDraws<Id>::by_weight(const Task& task, std::vector<Id>* to) {
   parts_.assign(1, task.trees->part_of(task.root));
   draw_from_parts(task, *task.trees, to);
 }
 
+template <class Id>
 template <class Tree>
-void HubDraws::draw_from_parts(const Task& task, const Tree& tree, std::vector<Id>* to) {
+void HubDraws<Id>::draw_from_parts(const Task& task, const Tree& tree, std::vector<Id>* to) {
   auto skip = [&](Id id) { return task.drawn != nullptr && task.drawn->contains(id); };
   bool changed = true;
   for (size_t taken = 0; taken < task.count;) {
@@ -68,5 +73,8 @@ void HubDraws::draw_from_parts(const Task& task, const Tree& tree, std::vector<I
     changed = true;
   }
 }
+
+template class HubDraws<uint32_t>;
+template class HubDraws<uint64_t>;
 
 }  // namespace livegnn

@@ -20,9 +20,9 @@
 
 namespace livegnn {
 
+template <class Id>
 class HubDraws {
  public:
-  using Id = uint32_t;
   using Trees = Samtrees<Id>;
 
   // What is asked for of one node. `drawn`: the ids that are not to be drawn again; null: with replacement.
@@ -30,7 +30,7 @@ class HubDraws {
     const Trees* trees;
     SamtreeRoot root;
     size_t count;
-    NumberSet* drawn;
+    NumberSet<Id>* drawn;
     RandomStream* random;
     size_t* leaves;  // counts those that were looked at
   };
@@ -45,7 +45,7 @@ class HubDraws {
 
   size_t bytes() const {
     return parts_.capacity() * sizeof(WeightPart<Id>) + sums_.capacity() * sizeof(double) +
-           entries_.capacity() * sizeof(TimeOrder<Id>::Entry);
+           entries_.capacity() * sizeof(typename TimeOrder<Id>::Entry);
   }
 
  private:
@@ -54,7 +54,10 @@ class HubDraws {
 
   std::vector<WeightPart<Id>> parts_;
   std::vector<double> sums_;  // of the parts so far
-  std::vector<TimeOrder<Id>::Entry> entries_;
+  std::vector<typename TimeOrder<Id>::Entry> entries_;
 };
+
+extern template class HubDraws<uint32_t>;
+extern template class HubDraws<uint64_t>;
 
 }  // namespace livegnn

@@ -6,12 +6,10 @@
 
 #include "choice.h"
 #include "hub_draws.h"
-#include "keyed_draws.h"
+#include "livegnn/graph_store.h"
 
 namespace livegnn {
 namespace {
-
-using NeighborLeaf = Leaf<uint32_t>;
 
 // A group of draws works on a few hundred places at once: more than the processor can wait for, fewer than its nearest
 // cache can hold.
@@ -35,8 +33,9 @@ constexpr size_t kToleratedInHub = 32;
 bool is_a_small_share(size_t some, uint32_t degree) { return some <= degree / 64; }
 
 // What `Leaf::id` reads.
-void prefetch_id(const NeighborLeaf* leaf, const uint8_t* ids, uint32_t entry) {
-  for (uint32_t part : {4u, 2u, 1u}) {
+template <class Id>
+void prefetch_id(const Leaf<Id>* leaf, const uint8_t* ids, uint32_t entry) {
+  for (uint32_t part : {8u, 4u, 2u, 1u}) {
     if ((leaf->bits / 8 & part) == 0) continue;
     __builtin_prefetch(ids + entry * part);
     ids += leaf->room * part;
@@ -50,8 +49,16 @@ void gather(const std::vector<T>& from, std::span<const uint32_t> chosen, std::v
   for (uint32_t i : chosen) to->push_back(from[i]);
 }
 
+// What was collected keeps the key that tells it apart; a sample names the other end.
+template <class Id>
+void push(Id id, std::vector<Id>* to) {
+  to->push_back(id);
+}
+void push(uint64_t id, std::vector<uint32_t>* to) { to->push_back(end_of(id)); }
+
 }  // namespace
 
+template <class Id>
 struct NeighborDraws::Scratch {
   enum class Way : uint8_t { kNothing, kDraw, kHub, kScan };
 
@@ -67,14 +74,15 @@ struct NeighborDraws::Scratch {
     bool hub = false;  // a tree of leaves
   };
   struct Draw {
-    LeafView<uint32_t> in;
+    LeafView<Id> in;
     double rest;     // of the sum of weights that was drawn, within what is still to be searched
     uint32_t node;   // of the group
     uint32_t entry;  // of the leaf; before it is known, the run
   };
   struct Taken {
-    const NeighborLeaf* leaf;
-    uint32_t entry, id;
+    const Leaf<Id>* leaf;
+    uint32_t entry;
+    Id id;
   };
 
   static constexpr auto kUniform = SampleBy::kUniform, kWeight = SampleBy::kWeight, kLatest = SampleBy::kLatest;
@@ -84,16 +92,18 @@ struct NeighborDraws::Scratch {
   void draw_group(std::span<const uint32_t> group, std::span<const double> until, uint64_t first_place);
   void choose_ways();
   void start_round();
-  void prefetch_sums(const NeighborLeaf* leaf, uint32_t size) const;
+  void prefetch_sums(const Leaf<Id>* leaf, uint32_t size) const;
   void choose_entries();
   void prefetch_entries();
   bool accept_entries();
   void emit(size_t i);
   void emit_taken(size_t i);
-  void emit_ids(size_t i, EdgeColumns keep, NeighborColumns* into);
+  template <class To>
+  void emit_ids(size_t i, EdgeColumns keep, BasicNeighborColumns<To>* into);
   void draw_from_hub(size_t i);
   void forget_but_taken(size_t i);
-  void collect(size_t i, EdgeColumns keep, bool distinct, NeighborColumns* into);
+  template <class To>
+  void collect(size_t i, EdgeColumns keep, bool distinct, BasicNeighborColumns<To>* into);
   void scan(size_t i);
   bool needs_all(const Node& node) const {
     return task.law.count == NeighborLaw::kAll || (!task.law.replace && node.root.degree <= count);
@@ -101,6 +111,7 @@ struct NeighborDraws::Scratch {
 
   // Of the call at hand.
   Task task;
+  const Samtrees<Id>* trees = nullptr;
   EdgeColumns columns;
   size_t count = 0;  // as in the law; where that asks for all, of no meaning
   bool bounded = false;
@@ -109,17 +120,17 @@ struct NeighborDraws::Scratch {
   // Of the group at hand.
   size_t size = 0;
   std::vector<Node> nodes;
-  std::vector<NumberSet> drawn;  // of each node: positions in the order of a scan (uniform), or ids (by weight)
+  std::vector<NumberSet<Id>> drawn;  // of each node: positions in the order of a scan (uniform), or ids (by weight)
   std::vector<Draw> draws;
   std::vector<Taken> taken;  // `count` places for each node that is drawn from
 
   // Of the scan at hand.
-  NeighborColumns pool;
+  BasicNeighborColumns<Id> pool;
   std::vector<uint32_t> chosen;
   Choice choice;
-  HubDraws hub_draws;
-  std::vector<uint32_t> hub_ids;
-  std::vector<TimeOrder<uint32_t>::Entry> entries;
+  HubDraws<Id> hub_draws;
+  std::vector<Id> hub_ids;
+  std::vector<typename TimeOrder<Id>::Entry> entries;
 
   size_t leaves = 0;  // looked at, in all calls
 
@@ -129,51 +140,68 @@ struct NeighborDraws::Scratch {
   size_t bytes() const {
     size_t bytes = bytes_of(nodes) + bytes_of(drawn) + bytes_of(draws) + bytes_of(taken) + pool.bytes() +
                    bytes_of(chosen) + choice.bytes() + hub_draws.bytes() + bytes_of(hub_ids) + bytes_of(entries);
-    for (const NumberSet& one : drawn) bytes += one.bytes();
+    for (const NumberSet<Id>& one : drawn) bytes += one.bytes();
     return bytes;
   }
 };
 
-NeighborDraws::NeighborDraws() : scratch_(std::make_unique<Scratch>()) {}
+NeighborDraws::NeighborDraws() = default;
 NeighborDraws::~NeighborDraws() = default;
 
-size_t NeighborDraws::bytes() const { return scratch_->bytes(); }
-size_t NeighborDraws::leaves_looked_at() const { return scratch_->leaves; }
+size_t NeighborDraws::bytes() const {
+  return (scratch_ ? scratch_->bytes() : 0) + (keyed_scratch_ ? keyed_scratch_->bytes() : 0);
+}
+size_t NeighborDraws::leaves_looked_at() const {
+  return (scratch_ ? scratch_->leaves : 0) + (keyed_scratch_ ? keyed_scratch_->leaves : 0);
+}
 
 void NeighborDraws::draw(const Task& task, std::span<const uint32_t> nodes, std::span<const double> until,
                          uint64_t first_place, NeighborColumns* to) {
-  if (task.keyed != nullptr) return draw_keyed(task, nodes, until, first_place, to);
-  Scratch& work = *scratch_;
+  if (task.keyed != nullptr) {
+    draw_from(*task.keyed, task, nodes, until, first_place, &keyed_scratch_, to);
+  } else {
+    draw_from(*task.trees, task, nodes, until, first_place, &scratch_, to);
+  }
+}
+
+template <class Id>
+void NeighborDraws::draw_from(const Samtrees<Id>& trees, const Task& task, std::span<const uint32_t> nodes,
+                              std::span<const double> until, uint64_t first_place,
+                              std::unique_ptr<Scratch<Id>>* scratch, NeighborColumns* to) {
+  if (!*scratch) *scratch = std::make_unique<Scratch<Id>>();
+  Scratch<Id>& work = **scratch;
   work.task = task;
-  work.columns = task.trees->columns();
+  work.trees = &trees;
+  work.columns = trees.columns();
   work.count = task.law.count > 0 ? static_cast<size_t>(task.law.count) : 0;
   work.bounded = !until.empty();
   work.to = to;
   to->clear();
   const size_t at_once = std::clamp<size_t>(kDrawsAtOnce / std::max<size_t>(1, work.count), 1, kNodesAtOnce);
-  for (uint32_t node : nodes.first(std::min(at_once, nodes.size()))) task.trees->prefetch_root(node);
+  for (uint32_t node : nodes.first(std::min(at_once, nodes.size()))) trees.prefetch_root(node);
   for (size_t begin = 0; begin < nodes.size(); begin += at_once) {
     const auto rest = nodes.subspan(begin);
     const auto group = rest.first(std::min(at_once, rest.size()));
     const auto after = rest.subspan(group.size());
-    for (uint32_t node : after.first(std::min(at_once, after.size()))) task.trees->prefetch_root(node);
+    for (uint32_t node : after.first(std::min(at_once, after.size()))) trees.prefetch_root(node);
     work.draw_group(group, until.size() > 1 ? until.subspan(begin, group.size()) : until, first_place + begin);
   }
   if (!work.needs.outgrown(std::exchange(work.need, 0))) return;
-  auto fresh = std::make_unique<Scratch>();
+  auto fresh = std::make_unique<Scratch<Id>>();
   fresh->needs = work.needs;
   fresh->leaves = work.leaves;
-  scratch_ = std::move(fresh);
+  *scratch = std::move(fresh);
 }
 
-void NeighborDraws::Scratch::draw_group(std::span<const uint32_t> group, std::span<const double> until,
-                                        uint64_t first_place) {
+template <class Id>
+void NeighborDraws::Scratch<Id>::draw_group(std::span<const uint32_t> group, std::span<const double> until,
+                                            uint64_t first_place) {
   size = group.size();
   for (size_t i = 0; i < size; ++i) {
     Node& node = nodes[i];
-    node = {group[i], task.trees->root(group[i]), RandomStream(task.seed, task.purpose, first_place + i)};
+    node = {group[i], trees->root(group[i]), RandomStream(task.seed, task.purpose, first_place + i)};
     node.until = until.empty() ? std::numeric_limits<double>::infinity() : until[until.size() > 1 ? i : 0];
-    if (node.root.node != 0) __builtin_prefetch(task.trees->address(group[i]));
+    if (node.root.node != 0) __builtin_prefetch(trees->address(group[i]));
   }
   choose_ways();
   for (bool more = true; more;) {
@@ -186,7 +214,8 @@ void NeighborDraws::Scratch::draw_group(std::span<const uint32_t> group, std::sp
   for (size_t i = 0; i < size; ++i) emit(i);
 }
 
-void NeighborDraws::Scratch::choose_ways() {
+template <class Id>
+void NeighborDraws::Scratch<Id>::choose_ways() {
   const NeighborLaw law = task.law;
   for (size_t i = 0; i < size; ++i) {
     Node& node = nodes[i];
@@ -194,17 +223,17 @@ void NeighborDraws::Scratch::choose_ways() {
     const bool scanned =
         law.by == kLatest || needs_all(node) || (!law.replace && draws_a_large_share(node.root.degree, count));
     node.way = scanned ? Way::kScan : Way::kDraw;
-    const auto* top = static_cast<const SamtreeNode*>(task.trees->address(node.node));
+    const auto* top = static_cast<const SamtreeNode*>(trees->address(node.node));
     node.hub = top->height > 0;
     if (node.hub && law.by == kLatest && law.count != NeighborLaw::kAll && is_a_small_share(count, node.root.degree))
       node.way = Way::kHub;
     if (node.hub) {
-      prefetch(top, std::min(Inner<uint32_t>::bytes(columns, top->size), kMostAhead));
+      prefetch(top, std::min(Inner<Id>::bytes(columns, top->size), kMostAhead));
       continue;
     }
-    const auto* leaf = reinterpret_cast<const NeighborLeaf*>(top);
+    const auto* leaf = reinterpret_cast<const Leaf<Id>*>(top);
     if (scanned) {
-      prefetch(leaf, std::min(NeighborLeaf::bytes(columns, leaf->room, leaf->bits), kMostAhead));
+      prefetch(leaf, std::min(Leaf<Id>::bytes(columns, leaf->room, leaf->bits), kMostAhead));
     } else if (law.by == kWeight) {
       prefetch_sums(leaf, node.root.degree);
     }
@@ -214,7 +243,7 @@ void NeighborDraws::Scratch::choose_ways() {
     if (node.way != Way::kDraw) continue;
     if (!law.replace) drawn[i].clear(count);
     if (law.by != kWeight) continue;
-    node.weight_sum = task.trees->weight_sum(node.node);
+    node.weight_sum = trees->weight_sum(node.node);
     if (!(node.weight_sum > 0)) node.way = Way::kNothing;
   }
   // Who asks for more than there is must not pay for it: such a node is scanned, and takes no place.
@@ -228,7 +257,8 @@ void NeighborDraws::Scratch::choose_ways() {
 }
 
 // Draws as many as each node still misses, as far as the leaf in which they fall.
-void NeighborDraws::Scratch::start_round() {
+template <class Id>
+void NeighborDraws::Scratch<Id>::start_round() {
   draws.clear();
   for (uint32_t i = 0; i < size; ++i) {
     Node& node = nodes[i];
@@ -237,12 +267,12 @@ void NeighborDraws::Scratch::start_round() {
       Draw draw{{}, 0, i, 0};
       if (task.law.by == kWeight) {
         draw.rest = node.random.uniform() * node.weight_sum;
-        draw.in = task.trees->leaf_at_weight(node.root, &draw.rest);
+        draw.in = trees->leaf_at_weight(node.root, &draw.rest);
       } else {
         do {
           draw.entry = static_cast<uint32_t>(node.random.below(node.root.degree));
         } while (!task.law.replace && !drawn[i].insert(draw.entry));
-        draw.in = task.trees->leaf_of(node.root, &draw.entry);
+        draw.in = trees->leaf_of(node.root, &draw.entry);
       }
       __builtin_prefetch(draw.in.leaf);
       draws.push_back(draw);
@@ -251,13 +281,15 @@ void NeighborDraws::Scratch::start_round() {
 }
 
 // What the sum of a leaf's weights is made of: the table, and the run that is not complete.
-void NeighborDraws::Scratch::prefetch_sums(const NeighborLeaf* leaf, uint32_t size) const {
+template <class Id>
+void NeighborDraws::Scratch<Id>::prefetch_sums(const Leaf<Id>* leaf, uint32_t size) const {
   const uint32_t runs = FSTable::size(size), summed = runs * FSTable::kRun;
   prefetch(leaf->sums(columns), runs * sizeof(float));
   prefetch(leaf->weights(columns) + summed, (size - summed) * sizeof(float));
 }
 
-void NeighborDraws::Scratch::choose_entries() {
+template <class Id>
+void NeighborDraws::Scratch<Id>::choose_entries() {
   leaves += draws.size();
   if (task.law.by != kWeight) return;
   for (const Draw& draw : draws) {
@@ -272,10 +304,11 @@ void NeighborDraws::Scratch::choose_entries() {
   }
 }
 
-void NeighborDraws::Scratch::prefetch_entries() {
+template <class Id>
+void NeighborDraws::Scratch<Id>::prefetch_entries() {
   const bool times = bounded || task.wanted.timed;
   for (const Draw& draw : draws) {
-    const NeighborLeaf* leaf = draw.in.leaf;
+    const Leaf<Id>* leaf = draw.in.leaf;
     prefetch_id(leaf, leaf->ids(columns), draw.entry);
     if (times) __builtin_prefetch(leaf->times() + draw.entry);
     if (task.wanted.weighted) __builtin_prefetch(leaf->weights(columns) + draw.entry);
@@ -284,14 +317,15 @@ void NeighborDraws::Scratch::prefetch_entries() {
 }
 
 // False when no node misses any more draws.
-bool NeighborDraws::Scratch::accept_entries() {
+template <class Id>
+bool NeighborDraws::Scratch<Id>::accept_entries() {
   const bool distinct_ids = task.law.by == kWeight && !task.law.replace;
   for (const Draw& draw : draws) {
     Node& node = nodes[draw.node];
     // Rounding can lead into a run whose weights are all 0.
     bool good = draw.entry < draw.in.size;
     if (good && bounded) good = draw.in.leaf->times()[draw.entry] <= node.until;
-    const uint32_t id = good ? draw.in.id(columns, draw.entry) : 0;
+    const Id id = good ? draw.in.id(columns, draw.entry) : 0;
     if (good && distinct_ids) good = drawn[draw.node].insert(id);
     if (good) {
       taken[node.first_taken + node.taken++] = {draw.in.leaf, draw.entry, id};
@@ -316,7 +350,8 @@ bool NeighborDraws::Scratch::accept_entries() {
   return more;
 }
 
-void NeighborDraws::Scratch::emit(size_t i) {
+template <class Id>
+void NeighborDraws::Scratch<Id>::emit(size_t i) {
   const size_t before = to->ids.size();
   if (nodes[i].taken > 0) emit_taken(i);
   if (nodes[i].way == Way::kHub) draw_from_hub(i);
@@ -324,10 +359,11 @@ void NeighborDraws::Scratch::emit(size_t i) {
   to->counts.push_back(static_cast<uint32_t>(to->ids.size() - before));
 }
 
-void NeighborDraws::Scratch::emit_taken(size_t i) {
+template <class Id>
+void NeighborDraws::Scratch<Id>::emit_taken(size_t i) {
   const EdgeColumns wanted = task.wanted;
   for (const Taken& one : std::span(taken).subspan(nodes[i].first_taken, nodes[i].taken)) {
-    to->ids.push_back(one.id);
+    push(one.id, &to->ids);
     if (wanted.weighted) to->weights.push_back(one.leaf->weights(columns)[one.entry]);
     if (wanted.timed) to->times.push_back(one.leaf->times()[one.entry]);
     if (wanted.featured) to->rows.push_back(one.leaf->rows(columns)[one.entry]);
@@ -335,30 +371,34 @@ void NeighborDraws::Scratch::emit_taken(size_t i) {
 }
 
 // The neighbours `hub_ids`, with their columns.
-void NeighborDraws::Scratch::emit_ids(size_t i, EdgeColumns keep, NeighborColumns* into) {
+template <class Id>
+template <class To>
+void NeighborDraws::Scratch<Id>::emit_ids(size_t i, EdgeColumns keep, BasicNeighborColumns<To>* into) {
   need = std::max(need, hub_ids.size());
-  for (uint32_t id : hub_ids) {
-    const LeafView<uint32_t> view = task.trees->leaf_with(nodes[i].root, id);
+  for (Id id : hub_ids) {
+    const LeafView<Id> view = trees->leaf_with(nodes[i].root, id);
     const EdgeValue value = view.value(columns, view.leaf->find(columns, view.size, id));
     ++leaves;
-    into->ids.push_back(id);
+    push(id, &into->ids);
     if (keep.weighted) into->weights.push_back(value.weight);
     if (keep.timed) into->times.push_back(value.time);
     if (keep.featured) into->rows.push_back(value.row);
   }
 }
 
-void NeighborDraws::Scratch::forget_but_taken(size_t i) {
+template <class Id>
+void NeighborDraws::Scratch<Id>::forget_but_taken(size_t i) {
   drawn[i].clear(count);
   for (const Taken& one : std::span(taken).subspan(nodes[i].first_taken, nodes[i].taken)) drawn[i].insert(one.id);
 }
 
 // Takes what is still missing, without a look at all neighbours.
-void NeighborDraws::Scratch::draw_from_hub(size_t i) {
+template <class Id>
+void NeighborDraws::Scratch<Id>::draw_from_hub(size_t i) {
   Node& node = nodes[i];
   const NeighborLaw law = task.law;
-  const auto order = task.trees->order_of(node.root);
-  const uint32_t first = bounded             ? task.trees->by_time().rank(order, node.until, &leaves)
+  const auto order = trees->order_of(node.root);
+  const uint32_t first = bounded             ? trees->by_time().rank(order, node.until, &leaves)
                          : law.by == kLatest ? node.root.degree
                                              : 0;
   const bool distinct = !law.replace && law.by != kLatest;
@@ -367,8 +407,8 @@ void NeighborDraws::Scratch::draw_from_hub(size_t i) {
     return;
   }
   if (distinct) forget_but_taken(i);
-  const HubDraws::Task rest{task.trees,   node.root, count - node.taken, distinct ? &drawn[i] : nullptr,
-                            &node.random, &leaves};
+  const typename HubDraws<Id>::Task rest{trees,        node.root, count - node.taken, distinct ? &drawn[i] : nullptr,
+                                         &node.random, &leaves};
   hub_ids.clear();
   if (law.by == kLatest) {
     hub_draws.latest(rest, first, &hub_ids);
@@ -383,16 +423,18 @@ void NeighborDraws::Scratch::draw_from_hub(size_t i) {
 }
 
 // All that may be drawn; where only a few are early enough, by the order of times.
-void NeighborDraws::Scratch::collect(size_t i, EdgeColumns keep, bool distinct, NeighborColumns* into) {
+template <class Id>
+template <class To>
+void NeighborDraws::Scratch<Id>::collect(size_t i, EdgeColumns keep, bool distinct, BasicNeighborColumns<To>* into) {
   const Node& node = nodes[i];
   const bool by_weight = task.law.by == kWeight;
   if (bounded && node.hub) {
-    const auto order = task.trees->order_of(node.root);
-    const uint32_t first = task.trees->by_time().rank(order, node.until, &leaves);
+    const auto order = trees->order_of(node.root);
+    const uint32_t first = trees->by_time().rank(order, node.until, &leaves);
     if (is_a_small_share(first, node.root.degree)) {
       entries.clear();
       hub_ids.clear();
-      task.trees->by_time().list(order, 0, first, &entries, &leaves);
+      trees->by_time().list(order, 0, first, &entries, &leaves);
       for (const auto& entry : entries) {
         if ((by_weight && !(entry.weight > 0)) || (distinct && drawn[i].contains(entry.id))) continue;
         hub_ids.push_back(entry.id);
@@ -401,13 +443,13 @@ void NeighborDraws::Scratch::collect(size_t i, EdgeColumns keep, bool distinct, 
       return;
     }
   }
-  task.trees->scan(node.node, [&](const NeighborSpan& span) {
+  trees->scan(node.node, [&](const BasicNeighborSpan<Id>& span) {
     ++leaves;
     for (size_t j = 0; j < span.size; ++j) {
       if (bounded && !(span.times[j] <= node.until)) continue;
       if (by_weight && !(span.weights[j] > 0)) continue;
       if (distinct && drawn[i].contains(span.ids[j])) continue;
-      into->ids.push_back(span.ids[j]);
+      push(span.ids[j], &into->ids);
       if (keep.weighted) into->weights.push_back(span.weights[j]);
       if (keep.timed) into->times.push_back(span.times[j]);
       if (keep.featured) into->rows.push_back(span.rows[j]);
@@ -416,30 +458,33 @@ void NeighborDraws::Scratch::collect(size_t i, EdgeColumns keep, bool distinct, 
 }
 
 // Looks at all neighbours, and takes what is still missing.
-void NeighborDraws::Scratch::scan(size_t i) {
+template <class Id>
+void NeighborDraws::Scratch<Id>::scan(size_t i) {
   Node& node = nodes[i];
   const NeighborLaw law = task.law;
   const bool direct = law.by != kLatest && needs_all(node);
-  NeighborColumns* into = direct ? to : &pool;
   EdgeColumns keep = task.wanted;
   keep.weighted = keep.weighted || (!direct && law.by == kWeight);
   keep.timed = keep.timed || law.by == kLatest;
   const bool distinct = !law.replace && node.taken > 0;
   if (distinct) forget_but_taken(i);
+  if (direct) {
+    collect(i, keep, distinct, to);
+    return;
+  }
   pool.clear();
-  collect(i, keep, distinct, into);
-  if (direct) return;
+  collect(i, keep, distinct, &pool);
   need = std::max(need, pool.ids.size());
   chosen.clear();
   const size_t missing = law.count == NeighborLaw::kAll ? pool.ids.size() : count - node.taken;
   if (law.by == kLatest) {
-    choice.latest(pool.times, pool.ids, missing, &chosen);
+    choice.latest(pool.times, std::span<const Id>(pool.ids), missing, &chosen);
   } else if (law.by == kWeight) {
     choice.by_weight(std::span<const float>(pool.weights), missing, law.replace, &node.random, &chosen);
   } else {
     choice.uniform(pool.ids.size(), missing, law.replace, &node.random, &chosen);
   }
-  gather(pool.ids, chosen, &to->ids);
+  for (uint32_t one : chosen) push(pool.ids[one], &to->ids);
   if (task.wanted.weighted) gather(pool.weights, chosen, &to->weights);
   if (task.wanted.timed) gather(pool.times, chosen, &to->times);
   if (task.wanted.featured) gather(pool.rows, chosen, &to->rows);

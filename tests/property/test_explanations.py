@@ -88,7 +88,7 @@ class Past:
         node predicts when only these neighbours have become new.
         """
         x: dict[int, np.ndarray] = {}
-        edges: dict[tuple[int, int], np.float32] = {}
+        edges: dict[tuple[int, int, int], np.float32] = {}
         for snapshot, is_new in ((self.snapshots[since], False), (self.snapshots[-1], True)):
             ids = snapshot.ids[DEFAULT_NODE_TYPE].tolist()
             for one, row in zip(ids, snapshot.x[DEFAULT_NODE_TYPE], strict=True):
@@ -96,12 +96,15 @@ class Past:
                 if (one in new) == is_new:
                     x[one] = row
             source, target = snapshot.edge_index[DEFAULT_EDGE_TYPE].tolist()
-            for u, v, weight in zip(source, target, snapshot.weight[DEFAULT_EDGE_TYPE], strict=True):
+            keys = snapshot.key.get(DEFAULT_EDGE_TYPE, np.zeros(len(source), dtype=np.uint32)).tolist()
+            weights = snapshot.weight[DEFAULT_EDGE_TYPE]
+            for u, v, key, weight in zip(source, target, keys, weights, strict=True):
                 decides = ids[u] if ids[v] == id else ids[v]
                 if (decides in new) == is_new:
-                    edges[ids[u], ids[v]] = weight
+                    edges[ids[u], ids[v], key] = weight
+        edges = dict(sorted(edges.items()))
         place = {one: i for i, one in enumerate(x)}
-        ends = np.array([(place[u], place[v]) for u, v in edges], dtype=np.int64).reshape(-1, 2).T
+        ends = np.array([(place[u], place[v]) for u, v, _ in edges], dtype=np.int64).reshape(-1, 2).T
         arrays = Snapshot(
             {},
             {DEFAULT_NODE_TYPE: np.array(list(x.values()))},
@@ -173,13 +176,20 @@ def write(operation: tuple, mirror: Mirror, fresh: list[int]) -> Events:
             time = [t for _, _, _, t in picked] if mirror.schema.timed else None
             features = ROWS[[(a + b) % 6 for a, b, _, _ in picked], :EDGE_WIDTH]
             given = features if mirror.schema.features else None
-            events.add_edges(src, dst, weight=weight, time=time, features=given)
+            events.add_edges(src, dst, weight=weight, time=time, features=given, key=keys_of(picked, mirror))
         else:
             there = list(mirror.edges)
             both = [there[(a + b) % len(there)] for a, b, _, _ in picked] if there else []
-            events.remove_edges([*(u for u, _ in both), src[0]], [*(v for _, v in both), dst[0]])
+            src, dst = [*(u for u, _ in both), src[0]], [*(v for _, v in both), dst[0]]
+            events.remove_edges(src, dst, key=keys_of([*picked[: len(both)], picked[0]], mirror))
     mirror.apply(events)
     return events
+
+
+def keys_of(picked: list[tuple], mirror: Mirror) -> list[int] | None:
+    """Few keys, so that edges meet; sometimes none, where there may be any."""
+    named = mirror.schema.duplicates == "keep" and picked[0][0] % 2
+    return [(a + b) % 3 for a, b, _, _ in picked] if named else None
 
 
 @pytest.mark.parametrize("kind", [*CONVOLUTIONS, *EDGE_WISE])
@@ -188,7 +198,7 @@ def write(operation: tuple, mirror: Mirror, fresh: list[int]) -> Events:
     depth=st.integers(1, 3),
     join=st.sampled_from(["none", "skip", "concat", "head"]),
     undirected=st.booleans(),
-    columns=st.sampled_from(["", "weight", "weight time", "weight time add"]),
+    columns=st.sampled_from(["", "weight", "weight time", "weight time add", "keep", "weight time keep"]),
     first=batches,
     later=batches,
     data=st.data(),
@@ -199,9 +209,14 @@ def test_any_sequence_of_events(kind, depth, join, undirected, columns, first, l
         undirected=undirected,
         weighted="weight" in columns,
         timed="time" in columns,
-        duplicates="add" if "add" in columns else "replace",
+        duplicates="add" if "add" in columns else "keep" if "keep" in columns else "replace",
         features=EDGE_WIDTH if kind in EDGE_FEATURES else 0,
     )
+    check_stream(model, schema, first, later, data, hops=depth + 1, near=depth == 1 and kind in CONVOLUTIONS)
+
+
+def check_stream(model, schema, first, later, data, *, hops, near):
+    """Explains every node after `later`, from a moment in it; `near`: whether neighbours are checked too."""
     mirror, fresh = Mirror(WIDTH, schema), list[int]()
     graph, twin = mirror.make_graph(text=False), mirror.make_graph(text=False)
     begin = Events.concatenate(write(one, mirror, fresh) for batch in first for one in batch)
@@ -217,9 +232,36 @@ def test_any_sequence_of_events(kind, depth, join, undirected, columns, first, l
     since = data.draw(st.integers(0, graph.seq), label="since")
     for id in mirror.nodes:
         found = explain(graph, history, model, id, since)
-        past.check(found, depth + 1)
-        if depth == 1 and kind in CONVOLUTIONS:
+        past.check(found, hops)
+        if near:
             past.check_neighbors(found)
+
+
+MANY = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), weights, times), min_size=4, max_size=12)
+
+
+@pytest.mark.parametrize("kind", ["gcn improved", "graph add", "sage mean", "sage max"])
+@settings(max_examples=2 * EXAMPLES, suppress_health_check=list(HealthCheck))
+@given(
+    undirected=st.booleans(),
+    timed=st.booleans(),
+    first=MANY,
+    later=st.lists(st.tuples(st.sampled_from(["add_edges", "remove_edges"]), MANY), min_size=1, max_size=3),
+    data=st.data(),
+)
+def test_neighbors_with_many_parallel_edges(kind, undirected, timed, first, later, data):
+    _, model = make(Design(kind, depth=1, weighted=kind in WEIGHTED))
+    schema = EdgeSchema(undirected=undirected, weighted=True, timed=timed, duplicates="keep")
+    nodes = [("add_node", False, row) for row in range(4)]
+    check_stream(
+        model,
+        schema,
+        [[*nodes, ("add_edges", first)]],
+        [[operation] for operation in later],
+        data,
+        hops=2,
+        near=True,
+    )
 
 
 # -- several types, and messages that read both ends

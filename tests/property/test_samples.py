@@ -376,3 +376,68 @@ def test_a_metapath_is_a_subgraph_of_one_edge_type_a_hop(
         replace=False,
         disjoint=disjoint,
     )
+
+
+PAYS: EdgeType = ("user", "pays", "user")
+
+
+@given(
+    edges=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 2), st.sampled_from([0.0, 1.0, 2.0, 3.0])), max_size=60
+    ),
+    gone=st.sets(st.integers(0, 59)),
+    count=counts,
+    by=laws,
+    replace=st.booleans(),
+    direction=directions,
+    until=untils,
+    seed=samples_seeds,
+)
+def test_parallel_edges_are_drawn_from_those_that_may_be(
+    edges: list[tuple[int, int, float]],
+    gone: set[int],
+    count: int,
+    by: str,
+    replace: bool,
+    direction: str,
+    until: float | None,
+    seed: int,
+) -> None:
+    """An edge goes by its weight, which no other has; every fifth is not above 0."""
+    schema = lg.EdgeSchema(weighted=True, timed=True, duplicates="keep", capacity=4)
+    graph = lg.Graph(lg.Schema({"user": 0}, {PAYS: schema}))
+    events = lg.Events().add_nodes(np.arange(4))
+    there: dict[float, tuple[int, int, int, float]] = {}  # source, target, key, time
+    keys = Counter[tuple[int, int]]()
+    for i, (source, target, time) in enumerate(edges):
+        weight = float(i if i % 5 else -i)
+        there[weight] = source, target, keys[source, target], time
+        keys[source, target] += 1
+        events.add_edges(source, target, weight=weight, time=time)
+    for i in sorted(gone):
+        edge = there.pop(float(i if i % 5 else -i), None)
+        if edge is not None:
+            events.remove_edges(edge[0], edge[1], key=edge[2])
+    graph.apply(events)
+    replace = replace and by != "latest"
+    sample = sample_neighbors(
+        graph, np.arange(4), count, by=by, replace=replace, direction=direction, until=until, seed=seed
+    )
+    here, other = (1, 0) if direction == "in" else (0, 1)
+    for node in range(4):
+        mine = {
+            weight: edge
+            for weight, edge in there.items()
+            if edge[here] == node and (until is None or edge[3] <= until) and (by != "weight" or weight > 0)
+        }
+        part = slice(sample.rowptr[node], sample.rowptr[node + 1])
+        drawn = sample.weight[part].tolist()
+        assert len(drawn) == expected_size(count, len(mine), replace=replace)
+        assert [(mine[w][other], mine[w][3]) for w in drawn] == list(
+            zip(sample.ids[part].tolist(), sample.time[part].tolist(), strict=True)
+        )
+        if not replace:
+            assert len(set(drawn)) == len(drawn)
+        if by == "latest":
+            order = sorted(mine, key=lambda w: (-mine[w][3], mine[w][other], mine[w][2]))
+            assert drawn == order[: len(drawn)]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.nn import GCNConv, SAGEConv
+from torch_geometric.nn import GCNConv, GraphConv, SAGEConv
 
 from livegnn import EdgeSchema, Engine, Events, Graph, InputError, Model, ModelError
 from livegnn.sampling import sample_neighbors, sample_subgraph
@@ -237,11 +237,24 @@ def test_a_maximum_of_weighted_loops_is_refused():
         Engine(graph, model)
 
 
-def test_a_history_is_refused():
-    model = Model.from_pyg(SAGEConv(1, 1).eval())
-    graph = Graph.from_edges(*TWICE, x=np.ones((3, 1)), parallel="keep")
-    with pytest.raises(InputError, match=r"history.+must be 0.+keeps parallel edges"):
-        Engine(graph, model, history=10)
+def test_the_share_of_each_parallel_edge():
+    """Of events each by itself; of a neighbour all its edges together."""
+    model = Model.from_pyg(GraphConv(1, 1, bias=False).eval(), edge_weight=True)
+    graph = Graph.from_edges(*TWICE, x=[[1], [10], [100]], weight=[1, 2, 3, 4], parallel="keep")
+    engine = Engine(graph, model, history=10)
+    unit = engine.what_if(Events().remove_edges([0, 0], [1, 1])).predict(1) - engine.predict(1)
+    unit = unit[0] / -5  # of a weight of 1 on an edge from node 0
+    engine.apply(Events().add_edges(0, 1, weight=7, key=1).remove_edges(0, 1).add_edges(0, 1, weight=9))
+    engine.apply(Events().remove_edges(0, 1, key=5).remove_edges(0, 1, key=0))
+    found = engine.explain(1, since=0)
+    assert [event.seq for event in found.events] == [1, 2, 3, 5]
+    for event, moved in zip(found.events, [5, -3, 9, -1], strict=True):
+        np.testing.assert_allclose(event.share, moved * unit, rtol=1e-5)
+    (neighbor,) = found.neighbors
+    assert neighbor.id == 0
+    np.testing.assert_allclose(neighbor.share, 10 * unit, rtol=1e-5)
+    np.testing.assert_allclose(found.after, engine.predict(1)[0], rtol=1e-5)
+    assert engine.explain(1, since=5).neighbors == []
 
 
 # -- sampled

@@ -55,6 +55,16 @@ Id list_id(uint32_t node, uint32_t key) {
   }
 }
 
+// The other end of an edge that stands in a list.
+template <class Id>
+uint32_t end_of(Id id) {
+  if constexpr (sizeof(Id) == sizeof(uint32_t)) {
+    return id;
+  } else {
+    return static_cast<uint32_t>(id >> 32);
+  }
+}
+
 // Both lists of every edge of a type, and what changes them.
 template <class Id>
 struct EdgeLists {
@@ -212,7 +222,7 @@ class GraphStore {
     trees.scan(node, [&](const BasicNeighborSpan<uint64_t>& span) {
       uint32_t ids[SamtreeOptions::kMaxCapacity], keys[SamtreeOptions::kMaxCapacity];
       for (size_t i = 0; i < span.size; ++i) {
-        ids[i] = static_cast<uint32_t>(span.ids[i] >> 32);
+        ids[i] = end_of(span.ids[i]);
         keys[i] = static_cast<uint32_t>(span.ids[i]);
       }
       visit(NeighborSpan{ids, span.weights, span.times, span.rows, span.size, keys});

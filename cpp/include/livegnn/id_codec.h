@@ -8,6 +8,8 @@
 //
 // A common prefix is the special case of a base that ends in zeros; a base of its own saves bits also where the ids lie
 // across a power of two. A search compares the first plane as vectors, and looks at the others only where it agrees.
+// The low half of an id of 64 bits is the key of a parallel edge, which many edges share: there the high half of the
+// difference is mixed into the low one, or the first plane would agree with half of a leaf.
 //
 // Invariants: bits is 0 (one id, the base itself) or at least 8; the order of the ids is kept.
 // Thread safety: `append` beside readers of the n ids before it: what it shares with them, a byte of packed bits, is
@@ -53,22 +55,25 @@ class IdCodec {
   static void encode(IdFormat<Id> format, const Id* ids, uint32_t n, uint8_t* to, uint32_t room) {
     uint32_t shift = 0;
     for_planes(format.bits, [&]<class Part>(Part) {
-      for (uint32_t i = 0; i < n; ++i) store(to, i, static_cast<Part>(static_cast<Id>(ids[i] - format.base) >> shift));
+      for (uint32_t i = 0; i < n; ++i)
+        store(to, i, static_cast<Part>(mixed(static_cast<Id>(ids[i] - format.base)) >> shift));
       to += room * sizeof(Part);
       shift += 8 * sizeof(Part);
     });
     const uint32_t packed = format.bits % 8;
     if (packed == 0) return;
     std::memset(to, 0, (size_t{packed} * room + 7) / 8);
-    for (uint32_t i = 0; i < n; ++i) put_packed(to, packed, i, static_cast<Id>(ids[i] - format.base) >> shift);
+    for (uint32_t i = 0; i < n; ++i) put_packed(to, packed, i, mixed(static_cast<Id>(ids[i] - format.base)) >> shift);
   }
 
   static void decode(IdFormat<Id> format, const uint8_t* from, uint32_t room, uint32_t n, Id* ids) {
+    const bool mixes = is_mixed(format);
+    const Id base = mixes ? 0 : format.base;
     bool first = true;
     uint32_t shift = 0;
     for_planes(format.bits, [&]<class Part>(Part) {
       if (first) {
-        for (uint32_t i = 0; i < n; ++i) ids[i] = static_cast<Id>(format.base + load<Part>(from, i));
+        for (uint32_t i = 0; i < n; ++i) ids[i] = static_cast<Id>(base + load<Part>(from, i));
       } else {
         // The parts lie beside each other, so adding them puts them together.
         for (uint32_t i = 0; i < n; ++i) ids[i] = static_cast<Id>(ids[i] + (Id{load<Part>(from, i)} << shift));
@@ -83,18 +88,21 @@ class IdCodec {
     }
     const uint32_t packed = format.bits % 8;
     if (packed != 0) add_packed(from, packed, n, shift, ids);
+    if (!mixes) return;
+    for (uint32_t i = 0; i < n; ++i) ids[i] = static_cast<Id>(format.base + mixed(ids[i]));
   }
 
   static Id get(IdFormat<Id> format, const uint8_t* from, uint32_t room, uint32_t i) {
-    Id id = format.base;
+    Id rest = 0;
     uint32_t shift = 0;
     for_planes(format.bits, [&]<class Part>(Part) {
-      id = static_cast<Id>(id + (Id{load<Part>(from, i)} << shift));
+      rest = static_cast<Id>(rest + (Id{load<Part>(from, i)} << shift));
       from += room * sizeof(Part);
       shift += 8 * sizeof(Part);
     });
     const uint32_t packed = format.bits % 8;
-    return packed == 0 ? id : static_cast<Id>(id + (Id{get_packed(from, packed, i)} << shift));
+    if (packed != 0) rest = static_cast<Id>(rest + (Id{get_packed(from, packed, i)} << shift));
+    return static_cast<Id>(format.base + mixed(rest));
   }
 
   // Where an id stands among the first n, or kAbsent.
@@ -120,7 +128,7 @@ class IdCodec {
 
   // Writes id number i behind those that are there, over whatever lies there. The format must fit it.
   static void append(IdFormat<Id> format, uint8_t* to, uint32_t room, uint32_t i, Id id) {
-    const auto rest = static_cast<Id>(id - format.base);
+    const Id rest = mixed(static_cast<Id>(id - format.base));
     uint32_t shift = 0;
     for_planes(format.bits, [&]<class Part>(Part) {
       store(to, i, static_cast<Part>(rest >> shift));
@@ -132,6 +140,16 @@ class IdCodec {
   }
 
  private:
+  static bool is_mixed(IdFormat<Id> format) { return sizeof(Id) == 8 && format.bits > 32; }
+  // A difference as it is kept, and the other way round. One of at most 32 bits stays what it is.
+  static Id mixed(Id rest) {
+    if constexpr (sizeof(Id) == 8) {
+      return rest ^ static_cast<uint32_t>(static_cast<uint32_t>(rest >> 32) * 0x9e3779b1u);
+    } else {
+      return rest;
+    }
+  }
+
   // Calls `visit` with a value of each plane's type, the low bits first.
   template <class Visit>
   static void for_planes(uint32_t bits, Visit&& visit) {
@@ -190,7 +208,7 @@ class IdCodec {
   // Sixty-four bytes are compared at a time, and looked into only if one of them agrees.
   template <class Part>
   static uint32_t find_by(IdFormat<Id> format, const uint8_t* from, uint32_t room, uint32_t n, Id id) {
-    const auto low = static_cast<Part>(static_cast<Id>(id - format.base));
+    const auto low = static_cast<Part>(mixed(static_cast<Id>(id - format.base)));
     const bool whole = format.bits == 8 * sizeof(Part);
     constexpr uint32_t kAtOnce = 64 / sizeof(Part);
     for (uint32_t i = 0; i < n;) {

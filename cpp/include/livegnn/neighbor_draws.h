@@ -10,7 +10,8 @@
 // is rejected and drawn again in the next round. Where that takes too long (`tolerated_rejections`), or a large share
 // of a node's neighbours is asked for, all of them are looked at instead (choice.h); of a node that has many, the order
 // by time and the sums of weights are walked down instead (hub_draws.h), so that no draw costs a look at all of them.
-// The law is the same either way.
+// The law is the same either way. Parallel edges are drawn each by itself, in the same way: what is the other end's
+// index elsewhere is index and key there (graph_store.h).
 //
 // Invariant: what is drawn for a node is a function of the trees, the law, and the node's stream of random numbers
 // (random.h): seed, purpose, and the node's place. Not of the group it is in.
@@ -42,9 +43,10 @@ struct NeighborLaw {
 };
 
 // Neighbours of a run of nodes, node after node. Columns that were not asked for are empty.
-struct NeighborColumns {
+template <class Id>
+struct BasicNeighborColumns {
   std::vector<uint32_t> counts;  // for each node
-  std::vector<uint32_t> ids;
+  std::vector<Id> ids;
   std::vector<float> weights;
   std::vector<double> times;
   std::vector<uint32_t> rows;
@@ -54,6 +56,7 @@ struct NeighborColumns {
     return bytes_of(counts) + bytes_of(ids) + bytes_of(weights) + bytes_of(times) + bytes_of(rows);
   }
 };
+using NeighborColumns = BasicNeighborColumns<uint32_t>;
 
 class NeighborDraws {
  public:
@@ -62,7 +65,7 @@ class NeighborDraws {
     NeighborLaw law;
     EdgeColumns wanted;  // no more than the trees have
     uint64_t seed = 0, purpose = 0;
-    const Samtrees<uint64_t>* keyed = nullptr;  // lists of ends and keys (graph_store.h), drawn from by keyed_draws.h
+    const Samtrees<uint64_t>* keyed = nullptr;  // lists of ends and keys (graph_store.h)
   };
 
   NeighborDraws();
@@ -80,8 +83,16 @@ class NeighborDraws {
   size_t leaves_looked_at() const;
 
  private:
+  template <class Id>
   struct Scratch;
-  std::unique_ptr<Scratch> scratch_;
+  template <class Id>
+  static void draw_from(const Samtrees<Id>& trees, const Task& task, std::span<const uint32_t> nodes,
+                        std::span<const double> until, uint64_t first_place, std::unique_ptr<Scratch<Id>>* scratch,
+                        NeighborColumns* to);
+
+  // Each is made when it is first needed.
+  std::unique_ptr<Scratch<uint32_t>> scratch_;
+  std::unique_ptr<Scratch<uint64_t>> keyed_scratch_;
 };
 
 }  // namespace livegnn

@@ -8,7 +8,7 @@ import numpy as np
 
 from livegnn.events import Chunk, Events
 from livegnn.graph import Graph, Schema
-from livegnn.inference.history import OldEdges, OldNodes, PastBatch, concatenate, in_edges
+from livegnn.inference.history import OldNodes, PastBatch, concatenate, in_edges
 from livegnn.model import Model, Propagate
 from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
 
@@ -24,7 +24,7 @@ class Frame:
     """A cone at one moment, as the oracle reads it.
 
     Every frame of a cone has the same rows: a node that is not there has a row of zeros and no edges. Edges
-    are sorted by target and source. So what does not concern the prediction cannot change it by a bit.
+    are sorted by target, source and key. So what does not concern the prediction cannot change it by a bit.
     there: whether the node that is predicted is in the graph.
     """
 
@@ -154,7 +154,7 @@ class Cone:
         for edge_type, targets in self._targets.items():
             ends = snapshot.edge_index[edge_type]
             source, target = snapshot.ids[edge_type[0]][ends[0]], snapshot.ids[edge_type[2]][ends[1]]
-            order = np.lexsort((source, target))
+            order = np.lexsort((source, target))  # parallel edges stay in the order of their keys
             order = order[targets[target[order]]]
             edge_index[edge_type] = np.stack([source[order], target[order]]).astype(np.int64)
             weight[edge_type] = snapshot.weight[edge_type][order]
@@ -175,8 +175,8 @@ class Cone:
 
     def _sources_of(self, edge_type: EdgeType, rows: IntArray) -> IntArray:
         source, target = self._ends[edge_type]
-        now = in_edges(self._graph, edge_type, self._there_now(edge_type[2], rows))[1]
-        return cast("IntArray", np.union1d(now, source[np.isin(target, rows)]))
+        now = in_edges(self._graph, edge_type, self._there_now(edge_type[2], rows))
+        return cast("IntArray", np.union1d(now.source, source[np.isin(target, rows)]))
 
     def _there_now(self, name: NodeType, numbers: IntArray) -> IntArray:
         indices = self._graph.native.indices_of(self._graph.node_type_index(name), numbers)
@@ -197,27 +197,15 @@ class Cone:
         # What the first batch that touched a node found is how the node was.
         old = concatenate([*(batch.nodes[name] for batch in self._batches if name in batch.nodes), now])
         place, known = _find(nodes, old.number)
-        rows = _first(place, known)
+        rows = _first(known, place)
         rows = rows[old.there[rows]]
         self._graph_then.apply(Events().add_nodes(place[rows], old.x[rows], node_type=name))
 
     def _place_edges(self, edge_type: EdgeType) -> None:
         """Adds the edges of a type that are read, as they were before the batches."""
         schema = self._graph.schema.edge_types[edge_type]
-        target, source, weight, time = in_edges(
-            self._graph,
-            edge_type,
-            self._there_now(edge_type[2], self.nodes[edge_type[2]][self._targets[edge_type]]),
-        )
-        features = np.zeros((len(source), schema.features), dtype=np.float32)
-        if schema.features:
-            native = self._graph.native
-            ends = [
-                native.indices_of(self._graph.node_type_index(name), numbers)
-                for name, numbers in ((edge_type[0], source), (edge_type[2], target))
-            ]
-            features = native.edge_features(self._graph.edge_type_index(edge_type), ends[0], ends[1], None)[0]
-        now = OldEdges(source, target, np.full(len(source), True), weight, time, features)
+        read = self.nodes[edge_type[2]][self._targets[edge_type]]
+        now = in_edges(self._graph, edge_type, self._there_now(edge_type[2], read))
         parts = [batch.edges[edge_type] for batch in self._batches if edge_type in batch.edges]
         old = concatenate([*parts, now])
         source, target, inside = self._places(edge_type, old.source, old.target)
@@ -226,7 +214,7 @@ class Cone:
             if schema.undirected
             else (source, target)
         )
-        rows = _first(a * (len(self.nodes[edge_type[2]]) + 1) + b, inside)
+        rows = _first(inside, a, b, old.key)
         rows = rows[old.there[rows]]
         self._graph_then.apply(
             Events().add_edges(
@@ -235,6 +223,7 @@ class Cone:
                 weight=old.weight[rows] if schema.weighted else None,
                 time=old.time[rows] if schema.timed else None,
                 features=old.features[rows] if schema.features else None,
+                key=old.key[rows] if schema.duplicates == "keep" else None,
                 edge_type=edge_type,
             )
         )
@@ -266,14 +255,17 @@ class Cone:
             source, target, inside = self._places(edge_type, ids, dst)
             rows = np.flatnonzero(inside)
             source, target = source[rows], target[rows]
+            # One without a key finds the same in the cone: that has all edges between two nodes, or none.
+            key = None if chunk.key is None else chunk.key[rows]
             if chunk.kind == "remove_edges":
-                return rows, events.remove_edges(source, target, edge_type=edge_type)
+                return rows, events.remove_edges(source, target, key=key, edge_type=edge_type)
             return rows, events.add_edges(
                 source,
                 target,
                 weight=None if chunk.weight is None else chunk.weight[rows],
                 time=None if chunk.time is None else chunk.time[rows],
                 features=None if chunk.x is None else chunk.x[rows],
+                key=key,
                 edge_type=edge_type,
             )
         name = cast("NodeType", chunk.type)
@@ -321,7 +313,9 @@ def _find(nodes: IntArray, numbers: IntArray) -> "tuple[IntArray, npt.NDArray[np
     return cast("IntArray", place * known), known
 
 
-def _first(keys: IntArray, which: "npt.NDArray[np.bool_]") -> IntArray:
-    """The positions of the first of each key among those that are meant."""
+def _first(which: "npt.NDArray[np.bool_]", *keys: "npt.NDArray[np.generic]") -> IntArray:
+    """The positions of the first of each combination of keys among those that are meant, in their order."""
     rows = np.flatnonzero(which)
-    return rows[np.unique(keys[rows], return_index=True)[1]]
+    order = rows[np.lexsort([key[rows] for key in reversed(keys)])]
+    differs = [key[order][1:] != key[order][:-1] for key in keys]
+    return cast("IntArray", order[np.concatenate([order[:1] >= 0, np.any(differs, axis=0)])])

@@ -170,12 +170,6 @@ class Engine:
         _check_pair(graph, model)
         lanes = chosen_threads(threads)
         history = whole(history, "history, a number of events,", 0)
-        kept = [name for name, edges in graph.schema.edge_types.items() if edges.duplicates == "keep"]
-        if history and kept:
-            raise InputError(
-                f"history, which explain needs, must be 0 where an edge type keeps parallel edges, as "
-                f"{kept[0]!r} does, got {history!r}: it does not tell them apart yet"
-            )
         if len(graph.schema.node_types) == 1:
             model = renamed(model, left_out(graph.schema))
         if not isinstance(state, (State, NoneType)):

@@ -9,15 +9,14 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from livegnn.errors import InputError
 from livegnn.events import Chunk
 from livegnn.graph import Graph, GraphDelta
-from livegnn.sampling.request import sampler_of
-from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
+from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, Keys, NodeType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -43,13 +42,14 @@ class OldNodes(NamedTuple):
 class OldEdges(NamedTuple):
     """Edges of one type that a batch touched, as they were before it.
 
-    source, target: [edges]; an edge may occur twice, and then its first row counts; an undirected one as it
-    was named. there: whether it was in the graph; the other columns are of no meaning where it was not.
-    weight, time: 1 and 0 in a type without. features: float32 [edges, channels].
+    source, target, key: [edges]; an edge may occur twice, and then its first row counts; an undirected one as
+    it was named. there: whether it was in the graph; the other columns are of no meaning where it was not.
+    key, time: 0 in a type without; weight: 1. features: float32 [edges, channels].
     """
 
     source: IntArray
     target: IntArray
+    key: Keys
     there: "npt.NDArray[np.bool_]"
     weight: FloatArray
     time: DoubleArray
@@ -185,21 +185,14 @@ def concatenate(parts: Sequence[_Old]) -> _Old:
     return type(parts[0])(*columns)
 
 
-def in_edges(
-    graph: Graph, edge_type: EdgeType, numbers: IntArray, *, incoming: bool = True
-) -> tuple[IntArray, IntArray, FloatArray, DoubleArray]:
-    """All edges into nodes that are in the graph (or out of them): these nodes, each as often as it has
-    edges, the other ends, weights and times.
-    """
-    rowptr, others, weight, time, _ = sampler_of(graph).neighbors(
-        graph.native, graph.edge_type_index(edge_type), numbers, -1, 0, False, incoming, None, 0, 1, False
-    )
-    count = len(others)
-    return (
-        np.repeat(numbers, np.diff(rowptr)),
-        cast("IntArray", others),
-        np.ones(count, dtype=np.float32) if weight is None else weight,
-        np.zeros(count) if time is None else time,
+def in_edges(graph: Graph, edge_type: EdgeType, numbers: IntArray) -> OldEdges:
+    """All edges into nodes that are in the graph, as they are now."""
+    index, native = graph.edge_type_index(edge_type), graph.native
+    sources, targets = (graph.node_type_index(name) for name in (edge_type[0], edge_type[2]))
+    degree, source, weight, time, features, key = native.in_edges(index, native.indices_of(targets, numbers))
+    there = np.full(len(source), True)
+    return OldEdges(
+        native.ids_of(sources, source), np.repeat(numbers, degree), key, there, weight, time, features
     )
 
 
@@ -223,63 +216,26 @@ def _old_nodes(graph: Graph, delta: GraphDelta, name: NodeType) -> OldNodes | No
 
 def _old_edges(graph: Graph, delta: GraphDelta, edge_type: EdgeType) -> OldEdges:
     index = graph.edge_type_index(edge_type)
-    source, target, had, _, weight, _, _ = delta.native.edges(index)
+    source, target, had, _, weight, _, key = delta.native.edges(index)
     # A removed node that comes back has another index, and so its edges may be here twice, before and after.
     order = np.argsort(~had, kind="stable")
-    source, target, had, weight = source[order], target[order], had[order], weight[order]
+    source, target, key = source[order], target[order], key[order]
+    had, weight = had[order], weight[order]
     count = int(had.sum())
+    there = source[:count], target[:count], key[:count]
     schema = graph.schema.edge_types[edge_type]
     features = np.zeros((len(had), schema.features), dtype=np.float32)
     if schema.features:
-        features[:count] = graph.native.edge_features(index, source[:count], target[:count], None)[0]
+        features[:count] = graph.native.edge_features(index, *there)[0]
     time = np.zeros(len(had))
-    if schema.timed and count:
-        time[:count] = _old_times(graph, edge_type, source[:count], target[:count])
+    if schema.timed:
+        time[:count] = graph.native.edge_times(index, *there)
     return OldEdges(
         delta.numbers_of(source, edge_type[0]),
         delta.numbers_of(target, edge_type[2]),
+        key,
         had,
         weight,
         time,
         features,
     )
-
-
-def _old_times(
-    graph: Graph, edge_type: EdgeType, source: "npt.NDArray[np.uint32]", target: "npt.NDArray[np.uint32]"
-) -> DoubleArray:
-    """Times of edges that are in the graph, looked up at the end that has fewer edges."""
-    index, native = graph.edge_type_index(edge_type), graph.native
-    from_target = native.degrees(index, target, True) < native.degrees(index, source, False)
-    result = np.zeros(len(source))
-    for incoming in (False, True):
-        rows = np.flatnonzero(from_target == incoming)
-        here, there = (target, source) if incoming else (source, target)
-        types = (edge_type[2], edge_type[0]) if incoming else (edge_type[0], edge_type[2])
-        if not len(rows):
-            continue
-        nodes, others = (
-            native.ids_of(graph.node_type_index(name), ends[rows])
-            for name, ends in zip(types, (here, there), strict=True)
-        )
-        listed, neighbors, _, time = in_edges(graph, edge_type, np.unique(nodes), incoming=incoming)
-        found = find_pairs(nodes, others, listed, neighbors)
-        result[rows] = time[found]
-    return result
-
-
-def find_pairs(a: IntArray, b: IntArray, among_a: IntArray, among_b: IntArray) -> IntArray:
-    """The position of each pair (a, b) in a list of pairs, each once in it; -1 for those that it lacks."""
-    first, ends = _compress(np.concatenate([a, among_a])), _compress(np.concatenate([b, among_b]))
-    keys = first * (int(ends.max(initial=0)) + 1) + ends
-    wanted, listed = keys[: len(a)], keys[len(a) :]
-    order = np.argsort(listed)
-    at = np.searchsorted(listed, wanted, sorter=order)
-    if not len(listed):
-        return np.full(len(a), -1, dtype=np.int64)
-    found = order[np.minimum(at, len(listed) - 1)]
-    return cast("IntArray", np.where(listed[found] == wanted, found, -1))
-
-
-def _compress(values: IntArray) -> IntArray:
-    return cast("IntArray", np.unique(values, return_inverse=True)[1].astype(np.int64))

@@ -34,9 +34,12 @@ class _Arrays:
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """The edges of one type into the node in one frame, by neighbour; zeros where there is no edge."""
+    """The edges of one type into the node in one frame, neighbour after neighbour: how many each has, whose
+    each of them is, and what they carry.
+    """
 
-    there: "npt.NDArray[np.bool_]"
+    count: IntArray
+    of: IntArray
     weight: FloatArray
     attr: FloatArray
 
@@ -123,7 +126,10 @@ class _LastLayer:
         the last propagations wrote for each.
         """
         self._own_turn = turns + 1
-        edges = sum(len(senders.places) for senders in self._senders.values())
+        edges = sum(
+            max(len(senders.places), len(senders.old.of), len(senders.new.of))
+            for senders in self._senders.values()
+        )
         at_once = max(2, _EDGES_AT_ONCE // max(edges, 1))
         starts = range(0, turns + 2, at_once)
         parts = [self._compute(np.arange(i, min(i + at_once, turns + 2))) for i in starts]
@@ -170,12 +176,14 @@ class _LastLayer:
         """
         old, new = senders.old, senders.new
         is_new = np.where(senders.own, self._own_turn, senders.turn) <= copies[:, None]
-        copy, row = np.nonzero(np.where(is_new, new.there, old.there))
+        copy, row, nth = _spread(np.where(is_new, new.count, old.count))
         chosen = is_new[copy, row]
+        old_begin, new_begin = (np.cumsum(side.count) - side.count for side in (old, new))
+        edge = nth + np.where(chosen, len(old.of) + new_begin[row], old_begin[row])
         source = np.where(senders.own[row], first + copy, senders.places[row] + chosen * counts[edge_type[0]])
         ends = [np.stack([source, first + copy])]
-        weight = [np.where(chosen, new.weight[row], old.weight[row])]
-        attr = [np.where(chosen[:, None], new.attr[row], old.attr[row])]
+        weight = [np.concatenate([old.weight, new.weight])[edge]]
+        attr = [np.concatenate([old.attr, new.attr])[edge]]
         if self._reads_degrees:
             shift = np.array([[counts[edge_type[0]]], [counts[edge_type[2]]]])
             for i, frame in enumerate(self._frames):
@@ -193,22 +201,18 @@ class _LastLayer:
         places = np.union1d(found[0][0], found[1][0])
         sides = []
         for source, weight, attr in found:
-            at = np.searchsorted(places, source)
-            side = _Side(
-                np.full(len(places), False),
-                np.zeros(len(places), dtype=np.float32),
-                np.zeros((len(places), attr.shape[1]), dtype=np.float32),
-            )
-            side.there[at], side.weight[at], side.attr[at] = True, weight, attr
-            sides.append(side)
+            of = np.searchsorted(places, source)
+            sides.append(_Side(np.bincount(of, minlength=len(places)), of, weight, attr))
         own = (places == self._place) & (edge_type[0] == self._own_type)
         return _Senders(places, sides[0], sides[1], own, np.zeros(len(places), dtype=np.int64))
 
     def _differs(self, edge_type: EdgeType, senders: _Senders) -> "npt.NDArray[np.bool_]":
         old, new, places = senders.old, senders.new, senders.places
-        differs: npt.NDArray[np.bool_] = (
-            (old.there != new.there) | (old.weight != new.weight) | (old.attr != new.attr).any(axis=1)
-        )
+        differs: npt.NDArray[np.bool_] = old.count != new.count
+        # Of all others, edge stands beside edge.
+        mine, theirs = ~differs[old.of], ~differs[new.of]
+        changed = (old.weight[mine] != new.weight[theirs]) | (old.attr[mine] != new.attr[theirs]).any(axis=1)
+        differs[old.of[mine][changed]] = True
         for name, (then, now) in self._values.items():
             if self._model.node_type(name) == edge_type[0]:
                 differs |= (then[places] != now[places]).any(axis=1)
@@ -217,6 +221,15 @@ class _LastLayer:
                 then, now = (_degrees(frame, edge_type, weighted) for frame in self._frames)
                 differs |= then[places] != now[places]
         return differs
+
+
+def _spread(counts: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Row, column and number of each one of so many in every cell, row after row."""
+    each = counts.ravel()
+    cell = np.repeat(np.arange(each.size), each)
+    nth = np.arange(len(cell)) - np.repeat(np.cumsum(each) - each, each)
+    row, column = np.divmod(cell, max(counts.shape[1], 1))
+    return row, column, nth
 
 
 def _degrees(frame: Frame, edge_type: EdgeType, weighted: bool) -> DoubleArray:
