@@ -11,7 +11,7 @@ one at a time), `_read`, `_appended` for waiters.
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +40,7 @@ CREATE TABLE rejections (
 """
 
 _LARGEST = 2**63 - 1
+_SMALLEST_PAGE = 512  # of any SQLite database
 
 
 class SqliteLog:
@@ -51,11 +52,13 @@ class SqliteLog:
         self._read = threading.Lock()
         self._appended = threading.Condition()
         self._woken = False
-        with self._errors("open"):
-            self._appends = self._connect("FULL")
-            self._boundaries = self._connect("NORMAL")
-            self._reads = self._connect("NORMAL")
-            self._last = _last_seq(self._reads)
+        self._refuse_remains()
+        with self._errors("open"), ExitStack() as opened:
+            self._appends = opened.enter_context(closing(self._connect("FULL")))
+            self._boundaries = opened.enter_context(closing(self._connect("NORMAL")))
+            self._reads = opened.enter_context(closing(self._connect("NORMAL")))
+            self._last = self._find_end()
+            opened.pop_all()
 
     def append(self, events: Events) -> int:
         """Stores events durably, as one entry; returns the sequence number of the last one.
@@ -95,17 +98,19 @@ class SqliteLog:
                 (after, _LARGEST if up_to is None else up_to),
             )
             for seq, count, payload in rows:
+                if type(count) is not int or seq - count != last:
+                    raise LogError(
+                        f"{self.path} must continue after event {last}, got entry {seq} of {count} events"
+                    )
                 if max_events is not None and entries and total + count > max_events:
                     rows.close()
                     break
-                entries.append(self._decode(last, seq, count, payload))
+                entries.append(self._decode(seq, count, payload))
                 last = seq
                 total += count
         return entries
 
-    def _decode(self, last: int, seq: int, count: int, payload: bytes) -> Entry:
-        if seq - count != last:
-            raise LogError(f"{self.path} must continue after event {last}, got entry {seq} of {count} events")
+    def _decode(self, seq: int, count: int, payload: bytes) -> Entry:
         try:
             events = Events.from_bytes(payload)
         except (FileFormatError, TypeError) as error:
@@ -173,6 +178,9 @@ class SqliteLog:
                 "SELECT seq, error, message FROM rejections WHERE seq > ? AND seq <= ? ORDER BY seq",
                 (after, _LARGEST if up_to is None else up_to),
             ).fetchall()
+        for seq, *texts in rows:
+            if not all(isinstance(text, str) for text in texts):
+                raise LogError(f"{self.path} must say in text why entry {seq} was rejected, got {texts!r}")
         return [Rejection(*row) for row in rows]
 
     def close(self) -> None:
@@ -199,6 +207,8 @@ class SqliteLog:
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if not tables and application == APPLICATION_ID:
+                raise LogError(f"{self.path} must have the tables of an event log, got none: it is damaged")
             if not tables:
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -209,13 +219,36 @@ class SqliteLog:
             elif version != VERSION:
                 raise LogError(f"{self.path} must have version {VERSION}, got {version}: update livegnn")
 
+    def _refuse_remains(self) -> None:
+        """Raises LogError for a file that is too short to be a page: SQLite would begin a new one in it."""
+        size = self.path.stat().st_size if self.path.is_file() else 0
+        if 0 < size < _SMALLEST_PAGE:
+            raise LogError(
+                f"{self.path} must have at least one page of {_SMALLEST_PAGE} bytes, got {size} bytes: it is "
+                "truncated"
+            )
+
+    def _find_end(self) -> int:
+        """The last event. Raises LogError if the log has lost it: no batch ends after the last entry."""
+        last, batch = self._reads.execute(
+            "SELECT coalesce((SELECT max(seq) FROM entries), 0), coalesce((SELECT max(seq) FROM batches), 0)"
+        ).fetchone()
+        if last < batch:
+            raise LogError(
+                f"{self.path} must reach event {batch}, where its last batch ends, got entries up to event "
+                f"{last}: it has lost its end"
+            )
+        return int(last)
+
     @contextmanager
     def _errors(self, action: str) -> Iterator[None]:
         """Makes what SQLite raises a LogError."""
         try:
             yield
-        except (sqlite3.Error, OverflowError) as error:
-            raise LogError(f"cannot {action} the event log {self.path}: {error}") from error
+        except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
+            # SQLite quotes what it cannot read: that may be no text any more, or have several lines.
+            reason = " ".join(str(error).split())
+            raise LogError(f"cannot {action} the event log {self.path}: {reason}") from error
 
 
 @contextmanager
@@ -224,10 +257,11 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
+        connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # a full disk may have ended it
+            connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
 
 
 def _last_seq(connection: sqlite3.Connection) -> int:
