@@ -43,10 +43,11 @@ def write_deployment(
 class Server:
     """`livegnn serve` as a process; `address` is known when the constructor returns."""
 
-    def __init__(self, deployment: Path) -> None:
+    def __init__(self, deployment: Path, *, stderr: int | None = None) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "livegnn.cli", "serve", str(deployment)],
             stdout=subprocess.PIPE,
+            stderr=stderr,
             text=True,
         )
         assert self.process.stdout is not None

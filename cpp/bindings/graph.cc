@@ -253,13 +253,7 @@ typename Samtrees<Id>::Saved columns_in(const ColumnsIn<Id>& from) {
 
 template <class Id>
 void load_edges(Graph& graph, uint32_t type, const ColumnsIn<Id>& out, const ColumnsIn<Id>& in, size_t num_edges) {
-  auto& edges = graph.edges[type];
-  const size_t sources = graph.nodes[edges.spec.source_type].ids.capacity();
-  edges.store->resize(sources, graph.nodes[edges.spec.target_type].ids.capacity());
-  edges.store->load(columns_in<Id>(out), columns_in<Id>(in), num_edges);
-  if (!edges.spec.expires) return;
-  edges.earliest.resize(sources);
-  edges.earliest.forget();
+  graph.load_edges(type, columns_in<Id>(out), columns_in<Id>(in), num_edges);
 }
 
 }  // namespace

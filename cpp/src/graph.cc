@@ -1,12 +1,14 @@
 #include "livegnn/graph.h"
 
 #include <algorithm>
+#include <bit>
 #include <mutex>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "livegnn/mix_hash.h"
 #include "parallel.h"
 
 namespace livegnn {
@@ -19,6 +21,25 @@ uint32_t owner_of(const Graph::EdgeType& type, uint32_t source, uint32_t target)
 
 void check_row(uint32_t row, size_t rows) {
   if (row >= rows) throw std::runtime_error("features of edges: no such row as " + std::to_string(row));
+}
+
+// A number for an edge and all that a list says of it. The factors are odd and have nothing else to them.
+uint64_t print_of(uint32_t source, uint32_t target, const NeighborSpan& span, size_t i) {
+  uint64_t sum = (uint64_t{source} << 32 | target) * 0x9e3779b97f4a7c15ULL;
+  if (span.keys != nullptr) sum += span.keys[i] * 0xd1b54a32d192ed03ULL;
+  if (span.rows != nullptr) sum += span.rows[i] * 0xaef17502108ef2d9ULL;
+  if (span.weights != nullptr) sum += std::bit_cast<uint32_t>(span.weights[i]) * 0xf1357aea2e62a9c5ULL;
+  if (span.times != nullptr) sum += std::bit_cast<uint64_t>(span.times[i]) * 0x8cb92ba72f3d8dd7ULL;
+  return MixHash{}(sum);
+}
+
+void check_ends(const IdMap& ids, uint32_t node, const IdMap& others, const NeighborSpan& span) {
+  if (!ids.in_use(node)) throw std::runtime_error("adjacency: edges of no node, at " + std::to_string(node));
+  if (others.free_list().empty()) return;
+  for (size_t i = 0; i < span.size; ++i) {
+    if (!others.in_use(span.ids[i]))
+      throw std::runtime_error("adjacency: an edge to no node, at " + std::to_string(span.ids[i]));
+  }
 }
 
 }  // namespace
@@ -163,6 +184,32 @@ void Graph::commit(const Delta& delta) noexcept {
   }
 }
 
+// Every end is a node, and both lists of an edge say the same of it: so the sums over both sides are equal. To look up
+// each edge of one side in the other would take many times as long.
+void Graph::check_lists(const EdgeType& type) const {
+  const IdMap &sources = nodes[type.spec.source_type].ids, &targets = nodes[type.spec.target_type].ids;
+  const bool undirected = type.spec.options.undirected;
+  uint64_t out = 0, in = 0;
+  for (uint32_t node = 0; node < type.store->num_sources(); ++node) {
+    type.store->scan_out(node, [&](const NeighborSpan& span) {
+      check_ends(sources, node, targets, span);
+      for (size_t i = 0; i < span.size; ++i) {
+        const uint32_t other = span.ids[i];
+        if (!undirected || node < other) out += print_of(node, other, span, i);
+        if (undirected && node > other) in += print_of(other, node, span, i);
+      }
+    });
+  }
+  if (!type.store->has_in()) return;
+  for (uint32_t node = 0; !undirected && node < type.store->num_targets(); ++node) {
+    type.store->scan_in(node, [&](const NeighborSpan& span) {
+      check_ends(targets, node, sources, span);
+      for (size_t i = 0; i < span.size; ++i) in += print_of(span.ids[i], node, span, i);
+    });
+  }
+  if (out != in) throw std::runtime_error("adjacency: the two lists of an edge differ");
+}
+
 void Graph::load_edge_features(uint32_t edge_type, const float* values, size_t rows, std::vector<uint32_t> free) {
   EdgeType& type = edges[edge_type];
   if (type.spec.width == 0) return;
@@ -173,13 +220,6 @@ void Graph::load_edge_features(uint32_t edge_type, const float* values, size_t r
         check_row(span.rows[i], rows);
         if (owner_of(type, node, span.ids[i]) == node) used.push_back(span.rows[i]);
       }
-    });
-  }
-  // That both lists of an edge name the same row is trusted, as is all that the two sides have in common.
-  const size_t targets = !type.spec.options.undirected && type.store->has_in() ? type.store->num_targets() : 0;
-  for (uint32_t node = 0; node < targets; ++node) {
-    type.store->scan_in(node, [&](NeighborSpan span) {
-      for (size_t i = 0; i < span.size; ++i) check_row(span.rows[i], rows);
     });
   }
   type.features.restore(values, rows, std::move(free), used);

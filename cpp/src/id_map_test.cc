@@ -1,6 +1,9 @@
 #include "livegnn/id_map.h"
 
 #include <map>
+#include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "testing.h"
 
@@ -69,6 +72,22 @@ void change_at_random(size_t times, bool identity, Random* random, IdMap* map, M
     if (i % 32 == 0) check_against(*map, *model);
   }
   check_against(*map, *model);
+}
+
+TEST(id_map_refuses_what_does_not_fit_together) {
+  auto restore = [](std::vector<int64_t> ids, std::vector<uint32_t> free) {
+    IdMap().restore(std::move(ids), std::move(free));
+  };
+  restore({0, kNoId, 2, kNoId}, {3, 1});
+  restore({7, kNoId, 2}, {1});
+  CHECK_THROWS(restore({0, kNoId, 2}, {}), std::runtime_error, "no id and is not free");
+  CHECK_THROWS(restore({0, kNoId, 2}, {1, 1}), std::runtime_error, "listed twice");
+  CHECK_THROWS(restore({0, kNoId, kNoId}, {1, 1}), std::runtime_error, "listed twice");
+  CHECK_THROWS(restore({0, kNoId, 2}, {1, 0}), std::runtime_error, "in use");
+  CHECK_THROWS(restore({0, kNoId, 2}, {1, 3}), std::runtime_error, "not there");
+  CHECK_THROWS(restore({0, kNoId, 2}, {kNoIndex}), std::runtime_error, "not there");
+  CHECK_THROWS(restore({0, -2, 2}, {}), std::runtime_error, "no id can be -2");
+  CHECK_THROWS(restore({5, 6, 5}, {}), std::runtime_error, "two of them have");
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
-"""What callers pass, checked before anything is done with it: numbers, switches, functions, an id."""
+"""What callers pass, checked before anything is done with it: numbers, switches, functions, arrays, paths."""
 
 import operator
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, SupportsIndex, cast
 
 import numpy as np
@@ -8,7 +10,7 @@ import numpy as np
 from livegnn.errors import InputError
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
 
 def whole(value: object, name: str, least: int, most: int | None = None) -> int:
@@ -48,9 +50,55 @@ def function(value: object, name: str, of: str) -> None:
         raise InputError(f"{name} must be a function of {of}, got {value!r}")
 
 
-def one_id(value: "ArrayLike") -> "NDArray[np.generic]":
+def not_negative(value: object, name: str) -> float:
+    """`value`, if it is a number of at least 0. Raises `InputError`."""
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if number and cast("float", value) >= 0:
+        return cast("float", value)
+    raise InputError(f"{name} must be a number of at least 0, got {value!r}")
+
+
+def as_path(value: object, name: str) -> Path:
+    """`value` as a path. A number would be the file that it is open as. Raises `InputError`."""
+    if isinstance(value, (str, os.PathLike)) and isinstance(os.fspath(value), str):
+        return Path(value)
+    raise InputError(f"{name} must be a path, as text or a pathlib.Path, got {value!r}")
+
+
+def as_array(value: object, name: str, of: str = "numbers") -> "NDArray[np.generic]":
+    """`value` as an array, without a copy where it is one. of: what it would hold.
+
+    Raises `InputError` for what is none, rows of different lengths among it, and for masked entries.
+    """
+    if _has_masked(value):
+        raise InputError(
+            f"{name} must have no masked entries, of which NumPy keeps the values: leave them out with "
+            ".compressed(), or say what they are with .filled(value)"
+        )
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        raise InputError(f"{name} must be an array of {of}, got {type(value).__name__}: {error}") from error
+
+
+def listed_ids(value: object, name: str = "ids") -> "NDArray[np.generic]":
+    """Ids as an array of them, a single one too. Raises `InputError`."""
+    return np.atleast_1d(as_array(value, name, "integers or text"))
+
+
+def one_id(value: object) -> "NDArray[np.generic]":
     """An id as an array of it. Raises `InputError` where there are several, or none."""
-    asked = np.atleast_1d(np.asarray(value))
+    asked = listed_ids(value)
     if asked.shape != (1,):
         raise InputError(f"expected the id of one node, got {value!r}")
     return asked
+
+
+def _has_masked(value: object) -> bool:
+    if type(value) is np.ndarray:
+        return False
+    if isinstance(value, (list, tuple)):
+        kinds = set(map(type, value))
+        inside = any(issubclass(kind, (list, tuple, np.ma.MaskedArray)) for kind in kinds)
+        return inside and any(map(_has_masked, value))
+    return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from livegnn.arguments import whole
+from livegnn.arguments import as_array, as_path, whole
 from livegnn.errors import FileFormatError, InputError
 from livegnn.types import JSON, Array, State
 
@@ -55,7 +55,7 @@ def write(path: Path | str, states: Mapping[str, State], seq: int) -> int:
     Raises InputError for an array or metadata that the format cannot hold, OSError if the disk refuses; what
     was at `path` before is then untouched.
     """
-    path, seq = Path(path), whole(seq, "seq", 0)
+    path, seq = as_path(path, "path"), whole(seq, "seq", 0)
     arrays: list[Array] = []
     header: dict[str, JSON] = {}
     listed: list[dict[str, JSON]] = []
@@ -99,7 +99,7 @@ def read(path: Path | str) -> Checkpoint:
 
     Raises FileFormatError if a single bit is not as it was written, OSError if there is no such file.
     """
-    path = Path(path)
+    path = as_path(path, "path")
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size < _PREFIX.size:
@@ -136,7 +136,7 @@ def read(path: Path | str) -> Checkpoint:
 
 def _storable(value: Array, name: str) -> Array:
     """`value` as a C-contiguous array of little-endian numbers, booleans or text."""
-    array = np.asarray(value, order="C")
+    array = np.asarray(as_array(value, name), order="C")
     if array.dtype.kind not in "biufU" or not array.dtype.itemsize:
         raise InputError(f"{name} must be an array of numbers, booleans or text, got dtype {array.dtype}")
     return array.astype(array.dtype.newbyteorder("<"), copy=False)

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar, cast, get_args, get_type_hints
 import numpy as np
 
 from livegnn import checkpoint
+from livegnn.arguments import as_path
 from livegnn.errors import FileFormatError, InputError
 from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import Graph, Parallel
@@ -155,7 +156,7 @@ class Deployment:
     @classmethod
     def read(cls, path: Path | str) -> "Deployment":
         """Reads a file. Raises InputError for what is missing, unknown or of the wrong type; OSError."""
-        path = Path(path)
+        path = as_path(path, "path")
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

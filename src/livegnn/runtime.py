@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from livegnn import _core, checkpoint
-from livegnn.arguments import above_zero, function, whole
+from livegnn.arguments import above_zero, as_path, function, not_negative, whole
 from livegnn.errors import FileFormatError, InputError, LiveGNNError, LogError, ModelError, TimeoutExpired
 from livegnn.events import Chunk, Events
 from livegnn.events.chunk import IdsLike
@@ -37,6 +37,7 @@ from livegnn.wording import kind_of
 
 _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
+_LARGEST_SEQ = 2**63 - 1
 
 
 class Change(NamedTuple):
@@ -136,7 +137,7 @@ def restore(
             non_finite=non_finite,
         )
 
-    for path in list_checkpoints(directory) if directory is not None else []:
+    for path in list_checkpoints(as_path(directory, "directory")) if directory is not None else []:
         try:
             saved = checkpoint.read(path)
             graph = Graph.from_state(saved.states["graph"], features_dir=features_dir)
@@ -279,8 +280,11 @@ class Runtime:
         """Returns when event `seq` is visible: the sequence number that is.
 
         Raises TimeoutExpired after `timeout` seconds, LiveGNNError if the loop ended before, or if the loop
-        itself asks, in a subscriber, for what it has not come to.
+        itself asks, in a subscriber, for what it has not come to, InputError for what is no sequence number.
         """
+        seq = whole(seq, "seq", 0, _LARGEST_SEQ)
+        if timeout is not None:  # what is longer the system cannot wait
+            timeout = min(not_negative(timeout, "timeout, in seconds,"), threading.TIMEOUT_MAX)
         if self._seq < seq and threading.current_thread() is self._thread:
             raise LiveGNNError(
                 f"a subscriber must not wait for event {seq}: the loop applies it when the subscriber returns"
@@ -297,6 +301,7 @@ class Runtime:
 
     def rejection(self, seq: int) -> Rejection | None:
         """Why entry `seq` was not applied, None if it was (or was not reached yet)."""
+        seq = whole(seq, "seq", 0, _LARGEST_SEQ)
         rejections = self.log.rejections(seq - 1, up_to=seq)
         return rejections[0] if rejections else None
 

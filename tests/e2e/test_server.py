@@ -2,9 +2,12 @@
 
 import json
 import re
+import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -189,15 +192,22 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
             "InputError",
             "'min_seq' once, got it 2",
         ),
-        ("GET", "/healthz?x=1", None, 400, "InputError", "the query may have the parameters none, got 'x'"),
+        ("GET", "/healthz?x=1", None, 400, "InputError", "this address takes no parameters, got 'x'"),
         ("GET", "/metrics?x", None, 400, "InputError", "got 'x'"),
-        ("GET", "/v1/changes?since=1", None, 400, "InputError", "parameters none, got 'since'"),
+        ("GET", "/v1/changes?since=1", None, 400, "InputError", "takes no parameters, got 'since'"),
         ("GET", "/v1/nodes/1/neighbors?directions=in", None, 400, "InputError", "did you mean 'direction'?"),
         ("POST", "/v1/events?waits=true", {"events": []}, 400, "InputError", "parameters wait, timeout, got"),
-        ("POST", "/v1/what-if?wait=true", {"events": [], "ids": []}, 400, "InputError", "none, got 'wait'"),
+        (
+            "POST",
+            "/v1/what-if?wait=true",
+            {"events": [], "ids": []},
+            400,
+            "InputError",
+            "takes no parameters, got 'wait'",
+        ),
         ("GET", "/v1/prediction?ids=1", None, 404, "UnknownPath", "nothing at /v1/prediction: /docs lists"),
         ("GET", "/v1/events", None, 405, "UnknownMethod", "/v1/events must be asked with POST, got GET"),
-        ("PUT", "/v1/predictions", {}, 405, "UnknownMethod", "must be asked with GET, POST, got PUT"),
+        ("PUT", "/v1/predictions", {}, 405, "UnknownMethod", "must be asked with GET, HEAD, POST, got PUT"),
         ("GET", "/v1/predictions", None, 400, "InputError", "query.ids: Field required"),
         ("GET", "/v1/predictions?ids=1&min_seq=-1", None, 400, "InputError", "query.min_seq"),
         ("POST", "/v1/predictions", {"ids": ["a"]}, 400, "InputError", "ids must be integers in this graph"),
@@ -369,7 +379,7 @@ def test_every_body_is_read_alike(client: httpx.Client) -> None:
 
 
 def test_a_method_that_a_path_does_not_have_is_told_which_it_has(client: httpx.Client) -> None:
-    assert client.delete("/v1/predictions").headers["allow"] == "GET, POST"
+    assert client.delete("/v1/predictions").headers["allow"] == "GET, HEAD, POST"
     assert client.get("/v1/predictions?ids=").json()["predictions"] == []
 
 
@@ -445,6 +455,32 @@ def test_every_route_is_documented(client: httpx.Client) -> None:
     documented = re.findall(r"^## `(\w+ \S+)`$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
     assert {route.replace("{id}", "{id}") for route in routes} == set(documented)
     assert client.get("/docs").status_code == 200
+
+
+def test_head_is_answered_without_a_body(client: httpx.Client) -> None:
+    for path in ("/healthz", "/metrics", "/v1/predictions?ids=1", "/v1/changes", "/v1/predictions?ids=998"):
+        answer = client.head(path)
+        assert answer.status_code == (404 if path.endswith("998") else 200)
+        assert answer.content == b""
+    assert client.head("/healthz").headers["content-type"] == client.get("/healthz").headers["content-type"]
+
+
+def test_clients_that_go_in_the_middle_of_a_request_leave_no_traceback(tmp_path: Path) -> None:
+    with Server(write_deployment(tmp_path), stderr=subprocess.PIPE) as server:
+        address = urlsplit(server.address)
+        for request in (
+            b"POST /v1/events HTTP/1.1\r\nhost: test\r\ncontent-length: 1000\r\n\r\n{",
+            b"POST /v1/what-if HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n",
+            b"GET /v1/predictions?ids=1&min_seq=99 HTTP/1.1\r\nhost: test\r\n\r\n",
+        ):
+            with socket.create_connection((address.hostname, address.port)) as client:
+                client.sendall(request)
+                # Who is asked later is answered when what came before was taken in.
+                assert httpx.get(server.address + "/healthz").status_code == 200
+        assert httpx.get(server.address + "/healthz").status_code == 200
+        server.process.terminate()
+        _, log = server.process.communicate()
+    assert log == ""
 
 
 def test_a_clean_stop_ends_the_feeds_and_keeps_everything(tmp_path: Path) -> None:

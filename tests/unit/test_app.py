@@ -29,11 +29,13 @@ def runtime(tmp_path: Path) -> Iterator[Runtime]:
     log.close()
 
 
-def ask(app: FastAPI, method: str, path: str, body: object = None) -> httpx.Response:
+def ask(
+    app: FastAPI, method: str, path: str, body: object = None, content: bytes | None = None
+) -> httpx.Response:
     async def request() -> httpx.Response:
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return await client.request(method, path, json=body)
+            return await client.request(method, path, json=body, content=content)
 
     return asyncio.run(request())
 
@@ -64,10 +66,25 @@ def test_every_error_has_one_shape(tmp_path: Path, runtime: Runtime) -> None:
                 "/v1/predictions",
                 405,
                 "UnknownMethod",
-                "/v1/predictions must be asked with GET, POST, got PUT",
+                "/v1/predictions must be asked with GET, HEAD, POST, got PUT",
             ),
             ("GET", "/v1/predictions?ids=zoe", 404, "UnknownNodeError", None),
             ("GET", "/v1/predictions", 400, "InputError", "query.ids: Field required, got None"),
+            (
+                "POST",
+                "/v1/events/",
+                404,
+                "UnknownPath",
+                "there is nothing at /v1/events/: did you mean /v1/events?",
+            ),
+            (
+                "GET",
+                "/v1/nodes/zoe/neighbors/",
+                404,
+                "UnknownPath",
+                "there is nothing at /v1/nodes/zoe/neighbors/: did you mean /v1/nodes/zoe/neighbors?",
+            ),
+            ("GET", "/healthz?x=1", 400, "InputError", "this address takes no parameters, got 'x'"),
         ]:
             answer = ask(app, method, path)
             assert answer.status_code == status
@@ -77,6 +94,106 @@ def test_every_error_has_one_shape(tmp_path: Path, runtime: Runtime) -> None:
     answer = ask(app, "DELETE", "/index.html")
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
     assert answer.json()["error"]["type"] == "UnknownMethod"
+
+
+def test_head_is_answered_as_get_is_without_a_body(runtime: Runtime) -> None:
+    app = create_app(runtime)
+    schema = ask(app, "GET", "/openapi.json").json()
+    assert {method for path in schema["paths"].values() for method in path} == {"get", "post"}
+    paths = [path for path, methods in schema["paths"].items() if "get" in methods]
+    assert len(paths) > 5
+    for path in (*paths, "/v1/predictions?ids=n3", "/v1/nodes/n3/neighbors", "/docs", "/openapi.json"):
+        # What follows changes never ends.
+        get = ask(app, "HEAD" if path == "/v1/changes" else "GET", path)
+        head = ask(app, "HEAD", path)
+        assert head.status_code == get.status_code, path
+        assert head.headers["content-type"] == get.headers["content-type"]
+        assert head.content == b""
+    assert ask(app, "HEAD", "/v1/predictions?ids=n3").status_code == 200
+    changes = ask(app, "HEAD", "/v1/changes")
+    assert changes.status_code == 200
+    assert changes.headers["content-type"].startswith("text/event-stream")
+    assert app.state.feed.clients == 0
+    answer = ask(app, "HEAD", "/v1/events")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert ask(app, "DELETE", "/healthz").headers["allow"] == "GET, HEAD"
+
+
+def test_what_is_asked_is_not_told_back_at_length(runtime: Runtime) -> None:
+    app, long = create_app(runtime), "x" * 60_000
+    for method, path in [
+        ("GET", f"/v1/{long}"),
+        ("DELETE", f"/v1/nodes/{long}/neighbors"),
+        ("POST", f"/v1/nodes/{long}/neighbors/"),
+        ("GET", f"/v1/nodes/{long}/neighbors"),
+        ("GET", f"/v1/predictions?ids={long}"),
+        ("GET", f"/v1/predictions?ids=n3&min_seq={long}"),
+        ("GET", f"/v1/predictions?{long}=1"),
+        ("GET", f"/v1/nodes/n3/neighbors?edge_type={long}"),
+        ("GET", f"/v1/nodes/n3/neighbors?direction={long}"),
+    ]:
+        answer = ask(app, method, path)
+        assert answer.status_code in (400, 404, 405)
+        message = answer.json()["error"]["message"]
+        assert "xxx" in message
+        assert len(message) <= 2000
+    message = ask(app, "GET", f"/v1/{long}").json()["error"]["message"]
+    assert message.endswith("...: /docs lists the paths")
+    assert len(message) < 200
+
+
+@pytest.mark.parametrize("name", ["min_seq", "since"])
+@pytest.mark.parametrize("seq", ["1" + 30 * "0", str(2**63), "1" + 5000 * "0", "-1"])
+def test_sequence_numbers_that_no_event_will_have(runtime: Runtime, name: str, seq: str) -> None:
+    app = create_app(runtime)
+    path = "/v1/predictions?ids=n3&min_seq=" if name == "min_seq" else "/v1/nodes/n3/explain?since="
+    answer = ask(app, "GET", path + seq)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "InputError")
+    assert f"query.{name}" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("seq", ["1" + 30 * "0", str(2**63)])
+def test_sequence_numbers_in_a_body_that_no_event_will_have(runtime: Runtime, seq: str) -> None:
+    body = f'{{"ids": ["n3"], "min_seq": {seq}}}'.encode()
+    answer = ask(create_app(runtime), "POST", "/v1/predictions", content=body)
+    assert answer.status_code == 400
+    assert "body.min_seq" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/predictions", "/v1/what-if"])
+def test_a_client_that_goes_in_the_middle_of_its_request(
+    runtime: Runtime, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No traceback, nothing logged: what the application raises is what the server would write."""
+    messages = [
+        {"type": "http.request", "body": b'{"events": [', "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> dict[str, object]:
+        return messages.pop(0)
+
+    async def send(message: object) -> None:
+        pass
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"content-type", b"application/json")],
+        "server": ("test", 80),
+        "client": ("test", 1),
+    }
+    asyncio.run(create_app(runtime)(scope, receive, send))  # type: ignore[arg-type]
+    assert messages == []
+    assert runtime.log.last_seq() == 0
+    assert caplog.records == []
 
 
 def test_what_nobody_foresaw_is_answered_too(runtime: Runtime) -> None:

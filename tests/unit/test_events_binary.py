@@ -66,6 +66,29 @@ def test_a_flipped_bit_is_found(events: Events, data: st.DataObject) -> None:
         Events.from_bytes(bytes(encoded))
 
 
+@pytest.mark.parametrize(
+    "events",
+    [
+        Events(),
+        Events().add_edges([1, 2], [2, 3], weight=[1, 2]),
+        Events().add_edges("a", "b", features=[1]),
+        Events().add_edges(1, 2, key=0).add_nodes(7, [1.0]),
+    ],
+    ids=["nothing", "version 1", "version 2", "version 3"],
+)
+def test_every_bit_of_the_header_counts(events: Events) -> None:
+    """Its checksum begins after it: what version and count say must be what the chunks are."""
+    data = events.to_bytes()
+    for bit in range(8 * 14):
+        spoiled = bytearray(data)
+        spoiled[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(FileFormatError):
+            Events.from_bytes(bytes(spoiled))
+    for version in {1, 2, 3} - {data[4]}:
+        with pytest.raises(FileFormatError, match=f"must be of version {data[4]}, got {version}"):
+            Events.from_bytes(data[:4] + bytes([version]) + data[5:])
+
+
 @settings(deadline=None)
 @given(event_lists(), st.binary(max_size=40), st.integers(0, 3))
 def test_a_lying_payload_with_a_true_checksum_is_found_or_is_events(

@@ -1,12 +1,14 @@
 """Events as JSON lines: exact both ways; a bad line is named with what was expected and what came."""
 
 import json
+import re
 
 import pytest
 from events_strategies import event_lists
 from hypothesis import given, settings
 
 from livegnn import Events, InputError
+from livegnn.events.json_lines import FIELDS
 
 
 @settings(deadline=None)
@@ -33,7 +35,7 @@ def test_all_five_events() -> None:
 {"event": "remove_edge", "src": "a", "dst": "b"}
 
 {"event": "set_features", "id": 3, "x": [1, 2.5]}
-{"event": "add_node", "id": 3, "x": null, "node_type": "item"}
+{"event": "add_node", "id": 3, "node_type": "item"}
 {"event": "remove_node", "id": 3}
 """
     )
@@ -54,6 +56,26 @@ GOOD = '{"event": "add_edge", "src": 1, "dst": 2}'
 
 
 @pytest.mark.parametrize(
+    ("event", "name"), [(event, name) for event, fields in FIELDS.items() for name in sum(fields, ())]
+)
+def test_a_field_that_is_null_is_refused(event: str, name: str) -> None:
+    """It would be as good as left out: an edge without the weight that its sender did not know."""
+    values = {"src": 1, "dst": 2, "id": 3, "x": [1], "features": [1], "edge_type": ["a", "b", "c"]}
+    record = {"event": event} | {
+        one: values.get(one, "item" if one == "node_type" else 1) for one in sum(FIELDS[event], ())
+    }
+    assert len(Events.from_records([record])) == 1
+    record[name] = None
+    message = f"expected a value for '{name}', got null"
+    if name in FIELDS[event][1]:
+        message += ": leave the field out where there is none"
+    with pytest.raises(InputError, match=re.escape(f"events[0]: {message}")):
+        Events.from_records([record])
+    with pytest.raises(InputError, match=re.escape(f"line 2: {message}")):
+        Events.from_json_lines(GOOD + "\n" + json.dumps(record))
+
+
+@pytest.mark.parametrize(
     ("line", "expected", "came"),
     [
         ("{", "expected a JSON object", "'{'"),
@@ -64,7 +86,8 @@ GOOD = '{"event": "add_edge", "src": 1, "dst": 2}'
         ('{"event": "add_edges", "src": 1, "dst": 2}', "expected 'event' to be one of", "'add_edges'"),
         ('{"event": ["add_edge"]}', "expected 'event' to be one of", "['add_edge']"),
         ('{"event": "add_edge", "src": 1}', "expected a field 'dst'", "'src': 1"),
-        ('{"event": "add_edge", "src": null, "dst": 1}', "expected a field 'src'", "None"),
+        ('{"event": "add_edge", "src": null, "dst": 1}', "expected a value for 'src'", "null"),
+        ('{"event": null, "src": 2, "dst": 1}', "expected 'event' to be one of", "None"),
         (
             '{"event": "add_edge", "src": 1, "dst": 2, "wieght": 1}',
             "has the fields src, dst, weight",

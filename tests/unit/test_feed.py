@@ -136,6 +136,30 @@ def test_waiting_ends_after_the_timeout(runtime: Runtime) -> None:
     asyncio.run(wait())
 
 
+def test_closing_ends_the_waiting(runtime: Runtime) -> None:
+    """Or a server that is told to stop would wait for its waiters, and then cut them off."""
+
+    async def wait() -> None:
+        feed = Feed(runtime)
+        waiting = asyncio.create_task(feed.wait(1, 60))
+        await asyncio.sleep(0)  # until it waits
+        feed.close()
+        with pytest.raises(TimeoutExpired, match="event 1 must be visible, got to 0: the server stops"):
+            await waiting
+        with pytest.raises(TimeoutExpired, match="the server stops"):
+            await feed.wait(1, 60)
+        change(runtime, 1)
+        await feed.wait(1, 60)
+
+    asyncio.run(wait())
+
+
+def test_a_signal_may_close_the_feed_while_its_lock_is_held(runtime: Runtime) -> None:
+    feed = Feed(runtime)
+    with feed._lock:
+        feed.close()
+
+
 def test_nobody_waits_for_a_loop_that_has_ended(runtime: Runtime) -> None:
     runtime.log.append(Events().add_nodes(100))
     runtime.log.record_batch(Batch(0, 1))

@@ -138,12 +138,26 @@ class Graph {
   // writer, between batches.
   std::vector<EdgeName> expired(uint32_t edge_type, double horizon);
 
+  // After the nodes of both ends: the edges of a type, as their store saved them. Throws std::runtime_error where they
+  // do not fit together, or an end is no node; then the graph is of no use.
+  template <class Saved>
+  void load_edges(uint32_t edge_type, const Saved& out, const Saved& in, size_t num_edges) {
+    EdgeType& type = edges[edge_type];
+    const size_t sources = nodes[type.spec.source_type].ids.capacity();
+    type.store->resize(sources, nodes[type.spec.target_type].ids.capacity());
+    type.store->load(out, in, num_edges);
+    check_lists(type);
+    if (!type.spec.expires) return;
+    type.earliest.resize(sources);
+    type.earliest.forget();
+  }
   // After the edges were loaded: the rows that they name, without padding, and which rows are free. Throws
   // std::runtime_error where the two do not fit together.
   void load_edge_features(uint32_t edge_type, const float* values, size_t rows, std::vector<uint32_t> free);
 
  private:
   void settle_tables() noexcept;
+  void check_lists(const EdgeType& type) const;
   static void note_times(EdgeType* type, const std::vector<EdgeChange>& changes, size_t capacity);
 
   std::unique_ptr<ThreadPool> pool_;

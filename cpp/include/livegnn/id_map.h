@@ -22,6 +22,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -46,6 +48,7 @@ class IdTable {
     shift_ = 64 - std::countr_zero(entries);
   }
 
+  size_t size() const { return size_; }
   bool has_room(size_t more) const { return block_.size() > 0 && (size_ + more) * 8 <= (mask_ + 1) * 5; }
   size_t bytes() const { return block_.size() * sizeof(float); }
 
@@ -167,7 +170,9 @@ class IdMap {
 
   const std::vector<int64_t>& ids() const { return ids_.values(); }
   const std::vector<uint32_t>& free_list() const { return free_.values(); }
+  // Throws std::runtime_error where the two do not fit together; then the map is of no use.
   void restore(std::vector<int64_t> ids, std::vector<uint32_t> free) {
+    check_saved(ids, free);
     ids_ = std::move(ids);
     free_ = std::move(free);
     table_ = IdTable();
@@ -176,6 +181,7 @@ class IdMap {
     if (identity_) return;
     identity_ = false;
     table_ = table_of_all(0);
+    if (table_.size() != size()) throw std::runtime_error("nodes: an id that two of them have");
   }
 
   size_t bytes() const {
@@ -183,6 +189,24 @@ class IdMap {
   }
 
  private:
+  static void check_saved(const std::vector<int64_t>& ids, const std::vector<uint32_t>& free) {
+    if (ids.size() >= kNoIndex) throw std::runtime_error("nodes: more than there are indices");
+    std::vector<bool> listed(ids.size());
+    for (uint32_t index : free) {
+      if (index >= ids.size() || ids[index] != kNoId || listed[index]) {
+        throw std::runtime_error("nodes: the free index " + std::to_string(index) + " of " +
+                                 std::to_string(ids.size()) + " is not there, in use, or listed twice");
+      }
+      listed[index] = true;
+    }
+    size_t unnamed = 0;
+    for (int64_t id : ids) {
+      if (id < kNoId) throw std::runtime_error("nodes: no id can be " + std::to_string(id));
+      unnamed += id == kNoId;
+    }
+    if (unnamed != free.size()) throw std::runtime_error("nodes: an index that has no id and is not free");
+  }
+
   // Of the ids that there are, with room for more.
   IdTable table_of_all(size_t more) const {
     IdTable table(size() + more);

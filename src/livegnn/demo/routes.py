@@ -37,6 +37,7 @@ def add_routes(app: FastAPI, session: "Session") -> None:
     """Add `/`, which leads to the page, and everything below `/demo`."""
 
     @app.get("/", include_in_schema=False)
+    @app.get("/demo", include_in_schema=False)
     def home() -> RedirectResponse:
         return RedirectResponse("/demo/")
 

@@ -35,7 +35,6 @@ _WEIGHT, _TIME, _X, _TEXT_IDS, _TEXT_DST, _NAMED, _KEY = 1, 2, 4, 8, 16, 32, 64
 def encode(chunks: Sequence[Chunk]) -> bytes:
     """The bytes of `chunks`. Raises InputError for a text id that cannot be written."""
     parts: list[bytes] = []
-    version = 1
     for kind, type_, ids, dst, weight, time, x, key in chunks:
         columns = 0
         body = [encode_ids(ids)]
@@ -55,12 +54,9 @@ def encode(chunks: Sequence[Chunk]) -> bytes:
         if x is not None:
             columns |= _X
             width = x.shape[1]
-            if kind in EDGE_KINDS:
-                version = max(version, 2)
             body.append(x.astype("<f4", copy=False).tobytes())
         if key is not None:
             columns |= _KEY
-            version = 3
             body.append(key.astype("<u4", copy=False).tobytes())
         names: list[bytes] = []
         if type_ != (DEFAULT_EDGE_TYPE if kind in EDGE_KINDS else DEFAULT_NODE_TYPE):
@@ -70,7 +66,14 @@ def encode(chunks: Sequence[Chunk]) -> bytes:
         parts.extend(names)
         parts.extend(body)
     payload = b"".join(parts)
-    return _HEADER.pack(MAGIC, version, len(chunks), zlib.crc32(payload)) + payload
+    return _HEADER.pack(MAGIC, _version_of(chunks), len(chunks), zlib.crc32(payload)) + payload
+
+
+def _version_of(chunks: Sequence[Chunk]) -> int:
+    """The oldest version whose reader would lose nothing of them."""
+    if any(chunk.key is not None for chunk in chunks):
+        return 3
+    return 2 if any(chunk.x is not None and chunk.kind in EDGE_KINDS for chunk in chunks) else 1
 
 
 def encode_ids(ids: Ids) -> bytes:
@@ -129,6 +132,12 @@ def decode(data: bytes) -> list[Chunk]:
     if reader.position != len(data):
         raise FileFormatError(
             f"events must end after chunk {count}, got {len(data) - reader.position} bytes more"
+        )
+    # No checksum covers the version. Whoever wrote it wrote the one that the chunks call for.
+    if version != _version_of(chunks):
+        raise FileFormatError(
+            f"events that hold what these do must be of version {_version_of(chunks)}, got {version}: they "
+            "are corrupt"
         )
     return chunks
 

@@ -204,7 +204,9 @@ class Events:
         """The inverse of `to_bytes`. Raises FileFormatError if they are corrupt or of another version."""
         from livegnn.events import binary
 
-        return from_chunks(binary.decode(data))
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise InputError(f"expected the bytes that Events.to_bytes returned, got {kind_of(data)}")
+        return from_chunks(binary.decode(bytes(data)))
 
     def to_json_lines(self) -> str:
         """One JSON object a line, an event each; `from_json_lines` reads it back exactly."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
+from livegnn.arguments import as_array
 from livegnn.errors import InputError
 from livegnn.types import (
     DEFAULT_EDGE_TYPE,
@@ -107,12 +108,7 @@ def _to_ids(value: IdsLike, name: str) -> Ids:
             raise InputError(f"{name} must be text without NUL characters, got one in {_with_nul(value)!r}")
     elif isinstance(value, str) and "\0" in value:
         raise InputError(f"{name} must be text without NUL characters, got {value!r}")
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
-        raise InputError(
-            f"{name} must be an array of integers or text, got {type(value).__name__}: {error}"
-        ) from error
+    array = as_array(value, name, "integers or text")
     if array.ndim == 0:
         array = array.reshape(1)
     if array.ndim != 1:
@@ -142,7 +138,7 @@ def to_time(value: NumbersLike, n: int) -> DoubleArray:
 
 def to_key(value: NumbersLike, n: int) -> Keys:
     """`value` as `uint32[n]`."""
-    array = np.asarray(value)
+    array = cast("Keys", as_array(value, "key", "integers"))
     if array.ndim == 0:
         array = array.reshape(1)
     if array.shape != (n,):
@@ -188,12 +184,7 @@ def to_rows(value: NumbersLike, n: int, name: str, *, scalar: bool) -> FloatArra
 
 
 def _to_numbers(value: NumbersLike, name: str, dtype: "np.dtype[np.floating]") -> "npt.NDArray[np.float32]":
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
-        raise InputError(
-            f"{name} must be an array of numbers, got {type(value).__name__}: {error}"
-        ) from error
+    array = as_array(value, name)
     if array.size and array.dtype.kind not in "iuf":
         raise InputError(f"{name} must be numbers, got {_describe(array)}")
     with np.errstate(over="ignore"):  # what overflows becomes infinite, which check() and the graph refuse

@@ -103,8 +103,12 @@ def _check(place: str, record: "JSON | Mapping[str, JSON]") -> tuple[object, ...
             raise InputError(
                 f"{place}: {event} has the fields {', '.join((*required, *optional))}, got {name!r}{hint}"
             )
+    for name, value in record.items():
+        if value is None:
+            without = "" if name in required else ": leave the field out where there is none"
+            raise InputError(f"{place}: expected a value for {name!r}, got null{without}")
     for name in required:
-        if record.get(name) is None:
+        if name not in record:
             raise InputError(f"{place}: expected a field {name!r} for {event}, got {_show(record)}")
     name = "features" if NAMES[event] in EDGE_KINDS else "x"
     x = record.get(name)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
-from livegnn.arguments import switch, whole
+from livegnn.arguments import as_array, switch, whole
 from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.events.chunk import to_ids
@@ -38,17 +38,14 @@ def read_arrays(
     """The arguments of `Graph.from_edges`, which says what they are."""
     if dst is None or hasattr(src, "edge_index"):
         raise InputError(_not_ends(src))
+    sources, targets = to_ids(cast("Ids", src), "src"), to_ids(cast("Ids", dst), "dst")
     features = _matrix(x, "x", "nodes")
     attributes = _matrix(edge_attr, "edge_attr", "edges")
     if num_nodes is not None:
         num_nodes = whole(num_nodes, "num_nodes", 0)
     if ids is None:
         count = num_nodes if num_nodes is not None else None if features is None else len(features)
-        named = (
-            np.arange(count)
-            if count is not None
-            else np.unique(np.concatenate([to_ids(cast("Ids", src), "src"), to_ids(cast("Ids", dst), "dst")]))
-        )
+        named = np.arange(count) if count is not None else np.unique(np.concatenate([sources, targets]))
     else:
         named = to_ids(cast("Ids", ids), "ids")
         _check_distinct(named)
@@ -56,9 +53,9 @@ def read_arrays(
         raise InputError(f"x must have a row for each of the {len(named)} nodes, got {len(features)} rows")
     if num_nodes is not None and num_nodes != len(named):
         raise InputError(f"num_nodes must be the number of ids, {len(named)}, got {num_nodes}")
-    if attributes is not None and len(attributes) != np.size(src):
+    if attributes is not None and len(attributes) != len(sources):
         raise InputError(
-            f"edge_attr must have a row for each of the {np.size(src)} edges, got {len(attributes)} rows"
+            f"edge_attr must have a row for each of the {len(sources)} edges, got {len(attributes)} rows"
         )
     schema = Schema(
         {DEFAULT_NODE_TYPE: 0 if features is None else features.shape[1]},
@@ -75,8 +72,8 @@ def read_arrays(
         text_ids=named.dtype.kind in "UO",
     )
     events = Events().add_nodes(cast("Ids", named), features)
-    if np.size(src):
-        events.add_edges(cast("Ids", src), cast("Ids", dst), weight=weight, time=time, features=attributes)
+    if len(sources) or len(targets):
+        events.add_edges(sources, targets, weight=weight, time=time, features=attributes)
     return schema, events
 
 
@@ -202,7 +199,7 @@ def _matrix(values: "ArrayLike | None", name: str, what: str) -> FloatArray | No
     """`values` as float32 [what, channels]."""
     if values is None:
         return None
-    given = np.asarray(values)
+    given = as_array(values, name)
     if given.size and given.dtype.kind not in "biuf":
         raise InputError(f"{name} must be numbers, got {given.dtype}")
     matrix = np.ascontiguousarray(given, dtype=np.float32)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from livegnn import _core
-from livegnn.arguments import function, one_id
+from livegnn.arguments import function, listed_ids, one_id
 from livegnn.errors import (
     FileFormatError,
     InputError,
@@ -385,13 +385,13 @@ class Graph:
 
     def contains(self, ids: "ArrayLike", node_type: NodeType | None = None) -> "NDArray[np.bool_]":
         """Which of `ids` are in the graph."""
-        asked = self.given(np.atleast_1d(np.asarray(ids)))
+        asked = self.given(listed_ids(ids))
         found: NDArray[np.bool_] = self.native.indices_of(self.node_type_index(node_type), asked) != _NO_INDEX
         return found
 
     def features(self, ids: "ArrayLike", node_type: NodeType | None = None) -> FloatArray:
         """Features of nodes, float32 [ids, channels]. Raises `UnknownNodeError`."""
-        asked = np.atleast_1d(np.asarray(ids))
+        asked = listed_ids(ids)
         rows = self.native.features_of(self.node_type_index(node_type), self.given(asked))
         if isinstance(rows, int):
             raise UnknownNodeError(self.unknown_node(asked[rows], node_type))
@@ -413,7 +413,7 @@ class Graph:
         """
         index = self.edge_type_index(edge_type)
         source, _, target = list(self.schema.edge_types)[index]
-        sources, targets = np.atleast_1d(np.asarray(src)), np.atleast_1d(np.asarray(dst))
+        sources, targets = listed_ids(src, "src"), listed_ids(dst, "dst")
         if len(sources) != len(targets):
             raise InputError(f"src and dst must be of the same length, got {len(sources)} and {len(targets)}")
         features, lacks, at = self.native.edge_features_of(
@@ -462,7 +462,7 @@ class Graph:
         index = self.edge_type_index(edge_type)
         source, _, target = list(self.schema.edge_types)[index]
         here = target if _incoming(direction) else source
-        asked = np.atleast_1d(np.asarray(ids))
+        asked = listed_ids(ids)
         degrees = self.native.degrees_of(index, self.given(asked), _incoming(direction))
         if isinstance(degrees, int):
             raise UnknownNodeError(self.unknown_node(asked[degrees], here))
@@ -577,7 +577,7 @@ class Graph:
 
         Raises `UnknownNodeError` for the first id that names no node.
         """
-        asked = np.atleast_1d(np.asarray(ids))
+        asked = listed_ids(ids)
         indices = self.native.indices_of(self.node_type_index(node_type), self.given(asked))
         unknown = np.flatnonzero(indices == _NO_INDEX)
         if len(unknown):
@@ -624,7 +624,7 @@ class Graph:
 
     def to_numbers(self, ids: "ArrayLike") -> IntArray:
         """The numbers inside of ids that may or may not be known."""
-        return self._look_up(_as_listed(np.atleast_1d(np.asarray(ids)), text=self.texts is not None))
+        return self._look_up(_as_listed(listed_ids(ids), text=self.texts is not None))
 
     def _look_up(self, ids: "NDArray[np.generic]") -> IntArray:
         if self.texts is None:

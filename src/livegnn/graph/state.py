@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from livegnn.errors import FileFormatError
+from livegnn.events.chunk import to_ids
 from livegnn.types import Array, EdgeType, IntArray, NodeType, State
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ _COLUMNS: Final = {
 }
 # What states of before do not hold; then it is made anew.
 _ADDED: Final = {"sums", "orders"}
+_LARGEST: Final = 2**63 - 1
 
 
 def save(graph: "Graph") -> State:
@@ -62,13 +64,8 @@ def save(graph: "Graph") -> State:
 
 def restore(graph: "Graph", state: State) -> None:
     """Fills an empty graph of the state's schema. Raises `FileFormatError`; then the graph is of no use."""
-    seq, num_edges = state.meta.get("seq"), state.meta.get("num_edges")
-    latest_time = state.meta.get("latest_time")
     try:
-        if not isinstance(seq, int) or not isinstance(num_edges, list):
-            raise ValueError("seq and num_edges must be an integer and a list")
-        if latest_time is not None and not isinstance(latest_time, (int, float)):
-            raise ValueError(f"latest_time must be a number or null, got {latest_time!r}")
+        seq, num_edges, latest_time = _numbers(graph, state)
         for index, name in enumerate(graph.schema.node_types):
             free, x = (
                 _array(state, f"nodes/{name}/free", np.uint32),
@@ -84,7 +81,7 @@ def restore(graph: "Graph", state: State) -> None:
                 tuple(_column(state, f"{prefix}/{side}", column, dtype) for column, dtype in columns.items())
                 for side in ("out", "in")
             )
-            load(index, cast("Any", out), cast("Any", into), int(cast("int", num_edges[index])))
+            load(index, cast("Any", out), cast("Any", into), num_edges[index])
             if edges.features:
                 free, x = (
                     _array(state, f"{prefix}/free_rows", np.uint32),
@@ -94,7 +91,26 @@ def restore(graph: "Graph", state: State) -> None:
     except (KeyError, ValueError, RuntimeError, TypeError) as error:
         raise FileFormatError(f"the state of a graph does not fit together: {error}") from error
     graph.seq = seq
-    graph.native.latest_time = -math.inf if latest_time is None else float(latest_time)
+    graph.native.latest_time = latest_time
+
+
+def _numbers(graph: "Graph", state: State) -> tuple[int, list[int], float]:
+    """Where the graph was, how many edges each type has, the latest time. Raises `ValueError`."""
+    seq, num_edges = state.meta.get("seq"), state.meta.get("num_edges")
+    latest_time = state.meta.get("latest_time")
+    if type(seq) is not int or not 0 <= seq <= _LARGEST:
+        raise ValueError(f"seq must be an integer from 0 to 2^63 - 1, got {seq!r}")
+    types = len(graph.schema.edge_types)
+    if not isinstance(num_edges, list) or len(num_edges) != types:
+        raise ValueError(f"num_edges must be a list of {types} numbers, got {num_edges!r}")
+    counts = [count for count in num_edges if type(count) is int and 0 <= count <= _LARGEST]
+    if len(counts) != types:
+        raise ValueError(f"num_edges must be integers of at least 0, got {num_edges!r}")
+    if latest_time is None:
+        return seq, counts, -math.inf
+    if type(latest_time) not in (int, float) or not math.isfinite(cast("float", latest_time)):
+        raise ValueError(f"latest_time must be a finite number or null, got {latest_time!r}")
+    return seq, counts, float(cast("float", latest_time))
 
 
 def _prefix(edge_type: EdgeType) -> str:
@@ -108,18 +124,26 @@ def _column(state: State, prefix: str, column: str, dtype: "npt.DTypeLike") -> "
 
 
 def _array(state: State, name: str, dtype: "npt.DTypeLike") -> "npt.NDArray[Any]":
-    return np.ascontiguousarray(state.arrays[name], dtype=dtype)
+    array = np.asarray(state.arrays[name])
+    # What another type cannot hold would become another number.
+    if not np.can_cast(array.dtype, dtype, "safe"):
+        raise ValueError(f"{name} must be of the type {np.dtype(dtype)}, got {array.dtype}")
+    return np.ascontiguousarray(array, dtype=dtype)
 
 
 def _restored_ids(graph: "Graph", name: NodeType, state: State) -> IntArray:
     if graph.texts is None:
-        return np.ascontiguousarray(state.arrays[f"nodes/{name}/ids"], dtype=np.int64)
-    lengths = state.arrays[f"nodes/{name}/text_lengths"].astype(np.int64)
-    blob = state.arrays[f"nodes/{name}/text"].astype(np.uint8).tobytes()
+        return _array(state, f"nodes/{name}/ids", np.int64)
+    lengths = _array(state, f"nodes/{name}/text_lengths", np.int64)
+    blob = _array(state, f"nodes/{name}/text", np.uint8).tobytes()
+    in_use = _array(state, f"nodes/{name}/in_use", np.bool_)
     ends = np.cumsum(lengths)
+    if (lengths < 0).any() or (ends[-1] if len(ends) else 0) != len(blob):
+        raise ValueError(f"the texts of {name!r} are not as long together as text_lengths says")
+    if len(lengths) != np.count_nonzero(in_use):
+        raise ValueError(f"{np.count_nonzero(in_use)} nodes of {name!r} have ids, for {len(lengths)} texts")
     texts = [blob[end - length : end].decode() for end, length in zip(ends, lengths, strict=True)]
-    in_use = state.arrays[f"nodes/{name}/in_use"].astype(bool)
     ids = np.full(len(in_use), -1, dtype=np.int64)
     if texts:
-        ids[in_use] = graph.intern(np.array(texts, dtype=np.str_))
+        ids[in_use] = graph.intern(to_ids(texts, f"the texts of {name!r}"))
     return ids

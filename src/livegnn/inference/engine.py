@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 import numpy as np
 
 from livegnn import _core
-from livegnn.arguments import function, whole
+from livegnn.arguments import function, listed_ids, whole
 from livegnn.errors import FileFormatError, InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta
@@ -386,7 +386,7 @@ class Engine:
 
     def predict(self, ids: "ArrayLike") -> FloatArray:
         """Predictions of nodes, float32 [ids, outputs]. Raises `UnknownNodeError`."""
-        asked = np.atleast_1d(np.asarray(ids))
+        asked = listed_ids(ids)
         rows = self.native_engine.predict(self.graph.given(asked))
         if type(rows) is int:
             raise UnknownNodeError(self.graph.unknown_node(asked[rows], self.output_type_name))
@@ -396,7 +396,7 @@ class Engine:
         """What `predict` returns, if that is there to be read: None where it would have to wait or to
         compute, or if there is no such node. For those who must not wait, such as an event loop.
         """
-        return self.native_engine.predict_at_once(self.graph.given(np.atleast_1d(np.asarray(ids))))
+        return self.native_engine.predict_at_once(self.graph.given(listed_ids(ids)))
 
     def embeddings(self, layer: int) -> FloatArray:
         """What one layer says of every node, float32 [nodes, channels], in the order of ``graph.ids()``, or

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from livegnn import _core
+from livegnn.arguments import listed_ids
 from livegnn.errors import UnknownNodeError
 from livegnn.events import Events
 from livegnn.inference.guard import check_finite
@@ -66,7 +67,7 @@ class WhatIf:
         graph = self._engine.graph
         with graph.writer:
             self._refresh()
-            asked = np.atleast_1d(np.asarray(ids))
+            asked = listed_ids(ids)
             numbers = graph.to_numbers(asked)
             indices = graph.native.indices_of(self._engine.output_type, numbers)
             self._added.look_up(numbers, indices)

@@ -15,7 +15,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from livegnn.errors import FileFormatError, LogError
+from livegnn.arguments import as_path
+from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events
 from livegnn.log import Batch, Entry, Rejection
 
@@ -47,7 +48,7 @@ class SqliteLog:
     """A log at `path`, made when it is missing. Thread-safe; one process at a time may run on it."""
 
     def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+        self.path = as_path(path, "path")
         self._write = threading.Lock()
         self._read = threading.Lock()
         self._appended = threading.Condition()
@@ -113,7 +114,7 @@ class SqliteLog:
     def _decode(self, seq: int, count: int, payload: bytes) -> Entry:
         try:
             events = Events.from_bytes(payload)
-        except (FileFormatError, TypeError) as error:
+        except (FileFormatError, InputError) as error:
             raise LogError(f"{self.path} must hold the events of entry {seq}, got: {error}") from error
         if len(events) != count:
             raise LogError(f"{self.path} must hold {count} events in entry {seq}, got {len(events)}")

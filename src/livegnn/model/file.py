@@ -11,12 +11,12 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from livegnn.arguments import as_path
 from livegnn.errors import FileFormatError, ModelError
 from livegnn.model.model import EdgeInput, Input, Model
 from livegnn.model.steps import Step
@@ -49,7 +49,7 @@ def decode(data: bytes) -> Model:
 
 def write(model: Model, path: str | PathLike[str]) -> None:
     """Writes a model's file; a reader sees the old file or the new one, never a part."""
-    path = Path(path)
+    path = as_path(path, "path")
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(handle, "wb") as stream:
@@ -65,11 +65,12 @@ def write(model: Model, path: str | PathLike[str]) -> None:
 
 def read(path: str | PathLike[str]) -> Model:
     """Reads a model's file. Raises `FileFormatError` if it is damaged, or of another kind or version."""
-    data = Path(path).read_bytes()
+    path = as_path(path, "path")
+    data = path.read_bytes()
     try:
         return decode(data)
     except FileFormatError as error:
-        raise FileFormatError(f"{os.fspath(path)}: {error}") from error.__cause__
+        raise FileFormatError(f"{path}: {error}") from error.__cause__
 
 
 def _read_description(data: bytes) -> Mapping[str, object]:

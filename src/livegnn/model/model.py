@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from livegnn.arguments import switch
+from livegnn.arguments import as_array, switch
 from livegnn.errors import ModelError
 from livegnn.model.propagation import Propagate
 from livegnn.model.softmax import exponentiate_on_edges
@@ -419,13 +419,13 @@ def _fingerprint(thing: object, seen: set[int]) -> Iterator[object]:
 
 
 def _freeze(name: str, array: FloatArray) -> FloatArray:
-    array = np.asarray(array)
-    if array.dtype != np.float32:
+    given = as_array(array, f"tensor {name!r}")
+    if given.dtype != np.float32:
         raise ModelError(
-            f"tensor {name!r} must be float32, got {array.dtype}: convert it with .astype(numpy.float32)"
+            f"tensor {name!r} must be float32, got {given.dtype}: convert it with .astype(numpy.float32)"
         )
-    if not np.isfinite(array).all():
+    if not np.isfinite(given).all():
         raise ModelError(f"tensor {name!r} must be finite, got NaN or infinity: the training has diverged")
-    frozen = np.array(array, dtype=np.float32, order="C")
+    frozen = np.array(given, dtype=np.float32, order="C")
     frozen.flags.writeable = False
     return frozen

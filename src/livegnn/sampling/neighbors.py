@@ -10,6 +10,7 @@ from livegnn.sampling.request import (
     Direction,
     NeighborsBy,
     bounds,
+    check_graph,
     checked_count,
     chosen_seed,
     explained,
@@ -68,6 +69,7 @@ def sample_neighbors(
     Raises `UnknownNodeError`, `UnknownTypeError`, and `InputError`, also for `"weight"` on edges without
     weights, and for `"latest"` or `until` on edges without times.
     """
+    check_graph(graph)
     law = position_in(NEIGHBORS_BY, by, "by")
     incoming = is_incoming(direction)
     index = graph.edge_type_index(edge_type)

@@ -7,6 +7,7 @@ from livegnn.sampling.request import (
     NODES_BY,
     Direction,
     NodesBy,
+    check_graph,
     checked_count,
     chosen_seed,
     explained,
@@ -39,6 +40,7 @@ def sample_nodes(
     Drawing by degree or weight looks at each node of the type once.
     Raises `InputError`, also for `"weight"` on edges without weights, and `UnknownTypeError`.
     """
+    check_graph(graph)
     law = position_in(NODES_BY, by, "by")
     incoming = is_incoming(direction)
     if law == 0:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from livegnn import _core
-from livegnn.arguments import whole
+from livegnn.arguments import as_array, listed_ids, whole
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph
 from livegnn.types import DoubleArray, IntArray
+from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -39,6 +40,11 @@ def sampler_of(graph: Graph) -> _core.Sampler:
         if sampler is None:
             sampler = _samplers[graph] = _core.Sampler(graph.native)
         return sampler
+
+
+def check_graph(graph: object) -> None:
+    if not isinstance(graph, Graph):
+        raise InputError(f"expected the Graph to sample from, got {kind_of(graph)}")
 
 
 def position_in(names: Sequence[str], given: str, what: str) -> int:
@@ -68,8 +74,9 @@ def bounds(until: "ArrayLike | None", num_seeds: int) -> DoubleArray | None:
     """Times up to which edges count: one, or one for each seed."""
     if until is None:
         return None
+    given = as_array(until, "until")
     try:
-        times = np.asarray(until, dtype=np.float64)
+        times = given.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(
             f"until must be one time, or one for each of {num_seeds} nodes, got {until!r}"
@@ -82,7 +89,7 @@ def bounds(until: "ArrayLike | None", num_seeds: int) -> DoubleArray | None:
 
 
 def given_ids(ids: "ArrayLike") -> "NDArray[np.generic]":
-    given = np.atleast_1d(np.asarray(ids))
+    given = listed_ids(ids)
     if given.ndim != 1:
         raise InputError(f"ids must be a single column, got the shape {given.shape}")
     return given

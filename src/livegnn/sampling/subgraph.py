@@ -15,6 +15,7 @@ from livegnn.sampling.request import (
     Direction,
     NeighborsBy,
     bounds,
+    check_graph,
     checked_count,
     chosen_seed,
     explained,
@@ -152,6 +153,7 @@ def sample_subgraph(
 
     Raises what `sample_neighbors` raises, and `InputError` if numbers of hops differ.
     """
+    check_graph(graph)
     if isinstance(seeds, Mapping):
         if edge_type is not None:
             raise InputError("seeds by node type take num_neighbors by edge type, not an edge_type")
@@ -233,6 +235,7 @@ def sample_metapath(
 
     Raises what `sample_subgraph` raises, and `InputError` if the path is empty or has a gap.
     """
+    check_graph(graph)
     if not isinstance(metapath, Sequence):
         raise InputError(f"a meta-path must be a list of (edge type, number of neighbours), got {metapath!r}")
     if not metapath:

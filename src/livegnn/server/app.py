@@ -17,6 +17,7 @@ from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 import livegnn
 from livegnn.errors import InputError, LiveGNNError, TimeoutExpired, UnknownNodeError
@@ -32,6 +33,7 @@ _STATUS: dict[type[LiveGNNError], int] = {
     TimeoutExpired: 503,
     LiveGNNError: 500,
 }
+_LONGEST_MESSAGE, _LONGEST_PATH = 2000, 100
 _METHODS_OF_FILES = ("GET", "HEAD")  # those of a dashboard
 
 
@@ -52,11 +54,13 @@ def create_app(runtime: Runtime, *, dashboard: Path | None = None) -> FastAPI:
         version=livegnn.__version__,
         description="Predictions of a graph neural network that stay exact while the graph changes.",
         lifespan=lifespan,
+        redirect_slashes=False,
     )
     app.state.feed = feed
     app.add_exception_handler(LiveGNNError, _answer_error)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(HTTPException, _answer_unknown)
+    app.add_exception_handler(ClientDisconnect, _answer_nobody)
     app.add_exception_handler(Exception, _answer_failure)
     app.state.router = create_router(runtime, feed)
     app.include_router(app.state.router)
@@ -71,9 +75,14 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 
 
 def _to_answer(kind: str, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    answer = to_json({"error": {"type": kind, "message": message}}, status)
+    shown = _cut(message, _LONGEST_MESSAGE)
+    answer = to_json({"error": {"type": kind, "message": shown}}, status)
     answer.headers.update(headers or {})
     return answer
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
 async def _answer_unknown(request: Request, error: Exception) -> Response:
@@ -81,18 +90,30 @@ async def _answer_unknown(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path, method = request.url.path, request.method
     if error.status_code in (404, 405):
-        app = request.app
-        routes = [r for r in (*app.state.router.routes, *app.routes) if isinstance(r, APIRoute)]
-        below = path.removeprefix(request.scope.get("root_path", ""))
-        methods = {m for route in routes if route.path_regex.match(below) for m in route.methods or ()}
+        shown, methods = _cut(path, _LONGEST_PATH), _methods_of(request, path)
+        if not methods and _methods_of(request, path.rstrip("/")):
+            meant = _cut(path.rstrip("/"), _LONGEST_PATH)
+            return _to_answer("UnknownPath", f"there is nothing at {shown}: did you mean {meant}?", 404)
         if not methods and error.status_code == 404:
-            return _to_answer("UnknownPath", f"there is nothing at {path}: /docs lists the paths", 404)
+            return _to_answer("UnknownPath", f"there is nothing at {shown}: /docs lists the paths", 404)
         if method not in methods:
             allowed = ", ".join(sorted(methods or _METHODS_OF_FILES))
-            message = f"{path} must be asked with {allowed}, got {method}"
+            message = f"{shown} must be asked with {allowed}, got {method}"
             return _to_answer("UnknownMethod", message, 405, {"allow": allowed})
     kind = HTTPStatus(error.status_code).phrase.title().replace(" ", "")
     return _to_answer(kind, str(error.detail), error.status_code, error.headers)
+
+
+def _methods_of(request: Request, path: str) -> set[str]:
+    """The methods with which there is something at `path`, but for a dashboard's files."""
+    app, below = request.app, path.removeprefix(request.scope.get("root_path", ""))
+    routes = [r for r in (*app.state.router.routes, *app.routes) if isinstance(r, APIRoute)]
+    return {m for route in routes if route.path_regex.match(below) for m in route.methods or ()}
+
+
+async def _answer_nobody(request: Request, error: Exception) -> Response:
+    """The client has gone, as clients do: nobody reads this, and nothing is wrong with the server."""
+    return Response(status_code=400)
 
 
 async def _answer_failure(request: Request, error: Exception) -> Response:
@@ -106,7 +127,7 @@ async def _answer_invalid(request: Request, error: Exception) -> Response:
         f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}, got {problem.get('input')!r}"
         for problem in error.errors()
     ]
-    return _to_answer("InputError", "; ".join(problems)[:2000], 400)
+    return _to_answer("InputError", "; ".join(problems), 400)
 
 
 class _Server(uvicorn.Server):

@@ -60,7 +60,8 @@ class Feed:
         self._runtime = runtime
         self._capacity = capacity
         self._heartbeat = heartbeat
-        self._lock = threading.Lock()
+        # A signal, which closes the feed, comes at any point of the thread that may hold the lock.
+        self._lock = threading.RLock()
         self._clients: set[_Client] = set()
         self._waiters: dict[asyncio.Future[None], tuple[int, asyncio.AbstractEventLoop]] = {}
         self._closed = False
@@ -73,7 +74,10 @@ class Feed:
         return len(self._clients)
 
     async def wait(self, seq: int, timeout: float) -> None:
-        """Returns when event `seq` is visible. Raises TimeoutExpired after `timeout` seconds."""
+        """Returns when event `seq` is visible.
+
+        Raises TimeoutExpired after `timeout` seconds, or when the feed is closed.
+        """
         if self._runtime.seq >= seq:
             return
         if self._runtime.failure is not None:
@@ -83,7 +87,8 @@ class Feed:
         with self._lock:
             self._waiters[future] = (seq, loop)
         try:
-            if self._runtime.seq < seq:  # it may have become visible before the waiter was known
+            # It may have become visible, or the feed been closed, before the waiter was known.
+            if self._runtime.seq < seq and not self._closed:
                 await asyncio.wait_for(future, timeout)
         except TimeoutError as error:
             raise TimeoutExpired(
@@ -92,6 +97,8 @@ class Feed:
         finally:
             with self._lock:
                 self._waiters.pop(future, None)
+        if self._closed and self._runtime.seq < seq:
+            raise TimeoutExpired(f"event {seq} must be visible, got to {self._runtime.seq}: the server stops")
 
     async def follow(self) -> AsyncIterator[bytes]:
         """Server-sent events: `ready` with the sequence number now, then a `change` for each batch."""
@@ -113,9 +120,11 @@ class Feed:
                 self._clients.discard(client)
 
     def close(self) -> None:
-        """Ends every stream."""
+        """Ends every stream, and all waiting."""
         self._closed = True
         with self._lock:
+            for future, (_, loop) in self._waiters.items():
+                _call(loop, future)
             for client in self._clients:
                 client.loop.call_soon_threadsafe(client.filled.set)
 

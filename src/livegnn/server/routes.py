@@ -19,10 +19,11 @@ from livegnn.events.repeated_keys import repeated_key
 from livegnn.runtime import Prediction, Runtime
 from livegnn.server import metrics
 from livegnn.server.feed import Feed
-from livegnn.server.query import CheckedRoute
+from livegnn.server.query import CheckedRoute, answer_head
 from livegnn.types import JSON, Ids
 
 LARGEST_BODY = 64 * 2**20
+_LARGEST_SEQ = 2**63 - 1
 _MOST_DIGITS = 20  # of 2^63 - 1 and a sign
 LINE_TYPES = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 
@@ -49,12 +50,12 @@ Timeout = Annotated[
 MinSeq = Annotated[
     int,
     _as_written(_INTEGER, "an integer"),
-    Query(ge=0, description="answer when this event is visible: read your own writes"),
+    Query(ge=0, le=_LARGEST_SEQ, description="answer when this event is visible: read your own writes"),
 ]
 Since = Annotated[
     int,
     _as_written(_INTEGER, "an integer"),
-    Query(ge=0, description="the event after which the movement begins"),
+    Query(ge=0, le=_LARGEST_SEQ, description="the event after which the movement begins"),
 ]
 NodeId = StrictInt | StrictStr
 
@@ -72,7 +73,9 @@ class PredictionRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     ids: list[NodeId]
-    min_seq: int = Field(0, ge=0, strict=True, description="answer when this event is visible")
+    min_seq: int = Field(
+        0, ge=0, le=_LARGEST_SEQ, strict=True, description="answer when this event is visible"
+    )
     timeout: float = Field(10.0, gt=0, le=300, strict=True, description="seconds to wait for min_seq at most")
 
 
@@ -322,6 +325,7 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
         """Metrics in Prometheus' text format."""
         return Response(metrics.render(runtime, feed), headers={"content-type": metrics.CONTENT_TYPE})
 
+    answer_head(router)
     return router
 
 

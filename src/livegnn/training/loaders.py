@@ -11,9 +11,10 @@ from torch_geometric import loader as pyg
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import NegativeSampling
 
+from livegnn.arguments import as_array, listed_ids
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph
-from livegnn.sampling.request import NeighborsBy
+from livegnn.sampling.request import NeighborsBy, check_graph
 from livegnn.training.attributes import add_edge_attributes
 from livegnn.training.sampler import Gone, LiveSampler
 from livegnn.training.stores import LiveFeatureStore, LiveGraphStore
@@ -58,6 +59,7 @@ class NodeLoader(pyg.NodeLoader):
         **kwargs: object,
     ) -> None:
         """Raises `InputError`, `UnknownTypeError`, and `UnknownNodeError` for text that is not an id."""
+        check_graph(graph)
         pin = graph.pin()
         node_type, ids = (
             input_nodes if _is_typed(input_nodes) else (None, cast("ArrayLike | None", input_nodes))
@@ -110,6 +112,7 @@ class LinkLoader(pyg.LinkLoader):
         **kwargs: object,
     ) -> None:
         """Raises what `NodeLoader` raises."""
+        check_graph(graph)
         pin = graph.pin()
         edge_type, ids = (
             edge_label_index
@@ -121,7 +124,7 @@ class LinkLoader(pyg.LinkLoader):
             link = list(graph.schema.edge_types)[graph.edge_type_index(edge_type)]
             index = torch.stack(edges.get_edge_index(link, "coo"))
         else:
-            ends = np.asarray(ids)
+            ends = as_array(ids, "edge_label_index", "ids")
             if ends.ndim != 2 or len(ends) != 2:
                 raise InputError(f"edge_label_index must have the shape (2, links), got {ends.shape}")
             index = torch.stack([_numbers(graph, ends[0]), _numbers(graph, ends[1])])
@@ -162,7 +165,7 @@ def _is_typed(
 
 
 def _numbers(graph: Graph, ids: "ArrayLike") -> Tensor:
-    asked = np.atleast_1d(np.asarray(ids))
+    asked = listed_ids(ids)
     numbers = graph.to_numbers(asked) if asked.size else np.empty(0, dtype=np.int64)
     unknown = np.flatnonzero(numbers < 0)
     if graph.schema.text_ids and len(unknown):
@@ -175,7 +178,7 @@ def _every_node(graph: Graph, node_type: NodeType | None) -> Tensor:
 
 
 def _times(times: "ArrayLike", count: int) -> Tensor:
-    column = torch.as_tensor(np.asarray(times, dtype=np.float64))
+    column = torch.as_tensor(as_array(times, "times").astype(np.float64))
     if column.shape != (count,):
         raise InputError(
             f"there must be a time for each of {count} seeds, got the shape {tuple(column.shape)}"

@@ -24,6 +24,7 @@ from livegnn.graph import Graph
 from livegnn.sampling.request import (
     NEIGHBORS_BY,
     NeighborsBy,
+    check_graph,
     checked_count,
     explained,
     position_in,
@@ -68,6 +69,7 @@ class LiveSampler(BaseSampler):
         threads: int | None = None,
     ) -> None:
         """Raises `InputError` and `UnknownTypeError`."""
+        check_graph(graph)
         position_in(NEIGHBORS_BY, by, "by")
         position_in(("error", "skip"), gone, "gone")
         if not isinstance(num_neighbors, Mapping):

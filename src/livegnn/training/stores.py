@@ -13,8 +13,10 @@ from torch_geometric.data import EdgeAttr, FeatureStore, GraphStore, TensorAttr
 from torch_geometric.data.graph_store import EdgeLayout
 
 from livegnn import _core
+from livegnn.arguments import as_array
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph
+from livegnn.sampling.request import check_graph
 from livegnn.training.attributes import kept
 from livegnn.types import IntArray, NodeType
 
@@ -66,6 +68,8 @@ class LiveFeatureStore(FeatureStore):
     """
 
     def __init__(self, graph: Graph) -> None:
+        """Raises `InputError` for what is no graph."""
+        check_graph(graph)
         super().__init__()
         self.graph = graph
         self._columns: dict[tuple[NodeType, str], _Column] = {}
@@ -103,7 +107,7 @@ class LiveFeatureStore(FeatureStore):
         group = self._group(attr)
         if attr.attr_name == "x":
             raise InputError("features of nodes change by events: graph.apply(Events().set_features(ids, x))")
-        rows = torch.as_tensor(tensor)
+        rows = tensor if isinstance(tensor, Tensor) else torch.as_tensor(as_array(tensor, attr.attr_name))
         if not (rows.dtype.is_floating_point or rows.dtype.is_signed or rows.dtype is torch.bool):
             raise InputError(f"a tensor of nodes must be of a float, signed or bool dtype, got {rows.dtype}")
         if attr.index is not None and not isinstance(attr.index, (Tensor, np.ndarray)):
@@ -168,6 +172,8 @@ class LiveGraphStore(GraphStore):
     directions. They change by events, not through this."""
 
     def __init__(self, graph: Graph) -> None:
+        """Raises `InputError` for what is no graph."""
+        check_graph(graph)
         super().__init__()
         self.graph = graph
 
