@@ -197,6 +197,7 @@ class Runtime:
         self._visible = threading.Condition()
         self._arrivals: dict[int, float] = {}
         self._subscribers: list[Callable[[Change], None]] = []
+        self._at_end: list[Callable[[], None]] = []
         self._subscriber_failures = 0
         self._thread: threading.Thread | None = None
         self._stopping = self._ended = False
@@ -340,22 +341,31 @@ class Runtime:
             answer = self.engine.what_if(events)
             return Supposition(self.engine.seq, answer.predict(ids), answer.changed)
 
-    def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
+    def subscribe(
+        self, callback: Callable[[Change], None], *, on_end: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
         """Calls `callback` after every batch, in order, from the loop's thread; returns what ends that.
 
         A callback must return quickly; what it raises is logged, counted (`subscriber_failures`) and
-        otherwise ignored. It must not wait for events that come later.
+        otherwise ignored. It must not wait for events that come later. on_end: called once, when the loop has
+        failed or the runtime is stopped, and no batch will come any more.
 
         Raises InputError for what cannot be called.
         """
         function(callback, "callback", "a Change")
+        if on_end is not None:
+            function(on_end, "on_end", "nothing")
         with self._visible:
             self._subscribers.append(callback)
+            if on_end is not None:
+                self._at_end.append(on_end)
 
         def unsubscribe() -> None:
             with self._visible:
                 if callback in self._subscribers:
                     self._subscribers.remove(callback)
+                if on_end in self._at_end:
+                    self._at_end.remove(on_end)
 
         return unsubscribe
 
@@ -392,6 +402,13 @@ class Runtime:
         with self._visible:
             self._ended = True
             self._visible.notify_all()
+            callbacks, self._at_end = self._at_end, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                self._subscriber_failures += 1
+                _logger.exception("a subscriber to the end of the loop failed")
 
     def _replay(self) -> None:
         """Applies the recorded batches after the graph's position, with their boundaries and rejections."""
