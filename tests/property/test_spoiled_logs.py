@@ -1,5 +1,6 @@
 """A log that is not as it was written is refused with LogError, or read as it was: there is no third way."""
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from livegnn import Events, LogError
 from livegnn.log import Batch, Entry, Rejection
 from livegnn.log.sqlite import SqliteLog
+from livegnn.log.wal import find_damage
 
 ENTRIES = 60
 REJECTED = 7  # every so many entries
@@ -19,10 +21,13 @@ SECTOR = 512
 
 
 class Written:
-    """A log that was closed: its bytes, and what it holds. No dataclass: Hypothesis shows all of one."""
+    """A log: its bytes when it was closed, and as a kill would have left it; what it holds.
 
-    def __init__(self, content: bytes, entries: list[Entry]) -> None:
-        self.content, self.entries = content, entries
+    No dataclass: Hypothesis shows all of one.
+    """
+
+    def __init__(self, content: bytes, killed: tuple[bytes, bytes], entries: list[Entry]) -> None:
+        self.content, self.killed, self.entries = content, killed, entries
 
 
 def fill(log: SqliteLog) -> None:
@@ -46,10 +51,11 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     log = SqliteLog(path)
     fill(log)
     entries = list(log.entries(0))
+    killed = path.read_bytes(), path.with_name("log.db-wal").read_bytes()
     log.close()
     content = path.read_bytes()
     assert len(content) > 8 * PAGE
-    return Written(content, entries)
+    return Written(content, killed, entries)
 
 
 @pytest.fixture(scope="module")
@@ -135,3 +141,87 @@ def test_any_bit_of_the_first_page_s_head_is_flipped(written: Written, directori
     for place in range(108):
         for bit in range(8):
             hold(spoil(written.content, "flip", place, bit), written, next(directories))
+
+
+def hold_wal(wal: bytes, written: Written, directory: Path, missing: int) -> None:
+    """Some of the last entries may be missing, as if their append had not come to its end."""
+    path = directory / "log.db"
+    path.write_bytes(written.killed[0])
+    path.with_name("log.db-wal").write_bytes(wal)
+    try:
+        entries = read(path)
+    except LogError:
+        return
+    assert len(entries) >= ENTRIES - missing
+    same = entries == written.entries[: len(entries)]
+    assert same, f"{len(entries)} entries, others than were written"
+
+
+@settings(max_examples=300)
+@given(kind=st.sampled_from(["flip", "set", "zero"]), place=st.integers(0, 2**31), value=st.integers(0, 2**31))
+def test_a_spoiled_write_ahead_file_is_refused_or_loses_what_a_crash_could_take(
+    written: Written, directories: Iterator[Path], kind: str, place: int, value: int
+) -> None:
+    hold_wal(spoil(written.killed[1], kind, place, value), written, next(directories), 2)
+
+
+def test_any_bit_of_the_heads_in_a_write_ahead_file_is_flipped(
+    written: Written, directories: Iterator[Path]
+) -> None:
+    wal = written.killed[1]
+    frames = (len(wal) - 32) // (PAGE + 24)
+    heads = [32 + frame * (PAGE + 24) for frame in range(0, frames, 9)]
+    for place in [*range(32), *(head + byte for head in heads for byte in range(24))]:
+        hold_wal(spoil(wal, "flip", place, place % 7), written, next(directories), 2)
+
+
+def test_what_a_write_ahead_file_lost_in_its_middle_is_told(written: Written, tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    path.write_bytes(written.killed[0])
+    wal = spoil(written.killed[1], "flip", len(written.killed[1]) // 2, 2)
+    path.with_name("log.db-wal").write_bytes(wal)
+    with pytest.raises(LogError, match=r"log.db-wal must have the checksums .* but frame \d+ has not"):
+        SqliteLog(path)
+    assert path.with_name("log.db-wal").read_bytes() == wal
+    with sqlite3.connect(path) as connection:  # what the message says
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    entries = read(path)
+    assert entries == written.entries[: len(entries)]
+    assert 0 < len(entries) < ENTRIES
+
+
+def test_boundaries_that_a_loss_of_power_took_are_no_damage(tmp_path: Path) -> None:
+    """They are not flushed: any of them may be missing before others, and before one append, the last."""
+    log = SqliteLog(tmp_path / "log.db")
+    wal_path = tmp_path / "log.db-wal"
+    for number in range(8):
+        log.append(Events().add_nodes(number))
+    flushed = wal_path.stat().st_size
+    for number in range(7):
+        log.record_batch(Batch(number, number + 1), Rejection(number + 1, "InputError", "no"))
+    log.append(Events().add_nodes(8))
+    main, wal = (tmp_path / "log.db").read_bytes(), wal_path.read_bytes()
+    log.close()
+    assert len(wal) > flushed + 8 * PAGE
+    for place in range(flushed, len(wal), SECTOR):
+        crashed = tmp_path / str(place)
+        crashed.mkdir()
+        (crashed / "log.db").write_bytes(main)
+        (crashed / "log.db-wal").write_bytes(wal[:place] + bytes(SECTOR) + wal[place + SECTOR :])
+        assert len(read(crashed / "log.db")) >= 8
+
+
+def test_a_write_ahead_file_that_is_written_over_is_no_damage(tmp_path: Path) -> None:
+    """After it was moved into the database it is written from its beginning; older frames stay behind."""
+    log = SqliteLog(tmp_path / "log.db")
+    for number in range(20):
+        log.append(Events().add_nodes(number))
+    log.sync()
+    for number in range(20, 26):
+        log.append(Events().add_nodes(number))
+        assert find_damage(tmp_path / "log.db-wal") is None
+        for path in (tmp_path / "log.db", tmp_path / "log.db-wal"):
+            path.with_name(f"{number}{path.name[3:]}").write_bytes(path.read_bytes())
+    log.close()
+    assert [len(read(tmp_path / f"{number}.db")) for number in range(20, 26)] == list(range(21, 27))

@@ -19,6 +19,7 @@ from livegnn.arguments import as_path
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events
 from livegnn.log import Batch, Entry, Rejection
+from livegnn.log.wal import find_damage
 
 APPLICATION_ID: Final = 0x4C474E4E  # "LGNN", in the header of the SQLite file
 VERSION: Final = 1
@@ -45,7 +46,10 @@ _SMALLEST_PAGE = 512  # of any SQLite database
 
 
 class SqliteLog:
-    """A log at `path`, made when it is missing. Thread-safe; one process at a time may run on it."""
+    """A log at `path`, made when it is missing. Thread-safe; one process at a time may run on it.
+
+    Raises LogError for a file of another kind, or one that has lost what was appended to it.
+    """
 
     def __init__(self, path: Path | str) -> None:
         self.path = as_path(path, "path")
@@ -53,12 +57,16 @@ class SqliteLog:
         self._read = threading.Lock()
         self._appended = threading.Condition()
         self._woken = False
-        self._refuse_remains()
         with self._errors("open"), ExitStack() as opened:
+            self._refuse_remains()
+            self._refuse_damage()
             self._appends = opened.enter_context(closing(self._connect("FULL")))
             self._boundaries = opened.enter_context(closing(self._connect("NORMAL")))
             self._reads = opened.enter_context(closing(self._connect("NORMAL")))
             self._last = self._find_end()
+            # Then the write-ahead file begins anew at the next append: what a crash left at its end is never
+            # taken for what a later one did.
+            self._appends.execute("PRAGMA wal_checkpoint(PASSIVE)")
             opened.pop_all()
 
     def append(self, events: Events) -> int:
@@ -229,6 +237,18 @@ class SqliteLog:
                 "truncated"
             )
 
+    def _refuse_damage(self) -> None:
+        """Raises LogError for a write-ahead file of which SQLite would drop appends without a word."""
+        path = self.path.with_name(self.path.name + "-wal")
+        damage = find_damage(path)
+        if damage is not None:
+            place = f"frame {damage.frame}" if damage.frame else "its header"
+            raise LogError(
+                f"{path} must have the checksums of what was written, but {place} has not, and appends follow "
+                "that were acknowledged. Restore the log and this file from a copy; or, to go on without what "
+                f"follows, keep a copy, then: sqlite3 {self.path} 'PRAGMA wal_checkpoint(TRUNCATE)'"
+            )
+
     def _find_end(self) -> int:
         """The last event. Raises LogError if the log has lost it: no batch ends after the last entry."""
         last, batch = self._reads.execute(
@@ -243,10 +263,10 @@ class SqliteLog:
 
     @contextmanager
     def _errors(self, action: str) -> Iterator[None]:
-        """Makes what SQLite raises a LogError."""
+        """Makes what SQLite and the system raise a LogError."""
         try:
             yield
-        except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
+        except (sqlite3.Error, OSError, OverflowError, UnicodeDecodeError) as error:
             # SQLite quotes what it cannot read: that may be no text any more, or have several lines.
             reason = " ".join(str(error).split())
             raise LogError(f"cannot {action} the event log {self.path}: {reason}") from error
