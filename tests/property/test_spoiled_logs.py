@@ -158,7 +158,11 @@ def hold_wal(wal: bytes, written: Written, directory: Path, missing: int) -> Non
 
 
 @settings(max_examples=300)
-@given(kind=st.sampled_from(["flip", "set", "zero"]), place=st.integers(0, 2**31), value=st.integers(0, 2**31))
+@given(
+    kind=st.sampled_from(["flip", "set", "zero"]),
+    place=st.integers(0, 2**31),
+    value=st.integers(0, 2**31),
+)
 def test_a_spoiled_write_ahead_file_is_refused_or_loses_what_a_crash_could_take(
     written: Written, directories: Iterator[Path], kind: str, place: int, value: int
 ) -> None:

@@ -10,6 +10,7 @@ one at a time), `_read`, `_appended` for waiters.
 
 import sqlite3
 import threading
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -173,6 +174,12 @@ class SqliteLog:
             rows = self._reads.execute(
                 "SELECT after, seq FROM batches WHERE seq > ? ORDER BY seq", (after,)
             ).fetchall()
+            (end,) = self._reads.execute("SELECT coalesce(max(seq), 0) FROM batches").fetchone()
+        if end < after:
+            raise LogError(
+                f"{self.path} must have a batch that ends at event {after}, got none after event {end}: it is "
+                "not the log of this graph"
+            )
         last = after
         for begin, end in rows:
             if begin != last:
@@ -191,6 +198,27 @@ class SqliteLog:
             if not all(isinstance(text, str) for text in texts):
                 raise LogError(f"{self.path} must say in text why entry {seq} was rejected, got {texts!r}")
         return [Rejection(*row) for row in rows]
+
+    def digest(self, seq: int) -> int:
+        """A number for the history up to event `seq`, which another history hardly has.
+
+        The CRC-32 of the last entry up to there, and of the last ones up to 1, 2, 4, 8... events before: many
+        of those that are near, some of those that are far, so that its cost hardly grows with the log.
+        """
+        digest, last, distance = 0, None, 0
+        with self._read, self._errors("read"):
+            while distance < seq:
+                row = self._reads.execute(
+                    "SELECT seq, count, payload FROM entries WHERE seq <= ? ORDER BY seq DESC LIMIT 1",
+                    (seq - distance,),
+                ).fetchone()
+                if row is not None and row[0] != last:
+                    last, count, payload = row
+                    if not isinstance(payload, bytes):
+                        raise LogError(f"{self.path} must hold the events of entry {last}, got {payload!r}")
+                    digest = zlib.crc32(payload, zlib.crc32(f"{last} {count} ".encode(), digest))
+                distance = 2 * distance or 1
+        return digest
 
     def close(self) -> None:
         """Lets go of the file; SQLite moves its write-ahead log into it."""
@@ -244,9 +272,9 @@ class SqliteLog:
         if damage is not None:
             place = f"frame {damage.frame}" if damage.frame else "its header"
             raise LogError(
-                f"{path} must have the checksums of what was written, but {place} has not, and appends follow "
-                "that were acknowledged. Restore the log and this file from a copy; or, to go on without what "
-                f"follows, keep a copy, then: sqlite3 {self.path} 'PRAGMA wal_checkpoint(TRUNCATE)'"
+                f"{path} must have the checksums of what was written, but {place} has not, and appends "
+                "that were acknowledged follow. Restore the log and this file from a copy; or, to go on without "
+                f"what follows, keep a copy, then: sqlite3 {self.path} 'PRAGMA wal_checkpoint(TRUNCATE)'"
             )
 
     def _find_end(self) -> int:

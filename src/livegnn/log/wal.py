@@ -3,16 +3,16 @@
 The format is section 4 of "Database File Format" (sqlite.org/fileformat2.html). All numbers of it are
 big-endian u32. The file is a header and frames, each one page of the database as a transaction left it:
 
-    header   magic 0x377f0682, or 0x377f0683 where checksums are made of big-endian words; format 3007000; size
-             of a page; number of the checkpoint; two salts; two checksums of the 24 bytes before them
-    frame    number of the page; size of the database after a commit, 0 for a frame that is not the last of its
-             transaction; the salts of the header; two checksums of the first 8 bytes of this head and of the
-             page, continued from those of the frame before (of the header, for the first); the page
+    header   magic 0x377f0682, or 0x377f0683 where checksums are made of big-endian words; format 3007000;
+             size of a page; number of the checkpoint; two salts; two checksums of the 24 bytes before them
+    frame    number of the page; size of the database after a commit, 0 for a frame that is not the last of
+             its transaction; the salts of the header; two checksums of the first 8 bytes of this head and of
+             the page, continued from those of the frame before (of the header, for the first); the page
 
     checksum s0 += x[i] + s1, s1 += x[i + 1] + s0 for each pair of words x[i], x[i + 1], modulo 2^32
 
-SQLite takes the first frame that does not verify for the end of the file, since that is how a crash leaves it.
-Frames of other salts are older: they were moved into the database, and are waiting to be written over.
+SQLite takes the first frame that does not verify for the end of the file, since that is how a crash leaves
+it. Frames of other salts are older: they were moved into the database, and wait to be written over.
 
 What a crash can leave: an append is flushed before the next one begins, so that at most one of them, the
 last, is on its way to the disk when the power fails, with any number of boundaries. Hence two whole appends
@@ -57,8 +57,9 @@ class Damage(NamedTuple):
 
 
 def find_damage(path: Path) -> Damage | None:
-    """What is wrong with the write-ahead file at `path`, None if nothing is that the file can tell, or if it is
-    missing. Raises OSError.
+    """What is wrong with the write-ahead file at `path`, None if it is missing, or as far as it can tell whole.
+
+    Raises OSError.
 
     Whoever writes to the file meanwhile does not make it look damaged: what is wrong must be so twice.
     """

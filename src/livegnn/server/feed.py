@@ -90,8 +90,9 @@ class Feed:
             if self._runtime.seq < seq and not self._closed and self._runtime.failure is None:
                 await asyncio.wait_for(future, timeout)
         except TimeoutError as error:
+            reached = self._runtime.seq
             raise TimeoutExpired(
-                f"event {seq} must be visible within {timeout} seconds, got to {self._runtime.seq}: wait longer"
+                f"event {seq} must be visible within {timeout} seconds, got to {reached}: wait longer"
             ) from error
         finally:
             with self._lock:
