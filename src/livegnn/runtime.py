@@ -118,12 +118,14 @@ def restore(
     history: int = 0,
     state_dir: Path | None = None,
     non_finite: NonFinite = "refuse",
+    log: Log | None = None,
 ) -> tuple[Graph, Engine]:
     """Graph and engine of the newest checkpoint in `directory` that is whole, else of `initial`.
 
     A checkpoint that cannot be used is passed over with a warning; the log makes up for it. A `Runtime` on
     what is returned replays the rest of the log. features_dir: as in `Graph`, for a checkpoint's graph.
-    history, state_dir, non_finite: as in `Engine`.
+    history, state_dir, non_finite: as in `Engine`. log: the one that will be replayed; raises LogError if it
+    is not the one that led to the checkpoint.
     """
 
     def make(graph: Graph, state: State | None) -> Engine:
@@ -141,12 +143,28 @@ def restore(
         try:
             saved = checkpoint.read(path)
             graph = Graph.from_state(saved.states["graph"], features_dir=features_dir)
-            state = saved.states["engine"]
-            return graph, make(graph, state)
+            graph_and_engine = graph, make(graph, saved.states["engine"])
         except (FileFormatError, ModelError, KeyError) as error:
             _logger.warning("passing over the checkpoint %s: %s", path, error)
+        else:
+            if log is not None:
+                _check_history(log, path, saved)
+            return graph_and_engine
     graph = initial()
     return graph, make(graph, None)
+
+
+def _check_history(log: Log, path: Path, saved: checkpoint.Checkpoint) -> None:
+    """Raises LogError if `log` has led to something else than a checkpoint."""
+    known = saved.states.get("log")  # older checkpoints do not say it
+    if known is None or log.last_seq() < saved.seq:  # a runtime refuses what is too short
+        return
+    if (digest := log.digest(saved.seq)) != known.meta.get("crc32"):
+        raise LogError(
+            f"the log must hold what led to the checkpoint {path}, entries up to event {saved.seq} with the "
+            f"CRC-32 {known.meta.get('crc32')}, got {digest}: it is not the log of this graph. Put back the "
+            "log that the checkpoints belong to, or move the checkpoints away"
+        )
 
 
 class Runtime:
@@ -557,7 +575,8 @@ class Runtime:
         self._checkpoint_seq, self._checkpoint_time = self._seq, self._clock()
 
     def _states(self) -> Mapping[str, State]:
-        return {"graph": self.graph.state(), "engine": self.engine.state()}
+        log = State({"crc32": self.log.digest(self._seq)}, {})
+        return {"graph": self.graph.state(), "engine": self.engine.state(), "log": log}
 
 
 def _check_schema(graph: Graph, chunk: Chunk) -> None:
