@@ -97,6 +97,7 @@ class Statistics:
     affected_nodes: Histogram = field(default_factory=lambda: Histogram(COUNTS))
     changed_nodes: Histogram = field(default_factory=lambda: Histogram(COUNTS))
     checkpoint_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    failed_checkpoint_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
     rejected_entries: Histogram = field(default_factory=lambda: Histogram(COUNTS))  # counts their events
     expired_edges: Histogram = field(
         default_factory=lambda: Histogram(COUNTS)
@@ -567,9 +568,10 @@ class Runtime:
             checkpoint.write(path, self._states(), self._seq)
             for old in list_checkpoints(policy.directory)[policy.keep :]:
                 old.unlink()
-        except (OSError, LogError, MemoryError):
+        except (OSError, LogError, MemoryError) as error:
             # The log still has everything: go on, and try again when the next one is due.
-            _logger.exception("no checkpoint at event %d", self._seq)
+            _logger.error("no checkpoint at event %d: %s", self._seq, str(error) or type(error).__name__)
+            self.statistics.failed_checkpoint_seconds.record(self._clock() - started)
         else:
             self.statistics.checkpoint_seconds.record(self._clock() - started)
         self._checkpoint_seq, self._checkpoint_time = self._seq, self._clock()

@@ -351,7 +351,9 @@ def test_checkpoints_are_written_when_they_are_due_and_two_are_kept(tmp_path: Pa
     assert runtime.statistics.checkpoint_seconds.count == 4
 
 
-def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_loop(tmp_path: Path, log: SqliteLog) -> None:
+def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_loop(
+    tmp_path: Path, log: SqliteLog, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").write_text("this is no directory")
     policy = CheckpointPolicy(tmp_path / "file", every_events=1)
     runtime = make_runtime(log, checkpoints=policy)
@@ -359,6 +361,12 @@ def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_loop(tmp_path: Pa
     drain(runtime)
     assert runtime.seq == 1
     assert runtime.statistics.checkpoint_seconds.count == 0
+    assert runtime.statistics.failed_checkpoint_seconds.count == 1
+    (record,) = caplog.records
+    assert record.exc_info is None
+    assert record.getMessage().startswith("no checkpoint at event 1: ")
+    assert "File exists" in record.getMessage()
+    assert len(record.getMessage().splitlines()) == 1
 
 
 def recovered(log: SqliteLog, directory: Path | None, *, text: bool = False) -> Runtime:
@@ -471,7 +479,7 @@ def test_checkpoints_of_another_history_are_refused(tmp_path: Path, log: SqliteL
     for number in range(20, 60):  # the last event before the checkpoint is the same one
         runtime.append(value_of(number if number == 39 else -number))
         drain(runtime)
-    with pytest.raises(LogError, match="up to event 40 .* it is not the log of this graph"):
+    with pytest.raises(LogError, match=r"up to event 40 .* it is not the log of this graph"):
         recovered(other, checkpoints)
     assert recovered(other, None).seq == 60
     other.close()

@@ -177,8 +177,8 @@ class SqliteLog:
             (end,) = self._reads.execute("SELECT coalesce(max(seq), 0) FROM batches").fetchone()
         if end < after:
             raise LogError(
-                f"{self.path} must have a batch that ends at event {after}, got none after event {end}: it is "
-                "not the log of this graph"
+                f"{self.path} must have a batch that ends at event {after}, got none after event {end}: it "
+                "is not the log of this graph"
             )
         last = after
         for begin, end in rows:
@@ -273,8 +273,9 @@ class SqliteLog:
             place = f"frame {damage.frame}" if damage.frame else "its header"
             raise LogError(
                 f"{path} must have the checksums of what was written, but {place} has not, and appends "
-                "that were acknowledged follow. Restore the log and this file from a copy; or, to go on without "
-                f"what follows, keep a copy, then: sqlite3 {self.path} 'PRAGMA wal_checkpoint(TRUNCATE)'"
+                "that were acknowledged follow. Restore the log and this file from a copy; or, to go on "
+                "without what follows, keep a copy, then: "
+                f"sqlite3 {self.path} 'PRAGMA wal_checkpoint(TRUNCATE)'"
             )
 
     def _find_end(self) -> int:

@@ -57,7 +57,7 @@ class Damage(NamedTuple):
 
 
 def find_damage(path: Path) -> Damage | None:
-    """What is wrong with the write-ahead file at `path`, None if it is missing, or as far as it can tell whole.
+    """What is wrong in the write-ahead file at `path`; None if it is missing, or whole as far as it can tell.
 
     Raises OSError.
 
