@@ -81,6 +81,10 @@ def test_a_log_that_was_swapped_is_refused(tmp_path: Path) -> None:
     (tmp_path / "events.db").unlink()
     result = call("serve", str(deployment))
     assert result.returncode == 1
+    assert "must reach event 1, which was acknowledged, got a log that ends at 0" in result.stderr
+    (tmp_path / "events.db-mark").unlink()
+    result = call("serve", str(deployment))
+    assert result.returncode == 1
     assert "the log must reach event 1, where the graph is, got one that ends at 0" in result.stderr
 
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from livegnn import Events, LogError
 from livegnn.log import Batch, Entry, Rejection
+from livegnn.log.mark import read_mark, write_mark
 from livegnn.log.sqlite import SqliteLog
 from livegnn.log.wal import find_damage
 
-ENTRIES = 60
+ENTRIES = 61
 REJECTED = 7  # every so many entries
 PAGE = 4096
 SECTOR = 512
@@ -26,15 +27,17 @@ class Written:
     No dataclass: Hypothesis shows all of one.
     """
 
-    def __init__(self, content: bytes, killed: tuple[bytes, bytes], entries: list[Entry]) -> None:
-        self.content, self.killed, self.entries = content, killed, entries
+    def __init__(
+        self, content: bytes, killed: tuple[bytes, bytes], flushed: int, entries: list[Entry]
+    ) -> None:
+        self.content, self.killed, self.flushed, self.entries = content, killed, flushed, entries
 
 
 def fill(log: SqliteLog) -> None:
     """Entries of many sizes, a batch for every two of them but the last, and some rejections."""
     rng = np.random.default_rng(0)
     after = 0
-    for number in range(ENTRIES):
+    for number in range(ENTRIES - 1):
         count = int(rng.integers(1, 40))
         seq = log.append(Events().add_nodes(rng.integers(0, 2**62, count), rng.normal(size=(count, 4))))
         if number % REJECTED == 0:
@@ -51,11 +54,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     log = SqliteLog(path)
     fill(log)
     entries = list(log.entries(0))
+    log.append(Events().add_nodes([1, 2]))
+    entries.append(log.entries(entries[-1].seq)[0])
+    flushed = path.with_name("log.db-wal").stat().st_size
     killed = path.read_bytes(), path.with_name("log.db-wal").read_bytes()
     log.close()
     content = path.read_bytes()
     assert len(content) > 8 * PAGE
-    return Written(content, killed, entries)
+    return Written(content, killed, flushed, entries)
 
 
 @pytest.fixture(scope="module")
@@ -143,18 +149,22 @@ def test_any_bit_of_the_first_page_s_head_is_flipped(written: Written, directori
             hold(spoil(written.content, "flip", place, bit), written, next(directories))
 
 
-def hold_wal(wal: bytes, written: Written, directory: Path, missing: int) -> None:
-    """Some of the last entries may be missing, as if their append had not come to its end."""
+def hold_wal(wal: bytes, written: Written, directory: Path) -> None:
+    """Without a mark, the last entries may be missing, as if their append had not come to its end."""
     path = directory / "log.db"
-    path.write_bytes(written.killed[0])
-    path.with_name("log.db-wal").write_bytes(wal)
-    try:
-        entries = read(path)
-    except LogError:
-        return
-    assert len(entries) >= ENTRIES - missing
-    same = entries == written.entries[: len(entries)]
-    assert same, f"{len(entries)} entries, others than were written"
+    for name, missing in (("log.db-mark", 0), ("no mark", 2)):
+        path.write_bytes(written.killed[0])
+        path.with_name("log.db-wal").write_bytes(wal)
+        write_mark(path.with_name(name), written.entries[-1].seq)
+        try:
+            entries = read(path)
+        except LogError:
+            path.with_name("log.db-mark").unlink(missing_ok=True)
+            continue
+        path.with_name("log.db-mark").unlink(missing_ok=True)
+        assert len(entries) >= ENTRIES - missing
+        same = entries == written.entries[: len(entries)]
+        assert same, f"{len(entries)} entries, others than were written"
 
 
 @settings(max_examples=300)
@@ -166,7 +176,7 @@ def hold_wal(wal: bytes, written: Written, directory: Path, missing: int) -> Non
 def test_a_spoiled_write_ahead_file_is_refused_or_loses_what_a_crash_could_take(
     written: Written, directories: Iterator[Path], kind: str, place: int, value: int
 ) -> None:
-    hold_wal(spoil(written.killed[1], kind, place, value), written, next(directories), 2)
+    hold_wal(spoil(written.killed[1], kind, place, value), written, next(directories))
 
 
 def test_any_bit_of_the_heads_in_a_write_ahead_file_is_flipped(
@@ -176,7 +186,47 @@ def test_any_bit_of_the_heads_in_a_write_ahead_file_is_flipped(
     frames = (len(wal) - 32) // (PAGE + 24)
     heads = [32 + frame * (PAGE + 24) for frame in range(0, frames, 9)]
     for place in [*range(32), *(head + byte for head in heads for byte in range(24))]:
-        hold_wal(spoil(wal, "flip", place, place % 7), written, next(directories), 2)
+        hold_wal(spoil(wal, "flip", place, place % 7), written, next(directories))
+
+
+def test_a_write_ahead_file_that_was_cut_or_lost_is_told(
+    written: Written, directories: Iterator[Path]
+) -> None:
+    main, wal = written.killed
+    for size in [*range(0, len(wal) - 1, 5003), len(wal) - 1, None]:
+        path = next(directories) / "log.db"
+        path.write_bytes(main)
+        if size is not None:
+            path.with_name("log.db-wal").write_bytes(wal[:size])
+        mark = path.with_name("log.db-mark")
+        write_mark(mark, written.entries[-1].seq)
+        lost = size is None or size < written.flushed
+        if lost:
+            with pytest.raises(LogError, match=f"event {written.entries[-1].seq}, which was acknowledged"):
+                SqliteLog(path)
+            mark.unlink()  # as the message says
+        entries = read(path)
+        assert entries == written.entries[: len(entries)]
+        assert (len(entries) < ENTRIES) == lost
+
+
+@pytest.mark.parametrize("content", [b"", b"0", bytes(30), b"%020d 00000000\n" % 99])
+def test_a_mark_that_cannot_be_read_says_nothing(written: Written, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "log.db").write_bytes(written.content)
+    (tmp_path / "log.db-mark").write_bytes(content)
+    assert read(tmp_path / "log.db") == written.entries
+    log = SqliteLog(tmp_path / "log.db")
+    assert read_mark(tmp_path / "log.db-mark") == 0
+    seq = log.append(Events().add_nodes(1))
+    assert read_mark(tmp_path / "log.db-mark") == seq
+    log.close()
+
+
+def test_an_append_whose_mark_cannot_be_written_is_in_the_log(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db")
+    (tmp_path / "log.db-mark").mkdir()
+    assert log.append(Events().add_nodes(1)) == 1
+    log.close()
 
 
 def test_what_a_write_ahead_file_lost_in_its_middle_is_told(written: Written, tmp_path: Path) -> None:

@@ -5,14 +5,15 @@ loss of power. Boundaries are committed with synchronous=NORMAL, which costs no 
 death of the process, and `sync` makes them durable before a checkpoint relies on them. Reads have a
 connection of their own, so that they never wait for a flush. Invariants: the sequence numbers of entries
 are contiguous; a batch begins where the one before it ended. Locks: `_write` for both writers (SQLite has
-one at a time), `_read`, `_appended` for waiters.
+one at a time), `_read`, `_appended` for waiters. `log/wal.py` and `log/mark.py` find what SQLite would lose
+without a word.
 """
 
 import sqlite3
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from livegnn.arguments import as_path
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events
 from livegnn.log import Batch, Entry, Rejection
+from livegnn.log.mark import read_mark, write_mark
 from livegnn.log.wal import find_damage
 
 APPLICATION_ID: Final = 0x4C474E4E  # "LGNN", in the header of the SQLite file
@@ -58,13 +60,15 @@ class SqliteLog:
         self._read = threading.Lock()
         self._appended = threading.Condition()
         self._woken = False
+        self._mark = self._beside("-mark")
         with self._errors("open"), ExitStack() as opened:
             self._refuse_remains()
             self._refuse_damage()
+            acknowledged = read_mark(self._mark)  # before the log, which may be growing
             self._appends = opened.enter_context(closing(self._connect("FULL")))
             self._boundaries = opened.enter_context(closing(self._connect("NORMAL")))
             self._reads = opened.enter_context(closing(self._connect("NORMAL")))
-            self._last = self._find_end()
+            self._last = self._find_end(acknowledged)
             # Then the write-ahead file begins anew at the next append: what a crash left at its end is never
             # taken for what a later one did.
             self._appends.execute("PRAGMA wal_checkpoint(PASSIVE)")
@@ -85,6 +89,8 @@ class SqliteLog:
                 seq = _last_seq(self._appends) + count
                 self._appends.execute("INSERT INTO entries VALUES (?, ?, ?)", (seq, count, payload))
             self._last = seq
+            with suppress(OSError):  # the entry is in the log, and an older mark is as true as a newer one
+                write_mark(self._mark, seq)
         with self._appended:
             self._appended.notify_all()
         return seq
@@ -267,7 +273,7 @@ class SqliteLog:
 
     def _refuse_damage(self) -> None:
         """Raises LogError for a write-ahead file of which SQLite would drop appends without a word."""
-        path = self.path.with_name(self.path.name + "-wal")
+        path = self._beside("-wal")
         damage = find_damage(path)
         if damage is not None:
             place = f"frame {damage.frame}" if damage.frame else "its header"
@@ -278,8 +284,11 @@ class SqliteLog:
                 f"sqlite3 {self.path} 'PRAGMA wal_checkpoint(TRUNCATE)'"
             )
 
-    def _find_end(self) -> int:
-        """The last event. Raises LogError if the log has lost it: no batch ends after the last entry."""
+    def _beside(self, ending: str) -> Path:
+        return self.path.with_name(self.path.name + ending)
+
+    def _find_end(self, acknowledged: int) -> int:
+        """The last event. Raises LogError if there were others after it: acknowledged ones, or batches."""
         last, batch = self._reads.execute(
             "SELECT coalesce((SELECT max(seq) FROM entries), 0), coalesce((SELECT max(seq) FROM batches), 0)"
         ).fetchone()
@@ -287,6 +296,12 @@ class SqliteLog:
             raise LogError(
                 f"{self.path} must reach event {batch}, where its last batch ends, got entries up to event "
                 f"{last}: it has lost its end"
+            )
+        if last < acknowledged:
+            raise LogError(
+                f"{self.path} must reach event {acknowledged}, which was acknowledged, got a log that ends "
+                f"at {last}: it has lost its end or its -wal file, or is an older one. Restore it; or, to go "
+                f"on with what it has, remove {self._mark}"
             )
         return int(last)
 
