@@ -88,7 +88,7 @@ def _cut(text: str, longest: int) -> str:
 async def _answer_unknown(request: Request, error: Exception) -> Response:
     """A path that there is not, or not for this method; whatever else is refused before a route is asked."""
     assert isinstance(error, HTTPException)
-    path, method = request.url.path, request.method
+    path, method = request.scope["path"], request.method  # that of `request.url` ends at a "?", decoded
     if error.status_code in (404, 405):
         shown, methods = _cut(path, _LONGEST_PATH), _methods_of(request, path)
         if not methods and _methods_of(request, path.rstrip("/")):
@@ -108,7 +108,8 @@ def _methods_of(request: Request, path: str) -> set[str]:
     """The methods with which there is something at `path`, but for a dashboard's files."""
     app, below = request.app, path.removeprefix(request.scope.get("root_path", ""))
     routes = [r for r in (*app.state.router.routes, *app.routes) if isinstance(r, APIRoute)]
-    return {m for route in routes if route.path_regex.match(below) for m in route.methods or ()}
+    matching = [] if below.endswith("\n") else [r for r in routes if r.path_regex.match(below)]
+    return {method for route in matching for method in route.methods or ()}
 
 
 async def _answer_nobody(request: Request, error: Exception) -> Response:

@@ -19,15 +19,13 @@ from livegnn.events.repeated_keys import repeated_key
 from livegnn.runtime import Prediction, Runtime
 from livegnn.server import metrics
 from livegnn.server.feed import Feed
-from livegnn.server.query import CheckedRoute, answer_head
+from livegnn.server.query import INTEGER, CheckedRoute, answer_head, parse_id, parse_ids, split_ids
 from livegnn.types import JSON, Ids
 
 LARGEST_BODY = 64 * 2**20
 _LARGEST_SEQ = 2**63 - 1
-_MOST_DIGITS = 20  # of 2^63 - 1 and a sign
 LINE_TYPES = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 
-_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
@@ -49,12 +47,12 @@ Timeout = Annotated[
 ]
 MinSeq = Annotated[
     int,
-    _as_written(_INTEGER, "an integer"),
+    _as_written(INTEGER, "an integer"),
     Query(ge=0, le=_LARGEST_SEQ, description="answer when this event is visible: read your own writes"),
 ]
 Since = Annotated[
     int,
-    _as_written(_INTEGER, "an integer"),
+    _as_written(INTEGER, "an integer"),
     Query(ge=0, le=_LARGEST_SEQ, description="the event after which the movement begins"),
 ]
 NodeId = StrictInt | StrictStr
@@ -208,7 +206,7 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
         timeout: Timeout = 10.0,
     ) -> Response:
         """Predictions for nodes."""
-        wanted = _parse_ids(runtime, [part for text in ids if text for part in text.split(",")])
+        wanted = parse_ids(graph, split_ids(ids))
         return await predict(wanted, min_seq, timeout)
 
     @router.post(
@@ -257,7 +255,8 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(feed.follow(), media_type="text/event-stream", headers=headers)
 
-    @router.get("/v1/nodes/{id:path}/neighbors", responses={200: {"model": NeighborsAnswer}})
+    @router.get("/v1/nodes/{id:node_id}/neighbors", responses={200: {"model": NeighborsAnswer}})
+    @router.get("/v1/neighbors", responses={200: {"model": NeighborsAnswer}})
     async def list_neighbors(
         id: str,
         direction: Literal["in", "out"] = "in",
@@ -266,7 +265,7 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
         timeout: Timeout = 10.0,
     ) -> Response:
         """The neighbours that point at a node, or that it points at."""
-        node = _parse_ids(runtime, [id])[0].item()
+        node = parse_id(graph, id)
         type_ = None if edge_type is None else to_edge_type(edge_type.split(","))  # type: ignore[arg-type]
         await feed.wait(min_seq, timeout)
 
@@ -285,13 +284,14 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
 
         return await run_in_threadpool(answer)
 
-    @router.get("/v1/nodes/{id:path}/explain", responses={200: {"model": ExplainAnswer}})
+    @router.get("/v1/nodes/{id:node_id}/explain", responses={200: {"model": ExplainAnswer}})
+    @router.get("/v1/explain", responses={200: {"model": ExplainAnswer}})
     def explain_prediction(
         id: str,
         since: Since,
     ) -> Response:
         """Through which events, and which neighbours, a node's prediction moved, each with its share."""
-        found = runtime.engine.explain(_parse_ids(runtime, [id])[0].item(), since=since)
+        found = runtime.engine.explain(parse_id(graph, id), since=since)
         return to_json(
             {
                 "seq": found.seq,
@@ -395,21 +395,6 @@ def _parse_json(body: bytes) -> JSON:
 
 def _media_type(request: Request) -> str:
     return request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-
-
-def _parse_ids(runtime: Runtime, texts: Sequence[str]) -> Ids:
-    """Ids from a URL, where a number and its text look the same."""
-    if runtime.graph.schema.text_ids:
-        return to_ids(list(texts), "ids")
-    for text in texts:
-        if not _INTEGER.fullmatch(text):
-            raise InputError(
-                f"ids must be integers in this graph, got {text!r}: write 17 as 17, without spaces, +, _ and "
-                "leading zeros"
-            )
-        if len(text) > _MOST_DIGITS:
-            raise InputError(f"ids must be ids from 0 to 2^63 - 1, got {text[:_MOST_DIGITS]}...")
-    return to_ids([int(text) for text in texts], "ids")
 
 
 def _to_ids(runtime: Runtime, ids: Sequence[int | str]) -> Ids:

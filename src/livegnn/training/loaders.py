@@ -127,7 +127,8 @@ class LinkLoader(pyg.LinkLoader):
             ends = as_array(ids, "edge_label_index", "ids")
             if ends.ndim != 2 or len(ends) != 2:
                 raise InputError(f"edge_label_index must have the shape (2, links), got {ends.shape}")
-            index = torch.stack([_numbers(graph, ends[0]), _numbers(graph, ends[1])])
+            src, dst = cast("Sequence[ArrayLike]", ids if isinstance(ids, (list, tuple)) else ends)
+            index = torch.stack([_numbers(graph, src), _numbers(graph, dst)])
         pin.close()
         super().__init__(
             (features if features is not None else LiveFeatureStore(graph), edges),
