@@ -18,8 +18,11 @@ def whole(value: object, name: str, least: int, most: int | None = None) -> int:
 
     Raises `InputError`.
     """
-    if not isinstance(value, (bool, np.bool_)) and hasattr(value, "__index__"):
-        number = operator.index(cast("SupportsIndex", value))
+    if not isinstance(value, (bool, np.bool_)):
+        try:
+            number = operator.index(cast("SupportsIndex", value))
+        except TypeError:  # arrays and tensors have __index__, whatever is in them
+            number = least - 1
         if least <= number and (most is None or number <= most):
             return number
     between = f"of at least {least}" if most is None else f"from {least} to {most}"
