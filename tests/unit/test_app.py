@@ -137,6 +137,21 @@ def test_what_is_asked_is_not_told_back_at_length(runtime: Runtime) -> None:
         message = answer.json()["error"]["message"]
         assert "xxx" in message
         assert len(message) <= 2000
+    for path in ("/v1/events", "/v1/predictions", "/v1/what-if"):
+        for body in (
+            {"ids": [long]},
+            {"events": [{"event": "remove_node", "id": long}], "ids": []},
+            {long: 1},
+        ):
+            answer = ask(app, "POST", path, body)
+            assert answer.status_code in (400, 404)
+            assert len(answer.json()["error"]["message"]) <= 2000
+    event = {"event": "remove_node", "id": long}
+    assert ask(app, "POST", "/v1/events", {"events": [event]}).json() == {"seq": 1}
+    runtime.step()
+    rejection = runtime.rejection(1)
+    assert rejection is not None
+    assert len(rejection.message) <= 2000
     message = ask(app, "GET", f"/v1/{long}").json()["error"]["message"]
     assert message.endswith("...: /docs lists the paths")
     assert len(message) < 200
