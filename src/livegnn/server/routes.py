@@ -1,5 +1,6 @@
 """The routes: what each takes, what it answers. Every answer carries the sequence number that it reflects."""
 
+import asyncio
 import re
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeVar
@@ -12,10 +13,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
-from livegnn.errors import InputError
+from livegnn.errors import InputError, TimeoutExpired
 from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type, to_ids
 from livegnn.events.repeated_keys import repeated_key
+from livegnn.inference.explanation import Explanation
 from livegnn.runtime import Prediction, Runtime
 from livegnn.server import metrics
 from livegnn.server.feed import Feed
@@ -24,6 +26,7 @@ from livegnn.types import JSON, Ids
 
 LARGEST_BODY = 64 * 2**20
 _LARGEST_SEQ = 2**63 - 1
+_EXPLAINED_AT_ONCE = 2  # so that threads are left for what is answered fast
 LINE_TYPES = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -43,7 +46,7 @@ def _as_written(form: "re.Pattern[str]", what: str) -> BeforeValidator:
 Timeout = Annotated[
     float,
     _as_written(_NUMBER, "a number"),
-    Query(gt=0, le=300, description="seconds to wait for min_seq at most"),
+    Query(gt=0, le=300, description="seconds to wait at most"),
 ]
 MinSeq = Annotated[
     int,
@@ -177,6 +180,7 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
     """All routes of the API."""
     router = APIRouter(route_class=CheckedRoute)
     graph = runtime.graph
+    explaining = asyncio.Semaphore(_EXPLAINED_AT_ONCE)
 
     @router.post("/v1/events", responses={200: {"model": AppendAnswer}}, openapi_extra=_EVENTS_BODY)
     async def append_events(
@@ -286,28 +290,23 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
 
     @router.get("/v1/nodes/{id:node_id}/explain", responses={200: {"model": ExplainAnswer}})
     @router.get("/v1/explain", responses={200: {"model": ExplainAnswer}})
-    def explain_prediction(
-        id: str,
-        since: Since,
-    ) -> Response:
+    async def explain_prediction(id: str, since: Since, timeout: Timeout = 10.0) -> Response:
         """Through which events, and which neighbours, a node's prediction moved, each with its share."""
-        found = runtime.engine.explain(parse_id(graph, id), since=since)
-        return to_json(
-            {
-                "seq": found.seq,
-                "id": found.id,
-                "since": found.since,
-                "before": found.before,
-                "after": found.after,
-                "events": [
-                    {"seq": one.seq, "event": one.kind, "type": one.type, "ids": one.ids, "share": one.share}
-                    for one in found.events
-                ],
-                "neighbors": [
-                    {"edge_type": one.edge_type, "id": one.id, "share": one.share} for one in found.neighbors
-                ],
-            }
-        )
+        node = parse_id(graph, id)
+        try:
+            async with asyncio.timeout(timeout):
+                await explaining.acquire()
+        except TimeoutError:
+            raise TimeoutExpired(
+                f"{_EXPLAINED_AT_ONCE} predictions are explained at a time, and none was finished in "
+                f"{timeout} seconds: try again, or give it a longer timeout"
+            ) from None
+        try:
+            return await run_in_threadpool(
+                lambda: _describe_explanation(runtime.engine.explain(node, since=since, timeout=timeout))
+            )
+        finally:
+            explaining.release()
 
     @router.get("/healthz")
     def report_health() -> Response:
@@ -333,6 +332,25 @@ def to_json(content: dict[str, object], status: int = 200) -> Response:
     """`content` as JSON, arrays included."""
     text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
     return Response(text, status_code=status, media_type="application/json")
+
+
+def _describe_explanation(found: Explanation) -> Response:
+    return to_json(
+        {
+            "seq": found.seq,
+            "id": found.id,
+            "since": found.since,
+            "before": found.before,
+            "after": found.after,
+            "events": [
+                {"seq": one.seq, "event": one.kind, "type": one.type, "ids": one.ids, "share": one.share}
+                for one in found.events
+            ],
+            "neighbors": [
+                {"edge_type": one.edge_type, "id": one.id, "share": one.share} for one in found.neighbors
+            ],
+        }
+    )
 
 
 def _predict(runtime: Runtime, ids: Ids) -> Response:
