@@ -13,23 +13,49 @@ from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.nn import models
 
+from layered_modules import (
+    EDGE_WIDTH,
+    METADATA,
+    RELATIONS,
+    WIDTH,
+    Agnn,
+    Deep,
+    Dna,
+    Encoder,
+    Genie,
+    HeteroModel,
+    Initial,
+    Normed,
+    Once,
+    OwnEdges,
+    Relations,
+    Saint,
+    Sequence,
+    Skips,
+    Stack,
+    Super,
+    Tgn,
+    Two,
+    Undirected,
+    UniMP,
+    Variational,
+    labels,
+    network,
+    pna,
+    polynormer,
+)
 from livegnn.model.importer import interpreter
 from livegnn.model.importer.export import Given, export_module, fill, leaves
 from livegnn.model.importer.expressions import Atom, Expression
 from livegnn.model.importer.normal_form import normalize
 from livegnn.model.importer.reader import Program, read
 
-WIDTH, EDGE_WIDTH, RELATIONS = 8, 3, 3
 NODE = Atom("node")
 EDGE = Atom("node-to-node", NODE, NODE)
 AUTHOR, PAPER = Atom("author"), Atom("paper")
 WRITES, CITES = Atom("author-writes-paper", AUTHOR, PAPER), Atom("paper-cites-paper", PAPER, PAPER)
 WRITTEN = Atom("paper-written-author", PAPER, AUTHOR)
 POSITIVE, NEGATIVE = Atom("node-likes-node", NODE, NODE), Atom("node-hates-node", NODE, NODE)
-METADATA = (
-    ["author", "paper"],
-    [("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "written", "author")],
-)
 HETERO_EDGES = dict(zip(METADATA[1], (WRITES, CITES, WRITTEN), strict=True))
 
 X = Given("x", NODE, (WIDTH,), torch.float64)
@@ -53,7 +79,6 @@ class Case:
     kwargs: Mapping[str, object] = field(default_factory=dict)
     method: str = "forward"
     parameters: tuple[Given, ...] = ()
-    ci: bool = False
 
 
 @dataclass
@@ -190,262 +215,6 @@ def flat(result: object):
             yield from flat(part)
 
 
-# Modules of our own, as people write them
-
-
-class Stack(nn.Module):
-    """Convolutions one after the other, with something between them."""
-
-    def __init__(self, *layers: nn.Module, between: Callable[[torch.Tensor], torch.Tensor] = F.relu) -> None:
-        super().__init__()
-        self.layers, self.between = nn.ModuleList(layers), between
-
-    def forward(self, x, *rest):
-        for layer in self.layers[:-1]:
-            x = F.dropout(self.between(layer(x, *rest)), 0.5, self.training)
-        return self.layers[-1](x, *rest)
-
-
-class Normed(nn.Module):
-    def __init__(self, norm: nn.Module) -> None:
-        super().__init__()
-        self.first, self.norm, self.second = pyg.GCNConv(WIDTH, WIDTH), norm, pyg.GCNConv(WIDTH, 4)
-
-    def forward(self, x, edge_index):
-        return self.second(self.norm(self.first(x, edge_index)).relu(), edge_index)
-
-
-class Initial(nn.Module):
-    """GCN2: layers that look back at the first."""
-
-    def __init__(self, layers: int, shared: bool = True, relu_after: bool = False) -> None:
-        super().__init__()
-        self.inward, self.outward = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 4)
-        self.layers = nn.ModuleList(
-            pyg.GCN2Conv(WIDTH, 0.1, 0.5, i + 1, shared_weights=shared, normalize=relu_after)
-            for i in range(layers)
-        )
-
-    def forward(self, x, edge_index):
-        x = first = self.inward(x).relu()
-        for layer in self.layers:
-            x = layer(x, first, edge_index).relu() + x
-        return self.outward(x).log_softmax(dim=-1)
-
-
-class Skips(nn.Module):
-    """Convolutions beside linear maps."""
-
-    def __init__(self, make: Callable[[int, int], nn.Module], between=F.elu) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([make(WIDTH, 6), make(6, 4)])
-        self.skips = nn.ModuleList([nn.Linear(WIDTH, 6), nn.Linear(6, 4)])
-        self.between = between
-
-    def forward(self, x, edge_index):
-        for layer, skip in zip(self.layers, self.skips, strict=True):
-            x = self.between(layer(x, edge_index) + skip(x))
-        return x
-
-
-class Genie(nn.Module):
-    """Breadth by attention, depth by LSTM cells."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.breadth = nn.ModuleList(pyg.GATConv(WIDTH, WIDTH) for _ in range(2))
-        self.depth = nn.ModuleList(nn.LSTM(WIDTH, WIDTH, 1, bias=False) for _ in range(2))
-        self.out = nn.Linear(WIDTH, 4)
-
-    def forward(self, x, edge_index):
-        h = c = x.new_zeros(1, x.size(0), WIDTH)
-        for breadth, depth in zip(self.breadth, self.depth, strict=True):
-            x = torch.tanh(breadth(x, edge_index))
-            x, (h, c) = depth(x[None], (h, c))
-            x = x[0]
-        return self.out(x)
-
-
-class Agnn(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inward, self.outward = nn.Linear(WIDTH, 6), nn.Linear(6, 4)
-        self.first, self.second = pyg.AGNNConv(requires_grad=False), pyg.AGNNConv()
-
-    def forward(self, x, edge_index):
-        x = self.second(self.first(self.inward(x).relu(), edge_index), edge_index)
-        return self.outward(x).log_softmax(dim=1)
-
-
-class UniMP(nn.Module):
-    def __init__(self, labels: bool) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(RELATIONS, WIDTH) if labels else None
-        self.layers = nn.ModuleList(
-            pyg.TransformerConv(WIDTH, 4, heads=2, concat=True, beta=True) for _ in range(2)
-        )
-        self.norms = nn.ModuleList(nn.LayerNorm(8) for _ in range(2))
-        self.last = pyg.TransformerConv(WIDTH, 4, heads=2, concat=False, beta=True)
-
-    def forward(self, x, edge_index, y=None):
-        if self.embedding is not None:
-            x = x + self.embedding(y)
-        for layer, norm in zip(self.layers, self.norms, strict=True):
-            x = norm(layer(x, edge_index)).relu()
-        return self.last(x, edge_index)
-
-
-class Dna(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inward, self.outward = nn.Linear(WIDTH, 8), nn.Linear(8, 4)
-        self.layers = nn.ModuleList(pyg.DNAConv(8, heads=2, groups=2) for _ in range(2))
-
-    def forward(self, x, edge_index):
-        x = self.inward(x).relu()
-        every = x.view(-1, 1, 8)
-        for layer in self.layers:
-            x = layer(every, edge_index).relu().view(-1, 1, 8)
-            every = torch.cat([every, x], dim=1)
-        return self.outward(every[:, -1])
-
-
-class Variational(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.mean, self.spread = pyg.GCNConv(WIDTH, 8), pyg.GCNConv(8, 4), pyg.GCNConv(8, 4)
-
-    def forward(self, x, edge_index):
-        x = self.first(x, edge_index).relu()
-        return self.mean(x, edge_index), self.spread(x, edge_index)
-
-
-class Super(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = pyg.SuperGATConv(WIDTH, 4, heads=2, attention_type="MX", edge_sample_ratio=0.8)
-        self.second = pyg.SuperGATConv(8, 4, heads=2, concat=False, attention_type="MX")
-
-    def forward(self, x, edge_index):
-        return self.second(F.elu(self.first(x, edge_index)), edge_index)
-
-
-class Relations(nn.Module):
-    """Convolutions that read the type of each edge."""
-
-    def __init__(self, first: nn.Module, second: nn.Module) -> None:
-        super().__init__()
-        self.first, self.second = first, second
-
-    def forward(self, x, edge_index, edge_type, *attr):
-        return self.second(self.first(x, edge_index, edge_type, *attr).relu(), edge_index, edge_type, *attr)
-
-
-class Deep(nn.Module):
-    """Residual layers of softmax aggregation with features of edges."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.nodes, self.edges = nn.Linear(WIDTH, 8), nn.Linear(EDGE_WIDTH, 8)
-        self.layers = nn.ModuleList(
-            pyg.DeepGCNLayer(
-                pyg.GENConv(8, 8, aggr="softmax", t=1.0, learn_t=True, num_layers=2, norm="layer"),
-                nn.LayerNorm(8),
-                nn.ReLU(),
-                block="res+",
-                dropout=0.1,
-            )
-            for _ in range(2)
-        )
-
-    def forward(self, x, edge_index, edge_attr):
-        x, edge_attr = self.nodes(x), self.edges(edge_attr)
-        x = self.layers[0].conv(x, edge_index, edge_attr)
-        for layer in self.layers[1:]:
-            x = layer(x, edge_index, edge_attr)
-        return self.layers[0].act(self.layers[0].norm(x))
-
-
-class Undirected(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = pyg.GCNConv(WIDTH, 4)
-
-    def forward(self, x, edge_index):
-        return self.conv(x, torch.cat([edge_index, edge_index.flip(0)], dim=1))
-
-
-class OwnEdges(nn.Module):
-    """Attention over the edges and others of its own, made of the same ones."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = pyg.GCNConv(WIDTH, 6), pyg.GATConv(6, 4)
-        self.skip = nn.Linear(WIDTH, 6)
-
-    def forward(self, x, edge_index):
-        kept = edge_index[:, edge_index[0] != edge_index[1]]
-        return self.second(self.first(x, kept) + self.skip(x), edge_index)
-
-
-class Tgn(nn.Module):
-    """The embedding of temporal graphs: attention with features of edges and their age."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.time = nn.Linear(1, 5)
-        self.conv = pyg.TransformerConv(WIDTH, 4, heads=2, edge_dim=EDGE_WIDTH + 5)
-
-    def forward(self, x, age, edge_index, edge_attr, t):
-        since = age[edge_index[0]] - t
-        encoded = self.time(since.view(-1, 1)).cos()
-        return self.conv(x, edge_index, torch.cat([encoded, edge_attr], dim=-1))
-
-
-class HeteroModel(nn.Module):
-    def __init__(self, make: Callable[[], nn.Module]) -> None:
-        super().__init__()
-        self.conv = pyg.HeteroConv({edge_type: make() for edge_type in METADATA[1]}, aggr="sum")
-        self.out = nn.Linear(6, 4)
-
-    def forward(self, x_dict, edge_index_dict):
-        x_dict = {key: x.relu() for key, x in self.conv(x_dict, edge_index_dict).items()}
-        return self.out(x_dict["paper"])
-
-
-class Once(nn.Module):
-    """A layer whose result is one of several, or that needs more than a graph."""
-
-    def __init__(self, layer: nn.Module, how: Callable[..., object]) -> None:
-        super().__init__()
-        self.layer, self.how = layer, how
-
-    def forward(self, *args):
-        return self.how(self.layer, *args)
-
-
-def labels(layer, y, edge_index):
-    return layer(F.one_hot(y, RELATIONS).to(torch.float64), edge_index)
-
-
-def polynormer(layer, x, edge_index):
-    return layer(x, edge_index, torch.zeros_like(x[:, 0]).long())
-
-
-def network(inputs: int, outputs: int) -> nn.Module:
-    return nn.Sequential(nn.Linear(inputs, 6), nn.ReLU(), nn.Linear(6, outputs))
-
-
-def pna(**settings: object) -> nn.Module:
-    options = {
-        "aggregators": ["mean", "min", "max", "std"],
-        "scalers": ["identity", "amplification", "attenuation"],
-        "deg": torch.tensor([1, 4, 3, 2]),
-        **settings,
-    }
-    return pyg.PNAConv(WIDTH, 4, **options)
-
-
 SOURCE = ("sum source",)
 TARGET = ("sum reads target",)
 ADDITIVE = ("softmax sum, additive logit source+target, value source",)
@@ -461,50 +230,46 @@ HETERO = (X_DICT, EDGES_DICT)
 
 CASES: dict[str, Case] = {
     # Convolutions as they stand
-    "SAGE": Case(lambda: pyg.SAGEConv(WIDTH, 4), SOURCE, ci=True),
+    "SAGE": Case(lambda: pyg.SAGEConv(WIDTH, 4), SOURCE),
     "GraphConv": Case(lambda: pyg.GraphConv(WIDTH, 4), SOURCE),
     "GIN": Case(lambda: pyg.GINConv(network(WIDTH, 4), train_eps=True), SOURCE),
-    "GCN": Case(lambda: pyg.GCNConv(WIDTH, 4), SOURCE, ci=True),
+    "GCN": Case(lambda: pyg.GCNConv(WIDTH, 4), SOURCE),
     "ARMA": Case(lambda: pyg.ARMAConv(WIDTH, 4, num_stacks=2, num_layers=2), SOURCE),
     "TAG": Case(lambda: pyg.TAGConv(WIDTH, 4), SOURCE),
     "SG": Case(lambda: pyg.SGConv(WIDTH, 4, K=2), SOURCE),
     "APPNP": Case(lambda: Once(pyg.APPNP(3, 0.1), lambda f, x, e: f(x, e)), SOURCE),
-    "EG": Case(lambda: pyg.EGConv(WIDTH, 8, ["symnorm", "mean"], num_heads=4), SOURCE, ci=True),
+    "EG": Case(lambda: pyg.EGConv(WIDTH, 8, ["symnorm", "mean"], num_heads=4), SOURCE),
     "Cluster": Case(lambda: pyg.ClusterGCNConv(WIDTH, 4), SOURCE),
-    "LE": Case(lambda: pyg.LEConv(WIDTH, 4), SOURCE, ci=True),
-    "Gated": Case(lambda: pyg.GatedGraphConv(WIDTH, 2), SOURCE, ci=True),
-    "GAT": Case(lambda: pyg.GATConv(WIDTH, 4, heads=2), ADDITIVE, ci=True),
+    "LE": Case(lambda: pyg.LEConv(WIDTH, 4), SOURCE),
+    "Gated": Case(lambda: pyg.GatedGraphConv(WIDTH, 2), SOURCE),
+    "GAT": Case(lambda: pyg.GATConv(WIDTH, 4, heads=2), ADDITIVE),
     "GATnoloop": Case(lambda: pyg.GATConv(WIDTH, 4, heads=2, add_self_loops=False), ADDITIVE),
-    "GATv2": Case(lambda: pyg.GATv2Conv(WIDTH, 4, heads=2), GENERAL, ci=True),
+    "GATv2": Case(lambda: pyg.GATv2Conv(WIDTH, 4, heads=2), GENERAL),
     "Super": Case(lambda: pyg.SuperGATConv(WIDTH, 4, heads=2), GENERAL),
-    "Trans": Case(lambda: pyg.TransformerConv(WIDTH, 4, heads=2), DOT, ci=True),
-    "AGNN": Case(lambda: pyg.AGNNConv(), DOT, ci=True),
-    "ResGated": Case(lambda: pyg.ResGatedGraphConv(WIDTH, 4), TARGET, ci=True),
+    "Trans": Case(lambda: pyg.TransformerConv(WIDTH, 4, heads=2), DOT),
+    "AGNN": Case(lambda: pyg.AGNNConv(), DOT),
+    "ResGated": Case(lambda: pyg.ResGatedGraphConv(WIDTH, 4), TARGET),
     "FiLM": Case(lambda: pyg.FiLMConv(WIDTH, 4), TARGET),
     "SAGEmax": Case(lambda: pyg.SAGEConv(WIDTH, 4, aggr="max"), ("max source",)),
-    "GCNw": Case(lambda: pyg.GCNConv(WIDTH, 4), WEIGHTED, WITH_WEIGHT, ci=True),
+    "GCNw": Case(lambda: pyg.GCNConv(WIDTH, 4), WEIGHTED, WITH_WEIGHT),
     "GINE": Case(
-        lambda: pyg.GINEConv(network(WIDTH, 4), edge_dim=EDGE_WIDTH),
-        ("sum f(source,edge)",),
-        WITH_ATTR,
-        ci=True,
+        lambda: pyg.GINEConv(network(WIDTH, 4), edge_dim=EDGE_WIDTH), ("sum f(source,edge)",), WITH_ATTR
     ),
     "PNA": Case(
         lambda: pna(aggregators=["mean", "max"], scalers=["identity", "amplification"]),
         ("max source", "sum source"),
-        ci=True,
     ),
-    "GEN": Case(lambda: pyg.GENConv(WIDTH, 8), SINGLE, ci=True),
+    "GEN": Case(lambda: pyg.GENConv(WIDTH, 8), SINGLE),
     "Cheb": Case(lambda: pyg.ChebConv(WIDTH, 4, K=3), ("global max", "sum reads target")),
     # Further convolutions and basic models
     "GCN2": Case(lambda: Initial(2), SOURCE),
-    "RGCN": Case(lambda: pyg.RGCNConv(WIDTH, 4, RELATIONS), SOURCE, TYPED, ci=True),
+    "RGCN": Case(lambda: pyg.RGCNConv(WIDTH, 4, RELATIONS), SOURCE, TYPED),
     "RGCNbasis": Case(lambda: pyg.RGCNConv(WIDTH, 4, RELATIONS, num_bases=2), SOURCE, TYPED),
     "Signed": Case(lambda: pyg.SignedConv(WIDTH, 4, first_aggr=True), SOURCE, (X, LIKES, HATES)),
-    "DirGNN": Case(lambda: pyg.DirGNNConv(pyg.SAGEConv(WIDTH, 4)), SOURCE, ci=True),
+    "DirGNN": Case(lambda: pyg.DirGNNConv(pyg.SAGEConv(WIDTH, 4)), SOURCE),
     "AntiSym": Case(lambda: pyg.AntiSymmetricConv(WIDTH), SOURCE),
     "WLCont": Case(lambda: pyg.WLConvContinuous(), SOURCE),
-    "MF": Case(lambda: pyg.MFConv(WIDTH, 4, max_degree=3), SOURCE, ci=True),
+    "MF": Case(lambda: pyg.MFConv(WIDTH, 4, max_degree=3), SOURCE),
     "SAGEproject": Case(lambda: pyg.SAGEConv(WIDTH, 4, project=True, normalize=True), SOURCE),
     "GCNm": Case(lambda: models.GCN(WIDTH, 8, 2, 4, norm="BatchNorm", jk="cat"), SOURCE),
     "SAGEm": Case(lambda: models.GraphSAGE(WIDTH, 8, 2, 4, jk="max"), SOURCE),
@@ -516,7 +281,7 @@ CASES: dict[str, Case] = {
     ),
     "MixHop": Case(lambda: pyg.MixHopConv(WIDTH, 4), SOURCE),
     "SSG": Case(lambda: pyg.SSGConv(WIDTH, 4, alpha=0.1, K=2), SOURCE),
-    "HeteroConv": Case(lambda: HeteroModel(lambda: pyg.SAGEConv((WIDTH, WIDTH), 6)), SOURCE, HETERO, ci=True),
+    "HeteroConv": Case(lambda: HeteroModel(lambda: pyg.SAGEConv((WIDTH, WIDTH), 6)), SOURCE, HETERO),
     "to_hetero": Case(
         lambda: pyg.to_hetero(Two(pyg.SAGEConv((WIDTH, WIDTH), 6), pyg.SAGEConv((6, 6), 4)), METADATA),
         SOURCE,
@@ -528,7 +293,6 @@ CASES: dict[str, Case] = {
         (EDGES,),
         method="get_embedding",
         parameters=(Given("embedding.weight", NODE, (WIDTH,), torch.float64, parameter=True),),
-        ci=True,
     ),
     "LINKX": Case(
         lambda: models.LINKX(9, WIDTH, 6, 4, 1),
@@ -537,15 +301,12 @@ CASES: dict[str, Case] = {
     ),
     "FA": Case(lambda: pyg.FAConv(WIDTH), TARGET, (X, X, EDGES)),
     "CG": Case(lambda: pyg.CGConv(WIDTH, EDGE_WIDTH), TARGET, WITH_ATTR),
-    "DNA": Case(Dna, TARGET, ci=True),
-    "GINm": Case(lambda: models.GIN(WIDTH, 8, 2, 4, norm="LayerNorm"), GLOBAL, ci=True),
+    "DNA": Case(Dna, TARGET),
+    "GINm": Case(lambda: models.GIN(WIDTH, 8, 2, 4, norm="LayerNorm"), GLOBAL),
     "PairNorm": Case(lambda: Normed(pyg.PairNorm()), GLOBAL),
     "InstanceNorm": Case(lambda: Normed(pyg.InstanceNorm(WIDTH)), GLOBAL),
     "NNConv": Case(
-        lambda: pyg.NNConv(WIDTH, 4, nn.Linear(EDGE_WIDTH, WIDTH * 4)),
-        ("sum f(source,edge)",),
-        WITH_ATTR,
-        ci=True,
+        lambda: pyg.NNConv(WIDTH, 4, nn.Linear(EDGE_WIDTH, WIDTH * 4)), ("sum f(source,edge)",), WITH_ATTR
     ),
     "GMM": Case(lambda: pyg.GMMConv(WIDTH, 4, EDGE_WIDTH, kernel_size=2), ("sum f(source,edge)",), WITH_ATTR),
     "Gen": Case(lambda: pyg.GENConv(WIDTH, 8, learn_t=True, aggr="softmax", msg_norm=True), SINGLE),
@@ -559,14 +320,13 @@ CASES: dict[str, Case] = {
         lambda: pyg.RGATConv(WIDTH, 4, RELATIONS),
         ("softmax sum, additive logit source+target+edge, value edge+source",),
         TYPED,
-        ci=True,
     ),
     "PDN": Case(lambda: pyg.PDNConv(WIDTH, 4, EDGE_WIDTH, 6), WEIGHTED, WITH_ATTR),
-    "PNAstd": Case(pna, ("max source", "min source", "sum source"), ci=True),
+    "PNAstd": Case(pna, ("max source", "min source", "sum source")),
     "SAGElist": Case(
         lambda: pyg.SAGEConv(WIDTH, 4, aggr=["mean", "max", "add"]), ("max source", "sum source")
     ),
-    "EdgeConv": Case(lambda: pyg.EdgeConv(nn.Linear(2 * WIDTH, 4)), ("max source",), ci=True),
+    "EdgeConv": Case(lambda: pyg.EdgeConv(nn.Linear(2 * WIDTH, 4)), ("max source",)),
     "PNAm": Case(
         lambda: models.PNA(
             WIDTH, 8, 2, 4, aggregators=["mean", "max"], scalers=["identity"], deg=torch.tensor([1, 4, 3, 2])
@@ -574,16 +334,13 @@ CASES: dict[str, Case] = {
         ("max source", "sum source"),
     ),
     "EdgeCNNm": Case(lambda: models.EdgeCNN(WIDTH, 8, 2, 4), ("max reads target",)),
-    "GraphNorm": Case(lambda: Normed(pyg.GraphNorm(WIDTH)), GLOBAL, ci=True),
+    "GraphNorm": Case(lambda: Normed(pyg.GraphNorm(WIDTH)), GLOBAL),
     "HAN": Case(
         lambda: Once(pyg.HANConv(WIDTH, 8, METADATA, heads=2), lambda f, x, e: f(x, e)["paper"]),
         (*("global sum",), *ADDITIVE),
         HETERO,
-        ci=True,
     ),
-    "HGT": Case(
-        lambda: Once(pyg.HGTConv(WIDTH, 8, METADATA, heads=2), lambda f, x, e: f(x, e)), DOT, HETERO, ci=True
-    ),
+    "HGT": Case(lambda: Once(pyg.HGTConv(WIDTH, 8, METADATA, heads=2), lambda f, x, e: f(x, e)), DOT, HETERO),
     # Models of PyG's examples
     "gcn.py": Case(lambda: Stack(pyg.GCNConv(WIDTH, 6, cached=True), pyg.GCNConv(6, 4, cached=True)), SOURCE),
     "arma.py": Case(
@@ -600,7 +357,7 @@ CASES: dict[str, Case] = {
     ),
     "graph_sage_unsup.py": Case(lambda: models.GraphSAGE(WIDTH, 8, 2), SOURCE),
     "reddit.py": Case(lambda: Stack(pyg.SAGEConv(WIDTH, 6), pyg.SAGEConv(6, 4)), SOURCE),
-    "link_pred.py": Case(lambda: Encoder(), SOURCE, method="encode", ci=True),
+    "link_pred.py": Case(lambda: Encoder(), SOURCE, method="encode"),
     "ogbn_train.py SAGE": Case(
         lambda: models.GraphSAGE(WIDTH, 8, 3, 4, norm="BatchNorm", act="relu"), SOURCE
     ),
@@ -617,11 +374,11 @@ CASES: dict[str, Case] = {
     "pmlp.py": Case(lambda: models.PMLP(WIDTH, 8, 4, 2), GLOBAL),
     "rev_gnn.py": Case(lambda: models.GroupAddRev(pyg.SAGEConv(4, 4), num_groups=2), SOURCE),
     "autoencoder.py GCNEncoder": Case(lambda: Stack(pyg.GCNConv(WIDTH, 8), pyg.GCNConv(8, 4)), SOURCE),
-    "autoencoder.py VariationalGCN": Case(Variational, SOURCE, ci=True),
+    "autoencoder.py VariationalGCN": Case(Variational, SOURCE),
     "autoencoder.py GAE": Case(
         lambda: models.GAE(Stack(pyg.GCNConv(WIDTH, 8), pyg.GCNConv(8, 4))), SOURCE, method="encode"
     ),
-    "infomax": Case(lambda: Sequence(pyg.GCNConv(WIDTH, 8), nn.PReLU(8)), SOURCE, ci=True),
+    "infomax": Case(lambda: Sequence(pyg.GCNConv(WIDTH, 8), nn.PReLU(8)), SOURCE),
     "linkx.py": Case(
         lambda: models.LINKX(9, WIDTH, 6, 4, 2, 1, 2),
         SOURCE,
@@ -642,7 +399,7 @@ CASES: dict[str, Case] = {
         lambda: Stack(pyg.FiLMConv(WIDTH, 6), pyg.FiLMConv(6, 4, act=None)),
         ("sum reads target", "sum source"),
     ),
-    "pna.py": Case(lambda: pna(towers=2, post_layers=1), ("max source", "min source", "sum source"), ci=True),
+    "pna.py": Case(lambda: pna(towers=2, post_layers=1), ("max source", "min source", "sum source")),
     "PNA mean max": Case(
         lambda: pna(aggregators=["mean", "max"], scalers=["identity"]), ("max source", "sum source")
     ),
@@ -653,14 +410,14 @@ CASES: dict[str, Case] = {
     ),
     "super_gat.py": Case(Super, GENERAL),
     "ogbn_proteins_deepgcn.py": Case(
-        Deep, ("softmax sum, single logit source+edge, value edge+source",), WITH_ATTR, ci=True
+        Deep, ("softmax sum, single logit source+edge, value edge+source",), WITH_ATTR
     ),
     # Composed
     "SignedGCN": Case(lambda: models.SignedGCN(WIDTH, 8, 2), SOURCE, (X, LIKES, HATES)),
     "Polynormer": Case(
         lambda: Once(models.Polynormer(WIDTH, 8, 4, local_layers=2, global_layers=1), polynormer), SOURCE
     ),
-    "undirected": Case(Undirected, SOURCE, ci=True),
+    "undirected": Case(Undirected, SOURCE),
     "Cheb given": Case(
         lambda: Once(pyg.ChebConv(WIDTH, 4, K=3), lambda f, x, e: f(x, e, lambda_max=2.0)), SOURCE
     ),
@@ -673,10 +430,9 @@ CASES: dict[str, Case] = {
         lambda: pyg.TransformerConv(WIDTH, 4, heads=2, edge_dim=EDGE_WIDTH, beta=True),
         ("softmax sum, dot logit source+target+edge, value edge+source",),
         WITH_ATTR,
-        ci=True,
     ),
     "unimp labels": Case(lambda: UniMP(True), DOT, (X, EDGES, LABELS)),
-    "own edges": Case(OwnEdges, (*ADDITIVE, "sum source"), ci=True),
+    "own edges": Case(OwnEdges, (*ADDITIVE, "sum source")),
     "PNA edge_dim towers": Case(
         lambda: pna(edge_dim=EDGE_WIDTH, towers=2, pre_layers=2),
         ("max reads target", "min reads target", "sum reads target"),
@@ -691,7 +447,6 @@ CASES: dict[str, Case] = {
         lambda: pyg.GATConv(WIDTH, 4, heads=2, edge_dim=EDGE_WIDTH, fill_value="mean"),
         ("softmax sum, additive logit source+target+edge, value source", "sum edge"),
         WITH_ATTR,
-        ci=True,
     ),
     "GCN improved": Case(lambda: pyg.GCNConv(WIDTH, 4, improved=True), WEIGHTED, WITH_WEIGHT),
     "SAGE powermean var": Case(
@@ -700,45 +455,28 @@ CASES: dict[str, Case] = {
 }
 
 
-class Encoder(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = pyg.GCNConv(WIDTH, 8), pyg.GCNConv(8, 4)
-
-    def encode(self, x, edge_index):
-        return self.second(self.first(x, edge_index).relu(), edge_index)
-
-    def decode(self, z, edge_label_index):
-        return (z[edge_label_index[0]] * z[edge_label_index[1]]).sum(dim=-1)
-
-
-class Saint(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(pyg.GraphConv(a, 8) for a in (WIDTH, 8, 8))
-        self.lin = nn.Linear(24, 4)
-
-    def forward(self, x, edge_index):
-        every = []
-        for layer in self.layers:
-            x = layer(x, edge_index).relu()
-            every.append(x)
-        return self.lin(torch.cat(every, dim=-1)).log_softmax(dim=-1)
-
-
-class Two(nn.Module):
-    def __init__(self, first: nn.Module, second: nn.Module) -> None:
-        super().__init__()
-        self.first, self.second = first, second
-
-    def forward(self, x, edge_index):
-        return self.second(self.first(x, edge_index).relu(), edge_index)
-
-
-class Sequence(nn.Module):
-    def __init__(self, conv: nn.Module, rest: nn.Module) -> None:
-        super().__init__()
-        self.conv, self.rest = conv, rest
-
-    def forward(self, x, edge_index):
-        return self.rest(self.conv(x, edge_index))
+QUICK = (
+    "GCNw",
+    "GATv2",
+    "Trans",
+    "AGNN",
+    "ResGated",
+    "GINE",
+    "GEN",
+    "RGCN",
+    "DirGNN",
+    "MF",
+    "LightGCN",
+    "GINm",
+    "NNConv",
+    "RGAT",
+    "EdgeConv",
+    "HAN",
+    "HGT",
+    "link_pred.py",
+    "undirected",
+    "own edges",
+    "GAT edge_dim mean",
+    "pna.py",
+)
+"""One of each kind of module, for every run; `make imports` takes them all."""

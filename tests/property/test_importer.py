@@ -1,5 +1,7 @@
 """Random modules of gathers, scatters, linear maps, activations and reductions are read as they are."""
 
+import os
+
 import numpy as np
 import torch
 from hypothesis import given, settings
@@ -109,7 +111,7 @@ class Random(nn.Module):
         return total(rows)
 
 
-@settings(max_examples=24)
+@settings(max_examples=int(os.environ.get("LIVEGNN_IMPORT_CASES", "12")))
 @given(st.lists(layers, min_size=1, max_size=2), st.integers(0, 2**16))
 def test_random_modules_equal_themselves(drawn, seed: int) -> None:
     with double():

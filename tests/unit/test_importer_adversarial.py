@@ -209,12 +209,23 @@ def divided_by_both(x, e):
     return add(x[e[0]] / (2 + x[e[0]].sin() + x[e[1]].sin()), e[1], x)
 
 
+def divided_by_degree_of_target(x, e):
+    degree = add(x.new_ones(e.size(1)), e[1], x[:, 0])
+    return add(x[e[0]] / degree[e[1]].view(-1, 1), e[1], x)
+
+
+def power_of_degree_of_target(x, e):
+    degree = add(x.new_ones(e.size(1)), e[1], x[:, 0])
+    return add(x[e[0]] * degree.pow(-0.5)[e[1]].view(-1, 1), e[1], x)
+
+
+def log_of_target(x, e):
+    degree = add(x.new_ones(e.size(1)), e[1], x[:, 0])
+    return add(x[e[0]] + degree.log()[e[1]].view(-1, 1), e[1], x)
+
+
 def added_alpha(x, e):
     return torch.add(x, add(x[e[0]], e[1], x), alpha=0.3)
-
-
-def weighed_products(x, e):
-    return torch.addmm(x, x, MATRIX, beta=0.5, alpha=2.0)
 
 
 def everything_to_one_channel(x, e):
@@ -266,8 +277,10 @@ RIGHT = {
     maximum_of_falling: ["max source"],
     divided_by_source: ["sum source"],
     divided_by_both: ["sum reads target"],
+    divided_by_degree_of_target: ["sum source"],
+    power_of_degree_of_target: ["sum source"],
+    log_of_target: ["sum source"],
     added_alpha: ["sum source"],
-    weighed_products: [],
     everything_to_one_channel: ["sum source"],
     by_type: ["sum source"],
     table_by_type: ["sum f(source,edge)"],
@@ -324,10 +337,6 @@ def rolled(x, e):
     return x + x.roll(1, 0)
 
 
-def flipped(x, e):
-    return x + x.flip(0)
-
-
 def sorted_rows(x, e):
     return x.sort(dim=0).values
 
@@ -342,10 +351,6 @@ def top_rows(x, e):
 
 def dropped_by_position(x, e):
     return add(x[e[0, 1:]], e[1, 1:], x)
-
-
-def every_second_edge(x, e):
-    return add(x[e[0, ::2]], e[1, ::2], x)
 
 
 def first_row(x, e):
@@ -460,7 +465,7 @@ REFUSED = [
         sorted_rows,
         ranks,
     ),
-    *(top_rows, dropped_by_position, every_second_edge, first_row, rows_paired, filtered_by_source),
+    *(top_rows, dropped_by_position, first_row, rows_paired, filtered_by_source),
     *(filtered_by_target, filtered_nodes, random_features, random_dropout, product, coalesced, running_sum),
     *(
         one_more_row,

@@ -7,7 +7,8 @@ from livegnn.errors import ModelError
 from livegnn.model.importer import interpreter
 from livegnn.model.importer.classes import shift_is_free
 from livegnn.model.importer.expressions import Atom, Expression, Expressions, walk
-from livegnn.model.importer.normal_form import is_finite, mark_shifts, normalize
+from livegnn.model.importer.facts import is_finite, is_positive
+from livegnn.model.importer.normal_form import mark_shifts, normalize
 
 NODE = Atom("node")
 EDGE = Atom("edge", NODE, NODE)
@@ -202,6 +203,24 @@ def test_finite_is_not_compared_with_infinity(of: Builder) -> None:
     assert is_finite(of.a)
     assert not is_finite(of("div", 1.0, of.a))
     assert not is_finite(of("exp", of.a))
+
+
+def test_signs_are_known_without_computing(of: Builder) -> None:
+    count = of.sum(of.make.constant(1.0))
+    assert is_positive(count, or_zero=True)
+    assert not is_positive(count)
+    assert is_positive(of("add", count, 1e-16))
+    assert is_positive(of("clamp", count, attrs=(1.0, None)))
+    assert is_positive(of("mul", of.a, of.a), or_zero=True)
+    assert not is_positive(of("mul", of.a, of.a))
+    assert not is_positive(of.a, or_zero=True)
+
+
+def test_7_what_no_number_is_for_a_target_without_edges_is_not_read(of: Builder) -> None:
+    count = of.sum(of.make.constant(1.0))
+    assert of.normal(of.sum(of("div", of.weight, of.make.gather(count, of.target)))).op == "where"
+    power = of.make.gather(of("pow", count, -0.5), of.target)
+    assert of.normal(of.sum(of("mul", of.weight, power))).op == "where"
 
 
 # Softmaxes

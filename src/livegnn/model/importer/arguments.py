@@ -1,9 +1,9 @@
-"""What a module is called with: found from its signature, and from PyG data where it is given."""
+"""What a module is called with: found from its signature, and from PyG data or a schema if there is one."""
 
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -15,6 +15,8 @@ from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
+
+    from livegnn.graph import Schema
 
 _NAMES = {
     **dict.fromkeys(("x", "h", "feat", "feats", "features", "inputs", "z"), "x"),
@@ -28,14 +30,18 @@ _ORDER = ("x", "edge_index")
 
 @dataclass(frozen=True)
 class Found:
-    """A method's arguments, by name, and parameters of the module that have a row for each node."""
+    """A method's arguments, by name or place, and parameters of the module that have a row for each node."""
 
     arguments: Mapping[str, object]
     parameters: tuple[Given, ...]
+    positional: tuple[object, ...] = ()
 
 
 def find_arguments(
-    module: nn.Module, data: "Data | HeteroData | None", method: str, inputs: Mapping[str, object] | None
+    module: nn.Module,
+    data: "Data | HeteroData | Schema | None",
+    method: str,
+    inputs: Mapping[str, object] | None,
 ) -> Found:
     """What each argument of a method stands for.
 
@@ -51,15 +57,23 @@ def find_arguments(
     )
     taken: set[str] = set()
     arguments: dict[str, object] = {}
+    positional: tuple[object, ...] = ()
     signature = inspect.signature(getattr(module, method))
     for place, (name, parameter) in enumerate(signature.parameters.items()):
+        if parameter.kind is parameter.VAR_POSITIONAL and not arguments and not given:
+            positional = tuple(finding.find(one, required=True) for one in _ORDER)
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         if name in given:
             arguments[name] = finding.rows(given.pop(name), name)
             continue
         meaning = _NAMES.get(name.removesuffix("_dict"))
-        if meaning is None and not finding.has(name) and place < len(_ORDER) and _ORDER[place] not in taken:
+        if (
+            meaning is None
+            and name not in finding.known
+            and place < len(_ORDER)
+            and _ORDER[place] not in taken
+        ):
             meaning = _ORDER[place] if parameter.default is parameter.empty else None
         found = finding.find(
             meaning or name.removesuffix("_dict"), required=parameter.default is parameter.empty
@@ -78,26 +92,73 @@ def find_arguments(
             f"inputs has {sorted(given)[0]!r}, which {method} does not take: it takes "
             f"{', '.join(signature.parameters)}"
         )
-    return Found(arguments, parameters)
+    if not arguments and not positional:
+        raise ModelError(f"{type(module).__name__}.{method} takes no rows of a graph")
+    return Found(arguments, parameters, positional)
 
 
 class _Finding:
-    """What data and module tell of rows."""
+    """What a graph and a module tell of rows. known: name -> type of node or edge -> its rows."""
 
-    def __init__(self, module: nn.Module, data: "Data | HeteroData | None") -> None:
+    def __init__(self, module: nn.Module, data: "Data | HeteroData | Schema | None") -> None:
         self.module, self.data = module, data
         floats = [one.dtype for one in module.parameters() if one.is_floating_point()]
         self.dtype = floats[0] if floats else torch.float32
-        self.hetero = hasattr(data, "metadata") and hasattr(data, "node_types")
-        self.node = Atom(DEFAULT_NODE_TYPE)
-        self.edge = Atom("-".join(DEFAULT_EDGE_TYPE), self.node, self.node)
-        if self.hetero:
-            assert data is not None
-            self.nodes = {name: Atom(name) for name in data.node_types}
-            self.edges = {
-                kind: Atom("-".join(kind), self.nodes[kind[0]], self.nodes[kind[2]])
-                for kind in data.edge_types
-            }
+        self.hetero = hasattr(data, "node_types")
+        node_types = list(getattr(data, "node_types", ())) if self.hetero else [DEFAULT_NODE_TYPE]
+        edge_types = list(getattr(data, "edge_types", ())) if self.hetero else [DEFAULT_EDGE_TYPE]
+        self.nodes = {name: Atom(name) for name in node_types}
+        self.edges = {
+            kind: Atom("-".join(kind), self.nodes[kind[0]], self.nodes[kind[2]]) for kind in edge_types
+        }
+        if not hasattr(data, "stores") and len(node_types) == len(edge_types) == 1:
+            self.hetero = False  # a schema of one type
+        self.node, self.edge = next(iter(self.nodes.values())), next(iter(self.edges.values()), None)
+        self.known: dict[str, dict[object, Given]] = {}
+        for key, atom in (*self.nodes.items(), *self.edges.items()):
+            self._learn(key, atom)
+
+    def _learn(self, key: str | tuple[str, str, str], atom: Atom) -> None:
+        """The rows that the graph has for one type."""
+        if atom.source is not None:
+            self._know("edge_index", key, atom)
+        if self.data is None:
+            return
+        if not hasattr(self.data, "stores"):
+            self._learn_schema(self.data, key, atom)
+            return
+        graph: Any = self.data  # PyG's classes are not typed
+        store = graph[key] if self.hetero else graph
+        of_edges = atom.source is not None
+        number = store.num_edges if of_edges else store.num_nodes
+        ambiguous = not self.hetero and store.num_nodes == store.num_edges
+        for name, tensor in store.to_dict().items():
+            if not isinstance(tensor, torch.Tensor) or not tensor.dim() or name == "edge_index":
+                continue
+            if len(tensor) == number and (not ambiguous or name.startswith("edge") == of_edges):
+                self._know(name, key, atom, tuple(tensor.shape[1:]), tensor.dtype)
+
+    def _learn_schema(self, schema: "Schema", key: str | tuple[str, str, str], atom: Atom) -> None:
+        if isinstance(key, str):
+            self._know("x", key, atom, (schema.node_types[key],))
+            return
+        edges = schema.edge_types[key]
+        if edges.features:
+            self._know("edge_attr", key, atom, (edges.features,))
+        if edges.weighted:
+            self._know("edge_weight", key, atom)
+
+    def _know(
+        self,
+        name: str,
+        key: object,
+        atom: Atom,
+        channels: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        dtype = self.dtype if dtype.is_floating_point else dtype
+        full = f"{name}:{atom}" if self.hetero else name
+        self.known.setdefault(name, {})[key] = Given(full, atom, channels, dtype, ends=name == "edge_index")
 
     def is_embedding(self, name: str) -> bool:
         """Whether a parameter is an embedding of the nodes of the data."""
@@ -105,9 +166,6 @@ class _Finding:
         part = self.module.get_submodule(owner)
         nodes = getattr(self.data, "num_nodes", None) if not self.hetero else None
         return isinstance(part, nn.Embedding) and nodes is not None and part.num_embeddings == nodes
-
-    def has(self, name: str) -> bool:
-        return self.data is not None and name in self.data
 
     def rows(self, given: object, name: str) -> object:
         """What inputs says of an argument."""
@@ -118,56 +176,31 @@ class _Finding:
             return found
         if isinstance(given, tuple) and len(given) > 1 and given[0] in ("node", "edge"):
             channels = tuple(int(size) for size in given[1:] if size)
-            return Given(name, self.node if given[0] == "node" else self.edge, channels, self.dtype)
+            atom = self.node if given[0] == "node" else self.edge
+            assert atom is not None
+            return Given(name, atom, channels, self.dtype)
         return given
 
     def find(self, name: str, *, required: bool) -> object | None:
-        """The rows of this name; None if there are none, or if they are not needed."""
-        if self.hetero:
-            return self._find_dict(name)
-        if name == "edge_index":
-            return Given(name, self.edge, ends=True)
-        if name == "num_nodes":
+        """The rows of this name, by type if there are several; None if there are none, or none are needed."""
+        if name in self.known:
+            return self.known[name] if self.hetero else next(iter(self.known[name].values()))
+        if name == "num_nodes" and not self.hetero:
             return Given(name, self.node, count=True)
-        if self.data is not None:
-            tensor = getattr(self.data, name, None)
-            if not isinstance(tensor, torch.Tensor) or not tensor.dim():
-                return None
-            atom = self._atom_of(name, tensor)
-            dtype = self.dtype if tensor.is_floating_point() else tensor.dtype
-            return atom and Given(name, atom, tuple(tensor.shape[1:]), dtype)
-        return self._guess(name) if required or name == "edge_weight" else None
-
-    def _atom_of(self, name: str, tensor: torch.Tensor) -> Atom | None:
-        assert self.data is not None
-        nodes, edges = self.data.num_nodes, self.data.num_edges
-        of_edges = name.startswith("edge") if nodes == edges else len(tensor) == edges
-        return self.edge if of_edges else self.node if len(tensor) == nodes else None
-
-    def _find_dict(self, name: str) -> dict[object, Given] | None:
-        assert self.data is not None
-        found: dict[object, Given] = {}
-        for key, atom in (*self.nodes.items(), *self.edges.items()):
-            store = self.data[key]
-            if name == "edge_index" and name in store:
-                found[key] = Given(f"{name}:{atom}", atom, ends=True)
-            elif name in store and isinstance(store[name], torch.Tensor):
-                tensor = store[name]
-                dtype = self.dtype if tensor.is_floating_point() else tensor.dtype
-                found[key] = Given(f"{name}:{atom}", atom, tuple(tensor.shape[1:]), dtype)
-        return found or None
+        if self.data is None and (required or name == "edge_weight"):
+            return self._guess(name)
+        return None
 
     def _guess(self, name: str) -> Given | None:
         """Without data: by the widths that layers were made for."""
-        if name == "edge_type":
-            return Given(name, self.edge, (), torch.int64)
-        if name == "edge_weight":
-            return Given(name, self.edge, (), self.dtype)
+        assert self.edge is not None
+        if name in ("edge_type", "edge_weight"):
+            return Given(name, self.edge, (), torch.int64 if name == "edge_type" else self.dtype)
         attributes = ("in_channels", "in_features") if name == "x" else ("edge_dim",)
-        width = next((width for width in _widths(self.module, attributes)), None)
+        width = next(_widths(self.module, attributes), None)
         if width is None or name not in ("x", "edge_attr"):
             return None
-        return replace(Given(name, self.node if name == "x" else self.edge, (width,)), dtype=self.dtype)
+        return Given(name, self.node if name == "x" else self.edge, (width,), self.dtype)
 
 
 def _widths(module: nn.Module, attributes: tuple[str, ...]) -> Iterator[int]:

@@ -6,7 +6,7 @@ from math import prod
 from typing import Literal, TypeAlias
 
 from livegnn.model.importer.expressions import Expression, Expressions, Origin, walk
-from livegnn.model.importer.normal_form import Reads, squeezed, strip
+from livegnn.model.importer.facts import Reads, squeezed, strip
 
 Upkeep: TypeAlias = Literal["incremental", "constrained", "recomputed"]
 

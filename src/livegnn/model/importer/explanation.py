@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import torch
     from torch_geometric.data import Data, HeteroData
 
+    from livegnn.graph import Schema
+
 _INFIX = {"add": "+", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "gt": ">", "lt": "<", "and": "and"}
 _DEPTH = 8
 
@@ -50,17 +52,17 @@ class ImportExplanation:
 
 def explain_import(
     module: "torch.nn.Module",
-    data: "Data | HeteroData | None" = None,
+    data: "Data | HeteroData | Schema | None" = None,
     *,
     method: str = "forward",
     inputs: Mapping[str, object] | None = None,
 ) -> ImportExplanation:
     """Reads a PyG module, and says what it understood; the module is left as it is. Needs torch.
 
-    data: a graph that the module can be called with; without it, the module's layers must tell their widths.
-    method: what is called. inputs: argument -> what it is, where that is not clear: the name of an attribute
-    of `data`, ``("node", channels)`` or ``("edge", channels)``, or a value that is always the same; parameter
-    of the module -> ``"node"``, if it has a row for each node.
+    data: a graph that the module can be called with, or the schema of one; without it, the module's layers
+    must tell their widths. method: what is called. inputs: argument -> what it is, where that is not clear:
+    the name of an attribute of `data`, ``("node", channels)`` or ``("edge", channels)``, or a value that is
+    always the same; parameter of the module -> ``"node"``, if it has a row for each node.
 
     Raises `ModelError` with the line of the module that cannot be imported, and what to do.
     """
@@ -73,7 +75,7 @@ def explain_import(
 
 def read_module(
     module: "torch.nn.Module",
-    data: "Data | HeteroData | None" = None,
+    data: "Data | HeteroData | Schema | None" = None,
     *,
     method: str = "forward",
     inputs: Mapping[str, object] | None = None,
@@ -81,7 +83,9 @@ def read_module(
     """What a module computes, as it was read."""
     module = unwrap(module, method)
     found = find_arguments(module, data, method, inputs)
-    return read(export_module(module, (), found.arguments, method=method, parameters=found.parameters))
+    return read(
+        export_module(module, found.positional, found.arguments, method=method, parameters=found.parameters)
+    )
 
 
 def _describe(given: Given) -> str:

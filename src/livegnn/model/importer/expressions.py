@@ -198,7 +198,8 @@ class Expressions:
         return self.concat([self.slice(a if yes else b, axis, i, i + 1) for i, yes in enumerate(each)], axis)
 
     def _compare_ids(self, op: str, args: tuple[Expression, ...]) -> Expression:
-        if op not in ("eq", "ne") or len(args) != 2 or args[0].refers is not args[1].refers:
+        known = len(args) == 2 and args[0].refers is not None and args[0].refers is args[1].refers
+        if op not in ("eq", "ne") or not known:
             raise ModelError(
                 "a node's place among the nodes is used as a number, which means something else when the "
                 "graph changes: give it as a feature"
