@@ -311,3 +311,28 @@ class Sequence(nn.Module):
 
     def forward(self, x, edge_index):
         return self.rest(self.conv(x, edge_index))
+
+
+# Functions
+
+MATRIX = torch.linspace(-1, 1, 64, dtype=torch.float64).reshape(8, 8)
+
+
+class Written(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args):
+        return self.function(*args)
+
+
+def add(rows, index, like):
+    return torch.zeros_like(like).index_add(0, index, rows)
+
+
+def largest(rows, index, nodes):
+    wide = index.view(-1, *[1] * (rows.dim() - 1)).expand_as(rows)
+    return rows.new_zeros(nodes, *rows.shape[1:]).scatter_reduce(0, wide, rows, "amax", include_self=False)

@@ -273,6 +273,22 @@ def test_is_refused(make, reason: str) -> None:
         explain_import(module)
 
 
+def test_a_module_that_counts_its_calls() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, x, edge_index):
+            self.calls += 1
+            return x * self.calls
+
+    with pytest.raises(ModelError, match="changes a buffer"):
+        explain_import(
+            Counting(), Data(x=torch.zeros(5, WIDTH), edge_index=torch.zeros(2, 7, dtype=torch.int64))
+        )
+
+
 def test_a_method_that_there_is_none_of() -> None:
     with pytest.raises(ModelError, match="no method 'encode'"):
         explain_import(pyg.SAGEConv(WIDTH, 4), method="encode")

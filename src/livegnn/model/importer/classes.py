@@ -71,7 +71,7 @@ def _classify(one: Expression, origin: Origin, is_shift: bool, free: set[Express
         why = "the weight of a node's own loop, looked up again when its loops change"
         return Propagation(one, "last", ("edge",), "incremental", why, origin)
     words, reads, support = zip(
-        *(_of_piece(reduce, message, to, free) for message, to, _ in along), strict=True
+        *(_of_piece(reduce, message, to, mask, free) for message, to, mask in along), strict=True
     )
     what = max(words, key=len)
     read = tuple(end for end in ("source", "target", "edge") if any(end in each for each in reads))
@@ -90,11 +90,12 @@ def _classify(one: Expression, origin: Origin, is_shift: bool, free: set[Express
 
 
 def _of_piece(
-    reduce: str, message: Expression, index: Expression, free: set[Expression]
+    reduce: str, message: Expression, index: Expression, mask: Expression, free: set[Expression]
 ) -> tuple[str, tuple[str, ...], bool]:
     """The words for a message, what it reads, and whether it only counts or normalises."""
-    outside = _ends(Reads()(message), index)
-    inside = _ends(Reads(inside=True)(message), index)
+    of_mask = Reads()(mask) - {"edge"}  # which edges there are is the graph's own affair, and their types
+    outside = _ends(Reads()(message) | of_mask, index)
+    inside = _ends(Reads(inside=True)(message) | of_mask, index)
     exponentials = [one for one in on_edges(message) if one.op == "exp_shifted"]
     if exponentials:
         if reduce != "sum" or any(_shift(one) not in free for one in exponentials):

@@ -124,7 +124,7 @@ class _Form(EdgeRules):
                 part = self._sum(message, index, mask, one.atom)
                 result = part if result is None else self.make.elementwise("add", result, part)
             assert result is not None
-            return result
+            return self.make.cast(result, one.kind)
         if len(made.pieces) == 1 and one.attrs[0] in ("amax", "amin"):
             return self._extremum(made, *made.pieces[0])
         return made

@@ -9,7 +9,7 @@ from pathlib import PurePath
 import sympy
 import torch
 from torch import fx
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind
 
 from livegnn.errors import ModelError
 from livegnn.model.importer import row_operators, shape_operators  # noqa: F401  they put their operators in
@@ -103,8 +103,15 @@ class _Reading:
 
     def outputs(self, node: fx.Node) -> dict[str, Value]:
         """The module's results by their places among them."""
-        results = self._arguments(node.args[0])
-        assert isinstance(results, Sequence)
+        every = self._arguments(node.args[0])
+        assert isinstance(every, Sequence)
+        kinds = [spec.kind for spec in self.exported.program.graph_signature.output_specs]
+        if OutputKind.BUFFER_MUTATION in kinds:
+            raise ModelError(
+                f"{self.exported.module_name} changes a buffer whenever it is called, and so does not say the "
+                "same twice"
+            )
+        results = [one for one, kind in zip(every, kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
         found = {}
         for i, value in enumerate(results):
             if isinstance(value, Value):

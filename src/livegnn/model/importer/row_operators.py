@@ -317,6 +317,8 @@ def _index_put(
         return _write_where(call, base, index, values)
     if accumulate:
         return _add_to(call, base, 0, index, values)
+    if all(piece.row.op == "rows" for piece in index.pieces):
+        return _write_own(call, base, index, values)
     return _write_last(call, base, index, values)
 
 
@@ -345,15 +347,12 @@ def _write_where(call: Call, base: Value, mask: Value, values: Value) -> Value:
     return Value(tuple(pieces), base.axes)
 
 
-@operator("index_copy.default")
-def _index_copy(call: Call, base: Value, dim: int, index: Value, source: Value) -> Value:
-    """Rows in the place of others: of those that the index filters, each its own."""
-    base_piece = base.pieces[0]
-    if dim != 0 or len(base.pieces) > 1 or any(piece.row.op != "rows" for piece in index.pieces):
-        return _write_last(call, base, index, source)
-    if len(index.pieces) != 1 or index.pieces[0].atom is not base_piece.atom:
+def _write_own(call: Call, base: Value, index: Value, source: Value) -> Value:
+    """Rows in the place of others, each its own: of those that a filter leaves."""
+    own = base.pieces[0]
+    if len(base.pieces) > 1 or len(index.pieces) > 1 or index.pieces[0].atom is not own.atom:
         raise ModelError("rows are written to other rows than the index counts")
-    mask = Value((Piece(base_piece.atom, base_piece.mask, index.pieces[0].mask),), ((ROWS,),))
+    mask = Value((Piece(own.atom, own.mask, index.pieces[0].mask),), ((ROWS,),))
     return _write_where(call, base, mask, source)
 
 
@@ -382,6 +381,11 @@ def _write_last(call: Call, base: Value, index: Value, values: Value) -> Value:
             [call.values.expand(values, [*_row_sizes(index, values, call)]), index]
         )
     ]
+    for _, to, mask in arriving:
+        assert to.atom is not None
+        loops = call.make.elementwise("eq", call.make.end(to.atom, 0), call.make.end(to.atom, 1))
+        if call.make.elementwise("and", mask, loops) is not mask:
+            raise ModelError("of several edges of a node the last one decides, and edges have no order")
     if own.row.value is not None and all(message is own.row for message, _, _ in arriving):
         return base
     row = call.make.scatter("last", arriving, own.atom, own.row)
