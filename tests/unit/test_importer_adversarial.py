@@ -148,6 +148,10 @@ def degree_as_feature(x, e):
     return torch.cat([x, degree.view(-1, 1)], dim=1)
 
 
+def loops_by_half(x, e):
+    return add(torch.where((e[0] == e[1]).view(-1, 1), x[e[0]] * 0.5, x[e[0]]), e[1], x)
+
+
 def log_degree(x, e):
     degree = add(x.new_ones(e.size(1)), e[1], x[:, 0])
     return add(x[e[0]] * (degree + 1).log()[e[1]].view(-1, 1), e[1], x)
@@ -259,6 +263,7 @@ RIGHT = {
     input_itself_changed: ["sum source"],
     embedding_of_degree: [],
     degree_as_feature: [],
+    loops_by_half: ["sum f(source,edge)"],
     log_degree: ["sum source"],
     product_of_sums: ["sum source"],
     chosen_by_feature: ["sum source"],

@@ -98,6 +98,11 @@ def test_3_axes_of_one_move_below(of: Builder) -> None:
     assert {one.args[0].op for one in scatters(form)} <= {"gather", "constant"}
 
 
+def test_3_comparisons_of_ends_stay_as_they_are(of: Builder) -> None:
+    loops = of.make.reshape(of("eq", of.source, of.target), (1,))
+    assert of.normal(of.sum(of("where", loops, of.a, of("neg", of.a)))).op == "scatter"
+
+
 def test_3_slices_move_below(of: Builder) -> None:
     both = of.make.matmul(of.make.concat([of.a, of.b], 0), of.make.concat([of.matrix, of.matrix], 0))
     form = of.normal(of.sum(of.make.slice(of("relu", both), 0, 1, 3)))
@@ -114,7 +119,8 @@ def test_3_concatenations_move_above(of: Builder) -> None:
 
 def test_4_a_linear_map_of_a_concatenation_is_a_sum(of: Builder) -> None:
     both = of.make.concat([of.a, of.b], 0)
-    form = of.normal(of.sum(of.make.matmul(both, of.make.concat([of.matrix, of.matrix], 0))))
+    halves = of.make.concat([of.matrix, of("mul", of.matrix, -2.0)], 0)
+    form = of.normal(of.sum(of.make.matmul(both, halves)))
     assert [one.args[0].op for one in scatters(form)].count("gather") == 1
     assert all("linear" not in one.args[0].op for one in scatters(form))
 
@@ -154,6 +160,13 @@ def test_7_squares_of_differences_are_sums_of_products(of: Builder) -> None:
     assert all(one.args[0].op in ("gather", "constant") for one in scatters(form))
 
 
+def test_7_products_of_sums_stay_as_they_are_where_that_is_asked_for(of: Builder) -> None:
+    difference = of("add", of.a, of("neg", of.b))
+    (form,) = normalize(of.make, [of.sum(of("mul", difference, difference))], multiply_out=False)
+    assert form.op == "scatter"
+    assert form.args[0].op == "mul"
+
+
 def test_7_a_message_of_target_alone_is_a_count(of: Builder) -> None:
     (only,) = scatters(of.normal(of.sum(of("tanh", of.b))))
     assert only.args[0].is_number(1)
@@ -184,6 +197,11 @@ def test_9_concatenated_messages_are_summed_apart(of: Builder) -> None:
 def test_10_target_terms_leave_a_maximum(of: Builder) -> None:
     form = of.normal(of.sum(of("add", of.a, of.b), "amax"))
     assert form.op == "where"
+    assert {one.args[0].op for one in scatters(form)} == {"gather", "constant"}
+
+
+def test_10_signs_go_to_the_terms(of: Builder) -> None:
+    form = of.normal(of.sum(of("sigmoid", of("neg", of("add", of.a, of.b))), "amax"))
     assert {one.args[0].op for one in scatters(form)} == {"gather", "constant"}
 
 
@@ -231,6 +249,15 @@ def test_a_shift_is_free_where_only_the_quotient_is_used(of: Builder, beside: fl
     form = of.normal(softmax(of, of.make.reduce("sum", of("mul", of.a, of.b), [0]), of.a, beside))
     (shift,) = [one for one in walk([form]) if one.op == "scatter" and one.attrs == ("amax",)]
     assert shift_is_free([form], shift) is free
+
+
+def test_a_shift_is_felt_where_the_mass_is_used_by_itself(of: Builder) -> None:
+    logit = of.make.reduce("sum", of("mul", of.a, of.b), [0])
+    shift = of.make.gather(of.sum(logit, "amax"), of.target)
+    mass = of.sum(of("exp", of("add", logit, of("neg", shift))))
+    form = of.normal(of("add", softmax(of, logit, of.a), mass))
+    (largest,) = [one for one in walk([form]) if one.op == "scatter" and one.attrs == ("amax",)]
+    assert not shift_is_free([form], largest)
 
 
 def test_a_shift_is_felt_where_heads_are_mixed_before_the_quotient(of: Builder) -> None:

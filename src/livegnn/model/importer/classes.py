@@ -110,7 +110,7 @@ def _of_piece(
             form = _form(logit, index)
             value = f"value {'+'.join(sorted(outside))}"
             return f"softmax sum, {form} logit {_plus(of_logit)}, {value}", inside, False
-        return f"{reduce} of several exponentials", inside, False
+        return f"{reduce} of exponentials", inside, False
     if not outside:
         return "count", (), True
     if "target" in outside:

@@ -47,6 +47,8 @@ class EdgeRules:
         if args[0].kind != "id" and torch.broadcast_shapes(*(arg.shape for arg in lean)) == shape:
             args = tuple(lean)
         atom = join(args)
+        if op == "neg" and args[0].op == "add" and is_of_edges(atom):
+            return self.elementwise("add", *(self.elementwise("neg", term) for term in args[0].args))
         if op in ("add", "mul") and is_of_edges(atom):
             return self._group(op, args, shape)
         infinite = [arg for arg in args if arg.is_number(float("inf"))]
@@ -145,7 +147,7 @@ class EdgeRules:
             return self.make.reshape(x, shape)
         if x.op == "gather":
             return self.make.gather(self.reshape(x.args[0], shape), x.args[1])
-        if x.op in interpreter.ELEMENTWISE:
+        if x.op in interpreter.ELEMENTWISE and x.args[0].kind != "id":
             places = _places(x.shape, shape)
             args = [self.reshape(a, tuple(1 if p is None else a.shape[p] for p in places)) for a in x.args]
             made = self.elementwise(x.op, *args, attrs=x.attrs)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from livegnn.errors import ModelError
 from livegnn.model.importer.arguments import find_arguments
 from livegnn.model.importer.classes import Propagation, classify
 from livegnn.model.importer.export import Given, export_module, unwrap
@@ -67,9 +68,13 @@ def explain_import(
     Raises `ModelError` with the line of the module that cannot be imported, and what to do.
     """
     program = read_module(module, data, method=method, inputs=inputs)
-    normal = normalize(program.make, program.rows)
+    try:
+        found = tuple(classify(program.make, normalize(program.make, program.rows)))
+    except (AssertionError, RuntimeError, TypeError, ValueError, LookupError) as error:
+        raise ModelError(
+            f"{program.module_name} was read, but its propagations were not understood"
+        ) from error
     names = tuple(_describe(given) for given in program.given)
-    found = tuple(classify(program.make, normal))
     return ImportExplanation(program.module_name, names, found, program.make)
 
 

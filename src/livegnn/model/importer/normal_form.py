@@ -37,10 +37,16 @@ from livegnn.model.importer.facts import SHAPES, is_finite, is_increasing, is_po
 _MOST_TERMS = 24
 
 
-def normalize(make: Expressions, outputs: Sequence[Expression]) -> list[Expression]:
-    """The normal forms of expressions, made with `make`."""
+def normalize(
+    make: Expressions, outputs: Sequence[Expression], *, multiply_out: bool = True
+) -> list[Expression]:
+    """The normal forms of expressions, made with `make`.
+
+    multiply_out: whether products of sums are multiplied out by rule 7. A square of differences then reads no
+    target, but its terms are larger than it and cancel: in float32 that may cost more than it saves.
+    """
     marked = mark_shifts(make, outputs)
-    form = _Form(make)
+    form = _Form(make, multiply_out=multiply_out)
     form.shifts = {strip(_shift_of(one)) for one in walk(marked) if one.op == "exp_shifted"}
     return form.rewrite(marked)
 
@@ -101,9 +107,10 @@ Terms: TypeAlias = list[Term]
 
 @dataclass
 class _Form(EdgeRules):
-    """All rules. shifts: the maxima that softmaxes read, as they were before."""
+    """All rules. shifts: the maxima that softmaxes read, as they were. multiply_out: see `normalize`."""
 
     shifts: set[Expression] = field(default_factory=set)
+    multiply_out: bool = True
 
     def rewrite(self, outputs: Sequence[Expression]) -> list[Expression]:
         def rule(one: Expression, args: Sequence[Expression]) -> Expression:
@@ -237,6 +244,8 @@ class _Form(EdgeRules):
 
     def _cross(self, left: Terms | None, right: Terms | None, rank: int) -> Terms | None:
         if left is None or right is None or len(left) * len(right) > _MOST_TERMS:
+            return None
+        if not self.multiply_out and min(len(left), len(right)) > 1:
             return None
 
         def product(a: Expression | None, b: Expression | None) -> Expression | None:

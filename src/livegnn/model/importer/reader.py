@@ -108,8 +108,8 @@ class _Reading:
         kinds = [spec.kind for spec in self.exported.program.graph_signature.output_specs]
         if OutputKind.BUFFER_MUTATION in kinds:
             raise ModelError(
-                f"{self.exported.module_name} changes a buffer whenever it is called, and so does not say the "
-                "same twice"
+                f"{self.exported.module_name} changes a buffer whenever it is called, and so does not say "
+                "the same twice"
             )
         results = [one for one, kind in zip(every, kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
         found = {}
