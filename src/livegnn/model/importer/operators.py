@@ -12,7 +12,6 @@ from typing import TypeAlias
 import torch
 
 from livegnn.errors import ModelError
-from livegnn.model.importer import interpreter
 from livegnn.model.importer.expressions import Attributes, Expression, Expressions
 from livegnn.model.importer.values import ROWS, Axes, Piece, Value, Values
 
@@ -431,12 +430,7 @@ def _batch_norm_of_rows(
 # Products of matrices
 
 
-@operator("mm.default")
-def _product_of_matrices(call: Call, a: Value, b: Value) -> Value:
-    return multiply(call, a, b)
-
-
-@operator("bmm.default")
+@operator("mm.default", "bmm.default")
 def _products_of_matrices(call: Call, a: Value, b: Value) -> Value:
     return multiply(call, a, b)
 
@@ -499,6 +493,3 @@ def multiply(call: Call, a: Value, b: Value) -> Value:
         for p, q in call.values.aligned([left, right])
     ]
     return Value(tuple(pieces), axes)
-
-
-assert set(interpreter.KEEPS_INTEGERS) <= set(interpreter.ELEMENTWISE)
