@@ -12,7 +12,7 @@ WILD_CASES ?= 100000
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard 'cpp/*.h' 'cpp/*.cc' 'cpp/*.cpp' 'benchmarks/native/*')
 
 .PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild format bench bench-native churn \
-  hubs test-cpp-threads-engine docs-check clean
+  hubs imports test-cpp-threads-engine docs-check clean
 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
 	$(BIN)/livegnn demo
@@ -93,6 +93,9 @@ test-cpp-threads-engine: $(THREADS_BUILD)/build.ninja
 fuzz: $(FUZZ_BUILD)/build.ninja  ## each structure of the store against a model, on inputs nobody thought of
 	$(BIN)/ninja -C $(FUZZ_BUILD) livegnn_fuzz
 	cd $(FUZZ_BUILD) && for target in *_fuzz; do ./$$target -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+
+imports: $(VENV)/installed-test  ## the importer on every module of tests/imported_modules.py, and on many random ones
+	LIVEGNN_ALL_MODULES=1 LIVEGNN_IMPORT_CASES=300 $(BIN)/pytest tests/unit/test_importer_reader.py tests/property/test_importer.py
 
 wild: $(VENV)/installed-test  ## random networks on data of any magnitude, beside PyG in float64; commit what it writes
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/wild.py --cases $(WILD_CASES) --json tests/wild.json

@@ -1,6 +1,6 @@
 """A graph neural network as data: steps in topological order, with their weights. Needs no torch.
 
-What only those need who write or verify operators is loaded when it is first used.
+What only those need who write or verify operators, or import modules, is loaded when it is first used.
 """
 
 from importlib import import_module
@@ -13,6 +13,8 @@ from livegnn.model.steps import Step
 if TYPE_CHECKING:
     from livegnn.model.conditions import Condition as Condition
     from livegnn.model.convolution import Convolution as Convolution
+    from livegnn.model.importer.explanation import ImportExplanation as ImportExplanation
+    from livegnn.model.importer.explanation import explain_import as explain_import
     from livegnn.model.proposal import ConvolutionRequest as ConvolutionRequest
     from livegnn.model.proposal import OpenAIProposer as OpenAIProposer
     from livegnn.model.proposal import Proposer as Proposer
@@ -24,9 +26,11 @@ _HOMES = {
     "Condition": "livegnn.model.conditions",
     "Convolution": "livegnn.model.convolution",
     "ConvolutionRequest": "livegnn.model.proposal",
+    "ImportExplanation": "livegnn.model.importer.explanation",
     "OpenAIProposer": "livegnn.model.proposal",
     "Proposer": "livegnn.model.proposal",
     "VerificationReport": "livegnn.model.verification",
+    "explain_import": "livegnn.model.importer.explanation",
     "propose": "livegnn.model.proposal",
     "verify": "livegnn.model.verification",
 }
@@ -37,6 +41,7 @@ __all__ = [
     "ConvolutionRequest",
     "EdgeInput",
     "Function",
+    "ImportExplanation",
     "Input",
     "Model",
     "OpenAIProposer",
@@ -44,6 +49,7 @@ __all__ = [
     "Proposer",
     "Step",
     "VerificationReport",
+    "explain_import",
     "propose",
     "verify",
 ]

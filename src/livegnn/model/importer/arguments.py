@@ -1,0 +1,212 @@
+"""What a module is called with: found from its signature, and from PyG data or a schema if there is one."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from livegnn.errors import ModelError
+from livegnn.model.importer.export import Given
+from livegnn.model.importer.expressions import Atom
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, HeteroData
+
+    from livegnn.graph import Schema
+
+_NAMES = {
+    **dict.fromkeys(("x", "h", "feat", "feats", "features", "inputs", "z"), "x"),
+    **dict.fromkeys(("edge_index", "adj", "adj_t", "edges"), "edge_index"),
+    **dict.fromkeys(("edge_weight", "edge_weights", "weight"), "edge_weight"),
+    **dict.fromkeys(("edge_attr", "edge_attrs", "edge_features", "edge_feat"), "edge_attr"),
+    **{"edge_type": "edge_type", "num_nodes": "num_nodes"},
+}
+_ORDER = ("x", "edge_index")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A method's arguments, by name or place, and parameters of the module that have a row for each node."""
+
+    arguments: Mapping[str, object]
+    parameters: tuple[Given, ...]
+    positional: tuple[object, ...] = ()
+
+
+def find_arguments(
+    module: nn.Module,
+    data: "Data | HeteroData | Schema | None",
+    method: str,
+    inputs: Mapping[str, object] | None,
+) -> Found:
+    """What each argument of a method stands for.
+
+    Raises `ModelError` with the name of an argument of which it cannot be told, and of an input that there is
+    no argument for.
+    """
+    finding = _Finding(module, data)
+    given = dict(inputs or {})
+    parameters = tuple(
+        Given(name, finding.node, tuple(tensor.shape[1:]), tensor.dtype, parameter=True)
+        for name, tensor in module.named_parameters()
+        if given.pop(name, None) == "node" or finding.is_embedding(name)
+    )
+    taken: set[str] = set()
+    arguments: dict[str, object] = {}
+    positional: tuple[object, ...] = ()
+    signature = inspect.signature(getattr(module, method))
+    for place, (name, parameter) in enumerate(signature.parameters.items()):
+        if parameter.kind is parameter.VAR_POSITIONAL and not arguments and not given:
+            positional = tuple(finding.find(one, required=True) for one in _ORDER)
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if name in given:
+            arguments[name] = finding.rows(given.pop(name), name)
+            continue
+        meaning = _NAMES.get(name.removesuffix("_dict"))
+        if (
+            meaning is None
+            and name not in finding.known
+            and place < len(_ORDER)
+            and _ORDER[place] not in taken
+        ):
+            meaning = _ORDER[place] if parameter.default is parameter.empty else None
+        found = finding.find(
+            meaning or name.removesuffix("_dict"), required=parameter.default is parameter.empty
+        )
+        if found is not None:
+            arguments[name] = found
+            taken.add(meaning or name)
+        elif parameter.default is parameter.empty:
+            raise ModelError(
+                f"{type(module).__name__}.{method} takes {name!r}, and nothing tells what that is: give it "
+                f"as inputs={{{name!r}: ...}}, the name of an attribute of data, ('node', channels), "
+                "('edge', channels), or the value itself"
+            )
+    if given:
+        raise ModelError(
+            f"inputs has {sorted(given)[0]!r}, which {method} does not take: it takes "
+            f"{', '.join(signature.parameters)}"
+        )
+    if not arguments and not positional:
+        raise ModelError(f"{type(module).__name__}.{method} takes no rows of a graph")
+    return Found(arguments, parameters, positional)
+
+
+class _Finding:
+    """What a graph and a module tell of rows. known: name -> type of node or edge -> its rows."""
+
+    def __init__(self, module: nn.Module, data: "Data | HeteroData | Schema | None") -> None:
+        self.module, self.data = module, data
+        floats = [one.dtype for one in module.parameters() if one.is_floating_point()]
+        self.dtype = floats[0] if floats else torch.float32
+        self.hetero = hasattr(data, "node_types")
+        node_types = list(getattr(data, "node_types", ())) if self.hetero else [DEFAULT_NODE_TYPE]
+        edge_types = list(getattr(data, "edge_types", ())) if self.hetero else [DEFAULT_EDGE_TYPE]
+        self.nodes = {name: Atom(name) for name in node_types}
+        self.edges = {
+            kind: Atom("-".join(kind), self.nodes[kind[0]], self.nodes[kind[2]]) for kind in edge_types
+        }
+        if not hasattr(data, "stores") and len(node_types) == len(edge_types) == 1:
+            self.hetero = False  # a schema of one type
+        self.node, self.edge = next(iter(self.nodes.values())), next(iter(self.edges.values()), None)
+        self.known: dict[str, dict[object, Given]] = {}
+        for key, atom in (*self.nodes.items(), *self.edges.items()):
+            self._learn(key, atom)
+
+    def _learn(self, key: str | tuple[str, str, str], atom: Atom) -> None:
+        """The rows that the graph has for one type."""
+        if atom.source is not None:
+            self._know("edge_index", key, atom)
+        if self.data is None:
+            return
+        if not hasattr(self.data, "stores"):
+            self._learn_schema(self.data, key, atom)
+            return
+        graph: Any = self.data  # PyG's classes are not typed
+        store = graph[key] if self.hetero else graph
+        of_edges = atom.source is not None
+        number = store.num_edges if of_edges else store.num_nodes
+        ambiguous = not self.hetero and store.num_nodes == store.num_edges
+        for name, tensor in store.to_dict().items():
+            if not isinstance(tensor, torch.Tensor) or not tensor.dim() or name == "edge_index":
+                continue
+            if len(tensor) == number and (not ambiguous or name.startswith("edge") == of_edges):
+                self._know(name, key, atom, tuple(tensor.shape[1:]), tensor.dtype)
+
+    def _learn_schema(self, schema: "Schema", key: str | tuple[str, str, str], atom: Atom) -> None:
+        if isinstance(key, str):
+            self._know("x", key, atom, (schema.node_types[key],))
+            return
+        edges = schema.edge_types[key]
+        if edges.features:
+            self._know("edge_attr", key, atom, (edges.features,))
+        if edges.weighted:
+            self._know("edge_weight", key, atom)
+
+    def _know(
+        self,
+        name: str,
+        key: object,
+        atom: Atom,
+        channels: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        dtype = self.dtype if dtype.is_floating_point else dtype
+        full = f"{name}:{atom}" if self.hetero else name
+        self.known.setdefault(name, {})[key] = Given(full, atom, channels, dtype, ends=name == "edge_index")
+
+    def is_embedding(self, name: str) -> bool:
+        """Whether a parameter is an embedding of the nodes of the data."""
+        owner, _, _ = name.rpartition(".")
+        part = self.module.get_submodule(owner)
+        nodes = getattr(self.data, "num_nodes", None) if not self.hetero else None
+        return isinstance(part, nn.Embedding) and nodes is not None and part.num_embeddings == nodes
+
+    def rows(self, given: object, name: str) -> object:
+        """What inputs says of an argument."""
+        if isinstance(given, str):
+            found = self.find(given, required=True)
+            if found is None:
+                raise ModelError(f"inputs says that {name!r} is {given!r}, which the data does not have")
+            return found
+        if isinstance(given, tuple) and len(given) > 1 and given[0] in ("node", "edge"):
+            channels = tuple(int(size) for size in given[1:] if size)
+            atom = self.node if given[0] == "node" else self.edge
+            assert atom is not None
+            return Given(name, atom, channels, self.dtype)
+        return given
+
+    def find(self, name: str, *, required: bool) -> object | None:
+        """The rows of this name, by type if there are several; None if there are none, or none are needed."""
+        if name in self.known:
+            return self.known[name] if self.hetero else next(iter(self.known[name].values()))
+        if name == "num_nodes" and not self.hetero:
+            return Given(name, self.node, count=True)
+        if self.data is None and (required or name == "edge_weight"):
+            return self._guess(name)
+        return None
+
+    def _guess(self, name: str) -> Given | None:
+        """Without data: by the widths that layers were made for."""
+        assert self.edge is not None
+        if name in ("edge_type", "edge_weight"):
+            return Given(name, self.edge, (), torch.int64 if name == "edge_type" else self.dtype)
+        attributes = ("in_channels", "in_features") if name == "x" else ("edge_dim",)
+        width = next(_widths(self.module, attributes), None)
+        if width is None or name not in ("x", "edge_attr"):
+            return None
+        return Given(name, self.node if name == "x" else self.edge, (width,), self.dtype)
+
+
+def _widths(module: nn.Module, attributes: tuple[str, ...]) -> Iterator[int]:
+    for part in module.modules():
+        for attribute in attributes:
+            width = getattr(part, attribute, None)
+            width = width[0] if isinstance(width, tuple) and width else width
+            if isinstance(width, int) and width > 0:
+                yield width

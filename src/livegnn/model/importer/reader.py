@@ -1,0 +1,241 @@
+"""From an exported program to expressions: each of its nodes by one operator, and held against its shape."""
+
+import operator as python_operator
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+import sympy
+import torch
+from torch import fx
+from torch.export.graph_signature import InputKind, OutputKind
+
+from livegnn.errors import ModelError
+from livegnn.model.importer import row_operators, shape_operators  # noqa: F401  they put their operators in
+from livegnn.model.importer.export import Exported, Given
+from livegnn.model.importer.expressions import Expression, Expressions, Origin, kind_of
+from livegnn.model.importer.operators import OPERATORS, Call
+from livegnn.model.importer.values import ROWS, Piece, Value, Values, symbolic
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a module computes: its outputs by name, as pieces of rows."""
+
+    outputs: Mapping[str, Value]
+    make: Expressions
+    given: Sequence[Given]
+    module_name: str
+
+    @property
+    def rows(self) -> list[Expression]:
+        """The rows of all pieces of all outputs, and their masks."""
+        return [one for value in self.outputs.values() for p in value.pieces for one in (p.row, p.mask)]
+
+
+def read(exported: Exported) -> Program:
+    """Reads an exported program.
+
+    Raises `ModelError` with the line of the user's module whose operation is not known, or cannot be served.
+    """
+    reading = _Reading(exported)
+    outputs: dict[str, Value] = {}
+    for node in exported.program.graph.nodes:
+        if node.op == "output":
+            outputs = reading.outputs(node)
+        elif node in reading.live:
+            try:
+                reading.visit(node)
+            except ModelError as error:
+                raise ModelError(f"{exported.module_name}: {where(node)}{error}") from error
+            except Exception as error:
+                what = f"{type(error).__name__}: {error}"
+                raise ModelError(
+                    f"{exported.module_name}: {where(node)}{node.target} cannot be read: {what}"
+                ) from error
+    return Program(outputs, reading.values.make, exported.given, exported.module_name)
+
+
+class _Reading:
+    """The values of the nodes that have been read."""
+
+    def __init__(self, exported: Exported) -> None:
+        self.exported = exported
+        self.values = Values()
+        self.read: dict[fx.Node, object] = {}
+        self.live = _live(exported.program.graph)
+        self.rows = iter(exported.given)
+        self.specs = {spec.arg.name: spec for spec in exported.program.graph_signature.input_specs}
+        self.tensors = {**exported.program.state_dict, **exported.program.constants}
+
+    def visit(self, node: fx.Node) -> None:
+        if node.op == "placeholder":
+            self.read[node] = self._input(node)
+            return
+        name = str(node.target).removeprefix("aten.")
+        if node.op != "call_function" or name.startswith(("_assert", "sym_constrain")):
+            self._check_assertion(node)
+            return
+        expected = node.meta.get("val")
+        if node.target is python_operator.getitem:
+            several = self._arguments(node.args[0])
+            assert isinstance(several, Sequence)
+            self.read[node] = several[node.args[1]]
+            return
+        if isinstance(expected, torch.SymInt | torch.SymBool | torch.SymFloat | int | bool):
+            self.read[node] = expected
+            return
+        function = OPERATORS.get(name)
+        if function is None:
+            raise ModelError(f"the operator {name} is not known")
+        kwargs = {key: self._arguments(value) for key, value in node.kwargs.items() if key not in _IGNORED}
+        call = Call(self.values, tuple(expected.shape) if isinstance(expected, torch.Tensor) else ())
+        self.values.make.origin = Origin(_module_of(node), where(node).removesuffix(": "))
+        try:
+            self.read[node] = function(call, *self._arguments(node.args), **kwargs)  # type: ignore[misc]
+        except TypeError as error:
+            if "argument" not in str(error):
+                raise
+            raise ModelError(f"{name} is called in a way that is not known ({error})") from error
+        if isinstance(expected, torch.Tensor):
+            self._check(self.read[node], expected, name)
+
+    def outputs(self, node: fx.Node) -> dict[str, Value]:
+        """The module's results by their places among them."""
+        every = self._arguments(node.args[0])
+        assert isinstance(every, Sequence)
+        kinds = [spec.kind for spec in self.exported.program.graph_signature.output_specs]
+        if OutputKind.BUFFER_MUTATION in kinds:
+            raise ModelError(
+                f"{self.exported.module_name} changes a buffer whenever it is called, and so does not say "
+                "the same twice"
+            )
+        results = [one for one, kind in zip(every, kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
+        found = {}
+        for i, value in enumerate(results):
+            if isinstance(value, Value):
+                self._check_output(value)
+                found["output" if len(results) == 1 else f"output[{i}]"] = value
+            elif value is not None:
+                raise ModelError(f"{self.exported.module_name} returns {value!r}, which is no tensor of rows")
+        if not found:
+            raise ModelError(f"{self.exported.module_name} returns no tensor")
+        return found
+
+    def _check_output(self, value: Value) -> None:
+        returns = f"{self.exported.module_name} returns"
+        if value.row_axis is None:
+            raise ModelError(
+                f"{returns} no row for each node or edge: return the rows before they are joined"
+            )
+        if not all(piece.mask.is_number(1) for piece in value.pieces) or len(value.axes[value.row_axis]) > 1:
+            raise ModelError(f"{returns} some rows of those it has: return all, and let the reader choose")
+
+    def _input(self, node: fx.Node) -> Value:
+        spec = self.specs[node.name]
+        if spec.kind is not InputKind.USER_INPUT:
+            name = str(spec.target)
+            return self.values.constant(self.tensors[name], name.removeprefix("call.module."))
+        given = next(self.rows)
+        while f"tensors_{list(self.exported.given).index(given)}" != node.name:
+            given = next(self.rows)
+        shape = node.meta["val"].shape
+        everything = self.values.everything
+        space = ((given.atom, everything),)
+        for size in shape:
+            if not isinstance(size, int):
+                self.values.name_size(size, space)
+        make = self.values.make
+        if given.ends:
+            ends = [make.reshape(make.end(given.atom, i), (1,)) for i in (0, 1)]
+            return Value((Piece(given.atom, everything, make.concat(ends, 0)),), ((2,), (ROWS,)))
+        row = make.input(given.name, given.atom, given.channels, kind_of(given.dtype))
+        return Value((Piece(given.atom, everything, row),), ((ROWS,), *((size,) for size in given.channels)))
+
+    def _arguments(self, args: object) -> object:
+        if isinstance(args, fx.Node):
+            found = self.read[args]
+            if found is None:
+                raise ModelError("a part of a result is used that is not known")
+            return found
+        if isinstance(args, list | tuple):
+            return [self._arguments(arg) for arg in args]
+        return args
+
+    def _check(self, value: object, expected: torch.Tensor, name: str) -> None:
+        """Holds what was read against what torch says of the same tensor."""
+        assert isinstance(value, Value), f"{name} returned {type(value).__name__}"
+        kind = kind_of(expected.dtype)
+        if (value.kind if value.kind != "id" else "int") != kind:
+            raise ModelError(f"{name} was read as numbers of kind {value.kind}, it is {expected.dtype}")
+        if len(value.axes) != expected.dim():
+            raise ModelError(f"{name} was read as {value.axes}, it is {tuple(expected.shape)}")
+        for axis, size in zip(value.axes, expected.shape, strict=True):
+            own = sympy.Integer(1)
+            for part in axis:
+                own *= self.values.count(value.space) if part == ROWS else part
+            known = self.values.size(size)
+            if known is None or sympy.expand(known - own) != 0:
+                raise ModelError(f"{name} was read with {own} in an axis, it has {symbolic(size)} there")
+        for piece in value.pieces:
+            if piece.row.shape != value.channels:
+                raise ModelError(f"{name} was read with channels {piece.row.shape}, not {value.channels}")
+            if piece.row.atom not in (None, piece.atom):
+                raise ModelError(f"{name} was read with rows of {piece.row.atom}, not of {piece.atom}")
+
+    def _check_assertion(self, node: fx.Node) -> None:
+        """Sizes are what they are; anything else that must hold is a condition on the data."""
+        condition = node.args[0] if node.args else None
+        held = condition.meta.get("val") if isinstance(condition, fx.Node) else condition
+        relation = held.node.expr if isinstance(held, torch.SymBool) else held
+        if relation is True or relation == sympy.true:
+            return
+        if isinstance(relation, sympy.Ge | sympy.Le | sympy.Gt | sympy.Lt):
+            low, high = (relation.lts, relation.gts)
+            if (low in (-1, 0, 1, 2) and high.is_nonnegative is not False) or (
+                high.is_number and high >= 2**32
+            ):
+                return
+        if isinstance(relation, sympy.Eq):
+            left, right = self.values.size(relation.lhs), self.values.size(relation.rhs)
+            if left is not None and right is not None and sympy.expand(left - right) == 0:
+                return
+        raise ModelError(f"it works only where {relation} holds, which a change of the graph may end")
+
+
+_IGNORED = frozenset({"layout", "device", "pin_memory"})
+
+
+def _live(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes that the outputs are made of, the inputs, and what asserts."""
+    live: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        # What a module asserts of its numbers it raises itself; what it asserts of sizes must hold for all.
+        asserts = str(node.target).startswith("aten._assert_scalar")
+        if node.op in ("output",) or asserts or node in live:
+            live.add(node)
+            live.update(node.all_input_nodes)
+    return live
+
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
+_LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/importer/")
+
+
+def where(node: fx.Node) -> str:
+    """The line of the user's module that a node comes from, as errors begin; empty if it is not known."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    own = [frame for frame in frames if not any(library in frame[0] for library in _LIBRARIES)]
+    for file, line, _, code in (own or frames)[-1:]:
+        return f"{PurePath(file).name}:{line}, {code.strip()!r}: "
+    return ""
+
+
+def _module_of(node: fx.Node) -> str:
+    """The path of the innermost submodule that a node belongs to, as in ``named_modules``."""
+    stack = node.meta.get("nn_module_stack") or {}
+    path = ""
+    for name, _ in stack.values():
+        path = str(name)
+    return path.removeprefix("call").removeprefix(".module").removeprefix(".")

@@ -1,0 +1,309 @@
+"""Modules as the importer reads them: equal to themselves in float64, and classed as a person would."""
+
+import copy
+import os
+import threading
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_geometric import nn as pyg
+from torch_geometric.data import Data, HeteroData
+
+from imported_modules import (
+    CASES,
+    EDGES,
+    GRAPHS,
+    NODE,
+    QUICK,
+    WIDTH,
+    Two,
+    X,
+    call,
+    compute,
+    double,
+    draw,
+    fresh,
+    imported,
+)
+from livegnn.errors import ModelError
+from livegnn.graph import EdgeSchema, Schema
+from livegnn.model import explain_import
+from livegnn.model.importer import interpreter
+from livegnn.model.importer.classes import classify, words
+from livegnn.model.importer.export import Given, export_module
+from livegnn.model.importer.expressions import walk
+from livegnn.model.importer.reader import read
+
+NAMES = CASES if os.environ.get("LIVEGNN_ALL_MODULES") else QUICK
+
+
+def equal(got, expected, message: str) -> None:
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_allclose(one.reshape(other.shape), other, rtol=1e-11, atol=1e-11, err_msg=message)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_equals_the_module(name: str) -> None:
+    module = imported(name)
+    for i, kind in enumerate(GRAPHS):
+        graph = draw(module.case, kind, i)
+        expected = call(fresh(name), module.case, graph)
+        equal(module.compute(graph, normal=False), expected, f"read, {kind}")
+        equal(module.compute(graph, normal=True), expected, f"normal form, {kind}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_is_classed_as_a_person_would(name: str) -> None:
+    module = imported(name)
+    assert words(classify(module.program.make, module.normal)) == sorted(module.case.words)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_messages_keep_their_bits_when_what_they_do_not_read_changes(name: str) -> None:
+    """Edges run from the first nodes to the last; targets' rows change; what does not read them stays."""
+    module = imported(name)
+    make = module.program.make
+    found = classify(make, module.normal)
+    graph = draw(module.case, "random", 5)
+    for atom in graph.ends:
+        sources, targets = graph.sizes[atom.source], graph.sizes[atom.target]
+        graph.ends[atom][0] %= sources // 2
+        graph.ends[atom][1] = targets // 2 + graph.ends[atom][1] % (targets - targets // 2)
+    changed = interpreter.Rows(graph.sizes, graph.ends, {name: v.clone() for name, v in graph.inputs.items()})
+    of_nodes = {one.attrs[0]: one.atom for one in walk(module.program.rows) if one.op == "input"}
+    for name_of, atom in of_nodes.items():
+        if atom.source is None and changed.inputs[name_of].is_floating_point():
+            changed.inputs[name_of][graph.sizes[atom] // 2 :] += 1.0
+    if len({end for atom in graph.ends for end in (atom.source, atom.target)}) > 1:
+        return  # edges lead back from the second half of one type to the first of another
+    first = [one for one in found if not any(reads_a_scatter(part) for part in one.scatter.args)]
+    for one in first:
+        if one.upkeep == "recomputed" or one.what == "last":
+            continue
+        for message, index, _ in one.scatter.pieces:
+            if (
+                index.op != "end"
+                or not index.attrs[0]
+                or "exp" in repr([part.op for part in walk([message])])
+            ):
+                continue
+            before, after = (interpreter.compute([message], rows)[0] for rows in (graph, changed))
+            same = torch.equal(before, after)
+            assert same or "target" in one.reads, one.what
+
+
+def reads_a_scatter(one) -> bool:
+    return any(part.op == "scatter" for part in walk([one]))
+
+
+# What is found by itself
+
+
+class Weighed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = pyg.GraphConv(WIDTH, 4)
+
+    def forward(self, h, adj, edge_weight, speed):
+        return self.conv(h, adj, edge_weight) * speed
+
+
+def test_inputs_are_found_by_name_place_and_data() -> None:
+    data = Data(x=torch.zeros(5, WIDTH), edge_index=torch.zeros(2, 7, dtype=torch.int64))
+    data.edge_weight, data.velocity = torch.zeros(7), torch.zeros(5, 1)
+    explained = explain_import(Weighed(), data, inputs={"speed": "velocity"})
+    assert explained.inputs == (
+        "x (node[8])", "edge_index (node-to-node)", "edge_weight (node-to-node[1])", "velocity (node[1])",
+    )  # fmt: skip
+    with pytest.raises(ModelError, match="'speed'"):
+        explain_import(Weighed(), data)
+    with pytest.raises(ModelError, match="'haste'"):
+        explain_import(Weighed(), data, inputs={"speed": "velocity", "haste": "velocity"})
+    by_width = explain_import(Weighed(), inputs={"speed": ("node", 1)})
+    assert by_width.inputs[-1] == "speed (node[1])"
+
+
+def test_inputs_of_several_types_are_found() -> None:
+    data = HeteroData()
+    for name, rows in (("author", 5), ("paper", 7)):
+        data[name].x = torch.zeros(rows, WIDTH)
+    data["author", "writes", "paper"].edge_index = torch.zeros(2, 3, dtype=torch.int64)
+    data["paper", "written", "author"].edge_index = torch.zeros(2, 4, dtype=torch.int64)
+
+    class Papers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layers = {edge_type: pyg.SAGEConv((WIDTH, WIDTH), 4) for edge_type in data.edge_types}
+            self.conv = pyg.HeteroConv(layers)
+
+        def forward(self, x_dict, edge_index_dict):
+            return self.conv(x_dict, edge_index_dict)["paper"]
+
+    explained = explain_import(Papers(), data)
+    assert [one.what for one in explained.propagations if not one.support] == ["sum source"]
+
+
+def test_a_schema_tells_the_inputs() -> None:
+    author, paper = ("author", "writes", "paper"), ("paper", "written", "author")
+    schema = Schema({"author": WIDTH, "paper": WIDTH}, {author: EdgeSchema(), paper: EdgeSchema()})
+    layers = {edge_type: pyg.SAGEConv((WIDTH, WIDTH), 4) for edge_type in (author, paper)}
+    explained = explain_import(pyg.HeteroConv(layers), schema)
+    assert {one.upkeep for one in explained.propagations} == {"incremental"}
+    one = Schema({"user": WIDTH}, {("user", "knows", "user"): EdgeSchema(weighted=True)})
+    assert explain_import(pyg.GCNConv(WIDTH, 4), one).inputs == (
+        "x (user[8])",
+        "edge_index (user-knows-user)",
+        "edge_weight (user-knows-user[1])",
+    )
+
+
+def test_an_embedding_of_the_nodes_is_an_input() -> None:
+    class Embedded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.nodes, self.conv = nn.Embedding(5, WIDTH), pyg.SAGEConv(WIDTH, 4)
+
+        def forward(self, edge_index):
+            return self.conv(self.nodes.weight, edge_index)
+
+    data = Data(edge_index=torch.zeros(2, 7, dtype=torch.int64), num_nodes=5)
+    assert explain_import(Embedded(), data).inputs[0] == "nodes.weight (node[8])"
+
+
+def test_the_explanation_speaks_of_the_users_names_and_lines() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = pyg.SAGEConv(WIDTH, 6), pyg.GATv2Conv(6, 4)
+
+        def forward(self, x, edge_index):
+            x = self.first(x, edge_index).relu()
+            return self.second(x, edge_index)
+
+    text = str(explain_import(Net()))
+    assert "first" in text
+    assert "test_importer_reader.py:" in text
+    assert "sum source: incremental" in text
+    assert "general logit source+target, value source: constrained" in text
+    assert "second.lin_r.weight" in text
+
+
+# What stays as it was
+
+
+def test_the_module_stays_as_it_was() -> None:
+    torch.manual_seed(0)
+    module = Two(pyg.GCNConv(WIDTH, 6, cached=True), pyg.GCNConv(6, 4, cached=True)).train()
+    calls = []
+    module.first.register_forward_hook(lambda *_: calls.append(1))
+    x, edges = torch.randn(5, WIDTH), torch.tensor([[0, 1], [1, 2]])
+    module(x, edges)
+    cache = module.first._cached_edge_index
+    before = copy.deepcopy(module.state_dict())
+    flags = torch.get_default_dtype(), torch.is_grad_enabled(), len(calls)
+    explain_import(module)
+    assert module.training
+    assert module.first._cached_edge_index is cache
+    assert all(parameter.requires_grad for parameter in module.parameters())
+    assert (torch.get_default_dtype(), torch.is_grad_enabled()) == flags[:2]
+    assert {name: value.dtype for name, value in module.state_dict().items()} == {
+        name: value.dtype for name, value in before.items()
+    }
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert pyg.HeteroLinear.forward.__module__ == "torch_geometric.nn.dense.linear"
+
+
+def test_a_cache_is_no_part_of_a_module() -> None:
+    """What a layer has kept of a graph is not what it computes of another."""
+    with double():
+        module = pyg.GCNConv(WIDTH, 4, cached=True).eval()
+        module(torch.randn(5, WIDTH), torch.tensor([[0, 1], [1, 2]]))
+        program = read(export_module(module, (X, EDGES), {}))
+        graph = draw(CASES["GCN"], "random", 0)
+        again = pyg.GCNConv(WIDTH, 4).eval()
+        again.load_state_dict(module.state_dict())
+        equal(compute(program, program.rows, graph), call(again, CASES["GCN"], graph), "cached")
+
+
+def test_modules_are_read_in_threads_as_alone() -> None:
+    results = []
+
+    def explain() -> None:
+        results.append([one.what for one in explain_import(pyg.SAGEConv(WIDTH, 4)).propagations])
+
+    threads = [threading.Thread(target=explain) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [results[0]] * 3
+
+
+def test_float32_models_are_read_in_float64() -> None:
+    explained = explain_import(pyg.GCNConv(WIDTH, 4), Data(
+        x=torch.zeros(5, WIDTH, dtype=torch.float64), edge_index=torch.zeros(2, 7, dtype=torch.int64),
+    ))  # fmt: skip
+    assert explained.propagations[0].upkeep == "incremental"
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: pyg.SAGEConv(WIDTH, 4).half(), "float16"),
+        (lambda: pyg.SAGEConv((-1, -1), 4), "no shape yet"),
+        (lambda: torch.jit.script(nn.Linear(WIDTH, 4)), "ScriptModule"),
+        (lambda: pyg.SAGEConv(WIDTH, 4, aggr="median"), "SAGEConv.forward"),
+        (
+            lambda: pyg.SAGEConv(WIDTH, 4, aggr="lstm", aggr_kwargs={"in_channels": 8, "out_channels": 8}),
+            "SAGEConv",
+        ),
+    ],
+)
+def test_is_refused(make, reason: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = make()
+    with pytest.raises(ModelError, match=reason):
+        explain_import(module)
+
+
+def test_a_module_that_counts_its_calls() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, x, edge_index):
+            self.calls += 1
+            return x * self.calls
+
+    with pytest.raises(ModelError, match="changes a buffer"):
+        explain_import(
+            Counting(), Data(x=torch.zeros(5, WIDTH), edge_index=torch.zeros(2, 7, dtype=torch.int64))
+        )
+
+
+def test_a_method_that_there_is_none_of() -> None:
+    with pytest.raises(ModelError, match="no method 'encode'"):
+        explain_import(pyg.SAGEConv(WIDTH, 4), method="encode")
+
+
+def test_wrappers_are_taken_off() -> None:
+    compiled = torch.compile(pyg.SAGEConv(WIDTH, 4))
+    assert explain_import(compiled).module == "SAGEConv.forward"
+
+
+def test_counts_stand_for_numbers_of_nodes() -> None:
+    class Counted(nn.Module):
+        def forward(self, x, edge_index, num_nodes):
+            return x.new_zeros(num_nodes, WIDTH).index_add(0, edge_index[1], x[edge_index[0]])
+
+    args = (X, EDGES, Given("num_nodes", NODE, count=True))
+    program = read(export_module(Counted(), args, {}))
+    assert words(classify(program.make, program.rows)) == ["sum source"]
