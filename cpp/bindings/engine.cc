@@ -318,8 +318,7 @@ void bind_engine(nb::module_& module) {
            [](Engine& self, size_t propagation) { return given(as_writer([&] { return self.errors(propagation); })); })
       .def("set_errors", [](Engine& self, size_t propagation,
                             In<float> from) { self.load_errors(propagation, {from.data(), from.shape(0)}); })
-      .def("error_width", [](const Engine& self,
-                             size_t propagation) { return self.error_width(self.program().propagations[propagation]); })
+      .def("error_width", &Engine::saved_error_width)
       .def("residents", [](const Engine& self, size_t edge_type) { return copy(self.residents(edge_type)); })
       .def("set_residents",
            [](Engine& self, size_t edge_type, In<uint32_t> nodes) {
