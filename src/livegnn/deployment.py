@@ -229,9 +229,20 @@ class Deployment:
         return None if self.features is None else self.features.directory
 
     def open(self) -> Runtime:
-        """A runtime at the end of what the log has recorded, not started yet."""
-        directory = None if self.checkpoint is None else self.checkpoint.directory
+        """A runtime at the end of what the log has recorded, not started yet.
+
+        Raises LogError if the log is damaged, or is not the one of the checkpoints.
+        """
         model = Model.load(self.model.path)
+        log = SqliteLog(self.log.path)
+        try:
+            return self._open(model, log)
+        except BaseException:
+            log.close()
+            raise
+
+    def _open(self, model: Model, log: SqliteLog) -> Runtime:
+        directory = None if self.checkpoint is None else self.checkpoint.directory
         graph, engine = restore(
             model,
             self.load_graph,
@@ -241,9 +252,10 @@ class Deployment:
             non_finite=cast("NonFinite", self.runtime.non_finite),
             features_dir=self._features_dir,
             state_dir=None if self.state is None else self.state.directory,
+            log=log,
         )
         return Runtime(
-            SqliteLog(self.log.path),
+            log,
             graph,
             engine,
             max_batch_events=self.runtime.max_batch_events,

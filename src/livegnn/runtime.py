@@ -97,6 +97,7 @@ class Statistics:
     affected_nodes: Histogram = field(default_factory=lambda: Histogram(COUNTS))
     changed_nodes: Histogram = field(default_factory=lambda: Histogram(COUNTS))
     checkpoint_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    failed_checkpoint_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
     rejected_entries: Histogram = field(default_factory=lambda: Histogram(COUNTS))  # counts their events
     expired_edges: Histogram = field(
         default_factory=lambda: Histogram(COUNTS)
@@ -118,12 +119,14 @@ def restore(
     history: int = 0,
     state_dir: Path | None = None,
     non_finite: NonFinite = "refuse",
+    log: Log | None = None,
 ) -> tuple[Graph, Engine]:
     """Graph and engine of the newest checkpoint in `directory` that is whole, else of `initial`.
 
     A checkpoint that cannot be used is passed over with a warning; the log makes up for it. A `Runtime` on
     what is returned replays the rest of the log. features_dir: as in `Graph`, for a checkpoint's graph.
-    history, state_dir, non_finite: as in `Engine`.
+    history, state_dir, non_finite: as in `Engine`. log: the one that will be replayed; raises LogError if it
+    is not the one that led to the checkpoint.
     """
 
     def make(graph: Graph, state: State | None) -> Engine:
@@ -141,12 +144,28 @@ def restore(
         try:
             saved = checkpoint.read(path)
             graph = Graph.from_state(saved.states["graph"], features_dir=features_dir)
-            state = saved.states["engine"]
-            return graph, make(graph, state)
+            graph_and_engine = graph, make(graph, saved.states["engine"])
         except (FileFormatError, ModelError, KeyError) as error:
             _logger.warning("passing over the checkpoint %s: %s", path, error)
+        else:
+            if log is not None:
+                _check_history(log, path, saved)
+            return graph_and_engine
     graph = initial()
     return graph, make(graph, None)
+
+
+def _check_history(log: Log, path: Path, saved: checkpoint.Checkpoint) -> None:
+    """Raises LogError if `log` has led to something else than a checkpoint."""
+    known = saved.states.get("log")  # older checkpoints do not say it
+    if known is None or log.last_seq() < saved.seq:  # a runtime refuses what is too short
+        return
+    if (digest := log.digest(saved.seq)) != known.meta.get("crc32"):
+        raise LogError(
+            f"the log must hold what led to the checkpoint {path}, entries up to event {saved.seq} with the "
+            f"CRC-32 {known.meta.get('crc32')}, got {digest}: it is not the log of this graph. Put back the "
+            "log that the checkpoints belong to, or move the checkpoints away"
+        )
 
 
 class Runtime:
@@ -197,6 +216,7 @@ class Runtime:
         self._visible = threading.Condition()
         self._arrivals: dict[int, float] = {}
         self._subscribers: list[Callable[[Change], None]] = []
+        self._at_end: list[Callable[[], None]] = []
         self._subscriber_failures = 0
         self._thread: threading.Thread | None = None
         self._stopping = self._ended = False
@@ -340,22 +360,31 @@ class Runtime:
             answer = self.engine.what_if(events)
             return Supposition(self.engine.seq, answer.predict(ids), answer.changed)
 
-    def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
+    def subscribe(
+        self, callback: Callable[[Change], None], *, on_end: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
         """Calls `callback` after every batch, in order, from the loop's thread; returns what ends that.
 
         A callback must return quickly; what it raises is logged, counted (`subscriber_failures`) and
-        otherwise ignored. It must not wait for events that come later.
+        otherwise ignored. It must not wait for events that come later. on_end: called once, when the loop has
+        failed or the runtime is stopped, and no batch will come any more.
 
         Raises InputError for what cannot be called.
         """
         function(callback, "callback", "a Change")
+        if on_end is not None:
+            function(on_end, "on_end", "nothing")
         with self._visible:
             self._subscribers.append(callback)
+            if on_end is not None:
+                self._at_end.append(on_end)
 
         def unsubscribe() -> None:
             with self._visible:
                 if callback in self._subscribers:
                     self._subscribers.remove(callback)
+                if on_end in self._at_end:
+                    self._at_end.remove(on_end)
 
         return unsubscribe
 
@@ -392,6 +421,13 @@ class Runtime:
         with self._visible:
             self._ended = True
             self._visible.notify_all()
+            callbacks, self._at_end = self._at_end, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                self._subscriber_failures += 1
+                _logger.exception("a subscriber to the end of the loop failed")
 
     def _replay(self) -> None:
         """Applies the recorded batches after the graph's position, with their boundaries and rejections."""
@@ -532,15 +568,17 @@ class Runtime:
             checkpoint.write(path, self._states(), self._seq)
             for old in list_checkpoints(policy.directory)[policy.keep :]:
                 old.unlink()
-        except (OSError, LogError, MemoryError):
+        except (OSError, LogError, MemoryError) as error:
             # The log still has everything: go on, and try again when the next one is due.
-            _logger.exception("no checkpoint at event %d", self._seq)
+            _logger.error("no checkpoint at event %d: %s", self._seq, str(error) or type(error).__name__)
+            self.statistics.failed_checkpoint_seconds.record(self._clock() - started)
         else:
             self.statistics.checkpoint_seconds.record(self._clock() - started)
         self._checkpoint_seq, self._checkpoint_time = self._seq, self._clock()
 
     def _states(self) -> Mapping[str, State]:
-        return {"graph": self.graph.state(), "engine": self.engine.state()}
+        log = State({"crc32": self.log.digest(self._seq)}, {})
+        return {"graph": self.graph.state(), "engine": self.engine.state(), "log": log}
 
 
 def _check_schema(graph: Graph, chunk: Chunk) -> None:

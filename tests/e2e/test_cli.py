@@ -81,7 +81,29 @@ def test_a_log_that_was_swapped_is_refused(tmp_path: Path) -> None:
     (tmp_path / "events.db").unlink()
     result = call("serve", str(deployment))
     assert result.returncode == 1
+    assert "must reach event 1, which was acknowledged, got a log that ends at 0" in result.stderr
+    (tmp_path / "events.db-mark").unlink()
+    result = call("serve", str(deployment))
+    assert result.returncode == 1
     assert "the log must reach event 1, where the graph is, got one that ends at 0" in result.stderr
+
+
+def test_a_spoiled_log_is_one_line(tmp_path: Path) -> None:
+    deployment = write_deployment(tmp_path)
+    runtime = Deployment.read(deployment).open()
+    for events in make_stream(60):
+        runtime.append(events)
+    runtime.step()
+    runtime.log.close()
+    content = bytearray((tmp_path / "events.db").read_bytes())
+    sector = content.index(b"LGEV") // 512 * 512  # which begins an entry
+    content[sector : sector + 512] = bytes(512)
+    (tmp_path / "events.db").write_bytes(content)
+    result = call("verify", str(deployment))
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert str(tmp_path / "events.db") in line
 
 
 def test_bench_lists_and_refuses(tmp_path: Path) -> None:

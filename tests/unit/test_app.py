@@ -231,6 +231,52 @@ def test_a_loop_that_has_failed_is_reported(runtime: Runtime) -> None:
     assert "livegnn_up 0" in ask(app, "GET", "/metrics").text.splitlines()
 
 
+SET = {"events": [{"event": "set_features", "id": "n1", "x": [1.0] * WIDTH}]}
+
+
+def test_events_that_are_logged_and_not_visible_in_time_are_not_to_be_sent_again(runtime: Runtime) -> None:
+    app = create_app(runtime)  # whose loop does not run
+    answer = ask(app, "POST", "/v1/events?wait=true&timeout=0.001", SET)
+    assert answer.status_code == 202
+    assert answer.json().keys() == {"seq", "error"}
+    assert answer.json()["seq"] == runtime.log.last_seq() == 1
+    error = answer.json()["error"]
+    assert error["type"] == "NotVisible"
+    assert "event 1 is in the log" in error["message"]
+    assert "do not send it again" in error["message"]
+    runtime.step()
+    assert ask(app, "GET", "/v1/predictions?ids=n1&min_seq=1").json()["seq"] == 1
+
+
+def test_who_waits_for_a_loop_that_dies_is_told_at_once(runtime: Runtime) -> None:
+    app = create_app(runtime)
+    runtime.log.record_batch(Batch(0, 1))  # as another process would: the loop fails at the next entry
+    runtime.start()
+    answer = ask(app, "POST", "/v1/events?wait=true&timeout=300", SET)
+    assert (answer.status_code, answer.json()["seq"]) == (202, 1)
+    assert answer.json()["error"]["type"] == "NotVisible"
+    assert "the runtime ended at event 0" in answer.json()["error"]["message"]
+    assert "after a restart" in answer.json()["error"]["message"]
+    runtime.stop()
+
+
+@pytest.mark.parametrize("query", ["", "?wait=true"])
+def test_a_loop_that_has_ended_takes_no_events(runtime: Runtime, query: str) -> None:
+    app = create_app(runtime)
+    seq = runtime.append(Events().add_nodes("x"))
+    runtime.log.record_batch(Batch(0, seq))
+    runtime.start()
+    with pytest.raises(LiveGNNError):
+        runtime.wait(seq, 60)
+    answer = ask(app, "POST", f"/v1/events{query}", SET)
+    assert answer.status_code == 503
+    assert answer.json().keys() == {"error"}
+    assert answer.json()["error"]["type"] == "LoopEnded"
+    assert "nothing was logged" in answer.json()["error"]["message"]
+    assert runtime.log.last_seq() == seq
+    runtime.stop()
+
+
 def test_text_ids(runtime: Runtime) -> None:
     app = create_app(runtime)
     runtime.append(

@@ -171,6 +171,21 @@ def test_nobody_waits_for_a_loop_that_has_ended(runtime: Runtime) -> None:
         asyncio.run(Feed(runtime).wait(1, 60))
 
 
+def test_waiting_ends_with_the_loop(runtime: Runtime) -> None:
+    async def wait() -> None:
+        feed = Feed(runtime)
+        waiter = asyncio.create_task(feed.wait(2, 300))
+        await asyncio.sleep(0)  # to the waiter
+        runtime.log.append(Events().add_nodes(100))
+        runtime.log.record_batch(Batch(0, 1))
+        runtime.start()
+        with pytest.raises(LiveGNNError, match="event 2 will not be visible: the runtime ended at event 0"):
+            await waiter
+        runtime.stop()
+
+    asyncio.run(wait())
+
+
 def test_a_client_whose_loop_is_gone_is_forgotten(runtime: Runtime) -> None:
     feed = Feed(runtime)
     stream = feed.follow()

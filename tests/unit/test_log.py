@@ -99,6 +99,25 @@ def test_batches_and_rejections(tmp_path: Path) -> None:
     log.close()
 
 
+def test_a_digest_names_a_history(tmp_path: Path) -> None:
+    """Whatever entry is another one, near the end or among those before which it doubles its steps."""
+    logs = []
+    for changed in (None, *range(20)):
+        log = SqliteLog(tmp_path / f"{changed}.db")
+        for number in range(20):
+            log.append(Events().add_nodes([number if number != changed else 99, 100 + number]))
+        logs.append(log)
+    assert [log.digest(0) for log in logs] == [0] * len(logs)
+    whole, *others = (log.digest(40) for log in logs)
+    seen = {19, 18, 17, 15, 11, 3}  # which hold the events 0, 1 and 2, 4, 8, 16 and 32 before
+    assert [number for number, other in enumerate(others) if other != whole] == sorted(seen)
+    assert logs[0].digest(38) != whole
+    assert logs[0].append(Events().add_nodes(5)) == 41
+    assert logs[0].digest(40) == whole
+    for log in logs:
+        log.close()
+
+
 def test_a_batch_begins_where_the_last_one_ended(tmp_path: Path) -> None:
     log = filled(tmp_path / "log.db")
     log.record_batch(Batch(0, 3))

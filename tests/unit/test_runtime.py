@@ -1,5 +1,6 @@
 """The loop, in one process: batches, rejections, waiting, subscribers, checkpoints and recovery."""
 
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -350,7 +351,9 @@ def test_checkpoints_are_written_when_they_are_due_and_two_are_kept(tmp_path: Pa
     assert runtime.statistics.checkpoint_seconds.count == 4
 
 
-def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_loop(tmp_path: Path, log: SqliteLog) -> None:
+def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_loop(
+    tmp_path: Path, log: SqliteLog, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").write_text("this is no directory")
     policy = CheckpointPolicy(tmp_path / "file", every_events=1)
     runtime = make_runtime(log, checkpoints=policy)
@@ -358,10 +361,16 @@ def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_loop(tmp_path: Pa
     drain(runtime)
     assert runtime.seq == 1
     assert runtime.statistics.checkpoint_seconds.count == 0
+    assert runtime.statistics.failed_checkpoint_seconds.count == 1
+    (record,) = caplog.records
+    assert record.exc_info is None
+    assert record.getMessage().startswith("no checkpoint at event 1: ")
+    assert "File exists" in record.getMessage()
+    assert len(record.getMessage().splitlines()) == 1
 
 
 def recovered(log: SqliteLog, directory: Path | None, *, text: bool = False) -> Runtime:
-    graph, engine = restore(MODEL, lambda: make_graph(text=text), directory=directory, threads=1)
+    graph, engine = restore(MODEL, lambda: make_graph(text=text), directory=directory, threads=1, log=log)
     return Runtime(log, graph, engine)
 
 
@@ -440,6 +449,66 @@ def test_a_log_of_another_graph_is_refused(tmp_path: Path, log: SqliteLog) -> No
     ahead.seq = 7
     with pytest.raises(LogError, match="must reach event 7, where the graph is, got one that ends at 1"):
         Runtime(log, ahead, Engine(ahead, MODEL, threads=1))
+
+
+def value_of(number: float) -> Events:
+    return Events().set_features(0, np.full(WIDTH, number))
+
+
+def keep_history(tmp_path: Path, log: SqliteLog) -> tuple[Path, Path]:
+    """A log as it was after 20 events, and checkpoints of after 40, in a history that went on from there."""
+    old, checkpoints = tmp_path / "old.db", tmp_path / "checkpoints"
+    runtime = make_runtime(log, checkpoints=CheckpointPolicy(checkpoints, every_events=40))
+    for number in range(40):
+        if number == 20:
+            with sqlite3.connect(log.path) as source, sqlite3.connect(old) as target:
+                source.backup(target)
+            source.close()
+            target.close()
+        runtime.append(value_of(number))
+        drain(runtime)
+    assert len(list_checkpoints(checkpoints)) == 1
+    return old, checkpoints
+
+
+def test_checkpoints_of_another_history_are_refused(tmp_path: Path, log: SqliteLog) -> None:
+    old, checkpoints = keep_history(tmp_path, log)
+    assert recovered(log, checkpoints).seq == 40
+    other = SqliteLog(old)
+    runtime = recovered(other, None)
+    for number in range(20, 60):  # the last event before the checkpoint is the same one
+        runtime.append(value_of(number if number == 39 else -number))
+        drain(runtime)
+    with pytest.raises(LogError, match=r"up to event 40 .* it is not the log of this graph"):
+        recovered(other, checkpoints)
+    assert recovered(other, None).seq == 60
+    other.close()
+
+
+def test_checkpoints_that_do_not_name_their_history_are_read(tmp_path: Path, log: SqliteLog) -> None:
+    _, checkpoints = keep_history(tmp_path, log)
+    (path,) = list_checkpoints(checkpoints)
+    saved = checkpoint.read(path)
+    checkpoint.write(path, {name: saved.states[name] for name in ("graph", "engine")}, saved.seq)
+    assert recovered(log, checkpoints).seq == 40
+
+
+def test_a_log_that_was_continued_beside_its_runtime_is_refused_at_once(
+    tmp_path: Path, log: SqliteLog
+) -> None:
+    """Its entries reach the checkpoint, but its batches do not: the first new one would not fit."""
+    old, checkpoints = keep_history(tmp_path, log)
+    (path,) = list_checkpoints(checkpoints)
+    saved = checkpoint.read(path)
+    other = SqliteLog(old)
+    for number in range(40):
+        other.append(value_of(number))
+    with pytest.raises(LogError, match="it is not the log of this graph"):
+        recovered(other, checkpoints)
+    checkpoint.write(path, {name: saved.states[name] for name in ("graph", "engine")}, saved.seq)
+    with pytest.raises(LogError, match="must have a batch that ends at event 40, got none after event 20"):
+        recovered(other, checkpoints)
+    other.close()
 
 
 def test_settings_are_checked(log: SqliteLog) -> None:

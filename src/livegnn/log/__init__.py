@@ -71,6 +71,10 @@ class Log(Protocol):
         """The rejected entries with `after` < `seq` <= `up_to`, in order."""
         ...
 
+    def digest(self, seq: int) -> int:
+        """A number for the history up to event `seq`, which another history hardly has."""
+        ...
+
     def close(self) -> None:
         """Lets go of files and connections."""
         ...

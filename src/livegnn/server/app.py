@@ -23,7 +23,7 @@ import livegnn
 from livegnn.errors import InputError, LiveGNNError, TimeoutExpired, UnknownNodeError
 from livegnn.runtime import Runtime
 from livegnn.server.feed import Feed
-from livegnn.server.routes import BodyTooLarge, UnknownMediaType, create_router, to_json
+from livegnn.server.routes import BodyTooLarge, LoopEnded, UnknownMediaType, create_router, to_json
 
 _STATUS: dict[type[LiveGNNError], int] = {
     BodyTooLarge: 413,
@@ -31,6 +31,7 @@ _STATUS: dict[type[LiveGNNError], int] = {
     UnknownNodeError: 404,
     InputError: 400,
     TimeoutExpired: 503,
+    LoopEnded: 503,
     LiveGNNError: 500,
 }
 _LONGEST_MESSAGE, _LONGEST_PATH = 2000, 100

@@ -66,7 +66,7 @@ class Feed:
         self._waiters: dict[asyncio.Future[None], tuple[int, asyncio.AbstractEventLoop]] = {}
         self._closed = False
         self.dropped = 0
-        runtime.subscribe(self._publish)
+        runtime.subscribe(self._publish, on_end=self._release)
 
     @property
     def clients(self) -> int:
@@ -76,29 +76,32 @@ class Feed:
     async def wait(self, seq: int, timeout: float) -> None:
         """Returns when event `seq` is visible.
 
-        Raises TimeoutExpired after `timeout` seconds, or when the feed is closed.
+        Raises TimeoutExpired after `timeout` seconds, or when the feed is closed, LiveGNNError when the loop
+        has failed.
         """
         if self._runtime.seq >= seq:
             return
-        if self._runtime.failure is not None:
-            raise LiveGNNError(f"event {seq} will not be visible: the runtime ended at {self._runtime.seq}")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         with self._lock:
             self._waiters[future] = (seq, loop)
         try:
-            # It may have become visible, or the feed been closed, before the waiter was known.
-            if self._runtime.seq < seq and not self._closed:
+            # All of this may have come before the waiter was known.
+            if self._runtime.seq < seq and not self._closed and self._runtime.failure is None:
                 await asyncio.wait_for(future, timeout)
         except TimeoutError as error:
+            reached = self._runtime.seq
             raise TimeoutExpired(
-                f"event {seq} must be visible within {timeout} seconds, got to {self._runtime.seq}: try again"
+                f"event {seq} must be visible within {timeout} seconds, got to {reached}: wait longer"
             ) from error
         finally:
             with self._lock:
                 self._waiters.pop(future, None)
-        if self._closed and self._runtime.seq < seq:
-            raise TimeoutExpired(f"event {seq} must be visible, got to {self._runtime.seq}: the server stops")
+        if (reached := self._runtime.seq) >= seq:
+            return
+        if self._runtime.failure is not None:
+            raise LiveGNNError(f"event {seq} will not be visible: the runtime ended at event {reached}")
+        raise TimeoutExpired(f"event {seq} must be visible, got to {reached}: the server stops")
 
     async def follow(self) -> AsyncIterator[bytes]:
         """Server-sent events: `ready` with the sequence number now, then a `change` for each batch."""
@@ -122,11 +125,16 @@ class Feed:
     def close(self) -> None:
         """Ends every stream, and all waiting."""
         self._closed = True
+        self._release()
+        with self._lock:
+            for client in self._clients:
+                client.loop.call_soon_threadsafe(client.filled.set)
+
+    def _release(self) -> None:
+        """Ends all waiting."""
         with self._lock:
             for future, (_, loop) in self._waiters.items():
                 _call(loop, future)
-            for client in self._clients:
-                client.loop.call_soon_threadsafe(client.filled.set)
 
     def _publish(self, change: Change) -> None:
         with self._lock:

@@ -35,6 +35,11 @@ def render(runtime: Runtime, feed: Feed) -> str:
         _histogram("livegnn_changed_nodes", "Nodes with a new prediction", statistics.changed_nodes),
         _histogram("livegnn_checkpoint_seconds", "Time to write a checkpoint", statistics.checkpoint_seconds),
         _counter(
+            "livegnn_failed_checkpoints_total",
+            "Checkpoints that could not be written",
+            statistics.failed_checkpoint_seconds.count,
+        ),
+        _counter(
             "livegnn_scrubs_total", "Rounds in which aggregates were computed anew", runtime.scrub.rounds
         ),
         _gauge(

@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
-from livegnn.errors import InputError
+from livegnn.errors import InputError, LiveGNNError, TimeoutExpired
 from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type, to_ids
 from livegnn.events.repeated_keys import repeated_key
@@ -66,6 +66,10 @@ class BodyTooLarge(InputError):
 
 class UnknownMediaType(InputError):
     """A body that is neither JSON nor, if it is one of events, JSON lines."""
+
+
+class LoopEnded(LiveGNNError):
+    """Events that come when nothing applies them any more: none is logged."""
 
 
 class PredictionRequest(BaseModel):
@@ -180,7 +184,15 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
     router = APIRouter(route_class=CheckedRoute)
     graph = runtime.graph
 
-    @router.post("/v1/events", responses={200: {"model": AppendAnswer}}, openapi_extra=_EVENTS_BODY)
+    @router.post(
+        "/v1/events",
+        responses={
+            200: {"model": AppendAnswer},
+            202: {"description": "In the log and not visible yet: do not send it again"},
+            409: {"description": "In the log, and refused when its turn came"},
+        },
+        openapi_extra=_EVENTS_BODY,
+    )
     async def append_events(
         request: Request,
         wait: Annotated[bool, Query(description="answer when the events are visible")] = False,
@@ -189,16 +201,20 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
         """Append events, as one entry of the log: they become visible together or not at all.
 
         JSON with a list `events`, or JSON lines. If `wait` is set, an entry that is refused when its turn
-        comes (an unknown node) is answered with 409.
+        comes (an unknown node) is answered with 409, one whose turn has not come with 202.
         """
         body = await _read_body(request)
         count, seq = await run_in_threadpool(_append, runtime, body, _media_type(request))
-        if wait and count:
+        if not wait or not count:
+            return to_json({"seq": seq})
+        try:
             await feed.wait(seq, timeout)
             rejection = await run_in_threadpool(runtime.rejection, seq)
-            if rejection is not None:
-                error = {"type": rejection.error, "message": rejection.message}
-                return to_json({"seq": seq, "error": error}, status=409)
+        except LiveGNNError as error:
+            # Whatever it is, the events are in the log: an answer as if they were not would double them.
+            return _to_answer(seq, "NotVisible", _say_logged(seq, error), 202)
+        if rejection is not None:
+            return _to_answer(seq, rejection.error, rejection.message, 409)
         return to_json({"seq": seq})
 
     @router.get("/v1/predictions", responses={200: {"model": PredictionAnswer}})
@@ -354,9 +370,30 @@ async def _read_body(request: Request) -> bytes:
     return b"".join(parts)
 
 
+def _to_answer(seq: int, kind: str, message: str, status: int) -> Response:
+    """An error of events that are in the log."""
+    return to_json({"seq": seq, "error": {"type": kind, "message": message}}, status)
+
+
+def _say_logged(seq: int, error: LiveGNNError) -> str:
+    turn = "in its turn" if isinstance(error, TimeoutExpired) else "after a restart"
+    return (
+        f"event {seq} is in the log and takes effect {turn}: do not send it again, ask with min_seq={seq} "
+        f"({error})"
+    )
+
+
 def _append(runtime: Runtime, body: bytes, media_type: str) -> tuple[int, int]:
-    """Appends the events in `body`; returns how many there are and the sequence number of the last."""
+    """Appends the events in `body`; returns how many there are and the sequence number of the last.
+
+    Raises LoopEnded where they would wait for a restart, which no client sees.
+    """
     events = _parse_events(body, media_type)
+    if runtime.failure is not None:
+        raise LoopEnded(
+            f"events must come while the loop runs, but it ended at event {runtime.seq}: {runtime.failure}. "
+            "They would take effect after a restart alone, so nothing was logged: send them again then"
+        )
     return len(events), runtime.append(events)
 
 
