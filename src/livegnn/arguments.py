@@ -18,8 +18,11 @@ def whole(value: object, name: str, least: int, most: int | None = None) -> int:
 
     Raises `InputError`.
     """
-    if not isinstance(value, (bool, np.bool_)) and hasattr(value, "__index__"):
-        number = operator.index(cast("SupportsIndex", value))
+    if not isinstance(value, (bool, np.bool_)):
+        try:
+            number = operator.index(cast("SupportsIndex", value))
+        except TypeError:  # arrays and tensors have __index__, whatever is in them
+            number = least - 1
         if least <= number and (most is None or number <= most):
             return number
     between = f"of at least {least}" if most is None else f"from {least} to {most}"
@@ -83,7 +86,40 @@ def as_array(value: object, name: str, of: str = "numbers") -> "NDArray[np.gener
 
 def listed_ids(value: object, name: str = "ids") -> "NDArray[np.generic]":
     """Ids as an array of them, a single one too. Raises `InputError`."""
-    return np.atleast_1d(as_array(value, name, "integers or text"))
+    array = np.atleast_1d(as_array(value, name, "integers or text"))
+    return as_text(value, array, name) if array.dtype.kind in "UO" else array
+
+
+def as_text(value: object, array: "NDArray[np.generic]", name: str) -> "NDArray[np.generic]":
+    """`array`, contiguous and in the processor's byte order if it is of text.
+
+    Raises `InputError` for a text with a NUL, or with half of a surrogate pair, which is no Unicode. value:
+    what `array` was made from: NumPy drops NULs at the end of a text, and so makes it another id.
+    """
+    if array.dtype.kind == "U":
+        width = max(1, array.itemsize // np.dtype(np.uint32).itemsize)
+        array = array.astype(f"=U{width}", order="C", copy=False)
+        if not isinstance(value, (str, list, tuple)):
+            points = array.view(np.uint32).reshape(*array.shape, width)
+            inner = (points[..., :-1] == 0) & (points[..., 1:] != 0)
+            if not (inner.any() or (points & 0xFFFFF800 == 0xD800).any()):
+                return array
+    given = (
+        [value] if isinstance(value, str) else value if isinstance(value, (list, tuple)) else array.tolist()
+    )
+    texts = [text for text in cast("list[object]", given) if isinstance(text, str)]
+    joined = "".join(texts)
+    if "\0" in joined:
+        bad = next(text for text in texts if "\0" in text)
+        raise InputError(f"{name} must be text without NUL characters, got {str(bad)!r}")
+    try:
+        joined.isascii() or joined.encode()
+    except UnicodeEncodeError as error:
+        bad = next(text for text in texts if joined[error.start] in text)
+        raise InputError(
+            f"{name} must be valid Unicode, got {str(bad)!r}, with half of a surrogate pair"
+        ) from None
+    return array
 
 
 def one_id(value: object) -> "NDArray[np.generic]":

@@ -13,6 +13,7 @@ import pytest
 from fastapi import FastAPI
 
 from livegnn import Engine, Events, Graph, LiveGNNError
+from livegnn.errors import TimeoutExpired
 from livegnn.log import Batch
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Convolution, Model
@@ -137,6 +138,21 @@ def test_what_is_asked_is_not_told_back_at_length(runtime: Runtime) -> None:
         message = answer.json()["error"]["message"]
         assert "xxx" in message
         assert len(message) <= 2000
+    for path in ("/v1/events", "/v1/predictions", "/v1/what-if"):
+        for body in (
+            {"ids": [long]},
+            {"events": [{"event": "remove_node", "id": long}], "ids": []},
+            {long: 1},
+        ):
+            answer = ask(app, "POST", path, body)
+            assert answer.status_code in (400, 404)
+            assert len(answer.json()["error"]["message"]) <= 2000
+    event = {"event": "remove_node", "id": long}
+    assert ask(app, "POST", "/v1/events", {"events": [event]}).json() == {"seq": 1}
+    runtime.step()
+    rejection = runtime.rejection(1)
+    assert rejection is not None
+    assert len(rejection.message) <= 2000
     message = ask(app, "GET", f"/v1/{long}").json()["error"]["message"]
     assert message.endswith("...: /docs lists the paths")
     assert len(message) < 200
@@ -353,6 +369,50 @@ def test_an_explanation(tmp_path: Path) -> None:
     assert ask(app, "GET", "/v1/nodes/998/explain?since=0").status_code == 404
     refused = ask(app, "GET", "/v1/nodes/1/explain?since=4")
     assert (refused.status_code, refused.json()["error"]["type"]) == (400, "InputError")
+    runtime.log.close()
+
+
+def test_an_explanation_takes_no_longer_than_it_may(tmp_path: Path) -> None:
+    graph = make_graph()
+    engine = Engine(graph, make_model(), threads=1, history=100)
+    runtime = Runtime(SqliteLog(tmp_path / "log.db"), graph, engine)
+    app = create_app(runtime)
+    runtime.append(Events().set_features([1, 2], [[2.0] * WIDTH] * 2))
+    runtime.step()
+    with pytest.raises(TimeoutExpired, match="got as far as event 1 of 2: ask for fewer events"):
+        engine.explain(1, since=0, timeout=0)
+    assert len(engine.explain(1, since=0, timeout=300).events) == len(engine.explain(1, since=0).events)
+    path = "/v1/explain?id=1&since=0&timeout="
+    answer = ask(app, "GET", path + "0.000000001")
+    assert (answer.status_code, answer.json()["error"]["type"]) == (503, "TimeoutExpired")
+    for wrong in ("0", "301", "nan", "-1"):
+        assert ask(app, "GET", path + wrong).status_code == 400
+
+    held, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with graph.writer:
+            held.set()
+            assert let_go.wait(60)
+
+    async def ask_three() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            waiting = [asyncio.create_task(client.get(path + "60")) for _ in range(2)]
+            for _ in range(20):
+                await asyncio.sleep(0)  # until both have their turn
+            third = await client.get(path + "0.001")
+            let_go.set()
+            return [third, *await asyncio.gather(*waiting), await client.get(path + "60")]
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    third, *others = asyncio.run(ask_three())
+    holder.join()
+    assert third.status_code == 503
+    assert "2 predictions are explained at a time" in third.json()["error"]["message"]
+    assert [other.status_code for other in others] == [200] * 3
     runtime.log.close()
 
 

@@ -1,6 +1,7 @@
 """Bad input gives a typed error that says what was expected and what came, and changes not a bit."""
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from livegnn import (
     UnknownNodeError,
     UnknownTypeError,
 )
+from livegnn.sampling import sample_metapath, sample_neighbors, sample_subgraph
+from livegnn.training import NodeLoader
 from livegnn.types import DEFAULT_EDGE_TYPE, State
 from modules import Design, make
 
@@ -271,3 +274,46 @@ def test_ids_in_more_than_one_dimension(engine):
 def test_features_that_are_no_numbers(x):
     with pytest.raises(InputError, match=r"x must be numbers"):
         Graph.from_edges([0, 1], [1, 2], x=x)
+
+
+LONG = "it is long " * 1_000_000
+ASKED: dict[str, Callable[[Graph, Engine], object]] = {
+    "apply": lambda g, e: e.apply(Events().remove_nodes(LONG)),
+    "add_edges": lambda g, e: g.apply(Events().add_edges(LONG, "b")),
+    "features": lambda g, e: g.features([LONG]),
+    "edge_features": lambda g, e: g.edge_features([LONG], ["b"]),
+    "an edge that is not there": lambda g, e: g.edge_features(["b"], ["a"]),
+    "neighbors": lambda g, e: g.neighbors(LONG),
+    "degree": lambda g, e: g.degree([LONG]),
+    "indices_of": lambda g, e: g.indices_of([LONG]),
+    "node_type": lambda g, e: g.num_nodes(LONG),
+    "edge_type": lambda g, e: g.num_edges(LONG),  # type: ignore[arg-type]
+    "predict": lambda g, e: e.predict([LONG]),
+    "what_if": lambda g, e: e.what_if(Events()).predict([LONG]),
+    "explain": lambda g, e: e.explain(LONG, since=0),
+    "sample_neighbors": lambda g, e: sample_neighbors(g, [LONG], 3),
+    "sample_subgraph": lambda g, e: sample_subgraph(g, ["a", LONG], [3]),
+    "sample_metapath": lambda g, e: sample_metapath(g, [LONG], [(DEFAULT_EDGE_TYPE, 3)]),
+    "NodeLoader": lambda g, e: NodeLoader(g, [3], [LONG]),
+    "parallel edges": lambda g, e: Graph.from_edges(["a" + LONG] * 2, [LONG] * 2),
+    "NUL": lambda g, e: Events().add_nodes(LONG + "\0"),
+    "surrogate": lambda g, e: Events().add_nodes(LONG + "\ud800"),
+    "not finite": lambda g, e: Events().add_nodes(LONG, [np.inf]).check(),
+    "a record": lambda g, e: Events.from_records([{"event": LONG}]),
+    "a line": lambda g, e: Events.from_json_lines(LONG),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_message_about_something_long_is_short(name: str) -> None:
+    ends = np.array(["a", "b"])
+    graph = Graph.from_edges(ends[:1], ends[1:], x=np.ones((2, 4), np.float32), ids=ends)
+    engine = Engine(graph, make(Design("gcn"))[1], history=10)
+    with pytest.raises(InputError) as error:
+        ASKED[name](graph, engine)
+    assert len(str(error.value)) <= 2000
+    if name in ("predict", "apply"):
+        said = str(error.value)
+        assert said.startswith("expected the id of a node of type 'node', got 'it is long it is long")
+        assert "characters ...]" in said
+        assert said.endswith("add it first")

@@ -230,6 +230,33 @@ def test_weights_that_are_not_finite_are_refused():
         Model.from_pyg(net)
 
 
+@pytest.mark.parametrize("mod", [None, "additive", "scaled", "f-scaled"])
+@pytest.mark.parametrize("name", ["q", "k", "weight", "bias", "w", "l1", "b1", "l2", "b2"])
+def test_a_parameter_that_is_not_finite_is_named_where_it_counts(mod, name):
+    """PyG leaves `l2` as the memory was; tensors of a model are made of several parameters."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = pyg.RGATConv(4, 4, num_relations=2, mod=mod)
+
+        def forward(self, x, edge_index, edge_type):
+            return self.layer(x, edge_index, edge_type)
+
+    net = Net()
+    relations = [("node", "a", "node"), ("node", "b", "node")]
+    with torch.no_grad():
+        net.layer.l2.fill_(0.25)
+        net.layer.get_parameter(name).view(-1)[0] = float("nan")
+    counts = {"q", "k", "weight", "bias"}
+    counts |= {"w"} if mod == "additive" else {"l1", "b1", "l2", "b2"} if mod == "scaled" else set()
+    if name in counts:
+        with pytest.raises(ModelError, match=rf"must be finite, got NaN.* that are not: 'layer\.{name}'$"):
+            Model.from_pyg(net, relations=relations)
+    else:
+        assert Model.from_pyg(net, relations=relations).width("x") == 4
+
+
 def test_importing_leaves_the_module_as_it_was():
     module = pyg.GIN(3, 4, 2, norm="BatchNorm", dropout=0.5).double().train()
     module.convs[0].eval()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import numpy as np
 import pytest
 
-from livegnn import EdgeSchema, Engine, Events, Graph, Schema, UnknownNodeError
+from livegnn import EdgeSchema, Engine, Events, Graph, InputError, Schema, UnknownNodeError
 from livegnn.sampling import sample_neighbors
+from livegnn.training import LinkLoader
 from modules import WIDTH, Design, make
 
 BUYS = ("user", "buys", "item")
@@ -173,3 +175,31 @@ def test_samples_and_reads_beside_churn_say_texts() -> None:
         assert set(drawn.ids) <= {*batch(number, 50), *graph.ids()}
         graph.apply(Events().remove_nodes(batch(number, 50)))
     assert set(graph.neighbors("node 1").ids) <= set(graph.ids())
+
+
+@pytest.mark.parametrize("text", ["x\0", "\0", "a\0b", "\ud800", "a\udc00b"])
+def test_what_is_no_text_is_no_id(text: str) -> None:
+    """NumPy drops the last NUL, so that the id would be another one; the graph could not say a surrogate."""
+    graph = Graph.from_edges(["x", "", "a"], ["", "x", "b"])
+    forms: list[Any] = [text, [text], ["x", text], (text,), np.array([text, "x"], dtype=object)]
+    if not text.endswith("\0"):
+        forms.append(np.array(["x", text]))
+    for form in forms:
+        for ask in (Events().add_nodes, graph.contains):
+            with pytest.raises(InputError, match=r"NUL|half of a surrogate pair"):
+                ask(form)
+    with pytest.raises(InputError, match=r"NUL|half of a surrogate pair"):
+        graph.neighbors(text)
+    with pytest.raises(InputError, match=r"NUL|half of a surrogate pair"):
+        LinkLoader(graph, [3], [["x", text], ["", "a"]])
+
+
+def test_texts_in_arrays_of_any_layout() -> None:
+    names = np.array(["node 1", "é", "", "🚀"])
+    layouts = [names.astype(">U9"), np.repeat(names, 2)[::2], np.stack([names, names], axis=1)[:, 0]]
+    for form in (*layouts, names.astype(object), names.tolist()):
+        graph = Graph(Schema({"node": 0}, {}, text_ids=True))
+        graph.apply(Events().add_nodes(form))
+        assert graph.ids().tolist() == names.tolist()
+        assert graph.contains(form).all()
+        assert [graph.contains([name]).item() for name in names.tolist()] == [True] * 4

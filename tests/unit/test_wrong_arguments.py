@@ -1,13 +1,15 @@
 """What is no argument at all: whatever a public call is given, it says so in the project's own words."""
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from livegnn import Engine, Events, Graph, InputError, LiveGNNError, Model, checkpoint
+from livegnn import Engine, Events, Graph, InputError, LiveGNNError, Model, UnknownTypeError, checkpoint
 from livegnn.deployment import Deployment
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime, restore
@@ -105,6 +107,93 @@ NUMBERS: dict[str, Call] = {
     "input_time": lambda w, values: NodeLoader(w.timed, [3], [0, 1], input_time=values),
     "edge_label_time": lambda w, values: LinkLoader(w.timed, [3], [[0, 1], [1, 0]], edge_label_time=values),
 }
+
+
+RIGHT: dict[str, tuple[Callable[..., object], dict[str, object]]] = {
+    "NodeLoader": (NodeLoader, {"num_neighbors": [2], "input_nodes": [0, 1]}),
+    "LinkLoader": (LinkLoader, {"num_neighbors": [2], "edge_label_index": [[0, 1], [1, 0]]}),
+    "LiveSampler": (LiveSampler, {"num_neighbors": [2]}),
+    "sample_neighbors": (sample_neighbors, {"ids": [0, 1], "num_neighbors": 2}),
+    "sample_subgraph": (sample_subgraph, {"seeds": [0, 1], "num_neighbors": [2]}),
+    "sample_subgraph by type": (
+        sample_subgraph,
+        {"seeds": {"node": [0, 1]}, "num_neighbors": {DEFAULT_EDGE_TYPE: [2]}, "disjoint": True},
+    ),
+    "sample_metapath": (sample_metapath, {"seeds": [0, 1], "metapath": [(DEFAULT_EDGE_TYPE, 2)]}),
+    "sample_nodes": (sample_nodes, {"count": 2}),
+}
+"""Calls that are right, of which one argument at a time is made wrong."""
+SAMPLED = [
+    (name, argument)
+    for name, (call, _) in RIGHT.items()
+    for argument, it in inspect.signature(call).parameters.items()
+    if argument != "graph" and it.kind is not inspect.Parameter.VAR_KEYWORD
+]
+NONSENSE: list[object] = [
+    object(),
+    b"bytes",
+    1.5,
+    float("nan"),
+    -3,
+    "nobody",
+    {"nobody": 1},
+    {"nobody": [1]},
+    {1, 2},
+    iter([1]),
+    lambda batch: batch,
+    [None],
+    [1.5, 2.5, 3.5],
+    ["nobody", 3],
+    np.full((3, 2, 2), 0.5),
+    np.array(["nobody"]),
+    np.array(None),
+    torch.full((3, 2, 2), 0.5),
+    ("node", [0, [1]], 3),
+    (["node"], "to", "node"),
+]
+MAY_BE: dict[str, Callable[[Any], bool]] = {
+    # What some calls take, so that it is no nonsense there; whether nodes are there is told later.
+    "transform": callable,
+    "input_nodes": lambda it: it == -3,
+    "until": lambda it: isinstance(it, (int, float)) and it == it,
+}
+
+
+@pytest.mark.parametrize(("name", "argument"), SAMPLED)
+@pytest.mark.parametrize("given", NONSENSE, ids=lambda it: type(it).__name__)
+def test_arguments_of_samples(world: World, name: str, argument: str, given: Any) -> None:
+    call, right = RIGHT[name]
+    if type(given) in (int, float, type(lambda: 0)) and MAY_BE.get(argument, lambda it: False)(given):
+        call(world.timed, **right | {argument: given})
+        return
+    with pytest.raises(InputError):
+        call(world.timed, **right | {argument: given})
+
+
+@pytest.mark.parametrize("loader", [NodeLoader, LinkLoader, LiveSampler])
+def test_fan_outs_that_draw_along_nothing(world: World, loader: Callable[..., object]) -> None:
+    with pytest.raises(InputError, match="num_neighbors must name at least one edge type"):
+        loader(world.graph, {})
+    for given in (5, None, "55", {DEFAULT_EDGE_TYPE: 5}, np.array(5)):
+        with pytest.raises(InputError, match=r"num_neighbors must be (a list|an integer)"):
+            loader(world.graph, given)
+
+
+def test_what_loaders_make_batches_with(world: World) -> None:
+    ends = {NodeLoader: [0, 1], LinkLoader: [[0, 1], [1, 0]]}
+    for loader, seeds in ends.items():
+        with pytest.raises(
+            InputError, match=r"must be a LiveFeatureStore of the graph.* one of another graph"
+        ):
+            loader(world.timed, [1], seeds, features=LiveFeatureStore(world.graph))
+        with pytest.raises(UnknownTypeError, match="must be one of"):
+            loader(world.timed, [1], ("nobody", seeds) if loader is NodeLoader else (("a", "b", "c"), seeds))
+    for labels in (torch.zeros(3), torch.tensor(1), [1, 0]):
+        with pytest.raises(InputError, match="edge_label must be a tensor with a row for each of 2 links"):
+            LinkLoader(world.timed, [1], ends[LinkLoader], edge_label=labels)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="neg_sampling must be 'binary', 'triplet' or a NegativeSampling"):
+        LinkLoader(world.timed, [1], ends[LinkLoader], neg_sampling="trinary")
+    LinkLoader(world.timed, [1], ends[LinkLoader], neg_sampling="binary", edge_label=torch.zeros(2))
 
 
 @pytest.mark.parametrize("name", PATHS)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from livegnn.arguments import as_array
+from livegnn.arguments import as_array, as_text
 from livegnn.errors import InputError
 from livegnn.types import (
     DEFAULT_EDGE_TYPE,
@@ -104,10 +104,6 @@ def _to_ids(value: IdsLike, name: str) -> Ids:
             raise InputError(f"{name} must be integers or text, got booleans")
         if str in kinds and len(kinds) > 1:
             raise InputError(f"{name} must be all integers or all text, got a mixture")
-        if kinds == {str} and "\0" in "".join(value):
-            raise InputError(f"{name} must be text without NUL characters, got one in {_with_nul(value)!r}")
-    elif isinstance(value, str) and "\0" in value:
-        raise InputError(f"{name} must be text without NUL characters, got {value!r}")
     array = as_array(value, name, "integers or text")
     if array.ndim == 0:
         array = array.reshape(1)
@@ -116,7 +112,7 @@ def _to_ids(value: IdsLike, name: str) -> Ids:
     if array.dtype.kind == "O" and array.size and set(map(type, array.tolist())) == {str}:
         return _to_ids(array.tolist(), name)
     if array.dtype.kind == "U":
-        return np.ascontiguousarray(array)
+        return cast("Ids", as_text(value, array, name))
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
     if array.dtype.kind not in "iu":
@@ -234,10 +230,6 @@ def join(chunks: Sequence[Chunk]) -> Chunk:
         parts = [chunk[position] for chunk in chunks]
         columns.append(None if parts[0] is None else np.concatenate(cast("list[FloatArray]", parts)))
     return Chunk(first.kind, first.type, *columns)  # type: ignore[arg-type]
-
-
-def _with_nul(values: Sequence[object]) -> str:
-    return next(str(value) for value in values if "\0" in str(value))
 
 
 def _describe(array: "npt.NDArray[np.generic]") -> str:

@@ -1,9 +1,9 @@
 """The native graph of a schema."""
 
-import operator
 import os
 
 from livegnn import _core
+from livegnn.arguments import whole
 from livegnn.errors import InputError
 from livegnn.graph.schema import Schema
 
@@ -14,9 +14,7 @@ def chosen_threads(threads: int | None) -> int:
     """`threads`, or as many as the process may use. Raises `InputError`."""
     if threads is None:
         return min(len(os.sched_getaffinity(0)), MAX_THREADS)
-    if isinstance(threads, bool) or not hasattr(threads, "__index__") or not 1 <= threads <= MAX_THREADS:
-        raise InputError(f"threads must be an integer from 1 to {MAX_THREADS}, got {threads!r}")
-    return operator.index(threads)
+    return whole(threads, "threads", 1, MAX_THREADS)
 
 
 def make_core(

@@ -563,7 +563,10 @@ class Graph:
 
     def edge_type_index(self, edge_type: EdgeType | None) -> int:
         """Raises `UnknownTypeError`. None names the only type."""
-        index = self._edge_types.get(edge_type) if isinstance(edge_type, tuple) else None
+        try:
+            index = self._edge_types.get(edge_type) if isinstance(edge_type, tuple) else None
+        except TypeError:  # a list in it
+            index = None
         if index is not None:
             return index
         if edge_type is None and len(self._edge_types) == 1:
@@ -657,7 +660,7 @@ class Graph:
 
 
 def _incoming(direction: str) -> bool:
-    if direction not in ("in", "out"):
+    if not isinstance(direction, str) or direction not in ("in", "out"):
         raise InputError(f"direction must be 'in' or 'out', got {direction!r}")
     return direction == "in"
 

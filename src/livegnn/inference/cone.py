@@ -8,7 +8,7 @@ import numpy as np
 
 from livegnn.events import Chunk, Events
 from livegnn.graph import Graph, Schema
-from livegnn.inference.history import OldNodes, PastBatch, concatenate, in_edges
+from livegnn.inference.history import OldEdges, OldNodes, PastBatch, concatenate, in_edges
 from livegnn.model import Model, Propagate
 from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
 
@@ -113,7 +113,8 @@ class Reads:
 class Cone:
     """What the prediction of one node reads, from before the first of some batches until now.
 
-    It is put together while the caller holds `Graph.writer`; nothing of it changes with the graph afterwards.
+    Made while the caller holds `Graph.writer`, it reads all that it needs; nothing of it changes with the
+    graph afterwards. `go_back`, once, after the caller has let go of it, makes of that the graph of then.
     Nodes are places 0, 1, 2, ... in `nodes`, ascending numbers by type. `place` is the node's own.
     """
 
@@ -137,10 +138,16 @@ class Cone:
             Schema(schema.node_types, {edge_type: schema.edge_types[edge_type] for edge_type in self._ends}),
             threads=1,
         )
-        for name in schema.node_types:
-            self._place_nodes(name)
-        for edge_type in self._ends:
-            self._place_edges(edge_type)
+        self._nodes_now = {name: self._read_nodes(name) for name in schema.node_types}
+        self._edges_now = {edge_type: self._read_edges(edge_type) for edge_type in self._ends}
+
+    def go_back(self) -> None:
+        """Takes the cone to before the first of the batches."""
+        for name, nodes in self._nodes_now.items():
+            self._place_nodes(name, nodes)
+        for edge_type, edges in self._edges_now.items():
+            self._place_edges(edge_type, edges)
+        self._nodes_now, self._edges_now = {}, {}
 
     def frame(self) -> Frame:
         """The cone at the moment that `replay` has reached."""
@@ -176,36 +183,42 @@ class Cone:
     def _sources_of(self, edge_type: EdgeType, rows: IntArray) -> IntArray:
         source, target = self._ends[edge_type]
         now = in_edges(self._graph, edge_type, self._there_now(edge_type[2], rows))
-        return cast("IntArray", np.union1d(now.source, source[np.isin(target, rows)]))
+        return _union(now.source, source[np.isin(target, rows)])
 
     def _there_now(self, name: NodeType, numbers: IntArray) -> IntArray:
         indices = self._graph.native.indices_of(self._graph.node_type_index(name), numbers)
         known: npt.NDArray[np.bool_] = indices != _NO_INDEX
         return numbers[known]
 
-    def _place_nodes(self, name: NodeType) -> None:
-        """Adds the nodes of a type as they were before the batches."""
+    def _read_nodes(self, name: NodeType) -> OldNodes:
+        """The nodes of a type as they are."""
         native, index, nodes = self._graph.native, self._graph.node_type_index(name), self.nodes[name]
         here = self._there_now(name, nodes)
         x = native.features(index, native.indices_of(index, here))
-        absent = np.setdiff1d(nodes, here)
-        now = OldNodes(
+        absent = np.setdiff1d(nodes, here, assume_unique=True)
+        return OldNodes(
             np.concatenate([here, absent]),
             np.arange(len(nodes)) < len(here),
             np.concatenate([x, np.zeros((len(absent), x.shape[1]), dtype=np.float32)]),
         )
+
+    def _place_nodes(self, name: NodeType, now: OldNodes) -> None:
+        """Adds the nodes of a type as they were before the batches."""
         # What the first batch that touched a node found is how the node was.
         old = concatenate([*(batch.nodes[name] for batch in self._batches if name in batch.nodes), now])
-        place, known = _find(nodes, old.number)
+        place, known = _find(self.nodes[name], old.number)
         rows = _first(known, place)
         rows = rows[old.there[rows]]
         self._graph_then.apply(Events().add_nodes(place[rows], old.x[rows], node_type=name))
 
-    def _place_edges(self, edge_type: EdgeType) -> None:
+    def _read_edges(self, edge_type: EdgeType) -> OldEdges:
+        """The edges of a type that are read, as they are."""
+        read = self.nodes[edge_type[2]][self._targets[edge_type]]
+        return in_edges(self._graph, edge_type, self._there_now(edge_type[2], read))
+
+    def _place_edges(self, edge_type: EdgeType, now: OldEdges) -> None:
         """Adds the edges of a type that are read, as they were before the batches."""
         schema = self._graph.schema.edge_types[edge_type]
-        read = self.nodes[edge_type[2]][self._targets[edge_type]]
-        now = in_edges(self._graph, edge_type, self._there_now(edge_type[2], read))
         parts = [batch.edges[edge_type] for batch in self._batches if edge_type in batch.edges]
         old = concatenate([*parts, now])
         source, target, inside = self._places(edge_type, old.source, old.target)
@@ -301,7 +314,15 @@ def _past_ends(graph: Graph, batches: Sequence[PastBatch], edge_type: EdgeType) 
 
 def _add(to: dict[str, IntArray] | dict[EdgeType, IntArray], key: str | EdgeType, numbers: IntArray) -> None:
     sets = cast("dict[str | EdgeType, IntArray]", to)
-    sets[key] = np.union1d(sets.get(key, _NOBODY), numbers)
+    sets[key] = _union(sets.get(key, _NOBODY), numbers)
+
+
+def _union(a: IntArray, b: IntArray) -> IntArray:
+    """What is in either, ascending. NumPy's own hashes; to sort two sorted runs is to merge them."""
+    merged = np.sort(np.concatenate([a, b]), kind="stable")
+    differs = np.full(len(merged), True)
+    differs[1:] = merged[1:] != merged[:-1]
+    return cast("IntArray", merged[differs])
 
 
 def _find(nodes: IntArray, numbers: IntArray) -> "tuple[IntArray, npt.NDArray[np.bool_]]":

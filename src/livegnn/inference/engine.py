@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 import numpy as np
 
 from livegnn import _core
-from livegnn.arguments import function, listed_ids, whole
+from livegnn.arguments import function, listed_ids, not_negative, whole
 from livegnn.errors import FileFormatError, InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta
@@ -418,7 +418,7 @@ class Engine:
         """Predictions as they would be after `events`; nothing is kept. Raises what `apply` raises."""
         return WhatIf(self, events)
 
-    def explain(self, id: int | str, *, since: int) -> "Explanation":
+    def explain(self, id: int | str, *, since: int, timeout: float | None = None) -> "Explanation":
         """Through which events, and through which neighbours, the prediction of a node moved between sequence
         number `since` and now, each with its share; `docs/explain.md` says more.
 
@@ -427,18 +427,21 @@ class Engine:
         now, one neighbour after the other, by edge type and id, the node's own row last. So both add up to
         the whole movement, whatever the model is made of, and depend on the order where it is not linear.
         All of it is computed in float64, from scratch, on the part of the graph that the prediction reads,
-        once for each event in it. Batches wait only while that part is put together.
+        once for each event in it. Batches wait only while that part is read. timeout: seconds, looked at
+        between two events; by default there is no limit.
 
-        Raises `UnknownNodeError`, and `InputError` if `since` is in the future or further back than the
-        `history` that the engine was made with reaches. A batch that was too long ago is forgotten as a
-        whole; after a restart the history begins anew.
+        Raises `UnknownNodeError`, `TimeoutExpired`, and `InputError` if `since` is in the future or further
+        back than the `history` that the engine was made with reaches. A batch that was too long ago is
+        forgotten as a whole; after a restart the history begins anew.
         """
         from livegnn.inference.explanation import explain
 
         since = whole(since, "since, a sequence number,", 0)
         if self._history is None:
             raise InputError("to explain, an engine must be made with history= some number of events, got 0")
-        return explain(self.graph, self._history, self.model, id, since)
+        if timeout is not None:
+            timeout = not_negative(timeout, "timeout, in seconds,")
+        return explain(self.graph, self._history, self.model, id, since, timeout)
 
     def verify(self, sample: int | None = None, *, seed: int = 0) -> Verification:
         """Compares predictions with the oracle: the whole model on the whole graph, slowly and from scratch,

@@ -1,11 +1,14 @@
 """Why a prediction moved: the events and the neighbours through which it did, each with its share."""
 
+import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from livegnn.arguments import one_id
+from livegnn.errors import TimeoutExpired
 from livegnn.events import Chunk
 from livegnn.graph import Graph
 from livegnn.inference.cone import Cone, Frame
@@ -106,19 +109,25 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(graph: Graph, history: History, model: Model, id: int | str, since: int) -> Explanation:
-    """`Engine.explain` says what it is. Raises `UnknownNodeError` and `InputError`."""
+def explain(
+    graph: Graph, history: History, model: Model, id: int | str, since: int, timeout: float | None = None
+) -> Explanation:
+    """`Engine.explain` says what it is. Raises `UnknownNodeError`, `InputError` and `TimeoutExpired`."""
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
     with graph.pin():
-        return _explain(graph, history, model, id, since)
+        return _explain(graph, history, model, id, since, deadline)
 
 
-def _explain(graph: Graph, history: History, model: Model, id: int | str, since: int) -> Explanation:
+def _explain(
+    graph: Graph, history: History, model: Model, id: int | str, since: int, deadline: float
+) -> Explanation:
     name = model.node_type(model.output)
     with graph.writer:
         graph.indices_of(one_id(id), name)
         batches = history.since(since)
         seq, number_of_node = graph.seq, graph.to_numbers(id)
         cone = Cone(graph, model, int(number_of_node[0]), batches)
+    cone.go_back()
     shares: list[EventShare] = []
     before = now = cone.frame()
     past = moved = _predict(model, cone, now)
@@ -126,6 +135,11 @@ def _explain(graph: Graph, history: History, model: Model, id: int | str, since:
         frame = cone.frame()
         if frame.equals(now):
             continue
+        if time.monotonic() > deadline:
+            raise TimeoutExpired(
+                f"the prediction was to be explained in time, got as far as event {number} of {seq}: ask for "
+                "fewer events, with a later since, or give it a longer timeout"
+            )
         now, last = frame, moved
         moved = _predict(model, cone, now)
         if number <= since:  # the batch began before

@@ -425,7 +425,9 @@ def _freeze(name: str, array: FloatArray) -> FloatArray:
             f"tensor {name!r} must be float32, got {given.dtype}: convert it with .astype(numpy.float32)"
         )
     if not np.isfinite(given).all():
-        raise ModelError(f"tensor {name!r} must be finite, got NaN or infinity: the training has diverged")
+        raise ModelError(
+            f"tensor {name!r} must be finite, got NaN or infinity: the training has diverged, or never set it"
+        )
     frozen = np.array(given, dtype=np.float32, order="C")
     frozen.flags.writeable = False
     return frozen

@@ -266,7 +266,9 @@ def _add_self_loops(
     """
     loops = np.flatnonzero(source == target)[::-1]
     named, first = np.unique(source[loops], return_index=True)
-    lacking = np.setdiff1d(np.arange(num_nodes), named)
+    lacks = np.full(num_nodes, True)
+    lacks[named] = False
+    lacking = np.flatnonzero(lacks)
     kept = source != target
     kept[loops[first]] = True
     return (

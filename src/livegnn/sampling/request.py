@@ -48,13 +48,13 @@ def check_graph(graph: object) -> None:
 
 
 def position_in(names: Sequence[str], given: str, what: str) -> int:
-    if given not in names:
+    if not isinstance(given, str) or given not in names:
         raise InputError(f"{what} must be one of {', '.join(map(repr, names))}, got {given!r}")
     return names.index(given)
 
 
 def is_incoming(direction: str) -> bool:
-    if direction not in ("in", "out"):
+    if not isinstance(direction, str) or direction not in ("in", "out"):
         raise InputError(f"direction must be 'in' or 'out', got {direction!r}")
     return direction == "in"
 
@@ -68,6 +68,15 @@ def chosen_seed(seed: int | None) -> int:
 
 def checked_count(count: int, what: str = "num_neighbors") -> int:
     return whole(count, what, -1 if what == "num_neighbors" else 0, _MOST_NEIGHBORS)
+
+
+def checked_hops(num_neighbors: object) -> list[int]:
+    """How many neighbours each hop draws. Raises `InputError`."""
+    if isinstance(num_neighbors, np.ndarray):
+        num_neighbors = num_neighbors.tolist()
+    if isinstance(num_neighbors, Sequence) and not isinstance(num_neighbors, (str, bytes)):
+        return [checked_count(count) for count in num_neighbors]
+    raise InputError(f"num_neighbors must be a list with a number for each hop, got {num_neighbors!r}")
 
 
 def bounds(until: "ArrayLike | None", num_seeds: int) -> DoubleArray | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast, overload
 
 import numpy as np
 
-from livegnn.arguments import switch
+from livegnn.arguments import as_array, switch
 from livegnn.errors import InputError
 from livegnn.graph import Graph
 from livegnn.graph.core import chosen_threads
@@ -16,7 +16,7 @@ from livegnn.sampling.request import (
     NeighborsBy,
     bounds,
     check_graph,
-    checked_count,
+    checked_hops,
     chosen_seed,
     explained,
     given_ids,
@@ -285,7 +285,7 @@ def _bounds_by_type(
 ) -> DoubleArray | None:
     """One time, or one for each seed in the order of `seeds`."""
     if not isinstance(until, Mapping):
-        if until is not None and np.ndim(until) > 0:
+        if until is not None and as_array(until, "until").ndim > 0:
             raise InputError("until must be one time, or times by node type, as the seeds are")
         return bounds(until, 0)
     if set(until) != set(seeds):
@@ -334,12 +334,6 @@ def _sample(
         )
 
 
-def _hops(num_neighbors: object) -> Sequence[int]:
-    if isinstance(num_neighbors, (Sequence, np.ndarray)) and not isinstance(num_neighbors, str):
-        return cast("Sequence[int]", num_neighbors)
-    raise InputError(f"num_neighbors must be a list with a number for each hop, got {num_neighbors!r}")
-
-
 def sample_native(
     graph: Graph,
     seeds: "Mapping[NodeType, IntArray | NDArray[np.uint32]]",
@@ -364,10 +358,7 @@ def sample_native(
     law = position_in(NEIGHBORS_BY, by, "by")
     node_types = list(graph.schema.node_types)
     edge_types = list(graph.schema.edge_types)
-    counts = {
-        graph.edge_type_index(name): [checked_count(count) for count in _hops(hops)]
-        for name, hops in fan_outs.items()
-    }
+    counts = {graph.edge_type_index(name): checked_hops(hops) for name, hops in fan_outs.items()}
     # In the order of the schema, so that the order in a dictionary makes no difference.
     ordered = sorted(counts.items())
     used = chosen_seed(seed)

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 import livegnn
-from livegnn.errors import InputError, LiveGNNError, TimeoutExpired, UnknownNodeError
+from livegnn.errors import InputError, LiveGNNError, TimeoutExpired, UnknownNodeError, shortened
 from livegnn.runtime import Runtime
 from livegnn.server.feed import Feed
 from livegnn.server.routes import BodyTooLarge, LoopEnded, UnknownMediaType, create_router, to_json
@@ -34,7 +34,7 @@ _STATUS: dict[type[LiveGNNError], int] = {
     LoopEnded: 503,
     LiveGNNError: 500,
 }
-_LONGEST_MESSAGE, _LONGEST_PATH = 2000, 100
+_LONGEST_PATH = 100
 _METHODS_OF_FILES = ("GET", "HEAD")  # those of a dashboard
 
 
@@ -76,24 +76,23 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 
 
 def _to_answer(kind: str, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    shown = _cut(message, _LONGEST_MESSAGE)
-    answer = to_json({"error": {"type": kind, "message": shown}}, status)
+    answer = to_json({"error": {"type": kind, "message": shortened(message)}}, status)
     answer.headers.update(headers or {})
     return answer
 
 
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else text[: longest - 3] + "..."
+def _cut(path: str) -> str:
+    return path if len(path) <= _LONGEST_PATH else path[: _LONGEST_PATH - 3] + "..."
 
 
 async def _answer_unknown(request: Request, error: Exception) -> Response:
     """A path that there is not, or not for this method; whatever else is refused before a route is asked."""
     assert isinstance(error, HTTPException)
-    path, method = request.url.path, request.method
+    path, method = request.scope["path"], request.method  # that of `request.url` ends at a "?", decoded
     if error.status_code in (404, 405):
-        shown, methods = _cut(path, _LONGEST_PATH), _methods_of(request, path)
+        shown, methods = _cut(path), _methods_of(request, path)
         if not methods and _methods_of(request, path.rstrip("/")):
-            meant = _cut(path.rstrip("/"), _LONGEST_PATH)
+            meant = _cut(path.rstrip("/"))
             return _to_answer("UnknownPath", f"there is nothing at {shown}: did you mean {meant}?", 404)
         if not methods and error.status_code == 404:
             return _to_answer("UnknownPath", f"there is nothing at {shown}: /docs lists the paths", 404)
@@ -109,7 +108,8 @@ def _methods_of(request: Request, path: str) -> set[str]:
     """The methods with which there is something at `path`, but for a dashboard's files."""
     app, below = request.app, path.removeprefix(request.scope.get("root_path", ""))
     routes = [r for r in (*app.state.router.routes, *app.routes) if isinstance(r, APIRoute)]
-    return {m for route in routes if route.path_regex.match(below) for m in route.methods or ()}
+    matching = [] if below.endswith("\n") else [r for r in routes if r.path_regex.match(below)]
+    return {method for route in matching for method in route.methods or ()}
 
 
 async def _answer_nobody(request: Request, error: Exception) -> Response:

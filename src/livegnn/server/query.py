@@ -1,18 +1,39 @@
-"""What a request may have: the parameters of its route, each once; HEAD where there is GET."""
+"""What a request may have: an address of valid UTF-8, the parameters of its route, each once; ids, which are
+text there; HEAD where there is GET."""
 
 import difflib
-from collections.abc import Callable, Coroutine
+import re
+from collections.abc import Callable, Coroutine, Sequence
 from typing import get_origin
+from urllib.parse import unquote_to_bytes
 
 from fastapi import APIRouter, Request
+from fastapi.exceptions import HTTPException
 from fastapi.responses import Response, StreamingResponse
 from fastapi.routing import APIRoute
+from starlette.convertors import PathConvertor, register_url_convertor
 
 from livegnn.errors import InputError
+from livegnn.events.chunk import to_ids
+from livegnn.graph import Graph
+from livegnn.types import Ids
+
+INTEGER = re.compile(r"0|-?[1-9][0-9]*")
+_MOST_DIGITS = 20  # of 2^63 - 1 and a sign
+
+
+class _AnyText(PathConvertor):
+    """The part of a path that is an id: Starlette's own would end at a newline."""
+
+    regex = r"[\s\S]*"
+
+
+register_url_convertor("node_id", _AnyText())
 
 
 class CheckedRoute(APIRoute):
-    """A route that refuses parameters that it does not take, and those that come several times."""
+    """A route that refuses addresses that are no UTF-8, parameters that it does not take, and those that come
+    several times."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[object, object, Response]]:
         handle = super().get_route_handler()
@@ -23,6 +44,10 @@ class CheckedRoute(APIRoute):
         }
 
         async def check(request: Request) -> Response:
+            if request.scope["path"].endswith("\n"):  # which the end of Starlette's patterns lets pass
+                raise HTTPException(404)
+            for part in ("raw_path", "query_string"):
+                _check_encoding(request.scope.get(part) or b"")
             if request.query_params:
                 _check([name for name, _ in request.query_params.multi_items()], known)
             answer = await handle(request)
@@ -51,3 +76,39 @@ def _check(given: list[str], known: dict[str, bool]) -> None:
             raise InputError(f"the query may have the parameters {', '.join(known)}, got {name!r}{hint}")
         if not known[name] and given.count(name) > 1:
             raise InputError(f"the query must have {name!r} once, got it {given.count(name)} times")
+
+
+def _check_encoding(part: bytes) -> None:
+    """Starlette would put U+FFFD in the place of what is no UTF-8, and that may be a part of another id."""
+    try:
+        part.decode("ascii")
+        if b"%" in part:
+            unquote_to_bytes(part).decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"an address must be UTF-8, percent-encoded, got {part!r}: {error}") from None
+
+
+def split_ids(given: Sequence[str]) -> list[str]:
+    """The ids in a parameter that may come several times, with commas in each: "" is one, the empty text."""
+    return [id for text in given for id in text.split(",")]
+
+
+def parse_ids(graph: Graph, texts: Sequence[str]) -> Ids:
+    """Ids from a URL, where a number and its text look the same. Raises InputError."""
+    if graph.schema.text_ids:
+        return to_ids(list(texts), "ids")
+    for text in texts:
+        if not INTEGER.fullmatch(text):
+            raise InputError(
+                f"ids must be integers in this graph, got {text!r}: write 17 as 17, without spaces, +, _ and "
+                "leading zeros"
+            )
+        if len(text) > _MOST_DIGITS:
+            raise InputError(f"ids must be ids from 0 to 2^63 - 1, got {text[:_MOST_DIGITS]}...")
+    return to_ids([int(text) for text in texts], "ids")
+
+
+def parse_id(graph: Graph, text: str) -> int | str:
+    """One id from a URL. Raises InputError."""
+    id: int | str = parse_ids(graph, [text])[0].item()
+    return id

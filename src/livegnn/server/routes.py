@@ -1,5 +1,6 @@
 """The routes: what each takes, what it answers. Every answer carries the sequence number that it reflects."""
 
+import asyncio
 import re
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeVar
@@ -16,18 +17,18 @@ from livegnn.errors import InputError, LiveGNNError, TimeoutExpired
 from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type, to_ids
 from livegnn.events.repeated_keys import repeated_key
+from livegnn.inference.explanation import Explanation
 from livegnn.runtime import Prediction, Runtime
 from livegnn.server import metrics
 from livegnn.server.feed import Feed
-from livegnn.server.query import CheckedRoute, answer_head
+from livegnn.server.query import INTEGER, CheckedRoute, answer_head, parse_id, parse_ids, split_ids
 from livegnn.types import JSON, Ids
 
 LARGEST_BODY = 64 * 2**20
 _LARGEST_SEQ = 2**63 - 1
-_MOST_DIGITS = 20  # of 2^63 - 1 and a sign
+_EXPLAINED_AT_ONCE = 2  # so that threads are left for what is answered fast
 LINE_TYPES = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 
-_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
@@ -45,16 +46,16 @@ def _as_written(form: "re.Pattern[str]", what: str) -> BeforeValidator:
 Timeout = Annotated[
     float,
     _as_written(_NUMBER, "a number"),
-    Query(gt=0, le=300, description="seconds to wait for min_seq at most"),
+    Query(gt=0, le=300, description="seconds to wait at most"),
 ]
 MinSeq = Annotated[
     int,
-    _as_written(_INTEGER, "an integer"),
+    _as_written(INTEGER, "an integer"),
     Query(ge=0, le=_LARGEST_SEQ, description="answer when this event is visible: read your own writes"),
 ]
 Since = Annotated[
     int,
-    _as_written(_INTEGER, "an integer"),
+    _as_written(INTEGER, "an integer"),
     Query(ge=0, le=_LARGEST_SEQ, description="the event after which the movement begins"),
 ]
 NodeId = StrictInt | StrictStr
@@ -183,6 +184,7 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
     """All routes of the API."""
     router = APIRouter(route_class=CheckedRoute)
     graph = runtime.graph
+    explaining = asyncio.Semaphore(_EXPLAINED_AT_ONCE)
 
     @router.post(
         "/v1/events",
@@ -224,7 +226,7 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
         timeout: Timeout = 10.0,
     ) -> Response:
         """Predictions for nodes."""
-        wanted = _parse_ids(runtime, [part for text in ids if text for part in text.split(",")])
+        wanted = parse_ids(graph, split_ids(ids))
         return await predict(wanted, min_seq, timeout)
 
     @router.post(
@@ -273,7 +275,8 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(feed.follow(), media_type="text/event-stream", headers=headers)
 
-    @router.get("/v1/nodes/{id:path}/neighbors", responses={200: {"model": NeighborsAnswer}})
+    @router.get("/v1/nodes/{id:node_id}/neighbors", responses={200: {"model": NeighborsAnswer}})
+    @router.get("/v1/neighbors", responses={200: {"model": NeighborsAnswer}})
     async def list_neighbors(
         id: str,
         direction: Literal["in", "out"] = "in",
@@ -282,7 +285,7 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
         timeout: Timeout = 10.0,
     ) -> Response:
         """The neighbours that point at a node, or that it points at."""
-        node = _parse_ids(runtime, [id])[0].item()
+        node = parse_id(graph, id)
         type_ = None if edge_type is None else to_edge_type(edge_type.split(","))  # type: ignore[arg-type]
         await feed.wait(min_seq, timeout)
 
@@ -301,29 +304,25 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
 
         return await run_in_threadpool(answer)
 
-    @router.get("/v1/nodes/{id:path}/explain", responses={200: {"model": ExplainAnswer}})
-    def explain_prediction(
-        id: str,
-        since: Since,
-    ) -> Response:
+    @router.get("/v1/nodes/{id:node_id}/explain", responses={200: {"model": ExplainAnswer}})
+    @router.get("/v1/explain", responses={200: {"model": ExplainAnswer}})
+    async def explain_prediction(id: str, since: Since, timeout: Timeout = 10.0) -> Response:
         """Through which events, and which neighbours, a node's prediction moved, each with its share."""
-        found = runtime.engine.explain(_parse_ids(runtime, [id])[0].item(), since=since)
-        return to_json(
-            {
-                "seq": found.seq,
-                "id": found.id,
-                "since": found.since,
-                "before": found.before,
-                "after": found.after,
-                "events": [
-                    {"seq": one.seq, "event": one.kind, "type": one.type, "ids": one.ids, "share": one.share}
-                    for one in found.events
-                ],
-                "neighbors": [
-                    {"edge_type": one.edge_type, "id": one.id, "share": one.share} for one in found.neighbors
-                ],
-            }
-        )
+        node = parse_id(graph, id)
+        try:
+            async with asyncio.timeout(timeout):
+                await explaining.acquire()
+        except TimeoutError:
+            raise TimeoutExpired(
+                f"{_EXPLAINED_AT_ONCE} predictions are explained at a time, and none was finished in "
+                f"{timeout} seconds: try again, or give it a longer timeout"
+            ) from None
+        try:
+            return await run_in_threadpool(
+                lambda: _describe_explanation(runtime.engine.explain(node, since=since, timeout=timeout))
+            )
+        finally:
+            explaining.release()
 
     @router.get("/healthz")
     def report_health() -> Response:
@@ -349,6 +348,25 @@ def to_json(content: dict[str, object], status: int = 200) -> Response:
     """`content` as JSON, arrays included."""
     text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
     return Response(text, status_code=status, media_type="application/json")
+
+
+def _describe_explanation(found: Explanation) -> Response:
+    return to_json(
+        {
+            "seq": found.seq,
+            "id": found.id,
+            "since": found.since,
+            "before": found.before,
+            "after": found.after,
+            "events": [
+                {"seq": one.seq, "event": one.kind, "type": one.type, "ids": one.ids, "share": one.share}
+                for one in found.events
+            ],
+            "neighbors": [
+                {"edge_type": one.edge_type, "id": one.id, "share": one.share} for one in found.neighbors
+            ],
+        }
+    )
 
 
 def _predict(runtime: Runtime, ids: Ids) -> Response:
@@ -432,21 +450,6 @@ def _parse_json(body: bytes) -> JSON:
 
 def _media_type(request: Request) -> str:
     return request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-
-
-def _parse_ids(runtime: Runtime, texts: Sequence[str]) -> Ids:
-    """Ids from a URL, where a number and its text look the same."""
-    if runtime.graph.schema.text_ids:
-        return to_ids(list(texts), "ids")
-    for text in texts:
-        if not _INTEGER.fullmatch(text):
-            raise InputError(
-                f"ids must be integers in this graph, got {text!r}: write 17 as 17, without spaces, +, _ and "
-                "leading zeros"
-            )
-        if len(text) > _MOST_DIGITS:
-            raise InputError(f"ids must be ids from 0 to 2^63 - 1, got {text[:_MOST_DIGITS]}...")
-    return to_ids([int(text) for text in texts], "ids")
 
 
 def _to_ids(runtime: Runtime, ids: Sequence[int | str]) -> Ids:

@@ -11,7 +11,7 @@ from torch_geometric import loader as pyg
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import NegativeSampling
 
-from livegnn.arguments import as_array, listed_ids
+from livegnn.arguments import as_array, function, listed_ids
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph
 from livegnn.sampling.request import NeighborsBy, check_graph
@@ -19,6 +19,7 @@ from livegnn.training.attributes import add_edge_attributes
 from livegnn.training.sampler import Gone, LiveSampler
 from livegnn.training.stores import LiveFeatureStore, LiveGraphStore
 from livegnn.types import EdgeType, NodeType
+from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -58,12 +59,16 @@ class NodeLoader(pyg.NodeLoader):
         threads: int | None = None,
         **kwargs: object,
     ) -> None:
-        """Raises `InputError`, `UnknownTypeError`, and `UnknownNodeError` for text that is not an id."""
+        """Raises `InputError`, `UnknownTypeError`, and `UnknownNodeError` for text that is not an id. What is
+        passed on to PyG and torch, they check themselves."""
         check_graph(graph)
+        _check_batches(graph, features, transform)
         pin = graph.pin()
         node_type, ids = (
             input_nodes if _is_typed(input_nodes) else (None, cast("ArrayLike | None", input_nodes))
         )
+        if node_type is not None:
+            graph.node_type_index(node_type)
         numbers = _every_node(graph, node_type) if ids is None else _numbers(graph, ids)
         pin.close()
         super().__init__(
@@ -113,6 +118,7 @@ class LinkLoader(pyg.LinkLoader):
     ) -> None:
         """Raises what `NodeLoader` raises."""
         check_graph(graph)
+        _check_batches(graph, features, transform)
         pin = graph.pin()
         edge_type, ids = (
             edge_label_index
@@ -120,6 +126,8 @@ class LinkLoader(pyg.LinkLoader):
             else (None, cast("ArrayLike | None", edge_label_index))
         )
         edges = LiveGraphStore(graph)
+        if edge_type is not None:
+            graph.edge_type_index(edge_type)
         if ids is None:
             link = list(graph.schema.edge_types)[graph.edge_type_index(edge_type)]
             index = torch.stack(edges.get_edge_index(link, "coo"))
@@ -127,8 +135,10 @@ class LinkLoader(pyg.LinkLoader):
             ends = as_array(ids, "edge_label_index", "ids")
             if ends.ndim != 2 or len(ends) != 2:
                 raise InputError(f"edge_label_index must have the shape (2, links), got {ends.shape}")
-            index = torch.stack([_numbers(graph, ends[0]), _numbers(graph, ends[1])])
+            src, dst = cast("Sequence[ArrayLike]", ids if isinstance(ids, (list, tuple)) else ends)
+            index = torch.stack([_numbers(graph, src), _numbers(graph, dst)])
         pin.close()
+        _check_labels(edge_label, index.shape[1])
         super().__init__(
             (features if features is not None else LiveFeatureStore(graph), edges),
             LiveSampler(
@@ -137,7 +147,7 @@ class LinkLoader(pyg.LinkLoader):
             edge_label_index=(edge_type, index),
             edge_label=edge_label,
             edge_label_time=None if edge_label_time is None else _times(edge_label_time, index.shape[1]),
-            neg_sampling=neg_sampling,
+            neg_sampling=_negatives(neg_sampling),
             transform=_then(transform),
             **kwargs,
         )
@@ -178,12 +188,46 @@ def _every_node(graph: Graph, node_type: NodeType | None) -> Tensor:
 
 
 def _times(times: "ArrayLike", count: int) -> Tensor:
-    column = torch.as_tensor(as_array(times, "times").astype(np.float64))
+    given = as_array(times, "times")
+    try:
+        column = torch.as_tensor(given.astype(np.float64))
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"there must be a time for each of {count} seeds, a number, got {times!r}"
+        ) from error
     if column.shape != (count,):
         raise InputError(
             f"there must be a time for each of {count} seeds, got the shape {tuple(column.shape)}"
         )
     return column
+
+
+def _check_batches(graph: Graph, features: object, transform: object) -> None:
+    """What batches are made with."""
+    if features is not None and not (isinstance(features, LiveFeatureStore) and features.graph is graph):
+        kind = "one of another graph" if isinstance(features, LiveFeatureStore) else kind_of(features)
+        raise InputError(f"features must be a LiveFeatureStore of the graph to sample from, got {kind}")
+    if transform is not None:
+        function(transform, "transform", "a batch")
+
+
+def _check_labels(edge_label: object, count: int) -> None:
+    if edge_label is None:
+        return
+    if not isinstance(edge_label, Tensor) or edge_label.shape[:1] != (count,):
+        came = tuple(edge_label.shape) if isinstance(edge_label, Tensor) else kind_of(edge_label)
+        raise InputError(f"edge_label must be a tensor with a row for each of {count} links, got {came}")
+
+
+def _negatives(given: NegativeSampling | str | None) -> NegativeSampling | None:
+    if given is None or isinstance(given, NegativeSampling):
+        return given
+    try:
+        return cast("NegativeSampling", NegativeSampling.cast(given))
+    except (ValueError, TypeError):
+        raise InputError(
+            f"neg_sampling must be 'binary', 'triplet' or a NegativeSampling, got {given!r}"
+        ) from None
 
 
 def _then(transform: Transform | None) -> Transform:

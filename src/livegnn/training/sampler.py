@@ -21,11 +21,12 @@ from livegnn import _core
 from livegnn.arguments import switch
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph
+from livegnn.graph.core import chosen_threads
 from livegnn.sampling.request import (
     NEIGHBORS_BY,
     NeighborsBy,
     check_graph,
-    checked_count,
+    checked_hops,
     explained,
     position_in,
     sampler_of,
@@ -74,17 +75,19 @@ class LiveSampler(BaseSampler):
         position_in(("error", "skip"), gone, "gone")
         if not isinstance(num_neighbors, Mapping):
             num_neighbors = dict.fromkeys(graph.schema.edge_types, num_neighbors)
+        if not num_neighbors:
+            raise InputError("num_neighbors must name at least one edge type to draw along, got {}")
         edge_types = list(graph.schema.edge_types)
         self.graph = graph
         self.num_neighbors = {
-            edge_types[graph.edge_type_index(edge_type)]: [checked_count(count) for count in counts]
-            for edge_type, counts in num_neighbors.items()
+            edge_types[graph.edge_type_index(edge_type)]: checked_hops(hops)
+            for edge_type, hops in num_neighbors.items()
         }
         self.by = by
         self.replace = switch(replace, "replace")
         self.disjoint = switch(disjoint, "disjoint")
         self.gone = gone
-        self.threads = threads
+        self.threads = None if threads is None else chosen_threads(threads)
 
     def sample_from_nodes(
         self, index: NodeSamplerInput, **kwargs: object

@@ -97,7 +97,12 @@ def read(
         raise ModelError(
             f"{type(module).__name__} must return one tensor with a row per node, got {_in_words(output)}"
         )
-    model = walk.tape.finish(output)
+    try:
+        model = walk.tape.finish(output)
+    except ModelError as error:
+        if not (names := _not_finite(module)):
+            raise
+        raise ModelError(f"{error}. Parameters and buffers that are not: {names}") from None
     widths = walk.tape.input_widths()
     if len(widths) < len(sources):
         widths = _read_in_vain(module, inputs, sources) | widths
@@ -380,6 +385,11 @@ def _check_initialized(module: nn.Module) -> None:
                 f"the parameter {name!r} has no shape and no values yet: run the module once on your graph, "
                 "or load its trained weights"
             )
+
+
+def _not_finite(module: nn.Module) -> str:
+    named = (*module.named_parameters(), *module.named_buffers())
+    return ", ".join(repr(name) for name, tensor in named if not bool(tensor.isfinite().all()))
 
 
 def _is_whole(module: nn.Module) -> bool:
