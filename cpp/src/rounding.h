@@ -48,7 +48,7 @@ struct Bounds {
 
 // Both parts in the place of one float, since a batch reads and writes those of rows all over the graph: half the bytes
 // miss the cache half as often. Each has 7 bits of exponent, from 2^-80 on, and 9 of its fraction, and is rounded up,
-// so that steps of any size add up; less than 2^-80 is nothing. What is too large to be said has no end, and so has
+// so that small steps add up; less than 2^-80 is nothing. What is too large to be said has no end, and so has
 // what is not a number. Without branches, since each row that a batch reaches passes here.
 inline constexpr int32_t kCodeShift = 14, kCodeFirst = (127 - 80) << 23, kCodeEndless = 0xffff;
 
