@@ -250,11 +250,7 @@ void bind_engine(nb::module_& module) {
            [](const Prepared& self) {
              return nb::make_tuple(self.affected, self.edges_touched, self.nodes_touched, self.recomputed);
            })
-      .def("lost",
-           [](const Prepared& self) -> nb::object {
-             if (self.lost == kNoIndex) return nb::none();
-             return nb::make_tuple(self.lost_type, self.lost);
-           })
+      .def("lost", [](const Prepared& self) { return nb::make_tuple(self.lost_type, self.lost); })
       .def("changed", [](const Prepared& self) { return copy(self.changed); });
 
   nb::class_<Engine>(module, "Engine", nb::type_slots(engine_slots))
@@ -270,10 +266,16 @@ void bind_engine(nb::module_& module) {
              // Without a lock: functions of the user's run, and nobody else commits.
              as_writer([&] { self.initialize(); });
            })
-      .def("prepare", [](Engine& self, const Delta& delta,
-                         Prepared& prepared) { as_writer([&] { self.prepare(delta, &prepared); }); })
-      .def("prepare_batch", [](Engine& self, const Delta& delta,
-                               Prepared& prepared) { as_writer([&] { self.prepare_batch(delta, &prepared); }); })
+      .def("prepare",
+           [](Engine& self, const Delta& delta, Prepared& prepared) {
+             as_writer([&] { self.prepare(delta, &prepared); });
+             return prepared.lost == kNoIndex;
+           })
+      .def("prepare_batch",
+           [](Engine& self, const Delta& delta, Prepared& prepared) {
+             as_writer([&] { self.prepare_batch(delta, &prepared); });
+             return prepared.lost == kNoIndex;
+           })
       .def("changed_ids",
            [](const Engine& self, const Delta& delta, const Prepared& prepared) {
              return given(as_writer(prepared.changed.size(), [&] { return self.changed_ids(delta, prepared); }));
@@ -318,8 +320,7 @@ void bind_engine(nb::module_& module) {
            [](Engine& self, size_t propagation) { return given(as_writer([&] { return self.errors(propagation); })); })
       .def("set_errors", [](Engine& self, size_t propagation,
                             In<float> from) { self.load_errors(propagation, {from.data(), from.shape(0)}); })
-      .def("error_width", [](const Engine& self,
-                             size_t propagation) { return self.error_width(self.program().propagations[propagation]); })
+      .def("error_width", &Engine::saved_error_width)
       .def("residents", [](const Engine& self, size_t edge_type) { return copy(self.residents(edge_type)); })
       .def("set_residents",
            [](Engine& self, size_t edge_type, In<uint32_t> nodes) {

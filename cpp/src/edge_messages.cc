@@ -28,6 +28,11 @@ namespace {
 // What a message costs beside the operations of its program, in nanoseconds.
 constexpr double kEvaluationCost = 60;
 
+// Whether the bounds of a row are two numbers in one (rounding.h).
+bool has_packed_bounds(const PropagateStep& step) {
+  return step.aggregate == Aggregate::kSum && (step.message == kNoIndex || step.context == kNoIndex);
+}
+
 }  // namespace
 
 size_t Engine::heads_of(const PropagateStep& step) const {
@@ -37,7 +42,44 @@ size_t Engine::heads_of(const PropagateStep& step) const {
 
 size_t Engine::error_width(const PropagateStep& step) const {
   if (step.aggregate != Aggregate::kSum) return 0;
-  return step.message == kNoIndex || step.context == kNoIndex ? kRowBounds : 2 * heads_of(step);
+  return has_packed_bounds(step) ? kRowBounds : 2 * heads_of(step);
+}
+
+size_t Engine::saved_error_width(size_t propagation) const {
+  const PropagateStep& step = program_.propagations[propagation];
+  return has_packed_bounds(step) ? 2 : error_width(step);
+}
+
+std::vector<float> Engine::errors(size_t propagation) const {
+  const Table& table = errors_[propagation];
+  const PropagateStep& step = program_.propagations[propagation];
+  std::vector<float> all;
+  if (table.width() == 0) return all;
+  for (uint32_t slot : slots(step.output)) {
+    if (has_packed_bounds(step)) {
+      const Bounds bounds = unpack(table.row(slot));
+      all.insert(all.end(), {bounds.own, bounds.moved});
+    } else {
+      all.insert(all.end(), table.row(slot), table.row(slot) + table.width());
+    }
+  }
+  return all;
+}
+
+void Engine::load_errors(size_t propagation, std::span<const float> errors) {
+  Table& table = errors_[propagation];
+  if (table.width() == 0) return;
+  const size_t width = saved_error_width(propagation);
+  const bool packed = has_packed_bounds(program_.propagations[propagation]);
+  table.resize(errors.size() / width);
+  for (size_t i = 0; i < table.rows(); ++i) {
+    const float* const from = errors.data() + i * width;
+    if (packed) {
+      pack({std::fabs(from[0]), std::fabs(from[1])}, table.row(i));
+    } else {
+      table.write(i, from);
+    }
+  }
 }
 
 namespace {
@@ -344,8 +386,8 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
       float peak = 0, reached = 0;
       s.keep[t] = kernels().apply_delta(old_rows.width, old, sum, inverse, row, &peak);
       for (size_t h = 0; h < heads; ++h) reached = reach[h] <= reached ? reached : reach[h];
-      touch_bounds(old_error, shrunk, peak, reached, count, error);
-      return is_good(error, peak, 0, [&] { return edges.store->degree_in(node); });
+      const Bounds bounds = touch_bounds(old_error, shrunk, peak, reached, count, error);
+      return is_good(bounds, peak, 0, [&] { return edges.store->degree_in(node); });
     }
     bool good = true;
     for (size_t h = 0; h < heads; ++h) {

@@ -505,21 +505,4 @@ bool Engine::load(uint32_t value, const float* from, size_t count, size_t width)
   return true;
 }
 
-std::vector<float> Engine::errors(size_t propagation) const {
-  const Table& table = errors_[propagation];
-  std::vector<float> all;
-  if (table.width() == 0) return all;
-  for (uint32_t slot : slots(program_.propagations[propagation].output)) {
-    all.insert(all.end(), table.row(slot), table.row(slot) + table.width());
-  }
-  return all;
-}
-
-void Engine::load_errors(size_t propagation, std::span<const float> errors) {
-  Table& table = errors_[propagation];
-  if (table.width() == 0) return;
-  table.resize(errors.size() / table.width());
-  for (size_t i = 0; i < table.rows(); ++i) table.write(i, errors.data() + i * table.width());
-}
-
 }  // namespace livegnn

@@ -314,14 +314,16 @@ float scaled_peak(size_t width, const float* row, const float* inverse) {
 }
 
 bool finite(size_t width, const float* row) {
-  Bits lost = {};
+  Bits largest = {}, beside = {};
   size_t c = 0;
-  for (; c + kLanes <= width; c += kLanes) lost |= magnitude_bits(load(row + c)) >= kInfinity;
-  unsigned long long words[kLanes / 2], any = 0;
-  __builtin_memcpy(words, &lost, sizeof(words));
-  for (size_t i = 0; i < kLanes / 2; ++i) any |= words[i];
-  for (; c < width; ++c) any |= magnitude_bits(row[c]) >= kInfinity ? 1 : 0;
-  return any == 0;
+  for (; c + 2 * kLanes <= width; c += 2 * kLanes) {
+    largest = larger_bits(largest, magnitude_bits(load(row + c)));
+    beside = larger_bits(beside, magnitude_bits(load(row + c + kLanes)));
+  }
+  for (; c + kLanes <= width; c += kLanes) largest = larger_bits(largest, magnitude_bits(load(row + c)));
+  int highest = largest_of(larger_bits(largest, beside));
+  for (; c < width; ++c) highest = larger_bits(highest, magnitude_bits(row[c]));
+  return highest < kInfinity;
 }
 
 #if LIVEGNN_LANES == 16

@@ -403,8 +403,9 @@ void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint
     float* const sum = memory.reserve(stride);
     sum_rows(stride, terms->rows.size(), terms->rows.data(), terms->order.data(), terms->weights.data(), sum);
     k.apply_delta(stride, base, sum, inverse, row, &peak);
-    touch_bounds(engine_.errors_[propagation].row(target), 1, peak, reach, terms->rows.size(), error);
-    anew = !is_good(error, peak, engine_.means_[propagation], [&] { return degree; });
+    const float* const before = engine_.errors_[propagation].row(target);
+    const Bounds bounds = touch_bounds(before, 1, peak, reach, terms->rows.size(), error);
+    anew = !is_good(bounds, peak, engine_.means_[propagation], [&] { return degree; });
   }
   if (!anew) return;
   terms->clear();

@@ -309,7 +309,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
 
   // Where they are kept.
   const Rows sources = is_stored(step.input) ? Engine::rows(step.input) : Rows{};
-  auto recompute = [&](uint32_t node, float* row, float* bounds) {
+  auto recompute = [&](uint32_t node, float* row, float* cell) {
     size_t terms = 0;
     static thread_local std::vector<const float*> neighbors;
     static thread_local std::vector<float> weights;
@@ -372,7 +372,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       if (k.finite(stride, row)) break;
     }
     if (!k.finite(stride, row)) lose_row(step.output, node);
-    begin_bounds(k.scaled_peak(stride, row, inverse), terms, bounds);
+    begin_bounds(k.scaled_peak(stride, row, inverse), terms, cell);
     recomputed.fetch_add(1, std::memory_order_relaxed);
   };
   // What a block reads of its targets is fetched before it begins.
@@ -400,7 +400,7 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
         continue;
       }
       const uint32_t slot = partial ? slot_of(step.output, node) : node;
-      float* const bounds = output.errors.data() + t * kRowBounds;
+      float* const cell = output.errors.data() + t * kRowBounds;
       float reach = 0;
       for (size_t m = first; m < first + count; ++m) reach += std::fabs(s.weight_of[m]) * s.peaks[s.row_of[m]];
       sum_rows(stride, count, s.rows.data(), s.row_of.data() + first, s.weight_of.data() + first, sum);
@@ -408,12 +408,13 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
       const float* old = slot < kept.count ? kept.row(slot) : zeros_.data();
       float* const row = rows + t * output.stride;
       s.keep[t] = k.apply_delta(stride, old, sum, inverse, row, &peak);
-      touch_bounds(slot < errors.rows() ? errors.row(slot) : zeros_.data(), shrunk, peak, reach, count, bounds);
+      const float* const before = slot < errors.rows() ? errors.row(slot) : zeros_.data();
+      const Bounds bounds = touch_bounds(before, shrunk, peak, reach, count, cell);
       // Anew when rounding has grown too large, or when that is cheaper.
       const bool drifted = !is_good(bounds, peak, mean, [&] { return store.degree_in(node); });
       const bool cheaper = count >= 4 && count > kRecomputeFactor * (store.degree_in(node) + 1);
       if (drifted || cheaper || s.orphaned[t]) {
-        recompute(node, row, bounds);
+        recompute(node, row, cell);
         s.keep[t] = k.differs(stride, old, row);
       }
     }

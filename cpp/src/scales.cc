@@ -386,9 +386,10 @@ void Engine::find_overdue(size_t propagation, Prepared::Units* units) const {
     const float *const before = errors.row(slot), *const row = kept.row(slot);
     bool good = true;
     if (step.context == kNoIndex) {
-      const float bounds[kRowBounds] = {units->shrunk * before[0], units->shrunk * before[1]};
-      good = is_good(bounds, kernels().scaled_peak(kept.width, row, inverse), units->mean,
-                     [&] { return store.degree_in(node); });
+      const Bounds bounds = unpack(before);
+      good =
+          is_good({units->shrunk * bounds.own, units->shrunk * bounds.moved},
+                  kernels().scaled_peak(kept.width, row, inverse), units->mean, [&] { return store.degree_in(node); });
     } else {
       const float* const totals = stored_row(step.context, node);
       for (size_t h = 0; h < heads; ++h) {
@@ -421,12 +422,16 @@ void Engine::commit_units(const Prepared& prepared) noexcept {
 void Engine::commit_bounds(size_t propagation, const Prepared& prepared) noexcept {
   const float shrunk = prepared.units[propagation].shrunk;
   if (shrunk == 1) return;
-  // Those of contexts, in the second half, have no unit.
   Table& errors = errors_[propagation];
   const bool has_context = program_.propagations[propagation].context != kNoIndex;
-  const size_t bounds = has_context ? errors.width() / 2 : errors.width();
   for (size_t i = 0; i < errors.rows(); ++i) {
-    for (size_t b = 0; b < bounds; ++b) errors.row(i)[b] *= shrunk;
+    float* const row = errors.row(i);
+    if (has_context) {
+      for (size_t h = 0; h < errors.width() / 2; ++h) row[h] *= shrunk;  // those of contexts, behind them, have no unit
+    } else {
+      const Bounds bounds = unpack(row);
+      pack({shrunk * bounds.own, shrunk * bounds.moved}, row);
+    }
   }
 }
 

@@ -277,8 +277,9 @@ class Engine {
   uint32_t slot_of(uint32_t value, uint32_t node) const;
   // Of all rows that are kept of a value, by node.
   std::vector<uint32_t> slots(uint32_t value) const;
-  // How many bounds on its error a row of the step's output has.
+  // How many floats the bounds on a row's error take: of the step's output, and as they are saved.
   size_t error_width(const PropagateStep& step) const;
+  size_t saved_error_width(size_t propagation) const;
   // Those of all rows that are kept, row by row.
   std::vector<float> errors(size_t propagation) const;
   void load_errors(size_t propagation, std::span<const float> errors);

@@ -185,12 +185,11 @@ class Graph:
     def stage(self, events: Events, *, seq: int | None = None) -> GraphDelta:
         """What `events` would change, without changing it. Raises what `apply` raises."""
         with self.writer:
-            self._check_seq(seq)
+            if seq is not None:
+                self._check_seq(seq)
             return self._stage(events, seq)
 
-    def _check_seq(self, seq: int | None) -> None:
-        if seq is None:
-            return
+    def _check_seq(self, seq: int) -> None:
         if type(seq) is not int or not 0 <= seq < 1 << 63:
             raise InputError(f"seq must be an integer of at least 0 and below 2**63, got {seq!r}")
         if seq < self.seq:
@@ -200,7 +199,8 @@ class Graph:
             )
 
     def _stage(self, events: Events, seq: int | None, *, refuse_parallel: bool = False) -> GraphDelta:
-        events = self.with_types(events)
+        if self._left_out or type(events) is not Events:
+            events = self.with_types(events)
         stage = _core.Stage(self.native, refuse_parallel)
         pin = self.pin()
         try:
@@ -256,12 +256,14 @@ class Graph:
         an edge that is not there does nothing; adding a node that is there sets its features; an edge that
         comes with an older time than the one that is there is ignored.
         """
-        for callback, name in ((on_staged, "on_staged"), (on_committed, "on_committed")):
-            if callback is not None:
-                function(callback, name, "a GraphDelta")
+        if on_staged is not None:
+            function(on_staged, "on_staged", "a GraphDelta")
+        if on_committed is not None:
+            function(on_committed, "on_committed", "a GraphDelta")
         with self.writer:
             self.batch_began = time.perf_counter()
-            self._check_seq(seq)
+            if seq is not None:
+                self._check_seq(seq)
             delta = self._stage(events, seq)
             views = [view for ref in self._views if (view := ref()) is not None]
             for view in views:

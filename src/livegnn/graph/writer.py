@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 from livegnn import _core
 
+_acquire = _thread.RLock.acquire
+
 
 # Derived from, not held: a batch of one event takes microseconds. The C type allows it; its stub is stricter.
 class Writer(_thread.RLock):  # type: ignore[misc]
@@ -16,11 +18,11 @@ class Writer(_thread.RLock):  # type: ignore[misc]
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         _core.refuse_in_function()
-        return super().acquire(blocking, timeout)
+        return _acquire(self, blocking, timeout)
 
     def __enter__(self, blocking: bool = True, timeout: float = -1) -> bool:
         _core.refuse_in_function()
-        return super().__enter__(blocking, timeout)
+        return _acquire(self, blocking, timeout)
 
 
 class Measurement:

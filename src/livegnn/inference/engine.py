@@ -22,7 +22,7 @@ from livegnn.graph.core import chosen_threads
 from livegnn.graph.defaults import left_out
 from livegnn.graph.writer import Measurement
 from livegnn.inference import state as saving
-from livegnn.inference.guard import NonFinite, check_finite
+from livegnn.inference.guard import NonFinite, refuse_lost
 from livegnn.inference.history import History
 from livegnn.inference.plan import Keep, Plan
 from livegnn.inference.scrub import Scrubbed, scrub
@@ -311,14 +311,15 @@ class Engine:
     def prepare(self, delta: GraphDelta) -> None:
         native = self.native_engine
         # What a lazy engine has computed anyway it need not record, and only then does it measure its scales.
-        if native.outgrown_by(delta.native) and self._settle_if_possible():
-            native.prepare(delta.native, self._prepared)
+        if self._lazy and native.outgrown_by(delta.native) and self._settle_if_possible():
+            finite = native.prepare(delta.native, self._prepared)
         else:
-            native.prepare_batch(delta.native, self._prepared)
-        check_finite(self.graph, delta.native, self._prepared)
+            finite = native.prepare_batch(delta.native, self._prepared)
+        if not finite:
+            refuse_lost(self.graph, delta.native, self._prepared)
         # Here, since a commit must not fail for want of memory; not when they are asked for, since by then
         # their indices may be those of other nodes.
-        self._changed = self.native_engine.changed_ids(delta.native, self._prepared)
+        self._changed = native.changed_ids(delta.native, self._prepared)
 
     def commit(self, delta: GraphDelta) -> None:
         self.epoch += 1

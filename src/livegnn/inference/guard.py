@@ -1,6 +1,6 @@
 """Batches after which a value would not be finite, and what is said of them."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import numpy as np
 
@@ -13,16 +13,13 @@ if TYPE_CHECKING:
 NonFinite = Literal["refuse", "allow"]
 
 
-def check_finite(graph: "Graph", delta: "_core.Delta", prepared: "_core.Prepared") -> None:
-    """Raises `InputError` that names a node, if what was prepared would make a row of one other than finite.
+def refuse_lost(graph: "Graph", delta: "_core.Delta", prepared: "_core.Prepared") -> NoReturn:
+    """Raises `InputError` that names a node of which what was prepared would make a row other than finite.
 
     Beside the features, which are always finite, rows are what a node's neighbours add up to, what layers
     make of that, and the prediction.
     """
-    lost = prepared.lost()
-    if lost is None:
-        return
-    node_type, index = lost
+    node_type, index = prepared.lost()
     added = delta.added(node_type)[delta.added_indices(node_type) == index]
     numbers = added[added >= 0]
     if not len(numbers):

@@ -8,7 +8,7 @@ from livegnn import _core
 from livegnn.arguments import listed_ids
 from livegnn.errors import UnknownNodeError
 from livegnn.events import Events
-from livegnn.inference.guard import check_finite
+from livegnn.inference.guard import refuse_lost
 from livegnn.types import FloatArray, Ids
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ class WhatIf:
             staged = engine.graph.stage(self._events)
             delta = staged.native
             engine.native_engine.settle()
-            engine.native_engine.prepare(delta, self._prepared)
-            check_finite(engine.graph, delta, self._prepared)
+            if not engine.native_engine.prepare(delta, self._prepared):
+                refuse_lost(engine.graph, delta, self._prepared)
             self._delta = staged  # what is prepared points into it: new features are not copied
             added = delta.added(engine.output_type)
             indices = delta.added_indices(engine.output_type)
