@@ -197,7 +197,11 @@ def test_what_loaders_make_batches_with(world: World) -> None:
 
 
 @pytest.mark.parametrize("name", PATHS)
-@pytest.mark.parametrize("given", [3, 0, True, 1.5, b"bytes", ["a"], {}, object()], ids=repr)
+@pytest.mark.parametrize(
+    "given",
+    [3, 0, True, 1.5, b"bytes", ["a"], {}, object()],
+    ids=["3", "0", "True", "1.5", "bytes", "list", "dict", "object"],
+)
 def test_paths(world: World, name: str, given: object) -> None:
     """Of numbers, 0 to 2 are the files that every process has open."""
     with pytest.raises(InputError, match=r"must be a (path|directory)"):
