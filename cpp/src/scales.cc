@@ -1,9 +1,11 @@
 // The units in which rounding is bounded: what messages typically are, channel by channel.
 //
 // A scale is the median of a channel's magnitudes over a sample of messages, those that are 0 left aside; 0 where all
-// are, and then the unit is a hundredth of the smallest. It is measured when the engine is made, after 1, 4, 16, ...,
-// 1024, 2048, 3072, ... batches, since a graph may begin with nothing, and when half as many messages were added or
-// taken back as there are. It stays what it is while the graph only varies by less than a factor of four.
+// are, many more than at first having been looked at, and then the unit is a hundredth of the smallest: what messages
+// that have gone left in a sum is large beside none. If there are no messages but 0, any rounding is too large. It is
+// measured when the engine is made, after 1, 4, 16, ..., 1024, 2048, 3072, ... batches, since a graph may begin with
+// nothing, and when an eighth as many messages were added or taken back as there are. It stays what it is while the
+// graph only varies by less than a factor of four.
 //
 // A unit that is too small has rows summed anew without need, one that is too large has them be wrong. So a scale falls
 // at once, and rises by no more than that factor each time. What it is measured on is what the batch at hand comes to,
@@ -32,7 +34,9 @@ namespace {
 
 constexpr size_t kTried = 512, kTargets = 128, kEdgesOfTarget = 2;
 constexpr size_t kMostScanned = size_t{1} << 21;  // in-edges: a few milliseconds of hubs
+constexpr size_t kMostSampled = size_t{1} << 13;  // in-edges, in search of a channel that has had messages
 constexpr size_t kEvery = 1024;                   // batches
+constexpr size_t kPart = 8;                       // of the messages that there are
 constexpr float kMoved = 4, kLeast = 1e-30f, kMost = 1e30f;
 
 // The last number of batches up to `batches` at which scales are measured.
@@ -62,13 +66,22 @@ float unit_without_scale(std::span<const float> scales) {
   for (float scale : scales) {
     if (scale > 0 && (least == 0 || scale < least)) least = scale;
   }
-  return least == 0 ? 1 : std::max(least / 100, kLeast);
+  return least == 0 ? kLeast : std::max(least / 100, kLeast);
 }
 
 }  // namespace
 
+// By how much units are smaller than those that `inverses` are of, where they are smaller most.
+float Engine::shrinkage(std::span<const float> scales, const float* inverses) {
+  FloatBlock smaller(row_stride(scales.size()));
+  invert_scales(scales, smaller.data());
+  float shrunk = 1;
+  for (size_t c = 0; c < scales.size(); ++c) shrunk = std::max(shrunk, smaller.data()[c] / inverses[c]);
+  return std::min(shrunk, kMost);
+}
+
 void Engine::fill_scales(std::vector<float>* scales) {
-  const float unit = unit_without_scale(*scales);
+  const float least = unit_without_scale(*scales), unit = least == kLeast ? 1 : least;
   for (float& scale : *scales) scale = scale == 0 ? unit : scale;
 }
 
@@ -145,18 +158,18 @@ std::vector<Engine::SampledTarget> Engine::sample_targets(const PropagateStep& s
   return sample;
 }
 
-// A few in-edges of each target.
+// As many in-edges of each target as there are, but not more than `each`.
 std::vector<Engine::Sampled> Engine::sample_edges(const PropagateStep& step, std::span<const SampledTarget> targets,
-                                                  const After* after) const {
+                                                  size_t each, const After* after) const {
   const Graph::EdgeType& edges = graph_.edges[step.edge_type];
   const Table& features = edges.features.table();
   std::vector<Sampled> sample;
   size_t scanned = 0;
   for (const auto& [target, degree] : targets) {
-    if (scanned >= kMostScanned) break;
+    if (scanned >= kMostScanned || sample.size() >= kMostSampled) break;
     std::span<const DirectedChange> changes;
     if (after != nullptr) changes = after->changes(step, target);
-    size_t left = kEdgesOfTarget;
+    size_t left = std::min(each, kMostSampled - sample.size());
     scan_messages(*edges.store, step.skip_loops, target, [&](NeighborSpan span) {
       scanned += span.size;
       for (size_t j = 0; j < span.size && left > 0; ++j) {
@@ -249,16 +262,28 @@ void Engine::sample_messages(const PropagateStep& step, std::span<const Sampled>
   }
 }
 
-std::vector<float> Engine::typical(const PropagateStep& step, std::span<const SampledTarget> targets,
+std::vector<float> Engine::typical(const PropagateStep& step, std::span<const SampledTarget> targets, size_t each,
                                    const After* after) const {
   const size_t width = program_.values[step.output].width, stride = row_stride(width);
-  const std::vector<Sampled> edges = sample_edges(step, targets, after);
+  const std::vector<Sampled> edges = sample_edges(step, targets, each, after);
   std::vector<float> messages(edges.size() * stride), magnitudes, scales;
   sample_messages(step, edges, after, stride, messages.data());
   for (size_t c = 0; c < width; ++c) {
     magnitudes.clear();
     for (size_t i = 0; i < edges.size(); ++i) magnitudes.push_back(std::fabs(messages[i * stride + c]));
     scales.push_back(median(&magnitudes));
+  }
+  return scales;
+}
+
+// Of a few in-edges of each target; where a channel that has had a scale seems to have none, of many more.
+std::vector<float> Engine::measure_scales(const PropagateStep& step, std::span<const SampledTarget> targets,
+                                          std::span<const float> before, const After* after) const {
+  std::vector<float> scales = typical(step, targets, kEdgesOfTarget, after), more;
+  for (size_t c = 0; c < scales.size(); ++c) {
+    if (before[c] == 0 || scales[c] != 0) continue;
+    if (more.empty()) more = typical(step, targets, kMostSampled, after);
+    scales[c] = more[c];
   }
   return scales;
 }
@@ -291,7 +316,7 @@ void Engine::measure_first() {
     const PropagateStep& step = program_.propagations[p];
     if (step.aggregate != Aggregate::kSum) continue;
     const std::vector<SampledTarget> targets = sample_targets(step, nullptr);
-    scales_[p] = typical(step, targets, nullptr);
+    scales_[p] = typical(step, targets, kEdgesOfTarget, nullptr);
     invert_scales(scales_[p], inverses_[p].data());
     means_[p] = typical_mean(step, targets, scales_[p], nullptr);
     if (step.context == kNoIndex) begin_all_bounds(p);
@@ -330,7 +355,7 @@ bool Engine::is_measured_after(const Delta& delta, const Prepared& prepared) con
     if (step.aggregate != Aggregate::kSum) continue;
     messages += graph_.edges[step.edge_type].store->num_edges() + delta.edges[step.edge_type].size();
   }
-  return 2 * (touched_ + prepared.edges_touched) > messages;
+  return kPart * (touched_ + prepared.edges_touched) > messages;
 }
 
 // Whether any unit is a smaller one, so that rows which the batch has not reached may be past their bounds.
@@ -341,19 +366,18 @@ bool Engine::measure_after(const Delta& delta, Prepared* prepared) {
     const PropagateStep& step = program_.propagations[p];
     if (step.aggregate != Aggregate::kSum) continue;
     const std::vector<SampledTarget> targets = sample_targets(step, &after);
-    const std::vector<float> measured = typical(step, targets, &after);
+    const std::vector<float> measured = measure_scales(step, targets, scales_[p], &after);
     Prepared::Units& units = prepared->units[p];
     std::vector<float> scales = scales_[p];
     for (size_t c = 0; c < scales.size(); ++c) {
       const float before = scales[c], now = measured[c];
-      if (now == 0) continue;  // all gone, or not there yet
-      if (before == 0 || now <= before / kMoved) {
-        units.shrunk = std::max(units.shrunk, 1 / inverses_[p].data()[c] / now);
+      if (now == 0 || before == 0 || now <= before / kMoved) {
         scales[c] = now;
       } else if (now >= before * kMoved) {
         scales[c] = before * kMoved;
       }
     }
+    units.shrunk = shrinkage(scales, inverses_[p].data());
     std::vector<float> present = scales;
     for (size_t c = 0; c < present.size(); ++c) present[c] = measured[c] == 0 ? 0 : present[c];
     const float mean = typical_mean(step, targets, present, &after), before = means_[p];

@@ -41,7 +41,7 @@ Engine::Scrubbed Engine::scrub(size_t propagation, std::span<const uint32_t> nod
   float mean = 0;
   if (!counted) {
     const std::vector<SampledTarget> targets = sample_targets(step, nullptr);
-    units = typical(step, targets, nullptr);
+    units = measure_scales(step, targets, scales_[propagation], nullptr);
     mean = typical_mean(step, targets, units, nullptr);
     fill_scales(&units);
   }
@@ -106,7 +106,9 @@ Engine::Scrubbed Engine::scrub_messages(const PropagateStep& step, std::span<con
   MessageSums& sums = sums_of(step);
   const size_t width = sums.width(), heads = sums.heads(), channels = sums.channels();
   const bool has_context = step.context != kNoIndex, is_sum = step.aggregate == Aggregate::kSum;
-  std::vector<float> units = is_sum ? typical(step, sample_targets(step, nullptr), nullptr) : std::vector<float>(width);
+  const auto propagation = static_cast<size_t>(&step - program_.propagations.data());
+  std::vector<float> units(width);
+  if (is_sum) units = measure_scales(step, sample_targets(step, nullptr), scales_[propagation], nullptr);
   if (is_sum) fill_scales(&units);
   std::vector<float> row(width), context(has_context ? program_.values[step.context].width : 0);
   std::vector<double> reach(width);

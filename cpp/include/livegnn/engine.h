@@ -375,12 +375,14 @@ class Engine {
   bool has_lost(Prepared* prepared);
   // These look at the graph and its rows as a batch leaves them; where there is none, as they are.
   std::vector<SampledTarget> sample_targets(const PropagateStep& step, const After* after) const;
-  std::vector<Sampled> sample_edges(const PropagateStep& step, std::span<const SampledTarget> targets,
+  std::vector<Sampled> sample_edges(const PropagateStep& step, std::span<const SampledTarget> targets, size_t each,
                                     const After* after) const;
   float typical_mean(const PropagateStep& step, std::span<const SampledTarget> targets, std::span<const float> scales,
                      const After* after) const;
-  std::vector<float> typical(const PropagateStep& step, std::span<const SampledTarget> targets,
+  std::vector<float> typical(const PropagateStep& step, std::span<const SampledTarget> targets, size_t each,
                              const After* after) const;
+  std::vector<float> measure_scales(const PropagateStep& step, std::span<const SampledTarget> targets,
+                                    std::span<const float> before, const After* after) const;
   void sample_messages(const PropagateStep& step, std::span<const Sampled> edges, const After* after, size_t stride,
                        float* out) const;
   void rows_after(uint32_t value, std::span<const uint32_t> nodes, const After* after, RowArena* arena,
@@ -394,6 +396,7 @@ class Engine {
   void commit_units(const Prepared& prepared) noexcept;
   void commit_bounds(size_t propagation, const Prepared& prepared) noexcept;
   static void fill_scales(std::vector<float>* scales);
+  static float shrinkage(std::span<const float> scales, const float* inverses);
   static void invert_scales(std::span<const float> scales, float* inverses);
   void find_edge_sources(const PropagateStep& step, const Prepared& prepared);
   void prepare_sum(const PropagateStep& step, size_t propagation, const Reader& reader, const Delta& delta,
