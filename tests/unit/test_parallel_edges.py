@@ -173,9 +173,9 @@ def test_keys_as_bytes_lines_and_tables():
     ]
     rows += [
         {"event": "remove_edge", "src": 0, "dst": 1, "key": 0},
-        {"event": "add_edge", "src": 0, "dst": 1, "key": None},
+        {"event": "add_edge", "src": 0, "dst": 1},
     ]
-    assert Events.from_arrow(pa.Table.from_pylist(rows)) == events
+    assert Events.from_arrow(pa.Table.from_pylist([{**row, "key": row.get("key")} for row in rows])) == events
     assert Events.from_records(rows) == events
     with pytest.raises(InputError, match="'key' to be an integer from 0"):
         Events.from_records([{"event": "add_edge", "src": 0, "dst": 1, "key": -1}])
