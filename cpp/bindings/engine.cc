@@ -228,12 +228,15 @@ void bind_engine(nb::module_& module) {
              self.functions.emplace_back(RowCall{std::move(function)});
              return self.functions.size() - 1;
            })
-      .def("add_context",
-           [](Program& self, uint32_t edge_type, uint32_t output, uint32_t kind, float fill, bool skip_loops,
-              bool weighted) {
-             self.order.push_back({Step::kContext, static_cast<uint32_t>(self.contexts.size())});
-             self.contexts.push_back({edge_type, output, static_cast<ContextKind>(kind), fill, skip_loops, weighted});
-           })
+      .def(
+          "add_context",
+          [](Program& self, uint32_t edge_type, uint32_t output, uint32_t kind, std::optional<float> fill,
+             bool skip_loops, bool weighted) {
+            self.order.push_back({Step::kContext, static_cast<uint32_t>(self.contexts.size())});
+            self.contexts.push_back({edge_type, output, static_cast<ContextKind>(kind), fill, skip_loops, weighted});
+          },
+          nb::arg("edge_type"), nb::arg("output"), nb::arg("kind"), nb::arg("fill").none(), nb::arg("skip_loops"),
+          nb::arg("weighted"))
       .def("set_output", [](Program& self, bool kept, uint32_t output) {
         self.output_kept = kept;
         self.output = output;

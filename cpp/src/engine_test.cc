@@ -89,7 +89,7 @@ void propagate(Program* program, MessageProgram messages, uint32_t output, uint3
   program->messages.push_back(std::move(messages));
 }
 
-void keep_context(Program* program, uint32_t output, ContextKind kind, float fill) {
+void keep_context(Program* program, uint32_t output, ContextKind kind, std::optional<float> fill) {
   program->order.push_back({Step::kContext, static_cast<uint32_t>(program->contexts.size())});
   program->contexts.push_back({0, output, kind, fill});
 }
@@ -124,7 +124,7 @@ Program mean_and_max(bool weighted, Random random) {
   program.values = {{0, kFeatures, true, 0}, {0, 1, false, 0},        {0, kFeatures, false, 0}, {0, kHidden, false, 1},
                     {0, kClasses, false, 2}, {0, kClasses, false, 1}, {0, kClasses, false, 3}};
   program.output = kOut;
-  keep_context(&program, kCount, ContextKind::kCount, 0);
+  keep_context(&program, kCount, ContextKind::kCount, std::nullopt);
   propagate(&program, kX, kMean, Aggregate::kSum, false);
   RowsBuilder first(&program, {kX, kMean, kCount});
   uint32_t mean = first.linear(first.apply(OpKind::kDivideContext, {1, 2}), kHidden, &random);

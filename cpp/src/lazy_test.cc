@@ -59,7 +59,7 @@ Program three_layers(bool weighted, Aggregate second, Random random) {
     program.order.push_back({kind, static_cast<uint32_t>(position)});
   };
   next(Step::kContext, 0);
-  program.contexts = {{0, kCount, ContextKind::kCount, 0}};
+  program.contexts = {{0, kCount, ContextKind::kCount, std::nullopt}};
   next(Step::kPropagate, 0);
   RowsStep rows = open(program, {kX, kMean, kCount});
   const uint32_t mean = add_linear(&program, &rows, add_op(&rows, OpKind::kDivideContext, {1, 2}), kHidden, &random);

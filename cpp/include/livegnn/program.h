@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -117,10 +118,11 @@ struct PropagateStep {
 };
 
 enum class ContextKind : uint8_t {
-  // Where `fill` is not 0, every node has one loop: of parallel ones that with the greatest key, `fill` if it has none.
+  // Where there is a `fill`, every node has one loop: of parallel ones that with the greatest key, `fill` if it has
+  // none.
   kCount,  // number of in-edges
   kSum,    // sum of their weights
-  // What a sum along edges lacks: `fill` where the node has no loop. Elsewhere 0, but in a type that keeps parallel
+  // What a sum along edges lacks: the `fill` where the node has no loop. Elsewhere 0, but in a type that keeps parallel
   // edges the loop with the greatest key (unless with `skip_loops`): the sum skips all of them there.
   kLoop,
 };
@@ -128,7 +130,7 @@ enum class ContextKind : uint8_t {
 struct ContextStep {
   uint32_t edge_type, output;
   ContextKind kind;
-  float fill;
+  std::optional<float> fill;
   bool skip_loops = false;  // a loop counts for nothing
   bool weighted = true;     // kLoop: of a sum of weights; else every edge counts 1
 };

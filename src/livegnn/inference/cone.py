@@ -78,6 +78,8 @@ class Reads:
                 continue
             if step.op == "propagate":
                 self._read_messages(Propagate.from_step(step), step.inputs, rows)
+            elif step.op == "degree":
+                self._read_edges(step.edge_type(), rows)
             elif step.op == "source":
                 _add(self._rows, step.inputs[0], self._read_edges(step.edge_type(), rows))
             else:

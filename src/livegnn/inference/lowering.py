@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from livegnn.errors import ModelError
 from livegnn.inference.messages import Operation, gather_late, read_messages
 from livegnn.model import Model, Step
-from livegnn.model.propagation import Propagate
+from livegnn.model.propagation import Degree, Propagate
 from livegnn.model.steps import check_step
 from livegnn.types import EdgeType, NodeType
 
@@ -21,16 +21,29 @@ from livegnn.types import EdgeType, NodeType
 class Context:
     """What a node knows of its in-edges without any features: ``"count"``, ``"sum"`` or ``"loop"``.
 
-    fill: what counts where a node has no loop of its own. skip_loops: a loop counts for nothing. weighted: of
-    ``"loop"``, which makes up for what a sum over all in-edges has too much of loops, whether that is
-    a sum of weights; with skip_loops it makes up for nothing and only says which nodes have no loop.
+    fill: what counts where a node has no loop of its own, each having one; None: loops are edges like others.
+    skip_loops: a loop counts for nothing. weighted: of ``"loop"``, which makes up for what a sum over all
+    in-edges has too much of loops, whether that is a sum of weights; with skip_loops it makes up for nothing
+    and only says which nodes have no loop.
     """
 
     edge_type: EdgeType
     kind: str
-    fill: float
+    fill: float | None
     skip_loops: bool = False
     weighted: bool = True
+
+    @staticmethod
+    def of_edges(
+        edge_type: EdgeType, kind: str, self_loops: float | None, skip_loops: bool = False
+    ) -> "Context":
+        """A count of in-edges or a sum of their weights; a loop counts 1, whatever it weighs."""
+        fill = 1.0 if kind == "count" and self_loops is not None else self_loops
+        return Context(edge_type, kind, fill, skip_loops)
+
+    @property
+    def node_type(self) -> NodeType:
+        return self.edge_type[2]
 
     @property
     def name(self) -> str:
@@ -50,10 +63,15 @@ def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
     node_types = {name: given.node_type for name, given in model.inputs.items()}
     edge_steps: dict[str, Step] = {}
     widths |= {name: given.width for name, given in model.edge_inputs.items()}
+    degrees: dict[str, str] = {}  # what degree steps write, and the contexts that hold it
+    kept = {model.output, *model.layers}
     steps = gather_late(model, reorder(model))
-    scaled = _find_scaled(steps, {model.output, *model.layers})
+    scaled = _find_scaled(steps, kept)
     for step in steps:
-        if step.op == "propagate":
+        step = replace(step, inputs=tuple(degrees.get(name, name) for name in step.inputs))
+        if step.op == "degree":
+            lowered = _lower_degree(step, contexts, degrees, step.output in kept)
+        elif step.op == "propagate":
             width = widths[step.inputs[0]]
             operators = Propagate.from_step(step)
             if _is_plain(operators, step, node_types):
@@ -72,7 +90,22 @@ def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
         operations += lowered
         for operation in lowered:
             widths[operation.output], node_types[operation.output] = operation.width, operation.node_type
+        for name in degrees.values():
+            widths[name], node_types[name] = 1, contexts[name].node_type
     return operations, contexts
+
+
+def _lower_degree(
+    step: Step, contexts: dict[str, Context], degrees: dict[str, str], shown: bool
+) -> list[Operation]:
+    """A degree is a context, which whoever reads the step's value reads instead. shown: it is also read from
+    outside, as a value of its own: a context changes where its rounding alone does.
+    """
+    given = Degree.from_step(step)
+    context = Context.of_edges(given.edge_type, given.kind, given.self_loops, given.skip_loops)
+    contexts[context.name] = context
+    degrees[step.output] = context.name
+    return [Operation("scale", (context.name,), step.output, 1, given.node_type)] if shown else []
 
 
 def _is_plain(operators: Propagate, step: Step, node_types: Mapping[str, NodeType]) -> bool:
@@ -164,7 +197,7 @@ def _lower_messages(
                     "an own message, is not kept incrementally: give coefficients of 1 instead"
                 )
             kind = operators.neighbor_context
-            context = Context(operators.edge_types[0], kind, 0.0, operators.skip_loops)
+            context = Context.of_edges(operators.edge_types[0], kind, None, operators.skip_loops)
             contexts[context.name] = context
             op = "divide_context" if operators.combine == "divide" else "rsqrt_context"
             add(op, (result, context.name), "combined")
@@ -181,15 +214,19 @@ def _lower_propagate(
     weighted = "weight" in operators.message_local
     loops = operators.self_loops
 
-    def context(kind: str, fill: float, *, presence: bool = False) -> str:
-        made = Context(edge_type, kind, fill, presence, weighted=weighted or kind != "loop")
+    def keep(made: Context) -> str:
         contexts[made.name] = made
         return made.name
+
+    def loop(fill: float, *, presence: bool = False) -> str:
+        return keep(Context(edge_type, "loop", fill, presence, weighted))
 
     def name(part: str) -> str:
         return f"{step.output}/{part}"
 
-    around = context(operators.neighbor_context, loops or 0.0) if operators.neighbor_context != "none" else ""
+    around = ""
+    if operators.neighbor_context != "none":
+        around = keep(Context.of_edges(edge_type, operators.neighbor_context, loops))
     lowered: list[Operation] = []
     current = step.inputs[0]
 
@@ -220,9 +257,9 @@ def _lower_propagate(
     if loops is not None:
         fill = loops if weighted else 1.0
         if operators.aggregate == "sum":
-            result = add("add_loop", (result, context("loop", fill), current), "looped", target_type)
+            result = add("add_loop", (result, loop(fill), current), "looped", target_type)
         else:  # a fill may be 0, and nothing is not the maximum of a first negative message
-            around_loop = (context("loop", 1.0, presence=True), context("count", 0.0))
+            around_loop = (loop(1.0, presence=True), keep(Context.of_edges(edge_type, "count", None)))
             result = add("maximum_loop", (result, *around_loop, current), "looped", target_type, fill)
     if operators.aggregate == "min":
         result = add("scale", (result,), "minimum", target_type, -1.0)
@@ -277,6 +314,9 @@ def reorder(model: Model) -> Sequence[Step]:
     i = 0
     while i < len(steps):
         second = steps[i]
+        if not second.inputs:
+            i += 1
+            continue
         j = next((j for j in range(i) if steps[j].output == second.inputs[0]), None)
         readers = sum(step.inputs.count(second.inputs[0]) for step in steps)
         i += 1

@@ -128,7 +128,7 @@ class Plan:
         """Whose rows a kept value holds."""
         context = self._contexts.get(name)
         if context is not None:
-            return context.edge_type[2]
+            return context.node_type
         producer = self._producers.get(name)
         return self._model.node_type(name) if producer is None else producer.node_type
 
@@ -236,7 +236,7 @@ class Plan:
             index = self.program.add_value(node_type(given.node_type), given.width, True, 0)
             self.kept[name] = Kept(name, index, features=True)
         for position, (name, context) in enumerate(self._contexts.items()):
-            index = self.program.add_value(node_type(context.edge_type[2]), 1, False, self._slab(name))
+            index = self.program.add_value(node_type(context.node_type), 1, False, self._slab(name))
             kind = self._context_kind(context)
             self.kept[name] = Kept(name, index, context=position, summed=kind == "sum", part="contexts")
             self.program.add_context(
@@ -370,7 +370,9 @@ class Plan:
         # Without weights the sum is the number of edges, and that needs no sum to be kept beside it. A loop
         # that is missing counts as its fill, though, so it must be one edge for the number to say the same.
         weighted = self._graph.schema.edge_types[context.edge_type].weighted
-        return "count" if context.kind == "sum" and not weighted and context.fill in (0, 1) else context.kind
+        return (
+            "count" if context.kind == "sum" and not weighted and context.fill in (None, 1) else context.kind
+        )
 
     def _add_rows(self, node_type: str, names: Sequence[str], kept: set[str]) -> None:
         parts = [self._rows(name, kept) for name in names]

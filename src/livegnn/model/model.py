@@ -13,7 +13,7 @@ import numpy as np
 
 from livegnn.arguments import as_array, switch
 from livegnn.errors import ModelError
-from livegnn.model.propagation import Propagate
+from livegnn.model.propagation import Degree, Propagate
 from livegnn.model.softmax import exponentiate_on_edges
 from livegnn.model.steps import Step, check_step, describe
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, NodeType
@@ -119,15 +119,14 @@ class Model:
 
     @property
     def edge_types(self) -> tuple[EdgeType, ...]:
-        """The edge types that the model propagates along, each once, in the order of its steps."""
-        return tuple(
-            dict.fromkeys(
-                edge_type
-                for step in self.steps
-                if step.op == "propagate"
-                for edge_type in Propagate.from_step(step).edge_types
-            )
-        )
+        """The edge types that the model propagates along or counts, each once, in the order of its steps."""
+        found: dict[EdgeType, None] = {}
+        for step in self.steps:
+            if step.op == "propagate":
+                found |= dict.fromkeys(Propagate.from_step(step).edge_types)
+            elif step.op == "degree":
+                found[step.edge_type()] = None
+        return tuple(found)
 
     @cached_property
     def digest(self) -> str:
@@ -344,6 +343,8 @@ class Model:
             )
         if step.op == "propagate":
             return self._check_propagate(step, inputs)
+        if step.op == "degree":
+            return Input(Degree.from_step(step).node_type, width)
         if step.op in ("source", "target"):
             edge_type = step.edge_type()
             _check_place(step, inputs[0], edge_type[0 if step.op == "source" else 2])

@@ -1,4 +1,5 @@
-"""How one convolution moves rows along the edges: NeutronRT's operators (section IV.A, equations 5 to 9).
+"""How one convolution moves rows along the edges: NeutronRT's operators (section IV.A, equations 5 to 9); and
+what a node's edges add up to without any rows, its degree.
 
 For a target node v and its in-edges (u, v)::
 
@@ -85,13 +86,11 @@ class Propagate:
         if set(attrs) != {*_ATTRS, *_LATER}:
             got = ", ".join(sorted(attrs)) or "none"
             raise ModelError(f"must have the attributes {', '.join((*_ATTRS, *_LATER))}; got {got}")
-        edge_type, factors, loops = attrs["edge_type"], attrs["message_local"], attrs["self_loops"]
+        edge_type, factors = attrs["edge_type"], attrs["message_local"]
         if not isinstance(edge_type, tuple | list) or not edge_type or len(edge_type) % 3:
             raise ModelError(f"edge_type must be (source type, relation, target type), got {edge_type!r}")
         if not isinstance(factors, tuple | list):
             raise ModelError(f"message_local must be a list of factors, got {factors!r}")
-        if loops is not None and (isinstance(loops, bool) or not isinstance(loops, int | float)):
-            raise ModelError(f"self_loops must be null or a number, got {loops!r}")
         context, combine, aggregate = attrs["neighbor_context"], attrs["combine"], attrs["aggregate"]
         return cls(
             edge_type=tuple(edge_type),
@@ -99,7 +98,7 @@ class Propagate:
             neighbor_context=_choice("neighbor_context", context, NeighborContext),
             combine=_choice("combine", combine, Combine),
             aggregate=_choice("aggregate", aggregate, Aggregate),
-            self_loops=None if loops is None else float(loops),
+            self_loops=_weight("self_loops", attrs["self_loops"]),
             skip_loops=_flag("skip_loops", attrs["skip_loops"]),
             own_message=_flag("own_message", attrs["own_message"]),
         )
@@ -173,12 +172,7 @@ class Propagate:
             raise ModelError(
                 f"source_rsqrt needs edges between nodes of one type, got {source!r} to {target!r}"
             )
-        if self.self_loops is None:
-            return
-        if source != target:
-            raise ModelError(f"self_loops need edges between nodes of one type, got {source!r} to {target!r}")
-        if not math.isfinite(self.self_loops):
-            raise ModelError(f"self_loops must be null or a finite weight, got {self.self_loops!r}")
+        _check_loops(self.self_loops, self.edge_types, self.skip_loops)
 
     def _check_edges_alone(self) -> None:
         """What only sums over rows of source nodes can do, and what only sums can do."""
@@ -200,8 +194,6 @@ class Propagate:
             raise ModelError("an own message has no weight: its context must be of coefficients, or a count")
         if self.combine == "rsqrt" and self.coefficients:
             raise ModelError("with coefficients combine must be 'identity' or 'divide', got 'rsqrt'")
-        if self.skip_loops and self.self_loops is not None:
-            raise ModelError("skip_loops and self_loops contradict each other: give one of them")
 
     def check_widths(self, widths: Sequence[int]) -> None:
         """Raises `ModelError` if the inputs are not as many, or not as wide, as the operators need."""
@@ -215,6 +207,85 @@ class Propagate:
                 "values must be of one width, and coefficients of one that divides it, "
                 f"got {', '.join(map(str, widths))}"
             )
+
+
+@dataclass(frozen=True)
+class Degree:
+    """The settings of one ``degree`` step: it reads no value and writes one number for each target node.
+
+    edge_type: (source type, relation, target type). kind: ``"count"`` of a node's in-edges, or the ``"sum"``
+      of their weights (1 each in an unweighted graph).
+    self_loops: None, or the weight of the self-loop that every node gets that has none of its own; of
+      parallel loops the last is the node's one loop, as in `Propagate`. skip_loops: loops count for nothing.
+
+    Raises `ModelError` if the settings do not fit together.
+    """
+
+    edge_type: EdgeType
+    kind: Literal["count", "sum"] = "count"
+    self_loops: float | None = None
+    skip_loops: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.edge_type) != 3 or not all(isinstance(part, str) and part for part in self.edge_type):
+            raise ModelError(
+                f"edge_type must be three names (source type, relation, target type), got {self.edge_type!r}"
+            )
+        _choice("kind", self.kind, Literal["count", "sum"])
+        _check_loops(self.self_loops, [self.edge_type], self.skip_loops)
+
+    @classmethod
+    def from_step(cls, step: Step) -> "Degree":
+        """The settings of a degree step. Raises `ModelError` if they are not valid."""
+        defaults: dict[str, Attribute] = {"self_loops": None, "skip_loops": False}
+        attrs = {**defaults, **step.attrs}
+        if set(attrs) != {"edge_type", "kind", *defaults}:
+            got = ", ".join(sorted(step.attrs)) or "none"
+            raise ModelError(
+                f"{describe(step)}: must have the attributes edge_type and kind, and may have "
+                f"{', '.join(defaults)}; got {got}"
+            )
+        try:
+            return cls(
+                step.edge_type(),
+                _choice("kind", attrs["kind"], Literal["count", "sum"]),
+                _weight("self_loops", attrs["self_loops"]),
+                _flag("skip_loops", attrs["skip_loops"]),
+            )
+        except ModelError as error:
+            raise ModelError(f"{describe(step)}: {error}") from None
+
+    def to_attrs(self) -> dict[str, Attribute]:
+        """The settings of the degree step."""
+        return {
+            "edge_type": self.edge_type,
+            "kind": self.kind,
+            "self_loops": self.self_loops,
+            "skip_loops": self.skip_loops,
+        }
+
+    @property
+    def node_type(self) -> NodeType:
+        """Whose rows the step writes."""
+        return self.edge_type[2]
+
+
+def _check_loops(self_loops: float | None, edge_types: Sequence[EdgeType], skip_loops: bool) -> None:
+    if self_loops is None:
+        return
+    if skip_loops:
+        raise ModelError("skip_loops and self_loops contradict each other: give one of them")
+    source, _, target = edge_types[0]
+    if source != target:
+        raise ModelError(f"self_loops need edges between nodes of one type, got {source!r} to {target!r}")
+    if not math.isfinite(self_loops):
+        raise ModelError(f"self_loops must be null or a finite weight, got {self_loops!r}")
+
+
+def _weight(name: str, value: Attribute) -> float | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ModelError(f"{name} must be null or a number, got {value!r}")
+    return None if value is None else float(value)
 
 
 def _flag(name: str, value: Attribute) -> bool:

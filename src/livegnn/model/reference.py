@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from livegnn.errors import ModelError
 from livegnn.model.model import EdgeInput, Input, Model
-from livegnn.model.propagation import Propagate
+from livegnn.model.propagation import Degree, Propagate
 from livegnn.model.steps import Step
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 
@@ -79,6 +79,8 @@ def compute(
             on_edges = [model.edge_type(name) is not None for name in step.inputs]
             logits = [values.get(logits_of[name]) if name in logits_of else None for name in step.inputs]
             values[step.output] = _propagate(Propagate.from_step(step), inputs, logits, on_edges, snapshot)
+        elif step.op == "degree":
+            values[step.output] = _degree(Degree.from_step(step), snapshot, dtype)
         elif step.op in ("source", "target"):
             ends = _edge_index(step.edge_type(), snapshot)[0 if step.op == "source" else 1]
             values[step.output] = inputs[0][ends]
@@ -133,6 +135,26 @@ def _edge_index(edge_type: EdgeType, snapshot: Arrays) -> IntArray:
     return snapshot.edge_index[edge_type]
 
 
+def _degree(given: Degree, snapshot: Arrays, dtype: type[np.float32] | type[np.float64]) -> DoubleArray:
+    num_nodes = _count_nodes(given.node_type, snapshot)
+    source, target = _edge_index(given.edge_type, snapshot)
+    weight: DoubleArray = snapshot.weight[given.edge_type].astype(dtype)
+    if given.skip_loops:
+        kept = ~_are_loops(given.edge_type, source, target)
+        source, target, weight = source[kept], target[kept], weight[kept]
+    if given.self_loops is not None:
+        source, target, weight = _add_self_loops(source, target, weight, num_nodes, given.self_loops)
+    return _sum_by_target(
+        (weight if given.kind == "sum" else np.ones_like(weight))[:, None], target, num_nodes
+    )
+
+
+def _count_nodes(name: NodeType, snapshot: Arrays) -> int:
+    if name not in snapshot.x:
+        raise ModelError(f"the model writes {name!r} nodes, the graph has {', '.join(snapshot.x) or 'none'}")
+    return len(snapshot.x[name])
+
+
 def _propagate(
     ops: Propagate,
     inputs: Inputs,
@@ -140,11 +162,7 @@ def _propagate(
     on_edges: Sequence[bool],
     snapshot: Arrays,
 ) -> TargetRows:
-    if ops.target_type not in snapshot.x:
-        raise ModelError(
-            f"the model writes {ops.target_type!r} nodes, the graph has {', '.join(snapshot.x) or 'none'}"
-        )
-    num_nodes = len(snapshot.x[ops.target_type])
+    num_nodes = _count_nodes(ops.target_type, snapshot)
     if ops.coefficients or ops.own_message or len(ops.edge_types) > 1:
         return _propagate_messages(ops, inputs, logits, on_edges, snapshot, num_nodes)
     edge_type = ops.edge_types[0]

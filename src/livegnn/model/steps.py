@@ -3,7 +3,8 @@
 A value has a row for every node of a type, or a row for every edge of a type. `OPERATORS` is the whole
 vocabulary. Most operators are row-wise: row i of the output depends on row i of the inputs alone, be they
 nodes or edges. ``source`` and ``target`` give each edge the row of one of its ends; ``propagate``
-(`livegnn.model.propagation`) brings rows along the edges into the target nodes.
+(`livegnn.model.propagation`) brings rows along the edges into the target nodes; ``degree`` reads no
+value, but what the edges of each node add up to.
 """
 
 import math
@@ -102,7 +103,7 @@ def check_step(step: Step, widths: Sequence[int], shapes: Mapping[str, Shape]) -
         expected = str(operator.least) if operator.least == operator.most else f"{operator.least} {most}"
         raise ModelError(f"{describe(step)}: must have {expected} input(s), got {count}")
     _check_names(step, "tensor", step.tensors, operator.required, operator.optional)
-    if step.op != "propagate":  # its settings have a class of their own: livegnn.model.propagation.Propagate
+    if step.op not in ("propagate", "degree"):  # whose settings have classes: livegnn.model.propagation
         _check_names(step, "attribute", step.attrs, tuple(operator.attrs), ())
         for name, (test, words) in operator.attrs.items():
             if not test(step.attrs[name]):
@@ -180,6 +181,10 @@ def _call(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes)
 
 def _propagate(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
     return widths[0]  # the rest is for livegnn.model.propagation.Propagate.check_widths
+
+
+def _degree(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
+    return 1  # the rest is for livegnn.model.propagation.Degree
 
 
 def _heads(width: int, attrs: Attributes) -> int:
@@ -270,6 +275,9 @@ OPERATORS: Mapping[str, Operator] = {
     ),
     "source": Operator(_same, attrs={"edge_type": _EDGE_TYPE}, summary="h_u, for every edge (u, v)"),
     "target": Operator(_same, attrs={"edge_type": _EDGE_TYPE}, summary="h_v, for every edge (u, v)"),
+    "degree": Operator(
+        _degree, least=0, most=0, summary="the number of a node's in-edges, or the sum of their weights"
+    ),
     "propagate": Operator(
         _propagate,
         most=None,
