@@ -122,7 +122,8 @@ def _around(fusion: _Fusion, step: Step, op: str) -> tuple[Propagate | None, Ste
     operators = Propagate.from_step(before)
     plain = operators.aggregate == "sum" and operators.combine == "identity" and not operators.own_message
     attrs = operators.to_attrs()
-    same = all(degree.attrs[name] == attrs.get(name, False) for name in ("self_loops", "skip_loops", "reverse"))
+    same = all(degree.attrs.get(name) == attrs.get(name) for name in ("self_loops", "reverse"))
+    same = same and bool(degree.attrs["skip_loops"]) == operators.skip_loops
     same = same and operators.edge_types == (degree.edge_type(),) and not attrs.get("only_loops", False)
     weighted = degree.attrs["kind"] == "sum"
     if not plain or not same or operators.coefficients or weighted != ("weight" in operators.message_local):

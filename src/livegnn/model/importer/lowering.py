@@ -9,6 +9,7 @@ affair: all, all but loops, loops alone, or any condition, which becomes a facto
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 from livegnn.errors import ModelError
 from livegnn.model.importer.expressions import Atom, Expression, Expressions, walk
@@ -17,8 +18,7 @@ from livegnn.model.importer.own_loops import is_weight
 from livegnn.model.importer.row_steps import RowSteps, Steps
 from livegnn.model.importer.softmaxes import pieces_of
 from livegnn.model.model import EdgeInput, Input
-from livegnn.model.propagation import Propagate
-from livegnn.model.steps import Attribute
+from livegnn.model.propagation import Degree, Propagate
 from livegnn.types import EdgeType
 
 _LOWEST = -3.4e38
@@ -146,14 +146,11 @@ class Lowering:
             return total
         return self._extremum(one)
 
-    def _along(self, index: Expression, loops: str) -> dict[str, object]:
+    def _along(self, index: Expression, loops: str) -> dict[str, Any]:
+        """The settings that tell which edges carry messages, and which way."""
         assert index.atom is not None
-        return {
-            "edge_type": edge_type_of(index.atom),
-            "reverse": index.attrs[0] == 0,
-            "skip_loops": loops == "skip",
-            "only_loops": loops == "only",
-        }
+        settings = {"reverse": index.attrs[0] == 0, "skip_loops": loops == "skip", "only_loops": loops == "only"}
+        return {"edge_type": edge_type_of(index.atom), **{name: yes for name, yes in settings.items() if yes}}
 
     def _mask(self, index: Expression, mask: Expression) -> tuple[str, Expression | None]:
         """Whether a mask keeps ``"all"`` edges, ``"skip"``\\ s loops, or keeps them ``"only"``; what else it asks."""
@@ -190,15 +187,8 @@ class Lowering:
     def _degree(self, kind: str, index: Expression, loops: str, fill: float | None = None) -> str:
         if loops == "only":
             raise ModelError("loops are counted by themselves")
-        assert index.atom is not None
-        attrs: dict[str, Attribute] = {
-            "edge_type": edge_type_of(index.atom),
-            "kind": kind,
-            "self_loops": fill,
-            "skip_loops": loops == "skip",
-            "reverse": index.attrs[0] == 0,
-        }
-        return self.steps.write("degree", (), "degree" if kind == "count" else "weights", **attrs)
+        degree = Degree(kind=kind, self_loops=fill, **self._along(index, loops))  # type: ignore[arg-type]
+        return self.steps.write("degree", (), "degree" if kind == "count" else "weights", **degree.to_attrs())
 
     def _propagate(
         self,
@@ -226,7 +216,7 @@ class Lowering:
             message_local=factors,  # type: ignore[arg-type]
             aggregate=aggregate,  # type: ignore[arg-type]
             self_loops=fill,
-            **self._along(index, loops),  # type: ignore[arg-type]
+            **self._along(index, loops),
         )
         return self.steps.write("propagate", (value,), self._name(one), **operators.to_attrs())
 
@@ -326,7 +316,7 @@ class Lowering:
     def _attend(self, one: Expression) -> str:
         inputs: list[str] = []
         own: list[str] = []
-        along: list[dict[str, object]] = []
+        along: list[dict[str, Any]] = []
         heads = {prod(logit.shape) for _, logit, _, _ in pieces_of(one)}
         if len(heads) > 1:
             raise self._refusal(one, "a softmax joins logits of different numbers of heads")
@@ -348,9 +338,9 @@ class Lowering:
         rest = [{k: v for k, v in each.items() if k != "edge_type"} for each in along]
         if any(each != rest[0] for each in rest[1:]):
             raise self._refusal(one, "a softmax joins edges of which only some leave loops out, or go back")
-        types = tuple(name for each in along for name in each["edge_type"])  # type: ignore[attr-defined]
+        types = tuple(name for each in along for name in each["edge_type"])
         operators = Propagate(
-            **{**along[0], "edge_type": types},  # type: ignore[arg-type]
+            **{**along[0], "edge_type": types},
             message_local=("coefficient",),
             neighbor_context="sum",
             combine="divide",
