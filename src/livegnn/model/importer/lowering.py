@@ -77,6 +77,10 @@ class Lowering:
         return found
 
     def _write(self, one: Expression) -> str:
+        if one.atom is None and one.op != "scatter":
+            for arg in one.args:
+                if arg.value is None:
+                    self.value(arg)
         if one.op == "input":
             return self._input(one)
         if one.op == "gather":
