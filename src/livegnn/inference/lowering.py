@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from livegnn.errors import ModelError
+from livegnn.inference.layout import is_whole
 from livegnn.inference.messages import Operation, gather_late, read_messages
 from livegnn.model import Model, Step
 from livegnn.model.propagation import Propagate
@@ -51,7 +52,7 @@ def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
     edge_steps: dict[str, Step] = {}
     widths |= {name: given.width for name, given in model.edge_inputs.items()}
     steps = gather_late(model, reorder(model))
-    scaled = _find_scaled(steps, {model.output, *model.layers})
+    scaled = _find_scaled(model, steps, {model.output, *model.layers})
     for step in steps:
         if step.op == "propagate":
             width = widths[step.inputs[0]]
@@ -242,7 +243,7 @@ row is multiplied with a matrix or a number of its own anyway, the other with on
 """
 
 
-def _find_scaled(steps: Sequence[Step], kept: set[str]) -> frozenset[str]:
+def _find_scaled(model: Model, steps: Sequence[Step], kept: set[str]) -> frozenset[str]:
     """Outputs of linear layers that are only read by a propagation that divides their sum."""
     readers: dict[str, list[Step]] = {}
     for step in steps:
@@ -250,7 +251,7 @@ def _find_scaled(steps: Sequence[Step], kept: set[str]) -> frozenset[str]:
             readers.setdefault(name, []).append(step)
     found = set()
     for step in steps:
-        if step.op != "linear" or "bias" in step.tensors or step.output in kept:
+        if not _is_linear(model, step) or "bias" in step.tensors or step.output in kept:
             continue
         around = readers.get(step.output, [])
         if len(around) != 1 or around[0].op != "propagate":
@@ -286,7 +287,7 @@ def reorder(model: Model) -> Sequence[Step]:
         if on_edges.intersection(first.inputs) or not {len(first.inputs), len(second.inputs)} <= {1}:
             continue
         inner, outer = widths[first.inputs[0]], widths[second.output]
-        if second.op == "linear" and _is_sum(first) and projects_first(inner, outer):
+        if _is_linear(model, second) and _is_sum(first) and projects_first(inner, outer):
             # linear(propagate(h)) = propagate(linear(h)) + bias
             projected, bias = f"{second.output}/projected", second.tensors.get("bias")
             summed = second.output if bias is None else f"{second.output}/unbiased"
@@ -297,7 +298,7 @@ def reorder(model: Model) -> Sequence[Step]:
                 steps.insert(i, Step("scale_shift", (summed,), second.output, {"shift": bias}))
                 i += 1
         elif (
-            first.op == "linear"
+            _is_linear(model, first)
             and "bias" not in first.tensors
             and _is_sum(second)
             and not projects_first(inner, outer)
@@ -306,10 +307,10 @@ def reorder(model: Model) -> Sequence[Step]:
             widths[gathered] = inner
             steps[j] = Step("propagate", first.inputs, gathered, second.tensors, second.attrs)
             steps[i - 1] = Step("linear", (gathered,), second.output, first.tensors)
-    return _move_biases(steps, kept)
+    return _move_biases(model, steps, kept)
 
 
-def _move_biases(steps: list[Step], kept: set[str]) -> list[Step]:
+def _move_biases(model: Model, steps: list[Step], kept: set[str]) -> list[Step]:
     """A bias that stayed behind a propagation and meets a linear layer in a sum becomes that layer's own.
 
     ``(a + b) + linear(x)`` is ``a + linear(x, bias=b)``, and the latter is not computed for every node
@@ -331,7 +332,7 @@ def _move_biases(steps: list[Step], kept: set[str]) -> list[Step]:
             if (
                 steps[shift].op == "scale_shift"
                 and "scale" not in steps[shift].tensors
-                and steps[linear].op == "linear"
+                and _is_linear(model, steps[linear])
                 and "bias" not in steps[linear].tensors
                 and readers[shifted] == readers[other] == 1
             ):
@@ -369,6 +370,11 @@ def _used(model: Model) -> list[Step]:
             needed.update(step.inputs)
             used.append(step)
     return used[::-1]
+
+
+def _is_linear(model: Model, step: Step) -> bool:
+    """Whether a step is a linear layer that may change places, and share a product, with others."""
+    return step.op == "linear" and is_whole(model, step)
 
 
 def _is_sum(step: Step) -> bool:
