@@ -6,18 +6,20 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 
 #include "arrays.h"
 #include "ids.h"
 #include "kernels.h"
+#include "livegnn/row_operators.h"
 #include "locks.h"
 
 namespace livegnn::bindings {
 namespace {
 
-using OpTuple = std::tuple<uint32_t, std::vector<uint32_t>, uint32_t, float, int32_t, int32_t>;
+using OpTuple = std::tuple<uint32_t, std::vector<uint32_t>, uint32_t, std::vector<double>, int32_t, int32_t>;
 using RegisterTuple = std::tuple<uint32_t, uint32_t, uint32_t>;
 using SinkTuple = std::tuple<uint32_t, uint32_t>;
 using SourceTuple = std::tuple<uint32_t, uint32_t>;
@@ -27,11 +29,44 @@ RowsStep rows_step(uint32_t node_type, std::vector<uint32_t> sources, std::vecto
                    const std::vector<SinkTuple>& sinks) {
   RowsStep step{node_type, std::move(sources), std::move(buffers), {}, {}, {}};
   for (const auto& [buffer, column, width] : registers) step.registers.push_back({buffer, column, width});
-  for (const auto& [kind, inputs, output, number, first, second] : ops) {
-    step.ops.push_back({static_cast<OpKind>(kind), inputs, output, number, first, second});
+  for (const auto& [function, inputs, output, settings, first, second] : ops) {
+    const RowOperator& made = row_operators().at(function);
+    Op op{made.kind, inputs, output, settings.empty() ? 0.0f : static_cast<float>(settings[0]), first, second, function};
+    std::copy_n(settings.begin(), std::min(settings.size(), op.settings.size()), op.settings.begin());
+    // Kernels of two inputs take rows that are alike; what is one channel wide is for the operator's own function.
+    const uint32_t width = step.registers.at(output).width;
+    const bool alike = std::all_of(inputs.begin(), inputs.end(),
+                                   [&](uint32_t in) { return step.registers.at(in).width == width; });
+    if (made.group == RowGroup::kElementwise && !alike) op.kind = OpKind::kRowwise;
+    step.ops.push_back(std::move(op));
   }
   for (const auto& [reg, value] : sinks) step.sinks.push_back({reg, value});
   return step;
+}
+
+constexpr const char* kGroups[] = {"elementwise", "by head", "reduction", "move", "product", "engine"};
+constexpr const char* kSettings[] = {"number", "positive", "count", "index", "bound", "choice"};
+
+// Name, group, least and most inputs, settings (name, kind, choices, whether it may be left out, what it is then),
+// tensors (role, whether it may be left out), and what it computes.
+using SettingTuple = std::tuple<std::string, std::string, std::vector<std::string>, bool, double>;
+using TensorTuple = std::tuple<std::string, bool>;
+using OperatorTuple =
+    std::tuple<std::string, std::string, int, int, std::vector<SettingTuple>, std::vector<TensorTuple>, std::string>;
+
+std::vector<OperatorTuple> list_row_operators() {
+  std::vector<OperatorTuple> all;
+  for (const RowOperator& made : row_operators()) {
+    std::vector<SettingTuple> settings;
+    std::vector<TensorTuple> tensors;
+    for (const RowSetting& s : made.settings) {
+      settings.emplace_back(s.name, kSettings[s.kind], s.choices, s.optional, s.fallback);
+    }
+    for (const RowTensor& tensor : made.tensors) tensors.emplace_back(tensor.role, tensor.optional);
+    all.emplace_back(made.name, kGroups[static_cast<size_t>(made.group)], made.least, made.most, settings, tensors,
+                     made.summary);
+  }
+  return all;
 }
 
 // A function of the user's as the engine calls it, from any thread.
@@ -151,6 +186,7 @@ nb::object predict_at_once(const Engine& engine, const GivenIds& ids) {
 }  // namespace
 
 void bind_engine(nb::module_& module) {
+  module.def("row_operators", &list_row_operators);
   nb::class_<Program>(module, "Program")
       .def(nb::init<>())
       .def("add_value",

@@ -17,6 +17,7 @@
 #include "directed_changes.h"
 #include "engine_scratch.h"
 #include "kernels.h"
+#include "livegnn/row_operators.h"
 #include "message_sums.h"
 #include "parallel.h"
 #include "recent.h"
@@ -415,9 +416,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
 
   double row_cost = kEvaluationCost;
   for (const Op& op : program.step.ops) {
-    row_cost += kRowCost / 4;
-    if (op.kind != OpKind::kLinear) continue;
-    row_cost += 2.0 * kFlopCost * program.step.registers[op.inputs[0]].width * program.step.registers[op.output].width;
+    row_cost += kRowCost / 4 + 2 * kFlopCost * multiplications(program.step, op);
   }
   const double work = 2 * static_cast<double>(s.offsets[num_targets]) + 16 * static_cast<double>(s.constrained);
   pool_->run(blocks_of(num_targets), row_cost * work, [&](size_t block) {

@@ -9,6 +9,7 @@
 #include "engine_scratch.h"
 #include "kernels.h"
 #include "lazy.h"
+#include "livegnn/row_operators.h"
 #include "parallel.h"
 
 namespace livegnn {
@@ -68,10 +69,7 @@ Engine::Engine(const Graph& graph, Program program, size_t threads, const std::s
   }
   for (const RowsStep& step : program_.rows) {
     double cost = kRowCost;
-    for (const Op& op : step.ops) {
-      if (op.kind != OpKind::kLinear) continue;
-      cost += 2.0 * kFlopCost * step.registers[op.inputs[0]].width * step.registers[op.output].width;
-    }
+    for (const Op& op : step.ops) cost += 2 * kFlopCost * multiplications(step, op);
     row_costs_.push_back(cost);
   }
   for (auto& slots : scratches_->slots) slots.resize(graph.nodes.size());

@@ -10,6 +10,7 @@
 #include "engine_scratch.h"
 #include "kernels.h"
 #include "lazy.h"
+#include "livegnn/row_operators.h"
 #include "message_sums.h"
 #include "rounding.h"
 #include "row_sum.h"
@@ -170,10 +171,7 @@ void Engine::Lazy::compute_rows(Site* site, const std::vector<uint32_t>& nodes) 
   std::vector<Source> inputs;
   for (uint32_t source : step.sources) inputs.push_back(source_of(source));
   double row_cost = kRowCost;
-  for (const Op& op : step.ops) {
-    if (op.kind != OpKind::kLinear) continue;
-    row_cost += 2.0 * kFlopCost * step.registers[op.inputs[0]].width * step.registers[op.output].width;
-  }
+  for (const Op& op : step.ops) row_cost += 2 * kFlopCost * multiplications(step, op);
   pool_.run(blocks_of(nodes.size()), row_cost * static_cast<double>(nodes.size()), [&](size_t block) {
     static thread_local std::vector<Scratch> memory;
     static thread_local std::vector<float*> buffers;

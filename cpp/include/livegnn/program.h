@@ -14,6 +14,7 @@
 // Thread safety: immutable once built.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -25,21 +26,14 @@
 
 namespace livegnn {
 
+// What a rows step does. Operators that have no kernel of their own are kRowwise: functions of row_operators.h.
 enum class OpKind : uint8_t {
   kLinear,
   kScaleShift,
   kScale,
-  kLayerNorm,
-  kL2Normalize,
   kRelu,
   kLeakyRelu,
-  kElu,
-  kGelu,
-  kGeluTanh,
   kSigmoid,
-  kTanh,
-  kSoftmax,
-  kLogSoftmax,
   kAdd,
   kMultiply,
   kMaximum,
@@ -49,21 +43,23 @@ enum class OpKind : uint8_t {
   kAddLoop,        // a + context * b
   kExp,
   kSumChannels,  // each head's channels: [heads]
-  kSumHeads,     // all heads, channel by channel: [channels]
   kScaleHeads,   // each head's channels of a, times that head's number in b
   kCombine,      // aggregates and contexts of several propagations, and an own message, in one quotient: see below
   kCall,         // a function that is not ours
   kMaximumLoop,  // the larger of a and number * b where the first context is positive; without in-edges (the second
                  // context), b's
+  kRowwise,
 };
 
 struct Op {
   OpKind kind;
   std::vector<uint32_t> inputs;  // registers
   uint32_t output;
-  float number = 0;     // slope, factor, epsilon or number of heads
+  float number = 0;     // slope, factor or number of heads: the first of the settings
   int32_t first = -1;   // tensors: a packed weight, or a scale; kCombine: number of propagations; kCall: the function
   int32_t second = -1;  // bias or shift; kCombine: 1 if the coefficients are exponentials of logits
+  uint32_t function = kNoIndex;         // its place among row_operators()
+  std::array<double, 4> settings = {};  // in the order of that operator's
 };
 
 // The inputs of kCombine are an aggregate and its context for each propagation, then perhaps a value and its

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from livegnn.errors import ModelError
+from livegnn.inference.layout import is_whole
 from livegnn.inference.messages import Operation, gather_late, read_messages
 from livegnn.model import Model, Step
 from livegnn.model.propagation import Degree, Propagate
@@ -66,7 +67,7 @@ def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
     degrees: dict[str, str] = {}  # what degree steps write, and the contexts that hold it
     kept = {model.output, *model.layers}
     steps = gather_late(model, reorder(model))
-    scaled = _find_scaled(steps, kept)
+    scaled = _find_scaled(model, steps, kept)
     for step in steps:
         step = replace(step, inputs=tuple(degrees.get(name, name) for name in step.inputs))
         if step.op == "degree":
@@ -279,7 +280,7 @@ row is multiplied with a matrix or a number of its own anyway, the other with on
 """
 
 
-def _find_scaled(steps: Sequence[Step], kept: set[str]) -> frozenset[str]:
+def _find_scaled(model: Model, steps: Sequence[Step], kept: set[str]) -> frozenset[str]:
     """Outputs of linear layers that are only read by a propagation that divides their sum."""
     readers: dict[str, list[Step]] = {}
     for step in steps:
@@ -287,7 +288,7 @@ def _find_scaled(steps: Sequence[Step], kept: set[str]) -> frozenset[str]:
             readers.setdefault(name, []).append(step)
     found = set()
     for step in steps:
-        if step.op != "linear" or "bias" in step.tensors or step.output in kept:
+        if not _is_linear(model, step) or "bias" in step.tensors or step.output in kept:
             continue
         around = readers.get(step.output, [])
         if len(around) != 1 or around[0].op != "propagate":
@@ -326,7 +327,7 @@ def reorder(model: Model) -> Sequence[Step]:
         if on_edges.intersection(first.inputs) or not {len(first.inputs), len(second.inputs)} <= {1}:
             continue
         inner, outer = widths[first.inputs[0]], widths[second.output]
-        if second.op == "linear" and _is_sum(first) and projects_first(inner, outer):
+        if _is_linear(model, second) and _is_sum(first) and projects_first(inner, outer):
             # linear(propagate(h)) = propagate(linear(h)) + bias
             projected, bias = f"{second.output}/projected", second.tensors.get("bias")
             summed = second.output if bias is None else f"{second.output}/unbiased"
@@ -337,7 +338,7 @@ def reorder(model: Model) -> Sequence[Step]:
                 steps.insert(i, Step("scale_shift", (summed,), second.output, {"shift": bias}))
                 i += 1
         elif (
-            first.op == "linear"
+            _is_linear(model, first)
             and "bias" not in first.tensors
             and _is_sum(second)
             and not projects_first(inner, outer)
@@ -346,10 +347,10 @@ def reorder(model: Model) -> Sequence[Step]:
             widths[gathered] = inner
             steps[j] = Step("propagate", first.inputs, gathered, second.tensors, second.attrs)
             steps[i - 1] = Step("linear", (gathered,), second.output, first.tensors)
-    return _move_biases(steps, kept)
+    return _move_biases(model, steps, kept)
 
 
-def _move_biases(steps: list[Step], kept: set[str]) -> list[Step]:
+def _move_biases(model: Model, steps: list[Step], kept: set[str]) -> list[Step]:
     """A bias that stayed behind a propagation and meets a linear layer in a sum becomes that layer's own.
 
     ``(a + b) + linear(x)`` is ``a + linear(x, bias=b)``, and the latter is not computed for every node
@@ -371,7 +372,7 @@ def _move_biases(steps: list[Step], kept: set[str]) -> list[Step]:
             if (
                 steps[shift].op == "scale_shift"
                 and "scale" not in steps[shift].tensors
-                and steps[linear].op == "linear"
+                and _is_linear(model, steps[linear])
                 and "bias" not in steps[linear].tensors
                 and readers[shifted] == readers[other] == 1
             ):
@@ -409,6 +410,11 @@ def _used(model: Model) -> list[Step]:
             needed.update(step.inputs)
             used.append(step)
     return used[::-1]
+
+
+def _is_linear(model: Model, step: Step) -> bool:
+    """Whether a step is a linear layer that may change places, and share a product, with others."""
+    return step.op == "linear" and is_whole(model, step)
 
 
 def _is_sum(step: Step) -> bool:

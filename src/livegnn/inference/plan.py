@@ -32,6 +32,7 @@ from livegnn.inference.layout import Layouts
 from livegnn.inference.lowering import Context, by_output, lower
 from livegnn.inference.messages import Operation
 from livegnn.model import Model
+from livegnn.model.operators import PRODUCTS
 from livegnn.types import EdgeType, NodeType
 
 Keep = Literal["all", "aggregates"]
@@ -193,7 +194,7 @@ class Plan:
             if name in kept:
                 return True
             operation = self._producers[name]
-            return operation.op not in ("linear", "call") and all(map(cheap, operation.inputs))
+            return operation.op not in {*PRODUCTS, "call"} and all(map(cheap, operation.inputs))
 
         for operation in self._operations:
             if operation.along_edges:

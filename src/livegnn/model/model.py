@@ -13,6 +13,7 @@ import numpy as np
 
 from livegnn.arguments import as_array, switch
 from livegnn.errors import ModelError
+from livegnn.model.operators import check_values
 from livegnn.model.propagation import Degree, Propagate
 from livegnn.model.softmax import exponentiate_on_edges
 from livegnn.model.steps import Step, check_step, describe
@@ -336,7 +337,12 @@ class Model:
                 raise ModelError(f"{describe(step)}: its {role} {name!r} is not among the model's tensors")
         inputs = [values[name] for name in step.inputs]
         shapes = {role: self.tensors[name].shape for role, name in step.tensors.items()}
-        width = check_step(step, [value.width for value in inputs], shapes)
+        widths = [value.width for value in inputs]
+        width = check_step(step, widths, shapes)
+        try:
+            check_values(step.op, widths, {role: self.tensors[name] for role, name in step.tensors.items()})
+        except ModelError as error:
+            raise ModelError(f"{describe(step)}: {error}") from None
         if step.op == "call" and step.text("function") not in self.functions:
             raise ModelError(
                 f"{describe(step)}: {step.text('function')!r} is not among the model's functions"

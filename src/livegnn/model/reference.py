@@ -8,17 +8,18 @@ not, PyG says infinity in one order of edges, or with one library for products, 
 Here it is the number.
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 from jaxtyping import Bool, Float, Int
 
 from livegnn.errors import ModelError
+from livegnn.model import row_reference
 from livegnn.model.model import EdgeInput, Input, Model
 from livegnn.model.propagation import Degree, Propagate
+from livegnn.model.row_reference import Inputs, Tensors, whole
 from livegnn.model.steps import Step
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 
@@ -26,9 +27,6 @@ SourceRows = Float[np.ndarray, "sources channels"]
 TargetRows = Float[np.ndarray, "targets channels"]
 PerEdge = Float[np.ndarray, "edges"]
 Nodes = Int[np.ndarray, "edges"]
-
-Inputs: TypeAlias = Sequence[DoubleArray]
-Tensors: TypeAlias = Mapping[str, DoubleArray]
 
 
 @runtime_checkable
@@ -45,7 +43,7 @@ class Arrays(Protocol):
     def edge_attr(self) -> Mapping[EdgeType, FloatArray]: ...
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what is no number is an answer too
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is no number is an answer too
 def compute(
     model: Model,
     snapshot: Arrays,
@@ -92,7 +90,7 @@ def compute(
             tensors: dict[str, DoubleArray] = {
                 role: np.asarray(model.tensors[name], dtype) for role, name in step.tensors.items()
             }
-            values[step.output] = _ROW_WISE[step.op](step, inputs, tensors)
+            values[step.output] = row_reference.apply(step, inputs, tensors)
     return values
 
 
@@ -249,15 +247,10 @@ def _sum_by_target(messages: DoubleArray, target: Nodes, num_nodes: int) -> Doub
     total: DoubleArray = np.zeros((num_nodes, messages.shape[1]), messages.dtype)
     np.add.at(total, target, messages)
     if not np.isfinite(total).all():
-        whole = np.zeros(total.shape)
-        np.add.at(whole, target, messages.astype(np.float64))
-        total = _whole(total, whole)
+        in_float64 = np.zeros(total.shape)
+        np.add.at(in_float64, target, messages.astype(np.float64))
+        total = whole(total, in_float64)
     return total
-
-
-def _whole(result: DoubleArray, in_float64: DoubleArray) -> DoubleArray:
-    """The result, and where it is not finite what the sum is in float64."""
-    return np.where(np.isfinite(result), result, in_float64.astype(result.dtype))
 
 
 def _divide(aggregate: DoubleArray, by: DoubleArray) -> DoubleArray:
@@ -330,84 +323,3 @@ def _power_where_positive(context: DoubleArray, exponent: float) -> DoubleArray:
     positive = context > 0
     result[positive] = context[positive] ** exponent
     return result
-
-
-def _linear(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
-    x, weight, bias = inputs[0], tensors["weight"], tensors.get("bias", 0.0)
-    result: DoubleArray = x @ weight.T + bias
-    if not np.isfinite(result).all():
-        result = _whole(result, x.astype(np.float64) @ weight.T.astype(np.float64) + bias)
-    return result
-
-
-def _scale_shift(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
-    return inputs[0] * tensors.get("scale", 1.0) + tensors.get("shift", 0.0)
-
-
-def _layer_norm(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
-    x = inputs[0]
-    centred = x - x.mean(axis=1, keepdims=True)
-    normal: DoubleArray = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + step.number("eps"))
-    return normal * tensors.get("weight", 1.0) + tensors.get("bias", 0.0)
-
-
-def _l2_normalize(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
-    norm: DoubleArray = np.sqrt((inputs[0] ** 2).sum(axis=1, keepdims=True))
-    return inputs[0] / np.maximum(norm, step.number("eps"))
-
-
-def _gelu(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
-    x = inputs[0]
-    if step.attrs["approximate"] == "tanh":
-        inner: DoubleArray = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
-        return 0.5 * x * (1 + inner)
-    erf = np.array([math.erf(value) for value in (x / math.sqrt(2)).ravel()], dtype=x.dtype)
-    return 0.5 * x * (1 + erf.reshape(x.shape))
-
-
-def _log_softmax(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
-    shifted: DoubleArray = inputs[0] - inputs[0].max(axis=1, keepdims=True)
-    log_sum: DoubleArray = np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return shifted - log_sum
-
-
-def _by_head(step: Step, x: DoubleArray) -> DoubleArray:
-    heads = int(step.number("heads"))
-    by_head: DoubleArray = x.reshape(len(x), heads, x.shape[1] // heads)
-    return by_head
-
-
-def _sigmoid(x: DoubleArray) -> DoubleArray:
-    small: DoubleArray = np.exp(-np.abs(x))  # never above 1, and as exact where the result is next to nothing
-    return np.where(x < 0, small, 1) / (1 + small)
-
-
-_ROW_WISE: Mapping[str, Callable[[Step, Inputs, Tensors], DoubleArray]] = {
-    "linear": _linear,
-    "scale_shift": _scale_shift,
-    "scale": lambda step, inputs, tensors: inputs[0] * step.number("value"),
-    "layer_norm": _layer_norm,
-    "l2_normalize": _l2_normalize,
-    "relu": lambda step, inputs, tensors: np.maximum(inputs[0], 0),
-    "leaky_relu": lambda step, inputs, tensors: np.where(
-        inputs[0] > 0, inputs[0], step.number("slope") * inputs[0]
-    ),
-    "elu": lambda step, inputs, tensors: np.where(
-        inputs[0] > 0, inputs[0], step.number("alpha") * np.expm1(np.minimum(inputs[0], 0))
-    ),
-    "gelu": _gelu,
-    "sigmoid": lambda step, inputs, tensors: _sigmoid(inputs[0]),
-    "tanh": lambda step, inputs, tensors: np.tanh(inputs[0]),
-    "softmax": lambda step, inputs, tensors: np.exp(_log_softmax(step, inputs, tensors)),
-    "log_softmax": _log_softmax,
-    "add": lambda step, inputs, tensors: inputs[0] + inputs[1],
-    "multiply": lambda step, inputs, tensors: inputs[0] * inputs[1],
-    "maximum": lambda step, inputs, tensors: np.maximum(inputs[0], inputs[1]),
-    "exp": lambda step, inputs, tensors: np.exp(np.minimum(inputs[0], 700)),  # a softmax reads the logits
-    "sum_channels": lambda step, inputs, tensors: _by_head(step, inputs[0]).sum(axis=2),
-    "sum_heads": lambda step, inputs, tensors: _by_head(step, inputs[0]).sum(axis=1),
-    "scale_heads": lambda step, inputs, tensors: (
-        inputs[0] * np.repeat(inputs[1], inputs[0].shape[1] // inputs[1].shape[1], axis=1)
-    ),
-    "concat": lambda step, inputs, tensors: np.concatenate(inputs, axis=1),
-}

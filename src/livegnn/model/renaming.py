@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import cast
 
 from livegnn.model.model import Model
-from livegnn.model.steps import Attribute
+from livegnn.model.operators import Attribute
 from livegnn.types import EdgeType, NodeType
 
 
