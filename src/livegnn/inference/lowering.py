@@ -87,7 +87,8 @@ def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
             width = _width(model, step, [widths[name] for name in step.inputs])
             factor = _SCALED_DOWN if step.output in scaled else 1.0
             node_type = node_types[step.inputs[0]]
-            lowered = [Operation(step.op, step.inputs, step.output, width, node_type, step, factor=factor)]
+            op, its_step = _BY_DEGREE.get(step.op, step.op), None if step.op in _BY_DEGREE else step
+            lowered = [Operation(op, step.inputs, step.output, width, node_type, its_step, factor=factor)]
         operations += lowered
         for operation in lowered:
             widths[operation.output], node_types[operation.output] = operation.width, operation.node_type
@@ -270,6 +271,9 @@ def _lower_propagate(
     lowered[-1] = replace(lowered[-1], output=step.output)
     return lowered
 
+
+_BY_DEGREE = {"divide_degree": "divide_context", "rsqrt_degree": "rsqrt_context"}
+"""What models divide by a degree; the engine divides by a context."""
 
 _SCALED_DOWN = 2.0**-12
 """What rows are scaled by before they are summed, where sums are divided, and so scaled back, afterwards.

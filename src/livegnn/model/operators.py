@@ -188,6 +188,12 @@ def _propagate(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attrib
     return widths[0]  # the rest is for livegnn.model.propagation.Propagate.check_widths
 
 
+def _by_degree(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
+    if widths[1] != 1:
+        raise ModelError(f"the degree must be 1 channel wide, got {widths[1]}")
+    return widths[0]
+
+
 def _degree(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
     return 1  # the rest is for livegnn.model.propagation.Degree
 
@@ -306,6 +312,12 @@ OPERATORS: Mapping[str, Operator] = {
     "target": Operator(_same, attrs={"edge_type": _EDGE_TYPE}, summary="h_v, for every edge (u, v)"),
     "degree": Operator(
         _degree, least=0, most=0, summary="the number of a node's in-edges, or the sum of their weights"
+    ),
+    "divide_degree": Operator(
+        _by_degree, least=2, most=2, summary="x / degree, 0 where the degree is not positive"
+    ),
+    "rsqrt_degree": Operator(
+        _by_degree, least=2, most=2, summary="x / sqrt(degree), 0 where the degree is not positive"
     ),
     "propagate": Operator(
         _propagate,

@@ -237,7 +237,16 @@ def _lookup(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
     return rows.reshape(len(rows), -1)
 
 
+def _by_degree(x: DoubleArray, divisor: DoubleArray, degree: DoubleArray) -> DoubleArray:
+    quotients: DoubleArray = np.divide(x, divisor, out=np.zeros_like(x), where=~(degree <= 0))
+    return quotients
+
+
 _OF_ROWS: Mapping[str, Callable[[Step, Inputs, Tensors], DoubleArray]] = {
+    "divide_degree": lambda step, inputs, tensors: _by_degree(inputs[0], inputs[1], inputs[1]),
+    "rsqrt_degree": lambda step, inputs, tensors: _by_degree(
+        inputs[0], np.sqrt(np.maximum(inputs[1], 0)), inputs[1]
+    ),
     "linear": _linear,
     "matmul": _matmul,
     "scale_shift": lambda step, inputs, tensors: (

@@ -104,14 +104,19 @@ def find_layers(steps: Sequence[Step], inputs: Sequence[str], output: str) -> li
     """The input, what each depth of propagation reads of the one before, and the output."""
     makers = {step.output: step for step in steps}
     depths: dict[str, int] = {}
+    on_edges: set[str] = set()
     layers: dict[int, str] = {}
     for step in needed(steps, [output]):
         below = max((depths.get(name, 0) for name in step.inputs), default=0)
         depths[step.output] = below + (step.op == "propagate")
+        if step.op in ("source", "target") or (step.op != "propagate" and on_edges.intersection(step.inputs)):
+            on_edges.add(step.output)
         if step.op == "propagate" and below and below not in layers:
             name = next(name for name in step.inputs if depths.get(name, 0) == below)
-            while name in makers and makers[name].op in _INSIDE and depths.get(makers[name].inputs[0]) == below:
-                name = makers[name].inputs[0]
-            layers[below] = name
+            while name in on_edges or (name in makers and makers[name].op in _INSIDE):
+                inner = (one for one in makers[name].inputs if depths.get(one, 0) == below)
+                name = next(inner, "")
+            if name in depths:
+                layers[below] = name
     between = [layers[depth] for depth in sorted(layers)]
     return list(dict.fromkeys([inputs[0] if inputs else output, *between, output]))

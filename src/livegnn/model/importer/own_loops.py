@@ -3,7 +3,7 @@
 11. ``f * sum(w h) + f * last * h``, where the sum leaves loops out, is ``f * looped(w h)``: a sum to which each
     node adds a loop of its own, whose weight is that of the loop it has, or a fill (GCN's norm). The sum
     of the weights themselves, and a count, have such a loop as well.
-12. ``d^-1/2``, or 0 where that is infinite, is ``inverse_root(d)``.
+12. ``d^-1/2``, or 0 where that is infinite, is ``inverse_root(d)``; ``1/d`` is ``inverse(d)`` likewise.
 """
 
 from collections import Counter
@@ -23,20 +23,24 @@ def find_own_loops(make: Expressions, outputs: Sequence[Expression]) -> list[Exp
         if made.op == "add" and made.atom is not None and made.atom.source is None:
             return _join_loops(make, made)
         if made.op == "where" and made.args[1].is_number(0):
-            root = _root_of(made.args[2])
+            power = made.args[2]
             tested = [arg for arg in made.args[0].args if not arg.is_number(float("inf"))]
-            if root is not None and made.args[0].op == "eq" and tested == [made.args[2]]:
-                return make.make("inverse_root", (root,), shape=made.shape, atom=made.atom)
+            if made.args[0].op == "eq" and tested == [power] and _exponent(power) in _INVERSES:
+                op = _INVERSES[_exponent(power)]
+                return make.make(op, power.args[:1], shape=made.shape, atom=made.atom)
         return made
 
     return rewrite(make, outputs, rule)
 
 
-def _root_of(one: Expression) -> Expression | None:
-    """d of ``d^-1/2``."""
-    if one.op == "rsqrt" or (one.op == "pow" and one.args[1].is_number(-0.5)):
-        return one.args[0]
-    return None
+_INVERSES = {-0.5: "inverse_root", -1.0: "inverse"}
+
+
+def _exponent(one: Expression) -> float:
+    """x of ``d^x``; 0 if it is no power."""
+    if one.op == "pow" and one.args[1].value is not None and one.args[1].value.numel() == 1:
+        return float(one.args[1].value)
+    return {"rsqrt": -0.5, "reciprocal": -1.0}.get(one.op, 0.0)
 
 
 @dataclass

@@ -35,6 +35,8 @@ _SETTINGS: Mapping[str, tuple[str, ...]] = {
     "softplus": ("beta", "threshold"),
     "clamp": ("least", "most"),
 }
+_INVERSES = {"inverse_root": "rsqrt_degree", "inverse": "divide_degree"}
+_LARGEST = float(torch.finfo(torch.float32).max)
 _REDUCTIONS = {"amax": "max", "amin": "min", "prod": "product", "any": "max", "all": "min", "sum": "sum"}
 
 
@@ -105,7 +107,8 @@ class RowSteps:
     def fit(self, one: Expression, shape: Shape, rows: Expression) -> str:
         """A row as wide as a shape that its own broadcasts to. rows: whose number of rows a constant has."""
         if one.value is not None:
-            full = one.value.expand(shape).reshape(-1)
+            # What nobody has written to is NaN; what stands for the end of the numbers must be one.
+            full = one.value.expand(shape).reshape(-1).double().nan_to_num(0.0, _LARGEST, -_LARGEST)
             return self.steps.write("constant", (self.value(rows),), tensors={"row": full})
         name, sizes = self.value(one), [1] * (len(shape) - len(one.shape)) + list(one.shape)
         for axis in reversed(range(len(shape))):
@@ -160,9 +163,10 @@ class RowSteps:
             return self._scale(x, constants[0], one.shape)
         a, b = one.args
         for rows, factors in ((a, b), (b, a)):
-            if strip(factors).op == "inverse_root" and prod(factors.shape) == 1:
+            if strip(factors).op in _INVERSES and prod(factors.shape) == 1:
                 degree = self.value(strip(factors).args[0])
-                return self.steps.write("rsqrt_degree", (self.fit(rows, one.shape, rows), degree))
+                op = _INVERSES[strip(factors).op]
+                return self.steps.write(op, (self.fit(rows, one.shape, rows), degree))
         for rows, factors in ((a, b), (b, a)):
             narrow = prod(factors.shape) < prod(one.shape) == prod(rows.shape)
             if narrow and _is_leading(factors.shape, one.shape):
@@ -212,10 +216,21 @@ class RowSteps:
         logit, shift = (self._operand(arg, one.shape, arg) for arg in one.args)
         return self.steps.write("exp", (self.steps.write("subtract", (logit, shift)),))
 
-    def _inverse_root(self, one: Expression) -> str:
+    def _inverse(self, one: Expression) -> str:
         degree = self.value(one.args[0])
         ones = self.steps.write("constant", (degree,), tensors={"row": torch.ones(1)})
-        return self.steps.write("rsqrt_degree", (ones, degree))
+        return self.steps.write(_INVERSES[one.op], (ones, degree))
+
+    def _compare(self, one: Expression) -> str:
+        """A comparison with infinity is one with the largest number that a row may hold."""
+        infinite = [arg for arg in one.args if arg.value is not None and bool(arg.value.isinf().all())]
+        if not infinite or bool((infinite[0].value != infinite[0].value.reshape(-1)[0]).any()):  # type: ignore[union-attr]
+            return self._elementwise(one)
+        row = next(arg for arg in one.args if arg is not infinite[0])
+        positive = bool((infinite[0].value > 0).all())  # type: ignore[operator]
+        bound = self.fit(self.steps.make.constant(_LARGEST if positive else -_LARGEST), (), row)
+        found = self.steps.write("greater" if positive else "less", (self.fit(row, one.shape, row), bound))
+        return found if one.op == "eq" else self.steps.write("not", (found,))
 
     def _cast(self, one: Expression) -> str:
         x = self.value(one.args[0])
@@ -317,7 +332,9 @@ class RowSteps:
             stack = b.value.reshape(prod(batch), inner, columns).transpose(1, 2)
             return self.steps.write("linear", (self.value(a),), tensors={"weight": stack}, heads=prod(batch))
         full = [
-            self.fit(arg, (*batch, *arg.shape[-2:]), one) if prod(arg.shape[:-2]) != 1 else self._once(arg, one)
+            self._once(arg, one)
+            if prod(arg.shape[:-2]) in (1, prod(batch))
+            else self.fit(arg, (*batch, *arg.shape[-2:]), arg)
             for arg in one.args
         ]
         return self.steps.write(
@@ -355,7 +372,8 @@ _WRITERS: Mapping[str, Callable[[RowSteps, Expression], str]] = {
     "div": RowSteps._div,
     "elu": RowSteps._elu,
     "exp_shifted": RowSteps._exp_shifted,
-    "inverse_root": RowSteps._inverse_root,
+    **dict.fromkeys(_INVERSES, RowSteps._inverse),
+    **dict.fromkeys(("eq", "ne"), RowSteps._compare),
     "cast": RowSteps._cast,
     "reshape": RowSteps._same,
     "expand": RowSteps._expand,
