@@ -16,21 +16,25 @@ from livegnn.model.importer.relations import split_relations
 from livegnn.model.importer.softmaxes import find_softmaxes
 from livegnn.model.model import Model
 from livegnn.model.steps import Step
-from livegnn.types import EdgeType
+from livegnn.types import EdgeType, NodeType
 
 RELATION = "edge_type"
 """The input that numbers the relations of edges."""
 
 
 def assemble(
-    program: Program, *, relations: Sequence[EdgeType] | None = None, output: str | None = None
+    program: Program,
+    *,
+    relations: Sequence[EdgeType] | None = None,
+    output: str | None = None,
+    output_type: NodeType | None = None,
 ) -> Model:
     """The model of a program. relations: the edge types that the numbers in ``edge_type`` stand for.
 
-    output: which of several results is the prediction; by default the first.
+    output: which of several results is the prediction; by default the first. output_type: whose rows it has.
     """
     make, given = program.make, list(program.given)
-    rows = _choose(program, output)
+    rows = _choose(program, output, output_type)
     outputs = list(rows.values())
     if relations is not None:
         edges = next(one.atom for one in given if one.name == RELATION)
@@ -58,15 +62,25 @@ def assemble(
     return _model(lowering, left, dict(zip(rows, names, strict=True)))
 
 
-def _choose(program: Program, output: str | None) -> dict[str, Expression]:
-    """The rows of each result, the prediction first."""
+def _choose(
+    program: Program, output: str | None, output_type: NodeType | None
+) -> dict[str, Expression]:
+    """The rows of each result, the prediction first; with `output` or `output_type` of that alone."""
     found = {name: value for name, value in program.outputs.items() if len(value.pieces) == 1}
     if output is not None and output not in found:
         raise ModelError(f"output must be one of {', '.join(map(repr, found))}, got {output!r}")
     if not found:
         raise ModelError(f"{program.module_name} returns rows of several types in one tensor")
-    first = output or next(iter(found))
-    return {name: found[name].row for name in (first, *(one for one in found if one != first))}
+    kept = {name: value.pieces[0] for name, value in found.items() if output in (None, name)}
+    if output_type is not None:
+        types = [str(piece.atom) for piece in kept.values()]
+        kept = {name: piece for name, piece in kept.items() if str(piece.atom) == output_type}
+        if not kept:
+            raise ModelError(
+                f"output_type must be one of the node types that the module returns rows of, "
+                f"{', '.join(map(repr, dict.fromkeys(types)))}; got {output_type!r}"
+            )
+    return {name: piece.row for name, piece in kept.items()}
 
 
 def _columns(given: Sequence[Given]) -> dict[Atom, Columns]:

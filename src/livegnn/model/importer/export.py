@@ -151,6 +151,16 @@ def export_module(
     return Exported(program, given, name)
 
 
+def call_once(
+    module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object], method: str, parameters: Sequence[Given]
+) -> object:
+    """Calls a copy of a module on a small random graph."""
+    with _LOCK, _tracing():
+        flat = _Flat(_Method(_copy(module), method), args, kwargs)
+        flat.parameters_given = list(parameters)
+        return flat(*_examples([*parameters, *flat.given])[0])
+
+
 def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
     """The module that others wrap, to distribute it or compiled.
 
