@@ -116,13 +116,14 @@ Real floor_divide(Real a, Real b) {
   return quotient - whole > Real(0.5) ? whole + 1 : whole;
 }
 
-// Some exponents are no powers of the C library's, which has others for -inf and -0.
+// Some exponents are no powers of the C library's, which has others for -inf and -0. The exponent is a float64 for
+// float32 too: rounded, it would be another power.
 template <class Real>
 void power_of(const RowBlock<Real>& block) {
-  const auto exponent = static_cast<Real>(block.settings[0]);
-  if (exponent == Real(0.5)) {
+  const double exponent = block.settings[0];
+  if (exponent == 0.5) {
     map_one(block, [](Real x) { return std::sqrt(x); });
-  } else if (exponent == Real(-0.5)) {
+  } else if (exponent == -0.5) {
     map_one(block, [](Real x) { return 1 / std::sqrt(x); });
   } else if (exponent == 1) {
     map_one(block, [](Real x) { return x; });
@@ -135,7 +136,7 @@ void power_of(const RowBlock<Real>& block) {
   } else if (exponent == -2) {
     map_one(block, [](Real x) { return 1 / (x * x); });
   } else {
-    map_one(block, [exponent](Real x) { return std::pow(x, exponent); });
+    map_one(block, [exponent](Real x) { return static_cast<Real>(std::pow(static_cast<double>(x), exponent)); });
   }
 }
 

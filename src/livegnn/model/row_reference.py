@@ -85,8 +85,8 @@ def _power_of(step: Step, x: DoubleArray) -> DoubleArray:
     if abs(exponent) == 0.5:  # C's power has other signs for -inf and -0
         root: DoubleArray = np.sqrt(x)
         return root if exponent > 0 else 1 / root
-    power: DoubleArray = x**exponent
-    return power
+    power: DoubleArray = x.astype(np.float64) ** exponent
+    return power.astype(x.dtype)
 
 
 _ELEMENTWISE: Mapping[str, Callable[..., DoubleArray]] = {
