@@ -39,7 +39,7 @@ void map_two(const RowBlock<Real>& block, const Function& function) {
   const size_t width = block.width;
   const bool one = block.widths[0] != width, other = block.widths[1] != width;
   for (size_t i = 0; i < block.rows; ++i) {
-    const Real *__restrict a = block.inputs[0][i], *__restrict b = block.inputs[1][i];
+    const Real* __restrict a = block.inputs[0][i], * __restrict b = block.inputs[1][i];
     Real* __restrict out = block.out + i * block.stride;
     if (one) {
       const Real first = *a;
@@ -60,8 +60,7 @@ void map_three(const RowBlock<Real>& block, const Function& function) {
   for (size_t p = 0; p < 3; ++p) steps[p] = block.widths[p] == width ? 1 : 0;
   const bool alike = steps[0] == 1 && steps[1] == 1 && steps[2] == 1;
   for (size_t i = 0; i < block.rows; ++i) {
-    const Real *__restrict a = block.inputs[0][i], *__restrict b = block.inputs[1][i],
-               *__restrict d = block.inputs[2][i];
+    const Real* __restrict a = block.inputs[0][i], * __restrict b = block.inputs[1][i], * __restrict d = block.inputs[2][i];
     Real* __restrict out = block.out + i * block.stride;
     if (alike) {
       for (size_t c = 0; c < width; ++c) out[c] = function(a[c], b[c], d[c]);

@@ -4,8 +4,10 @@ it does where a row is not finite, on numbers of every kind."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from torch.nn import functional as F
 from livegnn import Engine, Events, Graph, ModelError
 from livegnn.graph import Schema
 from livegnn.model import Input, Model, Step, row_reference
-from livegnn.model.operators import ROW_OPERATORS
+from livegnn.model.operators import OPERATORS, ROW_OPERATORS
 
 SPECIAL = [
     *(0.0, -0.0, math.inf, -math.inf, math.nan),
@@ -459,6 +461,20 @@ def test_what_is_not_finite_is_what_torch_says_in_float64(case: Case) -> None:
 
 def test_every_operator_of_the_table_is_tried() -> None:
     assert {case.op for case in CASES} == set(ROW_OPERATORS)
+
+
+def test_every_operator_of_the_table_is_documented() -> None:
+    page = Path(__file__).parents[2].joinpath("docs/models.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| (`.*)$", page[page.index("## Operators") : page.index("### Propagate")], re.MULTILINE
+    )
+    documented = {name: row for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[0])}
+    assert set(documented) == set(OPERATORS)
+    for name, operator in ROW_OPERATORS.items():
+        for role in (*operator.attrs, *operator.required, *operator.optional):
+            assert f"`{role}`" in documented[name], (name, role)
+        least = str(operator.least) if operator.least == operator.most else f"{operator.least} or more"
+        assert documented[name].split("|")[1].strip() == least
 
 
 def test_a_row_has_the_same_bits_in_any_block() -> None:
