@@ -115,6 +115,33 @@ Real floor_divide(Real a, Real b) {
   return quotient - whole > Real(0.5) ? whole + 1 : whole;
 }
 
+template <class Real>
+Real silu(Real x) {
+  return x / (1 + std::exp(-x));
+}
+
+inline void map_silu(const RowBlock<double>& block) {
+  map_one(block, [](double x) { return silu(x); });
+}
+
+// By the kernel of the sigmoid, which ends where a number of float32 may still be large enough to tell.
+inline void map_silu(const RowBlock<float>& block) {
+  constexpr float kLow = -80;
+  kernels().sigmoid(block.rows, block.width, block.inputs[0], block.out, block.stride);
+  for (size_t i = 0; i < block.rows; ++i) {
+    const float* __restrict a = block.inputs[0][i];
+    float* __restrict out = block.out + i * block.stride;
+    int low = 0;
+    for (size_t c = 0; c < block.width; ++c) {
+      out[c] *= a[c];
+      low |= a[c] < kLow ? 1 : 0;
+    }
+    for (size_t c = 0; low != 0 && c < block.width; ++c) {
+      if (a[c] < kLow) out[c] = silu(a[c]);
+    }
+  }
+}
+
 // Some exponents are no powers of the C library's, which has others for -inf and -0. The exponent is a float64 for
 // float32 too: rounded, it would be another power.
 template <class Real>

@@ -96,7 +96,7 @@ void add_elementwise(std::vector<RowOperator>* all) {
   add(one("ceil", "the least whole number not below x", [](auto x) { return std::ceil(x); }));
   add(one("round", "the nearest whole number, of two the even one", [](auto x) { return std::nearbyint(x); }));
   add(one("trunc", "x without what is behind its point", [](auto x) { return std::trunc(x); }));
-  add(one("silu", "x * sigmoid(x)", [](auto x) { return x / (1 + std::exp(-x)); }));
+  add(made("silu", RowGroup::kElementwise, 1, "x * sigmoid(x)", [](const auto& block) { map_silu(block); }));
   add(one("softplus", "log(1 + exp(beta * x)) / beta, and x where beta * x > threshold",
           [](auto x, auto s) { return softplus(x, s[0], s[1]); }, {positive("beta"), number("threshold")}));
   add(one("log_sigmoid", "log(sigmoid(x))",

@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from livegnn import Engine, Events, Graph, ModelError
+from livegnn import Engine, Events, Graph, InputError, ModelError
 from livegnn.graph import Schema
-from livegnn.model import Input, Model, Step, row_reference
+from livegnn.model import Input, Model, Propagate, Step, row_reference
 from livegnn.model.operators import OPERATORS, ROW_OPERATORS
 
 SPECIAL = [
@@ -581,3 +581,46 @@ def test_settings_and_shapes_survive_a_file(tmp_path) -> None:
         loaded = Model.load(tmp_path / "model")
         assert loaded.steps == model.steps
         assert loaded.digest == model.digest
+
+
+def guarded_inverse(on_edges: bool) -> Model:
+    """The sum of 1 / x over in-edges, 7 where that is infinite; and a sum that may overflow half-way."""
+    edge_type = ("node", "to", "node")
+    of_both_ends = [  # so that it stays on the edges
+        Step("source", ("x",), "u", attrs={"edge_type": edge_type}),
+        Step("target", ("x",), "v", attrs={"edge_type": edge_type}),
+        Step("slice", ("v",), "v0", attrs={"start": 0, "stop": 1}),
+        Step("where", ("v0", "u", "u"), "row of both"),
+    ]
+    rows = "row of both" if on_edges else "x"
+    steps = [
+        *(of_both_ends if on_edges else []),
+        Step("slice", (rows,), "a", attrs={"start": 0, "stop": 1}),
+        Step("slice", (rows,), "b", attrs={"start": 1, "stop": 4}),
+        Step("reciprocal", ("a",), "inverse"),
+        Step("isinf", ("inverse",), "infinite"),
+        Step("constant", ("a",), "seven", {"row": "seven"}),
+        Step("where", ("infinite", "seven", "inverse"), "guarded"),
+        Step("linear", ("b",), "sum", {"weight": "ones"}),
+        Step("concat", ("guarded", "sum"), "row"),
+        Step("propagate", ("row",), "y", attrs=Propagate(edge_type).to_attrs()),
+    ]
+    tensors = {"seven": np.array([7], np.float32), "ones": np.ones((1, 3), np.float32)}
+    return Model({"x": Input("node", 4)}, tuple(steps), tensors, "y", ("x", "y"))
+
+
+@pytest.mark.parametrize("on_edges", [False, True], ids=["nodes", "edges"])
+def test_an_infinity_that_a_condition_takes_away_is_no_loss(on_edges) -> None:
+    """Not even where the row is computed once more, since a sum in it is past the end of float32."""
+    graph = Graph.from_edges([0, 1], [2, 3], x=np.ones((4, 4), np.float32))
+    engine = Engine(graph, guarded_inverse(on_edges), threads=1)
+    np.testing.assert_array_equal(engine.predict([2, 3]), [[1, 3], [1, 3]])
+    engine.apply(Events().set_features([0], np.array([[0, 1, 2, 3]], np.float32)))
+    np.testing.assert_array_equal(engine.predict([2, 3]), [[7, 6], [1, 3]])
+    engine.apply(Events().set_features([1], np.array([[-0.0, 3e38, 3e38, -3e38]], np.float32)))
+    np.testing.assert_array_equal(engine.predict([2, 3]), np.array([[7, 6], [7, 3e38]], np.float32))
+    with pytest.raises(InputError, match=r"node \d of type 'node' would be infinite"):
+        engine.apply(Events().set_features([1], np.array([[0, 3e38, 3e38, 3e38]], np.float32)))
+    engine.apply(Events().set_features([1], np.array([[0.5, 1, 1, 1]], np.float32)))
+    np.testing.assert_array_equal(engine.predict([2, 3]), [[7, 6], [2, 3]])
+    assert engine.verify().ok
