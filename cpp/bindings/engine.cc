@@ -31,12 +31,13 @@ RowsStep rows_step(uint32_t node_type, std::vector<uint32_t> sources, std::vecto
   for (const auto& [buffer, column, width] : registers) step.registers.push_back({buffer, column, width});
   for (const auto& [function, inputs, output, settings, first, second] : ops) {
     const RowOperator& made = row_operators().at(function);
-    Op op{made.kind, inputs, output, settings.empty() ? 0.0f : static_cast<float>(settings[0]), first, second, function};
+    Op op{made.kind, inputs, output,  settings.empty() ? 0.0f : static_cast<float>(settings[0]),
+          first,     second, function};
     std::copy_n(settings.begin(), std::min(settings.size(), op.settings.size()), op.settings.begin());
     // Kernels of two inputs take rows that are alike; what is one channel wide is for the operator's own function.
     const uint32_t width = step.registers.at(output).width;
-    const bool alike = std::all_of(inputs.begin(), inputs.end(),
-                                   [&](uint32_t in) { return step.registers.at(in).width == width; });
+    const bool alike =
+        std::all_of(inputs.begin(), inputs.end(), [&](uint32_t in) { return step.registers.at(in).width == width; });
     if (made.group == RowGroup::kElementwise && !alike) op.kind = OpKind::kRowwise;
     step.ops.push_back(std::move(op));
   }

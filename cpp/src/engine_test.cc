@@ -8,6 +8,7 @@
 #include "allocations.h"
 #include "kernels.h"
 #include "livegnn/commit.h"
+#include "livegnn/row_operators.h"
 #include "livegnn/stage.h"
 #include "testing.h"
 
@@ -39,6 +40,13 @@ class RowsBuilder {
   uint32_t apply(OpKind kind, std::vector<uint32_t> inputs) {
     uint32_t width = step_.registers[inputs[0]].width;
     return apply(kind, std::move(inputs), width);
+  }
+  // By its name, with one head.
+  uint32_t apply(const char* name, std::vector<uint32_t> inputs) {
+    const uint32_t output = apply(OpKind::kRowwise, std::move(inputs));
+    step_.ops.back().function = find_row_operator(name);
+    step_.ops.back().settings = {1};
+    return output;
   }
   uint32_t linear(uint32_t input, uint32_t outputs, Random* random) {
     const size_t inner = step_.registers[input].width;
@@ -113,7 +121,7 @@ Program gcn(bool weighted, Random random) {
   propagate(&program, kMessage2, kSum2, Aggregate::kSum, weighted);
   RowsBuilder third(&program, {kSum2, kLoop, kMessage2, kDegree});
   uint32_t out = third.apply(OpKind::kRsqrtContext, {third.apply(OpKind::kAddLoop, {0, 1, 2}), 3});
-  third.finish({{third.apply(OpKind::kLogSoftmax, {out}), kOut}});
+  third.finish({{third.apply("log_softmax", {out}), kOut}});
   return program;
 }
 
@@ -128,7 +136,7 @@ Program mean_and_max(bool weighted, Random random) {
   propagate(&program, kX, kMean, Aggregate::kSum, false);
   RowsBuilder first(&program, {kX, kMean, kCount});
   uint32_t mean = first.linear(first.apply(OpKind::kDivideContext, {1, 2}), kHidden, &random);
-  uint32_t hidden = first.apply(OpKind::kTanh, {first.apply(OpKind::kAdd, {first.linear(0, kHidden, &random), mean})});
+  uint32_t hidden = first.apply("tanh", {first.apply(OpKind::kAdd, {first.linear(0, kHidden, &random), mean})});
   // Behind a ReLU, so that messages tie.
   const uint32_t message = first.apply(OpKind::kRelu, {first.linear(hidden, kClasses, &random)});
   first.finish({{hidden, kHiddenRow}, {message, kMessage}});
@@ -160,7 +168,7 @@ Program attention(bool weighted, Random random) {
       RowsBuilder::on_edges(&program, {kHidden, kHeads, kHeads, kEdgeFeatures},
                             [&](RowsBuilder* rows) {
                               const uint32_t logit = rows->apply(OpKind::kAdd, {1, 2});
-                              rows->apply(OpKind::kTanh,
+                              rows->apply("tanh",
                                           {rows->apply(OpKind::kAdd, {logit, rows->linear(3, kHeads, &random)})});
                             }),
       0};

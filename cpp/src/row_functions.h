@@ -39,7 +39,7 @@ void map_two(const RowBlock<Real>& block, const Function& function) {
   const size_t width = block.width;
   const bool one = block.widths[0] != width, other = block.widths[1] != width;
   for (size_t i = 0; i < block.rows; ++i) {
-    const Real *__restrict a = block.inputs[0][i], *__restrict b = block.inputs[1][i];
+    const Real* __restrict a = block.inputs[0][i], * __restrict b = block.inputs[1][i];
     Real* __restrict out = block.out + i * block.stride;
     if (one) {
       const Real first = *a;
@@ -60,8 +60,7 @@ void map_three(const RowBlock<Real>& block, const Function& function) {
   for (size_t p = 0; p < 3; ++p) steps[p] = block.widths[p] == width ? 1 : 0;
   const bool alike = steps[0] == 1 && steps[1] == 1 && steps[2] == 1;
   for (size_t i = 0; i < block.rows; ++i) {
-    const Real *__restrict a = block.inputs[0][i], *__restrict b = block.inputs[1][i],
-               *__restrict d = block.inputs[2][i];
+    const Real* __restrict a = block.inputs[0][i], * __restrict b = block.inputs[1][i], * __restrict d = block.inputs[2][i];
     Real* __restrict out = block.out + i * block.stride;
     if (alike) {
       for (size_t c = 0; c < width; ++c) out[c] = function(a[c], b[c], d[c]);
@@ -116,13 +115,41 @@ Real floor_divide(Real a, Real b) {
   return quotient - whole > Real(0.5) ? whole + 1 : whole;
 }
 
-// Some exponents are no powers of the C library's, which has others for -inf and -0.
+template <class Real>
+Real silu(Real x) {
+  return x / (1 + std::exp(-x));
+}
+
+inline void map_silu(const RowBlock<double>& block) {
+  map_one(block, [](double x) { return silu(x); });
+}
+
+// By the kernel of the sigmoid, which ends where a number of float32 may still be large enough to tell.
+inline void map_silu(const RowBlock<float>& block) {
+  constexpr float kLow = -80;
+  kernels().sigmoid(block.rows, block.width, block.inputs[0], block.out, block.stride);
+  for (size_t i = 0; i < block.rows; ++i) {
+    const float* __restrict a = block.inputs[0][i];
+    float* __restrict out = block.out + i * block.stride;
+    int low = 0;
+    for (size_t c = 0; c < block.width; ++c) {
+      out[c] *= a[c];
+      low |= a[c] < kLow ? 1 : 0;
+    }
+    for (size_t c = 0; low != 0 && c < block.width; ++c) {
+      if (a[c] < kLow) out[c] = silu(a[c]);
+    }
+  }
+}
+
+// Some exponents are no powers of the C library's, which has others for -inf and -0. The exponent is a float64 for
+// float32 too: rounded, it would be another power.
 template <class Real>
 void power_of(const RowBlock<Real>& block) {
-  const auto exponent = static_cast<Real>(block.settings[0]);
-  if (exponent == Real(0.5)) {
+  const double exponent = block.settings[0];
+  if (exponent == 0.5) {
     map_one(block, [](Real x) { return std::sqrt(x); });
-  } else if (exponent == Real(-0.5)) {
+  } else if (exponent == -0.5) {
     map_one(block, [](Real x) { return 1 / std::sqrt(x); });
   } else if (exponent == 1) {
     map_one(block, [](Real x) { return x; });
@@ -135,7 +162,7 @@ void power_of(const RowBlock<Real>& block) {
   } else if (exponent == -2) {
     map_one(block, [](Real x) { return 1 / (x * x); });
   } else {
-    map_one(block, [exponent](Real x) { return std::pow(x, exponent); });
+    map_one(block, [exponent](Real x) { return static_cast<Real>(std::pow(static_cast<double>(x), exponent)); });
   }
 }
 

@@ -67,21 +67,18 @@ void add_elementwise(std::vector<RowOperator>* all) {
   auto add = [&](RowOperator made) { all->push_back(std::move(made)); };
   add(tuned(OpKind::kScale, one("scale", "x * value", [](auto x, auto s) { return x * s[0]; }, {number("value")})));
   add(tuned(OpKind::kRelu, one("relu", "max(x, 0)", [](auto x) { return x <= 0 ? decltype(x)(0) : x; })));
-  add(tuned(OpKind::kLeakyRelu, one(
-                                    "leaky_relu", "x where x > 0, else slope * x",
+  add(tuned(OpKind::kLeakyRelu, one("leaky_relu", "x where x > 0, else slope * x",
                                     [](auto x, auto s) { return x > 0 ? x : x * s[0]; }, {number("slope")})));
   add(tuned(OpKind::kSigmoid, one("sigmoid", "1 / (1 + exp(-x))", [](auto x) { return 1 / (1 + std::exp(-x)); })));
   add(tuned(OpKind::kExp, one("exp", "exp(x)", [](auto x) {
               using Real = decltype(x);  // as far as in float32
               return std::exp(clamp<Real>(x, -87, 88));
             })));
-  add(one(
-      "elu", "x where x > 0, else alpha * (exp(x) - 1)",
-      [](auto x, auto s) { return x > 0 ? x : s[0] * std::expm1(x); }, {number("alpha")}));
-  add(one(
-      "gelu", "x * Phi(x) with the normal distribution function Phi, or its tanh approximation",
-      [](auto x, auto s) { return s[0] == 0 ? gelu(x) : gelu_tanh(x); },
-      {{RowSetting::kChoice, "approximate", {"none", "tanh"}}}));
+  add(one("elu", "x where x > 0, else alpha * (exp(x) - 1)",
+          [](auto x, auto s) { return x > 0 ? x : s[0] * std::expm1(x); }, {number("alpha")}));
+  add(one("gelu", "x * Phi(x) with the normal distribution function Phi, or its tanh approximation",
+          [](auto x, auto s) { return s[0] == 0 ? gelu(x) : gelu_tanh(x); },
+          {{RowSetting::kChoice, "approximate", {"none", "tanh"}}}));
   add(one("tanh", "tanh(x)", [](auto x) { return std::tanh(x); }));
   add(one("neg", "-x", [](auto x) { return -x; }));
   add(one("abs", "|x|", [](auto x) { return std::fabs(x); }));
@@ -99,10 +96,9 @@ void add_elementwise(std::vector<RowOperator>* all) {
   add(one("ceil", "the least whole number not below x", [](auto x) { return std::ceil(x); }));
   add(one("round", "the nearest whole number, of two the even one", [](auto x) { return std::nearbyint(x); }));
   add(one("trunc", "x without what is behind its point", [](auto x) { return std::trunc(x); }));
-  add(one("silu", "x * sigmoid(x)", [](auto x) { return x / (1 + std::exp(-x)); }));
-  add(one(
-      "softplus", "log(1 + exp(beta * x)) / beta, and x where beta * x > threshold",
-      [](auto x, auto s) { return softplus(x, s[0], s[1]); }, {positive("beta"), number("threshold")}));
+  add(made("silu", RowGroup::kElementwise, 1, "x * sigmoid(x)", [](const auto& block) { map_silu(block); }));
+  add(one("softplus", "log(1 + exp(beta * x)) / beta, and x where beta * x > threshold",
+          [](auto x, auto s) { return softplus(x, s[0], s[1]); }, {positive("beta"), number("threshold")}));
   add(one("log_sigmoid", "log(sigmoid(x))",
           [](auto x) { return (x > 0 ? decltype(x)(0) : x) - std::log1p(std::exp(-std::fabs(x))); }));
   add(one("mish", "x * tanh(log(1 + exp(x)))", [](auto x) {
@@ -116,15 +112,12 @@ void add_elementwise(std::vector<RowOperator>* all) {
   add(one("not", "1 where x is 0, else 0", as_number([](auto x) { return x == 0; })));
   add(one("isfinite", "1 where x is a finite number, else 0", as_number([](auto x) { return x - x == 0; })));
   add(one("isnan", "1 where x is NaN, else 0", as_number([](auto x) { return x != x; })));
-  add(one("isinf", "1 where x is infinite, else 0", as_number([](auto x) {
-            return std::fabs(x) == std::numeric_limits<decltype(x)>::infinity();
-          })));
-  add(one(
-      "clamp", "x, but not below least nor above most", [](auto x, auto s) { return clamp(x, s[0], s[1]); },
-      {{RowSetting::kBound, "least", {}, true, -kInfinity}, {RowSetting::kBound, "most", {}, true, kInfinity}}));
-  add(made(
-      "power_of", RowGroup::kElementwise, 1, "x to the power exponent", [](const auto& block) { power_of(block); },
-      {number("exponent")}));
+  add(one("isinf", "1 where x is infinite, else 0",
+          as_number([](auto x) { return std::fabs(x) == std::numeric_limits<decltype(x)>::infinity(); })));
+  add(one("clamp", "x, but not below least nor above most", [](auto x, auto s) { return clamp(x, s[0], s[1]); },
+          {{RowSetting::kBound, "least", {}, true, -kInfinity}, {RowSetting::kBound, "most", {}, true, kInfinity}}));
+  add(made("power_of", RowGroup::kElementwise, 1, "x to the power exponent", [](const auto& block) { power_of(block); },
+           {number("exponent")}));
   add(tuned(OpKind::kAdd, two("add", "a + b", [](auto a, auto b) { return a + b; })));
   add(tuned(OpKind::kMultiply, two("multiply", "a * b", [](auto a, auto b) { return a * b; })));
   add(tuned(OpKind::kMaximum,
@@ -150,53 +143,44 @@ void add_elementwise(std::vector<RowOperator>* all) {
 
 void add_others(std::vector<RowOperator>* all) {
   auto add = [&](RowOperator made) { all->push_back(std::move(made)); };
-  add(tuned(OpKind::kScaleShift, made(
-                                     "scale_shift", RowGroup::kByHead, 1, "x * scale + shift, channel by channel",
-                                     [](const auto& block) { scale_shift(block); }, {},
-                                     {{"scale", true}, {"shift", true}})));
-  add(made(
-      "layer_norm", RowGroup::kByHead, 1,
-      "(x - mean(x)) / sqrt(var(x) + eps) * weight + bias, over a row's channels, or those of each head",
-      [](const auto& block) { layer_norm(block); }, {positive("eps"), kHeads}, {{"weight", true}, {"bias", true}}));
-  add(made(
-      "l2_normalize", RowGroup::kByHead, 1, "x / max(|x|, eps), |x| over a row's channels, or those of each head",
-      [](const auto& block) { l2_normalize(block); }, {positive("eps"), kHeads}));
-  add(made(
-      "softmax", RowGroup::kByHead, 1, "exp(x) / sum(exp(x)) over a row's channels, or those of each head",
-      []<class Real>(const RowBlock<Real>& block) { softmax<Real, false>(block); }, {kHeads}));
-  add(made(
-      "log_softmax", RowGroup::kByHead, 1, "log(softmax(x))",
-      []<class Real>(const RowBlock<Real>& block) { softmax<Real, true>(block); }, {kHeads}));
+  add(tuned(OpKind::kScaleShift,
+            made("scale_shift", RowGroup::kByHead, 1, "x * scale + shift, channel by channel",
+                 [](const auto& block) { scale_shift(block); }, {}, {{"scale", true}, {"shift", true}})));
+  add(made("layer_norm", RowGroup::kByHead, 1,
+           "(x - mean(x)) / sqrt(var(x) + eps) * weight + bias, over a row's channels, or those of each head",
+           [](const auto& block) { layer_norm(block); }, {positive("eps"), kHeads},
+           {{"weight", true}, {"bias", true}}));
+  add(made("l2_normalize", RowGroup::kByHead, 1, "x / max(|x|, eps), |x| over a row's channels, or those of each head",
+           [](const auto& block) { l2_normalize(block); }, {positive("eps"), kHeads}));
+  add(made("softmax", RowGroup::kByHead, 1, "exp(x) / sum(exp(x)) over a row's channels, or those of each head",
+           []<class Real>(const RowBlock<Real>& block) { softmax<Real, false>(block); }, {kHeads}));
+  add(made("log_softmax", RowGroup::kByHead, 1, "log(softmax(x))",
+           []<class Real>(const RowBlock<Real>& block) { softmax<Real, true>(block); }, {kHeads}));
   add(tuned(OpKind::kScaleHeads,
             made("scale_heads", RowGroup::kByHead, 2, "each head's channels of a, times that head's number in b",
                  [](const auto& block) { scale_heads(block); })));
-  add(tuned(OpKind::kSumChannels, made(
-                                      "sum_channels", RowGroup::kReduction, 1, "the sum of each head's channels: [heads]",
-                                      [](const auto& block) { sum_channels(block); }, {counted("heads")})));
-  add(made(
-      "sum_heads", RowGroup::kReduction, 1, "the sum over the heads, channel by channel: [channels]",
-      [](const auto& block) { sum_heads(block); }, {counted("heads")}));
-  add(made(
-      "reduce", RowGroup::kReduction, 1, "the sum, maximum, minimum or product: [before, size, after] -> [before, after]",
-      [](const auto& block) { reduce(block); },
-      {{RowSetting::kChoice, "kind", {"sum", "max", "min", "product"}},
-       counted("before"),
-       counted("size"),
-       counted("after")}));
-  add(RowOperator{"concat", RowGroup::kMove, OpKind::kConcat, 2, -1, {}, {},
-                  "the channels of all inputs, one after the other"});
-  add(made(
-      "slice", RowGroup::kMove, 1, "the channels from start on, before stop", [](const auto& block) { slice(block); },
-      {indexed("start"), counted("stop")}));
-  add(made(
-      "repeat", RowGroup::kMove, 1, "each run of inner channels so many times: [a, inner] -> [a, times, inner]",
-      [](const auto& block) { repeat(block); }, {counted("times"), counted("inner")}));
-  add(made(
-      "take", RowGroup::kMove, 1, "the channels with these numbers", [](const auto& block) { take(block); }, {},
-      {{"channels", false}}));
-  add(made(
-      "constant", RowGroup::kMove, 1, "the same row, whatever the input", [](const auto& block) { constant(block); }, {},
-      {{"row", false}}));
+  add(tuned(OpKind::kSumChannels,
+            made("sum_channels", RowGroup::kReduction, 1, "the sum of each head's channels: [heads]",
+                 [](const auto& block) { sum_channels(block); }, {counted("heads")})));
+  add(made("sum_heads", RowGroup::kReduction, 1, "the sum over the heads, channel by channel: [channels]",
+           [](const auto& block) { sum_heads(block); }, {counted("heads")}));
+  add(made("reduce", RowGroup::kReduction, 1,
+           "the sum, maximum, minimum or product: [before, size, after] -> [before, after]",
+           [](const auto& block) { reduce(block); },
+           {{RowSetting::kChoice, "kind", {"sum", "max", "min", "product"}},
+            counted("before"),
+            counted("size"),
+            counted("after")}));
+  add(RowOperator{
+      "concat", RowGroup::kMove, OpKind::kConcat, 2, -1, {}, {}, "the channels of all inputs, one after the other"});
+  add(made("slice", RowGroup::kMove, 1, "the channels from start on, before stop",
+           [](const auto& block) { slice(block); }, {indexed("start"), counted("stop")}));
+  add(made("repeat", RowGroup::kMove, 1, "each run of inner channels so many times: [a, inner] -> [a, times, inner]",
+           [](const auto& block) { repeat(block); }, {counted("times"), counted("inner")}));
+  add(made("take", RowGroup::kMove, 1, "the channels with these numbers", [](const auto& block) { take(block); }, {},
+           {{"channels", false}}));
+  add(made("constant", RowGroup::kMove, 1, "the same row, whatever the input",
+           [](const auto& block) { constant(block); }, {}, {{"row", false}}));
   add(made(
       "lookup", RowGroup::kMove, 1,
       "the rows of a table with these numbers, side by side; a negative number counts from the end, one that is out of "
@@ -210,14 +194,12 @@ void add_others(std::vector<RowOperator>* all) {
                   {kHeads},
                   {{"weight", false}, {"bias", true}},
                   "x @ weight.T + bias, or each head's channels by one matrix, or each by its own"});
-  add(made(
-      "matmul", RowGroup::kProduct, 2,
-      "[batch, rows, inner] times [batch, inner, columns]; one matrix in place of a batch counts for all",
-      [](const auto& block) { multiply_matrices(block); },
-      {counted("batch"), counted("rows"), counted("inner"), counted("columns")}));
-  add(made(
-      "linear_by_head", RowGroup::kEngine, 1, "", [](const auto& block) { linear_by_head(block); },
-      {counted("heads"), number("own")}));
+  add(made("matmul", RowGroup::kProduct, 2,
+           "[batch, rows, inner] times [batch, inner, columns]; one matrix in place of a batch counts for all",
+           [](const auto& block) { multiply_matrices(block); },
+           {counted("batch"), counted("rows"), counted("inner"), counted("columns")}));
+  add(made("linear_by_head", RowGroup::kEngine, 1, "", [](const auto& block) { linear_by_head(block); },
+           {counted("heads"), number("own")}));
   add(engines("divide_context", OpKind::kDivideContext));
   add(engines("rsqrt_context", OpKind::kRsqrtContext));
   add(engines("add_loop", OpKind::kAddLoop));

@@ -22,7 +22,9 @@ from livegnn.wording import count, never_raises
 
 if TYPE_CHECKING:
     import torch
+    from torch_geometric.data import Data, HeteroData
 
+    from livegnn.graph import Graph, Schema
     from livegnn.model.convolution import Convolution
     from livegnn.model.proposal import Proposer
 
@@ -192,7 +194,11 @@ class Model:
     @staticmethod
     def from_pyg(
         module: "torch.nn.Module",
+        data: "Data | HeteroData | Schema | Graph | None" = None,
         *,
+        inputs: Mapping[str, object] | None = None,
+        method: str = "forward",
+        output: str | None = None,
         node_type: NodeType = DEFAULT_NODE_TYPE,
         edge_type: EdgeType = DEFAULT_EDGE_TYPE,
         relations: Sequence[EdgeType] | None = None,
@@ -232,14 +238,18 @@ class Model:
         Raises `ModelError` with the place of the layer or operation that cannot be imported, and what to do.
         """
         try:
-            from livegnn.model.adapters.pyg import read
+            from livegnn.model.importer.importing import import_module
         except ModuleNotFoundError as error:
             if error.name not in ("torch", "torch_geometric"):
                 raise
             needed = f"importing a PyG module needs {error.name}, which is not installed"
             raise ModelError(f"{needed}: pip install 'livegnn[torch]'") from error
-        return read(
+        return import_module(
             module,
+            data,
+            inputs=inputs,
+            method=method,
+            output=output,
             node_type=node_type,
             edge_type=edge_type,
             relations=relations,
@@ -248,8 +258,6 @@ class Model:
             edge_weight=edge_weight,
             in_channels=in_channels,
             edge_channels=edge_channels,
-            proposer=proposer,
-            allow_code=switch(allow_code, "allow_code"),
         )
 
     @staticmethod

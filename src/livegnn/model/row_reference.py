@@ -85,8 +85,8 @@ def _power_of(step: Step, x: DoubleArray) -> DoubleArray:
     if abs(exponent) == 0.5:  # C's power has other signs for -inf and -0
         root: DoubleArray = np.sqrt(x)
         return root if exponent > 0 else 1 / root
-    power: DoubleArray = x**exponent
-    return power
+    power: DoubleArray = x.astype(np.float64) ** exponent
+    return power.astype(x.dtype)
 
 
 _ELEMENTWISE: Mapping[str, Callable[..., DoubleArray]] = {
@@ -153,6 +153,12 @@ _ELEMENTWISE: Mapping[str, Callable[..., DoubleArray]] = {
 # -----------------------------------------------------------------------------------------------------------
 
 
+def _flat(rows: DoubleArray) -> DoubleArray:
+    """[rows, channels], also of no rows"""
+    flat: DoubleArray = rows.reshape(len(rows), math.prod(rows.shape[1:]))
+    return flat
+
+
 def _by_head(step: Step, x: DoubleArray) -> DoubleArray:
     """[rows, heads, channels]"""
     heads = heads_of(step.attrs)
@@ -171,7 +177,7 @@ def _linear(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
             return flat
         by_head = x.reshape(len(x), heads, x.shape[1] // heads)
         made = np.stack([by_head[:, h] @ (weight[h] if own else weight).T for h in range(heads)], axis=1)
-        return made.reshape(len(x), -1) + bias if own else (made + bias).reshape(len(x), -1)
+        return _flat(made) + bias if own else _flat(made + bias)
 
     result = product(x, weight)
     if not np.isfinite(result).all():
@@ -183,8 +189,9 @@ def _matmul(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
     batch, rows, inner, columns = (int(step.number(name)) for name in ("batch", "rows", "inner", "columns"))
 
     def product(a: DoubleArray, b: DoubleArray) -> DoubleArray:
-        made: DoubleArray = a.reshape(len(a), -1, rows, inner) @ b.reshape(len(b), -1, inner, columns)
-        return np.broadcast_to(made, (len(a), batch, rows, columns)).reshape(len(a), -1)
+        left = a.reshape(len(a), a.shape[1] // (rows * inner), rows, inner)
+        right = b.reshape(len(b), b.shape[1] // (inner * columns), inner, columns)
+        return _flat(np.broadcast_to(left @ right, (len(a), batch, rows, columns)))
 
     result = product(*inputs)
     if not np.isfinite(result).all():
@@ -220,13 +227,13 @@ def _reduce(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
     result = kind(x, axis=2)
     if not np.isfinite(result).all():
         result = whole(result, kind(x.astype(np.float64), axis=2))
-    return result.reshape(len(x), -1)
+    return _flat(result)
 
 
 def _repeat(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
-    runs = inputs[0].reshape(len(inputs[0]), -1, 1, int(step.number("inner")))
-    repeated: DoubleArray = np.repeat(runs, int(step.number("times")), axis=2)
-    return repeated.reshape(len(repeated), -1)
+    count, width = inputs[0].shape
+    inner = int(step.number("inner"))
+    return _flat(np.repeat(inputs[0].reshape(count, width // inner, 1, inner), int(step.number("times")), 2))
 
 
 def _lookup(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
@@ -234,7 +241,7 @@ def _lookup(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
     place = np.where(number < 0, number + len(table), number)
     known = (place >= 0) & (place < len(table))
     rows: DoubleArray = np.where(known[:, :, None], table[np.where(known, place, 0).astype(int)], np.nan)
-    return rows.reshape(len(rows), -1)
+    return _flat(rows)
 
 
 def _by_degree(x: DoubleArray, divisor: DoubleArray, degree: DoubleArray) -> DoubleArray:

@@ -41,6 +41,8 @@ class _Rules:
 
     def build(self, one: Expression, args: Sequence[Expression]) -> Expression:
         made = self.make.with_args(one, args)
+        if one in self.free:
+            self.free.add(made)
         if made.op == "div":
             mass = self._mass(made.args[1])
             found = None if mass is None else self._quotient(made.args[0], mass)
