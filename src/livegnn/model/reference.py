@@ -135,9 +135,15 @@ def _edge_index(edge_type: EdgeType, snapshot: Arrays) -> IntArray:
     return snapshot.edge_index[edge_type]
 
 
+def _ends(edge_type: EdgeType, reverse: bool, snapshot: Arrays) -> tuple[IntArray, IntArray]:
+    """The nodes that send, and those that receive, along each edge."""
+    source, target = _edge_index(edge_type, snapshot)
+    return (target, source) if reverse else (source, target)
+
+
 def _degree(given: Degree, snapshot: Arrays, dtype: type[np.float32] | type[np.float64]) -> DoubleArray:
     num_nodes = _count_nodes(given.node_type, snapshot)
-    source, target = _edge_index(given.edge_type, snapshot)
+    source, target = _ends(given.edge_type, given.reverse, snapshot)
     weight: DoubleArray = snapshot.weight[given.edge_type].astype(dtype)
     if given.skip_loops:
         kept = ~_are_loops(given.edge_type, source, target)
@@ -166,7 +172,7 @@ def _propagate(
     if ops.coefficients or ops.own_message or len(ops.edge_types) > 1:
         return _propagate_messages(ops, inputs, logits, on_edges, snapshot, num_nodes)
     edge_type = ops.edge_types[0]
-    source, target = _edge_index(edge_type, snapshot)
+    source, target = _ends(edge_type, ops.reverse, snapshot)
     h = inputs[0]
     weight: DoubleArray = snapshot.weight[edge_type].astype(h.dtype)
     message_of = np.arange(len(source)) if on_edges[0] else source
@@ -212,7 +218,7 @@ def _propagate_messages(
     inputs = [value for value in taken if value is not None]
     values, coefficients, targets = [], [], []
     for i, edge_type in enumerate(ops.edge_types):
-        source, target = _edge_index(edge_type, snapshot)
+        source, target = _ends(edge_type, ops.reverse, snapshot)
         loops = _are_loops(edge_type, source, target)
         kept = ~loops if ops.skip_loops else np.full(len(source), True)
         value = inputs[each * i]
