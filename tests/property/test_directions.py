@@ -93,6 +93,12 @@ KINDS = {
     "attention with an own message": lambda w, h, r: w.attention(h, r, skip_loops=True, own_message=True),
     "gate": lambda w, h, r: w.gate(h, r),
     "gate maximum": lambda w, h, r: w.gate(h, r, aggregate="max"),
+    "own loop": lambda w, h, r: w.propagate(h, reverse=r, only_loops=True, message_local=("weight",)),
+    "own loop's features": lambda w, h, r: w.propagate(
+        w.linear("e", FEATURES, HIDDEN), reverse=r, only_loops=True
+    ),
+    "own loop's attention": lambda w, h, r: w.attention(h, r, only_loops=True, own_message=True),
+    "own loop's maximum": lambda w, h, r: w.gate(h, r, only_loops=True, aggregate="max"),
     "degree": lambda w, h, r: w.add(
         "scale_heads",
         w.propagate(h, reverse=not r),
@@ -100,6 +106,7 @@ KINDS = {
     ),
 }
 ON_EDGES = {"attention", "attention with an own message", "gate", "gate maximum", "others' mean"}
+ON_EDGES |= {kind for kind in KINDS if kind.startswith("own loop")}
 MODES = {
     "eager": {},
     "lazy": {"mode": "lazy"},

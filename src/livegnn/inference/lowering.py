@@ -111,7 +111,8 @@ def _lower_degree(
 
 def _is_plain(operators: Propagate, step: Step, node_types: Mapping[str, NodeType]) -> bool:
     """Whether a message is its source's row, perhaps times a number of the edge or the source."""
-    return len(step.inputs) == 1 and step.inputs[0] in node_types and not operators.skip_loops
+    all_edges = not operators.skip_loops and not operators.only_loops
+    return len(step.inputs) == 1 and step.inputs[0] in node_types and all_edges
 
 
 def _lower_messages(
@@ -150,6 +151,7 @@ def _lower_messages(
             coefficients[0] if coefficients else None,
             softmax=softmax,
             skip_loops=operators.skip_loops and edge_type[0] == edge_type[2],
+            only_loops=operators.only_loops,
             reverse=operators.reverse,
             negated=operators.aggregate == "min",
         )
@@ -309,7 +311,7 @@ def _find_scaled(steps: Sequence[Step], kept: set[str]) -> frozenset[str]:
         if len(around) != 1 or around[0].op != "propagate":
             continue
         operators = Propagate.from_step(around[0])
-        plain = len(around[0].inputs) == 1 and not operators.skip_loops
+        plain = len(around[0].inputs) == 1 and not operators.skip_loops and not operators.only_loops
         if plain and _is_sum(around[0]) and operators.combine != "identity":
             found.add(step.output)
     return frozenset(found)

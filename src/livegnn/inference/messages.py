@@ -38,6 +38,7 @@ class Messages:
     coefficient: str | None = None
     softmax: bool = False
     skip_loops: bool = False
+    only_loops: bool = False
     maximum: bool = False
 
     @property
@@ -119,6 +120,7 @@ def read_messages(
     *,
     softmax: bool,
     skip_loops: bool,
+    only_loops: bool,
     reverse: bool,
     negated: bool,
 ) -> Messages:
@@ -157,5 +159,11 @@ def read_messages(
         operations["negated"] = Operation("scale", (message,), "negated", widths[value], "", factor=-1.0)
         message = "negated"
     return Messages(
-        tuple(sources.values()), tuple(operations.values()), message, coefficient, softmax, skip_loops
+        tuple(sources.values()),
+        tuple(operations.values()),
+        message,
+        coefficient,
+        softmax,
+        skip_loops,
+        only_loops,
     )

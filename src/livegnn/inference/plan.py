@@ -430,7 +430,7 @@ class Plan:
             maximum=messages.maximum,
             weighted=weighted,
             skip_loops=messages.skip_loops,
-            only_loops=False,
+            only_loops=messages.only_loops,
             reversed=self._is_reversed(operation),
         )
 

@@ -31,7 +31,12 @@ Aggregate: TypeAlias = Literal["sum", "min", "max"]
 
 _INVERSES: Mapping[str, CombineInverse] = {"identity": "identity", "divide": "multiply", "rsqrt": "sqrt"}
 _ATTRS = ("edge_type", "message_local", "neighbor_context", "combine", "aggregate", "self_loops")
-_LATER: Mapping[str, Attribute] = {"skip_loops": False, "own_message": False, "reverse": False}
+_LATER: Mapping[str, Attribute] = {
+    "skip_loops": False,
+    "own_message": False,
+    "reverse": False,
+    "only_loops": False,
+}
 """Settings that are written only where they are not these, as the first model files know nothing of them."""
 
 
@@ -59,6 +64,8 @@ class Propagate:
     reverse: messages go along each edge from its target to its source. In all of the above, "source" is then
       the end that sends, the edge's target, and "target" the one that receives, the edge's source: the step
       reads rows of the edges' targets and writes rows of their sources. Values on edges stay what they are.
+    only_loops: only edges from a node to itself carry a message; of parallel ones the last, that with the
+      greatest key.
 
     Raises `ModelError` if an operator is unknown or the operators do not fit together.
     """
@@ -72,6 +79,7 @@ class Propagate:
     skip_loops: bool = False
     own_message: bool = False
     reverse: bool = False
+    only_loops: bool = False
 
     def __post_init__(self) -> None:
         self.validate()
@@ -106,6 +114,7 @@ class Propagate:
             skip_loops=_flag("skip_loops", attrs["skip_loops"]),
             own_message=_flag("own_message", attrs["own_message"]),
             reverse=_flag("reverse", attrs["reverse"]),
+            only_loops=_flag("only_loops", attrs["only_loops"]),
         )
 
     def to_attrs(self) -> dict[str, Attribute]:
@@ -114,6 +123,7 @@ class Propagate:
             "skip_loops": self.skip_loops,
             "own_message": self.own_message,
             "reverse": self.reverse,
+            "only_loops": self.only_loops,
         }
         return {
             "edge_type": self.edge_type,
@@ -187,6 +197,23 @@ class Propagate:
                 f"source_rsqrt needs edges between nodes of one type, got {source!r} to {target!r}"
             )
         _check_loops(self.self_loops, self.edge_types, self.skip_loops)
+        if self.only_loops:
+            self._check_only_loops()
+
+    def _check_only_loops(self) -> None:
+        if self.skip_loops or self.self_loops is not None:
+            raise ModelError("only_loops goes with neither skip_loops nor self_loops: leave them out")
+        for source, _, target in self.edge_types:
+            if source != target:
+                raise ModelError(
+                    f"only_loops needs edges between nodes of one type, got {source!r} to {target!r}"
+                )
+        reads_context = self.neighbor_context != "none" and not self.coefficients
+        if reads_context or "source_rsqrt" in self.message_local:
+            raise ModelError(
+                "only_loops goes with no count of edges and no sum of weights: a node has one such message "
+                "or none"
+            )
 
     def _check_edges_alone(self) -> None:
         """What only sums over rows of source nodes can do, and what only sums can do."""

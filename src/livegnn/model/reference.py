@@ -176,8 +176,8 @@ def _propagate(
     h = inputs[0]
     weight: DoubleArray = snapshot.weight[edge_type].astype(h.dtype)
     message_of = np.arange(len(source)) if on_edges[0] else source
-    if ops.skip_loops:
-        kept = ~_are_loops(edge_type, source, target)
+    if ops.skip_loops or ops.only_loops:
+        kept = _carry_messages(ops, edge_type, source, target)
         source, target, weight, message_of = source[kept], target[kept], weight[kept], message_of[kept]
     if ops.self_loops is not None:
         source, target, weight = _add_self_loops(source, target, weight, num_nodes, ops.self_loops)
@@ -219,8 +219,7 @@ def _propagate_messages(
     values, coefficients, targets = [], [], []
     for i, edge_type in enumerate(ops.edge_types):
         source, target = _ends(edge_type, ops.reverse, snapshot)
-        loops = _are_loops(edge_type, source, target)
-        kept = ~loops if ops.skip_loops else np.full(len(source), True)
+        kept = _carry_messages(ops, edge_type, source, target)
         value = inputs[each * i]
         values.append((value if on_edges[each * i] else value[source])[kept])
         targets.append(target[kept])
@@ -278,6 +277,26 @@ def _are_loops(edge_type: EdgeType, source: Nodes, target: Nodes) -> Bool[np.nda
     return loops
 
 
+def _carry_messages(
+    ops: Propagate, edge_type: EdgeType, source: Nodes, target: Nodes
+) -> Bool[np.ndarray, "edges"]:
+    loops = _are_loops(edge_type, source, target)
+    if not ops.only_loops:
+        return ~loops if ops.skip_loops else np.full(len(source), True)
+    kept = np.full(len(source), False)
+    kept[_last_loops(source, target)[1]] = True
+    return kept
+
+
+def _last_loops(source: Nodes, target: Nodes) -> tuple[IntArray, IntArray]:
+    """The nodes that have loops, and which edge is the last of each: parallel edges are in the order of their
+    keys.
+    """
+    loops = np.flatnonzero(source == target)[::-1]
+    named, first = np.unique(source[loops], return_index=True)
+    return named, loops[first]
+
+
 def _add_self_loops(
     source: Nodes,
     target: Nodes,
@@ -288,13 +307,12 @@ def _add_self_loops(
     """PyG's ``add_remaining_self_loops``: nodes that have a self-loop keep it, with its weight; of parallel
     ones the last.
     """
-    loops = np.flatnonzero(source == target)[::-1]
-    named, first = np.unique(source[loops], return_index=True)
+    named, last = _last_loops(source, target)
     lacks = np.full(num_nodes, True)
     lacks[named] = False
     lacking = np.flatnonzero(lacks)
     kept = source != target
-    kept[loops[first]] = True
+    kept[last] = True
     return (
         np.concatenate([source[kept], lacking]),
         np.concatenate([target[kept], lacking]),
