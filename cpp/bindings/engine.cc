@@ -227,7 +227,7 @@ void bind_engine(nb::module_& module) {
            })
       .def("add_propagation",
            [](Program& self, uint32_t edge_type, uint32_t input, uint32_t output, bool maximum, bool weighted,
-              bool skip_loops, bool averaged) {
+              bool skip_loops, bool averaged, bool reversed) {
              self.order.push_back({Step::kPropagate, static_cast<uint32_t>(self.propagations.size())});
              self.propagations.push_back({.edge_type = edge_type,
                                           .input = input,
@@ -235,14 +235,15 @@ void bind_engine(nb::module_& module) {
                                           .aggregate = maximum ? Aggregate::kMax : Aggregate::kSum,
                                           .weighted = weighted,
                                           .skip_loops = skip_loops,
-                                          .averaged = averaged});
+                                          .averaged = averaged,
+                                          .reversed = reversed});
            })
       .def(
           "add_messages",
           [](Program& self, uint32_t edge_type, const std::vector<SourceTuple>& sources, std::vector<uint32_t> buffers,
              const std::vector<RegisterTuple>& registers, const std::vector<OpTuple>& ops, uint32_t message,
              std::optional<uint32_t> coefficient, bool softmax, uint32_t output, std::optional<uint32_t> context,
-             bool maximum, bool weighted, bool skip_loops) {
+             bool maximum, bool weighted, bool skip_loops, bool only_loops, bool reversed) {
             MessageProgram program;
             for (const auto& [side, value] : sources) {
               program.sources.push_back({static_cast<MessageSource::Side>(side), value});
@@ -252,14 +253,22 @@ void bind_engine(nb::module_& module) {
             program.coefficient = coefficient.value_or(kNoIndex);
             program.softmax = softmax;
             self.order.push_back({Step::kPropagate, static_cast<uint32_t>(self.propagations.size())});
-            self.propagations.push_back({edge_type, kNoIndex, output, maximum ? Aggregate::kMax : Aggregate::kSum,
-                                         weighted, static_cast<uint32_t>(self.messages.size()),
-                                         context.value_or(kNoIndex), skip_loops});
+            self.propagations.push_back({.edge_type = edge_type,
+                                         .input = kNoIndex,
+                                         .output = output,
+                                         .aggregate = maximum ? Aggregate::kMax : Aggregate::kSum,
+                                         .weighted = weighted,
+                                         .message = static_cast<uint32_t>(self.messages.size()),
+                                         .context = context.value_or(kNoIndex),
+                                         .skip_loops = skip_loops,
+                                         .reversed = reversed,
+                                         .only_loops = only_loops});
             self.messages.push_back(std::move(program));
           },
           nb::arg("edge_type"), nb::arg("sources"), nb::arg("buffers"), nb::arg("registers"), nb::arg("ops"),
           nb::arg("message"), nb::arg("coefficient").none(), nb::arg("softmax"), nb::arg("output"),
-          nb::arg("context").none(), nb::arg("maximum"), nb::arg("weighted"), nb::arg("skip_loops"))
+          nb::arg("context").none(), nb::arg("maximum"), nb::arg("weighted"), nb::arg("skip_loops"),
+          nb::arg("only_loops"), nb::arg("reversed"))
       .def("add_function",
            [](Program& self, nb::callable function) {
              self.functions.emplace_back(RowCall{std::move(function)});
@@ -268,12 +277,13 @@ void bind_engine(nb::module_& module) {
       .def(
           "add_context",
           [](Program& self, uint32_t edge_type, uint32_t output, uint32_t kind, std::optional<float> fill,
-             bool skip_loops, bool weighted) {
+             bool skip_loops, bool weighted, bool reversed) {
             self.order.push_back({Step::kContext, static_cast<uint32_t>(self.contexts.size())});
-            self.contexts.push_back({edge_type, output, static_cast<ContextKind>(kind), fill, skip_loops, weighted});
+            self.contexts.push_back(
+                {edge_type, output, static_cast<ContextKind>(kind), fill, skip_loops, weighted, reversed});
           },
           nb::arg("edge_type"), nb::arg("output"), nb::arg("kind"), nb::arg("fill").none(), nb::arg("skip_loops"),
-          nb::arg("weighted"))
+          nb::arg("weighted"), nb::arg("reversed"))
       .def("set_output", [](Program& self, bool kept, uint32_t output) {
         self.output_kept = kept;
         self.output = output;

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "allocations.h"
+#include "edge_view.h"
 #include "kernels.h"
 #include "livegnn/commit.h"
 #include "livegnn/row_operators.h"
@@ -194,6 +195,15 @@ Program attention(bool weighted, Random random) {
   return program;
 }
 
+// The same, where every second propagation goes from targets to sources, and so do the contexts.
+template <Program (*kProgram)(bool weighted, Random weights)>
+Program both_ways(bool weighted, Random random) {
+  Program program = kProgram(weighted, random);
+  for (size_t p = 0; p < program.propagations.size(); p += 2) program.propagations[p].reversed = true;
+  for (ContextStep& step : program.contexts) step.reversed = true;
+  return program;
+}
+
 struct Setting {
   const char* name;
   EdgeOptions options;
@@ -219,6 +229,10 @@ constexpr Setting kSettings[] = {
     {"gcn, directed, weighted, parallel edges", keyed({{true, false}, false, false}), gcn},
     {"mean and max, undirected, parallel edges", keyed({{true, false}, true, false}), mean_and_max},
     {"attention, directed, parallel edges", keyed({{false, false, true}, false, false}), attention, kEdgeFeatures},
+    {"gcn, both ways, weighted, parallel edges", keyed({{true, false}, false, false}), both_ways<gcn>},
+    {"mean and max, both ways", {{false, false}, false, false}, both_ways<mean_and_max>},
+    {"attention, both ways, weighted", {{true, false, true}, false, false}, both_ways<attention>, kEdgeFeatures},
+    {"attention, both ways, undirected", {{false, false, true}, true, false}, both_ways<attention>, kEdgeFeatures},
 };
 
 // Batches of random events on the nodes that a graph has; a few of them are hubs.
@@ -362,7 +376,7 @@ void check_maxima(const Engine& engine) {
     for (uint32_t node = 0; node < out.count; ++node) {
       for (size_t c = 0; c < out.width; ++c) {
         std::vector<float> messages;
-        engine.graph().edges[step.edge_type].store->scan_in(node, [&](NeighborSpan span) {
+        view_of(engine.graph(), step).scan_in(node, [&](NeighborSpan span) {
           for (size_t i = 0; i < span.size; ++i) {
             messages.push_back((step.weighted ? span.weights[i] : 1.0f) * input.row(span.ids[i])[c]);
           }

@@ -127,8 +127,8 @@ struct Engine::Lazy {
   std::vector<uint32_t> site_of_;  // by value
   std::vector<size_t> column_of_;  // by value
   uint32_t output_ = kNoIndex;     // site of the prediction; none if it is eager
-  std::vector<EdgeRecord> edges_;  // by edge type
-  std::vector<bool> recorded_;     // by edge type: a lazy propagation goes along it
+  std::vector<EdgeRecord> edges_;  // by direction
+  std::vector<bool> recorded_;     // by direction: a lazy propagation goes so
   size_t saved_features_ = 0;
   bool reserved_ = false;  // for the batch that is about to be committed
 

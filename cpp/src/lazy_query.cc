@@ -126,7 +126,7 @@ void Engine::Lazy::want_inputs(size_t s) {
           want(from, node);
           continue;
         }
-        engine_.graph_.edges[step.edge_type].store->scan_in(node, [&](NeighborSpan span) {
+        scan_messages(view_of(engine_.graph_, step), step, node, [&](NeighborSpan span) {
           for (size_t j = 0; j < span.size; ++j) want(from, span.ids[j]);
         });
       }
@@ -135,7 +135,7 @@ void Engine::Lazy::want_inputs(size_t s) {
   }
   const uint32_t from = site_of_[step.input];
   if (sites_[from].kind == Site::kSaved || sites_[from].overlay.num_stale() == 0) return;
-  const GraphStore& store = *engine_.graph_.edges[step.edge_type].store;
+  const EdgeView store = view_of(engine_.graph_, step);
   const Overlay& input = sites_[from].overlay;
   if (push_is_cheaper(step, nodes, input)) {
     for (uint32_t source : input.nodes()) {
@@ -211,7 +211,7 @@ void Engine::Lazy::compute_rows(Site* site, const std::vector<uint32_t>& nodes) 
 // has few in-edges. But many targets have hubs among them, with long lists of which hardly an edge is affected.
 bool Engine::Lazy::push_is_cheaper(const PropagateStep& step, const std::vector<uint32_t>& targets,
                                    const Overlay& sources) const {
-  const GraphStore& store = *engine_.graph_.edges[step.edge_type].store;
+  const EdgeView store = view_of(engine_.graph_, step);
   size_t in = 0, out = 0;
   for (uint32_t target : targets) in += store.degree_in(target);
   if (in <= 4 * sources.nodes().size()) return false;  // it would take as long to find out
@@ -241,7 +241,7 @@ struct Engine::Lazy::Terms {
 // The affected in-edges of all targets, grouped by target.
 void Engine::Lazy::push(const PropagateStep& step, const std::vector<uint32_t>& targets, const Overlay& sources,
                         Pushed* pushed) {
-  const GraphStore& store = *engine_.graph_.edges[step.edge_type].store;
+  const EdgeView store = view_of(engine_.graph_, step);
   std::vector<std::pair<uint32_t, InEdge>> found;
   pushed->offsets.assign(targets.size() + 1, 0);
   for (uint32_t target : targets) {
@@ -273,7 +273,7 @@ void Engine::Lazy::push(const PropagateStep& step, const std::vector<uint32_t>& 
 void Engine::Lazy::compute_aggregates(Site* site, const std::vector<uint32_t>& nodes) {
   const PropagateStep& step = engine_.program_.propagations[site->propagation];
   if (step.message != kNoIndex) return compute_messages(site, step, nodes);
-  const GraphStore& store = *engine_.graph_.edges[step.edge_type].store;
+  const EdgeView store = view_of(engine_.graph_, step);
   const Source input = source_of(step.input), output = source_of(step.output);
   const size_t stride = row_stride(output.table.width);
   Pushed pushed;
@@ -301,7 +301,7 @@ void Engine::Lazy::compute_aggregates(Site* site, const std::vector<uint32_t>& n
           terms.found.assign(from + static_cast<std::ptrdiff_t>(pushed.offsets[i]),
                              from + static_cast<std::ptrdiff_t>(pushed.offsets[i + 1]));
         } else {
-          scan_messages(store, step.skip_loops, nodes[i], [&](NeighborSpan span) {
+          scan_messages(store, step, nodes[i], [&](NeighborSpan span) {
             terms.edges += span.size;
             for (size_t j = 0; j < span.size; ++j) {
               if (!input.affected(span.ids[j])) continue;
@@ -337,7 +337,7 @@ void Engine::Lazy::compute_messages(Site* site, const PropagateStep& step, const
     const size_t first = block * kBlockRows, end = std::min(nodes.size(), first + kBlockRows);
     size_t read = 0;
     auto add = [&](size_t n) {
-      scan_messages(*type.store, step.skip_loops, nodes[n], [&](NeighborSpan span) {
+      scan_messages(view_of(engine_.graph_, step), step, nodes[n], [&](NeighborSpan span) {
         read += span.size;
         for (size_t j = 0; j < span.size; ++j) {
           const uint32_t source = span.ids[j];
@@ -367,8 +367,8 @@ void Engine::Lazy::compute_messages(Site* site, const PropagateStep& step, const
 void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint32_t target, const Source& input,
                            const Source& output, Terms* terms, float* row, float* error) {
   const Kernels& k = kernels();
-  const GraphStore& store = *engine_.graph_.edges[step.edge_type].store;
-  const std::span<const DirectedChange> changes = edges_[step.edge_type].of(target);
+  const EdgeView store = view_of(engine_.graph_, step);
+  const std::span<const DirectedChange> changes = edges_[direction_of(engine_.graph_, step)].of(target);
   const size_t stride = row_stride(output.table.width), degree = store.degree_in(target);
   const float* const base = output.table.row(target);
   const float* const inverse = engine_.inverses_[propagation].data();
@@ -407,7 +407,7 @@ void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint
   }
   if (!anew) return;
   terms->clear();
-  scan_messages(store, step.skip_loops, target, [&](NeighborSpan span) {
+  scan_messages(store, step, target, [&](NeighborSpan span) {
     for (size_t i = 0; i < span.size; ++i) {
       const float* from = input.now(span.ids[i]);
       for (size_t c = 0; c < stride; c += 16) __builtin_prefetch(from + c);
@@ -421,7 +421,7 @@ void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint
 
 void Engine::Lazy::max_row(const PropagateStep& step, uint32_t target, const Source& input, Terms* terms, float* row,
                            float* counts) {
-  const GraphStore& store = *engine_.graph_.edges[step.edge_type].store;
+  const EdgeView store = view_of(engine_.graph_, step);
   const size_t width = input.table.width;
   terms->clear();
   store.scan_in(target, [&](NeighborSpan span) {

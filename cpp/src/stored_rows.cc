@@ -3,6 +3,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "edge_view.h"
 #include "engine_scratch.h"
 #include "parallel.h"
 
@@ -120,7 +121,7 @@ Rows Engine::all_stored_rows(uint32_t value, const Whole* whole, Table* table) c
 // must be at the sources.
 void Engine::find_edge_sources(const PropagateStep& step, const Prepared& prepared) {
   Scratches& s = *scratches_;
-  const auto& edges = prepared.edges[step.edge_type];
+  const auto& edges = prepared.edges[direction_of(graph_, step)];
   const auto& slots = s.slots[0][program_.values[step.input].node_type];
   grow(&s.edge_sources, edges.size());
   if (is_stored(step.input)) {

@@ -6,6 +6,10 @@
 // Where a message needs more than its source's row (attention, gates, edge features), a message program computes it
 // from rows of both ends and of the edge, a block of edges at a time, in registers like those of a rows step.
 //
+// Messages go from an edge's source to its target or, in a step that is `reversed`, from its target to its source. Here
+// "source" is always the end that sends, "target" the one that receives, and in-edges are those along which a node
+// receives.
+//
 // A rows step computes each node's row from rows of the same node, in registers that nobody else sees; a propagate step
 // sums (or takes the maximum of) messages over in-edges; a context step keeps what a node knows of its in-edges without
 // any features. What a value is for, and which values are worth keeping, the planner has decided; nothing here knows of
@@ -89,7 +93,7 @@ enum class Aggregate : uint8_t { kSum, kMax };
 
 struct MessageSource {
   enum Side : uint8_t { kSource, kTarget, kFeatures, kWeight } side;
-  uint32_t value;  // whose row of the edge's source or target node
+  uint32_t value;  // whose row of the node that sends, or receives
 };
 
 // NeutronRT's msg_local: a message from what lies at an edge.
@@ -109,6 +113,8 @@ struct PropagateStep {
   uint32_t context = kNoIndex;  // value: sums of the coefficients (and reference logits), where anybody reads them
   bool skip_loops = false;
   bool averaged = false;  // nobody reads the sum but divided by the number of in-edges
+  bool reversed = false;
+  bool only_loops = false;  // with a message program: of parallel loops the one with the greatest key, and nothing else
   // Of a maximum, the value that holds, for each node and channel, how many messages equal it. The engine adds it.
   uint32_t counts = kNoIndex;
 };
@@ -129,6 +135,7 @@ struct ContextStep {
   std::optional<float> fill;
   bool skip_loops = false;  // a loop counts for nothing
   bool weighted = true;     // kLoop: of a sum of weights; else every edge counts 1
+  bool reversed = false;
 };
 
 // Rows of the inputs, one after the other without padding, to rows of the output.

@@ -532,7 +532,7 @@ class Engine:
         native = self.native_engine
         with self.graph.writer:
             native.settle()
-            arrays = saving.save(native, self.plan, self._partial_types())
+            arrays = saving.save(native, self.plan, self._partial_directions())
             batches, measured, touched = native.moments()
             return State(
                 {
@@ -547,8 +547,11 @@ class Engine:
                 arrays,
             )
 
-    def _partial_types(self) -> range:
-        return range(len(self.graph.schema.edge_types) if self._partial else 0)
+    def _partial_directions(self) -> list[int]:
+        """The directions (`cpp/src/edge_view.h`) in which not all aggregates are kept."""
+        types = len(self.graph.schema.edge_types)
+        turned = (types + edge_type for edge_type in sorted(self.plan.turned))
+        return [*range(types), *turned] if self._partial else []
 
     def _restore(self, saved: State) -> None:
         meta = saved.meta
@@ -567,7 +570,7 @@ class Engine:
             # that are combined with d^-1/2 were kept scaled down.
             self.native_engine.initialize()
             return
-        saving.restore(self.native_engine, self.graph, self.plan, saved, self._partial_types())
+        saving.restore(self.native_engine, self.graph, self.plan, saved, self._partial_directions())
 
 
 def _check_pair(graph: object, model: object) -> None:

@@ -20,7 +20,8 @@ from livegnn.types import EdgeType, NodeType
 
 @dataclass(frozen=True)
 class Context:
-    """What a node knows of its in-edges without any features: ``"count"``, ``"sum"`` or ``"loop"``.
+    """What a node knows of its in-edges without any features: ``"count"``, ``"sum"`` or ``"loop"``; in
+    reverse, of the edges from it.
 
     fill: what counts where a node has no loop of its own, each having one; None: loops are edges like others.
     skip_loops: a loop counts for nothing. weighted: of ``"loop"``, which makes up for what a sum over all
@@ -33,24 +34,24 @@ class Context:
     fill: float | None
     skip_loops: bool = False
     weighted: bool = True
+    reverse: bool = False
 
     @staticmethod
-    def of_edges(
-        edge_type: EdgeType, kind: str, self_loops: float | None, skip_loops: bool = False
-    ) -> "Context":
+    def of_edges(given: Degree) -> "Context":
         """A count of in-edges or a sum of their weights; a loop counts 1, whatever it weighs."""
-        fill = 1.0 if kind == "count" and self_loops is not None else self_loops
-        return Context(edge_type, kind, fill, skip_loops)
+        fill = 1.0 if given.kind == "count" and given.self_loops is not None else given.self_loops
+        return Context(given.edge_type, given.kind, fill, given.skip_loops, reverse=given.reverse)
 
     @property
     def node_type(self) -> NodeType:
-        return self.edge_type[2]
+        return self.edge_type[0 if self.reverse else 2]
 
     @property
     def name(self) -> str:
         loops = ":others" if self.skip_loops else ""
         alike = "" if self.weighted else ":alike"
-        return f"context:{self.edge_type}:{self.kind}:{self.fill}{loops}{alike}"
+        reverse = ":reverse" if self.reverse else ""
+        return f"context:{self.edge_type}:{self.kind}:{self.fill}{loops}{alike}{reverse}"
 
 
 def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
@@ -104,7 +105,7 @@ def _lower_degree(
     outside, as a value of its own: a context changes where its rounding alone does.
     """
     given = Degree.from_step(step)
-    context = Context.of_edges(given.edge_type, given.kind, given.self_loops, given.skip_loops)
+    context = Context.of_edges(given)
     contexts[context.name] = context
     degrees[step.output] = context.name
     return [Operation("scale", (context.name,), step.output, 1, given.node_type)] if shown else []
@@ -112,7 +113,8 @@ def _lower_degree(
 
 def _is_plain(operators: Propagate, step: Step, node_types: Mapping[str, NodeType]) -> bool:
     """Whether a message is its source's row, perhaps times a number of the edge or the source."""
-    return len(step.inputs) == 1 and step.inputs[0] in node_types and not operators.skip_loops
+    all_edges = not operators.skip_loops and not operators.only_loops
+    return len(step.inputs) == 1 and step.inputs[0] in node_types and all_edges
 
 
 def _lower_messages(
@@ -151,6 +153,8 @@ def _lower_messages(
             coefficients[0] if coefficients else None,
             softmax=softmax,
             skip_loops=operators.skip_loops and edge_type[0] == edge_type[2],
+            only_loops=operators.only_loops,
+            reverse=operators.reverse,
             negated=operators.aggregate == "min",
         )
         aggregate = add(
@@ -158,6 +162,7 @@ def _lower_messages(
             messages.node_values,
             f"aggregate{i}",
             edge_type=edge_type,
+            reverse=operators.reverse,
             weighted="weight" in operators.message_local,
             messages=replace(messages, maximum=operators.aggregate != "sum"),
         )
@@ -169,6 +174,7 @@ def _lower_messages(
                 f"context{i}",
                 width=2 * heads if softmax else heads,
                 edge_type=edge_type,
+                reverse=operators.reverse,
             )
             lowered[-2] = replace(lowered[-2], context=around)
             aggregates.append(around)
@@ -198,8 +204,7 @@ def _lower_messages(
                     f"step 'propagate' that writes {step.output!r}: a count over several edge types, or with "
                     "an own message, is not kept incrementally: give coefficients of 1 instead"
                 )
-            kind = operators.neighbor_context
-            context = Context.of_edges(operators.edge_types[0], kind, None, operators.skip_loops)
+            context = Context.of_edges(_context_of(operators))
             contexts[context.name] = context
             op = "divide_context" if operators.combine == "divide" else "rsqrt_context"
             add(op, (result, context.name), "combined")
@@ -211,8 +216,8 @@ def _lower_propagate(
     step: Step, operators: Propagate, width: int, contexts: dict[str, Context], scaled: bool
 ) -> list[Operation]:
     """scaled: the rows that it sums are scaled down."""
-    edge_type = operators.edge_types[0]
-    source_type, _, target_type = edge_type
+    edge_type, reverse = operators.edge_types[0], operators.reverse
+    source_type, target_type = operators.source_type(edge_type), operators.target_type
     weighted = "weight" in operators.message_local
     loops = operators.self_loops
 
@@ -221,14 +226,14 @@ def _lower_propagate(
         return made.name
 
     def loop(fill: float, *, presence: bool = False) -> str:
-        return keep(Context(edge_type, "loop", fill, presence, weighted))
+        return keep(Context(edge_type, "loop", fill, presence, weighted, reverse))
 
     def name(part: str) -> str:
         return f"{step.output}/{part}"
 
     around = ""
     if operators.neighbor_context != "none":
-        around = keep(Context.of_edges(edge_type, operators.neighbor_context, loops))
+        around = keep(Context.of_edges(_context_of(operators)))
     lowered: list[Operation] = []
     current = step.inputs[0]
 
@@ -250,6 +255,7 @@ def _lower_propagate(
             width,
             target_type,
             edge_type=edge_type,
+            reverse=reverse,
             weighted=weighted,
             self_loops=loops is not None and operators.aggregate == "sum",
             averaged=operators.combine == "divide" and operators.neighbor_context == "count",
@@ -261,7 +267,8 @@ def _lower_propagate(
         if operators.aggregate == "sum":
             result = add("add_loop", (result, loop(fill), current), "looped", target_type)
         else:  # a fill may be 0, and nothing is not the maximum of a first negative message
-            around_loop = (loop(1.0, presence=True), keep(Context.of_edges(edge_type, "count", None)))
+            everyone = Context.of_edges(Degree(edge_type, reverse=reverse))
+            around_loop = (loop(1.0, presence=True), keep(everyone))
             result = add("maximum_loop", (result, *around_loop, current), "looped", target_type, fill)
     if operators.aggregate == "min":
         result = add("scale", (result,), "minimum", target_type, -1.0)
@@ -270,6 +277,18 @@ def _lower_propagate(
         result = add(op, (result, around), "combined", target_type, 1 / _SCALED_DOWN if scaled else 1.0)
     lowered[-1] = replace(lowered[-1], output=step.output)
     return lowered
+
+
+def _context_of(operators: Propagate) -> Degree:
+    """What the aggregate of one edge type is combined with."""
+    return Degree(
+        operators.edge_types[0],
+        "sum" if operators.neighbor_context == "sum" else "count",
+        operators.self_loops,
+        operators.skip_loops,
+        operators.reverse,
+    )
+
 
 
 _BY_DEGREE = {"divide_degree": "divide_context", "rsqrt_degree": "rsqrt_context"}
@@ -298,7 +317,7 @@ def _find_scaled(model: Model, steps: Sequence[Step], kept: set[str]) -> frozens
         if len(around) != 1 or around[0].op != "propagate":
             continue
         operators = Propagate.from_step(around[0])
-        plain = len(around[0].inputs) == 1 and not operators.skip_loops
+        plain = len(around[0].inputs) == 1 and not operators.skip_loops and not operators.only_loops
         if plain and _is_sum(around[0]) and operators.combine != "identity":
             found.add(step.output)
     return frozenset(found)

@@ -92,6 +92,8 @@ class Plan:
         self._layouts = Layouts(model, self.program)
         self.kept: dict[str, Kept] = {}
         self.on_demand: dict[str, int] = {}
+        self.turned: set[int] = set()
+        """The edge types that are also read from target to source, by number."""
         self._steps_to: list[int] = []
         self._build()
         # Functions inside functions are in circles with this, and a graph must go when nobody holds it.
@@ -147,6 +149,12 @@ class Plan:
             if edge_type not in schema.edge_types:
                 have = ", ".join(map(str, schema.edge_types))
                 raise ModelError(f"the model propagates along {edge_type}, the graph has {have}")
+            edges = schema.edge_types[edge_type]
+            if not edges.in_neighbors and not edges.undirected:
+                raise ModelError(
+                    f"the model propagates along {edge_type}, of which the graph keeps no in-neighbours: "
+                    "make it with in_neighbors=True"
+                )
         for name, column in self._model.edge_inputs.items():
             features = (
                 schema.edge_types[column.edge_type].features if column.edge_type in schema.edge_types else 0
@@ -247,6 +255,7 @@ class Plan:
                 context.fill,
                 context.skip_loops,
                 context.weighted and schema.edge_types[context.edge_type].weighted,
+                self._is_reversed(context),
             )
         propagations = [operation for operation in self._operations if operation.along_edges]
         order: list[Operation] = []
@@ -292,6 +301,7 @@ class Plan:
                         # Of parallel loops the last counts, and the node adds it to the sum of the others.
                         operation.self_loops and edges.duplicates == "keep",
                         operation.averaged,
+                        self._is_reversed(operation),
                     )
         for name in dict.fromkeys([*self._model.layers, self._model.output]):
             if name not in self.kept or self.kept[name].partial:
@@ -301,6 +311,14 @@ class Plan:
             self.program.set_output(True, self.kept[output].index)
         else:
             self.program.set_output(False, self.on_demand[output])
+
+    def _is_reversed(self, along: Operation | Context) -> bool:
+        """Whether the engine has to read edges the other way round; an undirected type is its own reverse."""
+        assert along.edge_type is not None
+        if not along.reverse or self._graph.schema.edge_types[along.edge_type].undirected:
+            return False
+        self.turned.add(self._graph.edge_type_index(along.edge_type))
+        return True
 
     def _keep(self, operation: Operation, propagation: int | None = None) -> None:
         node_type = self._graph.node_type_index(operation.node_type)
@@ -350,9 +368,8 @@ class Plan:
         elif name in self._contexts or along:
             # What the same messages read of a source lies side by side as well.
             sides = [s.side for o in along if o.messages for s in o.messages.sources if s.value == name]
-            together = len({o.edge_type for o in along}) == len(set(sides)) == 1 and len(readers) == len(
-                along
-            )
+            ways = {(o.edge_type, o.reverse) for o in along}
+            together = len(ways) == len(set(sides)) == 1 and len(readers) == len(along)
             place = f"{sides[0]} {'-'.join(along[0].inputs)}" if together else name
         else:
             place = str(min((self._depths[reader.output] for reader in readers), default=self._depths[name]))
@@ -414,6 +431,8 @@ class Plan:
             maximum=messages.maximum,
             weighted=weighted,
             skip_loops=messages.skip_loops,
+            only_loops=messages.only_loops,
+            reversed=self._is_reversed(operation),
         )
 
     def _add_on_demand(self, name: str, kept: set[str]) -> None:

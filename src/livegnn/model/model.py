@@ -381,7 +381,7 @@ class Model:
         for i, edge_type in enumerate(operators.edge_types):
             value, *coefficients = inputs[each * i : each * (i + 1)]
             if isinstance(value, Input):
-                _check_place(step, value, edge_type[0])
+                _check_place(step, value, operators.source_type(edge_type))
             else:
                 _check_place(step, value, edge_type)
                 if "source_rsqrt" in operators.message_local or operators.self_loops is not None:

@@ -32,7 +32,12 @@ Aggregate: TypeAlias = Literal["sum", "min", "max"]
 
 _INVERSES: Mapping[str, CombineInverse] = {"identity": "identity", "divide": "multiply", "rsqrt": "sqrt"}
 _ATTRS = ("edge_type", "message_local", "neighbor_context", "combine", "aggregate", "self_loops")
-_LATER: Mapping[str, Attribute] = {"skip_loops": False, "own_message": False}
+_LATER: Mapping[str, Attribute] = {
+    "skip_loops": False,
+    "own_message": False,
+    "reverse": False,
+    "only_loops": False,
+}
 """Settings that are written only where they are not these, as the first model files know nothing of them."""
 
 
@@ -57,6 +62,11 @@ class Propagate:
     own_message: beside its edges' messages a node gets one of its own; the step's last value (and
       coefficient) are rows of the target nodes and make it. A softmax over in-edges and a loop, whatever the
       loop's features are, is skip_loops with an own message (GATConv).
+    reverse: messages go along each edge from its target to its source. In all of the above, "source" is then
+      the end that sends, the edge's target, and "target" the one that receives, the edge's source: the step
+      reads rows of the edges' targets and writes rows of their sources. Values on edges stay what they are.
+    only_loops: only edges from a node to itself carry a message; of parallel ones the last, that with the
+      greatest key.
 
     Raises `ModelError` if an operator is unknown or the operators do not fit together.
     """
@@ -69,6 +79,8 @@ class Propagate:
     self_loops: float | None = None
     skip_loops: bool = False
     own_message: bool = False
+    reverse: bool = False
+    only_loops: bool = False
 
     def __post_init__(self) -> None:
         self.validate()
@@ -102,11 +114,18 @@ class Propagate:
             self_loops=_weight("self_loops", attrs["self_loops"]),
             skip_loops=_flag("skip_loops", attrs["skip_loops"]),
             own_message=_flag("own_message", attrs["own_message"]),
+            reverse=_flag("reverse", attrs["reverse"]),
+            only_loops=_flag("only_loops", attrs["only_loops"]),
         )
 
     def to_attrs(self) -> dict[str, Attribute]:
         """The settings of the propagate step with these operators."""
-        later: dict[str, Attribute] = {"skip_loops": self.skip_loops, "own_message": self.own_message}
+        later: dict[str, Attribute] = {
+            "skip_loops": self.skip_loops,
+            "own_message": self.own_message,
+            "reverse": self.reverse,
+            "only_loops": self.only_loops,
+        }
         return {
             "edge_type": self.edge_type,
             "message_local": self.message_local,
@@ -126,7 +145,11 @@ class Propagate:
     @property
     def target_type(self) -> NodeType:
         """Whose rows the step writes."""
-        return self.edge_type[2]
+        return self.edge_type[0 if self.reverse else 2]
+
+    def source_type(self, edge_type: EdgeType) -> NodeType:
+        """Who sends the messages along the edges of a type."""
+        return edge_type[2 if self.reverse else 0]
 
     @property
     def coefficients(self) -> bool:
@@ -150,8 +173,9 @@ class Propagate:
             raise ModelError(
                 f"edge_type must be three names (source type, relation, target type), got {parts!r}"
             )
-        if len({edge_type[2] for edge_type in self.edge_types}) > 1:
-            raise ModelError(f"edges must lead to nodes of one type, got {self.edge_types}")
+        if len({edge_type[0 if self.reverse else 2] for edge_type in self.edge_types}) > 1:
+            lead = "come from" if self.reverse else "lead to"
+            raise ModelError(f"edges must {lead} nodes of one type, got {self.edge_types}")
         for factor in self.message_local:
             _choice("message_local", factor, MessageFactor)
         if len(set(self.message_local)) != len(self.message_local):
@@ -174,6 +198,23 @@ class Propagate:
                 f"source_rsqrt needs edges between nodes of one type, got {source!r} to {target!r}"
             )
         _check_loops(self.self_loops, self.edge_types, self.skip_loops)
+        if self.only_loops:
+            self._check_only_loops()
+
+    def _check_only_loops(self) -> None:
+        if self.skip_loops or self.self_loops is not None:
+            raise ModelError("only_loops goes with neither skip_loops nor self_loops: leave them out")
+        for source, _, target in self.edge_types:
+            if source != target:
+                raise ModelError(
+                    f"only_loops needs edges between nodes of one type, got {source!r} to {target!r}"
+                )
+        reads_context = self.neighbor_context != "none" and not self.coefficients
+        if reads_context or "source_rsqrt" in self.message_local:
+            raise ModelError(
+                "only_loops goes with no count of edges and no sum of weights: a node has one such message "
+                "or none"
+            )
 
     def _check_edges_alone(self) -> None:
         """What only sums over rows of source nodes can do, and what only sums can do."""
@@ -218,6 +259,7 @@ class Degree:
       of their weights (1 each in an unweighted graph).
     self_loops: None, or the weight of the self-loop that every node gets that has none of its own; of
       parallel loops the last is the node's one loop, as in `Propagate`. skip_loops: loops count for nothing.
+    reverse: of the edges from a node, in place of those into it; it writes a number for each source node.
 
     Raises `ModelError` if the settings do not fit together.
     """
@@ -226,6 +268,7 @@ class Degree:
     kind: Literal["count", "sum"] = "count"
     self_loops: float | None = None
     skip_loops: bool = False
+    reverse: bool = False
 
     def __post_init__(self) -> None:
         if len(self.edge_type) != 3 or not all(isinstance(part, str) and part for part in self.edge_type):
@@ -238,7 +281,7 @@ class Degree:
     @classmethod
     def from_step(cls, step: Step) -> "Degree":
         """The settings of a degree step. Raises `ModelError` if they are not valid."""
-        defaults: dict[str, Attribute] = {"self_loops": None, "skip_loops": False}
+        defaults: dict[str, Attribute] = {"self_loops": None, "skip_loops": False, "reverse": False}
         attrs = {**defaults, **step.attrs}
         if set(attrs) != {"edge_type", "kind", *defaults}:
             got = ", ".join(sorted(step.attrs)) or "none"
@@ -252,6 +295,7 @@ class Degree:
                 _choice("kind", attrs["kind"], Literal["count", "sum"]),
                 _weight("self_loops", attrs["self_loops"]),
                 _flag("skip_loops", attrs["skip_loops"]),
+                _flag("reverse", attrs["reverse"]),
             )
         except ModelError as error:
             raise ModelError(f"{describe(step)}: {error}") from None
@@ -263,12 +307,13 @@ class Degree:
             "kind": self.kind,
             "self_loops": self.self_loops,
             "skip_loops": self.skip_loops,
+            **({"reverse": True} if self.reverse else {}),
         }
 
     @property
     def node_type(self) -> NodeType:
         """Whose rows the step writes."""
-        return self.edge_type[2]
+        return self.edge_type[0 if self.reverse else 2]
 
 
 def _check_loops(self_loops: float | None, edge_types: Sequence[EdgeType], skip_loops: bool) -> None:

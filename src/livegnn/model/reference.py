@@ -133,9 +133,15 @@ def _edge_index(edge_type: EdgeType, snapshot: Arrays) -> IntArray:
     return snapshot.edge_index[edge_type]
 
 
+def _ends(edge_type: EdgeType, reverse: bool, snapshot: Arrays) -> tuple[IntArray, IntArray]:
+    """The nodes that send, and those that receive, along each edge."""
+    source, target = _edge_index(edge_type, snapshot)
+    return (target, source) if reverse else (source, target)
+
+
 def _degree(given: Degree, snapshot: Arrays, dtype: type[np.float32] | type[np.float64]) -> DoubleArray:
     num_nodes = _count_nodes(given.node_type, snapshot)
-    source, target = _edge_index(given.edge_type, snapshot)
+    source, target = _ends(given.edge_type, given.reverse, snapshot)
     weight: DoubleArray = snapshot.weight[given.edge_type].astype(dtype)
     if given.skip_loops:
         kept = ~_are_loops(given.edge_type, source, target)
@@ -164,12 +170,12 @@ def _propagate(
     if ops.coefficients or ops.own_message or len(ops.edge_types) > 1:
         return _propagate_messages(ops, inputs, logits, on_edges, snapshot, num_nodes)
     edge_type = ops.edge_types[0]
-    source, target = _edge_index(edge_type, snapshot)
+    source, target = _ends(edge_type, ops.reverse, snapshot)
     h = inputs[0]
     weight: DoubleArray = snapshot.weight[edge_type].astype(h.dtype)
     message_of = np.arange(len(source)) if on_edges[0] else source
-    if ops.skip_loops:
-        kept = ~_are_loops(edge_type, source, target)
+    if ops.skip_loops or ops.only_loops:
+        kept = _carry_messages(ops, edge_type, source, target)
         source, target, weight, message_of = source[kept], target[kept], weight[kept], message_of[kept]
     if ops.self_loops is not None:
         source, target, weight = _add_self_loops(source, target, weight, num_nodes, ops.self_loops)
@@ -210,9 +216,8 @@ def _propagate_messages(
     inputs = [value for value in taken if value is not None]
     values, coefficients, targets = [], [], []
     for i, edge_type in enumerate(ops.edge_types):
-        source, target = _edge_index(edge_type, snapshot)
-        loops = _are_loops(edge_type, source, target)
-        kept = ~loops if ops.skip_loops else np.full(len(source), True)
+        source, target = _ends(edge_type, ops.reverse, snapshot)
+        kept = _carry_messages(ops, edge_type, source, target)
         value = inputs[each * i]
         values.append((value if on_edges[each * i] else value[source])[kept])
         targets.append(target[kept])
@@ -265,6 +270,26 @@ def _are_loops(edge_type: EdgeType, source: Nodes, target: Nodes) -> Bool[np.nda
     return loops
 
 
+def _carry_messages(
+    ops: Propagate, edge_type: EdgeType, source: Nodes, target: Nodes
+) -> Bool[np.ndarray, "edges"]:
+    loops = _are_loops(edge_type, source, target)
+    if not ops.only_loops:
+        return ~loops if ops.skip_loops else np.full(len(source), True)
+    kept = np.full(len(source), False)
+    kept[_last_loops(source, target)[1]] = True
+    return kept
+
+
+def _last_loops(source: Nodes, target: Nodes) -> tuple[IntArray, IntArray]:
+    """The nodes that have loops, and which edge is the last of each: parallel edges are in the order of their
+    keys.
+    """
+    loops = np.flatnonzero(source == target)[::-1]
+    named, first = np.unique(source[loops], return_index=True)
+    return named, loops[first]
+
+
 def _add_self_loops(
     source: Nodes,
     target: Nodes,
@@ -275,13 +300,12 @@ def _add_self_loops(
     """PyG's ``add_remaining_self_loops``: nodes that have a self-loop keep it, with its weight; of parallel
     ones the last.
     """
-    loops = np.flatnonzero(source == target)[::-1]
-    named, first = np.unique(source[loops], return_index=True)
+    named, last = _last_loops(source, target)
     lacks = np.full(num_nodes, True)
     lacks[named] = False
     lacking = np.flatnonzero(lacks)
     kept = source != target
-    kept[loops[first]] = True
+    kept[last] = True
     return (
         np.concatenate([source[kept], lacking]),
         np.concatenate([target[kept], lacking]),

@@ -129,18 +129,20 @@ def _verify_model(model: Model, seed: int) -> VerificationReport:
 
 
 def _reads_target(model: Model) -> tuple[str, ...]:
-    """Propagate steps whose messages depend on rows of their targets."""
-    tainted: set[str] = set()
+    """Propagate steps whose messages depend on rows of the nodes that receive them."""
+    # By end of the edges: the values on edges that depend on rows of it.
+    tainted: dict[str, set[str]] = {"source": set(), "target": set()}
     steps = []
     for step in model.steps:
         if step.op == "propagate":
-            edges = len(Propagate.from_step(step).edge_types) * (
-                2 if Propagate.from_step(step).coefficients else 1
-            )
-            if tainted.intersection(step.inputs[:edges]):
+            given = Propagate.from_step(step)
+            edges = len(given.edge_types) * (2 if given.coefficients else 1)
+            if tainted["source" if given.reverse else "target"].intersection(step.inputs[:edges]):
                 steps.append(step.output)
-        elif step.op == "target" or tainted.intersection(step.inputs):
-            tainted.add(step.output)
+            continue
+        for end, names in tainted.items():
+            if step.op == end or names.intersection(step.inputs):
+                names.add(step.output)
     return tuple(steps)
 
 
