@@ -258,8 +258,12 @@ class Lowering:
         every = self._degree("count", index, "all")
         others = self._degree("count", index, "skip")
         some = self.steps.write("less", (others, every))
-        base = self.rows.fit(one.args[-1], one.shape, one)
-        return self.steps.write("where", (some, value, base))
+        base = one.args[-1]
+        if base.value is None:
+            filling = self.rows.fit(base, one.shape, base)
+        else:
+            filling = self.steps.write("constant", (every,), tensors={"row": base.value.expand(one.shape).reshape(-1)})
+        return self.steps.write("where", (some, value, filling))
 
     def _extremum(self, one: Expression) -> str:
         """Of all pieces: rows of their own are there always, those along edges where a target has any."""
