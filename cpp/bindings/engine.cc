@@ -145,40 +145,41 @@ uint32_t counts_of(const Engine& engine, size_t propagation) {
 
 // How much it is to predict so many nodes: what has to be computed from neighbours, by functions of the user's or by a
 // lazy engine, or may have to come from a disk, may take long.
-size_t size_of(const Engine& engine, size_t count) {
+size_t size_of(const Engine& engine, size_t count, size_t output) {
   const Program& program = engine.program();
-  const uint32_t type = engine.output_type();
+  const uint32_t type = engine.output_type(output);
+  const auto [kept, position] = engine.output_at(output);
   if (engine.lazy() || !program.functions.empty() || engine.mapped_bytes() > 0) return SIZE_MAX;
   if (engine.graph().nodes[type].features.file() != nullptr) return SIZE_MAX;
-  if (program.output_kept) return engine.is_stored(program.output) ? count : SIZE_MAX;
-  for (uint32_t source : program.on_demand[program.output].sources) {
+  if (kept) return engine.is_stored(position) ? count : SIZE_MAX;
+  for (uint32_t source : program.on_demand[position].sources) {
     if (!engine.is_stored(source)) return SIZE_MAX;
   }
   return count;
 }
 
-// Predictions, or the position of the first id that names no node.
-nb::object predict(const Engine& engine, const GivenIds& ids) {
+// Rows of an output, or the position of the first id that names no node.
+nb::object predict(const Engine& engine, const GivenIds& ids, size_t output) {
   const size_t count = count_of(ids);
-  auto out = rows<float>(count, engine.output_width());
+  auto out = rows<float>(count, engine.output_width(output));
   const size_t known = read(
-      engine.graph(), [&] { return size_of(engine, count); },
+      engine.graph(), [&] { return size_of(engine, count, output); },
       [&] {
-        const auto [nodes, known] = indices_of(engine.graph(), engine.output_type(), ids);
-        if (known == count) engine.predict(nodes, out.data());
+        const auto [nodes, known] = indices_of(engine.graph(), engine.output_type(output), ids);
+        if (known == count) engine.predict(nodes, out.data(), output);
         return known;
       });
   return known == count ? nb::cast(out) : nb::cast(known);
 }
 
-// Predictions; None if there are not all of these nodes, or if it would have to wait or may take long.
-nb::object predict_at_once(const Engine& engine, const GivenIds& ids) {
+// The same; None if there are not all of these nodes, or if it would have to wait or may take long.
+nb::object predict_at_once(const Engine& engine, const GivenIds& ids, size_t output) {
   const size_t count = count_of(ids);
-  auto out = rows<float>(count, engine.output_width());
+  auto out = rows<float>(count, engine.output_width(output));
   const bool done = try_read(engine.graph(), [&] {
-    if (size_of(engine, count) > kQuick) return false;
-    const auto [nodes, known] = indices_of(engine.graph(), engine.output_type(), ids);
-    if (known == count) engine.predict(nodes, out.data());
+    if (size_of(engine, count, output) > kQuick) return false;
+    const auto [nodes, known] = indices_of(engine.graph(), engine.output_type(output), ids);
+    if (known == count) engine.predict(nodes, out.data(), output);
     return known == count;
   });
   return done ? nb::cast(out) : nb::none();
@@ -284,10 +285,12 @@ void bind_engine(nb::module_& module) {
           },
           nb::arg("edge_type"), nb::arg("output"), nb::arg("kind"), nb::arg("fill").none(), nb::arg("skip_loops"),
           nb::arg("weighted"), nb::arg("reversed"))
-      .def("set_output", [](Program& self, bool kept, uint32_t output) {
-        self.output_kept = kept;
-        self.output = output;
-      });
+      .def("set_output",
+           [](Program& self, bool kept, uint32_t output) {
+             self.output_kept = kept;
+             self.output = output;
+           })
+      .def("add_output", [](Program& self, bool kept, uint32_t position) { self.others.push_back({kept, position}); });
 
   nb::class_<Prepared>(module, "Prepared")
       .def(nb::init<>())
@@ -346,9 +349,9 @@ void bind_engine(nb::module_& module) {
       .def("predict", &predict)
       .def("predict_at_once", &predict_at_once)
       .def("predict_prepared",
-           [](const Engine& self, const Prepared& prepared, In<uint32_t> nodes) {
-             auto out = rows<float>(nodes.shape(0), self.output_width());
-             as_writer([&] { self.predict_prepared(prepared, {nodes.data(), nodes.shape(0)}, out.data()); });
+           [](const Engine& self, const Prepared& prepared, In<uint32_t> nodes, size_t output) {
+             auto out = rows<float>(nodes.shape(0), self.output_width(output));
+             as_writer([&] { self.predict_prepared(prepared, {nodes.data(), nodes.shape(0)}, out.data(), output); });
              return out;
            })
       .def("evaluate",

@@ -50,9 +50,9 @@ void Engine::prepare_batch(const Delta& delta, Prepared* prepared) {
   lazy_->prepare(delta, prepared);
 }
 
-void Engine::predict(std::span<const uint32_t> nodes, float* out) const {
-  if (lazy_ != nullptr) return lazy_->predict(nodes, out);
-  predict_kept(nodes, out);
+void Engine::predict(std::span<const uint32_t> nodes, float* out, size_t output) const {
+  if (lazy_ != nullptr) return lazy_->predict(nodes, out, output);
+  predict_kept(nodes, out, output);
 }
 
 void Engine::settle() {
@@ -115,13 +115,18 @@ Engine::Lazy::Lazy(Engine* engine, size_t eager, size_t threads)
                step.position);
     }
   }
-  if (program.output_kept) {
-    output_ = site_of_[program.output];
-  } else {
-    output_ = static_cast<uint32_t>(sites_.size());
-    const RowsStep& rows = program.on_demand[program.output];
-    add_site(Site::kRows, rows.node_type, {kNoIndex}, &rows, 0);
+  for (size_t i = 0; i <= program.others.size(); ++i) {
+    const auto [kept, position] = engine->output_at(i);
+    if (kept) {
+      const uint32_t site = site_of_[position];
+      outputs_.push_back(site != kNoIndex && sites_[site].kind == Site::kSaved ? kNoIndex : site);
+    } else {
+      outputs_.push_back(static_cast<uint32_t>(sites_.size()));
+      const RowsStep& rows = program.on_demand[position];
+      add_site(Site::kRows, rows.node_type, {kNoIndex}, &rows, 0);
+    }
   }
+  output_ = outputs_[0];
   need_.resize(sites_.size());
 }
 
@@ -138,7 +143,8 @@ void Engine::Lazy::add_site(Site::Kind kind, uint32_t node_type, const std::vect
   std::vector<Site::Column> columns;
   size_t stride = 0;
   for (uint32_t value : values) {
-    const size_t width = row_stride(value == kNoIndex ? engine_.output_width() : engine_.program_.values[value].width);
+    const size_t width = row_stride(value == kNoIndex ? rows->registers[rows->sinks[0].reg].width
+                                                      : engine_.program_.values[value].width);
     Site::Column column{value, stride, 0};
     stride += width;
     if (value != kNoIndex && differs_[value]) {

@@ -17,12 +17,13 @@
 
 namespace livegnn {
 
-void Engine::Lazy::predict(std::span<const uint32_t> nodes, float* out) {
-  const size_t width = engine_.output_width();
+void Engine::Lazy::predict(std::span<const uint32_t> nodes, float* out, size_t output) {
+  const size_t width = engine_.output_width(output);
+  const uint32_t site = outputs_[output];
   std::vector<uint32_t> kept;
   std::vector<size_t> kept_at, asked_at;
-  if (output_ != kNoIndex) {
-    const Overlay& overlay = sites_[output_].overlay;
+  if (site != kNoIndex) {
+    const Overlay& overlay = sites_[site].overlay;
     for (size_t i = 0; i < nodes.size(); ++i) {
       if (overlay.covers(nodes[i])) {
         asked_at.push_back(i);
@@ -32,18 +33,18 @@ void Engine::Lazy::predict(std::span<const uint32_t> nodes, float* out) {
       }
     }
   }
-  if (asked_at.empty()) return engine_.predict_kept(nodes, out);
+  if (asked_at.empty()) return engine_.predict_kept(nodes, out, output);
   if (!kept.empty()) {
     std::vector<float> rows(kept.size() * width);
-    engine_.predict_kept(kept, rows.data());
+    engine_.predict_kept(kept, rows.data(), output);
     for (size_t i = 0; i < kept.size(); ++i) {
       std::memcpy(out + kept_at[i] * width, rows.data() + i * width, width * sizeof(float));
     }
   }
-  Overlay& overlay = sites_[output_].overlay;
-  // The site of a prediction that is kept may fill other values too.
-  const size_t column =
-      engine_.program_.output_kept ? sites_[output_].columns[column_of_[engine_.program_.output]].at : 0;
+  Overlay& overlay = sites_[site].overlay;
+  // The site of an output that is kept may fill other values too.
+  const auto [is_kept, position] = engine_.output_at(output);
+  const size_t column = is_kept ? sites_[site].columns[column_of_[position]].at : 0;
   auto copy = [&] {
     for (size_t i : asked_at) std::memcpy(out + i * width, overlay.row(nodes[i]) + column, width * sizeof(float));
   };
@@ -54,10 +55,10 @@ void Engine::Lazy::predict(std::span<const uint32_t> nodes, float* out) {
     }
   }
   std::unique_lock lock(mutex_);
-  need_[output_].reserve(asked_at.size());
+  need_[site].reserve(asked_at.size());
   for (size_t i : asked_at) {
     if (!overlay.stale(nodes[i])) continue;
-    need_[output_].push_back(nodes[i]);
+    need_[site].push_back(nodes[i]);
     overlay.want(nodes[i]);
   }
   compute(false);

@@ -250,14 +250,19 @@ void Engine::find_reach(const RowsStep& step, const Delta& delta, const Prepared
   for (uint32_t source : step.sources) reach.stored.push_back(rows(source));
 }
 
-uint32_t Engine::output_type() const {
-  return program_.output_kept ? program_.values[program_.output].node_type
-                              : program_.on_demand[program_.output].node_type;
+Output Engine::output_at(size_t output) const {
+  return output == 0 ? Output{program_.output_kept, program_.output} : program_.others[output - 1];
 }
 
-size_t Engine::output_width() const {
-  if (program_.output_kept) return program_.values[program_.output].width;
-  const RowsStep& step = program_.on_demand[program_.output];
+uint32_t Engine::output_type(size_t output) const {
+  const auto [kept, position] = output_at(output);
+  return kept ? program_.values[position].node_type : program_.on_demand[position].node_type;
+}
+
+size_t Engine::output_width(size_t output) const {
+  const auto [kept, position] = output_at(output);
+  if (kept) return program_.values[position].width;
+  const RowsStep& step = program_.on_demand[position];
   return step.registers[step.sinks[0].reg].width;
 }
 

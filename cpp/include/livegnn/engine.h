@@ -307,12 +307,13 @@ class Engine {
   // that are not kept are computed into `arena`. Any number of threads may ask, each with an arena of its own.
   void stored_rows(uint32_t value, std::span<const uint32_t> nodes, RowArena* arena, const float** out) const;
 
-  uint32_t output_type() const;
-  size_t output_width() const;
-  // Predictions of nodes that exist, `output_width` floats each. A lazy engine computes what they need, and keeps it.
-  void predict(std::span<const uint32_t> nodes, float* out) const;
+  Output output_at(size_t output) const;
+  uint32_t output_type(size_t output = 0) const;
+  size_t output_width(size_t output = 0) const;
+  // An output of nodes that exist, `output_width` floats each. A lazy engine computes what they need, and keeps it.
+  void predict(std::span<const uint32_t> nodes, float* out, size_t output = 0) const;
   // As they would be if a prepared batch were committed; nodes that it adds may be asked for.
-  void predict_prepared(const Prepared& prepared, std::span<const uint32_t> nodes, float* out) const;
+  void predict_prepared(const Prepared& prepared, std::span<const uint32_t> nodes, float* out, size_t output = 0) const;
 
   // Rows of an on-demand step for every index of its node type, `width` floats each.
   void evaluate(size_t on_demand, float* out);
@@ -423,7 +424,7 @@ class Engine {
                     RowArena* arena, const float** out) const;
   void close_rows(const RowsStep& step, bool output, Prepared* prepared);
 
-  void predict_kept(std::span<const uint32_t> nodes, float* out) const;
+  void predict_kept(std::span<const uint32_t> nodes, float* out, size_t output) const;
   // `sources` has a pointer for each source and row, source by source; `buffers` a block for each buffer of the step.
   // `widely`: operations whose rows are not finite once more, in float64. True if all rows that came out are finite; it
   // may be false where they are.

@@ -157,6 +157,12 @@ struct Step {
   uint32_t position;  // among the steps of its kind
 };
 
+// What can be read: a value, or, where it is cheap to compute from kept ones, rows on demand.
+struct Output {
+  bool kept;
+  uint32_t position;
+};
+
 struct Program {
   Program() = default;
   Program(Program&&) = default;
@@ -174,6 +180,7 @@ struct Program {
   // The prediction is a value, or, where it is cheap to compute from kept ones, rows on demand.
   bool output_kept = true;
   uint32_t output = 0;
+  std::vector<Output> others;  // outputs 1, 2, ... after the prediction, which is output 0
 };
 
 }  // namespace livegnn

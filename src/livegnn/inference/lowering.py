@@ -66,7 +66,7 @@ def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
     edge_steps: dict[str, Step] = {}
     widths |= {name: given.width for name, given in model.edge_inputs.items()}
     degrees: dict[str, str] = {}  # what degree steps write, and the contexts that hold it
-    kept = {model.output, *model.layers}
+    kept = set(model.shown)
     steps = gather_late(model, reorder(model))
     scaled = _find_scaled(model, steps, kept)
     for step in steps:
@@ -333,7 +333,7 @@ def reorder(model: Model) -> Sequence[Step]:
         name: model.width(name)
         for name in [*model.inputs, *model.edge_inputs, *(step.output for step in steps)]
     }
-    kept = {model.output, *model.layers}
+    kept = set(model.shown)
     on_edges = {name for name in widths if model.edge_type(name) is not None}
     i = 0
     while i < len(steps):
@@ -426,7 +426,7 @@ def projects_first(inner: int, outer: int) -> bool:
 
 def _used(model: Model) -> list[Step]:
     """The steps that the output or a layer needs."""
-    needed = {model.output, *model.layers}
+    needed = set(model.shown)
     used = []
     for step in reversed(model.steps):
         if step.output in needed:

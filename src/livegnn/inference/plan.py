@@ -303,14 +303,15 @@ class Plan:
                         operation.averaged,
                         self._is_reversed(operation),
                     )
-        for name in dict.fromkeys([*self._model.layers, self._model.output]):
+        for name in self._model.shown:
             if name not in self.kept or self.kept[name].partial:
                 self._add_on_demand(name, kept)
-        output = self._model.output
-        if output in self.kept:
-            self.program.set_output(True, self.kept[output].index)
-        else:
-            self.program.set_output(False, self.on_demand[output])
+        for i, output in enumerate(self._model.outputs.values()):
+            set_or_add = self.program.add_output if i else self.program.set_output
+            if output in self.kept:
+                set_or_add(True, self.kept[output].index)
+            else:
+                set_or_add(False, self.on_demand[output])
 
     def _is_reversed(self, along: Operation | Context) -> bool:
         """Whether the engine has to read edges the other way round; an undirected type is its own reverse."""

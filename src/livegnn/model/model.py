@@ -60,7 +60,8 @@ class Model:
     that ``embeddings(layer)`` shows: ``layers[0]`` is an input, ``layers[l]`` the output of the l-th
     convolution block as the next convolution reads it, and ``layers[-1]`` the output. edge_inputs: name of a
     value -> which column of the edges it holds. functions: name -> function, for steps ``call``; a model with
-    functions cannot be saved.
+    functions cannot be saved. outputs: name -> value, of all that ``predict`` can be asked for; the first is
+    the prediction. By default that alone, named ``"output"``.
 
     Raises `ModelError` if anything does not fit: it names the step, what was expected and what came.
     """
@@ -72,19 +73,21 @@ class Model:
     layers: tuple[str, ...]
     edge_inputs: Mapping[str, EdgeInput] = field(default_factory=dict)
     functions: Mapping[str, Function] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=dict)
     _values: Mapping[str, Input | EdgeInput] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", dict(self.inputs))
         object.__setattr__(self, "edge_inputs", dict(self.edge_inputs))
         object.__setattr__(self, "functions", dict(self.functions))
+        object.__setattr__(self, "outputs", dict(self.outputs) or {"output": self.output})
         object.__setattr__(self, "steps", tuple(self.steps))
         object.__setattr__(self, "layers", tuple(self.layers))
         object.__setattr__(
             self, "tensors", {name: _freeze(name, array) for name, array in self.tensors.items()}
         )
         object.__setattr__(self, "_values", self._check())
-        steps = exponentiate_on_edges(self.steps, (self.output, *self.layers))
+        steps = exponentiate_on_edges(self.steps, self.shown)
         if steps != self.steps:
             object.__setattr__(self, "steps", steps)
             object.__setattr__(self, "_values", self._check())
@@ -96,11 +99,21 @@ class Model:
         reads += [f"{name}: {'-'.join(e.edge_type)}[{e.width}]" for name, e in self.edge_inputs.items()]
         propagations = sum(step.op == "propagate" for step in self.steps)
         numbers = sum(tensor.size for tensor in self.tensors.values())
+        writes = [
+            ("" if name == "output" and len(self.outputs) == 1 else f"{name}: ")
+            + f"{self.node_type(value)}[{self.width(value)}]"
+            for name, value in self.outputs.items()
+        ]
         return (
-            f"Model({', '.join(reads)} -> {self.node_type(self.output)}[{self.width(self.output)}], "
+            f"Model({', '.join(reads)} -> {', '.join(writes)}, "
             f"{count(len(self.layers) - 1, 'layer')}, {count(propagations, 'propagation')}, "
             f"{count(len(self.steps), 'step')}, {count(numbers, 'parameter')})"
         )
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The values that can be asked for, each once: the outputs, and the layers."""
+        return tuple(dict.fromkeys([*self.outputs.values(), *self.layers]))
 
     def width(self, value: str) -> int:
         """How many channels a value has. Raises `ModelError` if the model has no such value."""
@@ -167,6 +180,7 @@ class Model:
             ],
             "output": self.output,
             "layers": list(self.layers),
+            **({"outputs": dict(self.outputs)} if self.outputs != {"output": self.output} else {}),
         }
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -322,7 +336,9 @@ class Model:
         )
         if uncalled:
             raise ModelError(f"no step calls the function {uncalled[0]!r}: leave it out")
-        for what, name in (("output", self.output), *(("layer", layer) for layer in self.layers)):
+        self._check_outputs()
+        outputs = [("output", value) for value in self.outputs.values()]
+        for what, name in (*outputs, *(("layer", layer) for layer in self.layers)):
             if name not in values:
                 raise ModelError(
                     f"the {what} {name!r} is no value of the model, must be one of {', '.join(values)}"
@@ -334,6 +350,16 @@ class Model:
                 f"layers must begin with an input and end with the output {self.output!r}, got {self.layers}"
             )
         return values
+
+    def _check_outputs(self) -> None:
+        for name, value in self.outputs.items():
+            if not isinstance(name, str) or not name or not isinstance(value, str):
+                raise ModelError(f"outputs must map names to names of values, got {name!r}: {value!r}")
+        first = next(iter(self.outputs.values()))
+        if first != self.output:
+            raise ModelError(
+                f"the first of the outputs must be the output {self.output!r}, got {first!r}: put that first"
+            )
 
     def _check_step(self, step: Step, values: Mapping[str, Input | EdgeInput]) -> Input | EdgeInput:
         for name in step.inputs:

@@ -44,4 +44,5 @@ def renamed(model: Model, names: Mapping[NodeType | EdgeType, NodeType | EdgeTyp
             name: replace(given, edge_type=edge(given.edge_type)) for name, given in model.edge_inputs.items()
         },
         functions=model.functions,
+        outputs=model.outputs,
     )

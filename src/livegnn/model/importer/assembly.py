@@ -105,6 +105,7 @@ def _model(lowering: Lowering, steps: Sequence[Step], outputs: Mapping[str, str]
         steps=tuple(steps),
         tensors={name: as_float32(array) for name, array in tensors.items()},
         output=first,
+        outputs=dict(outputs),
         layers=tuple(find_layers(steps, list(inputs), first)),
         edge_inputs={name: given for name, given in lowering.edge_inputs.items() if name in read},
     )

@@ -6,6 +6,7 @@ activations, dropout and concatenations, in whatever layer is the first to know 
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from math import prod
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -50,7 +51,19 @@ class _Watch(TorchFunctionMode):
                         width = _solve(row.shape[-1], other.shape[place], prime)
                         if other is not row and width is not None:
                             raise _Found(prime, width) from None
+            self._look_at_view(func, given)
             raise
+
+    def _look_at_view(self, func: object, given: Sequence[object]) -> None:
+        """A parameter is viewed in the shape of an input: the numbers that it has must be as many."""
+        if getattr(func, "__name__", "") not in ("view", "reshape") or not isinstance(given[0], torch.Tensor):
+            return
+        sizes = [size for one in given[1:] for size in (one if isinstance(one, tuple | list) else (one,))]
+        for prime in self.primes:
+            if sizes.count(prime) == 1 and -1 not in sizes:
+                others = prod(int(size) for size in sizes if size != prime)
+                if others and given[0].numel() % others == 0:
+                    raise _Found(prime, given[0].numel() // others) from None
 
 
 def _solve(size: int, expected: int, prime: int) -> int | None:
