@@ -360,7 +360,14 @@ void take(const RowBlock<Real>& block) {
 
 template <class Real>
 void constant(const RowBlock<Real>& block) {
-  for (size_t i = 0; i < block.rows; ++i) std::copy_n(block.first, block.width, block.out + i * block.stride);
+  for (size_t i = 0; i < block.rows; ++i) {
+    Real* const to = block.out + i * block.stride;
+    if (block.first == nullptr) {
+      *to = static_cast<Real>(block.settings[0]);
+    } else {
+      std::copy_n(block.first, block.width, to);
+    }
+  }
 }
 
 // The setting is the number of rows of the table. A number that is not whole counts as what is before its point.

@@ -264,6 +264,7 @@ CASES = [
         tensors={"channels": np.array([5, 0, 0, 3, 2, 5, 1], np.float32)},
     ),
     Case("constant", lambda x, row: row.expand(len(x), -1), widths=(2,), tensors={"row": random(5)}),
+    Case("constant", lambda x: torch.full((len(x), 1), 0.1, dtype=x.dtype), {"value": 0.1}, (2,)),
     Case("lookup", looked_up, widths=(3,), tensors={"table": random(4, 5)}),
     Case("lookup", looked_up, widths=(1,), tensors={"table": random(22, 1)}),
     Case("linear", F.linear, widths=(7,), tensors={"weight": random(5, 7), "bias": random(5)}, **LINEAR),

@@ -168,6 +168,12 @@ def _vector(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attribute
     return shape[0]
 
 
+def _constant(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
+    if bool(shapes) == ("value" in attrs):
+        raise ModelError("must have a row or a value, got both" if shapes else "must have a row or a value")
+    return _vector(widths, shapes, attrs) if shapes else 1
+
+
 def _lookup(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
     table = shapes["table"]
     if len(table) != 2 or 0 in table:
@@ -224,7 +230,7 @@ _WIDTHS: Mapping[str, Width] = {
     "slice": _slice,
     "repeat": _repeat,
     "take": _vector,
-    "constant": _vector,
+    "constant": _constant,
     "lookup": _lookup,
 }
 _WIDTHS_OF_GROUPS: Mapping[str, Width] = {"elementwise": _elementwise, "by head": _same}

@@ -273,6 +273,10 @@ _OF_ROWS: Mapping[str, Callable[[Step, Inputs, Tensors], DoubleArray]] = {
     "slice": lambda step, inputs, tensors: inputs[0][:, int(step.number("start")) : int(step.number("stop"))],
     "repeat": _repeat,
     "take": lambda step, inputs, tensors: inputs[0][:, tensors["channels"].astype(int)],
-    "constant": lambda step, inputs, tensors: np.repeat(tensors["row"][None], len(inputs[0]), axis=0),
+    "constant": lambda step, inputs, tensors: np.repeat(
+        tensors["row"][None] if tensors else np.full((1, 1), step.number("value"), inputs[0].dtype),
+        len(inputs[0]),
+        axis=0,
+    ),
     "lookup": _lookup,
 }

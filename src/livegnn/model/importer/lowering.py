@@ -289,7 +289,7 @@ class Lowering:
             extreme = self._propagate(one, message, index, loops, aggregate)
             if condition is not None:
                 some = self._positive(arrived)
-                zero = self.steps.write("constant", (arrived,), tensors={"row": self.make.constant([0.0])})  # type: ignore[arg-type]
+                zero = self.steps.write("constant", (arrived,), value=0.0)
                 extreme = self.steps.write("where", (some, extreme, zero))
             if found is None:
                 found, number = extreme, arrived
@@ -303,7 +303,7 @@ class Lowering:
         return found
 
     def _positive(self, number: str) -> str:
-        zero = self.steps.write("constant", (number,), tensors={"row": self.make.constant([0.0])})  # type: ignore[arg-type]
+        zero = self.steps.write("constant", (number,), value=0.0)
         return self.steps.write("less", (zero, number))
 
     def _mean(self, one: Expression) -> str | None:

@@ -108,6 +108,9 @@ class RowSteps:
         """A row as wide as a shape that its own broadcasts to. rows: whose number of rows a constant has."""
         if one.value is not None:
             # What nobody has written to is NaN; what stands for the end of the numbers must be one.
+            if prod(shape) == 1:
+                number = one.value.double().nan_to_num(0.0, _LARGEST, -_LARGEST)
+                return self.steps.write("constant", (self.value(rows),), value=float(number.reshape(-1)[0]))
             full = one.value.expand(shape).reshape(-1).double().nan_to_num(0.0, _LARGEST, -_LARGEST)
             return self.steps.write("constant", (self.value(rows),), tensors={"row": full})
         name, sizes = self.value(one), [1] * (len(shape) - len(one.shape)) + list(one.shape)
@@ -218,7 +221,7 @@ class RowSteps:
 
     def _inverse(self, one: Expression) -> str:
         degree = self.value(one.args[0])
-        ones = self.steps.write("constant", (degree,), tensors={"row": torch.ones(1)})
+        ones = self.steps.write("constant", (degree,), value=1.0)
         return self.steps.write(_INVERSES[one.op], (ones, degree))
 
     def _compare(self, one: Expression) -> str:
@@ -235,7 +238,7 @@ class RowSteps:
     def _cast(self, one: Expression) -> str:
         x = self.value(one.args[0])
         if one.kind == "bool":
-            zero = self.steps.write("constant", (x,), tensors={"row": torch.zeros(1)})
+            zero = self.steps.write("constant", (x,), value=0.0)
             return self.steps.write("not_equal", (x, zero))
         whole = one.kind == "int" and one.args[0].kind == "float"
         return self.steps.write("trunc", (x,)) if whole else x
