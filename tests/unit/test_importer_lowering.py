@@ -1,4 +1,4 @@
-"""Models that importing makes: what their steps compute is what the module says, by the oracle and the engine."""
+"""Models that importing makes say what their modules say, by the oracle and by the engine."""
 
 import os
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import livegnn as lg
-from imported_modules import CASES, GRAPHS, QUICK, Case, call, draw, fresh, imported
+from imported_modules import CASES, GRAPHS, QUICK, call, draw, fresh, imported
 from livegnn.errors import ModelError
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.model import Model, reference
@@ -20,7 +20,10 @@ from livegnn.model.importer.lowering import edge_type_of
 from livegnn.model.propagation import Propagate
 
 NAMES = CASES if os.environ.get("LIVEGNN_ALL_MODULES") else QUICK
-GLOBAL = ("every row of the graph", "GINm PairNorm InstanceNorm GraphNorm HAN pmlp.py Cheb".split())
+GLOBAL = (
+    "every row of the graph",
+    ["GINm", "PairNorm", "InstanceNorm", "GraphNorm", "HAN", "pmlp.py", "Cheb"],
+)
 """What is refused, and the modules that are: they reduce over all nodes."""
 
 
@@ -133,7 +136,9 @@ class Mirror:
             new = np.array([int(max(ids)) + 1])
             events.add_nodes(new, self.rows(kind, 1) if width else None, node_type=kind)
             if width:
-                events.set_features(self.random.choice(ids, 2, replace=False), self.rows(kind, 2), node_type=kind)
+                events.set_features(
+                    self.random.choice(ids, 2, replace=False), self.rows(kind, 2), node_type=kind
+                )
         for kind in self.graph.schema.edge_types:
             source, target = (self.graph.snapshot().ids[end] for end in (kind[0], kind[2]))
             ends = self.random.choice(source, 3), self.random.choice(target, 3)
@@ -174,12 +179,8 @@ class Mirror:
         for name, rows in zip(self.model.outputs, expected, strict=True):
             kind = self.model.node_type(self.model.outputs[name])
             got = engine.predict(self.graph.snapshot().ids[kind], output=name)
-            in_float32 = fresh(self.name).float()
-            verdict = judge(
-                got,
-                rows.reshape(len(rows), -1).numpy(),
-                lambda: np.asarray(self.module_in_float32(in_float32)[name]),
-            )
+            in_float32 = self.module_in_float32(fresh(self.name).float())
+            verdict = judge(got, rows.reshape(len(rows), -1).numpy(), in_float32[name])
             assert verdict.ok, f"{self.name}, {name}: {verdict}"
 
     def module_in_float32(self, module: torch.nn.Module) -> dict[str, np.ndarray]:

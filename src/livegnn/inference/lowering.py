@@ -290,7 +290,6 @@ def _context_of(operators: Propagate) -> Degree:
     )
 
 
-
 _BY_DEGREE = {"divide_degree": "divide_context", "rsqrt_degree": "rsqrt_context"}
 """What models divide by a degree; the engine divides by a context."""
 

@@ -55,16 +55,14 @@ def assemble(
             names[i] = steps.write("scale", (name,), "output", value=1.0)
         if one.atom is None or is_of_edges(one.atom):
             raise ModelError(
-                f"{program.module_name} returns rows of edges, or none: a prediction has a row for each node; "
-                'import the method that makes the nodes\' embeddings, such as method="encode"'
+                f"{program.module_name} returns rows of edges, or none; a prediction has one for each node: "
+                'import the method that makes the embeddings of nodes, such as method="encode"'
             )
     left = fuse(steps.steps, steps.tensors, names)
     return _model(lowering, left, dict(zip(rows, names, strict=True)))
 
 
-def _choose(
-    program: Program, output: str | None, output_type: NodeType | None
-) -> dict[str, Expression]:
+def _choose(program: Program, output: str | None, output_type: NodeType | None) -> dict[str, Expression]:
     """The rows of each result, the prediction first; with `output` or `output_type` of that alone."""
     found = {name: value for name, value in program.outputs.items() if len(value.pieces) == 1}
     if output is not None and output not in found:

@@ -152,7 +152,11 @@ def export_module(
 
 
 def call_once(
-    module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object], method: str, parameters: Sequence[Given]
+    module: nn.Module,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    method: str,
+    parameters: Sequence[Given],
 ) -> object:
     """Calls a copy of a module on a small random graph."""
     with _LOCK, _tracing():

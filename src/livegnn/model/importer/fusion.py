@@ -135,9 +135,7 @@ def _context(fusion: _Fusion, step: Step) -> str:
     return str(fusion.makers[step.inputs[1]].attrs["kind"])
 
 
-def _combined(
-    step: Step, inputs: Sequence[str], operators: Propagate, **settings: object
-) -> Step | None:
+def _combined(step: Step, inputs: Sequence[str], operators: Propagate, **settings: object) -> Step | None:
     try:
         together = replace(operators, **settings)  # type: ignore[arg-type]
     except ModelError:

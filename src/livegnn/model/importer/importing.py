@@ -1,13 +1,16 @@
-"""Importing a module: what it is called with, found or told, then read and lowered. The face is `Model.from_pyg`."""
+"""Importing a module: what it is called with, found or told; then it is read and lowered.
+
+The face of it is `Model.from_pyg`.
+"""
 
 import inspect
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from torch import nn
 
 from livegnn.errors import ModelError
-from livegnn.graph.schema import EdgeSchema, Schema
 from livegnn.model.importer.arguments import Found, find_arguments
 from livegnn.model.importer.assembly import assemble
 from livegnn.model.importer.export import call_once, export_module, leaves, unwrap
@@ -20,7 +23,7 @@ from livegnn.wording import kind_of
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
-    from livegnn.graph import Graph
+    from livegnn.graph import Graph, Schema
 
 Metadata = tuple[Sequence[NodeType], Sequence[EdgeType]]
 """Node types and edge types, as ``HeteroData.metadata()`` gives them."""
@@ -94,6 +97,22 @@ def _to_edge_types(given: Collection[Sequence[str]] | None) -> tuple[EdgeType, .
     return tuple((source, relation, target) for source, relation, target in given)
 
 
+@dataclass(frozen=True)
+class _Edges:
+    """What the edges of one type carry, as a schema says it."""
+
+    weighted: bool
+    features: int
+
+
+@dataclass(frozen=True)
+class _Described:
+    """The types of a graph that there is none of yet, as a schema has them."""
+
+    node_types: Mapping[NodeType, int]
+    edge_types: Mapping[EdgeType, _Edges]
+
+
 class _Types:
     """The types of nodes and edges that a module without data is for, and how wide its inputs are."""
 
@@ -112,7 +131,9 @@ class _Types:
             self.edges = list(edges or ())
             self._check_convolutions()
         else:
-            self.nodes = list(dict.fromkeys((edge_type[0], edge_type[2]))) if relations is None else [node_type]
+            self.nodes = (
+                list(dict.fromkeys((edge_type[0], edge_type[2]))) if relations is None else [node_type]
+            )
             self.edges = [edge_type] if relations is None else [(node_type, "relation", node_type)]
         for edge in self.edges:
             for end in (edge[0], edge[2]):
@@ -141,13 +162,13 @@ class _Types:
         edge_weight: bool | Collection[EdgeType] | None,
         in_channels: int | Mapping[NodeType, int] | None,
         edge_channels: int | Mapping[EdgeType, int] | None,
-    ) -> "dict[Key, int | None | bool]":
+    ) -> "dict[Key, int | bool | None]":
         """What is known of each input: ``("x", type)`` and ``("edge_attr", type)`` -> width, None if unknown;
         ``("edge_weight", type)`` -> whether the module is called with it."""
         parameters = inspect.signature(getattr(self.module, self.method)).parameters
         takes = {name.removesuffix("_dict") for name in parameters}
         needs = {n.removesuffix("_dict") for n, p in parameters.items() if p.default is p.empty}
-        known: dict[Key, int | None | bool] = {}
+        known: dict[Key, int | bool | None] = {}
         for node in self.nodes:
             known["x", node] = _told("in_channels", in_channels, node, self.nodes)
         made_for = dict(self._made_for_features())
@@ -168,26 +189,24 @@ class _Types:
 
     def _made_for_features(self) -> Iterator[tuple[EdgeType, bool]]:
         """Which edge types have a layer that was made for features of edges."""
-        by_type = [(edge, conv) for part in self.module.modules() for edge, conv in _convolutions(part).items()]
+        by_type = [
+            (edge, conv) for part in self.module.modules() for edge, conv in _convolutions(part).items()
+        ]
         for edge in self.edges:
             layers = [conv for kind, conv in by_type if kind == edge] if by_type else [self.module]
             yield edge, any(getattr(one, "edge_dim", None) for layer in layers for one in layer.modules())
 
-    def find(
-        self, known: "Mapping[Key, int | None | bool]", inputs: Mapping[str, object] | None
-    ) -> Found:
+    def find(self, known: "Mapping[Key, int | bool | None]", inputs: Mapping[str, object] | None) -> Found:
         """The module's arguments, with the widths that it takes."""
         inputs = _with_relations(inputs, self.relations)
         unknown = [key for key, width in known.items() if width is None]
 
         def arguments(widths: Mapping[Hashable, int]) -> Found:
             full = {key: widths.get(key, given) for key, given in known.items()}
-            schema = Schema(
+            schema = _Described(
                 {node: int(full["x", node] or 0) for node in self.nodes},
                 {
-                    edge: EdgeSchema(
-                        weighted=bool(full["edge_weight", edge]), features=int(full.get(("edge_attr", edge)) or 0)
-                    )
+                    edge: _Edges(bool(full["edge_weight", edge]), int(full.get(("edge_attr", edge)) or 0))
                     for edge in self.edges
                 },
             )
@@ -212,7 +231,8 @@ class _Types:
             lacking = [key[1] for key in unknown if key[0] == column and key not in widths]
             if lacking and column in read:
                 raise ModelError(
-                    f"no layer tells how wide {column} of {', '.join(map(repr, lacking))} is: give {name}, or data"
+                    f"no layer tells how wide {column} of {', '.join(map(repr, lacking))} is: "
+                    f"give {name}, or data"
                 )
         return found
 
@@ -226,7 +246,10 @@ def _convolutions(part: nn.Module) -> dict[EdgeType, nn.Module]:
 
 
 def _told(
-    parameter: str, told: int | Mapping[object, int] | None, key: object, keys: Sequence[object]  # type: ignore[type-arg]
+    parameter: str,
+    told: "int | Mapping[NodeType, int] | Mapping[EdgeType, int] | None",
+    key: object,
+    keys: Sequence[object],
 ) -> int | None:
     """The width that the caller tells for one type."""
     if not isinstance(told, Mapping):
@@ -234,5 +257,4 @@ def _told(
     for one in told:
         if one not in keys:
             raise ModelError(f"{parameter} must name {', '.join(map(repr, keys))}; got {one!r}")
-    return told.get(key)
-
+    return cast("Mapping[object, int]", told).get(key)

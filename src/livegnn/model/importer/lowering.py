@@ -2,14 +2,16 @@
 
 A row-wise expression becomes row-wise steps (`row_steps`), on nodes or on edges. What reduces along edges
 becomes a propagate step: a count a ``degree``, a gathered row a plain sum or extremum, a softmax one with
-coefficients, anything else row-wise steps on edges, whose rows are summed. Which edges take part is the mask's
-affair: all, all but loops, loops alone, or any condition, which becomes a factor of the message.
+coefficients, anything else row-wise steps on edges, whose rows are summed. Which edges take part is the
+mask's affair: all, all but loops, loops alone, or any condition, which becomes a factor of the message.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
+
+import torch
 
 from livegnn.errors import ModelError
 from livegnn.model.importer.expressions import Atom, Expression, Expressions, walk
@@ -153,11 +155,15 @@ class Lowering:
     def _along(self, index: Expression, loops: str) -> dict[str, Any]:
         """The settings that tell which edges carry messages, and which way."""
         assert index.atom is not None
-        settings = {"reverse": index.attrs[0] == 0, "skip_loops": loops == "skip", "only_loops": loops == "only"}
+        settings = {
+            "reverse": index.attrs[0] == 0,
+            "skip_loops": loops == "skip",
+            "only_loops": loops == "only",
+        }
         return {"edge_type": edge_type_of(index.atom), **{name: yes for name, yes in settings.items() if yes}}
 
     def _mask(self, index: Expression, mask: Expression) -> tuple[str, Expression | None]:
-        """Whether a mask keeps ``"all"`` edges, ``"skip"``\\ s loops, or keeps them ``"only"``; what else it asks."""
+        """Which edges a mask keeps: ``"all"``, ``"skip"`` loops, loops ``"only"``; and what else it asks."""
         loops, rest = "all", None
         for part in _conjunction(mask):
             ids = part.op in ("eq", "ne") and part.args[0].kind == "id"
@@ -192,7 +198,9 @@ class Lowering:
         if loops == "only":
             raise ModelError("loops are counted by themselves")
         degree = Degree(kind=kind, self_loops=fill, **self._along(index, loops))  # type: ignore[arg-type]
-        return self.steps.write("degree", (), "degree" if kind == "count" else "weights", **degree.to_attrs())
+        return self.steps.write(
+            "degree", (), "degree" if kind == "count" else "weights", attrs=degree.to_attrs()
+        )
 
     def _propagate(
         self,
@@ -222,14 +230,14 @@ class Lowering:
             self_loops=fill,
             **self._along(index, loops),
         )
-        return self.steps.write("propagate", (value,), self._name(one), **operators.to_attrs())
+        return self.steps.write("propagate", (value,), self._name(one), attrs=operators.to_attrs())
 
     def _name(self, one: Expression) -> str:
         origin = self.make.origins.get(one)
         return (origin.module if origin else "") or "propagate"
 
     def _looped(self, one: Expression) -> str:
-        fill, weighted = one.attrs
+        fill, _ = one.attrs
         message, index, _ = one.args
         assert isinstance(fill, float)
         if message.value is not None:
@@ -243,7 +251,7 @@ class Lowering:
             number = self._degree("count", index, "all", fill)
         else:
             others = self._degree("count", index, "skip")
-            number = self.steps.write("scale_shift", (others,), tensors={"shift": self.make.constant([fill])})  # type: ignore[arg-type]
+            number = self.steps.write("scale_shift", (others,), tensors={"shift": torch.tensor([fill])})
         if message.is_number(1) and prod(message.shape) == 1:
             return number
         raise ModelError("constants are summed over edges and loops")
@@ -262,7 +270,9 @@ class Lowering:
         if base.value is None:
             filling = self.rows.fit(base, one.shape, base)
         else:
-            filling = self.steps.write("constant", (every,), tensors={"row": base.value.expand(one.shape).reshape(-1)})
+            filling = self.steps.write(
+                "constant", (every,), tensors={"row": base.value.expand(one.shape).reshape(-1)}
+            )
         return self.steps.write("where", (some, value, filling))
 
     def _extremum(self, one: Expression) -> str:
@@ -282,7 +292,9 @@ class Lowering:
                 lowest = self.make.constant(_LOWEST if aggregate == "max" else -_LOWEST)
                 shaped = self.make.reshape(condition, (1,) * len(message.shape))
                 message = self.make.elementwise("where", shaped, message, lowest)
-                ones = self.make.elementwise("where", condition, self.make.constant(1.0), self.make.constant(0.0))
+                ones = self.make.elementwise(
+                    "where", condition, self.make.constant(1.0), self.make.constant(0.0)
+                )
                 arrived = self._propagate(one, ones, index, loops, "sum")
             else:
                 arrived = self._degree("count", index, loops)
@@ -354,7 +366,7 @@ class Lowering:
             combine="divide",
             own_message=bool(own),
         )
-        return self.steps.write("propagate", (*inputs, *own), self._name(one), **operators.to_attrs())
+        return self.steps.write("propagate", (*inputs, *own), self._name(one), attrs=operators.to_attrs())
 
     def _on_edges(self, value: Expression, logit: Expression, index: Expression) -> str:
         """A value as rows of edges, whatever it reads."""

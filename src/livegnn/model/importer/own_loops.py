@@ -1,7 +1,7 @@
 """Rules of lowering that find what the engine keeps as a whole: loops of a layer's own, roots of degrees.
 
-11. ``f * sum(w h) + f * last * h``, where the sum leaves loops out, is ``f * looped(w h)``: a sum to which each
-    node adds a loop of its own, whose weight is that of the loop it has, or a fill (GCN's norm). The sum
+11. ``f * sum(w h) + f * last * h``, where the sum leaves loops out, is ``f * looped(w h)``: a sum to which
+    each node adds a loop of its own, whose weight is that of the loop it has, or a fill (GCN's norm). The sum
     of the weights themselves, and a count, have such a loop as well.
 12. ``d^-1/2``, or 0 where that is infinite, is ``inverse_root(d)``; ``1/d`` is ``inverse(d)`` likewise.
 """
@@ -112,9 +112,7 @@ def _others(make: Expressions, index: Expression) -> Expression | None:
     return make.elementwise("ne", make.end(index.atom, 0), make.end(index.atom, 1))
 
 
-def _looped(
-    make: Expressions, around: _Product, scatter: Expression, own: _Product
-) -> Expression | None:
+def _looped(make: Expressions, around: _Product, scatter: Expression, own: _Product) -> Expression | None:
     """The sum with a loop of each node, if `own` is what such a loop adds to the product around it."""
     message, index, mask = scatter.pieces[0]
     row, weight = _Product(), None

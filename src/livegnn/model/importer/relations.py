@@ -1,8 +1,8 @@
 """Edges whose relation is a number beside each of them, as edges of several types.
 
-PyG's relational layers take one ``edge_index`` and an ``edge_type`` that numbers each edge's relation; the graph
-has an edge type for each. Every expression of such edges is written once for each relation, with its number in
-the place of ``edge_type``, so that masks and looked-up weights become constants.
+PyG's relational layers take one ``edge_index`` and an ``edge_type`` that numbers each edge's relation; the
+graph has an edge type for each. Every expression of such edges is written once for each relation, with its
+number in the place of ``edge_type``, so that masks and looked-up weights become constants.
 """
 
 from collections.abc import Sequence

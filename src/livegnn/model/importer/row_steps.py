@@ -14,7 +14,8 @@ import torch
 from livegnn.errors import ModelError
 from livegnn.model.importer.expressions import Expression, Expressions, Shape
 from livegnn.model.importer.facts import strip
-from livegnn.model.steps import Attribute, Step
+from livegnn.model.operators import Attribute
+from livegnn.model.steps import Step
 from livegnn.types import FloatArray
 
 _NAMES = {
@@ -56,9 +57,11 @@ class Steps:
         inputs: Sequence[str],
         name: str = "",
         tensors: Mapping[str, torch.Tensor | Expression] | None = None,
-        **attrs: Attribute,
+        attrs: Mapping[str, Attribute] | None = None,
+        **settings: Attribute,
     ) -> str:
-        """The name of the value that this step writes."""
+        """The name of the value that this step writes. attrs, settings: of the step, both the same."""
+        attrs = {**(attrs or {}), **settings}
         named = {role: self.tensor(given) for role, given in (tensors or {}).items()}
         key = (op, tuple(inputs), tuple(named.items()), tuple(attrs.items()))
         found = self._written.get(key)
@@ -136,7 +139,7 @@ class RowSteps:
             raise ModelError(f"no step of a model does {one.op} with the settings {one.attrs}")
         attrs: dict[str, Attribute] = dict(zip(names, one.attrs, strict=True))  # type: ignore[arg-type]
         inputs = [self._operand(arg, one.shape, rows) for arg in one.args]
-        return self.steps.write(_NAMES.get(one.op, one.op), inputs, **attrs)
+        return self.steps.write(_NAMES.get(one.op, one.op), inputs, attrs=attrs)
 
     def _operand(self, arg: Expression, shape: Shape, rows: Expression) -> str:
         """As wide as the result, or one channel for all."""
@@ -205,7 +208,7 @@ class RowSteps:
         axes = squares.attrs[0]
         if axes != (len(x.shape) - 1,) or squares.args[0].op != "mul":
             return None
-        return self.steps.write("l2_normalize", (self.value(x),), eps=eps, **_heads(prod(x.shape[:-1])))
+        return self.steps.write("l2_normalize", (self.value(x),), eps=eps, attrs=_heads(prod(x.shape[:-1])))
 
     def _elu(self, one: Expression) -> str:
         """``scale * elu(x)`` with a scaled exponent, of ELU, SELU and CELU."""
@@ -226,11 +229,14 @@ class RowSteps:
 
     def _compare(self, one: Expression) -> str:
         """A comparison with infinity is one with the largest number that a row may hold."""
-        infinite = [arg for arg in one.args if arg.value is not None and bool(arg.value.isinf().all())]
-        if not infinite or bool((infinite[0].value != infinite[0].value.reshape(-1)[0]).any()):  # type: ignore[union-attr]
+        known = [(arg, arg.value) for arg in one.args if arg.value is not None]
+        if not known or not bool(known[0][1].isinf().all()):
             return self._elementwise(one)
-        row = next(arg for arg in one.args if arg is not infinite[0])
-        positive = bool((infinite[0].value > 0).all())  # type: ignore[operator]
+        signs = (known[0][1] > 0).reshape(-1)
+        if bool((signs != signs[0]).any()):
+            return self._elementwise(one)
+        row = next(arg for arg in one.args if arg is not known[0][0])
+        positive = bool(signs[0])
         bound = self.fit(self.steps.make.constant(_LARGEST if positive else -_LARGEST), (), row)
         found = self.steps.write("greater" if positive else "less", (self.fit(row, one.shape, row), bound))
         return found if one.op == "eq" else self.steps.write("not", (found,))
@@ -258,7 +264,7 @@ class RowSteps:
         if one.op == "permute":
             places = places.permute(one.attrs[0])  # type: ignore[arg-type]
         elif one.op == "flip":
-            places = places.flip(one.attrs[0])  # type: ignore[arg-type]
+            places = places.flip(one.attrs[0])
         else:
             axis, *bounds = (int(str(number)) for number in one.attrs)
             places = places[(slice(None),) * axis + (slice(*bounds),)]
@@ -298,9 +304,7 @@ class RowSteps:
             elif kind == "sum" and before == 1:
                 name = self.steps.write("sum_heads", (name,), heads=size)
             else:
-                name = self.steps.write(
-                    "reduce", (name,), kind=kind, before=before, size=size, after=after
-                )
+                name = self.steps.write("reduce", (name,), kind=kind, before=before, size=size, after=after)
         return name
 
     def _along(self, one: Expression) -> str:
@@ -309,13 +313,15 @@ class RowSteps:
         places = torch.arange(prod(x.shape)).reshape(x.shape).movedim(axis, -1)
         moved = prod(x.shape[axis + 1 :]) != 1
         name = self.take(self.value(x), places) if moved else self.value(x)
-        name = self.steps.write(one.op, (name,), **_heads(prod(x.shape) // x.shape[axis]))
+        name = self.steps.write(one.op, (name,), attrs=_heads(prod(x.shape) // x.shape[axis]))
         return self.take(name, torch.argsort(places.reshape(-1))) if moved else name
 
     def _standardize(self, one: Expression) -> str:
         axis, eps = one.attrs
         heads = prod(one.shape[: int(str(axis))])
-        return self.steps.write("layer_norm", (self.value(one.args[0]),), eps=float(str(eps)), **_heads(heads))
+        return self.steps.write(
+            "layer_norm", (self.value(one.args[0]),), eps=float(str(eps)), attrs=_heads(heads)
+        )
 
     # Products
 
@@ -325,7 +331,7 @@ class RowSteps:
         name = (self.steps.make.names.get(weight) or "linear").removesuffix(".weight")
         matrix = self.steps.make.permute(weight, (1, 0))
         return self.steps.write(
-            "linear", (self.value(x),), name, {"weight": matrix}, **_heads(prod(x.shape[:-1]))
+            "linear", (self.value(x),), name, {"weight": matrix}, attrs=_heads(prod(x.shape[:-1]))
         )
 
     def _matmul(self, one: Expression) -> str:
@@ -340,16 +346,14 @@ class RowSteps:
             else self.fit(arg, (*batch, *arg.shape[-2:]), arg)
             for arg in one.args
         ]
-        return self.steps.write(
-            "matmul", full, batch=prod(batch), rows=rows, inner=inner, columns=columns
-        )
+        return self.steps.write("matmul", full, batch=prod(batch), rows=rows, inner=inner, columns=columns)
 
     def _once(self, arg: Expression, one: Expression) -> str:
         rows = next(part for part in one.args if part.atom is not None)
         return self.fit(arg, arg.shape, rows)
 
 
-def _heads(heads: int) -> dict[str, int]:
+def _heads(heads: int) -> dict[str, Attribute]:
     return {} if heads == 1 else {"heads": heads}
 
 

@@ -1,9 +1,9 @@
 """Rule 13 of lowering: softmaxes over in-edges, which the engine keeps as a whole.
 
-``sum(exp_shifted(l) v) / (sum(exp_shifted(l)) + tiny)`` is ``attend``: the mean of the values v, weighted by the
-softmax of the logits l. It has a piece for each kind of edge whose exponentials are in the mass, and one for
-the node's own loop. Quotients of one mass are added piece by piece: GAT divides its loop's exponential and the
-sum over edges apart. Values are flat rows of ``[heads, channels]``, with a logit for each head.
+``sum(exp_shifted(l) v) / (sum(exp_shifted(l)) + tiny)`` is ``attend``: the mean of the values v, weighted by
+the softmax of the logits l. It has a piece for each kind of edge whose exponentials are in the mass, and one
+for the node's own loop. Quotients of one mass are added piece by piece: GAT divides its loop's exponential
+and the sum over edges apart. Values are flat rows of ``[heads, channels]``, with a logit for each head.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ class _Rules:
             found = None if mass is None else self._quotient(made.args[0], mass)
             return made if found is None else self._shaped(found, made.shape)
         if made.op == "add":
-            return self._add(*made.args, made.shape)
+            return self._add(made.args[0], made.args[1], made.shape)
         if made.op == "mul":
             for attend, factor in (made.args, made.args[::-1]):
                 if attend.op == "attend":
@@ -98,7 +98,7 @@ class _Rules:
             return self._attend(over, own[0][1], own[0][2], mass) if own else None
         if over.op == "add":
             parts = [self._quotient(arg, mass) for arg in over.args]
-            return None if None in parts else self._add(*parts, over.shape)  # type: ignore[arg-type]
+            return self._add(parts[0], parts[1], over.shape) if parts[0] and parts[1] else None
         if over.op == "mul":
             for weighing, factor in (over.args, over.args[::-1]):
                 if self._weighs(weighing) and not self._weighs(factor):
@@ -122,7 +122,8 @@ class _Rules:
             return None
         value, logit = found
         if not any(
-            piece[0] is logit and piece[1] is index and (piece[2] is mask or index.op == "rows") for piece in mass
+            piece[0] is logit and piece[1] is index and (piece[2] is mask or index.op == "rows")
+            for piece in mass
         ):
             return None
         return self._make(mass, [value if piece[1] is index else None for piece in mass], message.shape)
@@ -155,9 +156,7 @@ class _Rules:
 
     # Attends
 
-    def _make(
-        self, mass: tuple[Piece, ...], values: Sequence[Expression | None], shape: Shape
-    ) -> Expression:
+    def _make(self, mass: tuple[Piece, ...], values: Sequence[Expression | None], shape: Shape) -> Expression:
         full = [self.make.expand(self.make.constant(0.0) if v is None else v, shape) for v in values]
         args = [part for value, piece in zip(full, mass, strict=True) for part in (value, *piece)]
         return self.make.make("attend", args, shape=shape, atom=mass[0][1].refers)
@@ -165,7 +164,11 @@ class _Rules:
     def _shaped(self, attend: Expression, shape: Shape) -> Expression:
         """The same rows in another shape."""
         if attend.op != "attend" or prod(attend.shape) != prod(shape):
-            return self.make.expand(self.make.reshape(attend, attend.shape), shape) if attend.shape != shape else attend
+            return (
+                self.make.expand(self.make.reshape(attend, attend.shape), shape)
+                if attend.shape != shape
+                else attend
+            )
         values = [self.make.reshape(value, shape) for value, *_ in pieces_of(attend)]
         return self._make(_mass_of(attend), values, shape)
 
