@@ -10,12 +10,13 @@ from typing import TypeAlias
 
 import torch
 import torch_geometric
-from torch import nn
+from torch import fx, nn
 from torch.export import Dim, ExportedProgram, export
 from torch.nn.parameter import is_lazy
 from torch_geometric.nn.dense import HeteroLinear
 
 from livegnn.errors import ModelError
+from livegnn.model.importer.decompositions import decompose
 from livegnn.model.importer.expressions import Atom, kind_of
 
 _LOCK = threading.Lock()
@@ -116,9 +117,10 @@ def unique(given: Sequence[Given]) -> list[Given]:
 
 @dataclass(frozen=True)
 class Exported:
-    """The program, and what its tensors are, in the order of its arguments."""
+    """A program, its graph decomposed, and what its tensors are, in the order of its arguments."""
 
     program: ExportedProgram
+    graph: fx.Graph
     given: Sequence[Given]
     module_name: str
 
@@ -145,10 +147,10 @@ def export_module(
         tensors, shapes = _examples(given)
         try:
             program = export(flat.eval(), tuple(tensors), dynamic_shapes=(tuple(shapes),), strict=False)
-            program = program.run_decompositions()
+            graph = decompose(program)
         except Exception as error:
             raise ModelError(f"{name} cannot be traced: {_explain(error)}") from error
-    return Exported(program, given, name)
+    return Exported(program, graph, given, name)
 
 
 def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
