@@ -1,10 +1,8 @@
 """From an exported program to expressions: each of its nodes by one operator, and held against its shape."""
 
 import operator as python_operator
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 
 import sympy
 import torch
@@ -13,7 +11,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from livegnn.errors import ModelError
 from livegnn.model.importer import row_operators, shape_operators  # noqa: F401  they put their operators in
-from livegnn.model.importer.export import Exported, Given
+from livegnn.model.importer.export import Exported, Given, code_lines, where
 from livegnn.model.importer.expressions import Expression, Expressions, Origin, kind_of
 from livegnn.model.importer.operators import OPERATORS, Call
 from livegnn.model.importer.values import ROWS, Piece, Value, Values, symbolic
@@ -94,7 +92,9 @@ class _Reading:
         call = Call(self.values)
         if isinstance(expected, torch.Tensor):
             call = Call(self.values, tuple(expected.shape), kind_of(expected.dtype))
-        self.values.make.origin = Origin(_module_of(node), where(node).removesuffix(": "))
+        self.values.make.origin = Origin(
+            _module_of(node), *code_lines(node.meta.get("stack_trace") or "")[:1]
+        )
         try:
             self.read[node] = function(call, *self._arguments(_every_argument(node)))  # type: ignore[misc]
         except TypeError as error:
@@ -140,7 +140,7 @@ class _Reading:
         spec = self.specs[node]
         if spec.kind is not InputKind.USER_INPUT:
             name = str(spec.target)
-            return self.values.constant(self.tensors[name], name.removeprefix("call.module."))
+            return self.values.constant(self.tensors[name], name.removeprefix("module.").replace("_orig_mod.", ""))
         given, shape = next(self.rows), node.meta["val"].shape
         everything = self.values.everything
         space = ((given.atom, everything),)
@@ -219,25 +219,7 @@ def _every_argument(node: fx.Node) -> list[object]:
     return [given.get(one.name, one.default_value) for one in schema if one.name not in _IGNORED]
 
 
-_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
-_LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/importer/")
-
-
-def where(node: fx.Node) -> str:
-    """The line that a node comes from, as errors begin: of the user's code, and of PyG's where that is below."""
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    own = [frame for frame in frames if not any(library in frame[0] for library in _LIBRARIES)]
-    below = [frame for frame in frames if "/torch_geometric/" in frame[0]]
-    lines = [
-        f"{PurePath(file).name}:{line}, {code.strip()!r}" for file, line, _, code in own[-1:] + below[-1:]
-    ]
-    return " by way of ".join(lines) + ": " if lines else ""
-
-
 def _module_of(node: fx.Node) -> str:
     """The path of the innermost submodule that a node belongs to, as in ``named_modules``."""
-    stack = node.meta.get("nn_module_stack") or {}
-    path = ""
-    for name, _ in stack.values():
-        path = str(name)
-    return path.removeprefix("call").removeprefix(".module").removeprefix(".")
+    path = "".join(name for name, _ in list((node.meta.get("nn_module_stack") or {}).values())[-1:])
+    return path.removeprefix("module").removeprefix(".").replace("_orig_mod.", "")

@@ -331,10 +331,6 @@ _REFUSED = {
         "random numbers are drawn: a prediction must be the same each time it is computed"
     ),
     "empty": "a tensor is used before anything is written to it",
-    "_assert_async": (
-        "a value is asserted, and a prediction that is kept up to date does not check it: assert it of the "
-        "data before they come in, and leave it out of forward"
-    ),
 }
 
 
