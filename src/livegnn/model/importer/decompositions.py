@@ -83,6 +83,19 @@ def _has_rows(x: Tensor) -> bool:
     return not all(isinstance(size, int) for size in x.shape)
 
 
+_OWN |= {
+    aten.max.default: lambda x: x.amax(),
+    aten.min.default: lambda x: x.amin(),
+    aten.max.dim: lambda x, dim, keepdim=False: (x.amax(dim, keepdim), x.argmax(dim, keepdim)),
+    aten.min.dim: lambda x, dim, keepdim=False: (x.amin(dim, keepdim), x.argmin(dim, keepdim)),
+    aten.mv.default: lambda a, b: (a @ b.unsqueeze(1)).squeeze(1),
+    aten.hardtanh.default: lambda x, least=-1, most=1: x.clamp(least, most),
+    aten.copy.default: lambda x, source, non_blocking=False: source.to(x.dtype).expand(x.shape),
+    aten.full_like.default: lambda x, value, *, dtype=None, **_: torch.full(x.shape, value, dtype=dtype or x.dtype),
+    aten.scalar_tensor.default: lambda value, *, dtype=None, **_: torch.full([], value, dtype=dtype),
+    aten.embedding.default: lambda weight, indices, *_: aten.index(weight, [indices]),
+}
+
 # Reductions and norms
 
 
@@ -120,26 +133,6 @@ def _norm(
     if ord == inf:
         return x.abs().amax(axes, keepdim)
     return x.abs().sum(axes, keepdim) if ord == 1 else (x * x).sum(axes, keepdim).sqrt()
-
-
-@_own(aten.max.default)
-def _largest(x: Tensor) -> Tensor:
-    return x.amax()
-
-
-@_own(aten.min.default)
-def _smallest(x: Tensor) -> Tensor:
-    return x.amin()
-
-
-@_own(aten.max.dim)
-def _largest_and_place(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return x.amax(dim, keepdim), x.argmax(dim, keepdim)
-
-
-@_own(aten.min.dim)
-def _smallest_and_place(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return x.amin(dim, keepdim), x.argmin(dim, keepdim)
 
 
 @_own(aten._softmax.default)
@@ -206,11 +199,6 @@ def _add_product(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: 
     return product + (bias if beta == 1 else bias * beta)
 
 
-@_own(aten.mv.default)
-def _matrix_and_vector(a: Tensor, b: Tensor) -> Tensor:
-    return (a @ b.unsqueeze(1)).squeeze(1)
-
-
 # Numbers one by one
 
 
@@ -218,26 +206,6 @@ def _matrix_and_vector(a: Tensor, b: Tensor) -> Tensor:
 def _clamp(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Tensor:
     x = x if min is None else torch.maximum(x, min)
     return x if max is None else torch.minimum(x, max)
-
-
-@_own(aten.hardtanh.default)
-def _hardtanh(x: Tensor, min: float = -1, max: float = 1) -> Tensor:
-    return x.clamp(min, max)
-
-
-@_own(aten.copy.default)
-def _overwrite(x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    return source.to(x.dtype).expand(x.shape)
-
-
-@_own(aten.full_like.default)
-def _full_like(x: Tensor, value: float, *, dtype: torch.dtype | None = None, **where: object) -> Tensor:
-    return torch.full(x.shape, value, dtype=dtype or x.dtype)
-
-
-@_own(aten.scalar_tensor.default)
-def _scalar(value: float, *, dtype: torch.dtype | None = None, **where: object) -> Tensor:
-    return torch.full([], value, dtype=dtype)
 
 
 @_own(aten.empty.memory_format)
@@ -295,11 +263,6 @@ def _pad(x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
 
 
 # Gathers and scatters
-
-
-@_own(aten.embedding.default)
-def _embedding(weight: Tensor, indices: Tensor, *settings: object) -> Tensor:
-    return aten.index(weight, [indices])
 
 
 @_own(aten.index.Tensor)

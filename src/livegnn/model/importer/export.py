@@ -17,6 +17,7 @@ from torch import fx, nn
 from torch.export import Dim, ExportedProgram, export
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import stateless
+from torch.utils import _pytree as pytree
 from torch_geometric.nn.dense import HeteroLinear
 
 from livegnn.errors import ModelError
@@ -50,27 +51,14 @@ Arguments: TypeAlias = object
 """`Given` where the module is called with rows; other values as they are; dicts and lists of these."""
 
 
-def leaves(arguments: Arguments) -> Iterator[Given]:
+def leaves(arguments: Arguments) -> list[Given]:
     """The rows that a module is called with, in order; some more than once."""
-    if isinstance(arguments, Given):
-        yield arguments
-    elif isinstance(arguments, Mapping):
-        for value in arguments.values():
-            yield from leaves(value)
-    elif isinstance(arguments, list | tuple):
-        for value in arguments:
-            yield from leaves(value)
+    return [one for one in pytree.tree_leaves(arguments) if isinstance(one, Given)]
 
 
 def fill(arguments: Arguments, tensors: Iterator[object]) -> object:
     """The arguments with tensors in the place of `Given`."""
-    if isinstance(arguments, Given):
-        return next(tensors)
-    if isinstance(arguments, Mapping):
-        return {key: fill(value, tensors) for key, value in arguments.items()}
-    if isinstance(arguments, list | tuple):
-        return type(arguments)(fill(value, tensors) for value in arguments)
-    return arguments
+    return pytree.tree_map(lambda one: next(tensors) if isinstance(one, Given) else one, arguments)
 
 
 class _Flat(nn.Module):
@@ -210,18 +198,11 @@ def _examples(given: Sequence[Given]) -> tuple[list[torch.Tensor], list[dict[int
     tensors, shapes = [], []
     for one in given:
         rows = sizes[one.atom]
+        shapes.append({1 if one.ends else 0: dims[one.atom]})
         if one.ends:
-            assert one.atom.source is not None
-            assert one.atom.target is not None
-            pair = [
-                torch.randint(sizes[end], (rows,), generator=random)
-                for end in (one.atom.source, one.atom.target)
-            ]
-            tensors.append(torch.stack(pair))
-            shapes.append({1: dims[one.atom]})
-            continue
-        shapes.append({0: dims[one.atom]})
-        if one.dtype.is_floating_point:
+            ends = [torch.randint(sizes[end], (rows,), generator=random) for end in _ends_of([one])]
+            tensors.append(torch.stack(ends))
+        elif one.dtype.is_floating_point:
             tensors.append(torch.rand(rows, *one.channels, generator=random, dtype=one.dtype))
         else:
             tensors.append(torch.zeros(rows, *one.channels, dtype=one.dtype))
