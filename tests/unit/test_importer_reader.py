@@ -291,7 +291,10 @@ def aggregating(aggr: str, **settings: int) -> nn.Module:
         (lambda: torch.jit.script(nn.Linear(WIDTH, 4)), "ScriptModule"),
         (lambda: Holding(torch.jit.script(nn.Linear(WIDTH, WIDTH))), "inner is a .*ScriptModule"),
         (lambda: aggregating("median"), "aggr_module is a MedianAggregation, which sorts"),
-        (lambda: aggregating("lstm", in_channels=8, out_channels=8), "LSTMAggregation, .* order of the edges"),
+        (
+            lambda: aggregating("lstm", in_channels=8, out_channels=8),
+            "LSTMAggregation, .* order of the edges",
+        ),
     ],
 )
 def test_is_refused(make, reason: str) -> None:

@@ -1,8 +1,8 @@
 """An exported program anew, in the few operators that the reader knows, and with nothing changed in place.
 
-`decompose` traces the program once more, by ATen's own decompositions and by those below, which say in torch's
-words what an operator is made of. One that returns NotImplemented leaves its operator to the reader. What
-counts rows is a symbol, what counts channels an int: so a decomposition tells the one from the other.
+`decompose` traces the program once more, by ATen's own decompositions and by those below, which say in
+torch's words what an operator is made of. One that returns NotImplemented leaves its operator to the reader.
+What counts rows is a symbol, what counts channels an int: so a decomposition tells the one from the other.
 """
 
 from collections.abc import Callable, Sequence
@@ -91,7 +91,9 @@ _OWN |= {
     aten.mv.default: lambda a, b: (a @ b.unsqueeze(1)).squeeze(1),
     aten.hardtanh.default: lambda x, least=-1, most=1: x.clamp(least, most),
     aten.copy.default: lambda x, source, non_blocking=False: source.to(x.dtype).expand(x.shape),
-    aten.full_like.default: lambda x, value, *, dtype=None, **_: torch.full(x.shape, value, dtype=dtype or x.dtype),
+    aten.full_like.default: lambda x, value, *, dtype=None, **_: torch.full(
+        x.shape, value, dtype=dtype or x.dtype
+    ),
     aten.scalar_tensor.default: lambda value, *, dtype=None, **_: torch.full([], value, dtype=dtype),
     aten.embedding.default: lambda weight, indices, *_: aten.index(weight, [indices]),
 }
@@ -155,7 +157,8 @@ def _layer_norm(
     if weight is None and bias is None:
         return NotImplemented
     result, mean, scale = aten.native_layer_norm(x, shape, None, None, eps)
-    return _scaled(result, weight, bias), mean, scale
+    scaled: tuple[Tensor, ...] = (_scaled(result, weight, bias), mean, scale)
+    return scaled
 
 
 def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:

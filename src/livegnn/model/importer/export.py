@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import torch
 import torch_geometric
@@ -51,6 +51,9 @@ Arguments: TypeAlias = object
 """`Given` where the module is called with rows; other values as they are; dicts and lists of these."""
 
 
+Called: TypeAlias = tuple[Sequence[object], Mapping[str, object]]
+
+
 def leaves(arguments: Arguments) -> list[Given]:
     """The rows that a module is called with, in order; some more than once."""
     return [one for one in pytree.tree_leaves(arguments) if isinstance(one, Given)]
@@ -68,7 +71,7 @@ class _Flat(nn.Module):
         self,
         module: nn.Module,
         method: str,
-        arguments: tuple[Sequence[object], Mapping[str, object]],
+        arguments: Called,
         parameters: Sequence[Given],
     ) -> None:
         super().__init__()
@@ -81,7 +84,7 @@ class _Flat(nn.Module):
         named = dict(zip([one.name for one in self.given], tensors, strict=True))
         sizes = {one.atom: named[one.name].shape[1 if one.ends else 0] for one in self.given}
         rows = [sizes[one.atom] if one.count else named[one.name] for one in leaves(self.arguments)]
-        args, kwargs = fill(self.arguments, iter(rows))  # type: ignore[misc]
+        args, kwargs = cast(Called, fill(self.arguments, iter(rows)))
         replaced = {one.name: named[one.name] for one in self.parameters_given}
         with stateless._reparametrize_module(self.module, replaced):
             return getattr(self.module, self.method)(*args, **kwargs)
@@ -138,8 +141,8 @@ def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
     for path, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
             raise ModelError(
-                f"{path or 'module'} is a torch.jit.ScriptModule, which holds no Python to trace: give the module "
-                "that was scripted"
+                f"{path or 'module'} is a torch.jit.ScriptModule, which holds no Python to trace: give the "
+                "module that was scripted"
             )
     if not callable(getattr(module, method, None)):
         raise ModelError(f"{type(module).__name__} has no method {method!r}: give one that it has")
@@ -235,12 +238,12 @@ _LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/importer/")
 
 
 def _refuse_assertions(program: ExportedProgram, name: str) -> None:
-    """A prediction that is kept up to date cannot fail for one row: to leave an assertion out is to lose it."""
+    """A prediction that is kept up to date cannot fail for one row: left out, an assertion would be lost."""
     for node in program.graph.nodes:
         if str(node.target).startswith("aten._assert_async"):
             raise ModelError(
-                f"{name}: {where(node)}a value is asserted, which a prediction that is kept up to date does not "
-                "check: check the data before they come in, and leave it out here"
+                f"{name}: {where(node)}a value is asserted, which a prediction that is kept up to date does "
+                "not check: check the data before they come in, and leave it out here"
             )
 
 
@@ -269,14 +272,14 @@ _ORDERED: Mapping[str, str] = {
     **dict.fromkeys(("MedianAggregation", "QuantileAggregation", "SortAggregation"), _SORTS),
     **dict.fromkeys(
         ("LSTMAggregation", "GRUAggregation", "MLPAggregation"),
-        "depends on the order of the edges, and the edges of a graph have none: use sum, mean, max or softmax",
+        "depends on the order of the edges, and a graph has none: use sum, mean, max or softmax",
     ),
-    "SetTransformerAggregation": "lets each message of a node meet each other: use softmax, or an attention layer",
+    "SetTransformerAggregation": "lets each message of a node meet each other: use softmax or an attention layer",
 }
 _ADVICE: Mapping[str, str] = {
     "data-dependent": (
-        "the way of its computation, a size, or an assertion depends on data: give what is fixed as an argument, "
-        "choose with torch.where, and check the data before they come in"
+        "the way of its computation, a size, or an assertion depends on data: give what is fixed as an "
+        "argument, choose with torch.where, and check the data before they come in"
     ),
     "Constraints violated": "it works for one number of nodes or edges alone: a size decides what it does",
     "torch._dynamo.exc": "it calls what cannot be traced",

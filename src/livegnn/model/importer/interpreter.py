@@ -150,8 +150,8 @@ ELEMENTWISE_OPERANDS: Mapping[str, tuple[int, Callable[..., Tensor]]] = {
     **{
         name: (1, function)
         for name, function in _functions(
-            "neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos erf floor ceil round trunc isfinite "
-            "isnan isinf relu sigmoid tanh silu mish hardsigmoid hardswish leaky_relu softplus clamp"
+            "neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos erf floor ceil round trunc "
+            "isfinite isnan isinf relu sigmoid tanh silu mish hardsigmoid hardswish leaky_relu softplus clamp"
         ).items()
     },
     "elu": (1, torch.ops.aten.elu),

@@ -140,7 +140,9 @@ class _Reading:
         spec = self.specs[node]
         if spec.kind is not InputKind.USER_INPUT:
             name = str(spec.target)
-            return self.values.constant(self.tensors[name], name.removeprefix("module.").replace("_orig_mod.", ""))
+            return self.values.constant(
+                self.tensors[name], name.removeprefix("module.").replace("_orig_mod.", "")
+            )
         given, shape = next(self.rows), node.meta["val"].shape
         everything = self.values.everything
         space = ((given.atom, everything),)
@@ -206,15 +208,15 @@ class _Reading:
 
 
 _IGNORED = frozenset(
-    "dtype layout device pin_memory memory_format non_blocking requires_grad implicit sparse_grad half_to_float "
-    "generator".split()
+    {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "requires_grad", "implicit"}
+    | {"sparse_grad", "half_to_float", "generator"}
 )
 """What no row depends on. Of what kind the numbers are, the result tells (`Call.kind`)."""
 
 
 def _every_argument(node: fx.Node) -> list[object]:
     """The arguments of an operator, with the defaults of those that are left out."""
-    schema = node.target._schema.arguments  # type: ignore[union-attr]
+    schema = node.target._schema.arguments
     given = {**dict(zip((one.name for one in schema), node.args, strict=False)), **node.kwargs}
     return [given.get(one.name, one.default_value) for one in schema if one.name not in _IGNORED]
 

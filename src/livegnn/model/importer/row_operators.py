@@ -319,8 +319,8 @@ _REFUSED = {
         "rows or channels are sorted, which no change of one row leaves in place"
     ),
     "argmax argmin": (
-        "the place of the largest or smallest number is computed: a small change of one number moves it, and a "
-        "place among rows means something else when the graph changes; use the number itself (amax, amin)"
+        "the place of the largest or smallest number is computed: a small change of one number moves it, and "
+        "a place among rows means something else when the graph changes; use the number itself (amax, amin)"
     ),
     "cumsum cumprod logcumsumexp cummax cummin": "a running sum depends on the order of the rows",
     "_local_scalar_dense item": (
