@@ -239,7 +239,7 @@ def table_by_type(x, e, t):
 
 
 def channel_of_each(x, e, y):
-    return add(x[torch.arange(x.size(0)), y].view(-1, 1)[e[0]], e[1], x)
+    return add(x[torch.arange(x.size(0)), y].view(-1, 1)[e[0]] * x[e[0]], e[1], x)
 
 
 def channel_of_each_edge(x, e, t):

@@ -155,7 +155,7 @@ def _layer_norm(
     x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, ...]:
     if weight is None and bias is None:
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]
     result, mean, scale = aten.native_layer_norm(x, shape, None, None, eps)
     scaled: tuple[Tensor, ...] = (_scaled(result, weight, bias), mean, scale)
     return scaled

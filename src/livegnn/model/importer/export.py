@@ -274,7 +274,7 @@ _ORDERED: Mapping[str, str] = {
         ("LSTMAggregation", "GRUAggregation", "MLPAggregation"),
         "depends on the order of the edges, and a graph has none: use sum, mean, max or softmax",
     ),
-    "SetTransformerAggregation": "lets each message of a node meet each other: use softmax or an attention layer",
+    "SetTransformerAggregation": "lets the messages of a node meet each other: use softmax or attention",
 }
 _ADVICE: Mapping[str, str] = {
     "data-dependent": (
