@@ -262,7 +262,7 @@ class RowSteps:
         x = one.args[0]
         places = torch.arange(prod(x.shape)).reshape(x.shape)
         if one.op == "permute":
-            places = places.permute(one.attrs[0])  # type: ignore[arg-type]
+            places = places.permute(one.attrs[0])
         elif one.op == "flip":
             places = places.flip(one.attrs[0])
         else:
