@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch_geometric import nn as pyg
+from torch_geometric.data import Data
 
 import livegnn as lg
 from imported_modules import CASES, GRAPHS, QUICK, call, draw, fresh, imported
@@ -209,3 +211,14 @@ def test_the_engine_says_what_the_module_says(name: str) -> None:
     for settings in ({"keep": "aggregates"}, {"mode": "lazy"}):
         mirror.assert_exact(lg.Engine(mirror.graph, mirror.model, **settings))
     mirror.assert_exact(lg.Engine(mirror.graph, mirror.model, state=engine.state()))
+
+
+@pytest.mark.parametrize("when", ["message", "propagate", "aggregate"])
+def test_hooks_of_layers_are_a_part_of_the_module(when: str) -> None:
+    conv = pyg.SAGEConv(4, 3)
+    getattr(conv, f"register_{when}_forward_hook")(lambda module, inputs, output: 2 * output)
+    data = Data(torch.randn(5, 4), torch.tensor([[0, 1, 2, 2], [1, 2, 3, 0]]))
+    engine = lg.Engine(lg.Graph.from_pyg(data), lg.Model.from_pyg(conv))
+    np.testing.assert_allclose(
+        engine.predict(range(5)), conv(data.x, data.edge_index).detach(), rtol=1e-5, atol=1e-6
+    )

@@ -119,7 +119,8 @@ def export_module(
         flat = _Flat(_copy(module), method, (args, kwargs), parameters)
         tensors, shapes = _examples(flat.given)
         try:
-            program = export(flat.eval(), tuple(tensors), dynamic_shapes=(tuple(shapes),), strict=False)
+            with _hooked(flat):
+                program = export(flat.eval(), tuple(tensors), dynamic_shapes=(tuple(shapes),), strict=False)
             _refuse_assertions(program, name)
             graph = decompose(program)
         except ModelError:
@@ -138,9 +139,8 @@ def call_once(
 ) -> object:
     """Calls a copy of a module on a small random graph."""
     with _LOCK, _tracing():
-        flat = _Flat(_Method(_copy(module), method), args, kwargs)
-        flat.parameters_given = list(parameters)
-        return flat(*_examples([*parameters, *flat.given])[0])
+        flat = _Flat(_copy(module), method, (args, kwargs), parameters)
+        return flat(*_examples(flat.given)[0])
 
 
 def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
@@ -196,6 +196,28 @@ def _tracing() -> Iterator[None]:
             yield
     finally:
         backend.use_segment_matmul, HeteroLinear.forward = segments, linear
+
+
+@contextmanager
+def _hooked(module: nn.Module) -> Iterator[None]:
+    """Hooks of PyG's layers run, which leave them out while they are compiled."""
+    kinds = ("_propagate", "_message", "_aggregate", "_edge_update")
+    changed: list[tuple[dict[str, object], object]] = []
+    for part in module.modules():
+        if not any(
+            held for name, held in vars(part).items() if name.endswith("_hooks") and name.startswith(kinds)
+        ):
+            continue
+        for name in ("propagate", "edge_updater"):
+            names = getattr(getattr(part, name, None), "__globals__", {})
+            if "is_compiling" in names:
+                changed.append((names, names["is_compiling"]))
+                names["is_compiling"] = lambda: False
+    try:
+        yield
+    finally:
+        for names, before in reversed(changed):
+            names["is_compiling"] = before
 
 
 def _hetero_linear(self: HeteroLinear, x: torch.Tensor, type_vec: torch.Tensor) -> torch.Tensor:
