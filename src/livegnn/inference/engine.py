@@ -387,7 +387,7 @@ class Engine:
         output: the name of one of the model's `outputs`, by default the first, whose rows the nodes are.
         Raises `UnknownNodeError`, and `InputError` if the model has no such output.
         """
-        position, node_type = self.outputs.find(output)
+        position, node_type, _ = self.outputs.find(output)
         asked = listed_ids(ids)
         rows = self.native_engine.predict(self.graph.given(asked), position)
         if type(rows) is int:
@@ -467,7 +467,7 @@ class Engine:
         """
         from livegnn.model import reference
 
-        value = self.outputs.value(output)
+        value = self.outputs.find(output).value
 
         if sample is not None:
             sample = whole(sample, _SAMPLE, 1)
