@@ -26,7 +26,7 @@ Found found(const Scan& scan) {
 
 EdgeOptions options(bool undirected, bool keyed) {
   EdgeOptions made{{true, false, false}, undirected, false};
-  made.samtree.capacity = 4;
+  made.samtree = {4, 1};
   made.keyed = keyed;
   return made;
 }

@@ -387,10 +387,11 @@ class Engine:
         output: the name of one of the model's `outputs`, by default the first, whose rows the nodes are.
         Raises `UnknownNodeError`, and `InputError` if the model has no such output.
         """
-        position, node_type = self.outputs.find(output)
+        position = 0 if output is None else self.outputs.find(output).position
         asked = listed_ids(ids)
         rows = self.native_engine.predict(self.graph.given(asked), position)
         if type(rows) is int:
+            node_type = self.outputs.find(output).node_type
             raise UnknownNodeError(self.graph.unknown_node(asked[rows], node_type))
         return cast("FloatArray", rows)
 
@@ -467,7 +468,7 @@ class Engine:
         """
         from livegnn.model import reference
 
-        value = self.outputs.value(output)
+        value = self.outputs.find(output).value
 
         if sample is not None:
             sample = whole(sample, _SAMPLE, 1)

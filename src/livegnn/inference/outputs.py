@@ -8,21 +8,23 @@ from livegnn.types import NodeType
 
 
 class Output(NamedTuple):
-    """Where an output stands among those of the model, and whose rows it has."""
+    """Which one it is of all values that are read, each once; whose rows it has; and the value itself."""
 
     position: int
     node_type: NodeType
+    value: str
 
 
 class Outputs:
     """The outputs of one model by name. Immutable."""
 
     def __init__(self, model: Model) -> None:
+        self.values = tuple(dict.fromkeys(model.outputs.values()))
+        """The values that they are, each once."""
         self._by_name = {
-            name: Output(position, model.node_type(value))
-            for position, (name, value) in enumerate(model.outputs.items())
+            name: Output(self.values.index(value), model.node_type(value), value)
+            for name, value in model.outputs.items()
         }
-        self._values = tuple(model.outputs.values())
         self._first = next(iter(self._by_name.values()))
 
     def find(self, name: str | None) -> Output:
@@ -34,7 +36,3 @@ class Outputs:
             names = ", ".join(map(repr, self._by_name))
             raise InputError(f"output must be one of the model's, {names}, got {name!r}")
         return found
-
-    def value(self, name: str | None) -> str:
-        """The value of the model that an output is. Raises `InputError` as `find` does."""
-        return self._values[self.find(name).position]

@@ -31,6 +31,7 @@ from livegnn.graph import Graph
 from livegnn.inference.layout import Layouts
 from livegnn.inference.lowering import Context, by_output, lower
 from livegnn.inference.messages import Operation
+from livegnn.inference.outputs import Outputs
 from livegnn.model import Model
 from livegnn.model.operators import PRODUCTS
 from livegnn.types import EdgeType, NodeType
@@ -306,7 +307,7 @@ class Plan:
         for name in self._model.shown:
             if name not in self.kept or self.kept[name].partial:
                 self._add_on_demand(name, kept)
-        for i, output in enumerate(self._model.outputs.values()):
+        for i, output in enumerate(Outputs(self._model).values):
             set_or_add = self.program.add_output if i else self.program.set_output
             if output in self.kept:
                 set_or_add(True, self.kept[output].index)

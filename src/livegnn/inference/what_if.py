@@ -69,7 +69,7 @@ class WhatIf:
         output.
         """
         graph = self._engine.graph
-        position, name = self._engine.outputs.find(output)
+        position, name, _ = self._engine.outputs.find(output)
         node_type = graph.node_type_index(name)
         with graph.writer:
             self._refresh()
