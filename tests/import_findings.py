@@ -63,7 +63,8 @@ class Found:
         figures = f" {self.engine[0]:.0e} {self.engine[1]:.0e}" if self.engine else ""
         inexact = " INEXACT" if self.exact is False else ""
         words = f" ({'; '.join(self.words)})" if self.words else ""
-        return f"{self.name}: {status}{words}{figures}{inexact} {self.reason} {self.arguments}".rstrip()
+        remarks = " ".join(dict.fromkeys((self.reason, self.arguments)))
+        return f"{self.name}: {status}{words}{figures}{inexact} {remarks}".rstrip()
 
 
 # -- modules
@@ -130,13 +131,17 @@ def study(found: Found, case: Case) -> None:
     now = time.perf_counter()
     try:
         module = make(case)
-        with double():
-            call(copy.deepcopy(module), case, draw(case, "random", 0))
+        if given_of(case):
+            with double():
+                call(copy.deepcopy(module), case, draw(case, "random", 0))
     except Exception as error:
         found.reason = f"PyG itself: {type(error).__name__}: {first_line(error)}"
         return
     now = timed("make", now)
     tell(found, module, case, data_of(case, draw(case, "random", 0)))
+    if not given_of(case):
+        found.reason = found.arguments
+        return
     with double():
         exported = export_module(
             module, case.args, case.kwargs, method=case.method, parameters=case.parameters
@@ -176,9 +181,11 @@ def study(found: Found, case: Case) -> None:
 def data_of(case: Case, graph: interpreter.Rows) -> Data | HeteroData:
     """A graph as PyG holds it, with all rows that a case is called with."""
     given = {one.name: one for one in given_of(case) if not one.count}
-    atoms = {one.atom for one in given.values()}
-    plain = atoms <= {imported_modules.NODE, imported_modules.EDGE}
-    data: Any = Data(num_nodes=graph.sizes[imported_modules.NODE]) if plain else HeteroData()
+    plain = set(graph.sizes) <= {imported_modules.NODE, imported_modules.EDGE}
+    data: Any = Data(num_nodes=graph.sizes.get(imported_modules.NODE, 0)) if plain else HeteroData()
+    for atom, size in graph.sizes.items() if not plain else ():
+        if atom.source is None:
+            data[atom.name].num_nodes = size
     for name, one in given.items():
         tensor = graph.ends[one.atom] if one.ends else graph.inputs[name]
         if plain:
@@ -198,7 +205,8 @@ def inputs_of(module: nn.Module, case: Case) -> dict[str, object]:
     inputs: dict[str, object] = {one.name: "node" for one in case.parameters}
     if isinstance(module, pyg.Sequential | pyg.HeteroConv):
         return inputs
-    names = inspect.signature(getattr(module, case.method)).parameters
+    parameters = inspect.signature(getattr(module, case.method)).parameters.values()
+    names = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
     for name, one in (*zip(names, case.args, strict=False), *case.kwargs.items()):
         if not isinstance(one, Given):
             if not isinstance(one, Mapping):
@@ -230,10 +238,14 @@ def import_model(module: nn.Module, case: Case, data: Data | HeteroData) -> Mode
     if case.method != "forward" or case.parameters:
         raise ModelError(f"today's importer knows no method {case.method!r} and no rows of parameters")
     if isinstance(data, HeteroData):
+        if not all("x" in data[name] for name in data.node_types):
+            raise ModelError("today's importer reads x of every node type")
         widths = {name: data[name].x.shape[1] for name in data.node_types}
         return Model.from_pyg(
             module, metadata=data.metadata(), in_channels=widths, output_type=data.node_types[0]
         )
+    if "x" not in data:
+        raise ModelError("today's importer reads x")
     width = data.edge_attr.shape[1] if "edge_attr" in data else 0
     return Model.from_pyg(
         module, edge_weight="edge_weight" in data, edge_channels=width, in_channels=data.x.shape[1]

@@ -387,7 +387,7 @@ ROWS: dict[str, Row] = {
         lambda e: e.Net(),
         (EDGES, TYPE),
         {
-            **dataset(0, 4, num_relations=90),
+            **dataset(0, 4, num_relations=12),
             "data": SimpleNamespace(num_nodes=NODES),
             "Conv": pyg.FastRGCNConv,
         },
@@ -396,7 +396,7 @@ ROWS: dict[str, Row] = {
         lambda e: e.Net(),
         (EDGES, TYPE),
         {
-            **dataset(0, 4, num_relations=90),
+            **dataset(0, 4, num_relations=12),
             "data": SimpleNamespace(num_nodes=NODES),
             "Conv": pyg.RGCNConv,
         },
