@@ -127,6 +127,19 @@ def write_page(results: Mapping[str, object]) -> None:
     PAGE.write_text(before + page(results) + after)
 
 
+def merge(file: Path, found: Sequence[Found]) -> dict[str, object]:
+    """What was found, with the rows of a file that were not asked for now, in the order of the groups."""
+    old = json.loads(file.read_text())["rows"] if file.exists() else []
+    new = {(one.group, one.name): asdict(one) for one in found}
+    rows = {(row["group"], row["name"]): row for row in old} | new
+    order = list(TITLES)
+    return {
+        "torch": version("torch"),
+        "torch_geometric": version("torch_geometric"),
+        "rows": sorted(rows.values(), key=lambda row: order.index(str(row["group"]))),
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -140,8 +153,8 @@ def main() -> int:
     )
     parser.add_argument("--only", metavar="NAME", help="the rows whose name begins so")
     parser.add_argument("--group", choices=("examples", "convolutions", "modules"))
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found to FILE")
-    parser.add_argument("--page", action="store_true", help="write the tables of docs/models.md")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="put what is found into FILE")
+    parser.add_argument("--page", action="store_true", help="write the tables of docs/models.md from FILE")
     options = parser.parse_args()
     torch.set_num_threads(1)
     every: list[Found] = []
@@ -154,15 +167,11 @@ def main() -> int:
             every.append(found)
             took = time.perf_counter() - started
             print(f"{took:5.1f} s  {found}", flush=True)
-    results = {
-        "torch": version("torch"),
-        "torch_geometric": version("torch_geometric"),
-        "rows": [asdict(one) for one in every],
-    }
     if options.json:
+        results = merge(options.json, every)
         options.json.write_text(json.dumps(results, indent=1) + "\n")
-    if options.page:
-        write_page(results)
+        if options.page:
+            write_page(results)
     return 0
 
 
