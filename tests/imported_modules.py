@@ -195,6 +195,11 @@ def draw(case: Case, kind: str, seed: int) -> interpreter.Rows:
 
 def call(module: nn.Module, case: Case, graph: interpreter.Rows) -> list[torch.Tensor]:
     """What the module itself says of a graph: its tensors, in order."""
+    return list(flat(answer(module, case, graph)))
+
+
+def answer(module: nn.Module, case: Case, graph: interpreter.Rows) -> object:
+    """What the module itself says of a graph."""
 
     def tensor(one: Given) -> object:
         if one.count:
@@ -207,7 +212,7 @@ def call(module: nn.Module, case: Case, graph: interpreter.Rows) -> list[torch.T
         for one in case.parameters:
             owner, _, name = one.name.rpartition(".")
             setattr(module.get_submodule(owner), name, nn.Parameter(graph.inputs[one.name]))
-        return list(flat(getattr(module, case.method)(*args, **kwargs)))
+        return getattr(module, case.method)(*args, **kwargs)
 
 
 def flat(result: object):
