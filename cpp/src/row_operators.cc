@@ -179,9 +179,8 @@ void add_others(std::vector<RowOperator>* all) {
            [](const auto& block) { repeat(block); }, {counted("times"), counted("inner")}));
   add(made("take", RowGroup::kMove, 1, "the channels with these numbers", [](const auto& block) { take(block); }, {},
            {{"channels", false}}));
-  add(made(
-      "constant", RowGroup::kMove, 1, "the same row, whatever the input, or one number",
-      [](const auto& block) { constant(block); }, {{RowSetting::kNumber, "value", {}, true, 0}}, {{"row", true}}));
+  add(made("constant", RowGroup::kMove, 1, "the same row, whatever the input, or one number",
+           [](const auto& block) { constant(block); }, {{RowSetting::kNumber, "value", {}, true, 0}}, {{"row", true}}));
   add(made(
       "lookup", RowGroup::kMove, 1,
       "the rows of a table with these numbers, side by side; a negative number counts from the end, one that is out of "

@@ -230,6 +230,11 @@ class Model:
           returns one row per node. With `relations` it takes ``edge_type`` as well; with `metadata` it takes
           ``x_dict``, ``edge_index_dict`` and perhaps ``edge_weight_dict`` and ``edge_attr_dict`` (or these
           names without _dict), and returns rows of one node type, or a dict from node types to rows.
+        data: a PyG ``Data`` or ``HeteroData``, a graph's `Schema` or a `Graph` that the module can be called
+          with. With it, or any of the next three, the module is read by `torch.export`, whatever its layers
+          are, as `livegnn.model.explain_import` reads it.
+        inputs: argument -> what it is, where its name does not tell (`explain_import` says how). method: what
+          is called instead of ``forward``. output: which of several results is the prediction.
         node_type, edge_type: the names that the graph gives to its nodes and edges.
         relations: the edge types that the numbers in ``edge_type`` stand for, from 0; all join `node_type`.
         metadata: node types and edge types, as ``HeteroData.metadata()`` gives them. The model has an input
@@ -251,19 +256,33 @@ class Model:
 
         Raises `ModelError` with the place of the layer or operation that cannot be imported, and what to do.
         """
+        told = data is not None or inputs is not None or output is not None or method != "forward"
         try:
-            from livegnn.model.importer.importing import import_module
+            from livegnn.model.adapters.pyg import read
+            from livegnn.model.importer.importing import import_exported
         except ModuleNotFoundError as error:
             if error.name not in ("torch", "torch_geometric"):
                 raise
             needed = f"importing a PyG module needs {error.name}, which is not installed"
             raise ModelError(f"{needed}: pip install 'livegnn[torch]'") from error
-        return import_module(
+        if told:
+            return import_exported(
+                module,
+                data,
+                inputs=inputs,
+                method=method,
+                output=output,
+                node_type=node_type,
+                edge_type=edge_type,
+                relations=relations,
+                metadata=metadata,
+                output_type=output_type,
+                edge_weight=edge_weight,
+                in_channels=in_channels,
+                edge_channels=edge_channels,
+            )
+        return read(
             module,
-            data,
-            inputs=inputs,
-            method=method,
-            output=output,
             node_type=node_type,
             edge_type=edge_type,
             relations=relations,
@@ -272,6 +291,8 @@ class Model:
             edge_weight=edge_weight,
             in_channels=in_channels,
             edge_channels=edge_channels,
+            proposer=proposer,
+            allow_code=switch(allow_code, "allow_code"),
         )
 
     @staticmethod

@@ -6,7 +6,7 @@ The face of it is `Model.from_pyg`.
 import inspect
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import nn
 
@@ -29,6 +29,17 @@ Metadata = tuple[Sequence[NodeType], Sequence[EdgeType]]
 """Node types and edge types, as ``HeteroData.metadata()`` gives them."""
 Key = tuple[str, NodeType | EdgeType]
 """A width that is to be known: ("x", node type) or ("edge_attr", edge type)."""
+
+
+def import_exported(module: object, data: object = None, **settings: Any) -> Model:
+    """`import_module`, of which nothing but `ModelError` comes out."""
+    try:
+        return import_module(module, data, **settings)
+    except ModelError:
+        raise
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ModelError(f"{type(module).__name__} cannot be imported ({what})") from error
 
 
 def import_module(
