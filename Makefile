@@ -12,7 +12,7 @@ WILD_CASES ?= 100000
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard 'cpp/*.h' 'cpp/*.cc' 'cpp/*.cpp' 'benchmarks/native/*')
 
 .PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild format bench bench-native churn \
-  hubs imports test-cpp-threads-engine docs-check clean
+  hubs imports models-table test-cpp-threads-engine docs-check clean
 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
 	$(BIN)/livegnn demo
@@ -95,10 +95,14 @@ fuzz: $(FUZZ_BUILD)/build.ninja  ## each structure of the store against a model,
 	cd $(FUZZ_BUILD) && for target in *_fuzz; do ./$$target -max_total_time=$(FUZZ_SECONDS) || exit 1; done
 
 imports: $(VENV)/installed-test  ## the importer on every module of tests/imported_modules.py, and on many random ones
-	LIVEGNN_ALL_MODULES=1 LIVEGNN_IMPORT_CASES=300 $(BIN)/pytest tests/unit/test_importer_reader.py tests/property/test_importer.py
+	LIVEGNN_ALL_MODULES=1 LIVEGNN_IMPORT_CASES=300 $(BIN)/pytest tests/unit/test_importer_reader.py tests/unit/test_importer_lowering.py tests/property/test_importer.py
 
 wild: $(VENV)/installed-test  ## random networks on data of any magnitude, beside PyG in float64; commit what it writes
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/wild.py --cases $(WILD_CASES) --json tests/wild.json
+
+models-table: $(VENV)/installed-test  ## what of PyG is imported, into docs/models.md; PYG: a copy of its repository
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/models_table.py $(if $(PYG),--pyg $(PYG)) \
+	  --json tests/models_table.json --page
 
 format: $(VENV)/installed-test  ## put every file into the project's style
 	$(BIN)/ruff check --fix .

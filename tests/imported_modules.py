@@ -155,15 +155,17 @@ def fresh(name: str) -> nn.Module:
 
 
 GRAPHS = ("random", "loops", "one target", "one edge repeated", "two edges", "dense")
+SMALL_GRAPHS = ("one node", "one loop", "one edge", "no edges")
 
 
 def draw(case: Case, kind: str, seed: int) -> interpreter.Rows:
-    """A graph that a case can be called with: one of `GRAPHS`."""
+    """A graph that a case can be called with: one of `GRAPHS` or `SMALL_GRAPHS`."""
     random = np.random.default_rng(seed)
     given = [*leaves(list(case.args)), *leaves(dict(case.kwargs)), *case.parameters]
     ends, inputs = {}, {}
     atoms = dict.fromkeys(end for one in given for end in (one.atom.source, one.atom.target, one.atom) if end)
-    sizes = {atom: 9 + i for i, atom in enumerate(a for a in atoms if a.source is None)}
+    fixed = {"one node": 1, "one loop": 1, "one edge": 2}.get(kind)
+    sizes = {atom: fixed or 9 + i for i, atom in enumerate(a for a in atoms if a.source is None)}
     for atom in (a for a in atoms if a.source is not None):
         sources, targets = sizes[atom.source], sizes[atom.target]
         pairs = {
@@ -172,6 +174,10 @@ def draw(case: Case, kind: str, seed: int) -> interpreter.Rows:
             "one target": lambda s=sources: np.stack([random.integers(s, size=8), np.full(8, 3)]),
             "one edge repeated": lambda: np.tile([[2], [1]], (1, 5)),
             "two edges": lambda: np.array([[0, 4], [4, 2]]),
+            "one node": lambda: np.zeros((2, 0), dtype=np.int64),
+            "no edges": lambda: np.zeros((2, 0), dtype=np.int64),
+            "one loop": lambda: np.array([[0], [0]]),
+            "one edge": lambda: np.array([[1], [0]]),
             "dense": lambda s=sources, t=targets: random.integers([[s], [t]], size=(2, 60)),
         }[kind]()
         if kind == "random" and sources == targets:
@@ -189,6 +195,11 @@ def draw(case: Case, kind: str, seed: int) -> interpreter.Rows:
 
 def call(module: nn.Module, case: Case, graph: interpreter.Rows) -> list[torch.Tensor]:
     """What the module itself says of a graph: its tensors, in order."""
+    return list(flat(answer(module, case, graph)))
+
+
+def answer(module: nn.Module, case: Case, graph: interpreter.Rows) -> object:
+    """What the module itself says of a graph."""
 
     def tensor(one: Given) -> object:
         if one.count:
@@ -197,11 +208,11 @@ def call(module: nn.Module, case: Case, graph: interpreter.Rows) -> list[torch.T
 
     rows = iter([tensor(one) for one in (*leaves(list(case.args)), *leaves(dict(case.kwargs)))])
     args, kwargs = fill(list(case.args), rows), fill(dict(case.kwargs), rows)
-    with torch.no_grad():
+    with torch.no_grad(), double():
         for one in case.parameters:
             owner, _, name = one.name.rpartition(".")
             setattr(module.get_submodule(owner), name, nn.Parameter(graph.inputs[one.name]))
-        return list(flat(getattr(module, case.method)(*args, **kwargs)))
+        return getattr(module, case.method)(*args, **kwargs)
 
 
 def flat(result: object):

@@ -23,7 +23,8 @@ class Stack(nn.Module):
         super().__init__()
         self.layers, self.between = nn.ModuleList(layers), between
 
-    def forward(self, x, *rest):
+    def forward(self, x, edge_index, edge_weight=None):
+        rest = (edge_index,) if edge_weight is None else (edge_index, edge_weight)
         for layer in self.layers[:-1]:
             x = F.dropout(self.between(layer(x, *rest)), 0.5, self.training)
         return self.layers[-1](x, *rest)

@@ -6,18 +6,20 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 
 #include "arrays.h"
 #include "ids.h"
 #include "kernels.h"
+#include "livegnn/row_operators.h"
 #include "locks.h"
 
 namespace livegnn::bindings {
 namespace {
 
-using OpTuple = std::tuple<uint32_t, std::vector<uint32_t>, uint32_t, float, int32_t, int32_t>;
+using OpTuple = std::tuple<uint32_t, std::vector<uint32_t>, uint32_t, std::vector<double>, int32_t, int32_t>;
 using RegisterTuple = std::tuple<uint32_t, uint32_t, uint32_t>;
 using SinkTuple = std::tuple<uint32_t, uint32_t>;
 using SourceTuple = std::tuple<uint32_t, uint32_t>;
@@ -27,11 +29,45 @@ RowsStep rows_step(uint32_t node_type, std::vector<uint32_t> sources, std::vecto
                    const std::vector<SinkTuple>& sinks) {
   RowsStep step{node_type, std::move(sources), std::move(buffers), {}, {}, {}};
   for (const auto& [buffer, column, width] : registers) step.registers.push_back({buffer, column, width});
-  for (const auto& [kind, inputs, output, number, first, second] : ops) {
-    step.ops.push_back({static_cast<OpKind>(kind), inputs, output, number, first, second});
+  for (const auto& [function, inputs, output, settings, first, second] : ops) {
+    const RowOperator& made = row_operators().at(function);
+    Op op{made.kind, inputs, output,  settings.empty() ? 0.0f : static_cast<float>(settings[0]),
+          first,     second, function};
+    std::copy_n(settings.begin(), std::min(settings.size(), op.settings.size()), op.settings.begin());
+    // Kernels of two inputs take rows that are alike; what is one channel wide is for the operator's own function.
+    const uint32_t width = step.registers.at(output).width;
+    const bool alike =
+        std::all_of(inputs.begin(), inputs.end(), [&](uint32_t in) { return step.registers.at(in).width == width; });
+    if (made.group == RowGroup::kElementwise && !alike) op.kind = OpKind::kRowwise;
+    step.ops.push_back(std::move(op));
   }
   for (const auto& [reg, value] : sinks) step.sinks.push_back({reg, value});
   return step;
+}
+
+constexpr const char* kGroups[] = {"elementwise", "by head", "reduction", "move", "product", "engine"};
+constexpr const char* kSettings[] = {"number", "positive", "count", "index", "bound", "choice"};
+
+// Name, group, least and most inputs, settings (name, kind, choices, whether it may be left out, what it is then),
+// tensors (role, whether it may be left out), and what it computes.
+using SettingTuple = std::tuple<std::string, std::string, std::vector<std::string>, bool, double>;
+using TensorTuple = std::tuple<std::string, bool>;
+using OperatorTuple =
+    std::tuple<std::string, std::string, int, int, std::vector<SettingTuple>, std::vector<TensorTuple>, std::string>;
+
+std::vector<OperatorTuple> list_row_operators() {
+  std::vector<OperatorTuple> all;
+  for (const RowOperator& made : row_operators()) {
+    std::vector<SettingTuple> settings;
+    std::vector<TensorTuple> tensors;
+    for (const RowSetting& s : made.settings) {
+      settings.emplace_back(s.name, kSettings[s.kind], s.choices, s.optional, s.fallback);
+    }
+    for (const RowTensor& tensor : made.tensors) tensors.emplace_back(tensor.role, tensor.optional);
+    all.emplace_back(made.name, kGroups[static_cast<size_t>(made.group)], made.least, made.most, settings, tensors,
+                     made.summary);
+  }
+  return all;
 }
 
 // A function of the user's as the engine calls it, from any thread.
@@ -109,40 +145,41 @@ uint32_t counts_of(const Engine& engine, size_t propagation) {
 
 // How much it is to predict so many nodes: what has to be computed from neighbours, by functions of the user's or by a
 // lazy engine, or may have to come from a disk, may take long.
-size_t size_of(const Engine& engine, size_t count) {
+size_t size_of(const Engine& engine, size_t count, size_t output) {
   const Program& program = engine.program();
-  const uint32_t type = engine.output_type();
+  const uint32_t type = engine.output_type(output);
+  const auto [kept, position] = engine.output_at(output);
   if (engine.lazy() || !program.functions.empty() || engine.mapped_bytes() > 0) return SIZE_MAX;
   if (engine.graph().nodes[type].features.file() != nullptr) return SIZE_MAX;
-  if (program.output_kept) return engine.is_stored(program.output) ? count : SIZE_MAX;
-  for (uint32_t source : program.on_demand[program.output].sources) {
+  if (kept) return engine.is_stored(position) ? count : SIZE_MAX;
+  for (uint32_t source : program.on_demand[position].sources) {
     if (!engine.is_stored(source)) return SIZE_MAX;
   }
   return count;
 }
 
-// Predictions, or the position of the first id that names no node.
-nb::object predict(const Engine& engine, const GivenIds& ids) {
+// Rows of an output, or the position of the first id that names no node.
+nb::object predict(const Engine& engine, const GivenIds& ids, size_t output) {
   const size_t count = count_of(ids);
-  auto out = rows<float>(count, engine.output_width());
+  auto out = rows<float>(count, engine.output_width(output));
   const size_t known = read(
-      engine.graph(), [&] { return size_of(engine, count); },
+      engine.graph(), [&] { return size_of(engine, count, output); },
       [&] {
-        const auto [nodes, known] = indices_of(engine.graph(), engine.output_type(), ids);
-        if (known == count) engine.predict(nodes, out.data());
+        const auto [nodes, known] = indices_of(engine.graph(), engine.output_type(output), ids);
+        if (known == count) engine.predict(nodes, out.data(), output);
         return known;
       });
   return known == count ? nb::cast(out) : nb::cast(known);
 }
 
-// Predictions; None if there are not all of these nodes, or if it would have to wait or may take long.
-nb::object predict_at_once(const Engine& engine, const GivenIds& ids) {
+// The same; None if there are not all of these nodes, or if it would have to wait or may take long.
+nb::object predict_at_once(const Engine& engine, const GivenIds& ids, size_t output) {
   const size_t count = count_of(ids);
-  auto out = rows<float>(count, engine.output_width());
+  auto out = rows<float>(count, engine.output_width(output));
   const bool done = try_read(engine.graph(), [&] {
-    if (size_of(engine, count) > kQuick) return false;
-    const auto [nodes, known] = indices_of(engine.graph(), engine.output_type(), ids);
-    if (known == count) engine.predict(nodes, out.data());
+    if (size_of(engine, count, output) > kQuick) return false;
+    const auto [nodes, known] = indices_of(engine.graph(), engine.output_type(output), ids);
+    if (known == count) engine.predict(nodes, out.data(), output);
     return known == count;
   });
   return done ? nb::cast(out) : nb::none();
@@ -151,6 +188,7 @@ nb::object predict_at_once(const Engine& engine, const GivenIds& ids) {
 }  // namespace
 
 void bind_engine(nb::module_& module) {
+  module.def("row_operators", &list_row_operators);
   nb::class_<Program>(module, "Program")
       .def(nb::init<>())
       .def("add_value",
@@ -190,7 +228,7 @@ void bind_engine(nb::module_& module) {
            })
       .def("add_propagation",
            [](Program& self, uint32_t edge_type, uint32_t input, uint32_t output, bool maximum, bool weighted,
-              bool skip_loops, bool averaged) {
+              bool skip_loops, bool averaged, bool reversed) {
              self.order.push_back({Step::kPropagate, static_cast<uint32_t>(self.propagations.size())});
              self.propagations.push_back({.edge_type = edge_type,
                                           .input = input,
@@ -198,14 +236,15 @@ void bind_engine(nb::module_& module) {
                                           .aggregate = maximum ? Aggregate::kMax : Aggregate::kSum,
                                           .weighted = weighted,
                                           .skip_loops = skip_loops,
-                                          .averaged = averaged});
+                                          .averaged = averaged,
+                                          .reversed = reversed});
            })
       .def(
           "add_messages",
           [](Program& self, uint32_t edge_type, const std::vector<SourceTuple>& sources, std::vector<uint32_t> buffers,
              const std::vector<RegisterTuple>& registers, const std::vector<OpTuple>& ops, uint32_t message,
              std::optional<uint32_t> coefficient, bool softmax, uint32_t output, std::optional<uint32_t> context,
-             bool maximum, bool weighted, bool skip_loops) {
+             bool maximum, bool weighted, bool skip_loops, bool only_loops, bool reversed) {
             MessageProgram program;
             for (const auto& [side, value] : sources) {
               program.sources.push_back({static_cast<MessageSource::Side>(side), value});
@@ -215,29 +254,43 @@ void bind_engine(nb::module_& module) {
             program.coefficient = coefficient.value_or(kNoIndex);
             program.softmax = softmax;
             self.order.push_back({Step::kPropagate, static_cast<uint32_t>(self.propagations.size())});
-            self.propagations.push_back({edge_type, kNoIndex, output, maximum ? Aggregate::kMax : Aggregate::kSum,
-                                         weighted, static_cast<uint32_t>(self.messages.size()),
-                                         context.value_or(kNoIndex), skip_loops});
+            self.propagations.push_back({.edge_type = edge_type,
+                                         .input = kNoIndex,
+                                         .output = output,
+                                         .aggregate = maximum ? Aggregate::kMax : Aggregate::kSum,
+                                         .weighted = weighted,
+                                         .message = static_cast<uint32_t>(self.messages.size()),
+                                         .context = context.value_or(kNoIndex),
+                                         .skip_loops = skip_loops,
+                                         .reversed = reversed,
+                                         .only_loops = only_loops});
             self.messages.push_back(std::move(program));
           },
           nb::arg("edge_type"), nb::arg("sources"), nb::arg("buffers"), nb::arg("registers"), nb::arg("ops"),
           nb::arg("message"), nb::arg("coefficient").none(), nb::arg("softmax"), nb::arg("output"),
-          nb::arg("context").none(), nb::arg("maximum"), nb::arg("weighted"), nb::arg("skip_loops"))
+          nb::arg("context").none(), nb::arg("maximum"), nb::arg("weighted"), nb::arg("skip_loops"),
+          nb::arg("only_loops"), nb::arg("reversed"))
       .def("add_function",
            [](Program& self, nb::callable function) {
              self.functions.emplace_back(RowCall{std::move(function)});
              return self.functions.size() - 1;
            })
-      .def("add_context",
-           [](Program& self, uint32_t edge_type, uint32_t output, uint32_t kind, float fill, bool skip_loops,
-              bool weighted) {
-             self.order.push_back({Step::kContext, static_cast<uint32_t>(self.contexts.size())});
-             self.contexts.push_back({edge_type, output, static_cast<ContextKind>(kind), fill, skip_loops, weighted});
+      .def(
+          "add_context",
+          [](Program& self, uint32_t edge_type, uint32_t output, uint32_t kind, std::optional<float> fill,
+             bool skip_loops, bool weighted, bool reversed) {
+            self.order.push_back({Step::kContext, static_cast<uint32_t>(self.contexts.size())});
+            self.contexts.push_back(
+                {edge_type, output, static_cast<ContextKind>(kind), fill, skip_loops, weighted, reversed});
+          },
+          nb::arg("edge_type"), nb::arg("output"), nb::arg("kind"), nb::arg("fill").none(), nb::arg("skip_loops"),
+          nb::arg("weighted"), nb::arg("reversed"))
+      .def("set_output",
+           [](Program& self, bool kept, uint32_t output) {
+             self.output_kept = kept;
+             self.output = output;
            })
-      .def("set_output", [](Program& self, bool kept, uint32_t output) {
-        self.output_kept = kept;
-        self.output = output;
-      });
+      .def("add_output", [](Program& self, bool kept, uint32_t position) { self.others.push_back({kept, position}); });
 
   nb::class_<Prepared>(module, "Prepared")
       .def(nb::init<>())
@@ -296,9 +349,9 @@ void bind_engine(nb::module_& module) {
       .def("predict", &predict)
       .def("predict_at_once", &predict_at_once)
       .def("predict_prepared",
-           [](const Engine& self, const Prepared& prepared, In<uint32_t> nodes) {
-             auto out = rows<float>(nodes.shape(0), self.output_width());
-             as_writer([&] { self.predict_prepared(prepared, {nodes.data(), nodes.shape(0)}, out.data()); });
+           [](const Engine& self, const Prepared& prepared, In<uint32_t> nodes, size_t output) {
+             auto out = rows<float>(nodes.shape(0), self.output_width(output));
+             as_writer([&] { self.predict_prepared(prepared, {nodes.data(), nodes.shape(0)}, out.data(), output); });
              return out;
            })
       .def("evaluate",

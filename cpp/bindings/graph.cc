@@ -152,32 +152,37 @@ nb::tuple edge_numbers(const Graph& graph, uint32_t edge_type) {
   return nb::make_tuple(given(std::move(source)), given(std::move(target)));
 }
 
-// All edges into some nodes, which are indices: how many each of them has, and of each edge its source, weight, time,
-// features and key. For the one writer.
-nb::tuple in_edges(const Graph& graph, uint32_t edge_type, In<uint32_t> nodes) {
+// All edges into some nodes, which are indices, or, in reverse, from them: how many each of them has, and of each edge
+// its other end, weight, time, features and key. For the one writer.
+nb::tuple edges_of(const Graph& graph, uint32_t edge_type, In<uint32_t> nodes, bool reverse) {
   const Graph::EdgeType& type = graph.edges[edge_type];
   std::vector<int64_t> degrees;
-  std::vector<uint32_t> sources, rows, keys;
+  std::vector<uint32_t> others, rows, keys;
   std::vector<float> weights, features;
   std::vector<double> times;
+  auto add = [&](NeighborSpan span) {
+    others.insert(others.end(), span.ids, span.ids + span.size);
+    for (size_t j = 0; j < span.size; ++j) {
+      weights.push_back(span.weights != nullptr ? span.weights[j] : 1.0f);
+      times.push_back(span.times != nullptr ? span.times[j] : 0.0);
+      keys.push_back(key_at(span, j));
+    }
+    if (span.rows != nullptr) rows.insert(rows.end(), span.rows, span.rows + span.size);
+  };
   read(graph, SIZE_MAX, [&] {
     for (size_t i = 0; i < nodes.shape(0); ++i) {
-      const size_t before = sources.size();
-      type.store->scan_in(nodes.data()[i], [&](NeighborSpan span) {
-        sources.insert(sources.end(), span.ids, span.ids + span.size);
-        for (size_t j = 0; j < span.size; ++j) {
-          weights.push_back(span.weights != nullptr ? span.weights[j] : 1.0f);
-          times.push_back(span.times != nullptr ? span.times[j] : 0.0);
-          keys.push_back(key_at(span, j));
-        }
-        if (span.rows != nullptr) rows.insert(rows.end(), span.rows, span.rows + span.size);
-      });
-      degrees.push_back(static_cast<int64_t>(sources.size() - before));
+      const size_t before = others.size();
+      if (reverse) {
+        type.store->scan_out(nodes.data()[i], add);
+      } else {
+        type.store->scan_in(nodes.data()[i], add);
+      }
+      degrees.push_back(static_cast<int64_t>(others.size() - before));
     }
     features = read_rows(type.features.table(), rows);
   });
-  const size_t count = sources.size(), width = type.features.table().width();
-  return nb::make_tuple(given(std::move(degrees)), given(std::move(sources)), given(std::move(weights)),
+  const size_t count = others.size(), width = type.features.table().width();
+  return nb::make_tuple(given(std::move(degrees)), given(std::move(others)), given(std::move(weights)),
                         given(std::move(times)), given(std::move(features), count, width), given(std::move(keys)));
 }
 
@@ -585,7 +590,7 @@ void bind_graph(nb::module_& module) {
              });
              return known == count ? nb::cast(out) : nb::cast(known);
            })
-      .def("in_edges", &in_edges)
+      .def("edges_of", &edges_of)
       .def("edge_times", &edge_times)
       .def("edge_features", &edge_features, nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
       .def("edge_features_of", &edge_features_of, nb::arg(), nb::arg(), nb::arg(), nb::arg().none())

@@ -15,8 +15,8 @@ constexpr double kSumTolerance = 1e-9;
 
 // Whether every node has one loop, and of parallel ones only the last is read: sums are taken of the other edges alone,
 // since a loop that counts for nothing may be larger than all that counts.
-bool takes_last_loop(const ContextStep& step, const GraphStore& store) {
-  return store.options().keyed && step.fill != 0 && !step.skip_loops;
+bool takes_last_loop(const ContextStep& step, const EdgeView& store) {
+  return store.keyed() && step.fill && !step.skip_loops;
 }
 
 // The loops of a node as they will be.
@@ -28,16 +28,16 @@ struct Loops {
     if (count++ == 0 || key > last_key) last_key = key, last = weight;
   }
   // What a sum along edges lacks where every node has one loop.
-  double missing(const ContextStep& step, const GraphStore& store) const {
-    if (count == 0) return static_cast<double>(step.fill);
+  double missing(const ContextStep& step, const EdgeView& store) const {
+    if (count == 0) return static_cast<double>(step.fill.value_or(0));
     if (!takes_last_loop(step, store)) return 0;
     return step.weighted || step.kind == ContextKind::kSum ? static_cast<double>(last) : 1.0;
   }
 };
 
-Loops loops_of(const GraphStore& store, uint32_t node, std::span<const DirectedChange> changes) {
+Loops loops_of(const EdgeView& store, uint32_t node, std::span<const DirectedChange> changes) {
   Loops loops;
-  store.scan_between(node, node, [&](uint32_t key, const EdgeValue& value) {
+  store.scan_loops(node, [&](uint32_t key, const EdgeValue& value) {
     const DirectedChange* change = changes.empty() ? nullptr : change_from(changes, node, key);
     if (change == nullptr) {
       loops.add(key, value.weight);
@@ -55,7 +55,7 @@ Loops loops_of(const GraphStore& store, uint32_t node, std::span<const DirectedC
 
 double Engine::context_sum(const ContextStep& step, uint32_t node, std::span<const DirectedChange> changes) const {
   double sum = 0;
-  const GraphStore& store = *graph_.edges[step.edge_type].store;
+  const EdgeView store = view_of(graph_, step);
   const bool skip_loops = step.skip_loops || takes_last_loop(step, store);
   scan_new_in(store, node, changes, [&](uint32_t source, float weight) {
     if (!skip_loops || source != node) sum += static_cast<double>(weight);
@@ -64,10 +64,10 @@ double Engine::context_sum(const ContextStep& step, uint32_t node, std::span<con
 }
 
 void Engine::compute_context(const ContextStep& step, uint32_t node, float* row, double* sum) const {
-  const GraphStore& store = *graph_.edges[step.edge_type].store;
-  const Loops loops = step.fill != 0 || step.skip_loops ? loops_of(store, node, {}) : Loops{};
+  const EdgeView store = view_of(graph_, step);
+  const Loops loops = step.fill || step.skip_loops ? loops_of(store, node, {}) : Loops{};
   if (step.kind == ContextKind::kCount) {
-    *row = static_cast<float>(store.degree_in(node) - loops.count + (step.fill != 0 ? 1 : 0));
+    *row = static_cast<float>(store.degree_in(node) - loops.count + (step.fill ? 1 : 0));
   } else if (step.kind == ContextKind::kLoop) {
     *row = static_cast<float>(loops.missing(step, store));
   } else {
@@ -95,8 +95,8 @@ void Engine::initialize_context(size_t position) {
 }
 
 void Engine::prepare_context(const ContextStep& step, size_t context, const Delta& delta, Prepared* prepared) {
-  const auto& edges = prepared->edges[step.edge_type];
-  const GraphStore& store = *graph_.edges[step.edge_type].store;
+  const auto& edges = prepared->edges[direction_of(graph_, step)];
+  const EdgeView store = view_of(graph_, step);
   uint32_t node_type = program_.values[step.output].node_type;
   const NodeDelta& node_delta = delta.nodes[node_type];
   const auto& removed = scratches_->removed[node_type];
@@ -109,7 +109,7 @@ void Engine::prepare_context(const ContextStep& step, size_t context, const Delt
   float* rows = changes.rows.reserve((edges.size() + node_delta.added.size()) * changes.stride);
 
   auto write = [&](uint32_t node, std::span<const DirectedChange> node_changes, bool fresh) {
-    const Loops loops = step.fill != 0 || step.skip_loops ? loops_of(store, node, node_changes) : Loops{};
+    const Loops loops = step.fill || step.skip_loops ? loops_of(store, node, node_changes) : Loops{};
     float row = 0;
     double sum = 0, error = 0;
     if (step.kind == ContextKind::kLoop) {
@@ -117,7 +117,7 @@ void Engine::prepare_context(const ContextStep& step, size_t context, const Delt
     } else if (step.kind == ContextKind::kCount) {
       int64_t count = store.degree_in(node);
       for (const DirectedChange& change : node_changes) count += int{change.has} - int{change.had};
-      row = static_cast<float>(count - loops.count + (step.fill != 0 ? 1 : 0));
+      row = static_cast<float>(count - loops.count + (step.fill ? 1 : 0));
     } else {
       const bool known = !fresh && node < sums.size();
       sum = known ? sums[node] : 0.0;

@@ -17,6 +17,7 @@
 #include "directed_changes.h"
 #include "engine_scratch.h"
 #include "kernels.h"
+#include "livegnn/row_operators.h"
 #include "message_sums.h"
 #include "parallel.h"
 #include "recent.h"
@@ -84,14 +85,22 @@ void Engine::load_errors(size_t propagation, std::span<const float> errors) {
 
 namespace {
 
-// The in-edges of a node as they will be: `visit(source, weight, features)`, those that stay first, in the store's
-// order.
+// The in-edges of a node whose messages a step takes, as they will be: `visit(source, weight, features)`, those that
+// stay first, in the store's order.
 template <class Visit>
-void scan_new_edges(const Graph::EdgeType& edges, uint32_t node, std::span<const DirectedChange> changes,
-                    Visit&& visit) {
-  const Table& features = edges.features.table();
-  edges.store->scan_in(node, [&](NeighborSpan span) {
+void scan_new_edges(const Graph& graph, const PropagateStep& step, uint32_t node,
+                    std::span<const DirectedChange> changes, Visit&& visit) {
+  const Table& features = graph.edges[step.edge_type].features.table();
+  const EdgeView store = view_of(graph, step);
+  if (step.only_loops) {
+    const std::optional<OwnLoop> loop = own_loop(store, node, changes);
+    if (!loop) return;
+    if (loop->change != nullptr) return visit(node, loop->change->new_weight, loop->change->new_features);
+    return visit(node, loop->value.weight, loop->value.row == kNoRow ? nullptr : features.row(loop->value.row));
+  }
+  store.scan_in(node, [&](NeighborSpan span) {
     for (size_t i = 0; i < span.size; ++i) {
+      if (step.skip_loops && span.ids[i] == node) continue;
       const DirectedChange* change = changes.empty() ? nullptr : change_from(changes, span.ids[i], key_at(span, i));
       if (change == nullptr) {
         visit(span.ids[i], span.weights == nullptr ? 1.0f : span.weights[i],
@@ -102,6 +111,7 @@ void scan_new_edges(const Graph::EdgeType& edges, uint32_t node, std::span<const
     }
   });
   for (const DirectedChange& change : changes) {
+    if (step.skip_loops && change.source == node) continue;
     if (!change.had && change.has) visit(change.source, change.new_weight, change.new_features);
   }
 }
@@ -140,7 +150,6 @@ void Engine::initialize_messages(size_t position) {
   const PropagateStep& step = program_.propagations[position];
   const MessageProgram& program = program_.messages[step.message];
   const IdMap& ids = graph_.nodes[program_.values[step.output].node_type].ids;
-  const Graph::EdgeType& edges = graph_.edges[step.edge_type];
   const Rows out = rows(step.output);
   const Rows contexts = step.context == kNoIndex ? Rows{} : rows(step.context);
   const std::vector<Rows> stored = message_rows(program);
@@ -150,8 +159,7 @@ void Engine::initialize_messages(size_t position) {
     auto add = [&](size_t n) {
       const auto node = static_cast<uint32_t>(n);
       if (!ids.in_use(node)) return;
-      scan_new_edges(edges, node, {}, [&](uint32_t source, float weight, const float* features) {
-        if (step.skip_loops && source == node) return;
+      scan_new_edges(graph_, step, node, {}, [&](uint32_t source, float weight, const float* features) {
         sums.add(n - begin, 1, {weight, features}, [&](size_t i) -> const float* {
           return stored[i].row(program.sources[i].side == MessageSource::kSource ? source : node);
         });
@@ -194,10 +202,9 @@ Engine::MessageSums& Engine::sums_of(const PropagateStep& step) const {
 void Engine::find_terms(const PropagateStep& step, const Prepared& prepared) {
   Terms& s = scratches_->terms;
   const MessageProgram& program = program_.messages[step.message];
-  const Graph::EdgeType& edges = graph_.edges[step.edge_type];
-  const GraphStore& store = *edges.store;
-  const Table& features = edges.features.table();
-  const auto& changes = prepared.edges[step.edge_type];
+  const EdgeView store = view_of(graph_, step);
+  const Table& features = graph_.edges[step.edge_type].features.table();
+  const auto& changes = prepared.edges[direction_of(graph_, step)];
   const uint32_t target_type = program_.values[step.output].node_type;
   const auto& removed = scratches_->removed[target_type];
   auto& slots = scratches_->slots[1][target_type];
@@ -223,26 +230,33 @@ void Engine::find_terms(const PropagateStep& step, const Prepared& prepared) {
         if ((*source_slots)[node] != kNoIndex) continue;
         (*source_slots)[node] = static_cast<uint32_t>(s.sources.size());
         s.sources.push_back(node);
+        if (step.only_loops) enter_target(node);
       }
     } else if (source.side == MessageSource::kTarget) {
       for (uint32_t node : prepared.changes[source.value].nodes) enter_target(node);
     }
   }
-  const size_t num_constrained = s.targets.size();
-  for (const DirectedChange& change : changes) enter_target(change.target);
+  size_t num_constrained = s.targets.size();
+  for (const DirectedChange& change : changes) {
+    if (!step.only_loops || change.source == change.target) enter_target(change.target);
+  }
   const size_t num_changed = s.targets.size();  // targets past these have no changed edges
   const auto propagation = static_cast<size_t>(&step - program_.propagations.data());
   for (uint32_t node : prepared.units[propagation].overdue) enter_target(node);
+  // A single message is not worth taking back.
+  if (step.only_loops) num_constrained = s.targets.size();
 
   grow(&s.first, s.sources.size() + 1);
   s.first[0] = 0;
-  for (size_t i = 0; i < s.sources.size(); ++i) s.first[i + 1] = s.first[i] + store.degree_out(s.sources[i]);
+  for (size_t i = 0; i < s.sources.size(); ++i) {
+    s.first[i + 1] = s.first[i] + (step.only_loops ? 0 : store.degree_out(s.sources[i]));
+  }
   const size_t along_edges = s.first[s.sources.size()];
   grow(&s.found, along_edges + changes.size());
   grow(&s.found_target, along_edges + changes.size());
   pool_->run(blocks_of(s.sources.size()), kMessageCost * static_cast<double>(along_edges), [&](size_t block) {
     const size_t begin = block * kBlockRows, end = std::min(s.sources.size(), begin + kBlockRows);
-    for (size_t i = begin; i < end; ++i) {
+    for (size_t i = begin; i < end && !step.only_loops; ++i) {
       size_t at = s.first[i];
       store.scan_out(s.sources[i], [&](NeighborSpan span) {
         for (size_t j = 0; j < span.size; ++j, ++at) {
@@ -311,8 +325,8 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
   find_terms(step, *prepared);
   Terms& s = scratches_->terms;
   const MessageProgram& program = program_.messages[step.message];
-  const Graph::EdgeType& edges = graph_.edges[step.edge_type];
-  const auto& changes = prepared->edges[step.edge_type];
+  const EdgeView store = view_of(graph_, step);
+  const auto& changes = prepared->edges[direction_of(graph_, step)];
   const std::vector<Rows> stored = message_rows(program);
   const Rows old_rows = rows(step.output);
   const Rows old_contexts = step.context == kNoIndex ? Rows{} : rows(step.context);
@@ -340,8 +354,8 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
   auto recompute = [&](MessageSums* sums, size_t place, size_t t) {
     const uint32_t node = s.targets[t];
     size_t read = 0;
-    scan_new_edges(edges, node, changes_of(changes, node), [&](uint32_t source, float weight, const float* features) {
-      if (step.skip_loops && source == node) return;
+    const auto of_node = changes_of(changes, node);
+    scan_new_edges(graph_, step, node, of_node, [&](uint32_t source, float weight, const float* features) {
       ++read;
       const uint32_t slot = s.source_slots == nullptr ? kNoIndex : (*s.source_slots)[source];
       sums->add(place, 1, {weight, features}, [&](size_t i) -> const float* {
@@ -387,7 +401,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
       s.keep[t] = kernels().apply_delta(old_rows.width, old, sum, inverse, row, &peak);
       for (size_t h = 0; h < heads; ++h) reached = reach[h] <= reached ? reached : reach[h];
       const Bounds bounds = touch_bounds(old_error, shrunk, peak, reached, count, error);
-      return is_good(bounds, peak, 0, [&] { return edges.store->degree_in(node); });
+      return is_good(bounds, peak, 0, [&] { return store.degree_in(node); });
     }
     bool good = true;
     for (size_t h = 0; h < heads; ++h) {
@@ -415,9 +429,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
 
   double row_cost = kEvaluationCost;
   for (const Op& op : program.step.ops) {
-    row_cost += kRowCost / 4;
-    if (op.kind != OpKind::kLinear) continue;
-    row_cost += 2.0 * kFlopCost * program.step.registers[op.inputs[0]].width * program.step.registers[op.output].width;
+    row_cost += kRowCost / 4 + 2 * kFlopCost * multiplications(program.step, op);
   }
   const double work = 2 * static_cast<double>(s.offsets[num_targets]) + 16 * static_cast<double>(s.constrained);
   pool_->run(blocks_of(num_targets), row_cost * work, [&](size_t block) {
@@ -435,7 +447,7 @@ void Engine::prepare_messages(const PropagateStep& step, size_t propagation, Pre
     for (size_t t = begin; t < end; ++t) {
       const uint32_t node = s.targets[t];
       size_t evaluations = 0;
-      int64_t degree = edges.store->degree_in(node);
+      int64_t degree = store.degree_in(node);
       for (size_t m = s.offsets[t]; m < s.offsets[t + 1]; ++m) {
         const Terms::Term& term = s.terms[m];
         evaluations += size_t{term.before} + size_t{term.after};

@@ -6,9 +6,11 @@
 #include <cstring>
 #include <numeric>
 
+#include "edge_view.h"
 #include "engine_scratch.h"
 #include "kernels.h"
 #include "lazy.h"
+#include "livegnn/row_operators.h"
 #include "parallel.h"
 
 namespace livegnn {
@@ -24,7 +26,8 @@ uint64_t next_serial() {
 Engine::Engine(const Graph& graph, Program program, size_t threads, const std::string& directory, size_t keep_degree)
     : graph_(graph),
       program_(std::move(program)),
-      residents_(graph.edges.size()),
+      has_direction_(2 * graph.edges.size()),
+      residents_(2 * graph.edges.size()),
       keep_degree_(keep_degree),
       sums_(program_.contexts.size()),
       sum_errors_(program_.contexts.size()),
@@ -34,6 +37,9 @@ Engine::Engine(const Graph& graph, Program program, size_t threads, const std::s
       pool_(std::make_unique<ThreadPool>(threads)),
       scratches_(std::make_unique<Scratches>()),
       serial_(next_serial()) {
+  std::fill_n(has_direction_.begin(), graph.edges.size(), true);
+  for (const PropagateStep& step : program_.propagations) has_direction_[direction_of(graph, step)] = true;
+  for (const ContextStep& step : program_.contexts) has_direction_[direction_of(graph, step)] = true;
   for (PropagateStep& step : program_.propagations) {
     if (step.aggregate != Aggregate::kMax || step.message != kNoIndex) continue;
     Value counts = program_.values[step.output];  // beside the maxima, since they are read together
@@ -68,10 +74,7 @@ Engine::Engine(const Graph& graph, Program program, size_t threads, const std::s
   }
   for (const RowsStep& step : program_.rows) {
     double cost = kRowCost;
-    for (const Op& op : step.ops) {
-      if (op.kind != OpKind::kLinear) continue;
-      cost += 2.0 * kFlopCost * step.registers[op.inputs[0]].width * step.registers[op.output].width;
-    }
+    for (const Op& op : step.ops) cost += 2 * kFlopCost * multiplications(step, op);
     row_costs_.push_back(cost);
   }
   for (auto& slots : scratches_->slots) slots.resize(graph.nodes.size());
@@ -171,7 +174,7 @@ void Engine::initialize_propagation(size_t position, Whole* whole) {
   const PropagateStep& propagate = program_.propagations[position];
   const IdMap& ids = graph_.nodes[program_.values[propagate.output].node_type].ids;
   const bool partial = partial_[propagate.output] >= 0, sum = propagate.aggregate == Aggregate::kSum;
-  const GrowingArray<uint32_t>& residents = residents_[propagate.edge_type].nodes;
+  const GrowingArray<uint32_t>& residents = residents_[direction_of(graph_, propagate)].nodes;
   const size_t kept = partial ? residents.size() : ids.capacity();
   if (partial) {
     // With room for those who will come: growth by half would undo much of what is saved.
@@ -186,7 +189,7 @@ void Engine::initialize_propagation(size_t position, Whole* whole) {
   const Rows counts = sum ? Rows{} : kept_rows(propagate.counts);
   Table table;
   const Rows input = all_stored_rows(propagate.input, whole, &table);
-  const GraphStore& store = *graph_.edges[propagate.edge_type].store;
+  const EdgeView store = view_of(graph_, propagate);
   // Lists are short, so what to fetch next lies in the lists of later nodes.
   auto fetch = [&](uint32_t node) {
     store.scan_in(node, [&](NeighborSpan span) {
@@ -496,7 +499,7 @@ void Engine::evaluate(size_t on_demand, float* out) {
 bool Engine::load(uint32_t value, const float* from, size_t count, size_t width) {
   const Value& spec = program_.values[value];
   const size_t expected = partial_[value] >= 0
-                              ? residents_[program_.propagations[partial_[value]].edge_type].nodes.size()
+                              ? residents_[direction_of(graph_, program_.propagations[partial_[value]])].nodes.size()
                               : graph_.nodes[spec.node_type].ids.capacity();
   if (width != spec.width || count != expected) return false;
   slabs_[spec.slab].resize(count);

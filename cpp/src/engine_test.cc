@@ -6,8 +6,10 @@
 #include <mutex>
 
 #include "allocations.h"
+#include "edge_view.h"
 #include "kernels.h"
 #include "livegnn/commit.h"
+#include "livegnn/row_operators.h"
 #include "livegnn/stage.h"
 #include "testing.h"
 
@@ -39,6 +41,13 @@ class RowsBuilder {
   uint32_t apply(OpKind kind, std::vector<uint32_t> inputs) {
     uint32_t width = step_.registers[inputs[0]].width;
     return apply(kind, std::move(inputs), width);
+  }
+  // By its name, with one head.
+  uint32_t apply(const char* name, std::vector<uint32_t> inputs) {
+    const uint32_t output = apply(OpKind::kRowwise, std::move(inputs));
+    step_.ops.back().function = find_row_operator(name);
+    step_.ops.back().settings = {1};
+    return output;
   }
   uint32_t linear(uint32_t input, uint32_t outputs, Random* random) {
     const size_t inner = step_.registers[input].width;
@@ -89,7 +98,7 @@ void propagate(Program* program, MessageProgram messages, uint32_t output, uint3
   program->messages.push_back(std::move(messages));
 }
 
-void keep_context(Program* program, uint32_t output, ContextKind kind, float fill) {
+void keep_context(Program* program, uint32_t output, ContextKind kind, std::optional<float> fill) {
   program->order.push_back({Step::kContext, static_cast<uint32_t>(program->contexts.size())});
   program->contexts.push_back({0, output, kind, fill});
 }
@@ -113,7 +122,7 @@ Program gcn(bool weighted, Random random) {
   propagate(&program, kMessage2, kSum2, Aggregate::kSum, weighted);
   RowsBuilder third(&program, {kSum2, kLoop, kMessage2, kDegree});
   uint32_t out = third.apply(OpKind::kRsqrtContext, {third.apply(OpKind::kAddLoop, {0, 1, 2}), 3});
-  third.finish({{third.apply(OpKind::kLogSoftmax, {out}), kOut}});
+  third.finish({{third.apply("log_softmax", {out}), kOut}});
   return program;
 }
 
@@ -124,11 +133,11 @@ Program mean_and_max(bool weighted, Random random) {
   program.values = {{0, kFeatures, true, 0}, {0, 1, false, 0},        {0, kFeatures, false, 0}, {0, kHidden, false, 1},
                     {0, kClasses, false, 2}, {0, kClasses, false, 1}, {0, kClasses, false, 3}};
   program.output = kOut;
-  keep_context(&program, kCount, ContextKind::kCount, 0);
+  keep_context(&program, kCount, ContextKind::kCount, std::nullopt);
   propagate(&program, kX, kMean, Aggregate::kSum, false);
   RowsBuilder first(&program, {kX, kMean, kCount});
   uint32_t mean = first.linear(first.apply(OpKind::kDivideContext, {1, 2}), kHidden, &random);
-  uint32_t hidden = first.apply(OpKind::kTanh, {first.apply(OpKind::kAdd, {first.linear(0, kHidden, &random), mean})});
+  uint32_t hidden = first.apply("tanh", {first.apply(OpKind::kAdd, {first.linear(0, kHidden, &random), mean})});
   // Behind a ReLU, so that messages tie.
   const uint32_t message = first.apply(OpKind::kRelu, {first.linear(hidden, kClasses, &random)});
   first.finish({{hidden, kHiddenRow}, {message, kMessage}});
@@ -160,7 +169,7 @@ Program attention(bool weighted, Random random) {
       RowsBuilder::on_edges(&program, {kHidden, kHeads, kHeads, kEdgeFeatures},
                             [&](RowsBuilder* rows) {
                               const uint32_t logit = rows->apply(OpKind::kAdd, {1, 2});
-                              rows->apply(OpKind::kTanh,
+                              rows->apply("tanh",
                                           {rows->apply(OpKind::kAdd, {logit, rows->linear(3, kHeads, &random)})});
                             }),
       0};
@@ -183,6 +192,15 @@ Program attention(bool weighted, Random random) {
   propagate(&program, std::move(gate), kGated, kNoIndex, weighted, false);
   RowsBuilder third(&program, {kGated, kGateRow});
   third.finish({{third.apply(OpKind::kAdd, {0, 1}), kOut}});
+  return program;
+}
+
+// The same, where every second propagation goes from targets to sources, and so do the contexts.
+template <Program (*kProgram)(bool weighted, Random weights)>
+Program both_ways(bool weighted, Random random) {
+  Program program = kProgram(weighted, random);
+  for (size_t p = 0; p < program.propagations.size(); p += 2) program.propagations[p].reversed = true;
+  for (ContextStep& step : program.contexts) step.reversed = true;
   return program;
 }
 
@@ -211,6 +229,10 @@ constexpr Setting kSettings[] = {
     {"gcn, directed, weighted, parallel edges", keyed({{true, false}, false, false}), gcn},
     {"mean and max, undirected, parallel edges", keyed({{true, false}, true, false}), mean_and_max},
     {"attention, directed, parallel edges", keyed({{false, false, true}, false, false}), attention, kEdgeFeatures},
+    {"gcn, both ways, weighted, parallel edges", keyed({{true, false}, false, false}), both_ways<gcn>},
+    {"mean and max, both ways", {{false, false}, false, false}, both_ways<mean_and_max>},
+    {"attention, both ways, weighted", {{true, false, true}, false, false}, both_ways<attention>, kEdgeFeatures},
+    {"attention, both ways, undirected", {{false, false, true}, true, false}, both_ways<attention>, kEdgeFeatures},
 };
 
 // Batches of random events on the nodes that a graph has; a few of them are hubs.
@@ -354,7 +376,7 @@ void check_maxima(const Engine& engine) {
     for (uint32_t node = 0; node < out.count; ++node) {
       for (size_t c = 0; c < out.width; ++c) {
         std::vector<float> messages;
-        engine.graph().edges[step.edge_type].store->scan_in(node, [&](NeighborSpan span) {
+        view_of(engine.graph(), step).scan_in(node, [&](NeighborSpan span) {
           for (size_t i = 0; i < span.size; ++i) {
             messages.push_back((step.weighted ? span.weights[i] : 1.0f) * input.row(span.ids[i])[c]);
           }

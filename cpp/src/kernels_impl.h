@@ -541,7 +541,8 @@ void normalize_layer(size_t n, const float* a, const float* scale, const float* 
 
 void normalize_l2(size_t n, const float* a, float epsilon, float* out) {
   double norm = __builtin_sqrt(lane_sum(n, [&](size_t i) { return static_cast<double>(a[i]) * a[i]; }));
-  auto divisor = larger(static_cast<float>(norm), epsilon);
+  const auto length = static_cast<float>(norm);
+  const float divisor = length < epsilon ? epsilon : length;  // what is not a number stays none
   for (size_t i = 0; i < n; ++i) out[i] = a[i] / divisor;
 }
 

@@ -50,9 +50,9 @@ void Engine::prepare_batch(const Delta& delta, Prepared* prepared) {
   lazy_->prepare(delta, prepared);
 }
 
-void Engine::predict(std::span<const uint32_t> nodes, float* out) const {
-  if (lazy_ != nullptr) return lazy_->predict(nodes, out);
-  predict_kept(nodes, out);
+void Engine::predict(std::span<const uint32_t> nodes, float* out, size_t output) const {
+  if (lazy_ != nullptr) return lazy_->predict(nodes, out, output);
+  predict_kept(nodes, out, output);
 }
 
 void Engine::settle() {
@@ -83,8 +83,8 @@ Engine::Lazy::Lazy(Engine* engine, size_t eager, size_t threads)
       differs_(engine->program_.values.size()),
       site_of_(engine->program_.values.size(), kNoIndex),
       column_of_(engine->program_.values.size()),
-      edges_(engine->graph_.edges.size()),
-      recorded_(engine->graph_.edges.size()) {
+      edges_(engine->has_direction_.size()),
+      recorded_(edges_.size()) {
   const Program& program = engine->program_;
   std::vector<bool> computed(program.values.size());
   for (size_t i = eager; i < program.order.size(); ++i) {
@@ -95,7 +95,8 @@ Engine::Lazy::Lazy(Engine* engine, size_t eager, size_t threads)
       const PropagateStep& propagate = program.propagations[step.position];
       for (uint32_t value : values_of(propagate)) computed[value] = true;
       // Messages of both ends are computed anew for whoever they reach, from rows as they are now.
-      if (propagate.message == kNoIndex) differs_[propagate.input] = recorded_[propagate.edge_type] = true;
+      if (propagate.message != kNoIndex) continue;
+      differs_[propagate.input] = recorded_[direction_of(engine->graph_, propagate)] = true;
     }
   }
   for (uint32_t v = 0; v < program.values.size(); ++v) {
@@ -114,13 +115,18 @@ Engine::Lazy::Lazy(Engine* engine, size_t eager, size_t threads)
                step.position);
     }
   }
-  if (program.output_kept) {
-    output_ = site_of_[program.output];
-  } else {
-    output_ = static_cast<uint32_t>(sites_.size());
-    const RowsStep& rows = program.on_demand[program.output];
-    add_site(Site::kRows, rows.node_type, {kNoIndex}, &rows, 0);
+  for (size_t i = 0; i <= program.others.size(); ++i) {
+    const auto [kept, position] = engine->output_at(i);
+    if (kept) {
+      const uint32_t site = site_of_[position];
+      outputs_.push_back(site != kNoIndex && sites_[site].kind == Site::kSaved ? kNoIndex : site);
+    } else {
+      outputs_.push_back(static_cast<uint32_t>(sites_.size()));
+      const RowsStep& rows = program.on_demand[position];
+      add_site(Site::kRows, rows.node_type, {kNoIndex}, &rows, 0);
+    }
   }
+  output_ = outputs_[0];
   need_.resize(sites_.size());
 }
 
@@ -137,7 +143,8 @@ void Engine::Lazy::add_site(Site::Kind kind, uint32_t node_type, const std::vect
   std::vector<Site::Column> columns;
   size_t stride = 0;
   for (uint32_t value : values) {
-    const size_t width = row_stride(value == kNoIndex ? engine_.output_width() : engine_.program_.values[value].width);
+    const size_t width = row_stride(value == kNoIndex ? rows->registers[rows->sinks[0].reg].width
+                                                      : engine_.program_.values[value].width);
     Site::Column column{value, stride, 0};
     stride += width;
     if (value != kNoIndex && differs_[value]) {
@@ -189,8 +196,8 @@ bool Engine::Lazy::outgrown_by(const Delta& delta) const {
   size_t recorded = saved_features_, graph = 0;
   for (const auto& type : engine_.graph_.nodes) graph += type.ids.size();
   for (const NodeDelta& nodes : delta.nodes) recorded += nodes.featured.size();
-  for (size_t e = 0; e < edges_.size(); ++e) {
-    recorded += edges_[e].size();
+  for (const EdgeRecord& record : edges_) recorded += record.size();
+  for (size_t e = 0; e < delta.edges.size(); ++e) {
     const auto& type = engine_.graph_.edges[e];
     const size_t directions = type.spec.options.undirected ? 2 : 1;
     recorded += delta.edges[e].size() * directions;
@@ -266,9 +273,13 @@ void Engine::Lazy::mark(const Delta& delta, Prepared* prepared) {
     } else {
       constexpr size_t kAhead = 16;
       const PropagateStep& step = program.propagations[site.propagation];
-      const GraphStore& store = *engine_.graph_.edges[step.edge_type].store;
+      const EdgeView store = view_of(engine_.graph_, step);
       size_t messages = 0;
       auto scan = [&](const std::vector<uint32_t>& sources) {
+        if (step.only_loops) {
+          for (uint32_t node : sources) reach(node);
+          return;
+        }
         for (size_t i = 0; i < sources.size(); ++i) {
           if (i + kAhead < sources.size()) store.prefetch_out(sources[i + kAhead]);
           if (i + kAhead / 2 < sources.size()) store.prefetch_out_leaf(sources[i + kAhead / 2]);
@@ -287,8 +298,9 @@ void Engine::Lazy::mark(const Delta& delta, Prepared* prepared) {
           for (uint32_t node : changed_of(source.value)) reach(node);
         }
       }
-      for (const DirectedChange& change : prepared->edges[step.edge_type]) {
+      for (const DirectedChange& change : prepared->edges[direction_of(engine_.graph_, step)]) {
         if (step.message == kNoIndex && same_messages(change, step.weighted)) continue;
+        if (step.only_loops && change.source != change.target) continue;
         ++messages;
         reach(change.target);
       }

@@ -50,7 +50,7 @@ struct Engine::Lazy {
   void reserve(const Delta& delta, const Prepared& prepared);
   void commit(const Delta& delta, const Prepared& prepared) noexcept;
   void release() noexcept;
-  void predict(std::span<const uint32_t> nodes, float* out);
+  void predict(std::span<const uint32_t> nodes, float* out, size_t output);
   void settle();
   void clear();
   bool outgrown_by(const Delta& delta) const;
@@ -67,7 +67,7 @@ struct Engine::Lazy {
     const RowsStep* rows = nullptr;  // of kRows
     uint32_t propagation = 0;        // of kPropagate
     struct Column {
-      uint32_t value;  // kNoIndex: the prediction, where it is not kept
+      uint32_t value;  // kNoIndex: an output that is not kept
       size_t at, difference;
     };
     std::vector<Column> columns;
@@ -126,9 +126,10 @@ struct Engine::Lazy {
   std::vector<Site> sites_;        // in the order of the steps, those of saved values first
   std::vector<uint32_t> site_of_;  // by value
   std::vector<size_t> column_of_;  // by value
-  uint32_t output_ = kNoIndex;     // site of the prediction; none if it is eager
-  std::vector<EdgeRecord> edges_;  // by edge type
-  std::vector<bool> recorded_;     // by edge type: a lazy propagation goes along it
+  std::vector<uint32_t> outputs_;  // by output: its site, kNoIndex if it is eager
+  uint32_t output_ = kNoIndex;     // that of the prediction
+  std::vector<EdgeRecord> edges_;  // by direction
+  std::vector<bool> recorded_;     // by direction: a lazy propagation goes so
   size_t saved_features_ = 0;
   bool reserved_ = false;  // for the batch that is about to be committed
 

@@ -10,18 +10,20 @@
 #include "engine_scratch.h"
 #include "kernels.h"
 #include "lazy.h"
+#include "livegnn/row_operators.h"
 #include "message_sums.h"
 #include "rounding.h"
 #include "row_sum.h"
 
 namespace livegnn {
 
-void Engine::Lazy::predict(std::span<const uint32_t> nodes, float* out) {
-  const size_t width = engine_.output_width();
+void Engine::Lazy::predict(std::span<const uint32_t> nodes, float* out, size_t output) {
+  const size_t width = engine_.output_width(output);
+  const uint32_t site = outputs_[output];
   std::vector<uint32_t> kept;
   std::vector<size_t> kept_at, asked_at;
-  if (output_ != kNoIndex) {
-    const Overlay& overlay = sites_[output_].overlay;
+  if (site != kNoIndex) {
+    const Overlay& overlay = sites_[site].overlay;
     for (size_t i = 0; i < nodes.size(); ++i) {
       if (overlay.covers(nodes[i])) {
         asked_at.push_back(i);
@@ -31,18 +33,18 @@ void Engine::Lazy::predict(std::span<const uint32_t> nodes, float* out) {
       }
     }
   }
-  if (asked_at.empty()) return engine_.predict_kept(nodes, out);
+  if (asked_at.empty()) return engine_.predict_kept(nodes, out, output);
   if (!kept.empty()) {
     std::vector<float> rows(kept.size() * width);
-    engine_.predict_kept(kept, rows.data());
+    engine_.predict_kept(kept, rows.data(), output);
     for (size_t i = 0; i < kept.size(); ++i) {
       std::memcpy(out + kept_at[i] * width, rows.data() + i * width, width * sizeof(float));
     }
   }
-  Overlay& overlay = sites_[output_].overlay;
-  // The site of a prediction that is kept may fill other values too.
-  const size_t column =
-      engine_.program_.output_kept ? sites_[output_].columns[column_of_[engine_.program_.output]].at : 0;
+  Overlay& overlay = sites_[site].overlay;
+  // The site of an output that is kept may fill other values too.
+  const auto [is_kept, position] = engine_.output_at(output);
+  const size_t column = is_kept ? sites_[site].columns[column_of_[position]].at : 0;
   auto copy = [&] {
     for (size_t i : asked_at) std::memcpy(out + i * width, overlay.row(nodes[i]) + column, width * sizeof(float));
   };
@@ -53,10 +55,10 @@ void Engine::Lazy::predict(std::span<const uint32_t> nodes, float* out) {
     }
   }
   std::unique_lock lock(mutex_);
-  need_[output_].reserve(asked_at.size());
+  need_[site].reserve(asked_at.size());
   for (size_t i : asked_at) {
     if (!overlay.stale(nodes[i])) continue;
-    need_[output_].push_back(nodes[i]);
+    need_[site].push_back(nodes[i]);
     overlay.want(nodes[i]);
   }
   compute(false);
@@ -125,7 +127,7 @@ void Engine::Lazy::want_inputs(size_t s) {
           want(from, node);
           continue;
         }
-        engine_.graph_.edges[step.edge_type].store->scan_in(node, [&](NeighborSpan span) {
+        scan_messages(view_of(engine_.graph_, step), step, node, [&](NeighborSpan span) {
           for (size_t j = 0; j < span.size; ++j) want(from, span.ids[j]);
         });
       }
@@ -134,7 +136,7 @@ void Engine::Lazy::want_inputs(size_t s) {
   }
   const uint32_t from = site_of_[step.input];
   if (sites_[from].kind == Site::kSaved || sites_[from].overlay.num_stale() == 0) return;
-  const GraphStore& store = *engine_.graph_.edges[step.edge_type].store;
+  const EdgeView store = view_of(engine_.graph_, step);
   const Overlay& input = sites_[from].overlay;
   if (push_is_cheaper(step, nodes, input)) {
     for (uint32_t source : input.nodes()) {
@@ -170,10 +172,7 @@ void Engine::Lazy::compute_rows(Site* site, const std::vector<uint32_t>& nodes) 
   std::vector<Source> inputs;
   for (uint32_t source : step.sources) inputs.push_back(source_of(source));
   double row_cost = kRowCost;
-  for (const Op& op : step.ops) {
-    if (op.kind != OpKind::kLinear) continue;
-    row_cost += 2.0 * kFlopCost * step.registers[op.inputs[0]].width * step.registers[op.output].width;
-  }
+  for (const Op& op : step.ops) row_cost += 2 * kFlopCost * multiplications(step, op);
   pool_.run(blocks_of(nodes.size()), row_cost * static_cast<double>(nodes.size()), [&](size_t block) {
     static thread_local std::vector<Scratch> memory;
     static thread_local std::vector<float*> buffers;
@@ -213,7 +212,7 @@ void Engine::Lazy::compute_rows(Site* site, const std::vector<uint32_t>& nodes) 
 // has few in-edges. But many targets have hubs among them, with long lists of which hardly an edge is affected.
 bool Engine::Lazy::push_is_cheaper(const PropagateStep& step, const std::vector<uint32_t>& targets,
                                    const Overlay& sources) const {
-  const GraphStore& store = *engine_.graph_.edges[step.edge_type].store;
+  const EdgeView store = view_of(engine_.graph_, step);
   size_t in = 0, out = 0;
   for (uint32_t target : targets) in += store.degree_in(target);
   if (in <= 4 * sources.nodes().size()) return false;  // it would take as long to find out
@@ -243,7 +242,7 @@ struct Engine::Lazy::Terms {
 // The affected in-edges of all targets, grouped by target.
 void Engine::Lazy::push(const PropagateStep& step, const std::vector<uint32_t>& targets, const Overlay& sources,
                         Pushed* pushed) {
-  const GraphStore& store = *engine_.graph_.edges[step.edge_type].store;
+  const EdgeView store = view_of(engine_.graph_, step);
   std::vector<std::pair<uint32_t, InEdge>> found;
   pushed->offsets.assign(targets.size() + 1, 0);
   for (uint32_t target : targets) {
@@ -275,7 +274,7 @@ void Engine::Lazy::push(const PropagateStep& step, const std::vector<uint32_t>& 
 void Engine::Lazy::compute_aggregates(Site* site, const std::vector<uint32_t>& nodes) {
   const PropagateStep& step = engine_.program_.propagations[site->propagation];
   if (step.message != kNoIndex) return compute_messages(site, step, nodes);
-  const GraphStore& store = *engine_.graph_.edges[step.edge_type].store;
+  const EdgeView store = view_of(engine_.graph_, step);
   const Source input = source_of(step.input), output = source_of(step.output);
   const size_t stride = row_stride(output.table.width);
   Pushed pushed;
@@ -303,7 +302,7 @@ void Engine::Lazy::compute_aggregates(Site* site, const std::vector<uint32_t>& n
           terms.found.assign(from + static_cast<std::ptrdiff_t>(pushed.offsets[i]),
                              from + static_cast<std::ptrdiff_t>(pushed.offsets[i + 1]));
         } else {
-          scan_messages(store, step.skip_loops, nodes[i], [&](NeighborSpan span) {
+          scan_messages(store, step, nodes[i], [&](NeighborSpan span) {
             terms.edges += span.size;
             for (size_t j = 0; j < span.size; ++j) {
               if (!input.affected(span.ids[j])) continue;
@@ -339,7 +338,7 @@ void Engine::Lazy::compute_messages(Site* site, const PropagateStep& step, const
     const size_t first = block * kBlockRows, end = std::min(nodes.size(), first + kBlockRows);
     size_t read = 0;
     auto add = [&](size_t n) {
-      scan_messages(*type.store, step.skip_loops, nodes[n], [&](NeighborSpan span) {
+      scan_messages(view_of(engine_.graph_, step), step, nodes[n], [&](NeighborSpan span) {
         read += span.size;
         for (size_t j = 0; j < span.size; ++j) {
           const uint32_t source = span.ids[j];
@@ -369,8 +368,8 @@ void Engine::Lazy::compute_messages(Site* site, const PropagateStep& step, const
 void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint32_t target, const Source& input,
                            const Source& output, Terms* terms, float* row, float* error) {
   const Kernels& k = kernels();
-  const GraphStore& store = *engine_.graph_.edges[step.edge_type].store;
-  const std::span<const DirectedChange> changes = edges_[step.edge_type].of(target);
+  const EdgeView store = view_of(engine_.graph_, step);
+  const std::span<const DirectedChange> changes = edges_[direction_of(engine_.graph_, step)].of(target);
   const size_t stride = row_stride(output.table.width), degree = store.degree_in(target);
   const float* const base = output.table.row(target);
   const float* const inverse = engine_.inverses_[propagation].data();
@@ -409,7 +408,7 @@ void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint
   }
   if (!anew) return;
   terms->clear();
-  scan_messages(store, step.skip_loops, target, [&](NeighborSpan span) {
+  scan_messages(store, step, target, [&](NeighborSpan span) {
     for (size_t i = 0; i < span.size; ++i) {
       const float* from = input.now(span.ids[i]);
       for (size_t c = 0; c < stride; c += 16) __builtin_prefetch(from + c);
@@ -423,7 +422,7 @@ void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint
 
 void Engine::Lazy::max_row(const PropagateStep& step, uint32_t target, const Source& input, Terms* terms, float* row,
                            float* counts) {
-  const GraphStore& store = *engine_.graph_.edges[step.edge_type].store;
+  const EdgeView store = view_of(engine_.graph_, step);
   const size_t width = input.table.width;
   terms->clear();
   store.scan_in(target, [&](NeighborSpan span) {

@@ -10,6 +10,7 @@
 #include "allocations.h"
 #include "kernels.h"
 #include "livegnn/commit.h"
+#include "livegnn/row_operators.h"
 #include "livegnn/stage.h"
 #include "testing.h"
 
@@ -42,6 +43,12 @@ uint32_t add_op(RowsStep* step, OpKind kind, std::vector<uint32_t> inputs) {
   return output;
 }
 
+uint32_t add_op(RowsStep* step, const char* name, std::vector<uint32_t> inputs) {
+  const uint32_t output = add_op(step, OpKind::kRowwise, std::move(inputs));
+  step->ops.back().function = find_row_operator(name);
+  return output;
+}
+
 RowsStep open(const Program& program, std::vector<uint32_t> sources) {
   RowsStep step{0, std::move(sources), {}, {}, {}, {}};
   for (uint32_t source : step.sources) step.registers.push_back({0, 0, program.values[source].width});
@@ -59,12 +66,12 @@ Program three_layers(bool weighted, Aggregate second, Random random) {
     program.order.push_back({kind, static_cast<uint32_t>(position)});
   };
   next(Step::kContext, 0);
-  program.contexts = {{0, kCount, ContextKind::kCount, 0}};
+  program.contexts = {{0, kCount, ContextKind::kCount, std::nullopt}};
   next(Step::kPropagate, 0);
   RowsStep rows = open(program, {kX, kMean, kCount});
   const uint32_t mean = add_linear(&program, &rows, add_op(&rows, OpKind::kDivideContext, {1, 2}), kHidden, &random);
   const uint32_t own = add_linear(&program, &rows, 0, kHidden, &random);
-  rows.sinks = {{add_op(&rows, OpKind::kTanh, {add_op(&rows, OpKind::kAdd, {own, mean})}), kMessage}, {own, kRoot}};
+  rows.sinks = {{add_op(&rows, "tanh", {add_op(&rows, OpKind::kAdd, {own, mean})}), kMessage}, {own, kRoot}};
   program.rows.push_back(std::move(rows));
   next(Step::kRows, 0);
   next(Step::kPropagate, 1);

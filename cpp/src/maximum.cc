@@ -16,8 +16,8 @@ namespace livegnn {
 void Engine::prepare_max(const PropagateStep& step, Prepared* prepared) {
   Scratches& s = *scratches_;
   const Kernels& k = kernels();
-  const GraphStore& store = *graph_.edges[step.edge_type].store;
-  const auto& edges = prepared->edges[step.edge_type];
+  const EdgeView store = view_of(graph_, step);
+  const auto& edges = prepared->edges[direction_of(graph_, step)];
   const Changes& input = prepared->changes[step.input];
   const uint32_t source_type = program_.values[step.input].node_type;
   const uint32_t target_type = program_.values[step.output].node_type;

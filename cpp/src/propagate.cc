@@ -28,7 +28,10 @@ std::vector<uint32_t> ascending(size_t count) {
 }  // namespace
 
 void Engine::prepare_edges(const Delta& delta, Prepared* prepared) {
-  prepared->edges.resize(graph_.edges.size());
+  const auto in_order = [](const DirectedChange& a, const DirectedChange& b) {
+    return a.target != b.target ? a.target < b.target : a.order() < b.order();
+  };
+  prepared->edges.resize(has_direction_.size());
   for (size_t e = 0; e < graph_.edges.size(); ++e) {
     auto& directed = prepared->edges[e];
     directed.clear();
@@ -53,22 +56,25 @@ void Engine::prepare_edges(const Delta& delta, Prepared* prepared) {
                             change.key, before, after});
       }
     }
-    std::sort(directed.begin(), directed.end(), [](const DirectedChange& a, const DirectedChange& b) {
-      return a.target != b.target ? a.target < b.target : a.order() < b.order();
-    });
+    std::sort(directed.begin(), directed.end(), in_order);
+    if (!has_direction_[graph_.edges.size() + e]) continue;
+    auto& reversed = prepared->edges[graph_.edges.size() + e];
+    reversed = directed;
+    for (DirectedChange& change : reversed) std::swap(change.source, change.target);
+    std::sort(reversed.begin(), reversed.end(), in_order);
   }
 }
 
 void Engine::aggregate_all(const PropagateStep& step, const Rows& input, uint32_t node, float* out,
                            float* counts) const {
   if (input.count == 0) return aggregate_computed(step, node, out, counts);
-  const GraphStore& store = *graph_.edges[step.edge_type].store;
+  const EdgeView store = view_of(graph_, step);
   const size_t width = input.width;
   if (step.aggregate == Aggregate::kSum) {
     static thread_local RowSum total;
     for (const bool widely : {false, true}) {
       total.open(row_stride(width), out, widely);
-      scan_messages(store, step.skip_loops, node, [&](NeighborSpan span) {
+      scan_messages(store, step, node, [&](NeighborSpan span) {
         total.gather(span.size, input.data, input.stride, span.ids, step.weighted ? span.weights : nullptr);
       });
       total.close();
@@ -104,7 +110,7 @@ void Engine::aggregate_computed(const PropagateStep& step, uint32_t node, float*
   static thread_local std::vector<uint32_t> ties;
   static thread_local RowSum total;
   const Kernels& k = kernels();
-  const GraphStore& store = *graph_.edges[step.edge_type].store;
+  const EdgeView store = view_of(graph_, step);
   const size_t width = program_.values[step.input].width;
   const bool sum = step.aggregate == Aggregate::kSum;
   std::fill_n(out, row_stride(width), 0.0f);
@@ -112,7 +118,7 @@ void Engine::aggregate_computed(const PropagateStep& step, uint32_t node, float*
   if (!sum && store.degree_in(node) > 0) std::fill(out, out + width, -std::numeric_limits<float>::infinity());
   for (const bool widely : {false, true}) {
     if (sum) total.open(row_stride(width), out, widely);
-    scan_messages(store, step.skip_loops, node, [&](NeighborSpan span) {
+    scan_messages(store, step, node, [&](NeighborSpan span) {
       arena.clear();
       rows.resize(span.size);
       while (order.size() < span.size) order.push_back(static_cast<uint32_t>(order.size()));
@@ -139,8 +145,8 @@ void Engine::aggregate_computed(const PropagateStep& step, uint32_t node, float*
 void Engine::find_frontier(const PropagateStep& step, size_t propagation, const Prepared& prepared) {
   Scratches& s = *scratches_;
   const Kernels& k = kernels();
-  const GraphStore& store = *graph_.edges[step.edge_type].store;
-  const auto& edges = prepared.edges[step.edge_type];
+  const EdgeView store = view_of(graph_, step);
+  const auto& edges = prepared.edges[direction_of(graph_, step)];
   const Changes& input = prepared.changes[step.input];
   const Rows stored = Engine::rows(step.input);
   const auto& removed = s.removed[program_.values[step.output].node_type];
@@ -274,8 +280,8 @@ void Engine::prepare_sum(const PropagateStep& step, size_t propagation, const Re
                          Prepared* prepared) {
   Scratches& s = *scratches_;
   const Kernels& k = kernels();
-  const GraphStore& store = *graph_.edges[step.edge_type].store;
-  const auto& edges = prepared->edges[step.edge_type];
+  const EdgeView store = view_of(graph_, step);
+  const auto& edges = prepared->edges[direction_of(graph_, step)];
   const Changes& input = prepared->changes[step.input];
   const auto& source_slots = s.slots[0][program_.values[step.input].node_type];
   auto& slots = s.slots[1][program_.values[step.output].node_type];

@@ -23,9 +23,9 @@ struct Neighbor {
   float weight;
 };
 
-void append_in_order(const PropagateStep& step, const GraphStore& store, uint32_t node, std::vector<Neighbor>* all) {
+void append_in_order(const PropagateStep& step, const EdgeView& store, uint32_t node, std::vector<Neighbor>* all) {
   const auto first = static_cast<std::ptrdiff_t>(all->size());
-  scan_messages(store, step.skip_loops, node, [&](NeighborSpan span) {
+  scan_messages(store, step, node, [&](NeighborSpan span) {
     for (size_t i = 0; i < span.size; ++i) {
       all->push_back({span.ids[i], step.weighted && span.weights != nullptr ? span.weights[i] : 1.0f});
     }
@@ -68,7 +68,7 @@ void aggregate(const PropagateStep& step, size_t width, std::span<const Neighbor
 
 uint32_t Engine::slot_of(uint32_t value, uint32_t node) const {
   if (partial_[value] < 0) return node;
-  return residents_[program_.propagations[static_cast<size_t>(partial_[value])].edge_type].slot(node);
+  return residents_[direction_of(graph_, program_.propagations[static_cast<size_t>(partial_[value])])].slot(node);
 }
 
 Rows Engine::kept_rows(uint32_t value) const {
@@ -83,7 +83,7 @@ void Engine::aggregate_in_order(const PropagateStep& step, const Rows& input, ui
   static thread_local std::vector<Neighbor> neighbors;
   const Trimmed trimmed(&neighbors);
   neighbors.clear();
-  append_in_order(step, *graph_.edges[step.edge_type].store, node, &neighbors);
+  append_in_order(step, view_of(graph_, step), node, &neighbors);
   aggregate(step, input.width, neighbors, [&](uint32_t source) { return input.row(source); }, out, counts);
 }
 
@@ -94,7 +94,7 @@ void Engine::pull(const PropagateStep& step, std::span<const uint32_t> nodes, Ro
   std::vector<Neighbor> neighbors;
   std::vector<size_t> offsets{0};
   for (uint32_t node : nodes) {
-    append_in_order(step, *graph_.edges[step.edge_type].store, node, &neighbors);
+    append_in_order(step, view_of(graph_, step), node, &neighbors);
     offsets.push_back(neighbors.size());
   }
   std::vector<uint32_t> sources;
@@ -147,13 +147,15 @@ void Engine::complete(Whole* whole, std::vector<Table>* tables) const {
 
 void Engine::initialize_residents() {
   if (keep_degree_ == 0) return;
-  for (size_t e = 0; e < residents_.size(); ++e) {
-    const IdMap& ids = graph_.nodes[graph_.edges[e].spec.target_type].ids;
-    Residents& residents = residents_[e];
+  for (size_t d = 0; d < residents_.size(); ++d) {
+    if (!has_direction_[d]) continue;
+    const IdMap& ids = graph_.nodes[receiver_type(graph_, d)].ids;
+    const EdgeView store = view_at(graph_, d);
+    Residents& residents = residents_[d];
     residents = {};
     residents.slots.assign(ids.capacity(), kNoIndex);
     for (uint32_t node = 0; node < ids.capacity(); ++node) {
-      if (!ids.in_use(node) || graph_.edges[e].store->degree_in(node) < keep_degree_) continue;
+      if (!ids.in_use(node) || store.degree_in(node) < keep_degree_) continue;
       residents.slots[node] = static_cast<uint32_t>(residents.nodes.size());
       residents.nodes.push_back(node);
     }
@@ -166,46 +168,51 @@ void Engine::prepare_moves(const Delta& delta, Prepared* prepared) const {
   if (keep_degree_ == 0) return;
   prepared->moves.resize(residents_.size());
   const auto least = static_cast<int64_t>(keep_degree_ - keep_degree_ / 4);
-  for (size_t e = 0; e < residents_.size(); ++e) {
-    const uint32_t node_type = graph_.edges[e].spec.target_type;
+  for (size_t d = 0; d < residents_.size(); ++d) {
+    if (!has_direction_[d]) continue;
+    const uint32_t node_type = receiver_type(graph_, d);
+    const EdgeView store = view_at(graph_, d);
     const auto& removed = scratches_->removed[node_type];
-    const auto& edges = prepared->edges[e];
-    Moves& moves = prepared->moves[e];
+    const auto& edges = prepared->edges[d];
+    Moves& moves = prepared->moves[d];
     moves.entering.clear();
     moves.leaving.clear();
     for (size_t i = 0; i < edges.size();) {
       const uint32_t node = edges[i].target;
-      int64_t degree = graph_.edges[e].store->degree_in(node);
+      int64_t degree = store.degree_in(node);
       for (; i < edges.size() && edges[i].target == node; ++i) degree += int{edges[i].has} - int{edges[i].had};
       if (removed[node]) continue;
-      const bool resident = residents_[e].slot(node) != kNoIndex;
+      const bool resident = residents_[d].slot(node) != kNoIndex;
       if (!resident && degree >= static_cast<int64_t>(keep_degree_)) moves.entering.push_back(node);
       if (resident && degree < least) moves.leaving.push_back(node);
     }
     for (uint32_t node : delta.nodes[node_type].removed) {
-      if (residents_[e].slot(node) != kNoIndex) moves.leaving.push_back(node);
+      if (residents_[d].slot(node) != kNoIndex) moves.leaving.push_back(node);
     }
     std::sort(moves.leaving.begin(), moves.leaving.end());
   }
 }
 
 bool Engine::stays(const PropagateStep& step, const Prepared& prepared, uint32_t node) const {
-  const auto& leaving = prepared.moves[step.edge_type].leaving;
-  return residents_[step.edge_type].slot(node) != kNoIndex && !std::binary_search(leaving.begin(), leaving.end(), node);
+  const size_t direction = direction_of(graph_, step);
+  const auto& leaving = prepared.moves[direction].leaving;
+  return residents_[direction].slot(node) != kNoIndex && !std::binary_search(leaving.begin(), leaving.end(), node);
 }
 
 void Engine::reserve_moves(const Delta& delta, const Prepared& prepared) {
   if (keep_degree_ == 0) return;
-  for (size_t e = 0; e < residents_.size(); ++e) {
-    Residents& residents = residents_[e];
-    const Moves& moves = prepared.moves[e];
-    residents.slots.prepare(delta.nodes[graph_.edges[e].spec.target_type].capacity);
+  for (size_t d = 0; d < residents_.size(); ++d) {
+    if (!has_direction_[d]) continue;
+    Residents& residents = residents_[d];
+    const Moves& moves = prepared.moves[d];
+    residents.slots.prepare(delta.nodes[receiver_type(graph_, d)].capacity);
     residents.nodes.prepare(residents.nodes.size() + moves.entering.size());
     residents.free.prepare(residents.free.size() + moves.leaving.size() + 1);
   }
   for (size_t p = 0; p < program_.propagations.size(); ++p) {
     const PropagateStep& step = program_.propagations[p];
-    const size_t most = residents_[step.edge_type].nodes.size() + prepared.moves[step.edge_type].entering.size();
+    const size_t direction = direction_of(graph_, step);
+    const size_t most = residents_[direction].nodes.size() + prepared.moves[direction].entering.size();
     slabs_[program_.values[step.output].slab].prepare(most);
     if (step.aggregate == Aggregate::kSum) errors_[p].prepare(most);
   }
@@ -213,18 +220,19 @@ void Engine::reserve_moves(const Delta& delta, const Prepared& prepared) {
 
 // Slots first, then the rows of those who have one.
 void Engine::commit_moves(const Delta& delta, const Prepared& prepared) noexcept {
-  for (size_t e = 0; e < residents_.size(); ++e) {
-    Residents& residents = residents_[e];
-    const size_t capacity = delta.nodes[graph_.edges[e].spec.target_type].capacity;
+  for (size_t d = 0; d < residents_.size(); ++d) {
+    if (!has_direction_[d]) continue;
+    Residents& residents = residents_[d];
+    const size_t capacity = delta.nodes[receiver_type(graph_, d)].capacity;
     residents.slots.resize(std::max(residents.slots.size(), capacity), kNoIndex);
     residents.nodes.adopt();
     residents.free.adopt();
-    for (uint32_t node : prepared.moves[e].leaving) {
+    for (uint32_t node : prepared.moves[d].leaving) {
       residents.nodes[residents.slots[node]] = kNoIndex;
       residents.free.push_back(residents.slots[node]);
       residents.slots[node] = kNoIndex;
     }
-    for (uint32_t node : prepared.moves[e].entering) {
+    for (uint32_t node : prepared.moves[d].entering) {
       if (residents.free.empty()) {
         residents.free.push_back(static_cast<uint32_t>(residents.nodes.size()));
         residents.nodes.push_back(kNoIndex);
@@ -236,7 +244,7 @@ void Engine::commit_moves(const Delta& delta, const Prepared& prepared) noexcept
   }
   for (size_t p = 0; p < program_.propagations.size(); ++p) {
     const PropagateStep& step = program_.propagations[p];
-    const Residents& residents = residents_[step.edge_type];
+    const Residents& residents = residents_[direction_of(graph_, step)];
     Table& slab = slabs_[program_.values[step.output].slab];
     slab.resize(residents.nodes.size());
     auto write = [&](uint32_t value) {
@@ -260,9 +268,9 @@ void Engine::commit_moves(const Delta& delta, const Prepared& prepared) noexcept
   }
 }
 
-std::vector<uint32_t> Engine::residents(size_t edge_type) const {
+std::vector<uint32_t> Engine::residents(size_t direction) const {
   std::vector<uint32_t> nodes;
-  for (uint32_t node : residents_[edge_type].nodes) {
+  for (uint32_t node : residents_[direction].nodes) {
     if (node != kNoIndex) nodes.push_back(node);
   }
   std::sort(nodes.begin(), nodes.end());
@@ -273,17 +281,17 @@ std::vector<uint32_t> Engine::slots(uint32_t value) const {
   std::vector<uint32_t> slots(rows(value).count);
   std::iota(slots.begin(), slots.end(), 0u);
   if (partial_[value] < 0) return slots;
-  slots = residents(program_.propagations[static_cast<size_t>(partial_[value])].edge_type);
+  slots = residents(direction_of(graph_, program_.propagations[static_cast<size_t>(partial_[value])]));
   for (uint32_t& node : slots) node = slot_of(value, node);
   return slots;
 }
 
-bool Engine::load_residents(size_t edge_type, std::span<const uint32_t> nodes) {
-  const IdMap& ids = graph_.nodes[graph_.edges[edge_type].spec.target_type].ids;
+bool Engine::load_residents(size_t direction, std::span<const uint32_t> nodes) {
+  const IdMap& ids = graph_.nodes[receiver_type(graph_, direction)].ids;
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (nodes[i] >= ids.capacity() || !ids.in_use(nodes[i]) || (i > 0 && nodes[i] <= nodes[i - 1])) return false;
   }
-  Residents& residents = residents_[edge_type];
+  Residents& residents = residents_[direction];
   residents = {};
   residents.slots.assign(ids.capacity(), kNoIndex);
   residents.nodes = std::vector<uint32_t>(nodes.begin(), nodes.end());

@@ -8,33 +8,10 @@
 #include "combine.h"
 #include "engine_scratch.h"
 #include "kernels.h"
+#include "livegnn/row_operators.h"
 #include "parallel.h"
 
 namespace livegnn {
-namespace {
-
-template <class Function>
-void map_row(size_t width, const float* a, float* out, const Function& function) {
-  for (size_t i = 0; i < width; ++i) out[i] = function(a[i]);
-}
-
-float gelu(float x) { return 0.5f * x * (1.0f + std::erf(x * 0.70710678118654752f)); }
-float gelu_tanh(float x) { return 0.5f * x * (1.0f + std::tanh(0.79788456080286536f * (x + 0.044715f * x * x * x))); }
-
-// With the largest element taken out first, so that no exponential overflows.
-void softmax(size_t width, const float* a, bool logarithm, float* out) {
-  float largest = *std::max_element(a, a + width);
-  double total = 0;
-  for (size_t i = 0; i < width; ++i) total += std::exp(static_cast<double>(a[i] - largest));
-  auto shift = static_cast<float>(std::log(total));
-  for (size_t i = 0; i < width; ++i) {
-    out[i] =
-        logarithm ? a[i] - largest - shift : static_cast<float>(std::exp(static_cast<double>(a[i] - largest)) / total);
-  }
-}
-
-}  // namespace
-
 template <class Row>
 void Engine::call(const Op& op, size_t count, const RowsStep& step, const Row& row_of, float* out,
                   size_t stride) const {
@@ -77,18 +54,12 @@ bool Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
     const float* second = has_tensors ? tensor(op.second) : nullptr;
     float* const out = out_of(op.output, 0);
     const size_t stride = stride_of(op.output);
-    const float* inputs[4][kBlockRows];
-    for (size_t p = 0; p < op.inputs.size() && p < 4; ++p) {
+    const float* inputs[kMaxRowInputs][kBlockRows];
+    for (size_t p = 0; p < op.inputs.size() && p < kMaxRowInputs; ++p) {
       for (size_t i = 0; i < count; ++i) inputs[p][i] = row_of(op.inputs[p], i);
     }
     const float* const* a = inputs[0];
     float factors[kBlockRows];
-    auto each = [&](auto&& body) {
-      for (size_t i = 0; i < count; ++i) body(a[i], out + i * stride);
-    };
-    auto map = [&](auto&& function) {
-      each([&](const float* from, float* to) { map_row(width, from, to, function); });
-    };
     switch (op.kind) {
       case OpKind::kLinear:
         k.multiply(count, step.registers[in].width, width, a, first, second, out, stride);
@@ -100,36 +71,14 @@ bool Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
         std::fill_n(factors, count, op.number);
         k.scale(count, width, a, factors, out, stride);
         break;
-      case OpKind::kLayerNorm:
-        each([&](const float* from, float* to) { k.normalize_layer(width, from, first, second, op.number, to); });
-        break;
-      case OpKind::kL2Normalize:
-        each([&](const float* from, float* to) { k.normalize_l2(width, from, op.number, to); });
-        break;
       case OpKind::kRelu:
         k.relu(count, width, a, out, stride);
         break;
       case OpKind::kLeakyRelu:
         k.leaky_relu(count, width, a, op.number, out, stride);
         break;
-      case OpKind::kElu:
-        map([&](float x) { return x > 0 ? x : op.number * std::expm1(x); });
-        break;
-      case OpKind::kGelu:
-        map(gelu);
-        break;
-      case OpKind::kGeluTanh:
-        map(gelu_tanh);
-        break;
       case OpKind::kSigmoid:
         k.sigmoid(count, width, a, out, stride);
-        break;
-      case OpKind::kTanh:
-        map([](float x) { return std::tanh(x); });
-        break;
-      case OpKind::kSoftmax:
-      case OpKind::kLogSoftmax:
-        each([&](const float* from, float* to) { softmax(width, from, op.kind == OpKind::kLogSoftmax, to); });
         break;
       case OpKind::kAdd:
         k.add(count, width, a, inputs[1], out, stride);
@@ -169,12 +118,6 @@ bool Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
       case OpKind::kSumChannels:
         k.sum_channels(count, width, step.registers[in].width / width, a, out, stride);
         break;
-      case OpKind::kSumHeads:
-        each([&](const float* from, float* to) {
-          std::memcpy(to, from, width * sizeof(float));
-          for (size_t c = width; c < step.registers[in].width; ++c) to[c % width] += from[c];
-        });
-        break;
       case OpKind::kScaleHeads: {
         const size_t heads = step.registers[op.inputs[1]].width;
         k.scale_heads(count, heads, width / heads, a, inputs[1], out, stride);
@@ -205,6 +148,15 @@ bool Engine::run_rows(const RowsStep& step, size_t count, const float* const* so
           }
         }
         break;
+      case OpKind::kRowwise: {
+        RowBlock<float> block{count, width, stride, out, {}, {}, op.settings.data(), first, second};
+        for (size_t p = 0; p < op.inputs.size(); ++p) {
+          block.inputs[p] = inputs[p];
+          block.widths[p] = step.registers[op.inputs[p]].width;
+        }
+        row_operators()[op.function].in_float(block);
+        break;
+      }
     }
     if (!widely) continue;
     for (size_t i = 0; i < count; ++i) {
@@ -298,14 +250,19 @@ void Engine::find_reach(const RowsStep& step, const Delta& delta, const Prepared
   for (uint32_t source : step.sources) reach.stored.push_back(rows(source));
 }
 
-uint32_t Engine::output_type() const {
-  return program_.output_kept ? program_.values[program_.output].node_type
-                              : program_.on_demand[program_.output].node_type;
+Output Engine::output_at(size_t output) const {
+  return output == 0 ? Output{program_.output_kept, program_.output} : program_.others[output - 1];
 }
 
-size_t Engine::output_width() const {
-  if (program_.output_kept) return program_.values[program_.output].width;
-  const RowsStep& step = program_.on_demand[program_.output];
+uint32_t Engine::output_type(size_t output) const {
+  const auto [kept, position] = output_at(output);
+  return kept ? program_.values[position].node_type : program_.on_demand[position].node_type;
+}
+
+size_t Engine::output_width(size_t output) const {
+  const auto [kept, position] = output_at(output);
+  if (kept) return program_.values[position].width;
+  const RowsStep& step = program_.on_demand[position];
   return step.registers[step.sinks[0].reg].width;
 }
 

@@ -111,11 +111,13 @@ bool Engine::load_scales(size_t propagation, std::span<const float> scales) {
 
 // A batch that is prepared, and who comes and goes with it.
 struct Engine::After {
+  const Graph& graph;
   const Delta& delta;
   const Prepared& prepared;
   std::vector<std::unordered_set<uint32_t>> added, removed;  // by node type
 
-  After(const Delta& delta, const Prepared& prepared) : delta(delta), prepared(prepared) {
+  After(const Graph& graph, const Delta& delta, const Prepared& prepared)
+      : graph(graph), delta(delta), prepared(prepared) {
     for (const NodeDelta& nodes : delta.nodes) {
       removed.emplace_back(nodes.removed.begin(), nodes.removed.end());
       std::unordered_set<uint32_t>& all = added.emplace_back();
@@ -126,7 +128,7 @@ struct Engine::After {
   }
 
   std::span<const DirectedChange> changes(const PropagateStep& step, uint32_t target) const {
-    return changes_of(prepared.edges[step.edge_type], target);
+    return changes_of(prepared.edges[direction_of(graph, step)], target);
   }
 
   bool has(uint32_t node_type, uint32_t node, const IdMap& ids) const {
@@ -139,7 +141,7 @@ struct Engine::After {
 std::vector<Engine::SampledTarget> Engine::sample_targets(const PropagateStep& step, const After* after) const {
   const uint32_t node_type = program_.values[step.output].node_type;
   const IdMap& ids = graph_.nodes[node_type].ids;
-  const GraphStore& store = *graph_.edges[step.edge_type].store;
+  const EdgeView store = view_of(graph_, step);
   const size_t capacity = after == nullptr ? ids.capacity() : after->delta.nodes[node_type].capacity;
   const size_t tried = std::min(capacity, kTried);
   std::vector<SampledTarget> found, sample;
@@ -170,7 +172,7 @@ std::vector<Engine::Sampled> Engine::sample_edges(const PropagateStep& step, std
     std::span<const DirectedChange> changes;
     if (after != nullptr) changes = after->changes(step, target);
     size_t left = std::min(each, kMostSampled - sample.size());
-    scan_messages(*edges.store, step.skip_loops, target, [&](NeighborSpan span) {
+    scan_messages(view_of(graph_, step), step, target, [&](NeighborSpan span) {
       scanned += span.size;
       for (size_t j = 0; j < span.size && left > 0; ++j) {
         const DirectedChange* change = changes.empty() ? nullptr : change_from(changes, span.ids[j], key_at(span, j));
@@ -185,7 +187,8 @@ std::vector<Engine::Sampled> Engine::sample_edges(const PropagateStep& step, std
       }
     });
     for (const DirectedChange& change : changes) {
-      if (left == 0 || change.had || !change.has || (step.skip_loops && change.source == target)) continue;
+      const bool is_loop = change.source == target, goes = is_loop ? !step.skip_loops : !step.only_loops;
+      if (left == 0 || change.had || !change.has || !goes) continue;
       --left;
       sample.push_back({change.source, target, change.new_weight, change.new_features});
     }
@@ -326,14 +329,14 @@ void Engine::measure_first() {
 // Of rows that have all just been summed.
 void Engine::begin_all_bounds(size_t propagation) {
   const PropagateStep& step = program_.propagations[propagation];
-  const GraphStore& store = *graph_.edges[step.edge_type].store;
+  const EdgeView store = view_of(graph_, step);
   const Rows kept = kept_rows(step.output);
   Table& errors = errors_[propagation];
   const size_t count = std::min(errors.rows(), kept.count);
   pool_->run(blocks_of(count), kLong, [&](size_t block) {
     for (size_t slot = block * kBlockRows; slot < std::min(count, (block + 1) * kBlockRows); ++slot) {
       const bool partial = partial_[step.output] >= 0;
-      const auto node = partial ? residents_[step.edge_type].nodes[slot] : static_cast<uint32_t>(slot);
+      const auto node = partial ? residents_[direction_of(graph_, step)].nodes[slot] : static_cast<uint32_t>(slot);
       if (node == kNoIndex) continue;
       const float peak = kernels().scaled_peak(kept.width, kept.row(slot), inverses_[propagation].data());
       begin_bounds(peak, store.degree_in(node), errors.row(slot));
@@ -360,7 +363,7 @@ bool Engine::is_measured_after(const Delta& delta, const Prepared& prepared) con
 
 // Whether any unit is a smaller one, so that rows which the batch has not reached may be past their bounds.
 bool Engine::measure_after(const Delta& delta, Prepared* prepared) {
-  const After after(delta, *prepared);
+  const After after(graph_, delta, *prepared);
   bool smaller = false;
   for (size_t p = 0; p < program_.propagations.size(); ++p) {
     const PropagateStep& step = program_.propagations[p];
@@ -402,10 +405,10 @@ void Engine::find_overdue(size_t propagation, Prepared::Units* units) const {
   float* const inverse = inverses.data();
   invert_scales(units->scales, inverse);
   const size_t heads = step.message == kNoIndex ? 1 : heads_of(step), channels = kept.width / heads;
-  const auto& store = *graph_.edges[step.edge_type].store;
+  const EdgeView store = view_of(graph_, step);
   const bool partial = partial_[step.output] >= 0;
   for (size_t slot = 0; slot < std::min(errors.rows(), kept.count); ++slot) {
-    const auto node = partial ? residents_[step.edge_type].nodes[slot] : static_cast<uint32_t>(slot);
+    const auto node = partial ? residents_[direction_of(graph_, step)].nodes[slot] : static_cast<uint32_t>(slot);
     if (node == kNoIndex) continue;
     const float *const before = errors.row(slot), *const row = kept.row(slot);
     bool good = true;

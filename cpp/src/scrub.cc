@@ -34,7 +34,7 @@ Engine::Scrubbed Engine::scrub(size_t propagation, std::span<const uint32_t> nod
   const PropagateStep& step = program_.propagations[propagation];
   if (step.message != kNoIndex) return scrub_messages(step, nodes);
   const Rows kept = kept_rows(step.output), input = rows(step.input);
-  const GraphStore& store = *graph_.edges[step.edge_type].store;
+  const EdgeView store = view_of(graph_, step);
   const bool counted = step.aggregate == Aggregate::kMax;
   const size_t width = kept.width;
   std::vector<float> units(width);
@@ -62,7 +62,7 @@ Engine::Scrubbed Engine::scrub(size_t propagation, std::span<const uint32_t> nod
       seen.difference = std::max(seen.difference, 1.0);
     }
     std::fill(reach.begin(), reach.end(), 0.0);
-    scan_messages(store, step.skip_loops, node, [&](NeighborSpan span) {
+    scan_messages(store, step, node, [&](NeighborSpan span) {
       arena.clear();
       messages.resize(span.size);
       stored_rows(step.input, {span.ids, span.size}, &arena, messages.data());
@@ -122,7 +122,7 @@ Engine::Scrubbed Engine::scrub_messages(const PropagateStep& step, std::span<con
   for (uint32_t node : nodes) {
     if (!graph_.nodes[program_.values[step.output].node_type].ids.in_use(node)) continue;
     in.clear();
-    scan_messages(*edges.store, step.skip_loops, node, [&](NeighborSpan span) {
+    scan_messages(view_of(graph_, step), step, node, [&](NeighborSpan span) {
       for (size_t i = 0; i < span.size; ++i) {
         in.push_back({span.ids[i], node, span.weights == nullptr ? 1.0f : span.weights[i],
                       span.rows == nullptr ? nullptr : features.row(span.rows[i])});

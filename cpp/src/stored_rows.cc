@@ -3,6 +3,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "edge_view.h"
 #include "engine_scratch.h"
 #include "parallel.h"
 
@@ -120,7 +121,7 @@ Rows Engine::all_stored_rows(uint32_t value, const Whole* whole, Table* table) c
 // must be at the sources.
 void Engine::find_edge_sources(const PropagateStep& step, const Prepared& prepared) {
   Scratches& s = *scratches_;
-  const auto& edges = prepared.edges[step.edge_type];
+  const auto& edges = prepared.edges[direction_of(graph_, step)];
   const auto& slots = s.slots[0][program_.values[step.input].node_type];
   grow(&s.edge_sources, edges.size());
   if (is_stored(step.input)) {
@@ -141,17 +142,18 @@ void Engine::find_edge_sources(const PropagateStep& step, const Prepared& prepar
   }
 }
 
-void Engine::predict_kept(std::span<const uint32_t> nodes, float* out) const {
+void Engine::predict_kept(std::span<const uint32_t> nodes, float* out, size_t output) const {
   static thread_local RowArena arena;
   static thread_local std::vector<const float*> sources;
-  const size_t width = output_width();
-  const RowsStep* step = program_.output_kept ? nullptr : &program_.on_demand[program_.output];
+  const size_t width = output_width(output);
+  const auto [kept, position] = output_at(output);
+  const RowsStep* step = kept ? nullptr : &program_.on_demand[position];
   sources.resize((step == nullptr ? 1 : step->sources.size()) * kBlockRows);
   for (size_t first = 0; first < nodes.size(); first += kBlockRows) {
     arena.clear();
     const auto block = nodes.subspan(first, std::min(kBlockRows, nodes.size() - first));
     if (step == nullptr) {
-      stored_rows(program_.output, block, &arena, sources.data());
+      stored_rows(position, block, &arena, sources.data());
       for (size_t i = 0; i < block.size(); ++i) std::memcpy(out + i * width, sources[i], width * sizeof(float));
     } else {
       for (size_t s = 0; s < step->sources.size(); ++s) {
@@ -163,7 +165,8 @@ void Engine::predict_kept(std::span<const uint32_t> nodes, float* out) const {
   }
 }
 
-void Engine::predict_prepared(const Prepared& prepared, std::span<const uint32_t> nodes, float* out) const {
+void Engine::predict_prepared(const Prepared& prepared, std::span<const uint32_t> nodes, float* out,
+                              size_t output) const {
   tsl::robin_map<uint32_t, size_t, MixHash> where;
   RowArena arena;
   // The rows of one value as they will be, where they lie.
@@ -189,15 +192,16 @@ void Engine::predict_prepared(const Prepared& prepared, std::span<const uint32_t
     }
     return rows;
   };
-  const size_t width = output_width();
-  if (program_.output_kept) {
-    for (const float* row : locate(program_.output)) {
+  const size_t width = output_width(output);
+  const auto [kept, position] = output_at(output);
+  if (kept) {
+    for (const float* row : locate(position)) {
       std::memcpy(out, row, width * sizeof(float));
       out += width;
     }
     return;
   }
-  const RowsStep& step = program_.on_demand[program_.output];
+  const RowsStep& step = program_.on_demand[position];
   std::vector<std::vector<const float*>> located;
   for (uint32_t source : step.sources) located.push_back(locate(source));
   std::vector<const float*> sources(step.sources.size() * kBlockRows);

@@ -9,47 +9,9 @@
 
 #include "combine.h"
 #include "engine_scratch.h"
-#include "kernels.h"
+#include "row_functions.h"
 
 namespace livegnn {
-namespace {
-
-constexpr double kRootHalf = 0.70710678118654752, kRootTwoByPi = 0.79788456080286536;
-
-double gelu(double x) { return 0.5 * x * (1 + std::erf(x * kRootHalf)); }
-double gelu_tanh(double x) { return 0.5 * x * (1 + std::tanh(kRootTwoByPi * (x + 0.044715 * x * x * x))); }
-
-void layer_norm(size_t width, const double* a, const float* scale, const float* shift, double epsilon, double* out) {
-  double mean = 0, variance = 0;
-  for (size_t c = 0; c < width; ++c) mean += a[c] / static_cast<double>(width);
-  for (size_t c = 0; c < width; ++c) variance += (a[c] - mean) * (a[c] - mean) / static_cast<double>(width);
-  const double factor = 1 / std::sqrt(variance + epsilon);
-  for (size_t c = 0; c < width; ++c) {
-    out[c] = (a[c] - mean) * factor * (scale == nullptr ? 1.0 : scale[c]) + (shift == nullptr ? 0.0 : shift[c]);
-  }
-}
-
-void softmax(size_t width, const double* a, bool logarithm, double* out) {
-  const double largest = *std::max_element(a, a + width);
-  double total = 0;
-  for (size_t c = 0; c < width; ++c) total += std::exp(a[c] - largest);
-  for (size_t c = 0; c < width; ++c) {
-    out[c] = logarithm ? a[c] - largest - std::log(total) : std::exp(a[c] - largest) / total;
-  }
-}
-
-// `weight` packed by `pack`.
-void linear(size_t inner, size_t width, const double* a, const float* weight, const float* bias, double* out) {
-  for (size_t c = 0; c < width; ++c) {
-    const float* const column = weight + c / kPanel * kPanel * inner + c % kPanel;
-    double sum = bias == nullptr ? 0.0 : bias[c];
-    for (size_t k = 0; k < inner; ++k) sum += a[k] * column[k * kPanel];
-    out[c] = sum;
-  }
-}
-
-}  // namespace
-
 // What `op` makes of these rows, where `to` is not finite.
 void Engine::run_widely(const Op& op, const RowsStep& step, std::span<const float* const> rows, float* to) const {
   const size_t width = step.registers[op.output].width, inner = step.registers[op.inputs[0]].width;
@@ -74,57 +36,7 @@ void Engine::run_widely(const Op& op, const RowsStep& step, std::span<const floa
   };
   switch (op.kind) {
     case OpKind::kLinear:
-      linear(inner, width, a, first, second, out);
-      break;
-    case OpKind::kScaleShift:
-      each(
-          [&](size_t c) { return a[c] * (first == nullptr ? 1.0 : first[c]) + (second == nullptr ? 0.0 : second[c]); });
-      break;
-    case OpKind::kScale:
-      each([&](size_t c) { return a[c] * number; });
-      break;
-    case OpKind::kLayerNorm:
-      layer_norm(width, a, first, second, number, out);
-      break;
-    case OpKind::kL2Normalize: {
-      double square = 0;
-      for (size_t c = 0; c < width; ++c) square += a[c] * a[c];
-      each([&](size_t c) { return a[c] / std::max(std::sqrt(square), number); });
-      break;
-    }
-    case OpKind::kRelu:
-      each([&](size_t c) { return a[c] <= 0 ? 0 : a[c]; });
-      break;
-    case OpKind::kLeakyRelu:
-      each([&](size_t c) { return a[c] > 0 ? a[c] : a[c] * number; });
-      break;
-    case OpKind::kElu:
-      each([&](size_t c) { return a[c] > 0 ? a[c] : number * std::expm1(a[c]); });
-      break;
-    case OpKind::kGelu:
-      each([&](size_t c) { return gelu(a[c]); });
-      break;
-    case OpKind::kGeluTanh:
-      each([&](size_t c) { return gelu_tanh(a[c]); });
-      break;
-    case OpKind::kSigmoid:
-      each([&](size_t c) { return 1 / (1 + std::exp(-a[c])); });
-      break;
-    case OpKind::kTanh:
-      each([&](size_t c) { return std::tanh(a[c]); });
-      break;
-    case OpKind::kSoftmax:
-    case OpKind::kLogSoftmax:
-      softmax(width, a, op.kind == OpKind::kLogSoftmax, out);
-      break;
-    case OpKind::kAdd:
-      each([&](size_t c) { return a[c] + in[1][c]; });
-      break;
-    case OpKind::kMultiply:
-      each([&](size_t c) { return a[c] * in[1][c]; });
-      break;
-    case OpKind::kMaximum:
-      each([&](size_t c) { return std::max(a[c], in[1][c]); });
+      multiply_widely(inner, width, a, first, second, out);
       break;
     case OpKind::kConcat: {
       double* to = out;
@@ -140,28 +52,6 @@ void Engine::run_widely(const Op& op, const RowsStep& step, std::span<const floa
     case OpKind::kAddLoop:
       each([&](size_t c) { return a[c] + *in[1] * in[2][c]; });
       break;
-    case OpKind::kExp:  // as far as in float32
-      each([&](size_t c) { return std::exp(std::clamp(a[c], -87.0, 88.0)); });
-      break;
-    case OpKind::kSumChannels: {
-      const size_t channels = inner / width;
-      each([&](size_t h) {
-        double sum = 0;
-        for (size_t c = 0; c < channels; ++c) sum += a[h * channels + c];
-        return sum;
-      });
-      break;
-    }
-    case OpKind::kSumHeads:
-      each([&](size_t c) {
-        double sum = 0;
-        for (size_t h = c; h < inner; h += width) sum += a[h];
-        return sum;
-      });
-      break;
-    case OpKind::kScaleHeads:
-      each([&](size_t c) { return a[c] * in[1][c / (width / widths[1])]; });
-      break;
     case OpKind::kCombine:
       combine(op, width, [&](size_t p) { return in[p]; }, out);
       break;
@@ -175,6 +65,16 @@ void Engine::run_widely(const Op& op, const RowsStep& step, std::span<const floa
         return lacks && (alone || loop > a[c]) ? loop : a[c];
       });
       break;
+    }
+    default: {
+      const double scaled[kMaxRowSettings] = {number};  // where nothing but the kind says what it is
+      RowBlock<double> block{1,     width, width, out, {}, {}, op.function == kNoIndex ? scaled : op.settings.data(),
+                             first, second};
+      for (size_t p = 0; p < in.size(); ++p) {
+        block.inputs[p] = &in[p];
+        block.widths[p] = widths[p];
+      }
+      row_operator_of(op).in_double(block);
     }
   }
   // Linear layers of one input share an operation here and have one each elsewhere: what is finite stays.

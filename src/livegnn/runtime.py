@@ -325,12 +325,13 @@ class Runtime:
         rejections = self.log.rejections(seq - 1, up_to=seq)
         return rejections[0] if rejections else None
 
-    def predict(self, ids: IdsLike) -> Prediction:
+    def predict(self, ids: IdsLike, *, output: str | None = None) -> Prediction:
         """The model's output for nodes, with the sequence number that it reflects, `values[n, out]`.
 
-        Raises UnknownNodeError.
+        output: which one, as of `Engine.predict`. Raises UnknownNodeError, and InputError if there is no such
+        output.
         """
-        return Prediction(*self.read(lambda: self.engine.predict(ids)))
+        return Prediction(*self.read(lambda: self.engine.predict(ids, output=output)))
 
     def read(self, question: Callable[[], _Answer]) -> tuple[int, _Answer]:
         """The answer to a question about graph or engine, with the sequence number that it reflects.
@@ -341,24 +342,24 @@ class Runtime:
         with self._becoming_visible:
             return self.engine.seq, question()
 
-    def predict_at_once(self, ids: IdsLike) -> Prediction | None:
+    def predict_at_once(self, ids: IdsLike, *, output: str | None = None) -> Prediction | None:
         """What `predict` returns, if that is there to be read: None where it would have to wait or to
         compute, or if there is no such node.
         """
         if not self._becoming_visible.acquire(blocking=False):
             return None
         try:
-            values = self.engine.predict_at_once(ids)
+            values = self.engine.predict_at_once(ids, output=output)
             return None if values is None else Prediction(self.engine.seq, values)
         finally:
             self._becoming_visible.release()
 
-    def what_if(self, events: Events, ids: IdsLike) -> Supposition:
+    def what_if(self, events: Events, ids: IdsLike, *, output: str | None = None) -> Supposition:
         """What `predict(ids)` would say if `events` happened now; nothing is kept. Raises InputError."""
         self.check(events)
         with self.graph.writer:
             answer = self.engine.what_if(events)
-            return Supposition(self.engine.seq, answer.predict(ids), answer.changed)
+            return Supposition(self.engine.seq, answer.predict(ids, output=output), answer.changed)
 
     def subscribe(
         self, callback: Callable[[Change], None], *, on_end: Callable[[], None] | None = None

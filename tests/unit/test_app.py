@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -245,6 +246,25 @@ def test_a_loop_that_has_failed_is_reported(runtime: Runtime) -> None:
     assert answer.status_code == 500
     assert answer.json()["error"]["type"] == "LiveGNNError"
     assert "livegnn_up 0" in ask(app, "GET", "/metrics").text.splitlines()
+
+
+def test_outputs_by_name(tmp_path: Path) -> None:
+    graph, log = make_graph(text=True), SqliteLog(tmp_path / "events.db")
+    model = replace(make_model(), outputs={"out": "out", "hidden": "hidden"})
+    app = create_app(Runtime(log, graph, Engine(graph, model, threads=1)))
+    asked = {"ids": ["n1", "n2"], "output": "hidden"}
+    read = ask(app, "GET", "/v1/predictions?ids=n1,n2&output=hidden")
+    assert np.shape(read.json()["predictions"]) == (2, 8)
+    assert ask(app, "POST", "/v1/predictions", asked).json() == read.json()
+    supposed = ask(app, "POST", "/v1/what-if", {"events": [], **asked}).json()
+    assert supposed["predictions"] == read.json()["predictions"]
+    assert np.shape(ask(app, "GET", "/v1/predictions?ids=n1&output=out").json()["predictions"]) == (1, 3)
+    for path, body in (("/v1/predictions", {}), ("/v1/what-if", {"events": []})):
+        wrong = ask(app, "POST", path, {"ids": ["n1"], "output": "rows", **body})
+        assert wrong.status_code == 400
+        message = wrong.json()["error"]["message"]
+        assert message == "output must be one of the model's, 'out', 'hidden', got 'rows'"
+    log.close()
 
 
 SET = {"events": [{"event": "set_features", "id": "n1", "x": [1.0] * WIDTH}]}

@@ -12,6 +12,8 @@ from livegnn.model.importer.export import export_module
 from livegnn.model.importer.normal_form import normalize
 from livegnn.model.importer.reader import read
 
+TABLE = torch.linspace(-1, 1, 72, dtype=torch.float64).view(3, 3, 8)
+
 # Right, with what is reduced
 
 
@@ -236,6 +238,32 @@ def table_by_type(x, e, t):
     return add(x[e[0]] * MATRIX[t], e[1], x)
 
 
+def channel_of_each(x, e, y):
+    return add(x[torch.arange(x.size(0)), y].view(-1, 1)[e[0]] * x[e[0]], e[1], x)
+
+
+def channel_of_each_edge(x, e, t):
+    return add(x[e[0], t].view(-1, 1) * x[e[1]], e[1], x)
+
+
+def table_of_both_ends(x, e, y):
+    return add(x[e[0]] * TABLE[y[e[0]], y[e[1]]], e[1], x)
+
+
+def table_counted_from_its_end(x, e, t):
+    return add(x[e[0]] * TABLE[t - 3, t], e[1], x)
+
+
+def picked_by_gather(x, e, y):
+    return add(x[e[0]] * x.gather(1, y.view(-1, 1))[e[0]], e[1], x)
+
+
+def asserted_sizes(x, e):
+    assert x.size(1) == 8
+    assert e.size(0) == 2
+    return add(x[e[0]], e[1], x)
+
+
 RIGHT = {
     sum_of_sources: ["sum source"],
     sum_over_sources: ["sum source"],
@@ -283,12 +311,22 @@ RIGHT = {
     by_type: ["sum source"],
     among_equals: ["sum reads target"],
     table_by_type: ["sum f(source,edge)"],
+    channel_of_each: ["sum source"],
+    channel_of_each_edge: ["sum f(source,edge)"],
+    table_of_both_ends: ["sum reads target"],
+    table_counted_from_its_end: ["sum f(source,edge)"],
+    picked_by_gather: ["sum source"],
+    asserted_sizes: ["sum source"],
+}
+ROWS_OF = {
+    **dict.fromkeys((by_type, table_by_type, channel_of_each_edge, table_counted_from_its_end), TYPE),
+    **dict.fromkeys((among_equals, channel_of_each, table_of_both_ends, picked_by_gather), LABELS),
 }
 
 
 @pytest.mark.parametrize("function", RIGHT, ids=lambda function: function.__name__)
 def test_is_read_as_it_is(function) -> None:
-    args = (X, EDGES, *{by_type: [TYPE], table_by_type: [TYPE], among_equals: [LABELS]}.get(function, []))
+    args = (X, EDGES, *([ROWS_OF[function]] if function in ROWS_OF else []))
     case = Case(lambda: Written(function), (), args)
     with double():
         program = read(export_module(Written(function), args, {}))

@@ -18,6 +18,7 @@ from imported_modules import (
     GRAPHS,
     NODE,
     QUICK,
+    SMALL_GRAPHS,
     WIDTH,
     Two,
     X,
@@ -51,6 +52,19 @@ def test_equals_the_module(name: str) -> None:
     for i, kind in enumerate(GRAPHS):
         graph = draw(module.case, kind, i)
         expected = call(fresh(name), module.case, graph)
+        equal(module.compute(graph, normal=False), expected, f"read, {kind}")
+        equal(module.compute(graph, normal=True), expected, f"normal form, {kind}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_equals_the_module_on_graphs_of_almost_nothing(name: str) -> None:
+    module = imported(name)
+    for i, kind in enumerate(SMALL_GRAPHS):
+        graph = draw(module.case, kind, i)
+        try:
+            expected = call(fresh(name), module.case, graph)
+        except (IndexError, RuntimeError, ValueError):
+            continue  # the module itself cannot be called with such a graph
         equal(module.compute(graph, normal=False), expected, f"read, {kind}")
         equal(module.compute(graph, normal=True), expected, f"normal form, {kind}")
 
@@ -252,16 +266,34 @@ def test_float32_models_are_read_in_float64() -> None:
 # What is refused
 
 
+class Holding(nn.Module):
+    """A module that holds another, as a wrapper of the user's own does."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.conv = inner, pyg.SAGEConv(WIDTH, 4)
+
+    def forward(self, x, edge_index):
+        return self.conv(self.inner(x), edge_index)
+
+
+def aggregating(aggr: str, **settings: int) -> nn.Module:
+    return pyg.SAGEConv(WIDTH, 4, aggr=aggr, aggr_kwargs=settings)
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda: pyg.SAGEConv(WIDTH, 4).half(), "float16"),
-        (lambda: pyg.SAGEConv((-1, -1), 4), "no shape yet"),
+        (lambda: pyg.SAGEConv(WIDTH, 4).half(), r"float16.*module\.float\(\)"),
+        (lambda: pyg.SAGEConv(WIDTH, 4).bfloat16(), r"bfloat16.*module\.float\(\)"),
+        (lambda: nn.Linear(WIDTH, 4).to(torch.complex64), "complex64"),
+        (lambda: pyg.SAGEConv((-1, -1), 4), "no shape yet: call the module once"),
         (lambda: torch.jit.script(nn.Linear(WIDTH, 4)), "ScriptModule"),
-        (lambda: pyg.SAGEConv(WIDTH, 4, aggr="median"), "SAGEConv.forward"),
+        (lambda: Holding(torch.jit.script(nn.Linear(WIDTH, WIDTH))), "inner is a .*ScriptModule"),
+        (lambda: aggregating("median"), "aggr_module is a MedianAggregation, which sorts"),
         (
-            lambda: pyg.SAGEConv(WIDTH, 4, aggr="lstm", aggr_kwargs={"in_channels": 8, "out_channels": 8}),
-            "SAGEConv",
+            lambda: aggregating("lstm", in_channels=8, out_channels=8),
+            "LSTMAggregation, .* order of the edges",
         ),
     ],
 )
@@ -270,7 +302,7 @@ def test_is_refused(make, reason: str) -> None:
         warnings.simplefilter("ignore")
         module = make()
     with pytest.raises(ModelError, match=reason):
-        explain_import(module)
+        explain_import(module, Data(x=torch.zeros(5, WIDTH), edge_index=torch.zeros(2, 7, dtype=torch.int64)))
 
 
 def test_a_module_that_counts_its_calls() -> None:
@@ -294,9 +326,55 @@ def test_a_method_that_there_is_none_of() -> None:
         explain_import(pyg.SAGEConv(WIDTH, 4), method="encode")
 
 
-def test_wrappers_are_taken_off() -> None:
-    compiled = torch.compile(pyg.SAGEConv(WIDTH, 4))
-    assert explain_import(compiled).module == "SAGEConv.forward"
+class Training(pyg.SAGEConv):
+    """What a module of Lightning's is for an importer: it has no trainer, and asking for it raises."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH, 4)
+        self._trainer = None
+
+    @property
+    def trainer(self):
+        if self._trainer is None:
+            raise RuntimeError("not attached to a trainer")
+        return self._trainer
+
+    def training_step(self, batch, batch_index):
+        return self(batch.x, batch.edge_index).sum()
+
+
+def compiled_in_place() -> nn.Module:
+    module = pyg.SAGEConv(WIDTH, 4)
+    module.compile()
+    return module
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.compile(pyg.SAGEConv(WIDTH, 4)),
+        compiled_in_place,
+        lambda: nn.DataParallel(pyg.SAGEConv(WIDTH, 4)),
+        lambda: nn.DataParallel(torch.compile(pyg.SAGEConv(WIDTH, 4))),
+        Training,
+    ],
+)
+def test_wrappers_are_taken_off(make) -> None:
+    assert "sum source" in [one.what for one in explain_import(make()).propagations]
+
+
+def test_a_distributed_module_is_the_module_in_it(tmp_path) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/rank", rank=0, world_size=1)
+    try:
+        module = nn.parallel.DistributedDataParallel(pyg.SAGEConv(WIDTH, 4))
+        assert explain_import(module).module == "SAGEConv.forward"
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_a_compiled_layer_keeps_the_name_that_it_has_in_the_module() -> None:
+    explained = explain_import(Two(torch.compile(pyg.SAGEConv(WIDTH, 6)), pyg.SAGEConv(6, 4)))
+    assert all("_orig_mod" not in one.origin.module for one in explained.propagations)
 
 
 def test_counts_stand_for_numbers_of_nodes() -> None:

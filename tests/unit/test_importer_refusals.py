@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch_geometric import nn as pyg
 
 from imported_modules import EDGE, EDGES, NODE, X, double
 from layered_modules import Written, add
@@ -161,6 +162,49 @@ def rows_times_rows(x, e):
     return x.t() @ x[e[0]]
 
 
+def argmax(x, e):
+    return x.argmax(dim=-1)
+
+
+def argmax_of_all(x, e):
+    return x[x[:, 0].argmax()]
+
+
+def place_of_maximum(x, e):
+    return x + x.max(dim=-1).indices.view(-1, 1)
+
+
+def median(x, e):
+    return x - x.median(dim=-1, keepdim=True).values
+
+
+def asserted_rows(x, e):
+    assert (x > 0).all()
+    return x
+
+
+def asserted_in_the_graph(x, e):
+    torch._assert_async((x > 0).all())
+    return x
+
+
+def asserted_by_item(x, e):
+    torch._check(bool((x > 0).all().item()))
+    return x
+
+
+def complex_rows(x, e):
+    return torch.view_as_complex(x.view(-1, 4, 2)).abs()
+
+
+def mask_and_number(x, e):
+    return x.masked_select(x > 0)
+
+
+def pairs_of_nodes(x, e):
+    return (x @ x.t())[e[0], e[1]].view(-1, 1)
+
+
 def a_list_of_names(x, e):
     return {"rows": x, "name": 3}
 
@@ -198,6 +242,8 @@ REFUSED = [
         a_list_of_names,
         last_edge_decides,
     ),
+    *(argmax, argmax_of_all, place_of_maximum, median, asserted_rows, asserted_in_the_graph),
+    *(asserted_by_item, complex_rows, mask_and_number, pairs_of_nodes),
 ]
 
 
@@ -207,6 +253,42 @@ def test_is_refused_with_its_line(function) -> None:
         read(export_module(Written(function), (X, EDGES), {}))
     if refused.value.__cause__ is not None and "traced" not in str(refused.value):
         assert "layered_modules.py:" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (argmax, "largest or smallest"),
+        (place_of_maximum, "largest or smallest"),
+        (median, "sorted"),
+        (asserted_in_the_graph, "value is asserted"),
+        (asserted_rows, "an assertion depends on data"),
+        (asserted_by_item, "an assertion depends on data"),
+        (branch_on_data, "way of its computation"),
+    ],
+    ids=lambda given: given.__name__ if callable(given) else "reason",
+)
+def test_the_reason_is_true(function, reason: str) -> None:
+    with double(), pytest.raises(ModelError, match=reason) as refused:
+        read(export_module(Written(function), (X, EDGES), {}))
+    assert f"{function.__name__}" not in reason
+    assert ".py:" in str(refused.value)
+
+
+def test_the_users_line_and_pygs_are_both_named() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = pyg.SAGEConv(8, 4, aggr="mul")
+
+        def forward(self, x, edge_index):
+            return self.conv(x, edge_index)
+
+    with double(), pytest.raises(ModelError) as refused:
+        read(export_module(Own(), (X, EDGES), {}))
+    assert "test_importer_refusals.py:" in str(refused.value)
+    assert "self.conv(x, edge_index)" in str(refused.value)
+    assert " by way of basic.py:" in str(refused.value)
 
 
 def test_a_row_for_each_node_must_be_an_input() -> None:

@@ -8,7 +8,7 @@ from model_examples import EDGES, make_sage, propagate
 
 from livegnn.errors import ModelError
 from livegnn.model import EdgeInput, Input, Model, Propagate, Step
-from livegnn.model.steps import OPERATORS
+from livegnn.model.operators import OPERATORS
 
 W = np.ones((2, 3), dtype=np.float32)
 
@@ -79,7 +79,7 @@ def test_lists_in_attributes_become_tuples():
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (Step("relu6", ("x",), "y"), "unknown operator, must be one of add, call, concat"),
+        (Step("relu6", ("x",), "y"), "unknown operator, must be one of abs, "),
         (Step("relu", ("z",), "y"), "reads 'z', which no input and no earlier step gives"),
         (Step("relu", ("x",), "x"), "the value 'x' exists already"),
         (Step("relu", ("x", "x"), "y"), r"must have 1 input\(s\), got 2"),
@@ -107,7 +107,7 @@ def test_lists_in_attributes_become_tuples():
         ),
         (Step("layer_norm", ("x",), "y", attrs={"eps": 0}), "'eps' must be a finite number above 0, got 0"),
         (Step("gelu", ("x",), "y", attrs={"approximate": "yes"}), "must be 'none' or 'tanh', got 'yes'"),
-        (Step("add", ("x", "narrow"), "y"), "inputs must be of one width, got 3, 2"),
+        (Step("add", ("x", "narrow"), "y"), "inputs must be of one width, or of width 1, got 3, 2"),
         (
             Step("add", ("x", "other"), "y"),
             "inputs must be rows of one node type or one edge type, got node and item",

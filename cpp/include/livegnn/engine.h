@@ -108,7 +108,8 @@ class RowArena {
   size_t block_ = 0, used_ = 0, floats_ = 0;
 };
 
-// The targets of an edge type whose aggregates are kept, where not all are. Each has a slot: a row in every slab.
+// The targets of a direction (edge_view.h) whose aggregates are kept, where not all are. Each has a slot: a row in
+// every slab.
 struct Residents {
   GrowingArray<uint32_t> slots;  // by node; kNoIndex where there is none
   GrowingArray<uint32_t> nodes;  // by slot; kNoIndex where it is free
@@ -147,7 +148,7 @@ struct Changes {
 };
 
 struct DirectedChange {
-  uint32_t source, target;
+  uint32_t source, target;  // in a reversed direction the other way round
   float old_weight, new_weight;
   bool had, has;
   uint32_t key;                              // among the edges between the same two nodes
@@ -162,8 +163,8 @@ struct Prepared {
   Prepared(const Prepared&) = delete;
 
   std::vector<Changes> changes;                    // by value
-  std::vector<std::vector<DirectedChange>> edges;  // by edge type, in order of target, source and key
-  std::vector<Moves> moves;                        // by edge type, where not all aggregates are kept
+  std::vector<std::vector<DirectedChange>> edges;  // by direction, in order of target, source and key
+  std::vector<Moves> moves;                        // by direction, where not all aggregates are kept
   std::vector<uint32_t> changed;                   // nodes whose prediction is another, added ones among them
   size_t affected = 0;                             // nodes whose prediction was computed again
   size_t edges_touched = 0;                        // messages added or taken back, and neighbours of recomputed rows
@@ -270,9 +271,9 @@ class Engine {
   // Fills a value with rows that were saved. False, and nothing done, if there is not one for every index of the graph.
   bool load(uint32_t value, const float* from, size_t count, size_t width);
   // Of partial values, rows and errors are those of residents, in the order of these.
-  std::vector<uint32_t> residents(size_t edge_type) const;
+  std::vector<uint32_t> residents(size_t direction) const;
   // To be called before rows are loaded. False, and nothing done, if the nodes are not ones of the graph in order.
-  bool load_residents(size_t edge_type, std::span<const uint32_t> nodes);
+  bool load_residents(size_t direction, std::span<const uint32_t> nodes);
   Rows kept_rows(uint32_t value) const;  // by slot, where the value is partial
   uint32_t slot_of(uint32_t value, uint32_t node) const;
   // Of all rows that are kept of a value, by node.
@@ -306,12 +307,13 @@ class Engine {
   // that are not kept are computed into `arena`. Any number of threads may ask, each with an arena of its own.
   void stored_rows(uint32_t value, std::span<const uint32_t> nodes, RowArena* arena, const float** out) const;
 
-  uint32_t output_type() const;
-  size_t output_width() const;
-  // Predictions of nodes that exist, `output_width` floats each. A lazy engine computes what they need, and keeps it.
-  void predict(std::span<const uint32_t> nodes, float* out) const;
+  Output output_at(size_t output) const;
+  uint32_t output_type(size_t output = 0) const;
+  size_t output_width(size_t output = 0) const;
+  // An output of nodes that exist, `output_width` floats each. A lazy engine computes what they need, and keeps it.
+  void predict(std::span<const uint32_t> nodes, float* out, size_t output = 0) const;
   // As they would be if a prepared batch were committed; nodes that it adds may be asked for.
-  void predict_prepared(const Prepared& prepared, std::span<const uint32_t> nodes, float* out) const;
+  void predict_prepared(const Prepared& prepared, std::span<const uint32_t> nodes, float* out, size_t output = 0) const;
 
   // Rows of an on-demand step for every index of its node type, `width` floats each.
   void evaluate(size_t on_demand, float* out);
@@ -422,7 +424,7 @@ class Engine {
                     RowArena* arena, const float** out) const;
   void close_rows(const RowsStep& step, bool output, Prepared* prepared);
 
-  void predict_kept(std::span<const uint32_t> nodes, float* out) const;
+  void predict_kept(std::span<const uint32_t> nodes, float* out, size_t output) const;
   // `sources` has a pointer for each source and row, source by source; `buffers` a block for each buffer of the step.
   // `widely`: operations whose rows are not finite once more, in float64. True if all rows that came out are finite; it
   // may be false where they are.
@@ -463,7 +465,8 @@ class Engine {
   std::vector<Table> slabs_;          // several values side by side
   std::vector<uint32_t> columns_;     // by value: where it begins in its slab
   std::vector<int32_t> partial_;      // by value: the propagation whose residents alone have rows; -1: none
-  std::vector<Residents> residents_;  // by edge type
+  std::vector<bool> has_direction_;   // by direction: in reverse, only where a step goes so
+  std::vector<Residents> residents_;  // by direction
   size_t keep_degree_;
   std::vector<double> row_costs_;                // by rows step: nanoseconds a row, roughly
   std::vector<Table> errors_;                    // by propagate step, `error_width` floats a row

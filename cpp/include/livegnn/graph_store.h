@@ -167,6 +167,19 @@ class GraphStore {
     keyed_ ? scan_keyed(keyed_in(), node, visit) : in().scan(node, visit);
   }
 
+  // What is one number in a list is two to whoever reads it.
+  template <class Visit>
+  static void scan_keyed(const KeyedTrees& trees, uint32_t node, Visit&& visit) {
+    trees.scan(node, [&](const BasicNeighborSpan<uint64_t>& span) {
+      uint32_t ids[SamtreeOptions::kMaxCapacity], keys[SamtreeOptions::kMaxCapacity];
+      for (size_t i = 0; i < span.size; ++i) {
+        ids[i] = end_of(span.ids[i]);
+        keys[i] = static_cast<uint32_t>(span.ids[i]);
+      }
+      visit(NeighborSpan{ids, span.weights, span.times, span.rows, span.size, keys});
+    });
+  }
+
   // The first block of a node's out-neighbours, null if it has none: what a scan reads first.
   const void* out_leaf(uint32_t node) const { return keyed_ ? keyed_->out.address(node) : lists_.out.address(node); }
 
@@ -215,18 +228,6 @@ class GraphStore {
   const Samtrees<Id>& in_of(const EdgeLists<Id>& lists) const {
     if (!has_in()) throw_no_in_lists();
     return options_.undirected ? lists.out : lists.in;
-  }
-  // What is one number in a list is two to whoever reads it.
-  template <class Visit>
-  static void scan_keyed(const KeyedTrees& trees, uint32_t node, Visit&& visit) {
-    trees.scan(node, [&](const BasicNeighborSpan<uint64_t>& span) {
-      uint32_t ids[SamtreeOptions::kMaxCapacity], keys[SamtreeOptions::kMaxCapacity];
-      for (size_t i = 0; i < span.size; ++i) {
-        ids[i] = end_of(span.ids[i]);
-        keys[i] = static_cast<uint32_t>(span.ids[i]);
-      }
-      visit(NeighborSpan{ids, span.weights, span.times, span.rows, span.size, keys});
-    });
   }
   template <class Id>
   void prepare_lists(EdgeLists<Id>* lists, std::span<const EdgeUpdate> updates, ThreadPool* pool);

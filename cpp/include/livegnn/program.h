@@ -6,6 +6,10 @@
 // Where a message needs more than its source's row (attention, gates, edge features), a message program computes it
 // from rows of both ends and of the edge, a block of edges at a time, in registers like those of a rows step.
 //
+// Messages go from an edge's source to its target or, in a step that is `reversed`, from its target to its source. Here
+// "source" is always the end that sends, "target" the one that receives, and in-edges are those along which a node
+// receives.
+//
 // A rows step computes each node's row from rows of the same node, in registers that nobody else sees; a propagate step
 // sums (or takes the maximum of) messages over in-edges; a context step keeps what a node knows of its in-edges without
 // any features. What a value is for, and which values are worth keeping, the planner has decided; nothing here knows of
@@ -14,8 +18,10 @@
 // Thread safety: immutable once built.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,21 +30,14 @@
 
 namespace livegnn {
 
+// What a rows step does. Operators that have no kernel of their own are kRowwise: functions of row_operators.h.
 enum class OpKind : uint8_t {
   kLinear,
   kScaleShift,
   kScale,
-  kLayerNorm,
-  kL2Normalize,
   kRelu,
   kLeakyRelu,
-  kElu,
-  kGelu,
-  kGeluTanh,
   kSigmoid,
-  kTanh,
-  kSoftmax,
-  kLogSoftmax,
   kAdd,
   kMultiply,
   kMaximum,
@@ -48,21 +47,23 @@ enum class OpKind : uint8_t {
   kAddLoop,        // a + context * b
   kExp,
   kSumChannels,  // each head's channels: [heads]
-  kSumHeads,     // all heads, channel by channel: [channels]
   kScaleHeads,   // each head's channels of a, times that head's number in b
   kCombine,      // aggregates and contexts of several propagations, and an own message, in one quotient: see below
   kCall,         // a function that is not ours
   kMaximumLoop,  // the larger of a and number * b where the first context is positive; without in-edges (the second
                  // context), b's
+  kRowwise,
 };
 
 struct Op {
   OpKind kind;
   std::vector<uint32_t> inputs;  // registers
   uint32_t output;
-  float number = 0;     // slope, factor, epsilon or number of heads
+  float number = 0;     // slope, factor or number of heads: the first of the settings
   int32_t first = -1;   // tensors: a packed weight, or a scale; kCombine: number of propagations; kCall: the function
   int32_t second = -1;  // bias or shift; kCombine: 1 if the coefficients are exponentials of logits
+  uint32_t function = kNoIndex;         // its place among row_operators()
+  std::array<double, 4> settings = {};  // in the order of that operator's
 };
 
 // The inputs of kCombine are an aggregate and its context for each propagation, then perhaps a value and its
@@ -92,7 +93,7 @@ enum class Aggregate : uint8_t { kSum, kMax };
 
 struct MessageSource {
   enum Side : uint8_t { kSource, kTarget, kFeatures, kWeight } side;
-  uint32_t value;  // whose row of the edge's source or target node
+  uint32_t value;  // whose row of the node that sends, or receives
 };
 
 // NeutronRT's msg_local: a message from what lies at an edge.
@@ -112,15 +113,18 @@ struct PropagateStep {
   uint32_t context = kNoIndex;  // value: sums of the coefficients (and reference logits), where anybody reads them
   bool skip_loops = false;
   bool averaged = false;  // nobody reads the sum but divided by the number of in-edges
+  bool reversed = false;
+  bool only_loops = false;  // with a message program: of parallel loops the one with the greatest key, and nothing else
   // Of a maximum, the value that holds, for each node and channel, how many messages equal it. The engine adds it.
   uint32_t counts = kNoIndex;
 };
 
 enum class ContextKind : uint8_t {
-  // Where `fill` is not 0, every node has one loop: of parallel ones that with the greatest key, `fill` if it has none.
+  // Where there is a `fill`, every node has one loop: of parallel ones that with the greatest key, `fill` if it has
+  // none.
   kCount,  // number of in-edges
   kSum,    // sum of their weights
-  // What a sum along edges lacks: `fill` where the node has no loop. Elsewhere 0, but in a type that keeps parallel
+  // What a sum along edges lacks: the `fill` where the node has no loop. Elsewhere 0, but in a type that keeps parallel
   // edges the loop with the greatest key (unless with `skip_loops`): the sum skips all of them there.
   kLoop,
 };
@@ -128,9 +132,10 @@ enum class ContextKind : uint8_t {
 struct ContextStep {
   uint32_t edge_type, output;
   ContextKind kind;
-  float fill;
+  std::optional<float> fill;
   bool skip_loops = false;  // a loop counts for nothing
   bool weighted = true;     // kLoop: of a sum of weights; else every edge counts 1
+  bool reversed = false;
 };
 
 // Rows of the inputs, one after the other without padding, to rows of the output.
@@ -152,6 +157,12 @@ struct Step {
   uint32_t position;  // among the steps of its kind
 };
 
+// What can be read: a value, or, where it is cheap to compute from kept ones, rows on demand.
+struct Output {
+  bool kept;
+  uint32_t position;
+};
+
 struct Program {
   Program() = default;
   Program(Program&&) = default;
@@ -169,6 +180,7 @@ struct Program {
   // The prediction is a value, or, where it is cheap to compute from kept ones, rows on demand.
   bool output_kept = true;
   uint32_t output = 0;
+  std::vector<Output> others;  // outputs 1, 2, ... after the prediction, which is output 0
 };
 
 }  // namespace livegnn

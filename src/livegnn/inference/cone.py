@@ -8,8 +8,8 @@ import numpy as np
 
 from livegnn.events import Chunk, Events
 from livegnn.graph import Graph, Schema
-from livegnn.inference.history import OldEdges, OldNodes, PastBatch, concatenate, in_edges
-from livegnn.model import Model, Propagate
+from livegnn.inference.history import OldEdges, OldNodes, PastBatch, concatenate, edges_of
+from livegnn.model import Degree, Model, Propagate, Step
 from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
 
 if TYPE_CHECKING:
@@ -52,62 +52,79 @@ class Frame:
 
 
 class Reads:
-    """Whose features and whose in-edges a prediction reads: a walk through the steps of the model, back from
-    the output.
+    """Whose features and whose edges a prediction reads: a walk through the steps of the model, back from the
+    output.
 
-    features, targets: ascending numbers of nodes, by type. nodes: these, and the ends of all edges that are
-    read. Where a message depends on its source's degree, the in-edges of the source are read too.
-    sources_of: the nodes with an edge of a type into any of some nodes, at any moment that counts.
+    features: ascending numbers of nodes, by type. targets: the nodes of which the edges into them are read,
+    by edge type; sources: those of which the edges from them are. nodes: these, and the ends of all edges
+    that are read. Where a message depends on its sender's degree, the sender's edges are read too.
+    others_of: the nodes with an edge of a type into any of some nodes, or, in reverse, from any of them, at
+    any moment that counts.
     """
 
     def __init__(
-        self, model: Model, number: int, sources_of: Callable[[EdgeType, IntArray], IntArray]
+        self, model: Model, number: int, others_of: Callable[[EdgeType, IntArray, bool], IntArray]
     ) -> None:
         self.features: dict[NodeType, IntArray] = {}
         self.targets: dict[EdgeType, IntArray] = {}
+        self.sources: dict[EdgeType, IntArray] = {}
         self.nodes: dict[NodeType, IntArray] = {}
         self._model = model
-        self._sources_of = sources_of
-        # Rows of a value; of one with rows of edges, the targets of these edges.
+        self._others_of = others_of
+        # Rows of a value; of one with rows of edges, the targets of these edges, and the sources of others.
         self._rows: dict[str, IntArray] = {}
+        self._leaving: dict[str, IntArray] = {}
         _add(self.nodes, model.node_type(model.output), np.array([number]))
         _add(self._rows, model.output, np.array([number]))
         for step in reversed(model.steps):
-            rows = self._rows.get(step.output)
-            if rows is None:
-                continue
-            if step.op == "propagate":
-                self._read_messages(Propagate.from_step(step), step.inputs, rows)
-            elif step.op == "source":
-                _add(self._rows, step.inputs[0], self._read_edges(step.edge_type(), rows))
-            else:
-                for name in step.inputs:
-                    _add(self._rows, name, rows)
+            self._read(step)
         for name, given in model.inputs.items():
             _add(self.features, given.node_type, self._rows.get(name, _NOBODY))
             _add(self.nodes, given.node_type, self._rows.get(name, _NOBODY))
 
+    def _read(self, step: Step) -> None:
+        for reverse, rows_of in ((False, self._rows), (True, self._leaving)):
+            rows = rows_of.get(step.output)
+            if rows is None:
+                continue
+            if step.op == "propagate":
+                self._read_messages(Propagate.from_step(step), step.inputs, rows)
+            elif step.op == "degree":
+                given = Degree.from_step(step)
+                self._read_edges(given.edge_type, rows, given.reverse)
+            elif step.op in ("source", "target"):
+                others = (step.op == "source") != reverse
+                ends = self._read_edges(step.edge_type(), rows, reverse) if others else rows
+                _add(self._rows, step.inputs[0], ends)
+            else:
+                for name in step.inputs:
+                    _add(rows_of, name, rows)
+
     def _read_messages(self, operators: Propagate, inputs: Sequence[str], rows: IntArray) -> None:
         each = 2 if operators.coefficients else 1
+        on_edges = self._leaving if operators.reverse else self._rows
         for i, edge_type in enumerate(operators.edge_types):
-            sources = self._read_edges(edge_type, rows)
+            senders = self._read_edges(edge_type, rows, operators.reverse)
             if "source_rsqrt" in operators.message_local:
-                self._read_edges(edge_type, sources)
+                self._read_edges(edge_type, senders, operators.reverse)
             value, *coefficients = inputs[each * i : each * (i + 1)]
-            _add(self._rows, value, sources if self._model.edge_type(value) is None else rows)
+            if self._model.edge_type(value) is None:
+                _add(self._rows, value, senders)
+            else:
+                _add(on_edges, value, rows)
             if operators.self_loops is not None:
                 _add(self._rows, value, rows)
             for name in coefficients:
-                _add(self._rows, name, rows)
+                _add(on_edges, name, rows)
         for name in inputs[each * len(operators.edge_types) :]:
             _add(self._rows, name, rows)
 
-    def _read_edges(self, edge_type: EdgeType, rows: IntArray) -> IntArray:
-        sources = self._sources_of(edge_type, rows)
-        _add(self.targets, edge_type, rows)
-        _add(self.nodes, edge_type[0], sources)
-        _add(self.nodes, edge_type[2], rows)
-        return sources
+    def _read_edges(self, edge_type: EdgeType, rows: IntArray, reverse: bool) -> IntArray:
+        others = self._others_of(edge_type, rows, reverse)
+        _add(self.sources if reverse else self.targets, edge_type, rows)
+        _add(self.nodes, edge_type[2 if reverse else 0], others)
+        _add(self.nodes, edge_type[0 if reverse else 2], rows)
+        return others
 
 
 class Cone:
@@ -122,7 +139,7 @@ class Cone:
         self._graph = graph
         self._batches = batches
         self._ends = {edge_type: _past_ends(graph, batches, edge_type) for edge_type in model.edge_types}
-        reads = Reads(model, number, self._sources_of)
+        reads = Reads(model, number, self._others_of)
         schema = graph.schema
         self.nodes = {name: reads.nodes.get(name, _NOBODY) for name in schema.node_types}
         self.node_type = model.node_type(model.output)
@@ -130,10 +147,13 @@ class Cone:
         self._featured = {
             name: np.isin(nodes, reads.features.get(name, _NOBODY)) for name, nodes in self.nodes.items()
         }
-        self._targets = {
-            edge_type: np.isin(self.nodes[edge_type[2]], reads.targets.get(edge_type, _NOBODY))
-            for edge_type in model.edge_types
-        }
+        self._targets, self._sources = (
+            {
+                edge_type: np.isin(self.nodes[edge_type[end]], read.get(edge_type, _NOBODY))
+                for edge_type in model.edge_types
+            }
+            for end, read in ((2, reads.targets), (0, reads.sources))
+        )
         self._graph_then = Graph(
             Schema(schema.node_types, {edge_type: schema.edge_types[edge_type] for edge_type in self._ends}),
             threads=1,
@@ -162,7 +182,7 @@ class Cone:
             ends = snapshot.edge_index[edge_type]
             source, target = snapshot.ids[edge_type[0]][ends[0]], snapshot.ids[edge_type[2]][ends[1]]
             order = np.lexsort((source, target))  # parallel edges stay in the order of their keys
-            order = order[targets[target[order]]]
+            order = order[targets[target[order]] | self._sources[edge_type][source[order]]]
             edge_index[edge_type] = np.stack([source[order], target[order]]).astype(np.int64)
             weight[edge_type] = snapshot.weight[edge_type][order]
             edge_attr[edge_type] = snapshot.edge_attr[edge_type][order]
@@ -180,9 +200,12 @@ class Cone:
                     yield seq + row, chunk.part(slice(row, row + 1))
                 seq += len(chunk.ids)
 
-    def _sources_of(self, edge_type: EdgeType, rows: IntArray) -> IntArray:
+    def _others_of(self, edge_type: EdgeType, rows: IntArray, reverse: bool) -> IntArray:
         source, target = self._ends[edge_type]
-        now = in_edges(self._graph, edge_type, self._there_now(edge_type[2], rows))
+        here = self._there_now(edge_type[0 if reverse else 2], rows)
+        now = edges_of(self._graph, edge_type, here, reverse=reverse)
+        if reverse:
+            return _union(now.target, target[np.isin(source, rows)])
         return _union(now.source, source[np.isin(target, rows)])
 
     def _there_now(self, name: NodeType, numbers: IntArray) -> IntArray:
@@ -213,8 +236,14 @@ class Cone:
 
     def _read_edges(self, edge_type: EdgeType) -> OldEdges:
         """The edges of a type that are read, as they are."""
-        read = self.nodes[edge_type[2]][self._targets[edge_type]]
-        return in_edges(self._graph, edge_type, self._there_now(edge_type[2], read))
+        into = self.nodes[edge_type[2]][self._targets[edge_type]]
+        leaving = self.nodes[edge_type[0]][self._sources[edge_type]]
+        return concatenate(
+            [
+                edges_of(self._graph, edge_type, self._there_now(edge_type[2], into)),
+                edges_of(self._graph, edge_type, self._there_now(edge_type[0], leaving), reverse=True),
+            ]
+        )
 
     def _place_edges(self, edge_type: EdgeType, now: OldEdges) -> None:
         """Adds the edges of a type that are read, as they were before the batches."""
@@ -250,12 +279,12 @@ class Cone:
             for name, numbers in ((edge_type[0], source), (edge_type[2], target))
         )
         inside = known & also_known
-        targets = self._targets[edge_type]
-        if not len(targets):
+        if not inside.any():
             return s, t, inside
-        read = targets[t * inside]
+        targets, sources = self._targets[edge_type], self._sources[edge_type]
+        read = targets[t * inside] | sources[s * inside]
         if self._graph.schema.edge_types[edge_type].undirected:
-            read |= targets[s * inside]
+            read |= targets[s * inside] | sources[t * inside]
         return s, t, inside & read
 
     def _inside(self, chunk: Chunk) -> tuple[IntArray, Events]:

@@ -24,6 +24,7 @@ from livegnn.graph.writer import Measurement
 from livegnn.inference import state as saving
 from livegnn.inference.guard import NonFinite, refuse_lost
 from livegnn.inference.history import History
+from livegnn.inference.outputs import Outputs
 from livegnn.inference.plan import Keep, Plan
 from livegnn.inference.scrub import Scrubbed, scrub
 from livegnn.inference.what_if import WhatIf
@@ -198,6 +199,7 @@ class Engine:
         self.native: tuple[_core.Engine, _core.Prepared] | None = (self.native_engine, self._prepared)
         self.output_type_name: NodeType = model.node_type(model.output)
         self.output_type = graph.node_type_index(self.output_type_name)
+        self.outputs = Outputs(model)
         self.epoch = 0
         self._lazy = False
         self.subscriber_failures = 0
@@ -379,19 +381,26 @@ class Engine:
     # -- reading
     # ------------------------------------------------------------------------------------------------
 
-    def predict(self, ids: "ArrayLike") -> FloatArray:
-        """Predictions of nodes, float32 [ids, outputs]. Raises `UnknownNodeError`."""
+    def predict(self, ids: "ArrayLike", *, output: str | None = None) -> FloatArray:
+        """Predictions of nodes, float32 [ids, outputs].
+
+        output: the name of one of the model's `outputs`, by default the first, whose rows the nodes are.
+        Raises `UnknownNodeError`, and `InputError` if the model has no such output.
+        """
+        position = 0 if output is None else self.outputs.find(output).position
         asked = listed_ids(ids)
-        rows = self.native_engine.predict(self.graph.given(asked))
+        rows = self.native_engine.predict(self.graph.given(asked), position)
         if type(rows) is int:
-            raise UnknownNodeError(self.graph.unknown_node(asked[rows], self.output_type_name))
+            node_type = self.outputs.find(output).node_type
+            raise UnknownNodeError(self.graph.unknown_node(asked[rows], node_type))
         return cast("FloatArray", rows)
 
-    def predict_at_once(self, ids: "ArrayLike") -> FloatArray | None:
+    def predict_at_once(self, ids: "ArrayLike", *, output: str | None = None) -> FloatArray | None:
         """What `predict` returns, if that is there to be read: None where it would have to wait or to
         compute, or if there is no such node. For those who must not wait, such as an event loop.
         """
-        return self.native_engine.predict_at_once(self.graph.given(listed_ids(ids)))
+        position = self.outputs.find(output).position
+        return self.native_engine.predict_at_once(self.graph.given(listed_ids(ids)), position)
 
     def embeddings(self, layer: int) -> FloatArray:
         """What one layer says of every node, float32 [nodes, channels], in the order of ``graph.ids()``, or
@@ -405,7 +414,10 @@ class Engine:
         last = len(layers) - 1
         if isinstance(layer, bool) or not hasattr(layer, "__index__") or not ~last <= layer <= last:
             raise InputError(f"layer must be an integer from 0 to {last} (or -1 for the last), got {layer!r}")
-        name = layers[layer]
+        return self._rows(layers[layer])
+
+    def _rows(self, name: str) -> FloatArray:
+        """All rows of an output or a layer, in the order of the graph's ids."""
         with self.graph.writer:
             self.native_engine.settle()
             rows = (
@@ -444,30 +456,33 @@ class Engine:
             timeout = not_negative(timeout, "timeout, in seconds,")
         return explain(self.graph, self._history, self.model, id, since, timeout)
 
-    def verify(self, sample: int | None = None, *, seed: int = 0) -> Verification:
+    def verify(self, sample: int | None = None, *, seed: int = 0, output: str | None = None) -> Verification:
         """Compares predictions with the oracle: the whole model on the whole graph, slowly and from scratch,
         in float64, and if that is not enough for the promise (`livegnn.model.exactness`) in float32 too.
 
         sample: how many nodes, drawn at random, are compared: at least one; by default all of them, as where
-        there are no more. seed: of the draw. Batches wait only while graph and predictions are read.
+        there are no more. seed: of the draw. output: which of the model's outputs, by default the first.
+        Batches wait only while graph and predictions are read.
 
-        Raises `InputError` for a sample below 1 and a seed below 0.
+        Raises `InputError` for a sample below 1, a seed below 0 and an output that the model has not.
         """
         from livegnn.model import reference
+
+        value = self.outputs.find(output).value
 
         if sample is not None:
             sample = whole(sample, _SAMPLE, 1)
         seed = whole(seed, "seed", 0)
         with self.graph.writer:
             snapshot = self.graph.snapshot()
-            got = self.embeddings(-1)
-        expected = reference.compute(self.model, snapshot)[self.model.output]
+            got = self._rows(value)
+        expected = reference.compute(self.model, snapshot)[value]
         rows = None
         if sample is not None and sample < len(expected):
             rows = np.random.default_rng(seed).choice(len(expected), sample, replace=False)
 
         def compute_in_float32() -> Array:
-            return reference.compute(self.model, snapshot, dtype=np.float32)[self.model.output]
+            return reference.compute(self.model, snapshot, dtype=np.float32)[value]
 
         return judge(got, expected, compute_in_float32, rows=rows)
 
@@ -532,7 +547,7 @@ class Engine:
         native = self.native_engine
         with self.graph.writer:
             native.settle()
-            arrays = saving.save(native, self.plan, self._partial_types())
+            arrays = saving.save(native, self.plan, self._partial_directions())
             batches, measured, touched = native.moments()
             return State(
                 {
@@ -547,8 +562,11 @@ class Engine:
                 arrays,
             )
 
-    def _partial_types(self) -> range:
-        return range(len(self.graph.schema.edge_types) if self._partial else 0)
+    def _partial_directions(self) -> list[int]:
+        """The directions (`cpp/src/edge_view.h`) in which not all aggregates are kept."""
+        types = len(self.graph.schema.edge_types)
+        turned = (types + edge_type for edge_type in sorted(self.plan.turned))
+        return [*range(types), *turned] if self._partial else []
 
     def _restore(self, saved: State) -> None:
         meta = saved.meta
@@ -567,7 +585,7 @@ class Engine:
             # that are combined with d^-1/2 were kept scaled down.
             self.native_engine.initialize()
             return
-        saving.restore(self.native_engine, self.graph, self.plan, saved, self._partial_types())
+        saving.restore(self.native_engine, self.graph, self.plan, saved, self._partial_directions())
 
 
 def _check_pair(graph: object, model: object) -> None:

@@ -13,7 +13,7 @@ from livegnn.events import Chunk
 from livegnn.graph import Graph
 from livegnn.inference.cone import Cone, Frame
 from livegnn.inference.history import History
-from livegnn.inference.last_layer import share_among_neighbors
+from livegnn.inference.last_layer import Way, share_among_neighbors
 from livegnn.model import Model
 from livegnn.types import DoubleArray, EdgeType, IntArray, NodeType
 
@@ -48,16 +48,20 @@ class NeighborShare:
     """How far the prediction moved with what one neighbour sends to the node.
 
     edge_type: of the edges from it; None for the node itself. id: of the neighbour. share: float64 [outputs].
+    reverse: the edges lead to it, and messages go from their targets to their sources.
     """
 
     edge_type: EdgeType | None
     id: int | str
     share: DoubleArray
+    reverse: bool = False
 
     @property
     def what(self) -> str:
         """The neighbour in words."""
-        return "itself" if self.edge_type is None else f"{self.id} {self.edge_type[1]}"
+        if self.edge_type is None:
+            return "itself"
+        return f"{self.id} {self.edge_type[1]}{' in reverse' if self.reverse else ''}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -154,8 +158,8 @@ def _explain(
         moved,
         shares,
         [
-            NeighborShare(edge_type, _user_id(graph, numbers), share)
-            for edge_type, numbers, share in _neighbors(graph, model, cone, before, now, moved - past)
+            NeighborShare(way and way.edge_type, _user_id(graph, numbers), share, bool(way and way.reverse))
+            for way, numbers, share in _neighbors(graph, model, cone, before, now, moved - past)
         ],
     )
 
@@ -171,7 +175,7 @@ def _predict(model: Model, cone: Cone, frame: Frame) -> DoubleArray:
 
 def _neighbors(
     graph: Graph, model: Model, cone: Cone, before: Frame, now: Frame, movement: DoubleArray
-) -> list[tuple[EdgeType | None, IntArray, DoubleArray]]:
+) -> list[tuple[Way | None, IntArray, DoubleArray]]:
     if now.equals(before):
         return []
     ranks = {}
@@ -180,8 +184,8 @@ def _neighbors(
         ranks[name][np.argsort(graph.to_user_ids(nodes), kind="stable")] = np.arange(len(nodes))
     shares = share_among_neighbors(model, before, now, cone.place, ranks, movement)
     return [
-        (edge_type, cone.nodes[cone.node_type if edge_type is None else edge_type[0]][[place]], share)
-        for edge_type, place, share in shares
+        (way, cone.nodes[cone.node_type if way is None else way.sender][[place]], share)
+        for way, place, share in shares
     ]
 
 

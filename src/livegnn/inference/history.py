@@ -185,15 +185,15 @@ def concatenate(parts: Sequence[_Old]) -> _Old:
     return type(parts[0])(*columns)
 
 
-def in_edges(graph: Graph, edge_type: EdgeType, numbers: IntArray) -> OldEdges:
-    """All edges into nodes that are in the graph, as they are now."""
+def edges_of(graph: Graph, edge_type: EdgeType, numbers: IntArray, *, reverse: bool = False) -> OldEdges:
+    """All edges into nodes that are in the graph, or, in reverse, from them, as they are now."""
     index, native = graph.edge_type_index(edge_type), graph.native
-    sources, targets = (graph.node_type_index(name) for name in (edge_type[0], edge_type[2]))
-    degree, source, weight, time, features, key = native.in_edges(index, native.indices_of(targets, numbers))
-    there = np.full(len(source), True)
-    return OldEdges(
-        native.ids_of(sources, source), np.repeat(numbers, degree), key, there, weight, time, features
-    )
+    theirs, mine = (edge_type[2], edge_type[0]) if reverse else (edge_type[0], edge_type[2])
+    indices = native.indices_of(graph.node_type_index(mine), numbers)
+    degree, others, weight, time, features, key = native.edges_of(index, indices, reverse)
+    ends = native.ids_of(graph.node_type_index(theirs), others), np.repeat(numbers, degree)
+    source, target = reversed(ends) if reverse else ends
+    return OldEdges(source, target, key, np.full(len(source), True), weight, time, features)
 
 
 def _old_nodes(graph: Graph, delta: GraphDelta, name: NodeType) -> OldNodes | None:

@@ -10,7 +10,7 @@ that is made of.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,18 @@ if TYPE_CHECKING:
 _EDGES_AT_ONCE = 1 << 20
 
 
+class Way(NamedTuple):
+    """How a neighbour reaches the node: along edges of a type, in reverse from target to source."""
+
+    edge_type: EdgeType
+    reverse: bool
+
+    @property
+    def sender(self) -> NodeType:
+        """The type of the neighbours."""
+        return self.edge_type[2 if self.reverse else 0]
+
+
 @dataclass(frozen=True, eq=False)
 class _Arrays:
     x: Mapping[NodeType, FloatArray]
@@ -34,8 +46,8 @@ class _Arrays:
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """The edges of one type into the node in one frame, neighbour after neighbour: how many each has, whose
-    each of them is, and what they carry.
+    """The edges along which the node is sent something one way in one frame, neighbour after neighbour: how
+    many each has, whose each of them is, and what they carry.
     """
 
     count: IntArray
@@ -46,7 +58,7 @@ class _Side:
 
 @dataclass(eq=False)
 class _Senders:
-    """The neighbours of one edge type in either frame: their places, both sides, which of them is the node
+    """The neighbours one way in either frame: their places, both sides, which of them is the node
     itself, and at which copy each other becomes new: 0 for those that are the same in both."""
 
     places: IntArray
@@ -63,22 +75,22 @@ def share_among_neighbors(
     place: int,
     ranks: Mapping[NodeType, IntArray],
     movement: DoubleArray,
-) -> list[tuple[EdgeType | None, int, DoubleArray]]:
-    """The shares as (edge type, place, float64 [outputs]) by edge type and rank; None is the node itself.
+) -> list[tuple[Way | None, int, DoubleArray]]:
+    """The shares as (way, place, float64 [outputs]) by way and rank; None is the node itself.
 
     before, now: frames of one cone. place: the node's. ranks: of all places, by node type. Shares that are 0
     are left out; they add up to `movement`.
     """
     layer = _LastLayer(model, before, now, place)
     turns = layer.take_turns(ranks)
-    shares: list[tuple[EdgeType | None, int, DoubleArray]] = []
+    shares: list[tuple[Way | None, int, DoubleArray]] = []
     rows, told = layer.compute(len(turns))
-    for turn, (edge_type, neighbor) in enumerate(turns):
+    for turn, (way, neighbor) in enumerate(turns):
         # What propagations wrote is compared, bit by bit: products may round a row by its position.
         if not np.array_equal(told[turn], told[turn + 1]):
-            shares.append((edge_type, neighbor, rows[turn + 1] - rows[turn]))
+            shares.append((way, neighbor, rows[turn + 1] - rows[turn]))
     if layer.own_differs or not np.array_equal(told[-2], told[-1]):
-        rest = movement - sum((share for _, _, share in shares), np.zeros_like(movement))
+        rest = movement - sum((share for *_, share in shares), np.zeros_like(movement))
         shares.append((None, place, rest))
     return shares
 
@@ -97,10 +109,10 @@ class _LastLayer:
         names = [name for name in needed if model.edge_type(name) is None and name not in late]
         both = [reference.compute(model, frame) for frame in self._frames]
         self._values = {name: (both[0][name], both[1][name]) for name in names}
-        self._senders = {
-            edge_type: self._find_senders(edge_type)
-            for edge_type in dict.fromkeys(e for _, operators in self._lasts for e in operators.edge_types)
-        }
+        ways = [Way(e, operators.reverse) for _, operators in self._lasts for e in operators.edge_types]
+        self._senders = {way: self._find_senders(way) for way in dict.fromkeys(ways)}
+        # What is sent in reverse is sent from rows of its own: edges count in the degrees of both their ends.
+        self._sides = 2 if any(way.reverse for way in ways) else 1
 
     @property
     def own_differs(self) -> bool:
@@ -111,14 +123,14 @@ class _LastLayer:
             for name in self._beside
         )
 
-    def take_turns(self, ranks: Mapping[NodeType, IntArray]) -> list[tuple[EdgeType, int]]:
+    def take_turns(self, ranks: Mapping[NodeType, IntArray]) -> list[tuple[Way, int]]:
         """Who becomes new at the copies 1, 2, ...; the node itself has no turn here."""
-        turns: list[tuple[EdgeType, int]] = []
-        for edge_type, senders in self._senders.items():
-            rows = np.flatnonzero(self._differs(edge_type, senders) & ~senders.own)
-            rows = rows[np.argsort(ranks[edge_type[0]][senders.places[rows]])]
+        turns: list[tuple[Way, int]] = []
+        for way, senders in self._senders.items():
+            rows = np.flatnonzero(self._differs(way, senders) & ~senders.own)
+            rows = rows[np.argsort(ranks[way.sender][senders.places[rows]])]
             senders.turn[rows] = np.arange(len(turns) + 1, len(turns) + 1 + len(rows))
-            turns += [(edge_type, place) for place in senders.places[rows].tolist()]
+            turns += [(way, place) for place in senders.places[rows].tolist()]
         return turns
 
     def compute(self, turns: int) -> tuple[DoubleArray, list[DoubleArray]]:
@@ -139,18 +151,20 @@ class _LastLayer:
         from livegnn.model import reference
 
         counts = {name: len(x) for name, x in self._frames[0].x.items()}
-        first = 2 * counts[self._own_type]
+        first = 2 * self._sides * counts[self._own_type]
         given = {}
-        for name, (old, new) in self._values.items():
-            given[name] = np.concatenate([old, new])
+        for name, both in self._values.items():
+            given[name] = np.concatenate(both * self._sides)
             if self._model.node_type(name) == self._own_type:
                 is_new = (copies == self._own_turn)[:, None]
-                copied = np.where(is_new, new[self._place], old[self._place])
+                copied = np.where(is_new, both[1][self._place], both[0][self._place])
                 given[name] = np.concatenate([given[name], copied])
-        sizes = {name: 2 * n + len(copies) * (name == self._own_type) for name, n in counts.items()}
+        sizes = {
+            name: 2 * self._sides * n + len(copies) * (name == self._own_type) for name, n in counts.items()
+        }
         edges = {
-            edge_type: self._edges(edge_type, senders, copies, counts, first)
-            for edge_type, senders in self._senders.items()
+            edge_type: self._edges(edge_type, copies, counts, first)
+            for edge_type in dict.fromkeys(way.edge_type for way in self._senders)
         }
         arrays = _Arrays(
             {name: np.zeros((size, 0), dtype=np.float32) for name, size in sizes.items()},
@@ -164,49 +178,58 @@ class _LastLayer:
         return values[self._model.output][first:], list(told)
 
     def _edges(
-        self,
-        edge_type: EdgeType,
-        senders: _Senders,
-        copies: IntArray,
-        counts: Mapping[NodeType, int],
-        first: int,
+        self, edge_type: EdgeType, copies: IntArray, counts: Mapping[NodeType, int], first: int
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """The edges of one type into the copies, and, where degrees count, those of the two frames: ends,
-        weights and features. Of the first frame, the places of nodes are rows; of the second, they follow.
+        """The edges of one type between the copies and their neighbours, and, where degrees count, those of
+        the two frames: ends, weights and features. Of the first frame, the places of nodes are rows; of the
+        second, they follow; and once more both, for what is sent in reverse.
         """
+        ways = [way for way in self._senders if way.edge_type == edge_type]
+        parts = [self._edges_one_way(way, copies, counts, first) for way in ways]
+        if len(ways) == 2:  # a loop is the node's in-edge and its out-edge
+            parts[1] = _choose(parts[1], parts[1][0][0] != parts[1][0][1])
+        if self._reads_degrees:
+            shift = np.array([[counts[edge_type[0]]], [counts[edge_type[2]]]])
+            for i, frame in enumerate(self._frames * self._sides):
+                ends = frame.edge_index[edge_type] + i * shift
+                parts.append((ends, frame.weight[edge_type], frame.edge_attr[edge_type]))
+        ends, weight, attr = zip(*parts, strict=True)
+        return np.concatenate(ends, axis=1), np.concatenate(weight), np.concatenate(attr)
+
+    def _edges_one_way(
+        self, way: Way, copies: IntArray, counts: Mapping[NodeType, int], first: int
+    ) -> tuple[IntArray, FloatArray, FloatArray]:
+        senders = self._senders[way]
         old, new = senders.old, senders.new
         is_new = np.where(senders.own, self._own_turn, senders.turn) <= copies[:, None]
         copy, row, nth = _spread(np.where(is_new, new.count, old.count))
         chosen = is_new[copy, row]
         old_begin, new_begin = (np.cumsum(side.count) - side.count for side in (old, new))
         edge = nth + np.where(chosen, len(old.of) + new_begin[row], old_begin[row])
-        source = np.where(senders.own[row], first + copy, senders.places[row] + chosen * counts[edge_type[0]])
-        ends = [np.stack([source, first + copy])]
-        weight = [np.concatenate([old.weight, new.weight])[edge]]
-        attr = [np.concatenate([old.attr, new.attr])[edge]]
-        if self._reads_degrees:
-            shift = np.array([[counts[edge_type[0]]], [counts[edge_type[2]]]])
-            for i, frame in enumerate(self._frames):
-                ends.append(frame.edge_index[edge_type] + i * shift)
-                weight.append(frame.weight[edge_type])
-                attr.append(frame.edge_attr[edge_type])
-        return np.concatenate(ends, axis=1), np.concatenate(weight), np.concatenate(attr)
+        frame = chosen + 2 * way.reverse
+        sender = np.where(senders.own[row], first + copy, senders.places[row] + frame * counts[way.sender])
+        ends = np.stack([first + copy, sender] if way.reverse else [sender, first + copy])
+        weight, attr = np.concatenate([old.weight, new.weight]), np.concatenate([old.attr, new.attr])
+        return ends, weight[edge], attr[edge]
 
-    def _find_senders(self, edge_type: EdgeType) -> _Senders:
+    def _find_senders(self, way: Way) -> _Senders:
         found = []
         for frame in self._frames:
-            source, target = frame.edge_index[edge_type]
-            into = target == self._place
-            found.append((source[into], frame.weight[edge_type][into], frame.edge_attr[edge_type][into]))
+            source, target = frame.edge_index[way.edge_type]
+            sender, receiver = (target, source) if way.reverse else (source, target)
+            into = receiver == self._place
+            weight, attr = frame.weight[way.edge_type][into], frame.edge_attr[way.edge_type][into]
+            # Frames are sorted by target and source: in reverse, those of a neighbour are in order as well.
+            found.append((sender[into], weight, attr))
         places = np.union1d(found[0][0], found[1][0])
         sides = []
-        for source, weight, attr in found:
-            of = np.searchsorted(places, source)
+        for sender, weight, attr in found:
+            of = np.searchsorted(places, sender)
             sides.append(_Side(np.bincount(of, minlength=len(places)), of, weight, attr))
-        own = (places == self._place) & (edge_type[0] == self._own_type)
+        own = (places == self._place) & (way.sender == self._own_type)
         return _Senders(places, sides[0], sides[1], own, np.zeros(len(places), dtype=np.int64))
 
-    def _differs(self, edge_type: EdgeType, senders: _Senders) -> "npt.NDArray[np.bool_]":
+    def _differs(self, way: Way, senders: _Senders) -> "npt.NDArray[np.bool_]":
         old, new, places = senders.old, senders.new, senders.places
         differs: npt.NDArray[np.bool_] = old.count != new.count
         # Of all others, edge stands beside edge.
@@ -214,13 +237,20 @@ class _LastLayer:
         changed = (old.weight[mine] != new.weight[theirs]) | (old.attr[mine] != new.attr[theirs]).any(axis=1)
         differs[old.of[mine][changed]] = True
         for name, (then, now) in self._values.items():
-            if self._model.node_type(name) == edge_type[0]:
+            if self._model.node_type(name) == way.sender:
                 differs |= (then[places] != now[places]).any(axis=1)
-        if self._reads_degrees and edge_type[0] == edge_type[2]:
+        if self._reads_degrees and way.edge_type[0] == way.edge_type[2]:
             for weighted in (False, True):
-                then, now = (_degrees(frame, edge_type, weighted) for frame in self._frames)
+                then, now = (_degrees(frame, way, weighted) for frame in self._frames)
                 differs |= then[places] != now[places]
         return differs
+
+
+def _choose(
+    edges: tuple[IntArray, FloatArray, FloatArray], kept: "npt.NDArray[np.bool_]"
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    ends, weight, attr = edges
+    return ends[:, kept], weight[kept], attr[kept]
 
 
 def _spread(counts: IntArray) -> tuple[IntArray, IntArray, IntArray]:
@@ -232,10 +262,13 @@ def _spread(counts: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     return row, column, nth
 
 
-def _degrees(frame: Frame, edge_type: EdgeType, weighted: bool) -> DoubleArray:
-    weight = frame.weight[edge_type].astype(np.float64) if weighted else None
-    count = len(frame.x[edge_type[2]])
-    return np.bincount(frame.edge_index[edge_type][1], weight, count).astype(np.float64)
+def _degrees(frame: Frame, way: Way, weighted: bool) -> DoubleArray:
+    """Of edges between nodes of one type."""
+    weight = frame.weight[way.edge_type].astype(np.float64) if weighted else None
+    count = len(frame.x[way.sender])
+    return np.bincount(frame.edge_index[way.edge_type][0 if way.reverse else 1], weight, count).astype(
+        np.float64
+    )
 
 
 def _last_propagations(model: Model) -> tuple[list[tuple[str, Propagate]], set[str]]:

@@ -6,57 +6,15 @@ import numpy as np
 
 from livegnn import _core
 from livegnn.inference.messages import Operation
-from livegnn.model import Function, Model
+from livegnn.model import Function, Model, Step
+from livegnn.model.operators import Attribute, heads_of
 from livegnn.types import FloatArray
 
-# In the order of OpKind in cpp/include/livegnn/program.h.
-_KINDS = {
-    name: kind
-    for kind, name in enumerate(
-        [
-            "linear",
-            "scale_shift",
-            "scale",
-            "layer_norm",
-            "l2_normalize",
-            "relu",
-            "leaky_relu",
-            "elu",
-            "gelu",
-            "gelu_tanh",
-            "sigmoid",
-            "tanh",
-            "softmax",
-            "log_softmax",
-            "add",
-            "multiply",
-            "maximum",
-            "concat",
-            "divide_context",
-            "rsqrt_context",
-            "add_loop",
-            "exp",
-            "sum_channels",
-            "sum_heads",
-            "scale_heads",
-            "combine",
-            "call",
-            "maximum_loop",
-        ]
-    )
-}
-_NUMBERS = {
-    "scale": "value",
-    "layer_norm": "eps",
-    "l2_normalize": "eps",
-    "leaky_relu": "slope",
-    "elu": "alpha",
-}
-_TENSORS = {
-    "linear": ("weight", "bias"),
-    "scale_shift": ("scale", "shift"),
-    "layer_norm": ("weight", "bias"),
-}
+_PANEL = 32
+"""Columns of packed matrices come in panels of so many (kPanel in kernels.h)."""
+
+_OPERATORS = {made[0]: (place, made[4], made[5]) for place, made in enumerate(_core.row_operators())}
+"""Name -> place in the native table, settings, tensors."""
 
 
 class Layout:
@@ -66,7 +24,7 @@ class Layout:
         self.buffers: list[int] = []
         self.registers: list[tuple[int, int, int]] = []
         self.register: dict[str, int] = {}
-        self.ops: list[tuple[int, list[int], int, float, int, int]] = []
+        self.ops: list[tuple[int, list[int], int, list[float], int, int]] = []
 
     def add_source(self, name: str, width: int) -> None:
         self.register[name] = len(self.registers)
@@ -111,10 +69,10 @@ class Layouts:
             layout.add_source(name, width)
         merged: dict[str, list[Operation]] = {}
         for operation in operations:
-            if operation.op == "linear":
+            if self._is_merged(operation):
                 merged.setdefault(operation.inputs[0], []).append(operation)
         for operation in operations:
-            if operation.op != "linear":
+            if not self._is_merged(operation):
                 register = layout.add(operation.output, operation.width)
                 layout.ops.append(self._op(operation, layout, register))
                 continue
@@ -123,39 +81,66 @@ class Layouts:
                 register = layout.add_side_by_side([(o.output, o.width) for o in together])
                 weight, bias = self._products(together)
                 source = layout.register[operation.inputs[0]]
-                layout.ops.append((_KINDS["linear"], [source], register, 0.0, weight, bias))
+                layout.ops.append((_OPERATORS["linear"][0], [source], register, [], weight, bias))
         return layout
+
+    def _is_merged(self, operation: Operation) -> bool:
+        """Whether an operation is a linear layer that may share its product with others."""
+        return (
+            operation.op == "linear" and operation.step is not None and is_whole(self._model, operation.step)
+        )
 
     def _op(
         self, operation: Operation, layout: Layout, output: int
-    ) -> tuple[int, list[int], int, float, int, int]:
+    ) -> tuple[int, list[int], int, list[float], int, int]:
         step = operation.step
-        op, number, tensors = operation.op, operation.factor, [-1, -1]
+        op, numbers, tensors = operation.op, [operation.factor], [-1, -1]
         if op == "combine":
-            number, tensors = float(operation.heads), [operation.parts, int(operation.softmax)]
+            numbers, tensors = [float(operation.heads)], [operation.parts, int(operation.softmax)]
         if step is not None:
-            if op == "gelu" and step.attrs["approximate"] == "tanh":
-                op = "gelu_tanh"
-            if op in _NUMBERS:
-                number = step.number(_NUMBERS[op])
-            roles = _TENSORS.get(op, ())
-            tensors = [self._vector(step.tensors.get(role)) for role in roles] or tensors
+            _, settings, roles = _OPERATORS[op]
+            if settings and op != "call":
+                numbers = [
+                    _as_number(step.attrs.get(name), choices, fallback)
+                    for name, _, choices, _, fallback in settings
+                ]
             if op == "call":
                 tensors[0] = self._function(step.text("function"))
+            elif op == "linear":
+                op, numbers, tensors = "linear_by_head", *self._products_by_head(step, operation.factor)
+            else:
+                given = [self._vector(step.tensors.get(role)) for role, _ in roles]
+                tensors = [*given, -1, -1][:2]
+            if op == "lookup":
+                numbers = [float(len(self._model.tensors[step.tensors["table"]]))]
         inputs = [layout.register[name] for name in operation.inputs]
-        return _KINDS[op], inputs, output, number, tensors[0], tensors[1]
+        return _OPERATORS[op][0], inputs, output, numbers, tensors[0], tensors[1]
 
     def _vector(self, name: str | None) -> int:
         if name is None:
             return -1
         if (name,) not in self._tensors:
-            self._tensors[name,] = self._program.add_vector(self._model.tensors[name])
+            self._tensors[name,] = self._program.add_vector(self._model.tensors[name].ravel())
         return self._tensors[name,]
 
     def _function(self, name: str) -> int:
         if name not in self._functions:
             self._functions[name] = self._program.add_function(_as_float32(self._model.functions[name]))
         return self._functions[name]
+
+    def _products_by_head(self, step: Step, factor: float) -> tuple[list[float], list[int]]:
+        """Number of heads and whether each has its own matrix; the matrices packed, and the biases."""
+        weight = np.float32(factor) * self._model.tensors[step.tensors["weight"]]
+        own = weight.ndim == 3
+        key = ("by head", step.tensors["weight"], str(factor))
+        if key not in self._tensors:
+            each = weight if own else weight[None]
+            filled = -each.shape[1] % _PANEL
+            padded = np.pad(each, ((0, 0), (0, filled), (0, 0))).reshape(-1, each.shape[2])
+            self._tensors[key] = self._program.add_weight(np.ascontiguousarray(padded))
+        heads = len(weight) if own else heads_of(step.attrs)
+        bias = self._vector(step.tensors.get("bias"))
+        return [float(heads), float(own)], [self._tensors[key], bias]
 
     def _products(self, operations: Sequence[Operation]) -> tuple[int, int]:
         steps = [operation.step for operation in operations if operation.step is not None]
@@ -179,6 +164,20 @@ class Layouts:
                 ]
                 self._tensors[*key, "bias"] = self._program.add_vector(np.concatenate(biases))
         return self._tensors[key], self._tensors.get((*key, "bias"), -1)
+
+
+def is_whole(model: Model, step: Step) -> bool:
+    """Whether a linear layer multiplies its whole input with one matrix."""
+    return heads_of(step.attrs) == 1 and model.tensors[step.tensors["weight"]].ndim == 2
+
+
+def _as_number(value: Attribute, choices: Sequence[str], fallback: float) -> float:
+    if value is None:
+        return fallback
+    if isinstance(value, str):
+        return float(choices.index(value))
+    assert isinstance(value, int | float)
+    return float(value)
 
 
 def _as_float32(function: Function) -> Function:

@@ -10,33 +10,48 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from livegnn.errors import ModelError
+from livegnn.inference.layout import is_whole
 from livegnn.inference.messages import Operation, gather_late, read_messages
 from livegnn.model import Model, Step
-from livegnn.model.propagation import Propagate
+from livegnn.model.propagation import Degree, Propagate
 from livegnn.model.steps import check_step
 from livegnn.types import EdgeType, NodeType
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a node knows of its in-edges without any features: ``"count"``, ``"sum"`` or ``"loop"``.
+    """What a node knows of its in-edges without any features: ``"count"``, ``"sum"`` or ``"loop"``; in
+    reverse, of the edges from it.
 
-    fill: what counts where a node has no loop of its own. skip_loops: a loop counts for nothing. weighted: of
-    ``"loop"``, which makes up for what a sum over all in-edges has too much of loops, whether that is
-    a sum of weights; with skip_loops it makes up for nothing and only says which nodes have no loop.
+    fill: what counts where a node has no loop of its own, each having one; None: loops are edges like others.
+    skip_loops: a loop counts for nothing. weighted: of ``"loop"``, which makes up for what a sum over all
+    in-edges has too much of loops, whether that is a sum of weights; with skip_loops it makes up for nothing
+    and only says which nodes have no loop.
     """
 
     edge_type: EdgeType
     kind: str
-    fill: float
+    fill: float | None
     skip_loops: bool = False
     weighted: bool = True
+    reverse: bool = False
+
+    @staticmethod
+    def of_edges(given: Degree) -> "Context":
+        """A count of in-edges or a sum of their weights; a loop counts 1, whatever it weighs."""
+        fill = 1.0 if given.kind == "count" and given.self_loops is not None else given.self_loops
+        return Context(given.edge_type, given.kind, fill, given.skip_loops, reverse=given.reverse)
+
+    @property
+    def node_type(self) -> NodeType:
+        return self.edge_type[0 if self.reverse else 2]
 
     @property
     def name(self) -> str:
         loops = ":others" if self.skip_loops else ""
         alike = "" if self.weighted else ":alike"
-        return f"context:{self.edge_type}:{self.kind}:{self.fill}{loops}{alike}"
+        reverse = ":reverse" if self.reverse else ""
+        return f"context:{self.edge_type}:{self.kind}:{self.fill}{loops}{alike}{reverse}"
 
 
 def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
@@ -50,10 +65,15 @@ def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
     node_types = {name: given.node_type for name, given in model.inputs.items()}
     edge_steps: dict[str, Step] = {}
     widths |= {name: given.width for name, given in model.edge_inputs.items()}
+    degrees: dict[str, str] = {}  # what degree steps write, and the contexts that hold it
+    kept = set(model.shown)
     steps = gather_late(model, reorder(model))
-    scaled = _find_scaled(steps, {model.output, *model.layers})
+    scaled = _find_scaled(model, steps, kept)
     for step in steps:
-        if step.op == "propagate":
+        step = replace(step, inputs=tuple(degrees.get(name, name) for name in step.inputs))
+        if step.op == "degree":
+            lowered = _lower_degree(step, contexts, degrees, step.output in kept)
+        elif step.op == "propagate":
             width = widths[step.inputs[0]]
             operators = Propagate.from_step(step)
             if _is_plain(operators, step, node_types):
@@ -68,16 +88,33 @@ def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
             width = _width(model, step, [widths[name] for name in step.inputs])
             factor = _SCALED_DOWN if step.output in scaled else 1.0
             node_type = node_types[step.inputs[0]]
-            lowered = [Operation(step.op, step.inputs, step.output, width, node_type, step, factor=factor)]
+            op, its_step = _BY_DEGREE.get(step.op, step.op), None if step.op in _BY_DEGREE else step
+            lowered = [Operation(op, step.inputs, step.output, width, node_type, its_step, factor=factor)]
         operations += lowered
         for operation in lowered:
             widths[operation.output], node_types[operation.output] = operation.width, operation.node_type
+        for name in degrees.values():
+            widths[name], node_types[name] = 1, contexts[name].node_type
     return operations, contexts
+
+
+def _lower_degree(
+    step: Step, contexts: dict[str, Context], degrees: dict[str, str], shown: bool
+) -> list[Operation]:
+    """A degree is a context, which whoever reads the step's value reads instead. shown: it is also read from
+    outside, as a value of its own: a context changes where its rounding alone does.
+    """
+    given = Degree.from_step(step)
+    context = Context.of_edges(given)
+    contexts[context.name] = context
+    degrees[step.output] = context.name
+    return [Operation("scale", (context.name,), step.output, 1, given.node_type)] if shown else []
 
 
 def _is_plain(operators: Propagate, step: Step, node_types: Mapping[str, NodeType]) -> bool:
     """Whether a message is its source's row, perhaps times a number of the edge or the source."""
-    return len(step.inputs) == 1 and step.inputs[0] in node_types and not operators.skip_loops
+    all_edges = not operators.skip_loops and not operators.only_loops
+    return len(step.inputs) == 1 and step.inputs[0] in node_types and all_edges
 
 
 def _lower_messages(
@@ -116,6 +153,8 @@ def _lower_messages(
             coefficients[0] if coefficients else None,
             softmax=softmax,
             skip_loops=operators.skip_loops and edge_type[0] == edge_type[2],
+            only_loops=operators.only_loops,
+            reverse=operators.reverse,
             negated=operators.aggregate == "min",
         )
         aggregate = add(
@@ -123,6 +162,7 @@ def _lower_messages(
             messages.node_values,
             f"aggregate{i}",
             edge_type=edge_type,
+            reverse=operators.reverse,
             weighted="weight" in operators.message_local,
             messages=replace(messages, maximum=operators.aggregate != "sum"),
         )
@@ -134,6 +174,7 @@ def _lower_messages(
                 f"context{i}",
                 width=2 * heads if softmax else heads,
                 edge_type=edge_type,
+                reverse=operators.reverse,
             )
             lowered[-2] = replace(lowered[-2], context=around)
             aggregates.append(around)
@@ -163,8 +204,7 @@ def _lower_messages(
                     f"step 'propagate' that writes {step.output!r}: a count over several edge types, or with "
                     "an own message, is not kept incrementally: give coefficients of 1 instead"
                 )
-            kind = operators.neighbor_context
-            context = Context(operators.edge_types[0], kind, 0.0, operators.skip_loops)
+            context = Context.of_edges(_context_of(operators))
             contexts[context.name] = context
             op = "divide_context" if operators.combine == "divide" else "rsqrt_context"
             add(op, (result, context.name), "combined")
@@ -176,20 +216,24 @@ def _lower_propagate(
     step: Step, operators: Propagate, width: int, contexts: dict[str, Context], scaled: bool
 ) -> list[Operation]:
     """scaled: the rows that it sums are scaled down."""
-    edge_type = operators.edge_types[0]
-    source_type, _, target_type = edge_type
+    edge_type, reverse = operators.edge_types[0], operators.reverse
+    source_type, target_type = operators.source_type(edge_type), operators.target_type
     weighted = "weight" in operators.message_local
     loops = operators.self_loops
 
-    def context(kind: str, fill: float, *, presence: bool = False) -> str:
-        made = Context(edge_type, kind, fill, presence, weighted=weighted or kind != "loop")
+    def keep(made: Context) -> str:
         contexts[made.name] = made
         return made.name
+
+    def loop(fill: float, *, presence: bool = False) -> str:
+        return keep(Context(edge_type, "loop", fill, presence, weighted, reverse))
 
     def name(part: str) -> str:
         return f"{step.output}/{part}"
 
-    around = context(operators.neighbor_context, loops or 0.0) if operators.neighbor_context != "none" else ""
+    around = ""
+    if operators.neighbor_context != "none":
+        around = keep(Context.of_edges(_context_of(operators)))
     lowered: list[Operation] = []
     current = step.inputs[0]
 
@@ -211,6 +255,7 @@ def _lower_propagate(
             width,
             target_type,
             edge_type=edge_type,
+            reverse=reverse,
             weighted=weighted,
             self_loops=loops is not None and operators.aggregate == "sum",
             averaged=operators.combine == "divide" and operators.neighbor_context == "count",
@@ -220,9 +265,10 @@ def _lower_propagate(
     if loops is not None:
         fill = loops if weighted else 1.0
         if operators.aggregate == "sum":
-            result = add("add_loop", (result, context("loop", fill), current), "looped", target_type)
+            result = add("add_loop", (result, loop(fill), current), "looped", target_type)
         else:  # a fill may be 0, and nothing is not the maximum of a first negative message
-            around_loop = (context("loop", 1.0, presence=True), context("count", 0.0))
+            everyone = Context.of_edges(Degree(edge_type, reverse=reverse))
+            around_loop = (loop(1.0, presence=True), keep(everyone))
             result = add("maximum_loop", (result, *around_loop, current), "looped", target_type, fill)
     if operators.aggregate == "min":
         result = add("scale", (result,), "minimum", target_type, -1.0)
@@ -233,6 +279,20 @@ def _lower_propagate(
     return lowered
 
 
+def _context_of(operators: Propagate) -> Degree:
+    """What the aggregate of one edge type is combined with."""
+    return Degree(
+        operators.edge_types[0],
+        "sum" if operators.neighbor_context == "sum" else "count",
+        operators.self_loops,
+        operators.skip_loops,
+        operators.reverse,
+    )
+
+
+_BY_DEGREE = {"divide_degree": "divide_context", "rsqrt_degree": "rsqrt_context"}
+"""What models divide by a degree; the engine divides by a context."""
+
 _SCALED_DOWN = 2.0**-12
 """What rows are scaled by before they are summed, where sums are divided, and so scaled back, afterwards.
 
@@ -242,7 +302,7 @@ row is multiplied with a matrix or a number of its own anyway, the other with on
 """
 
 
-def _find_scaled(steps: Sequence[Step], kept: set[str]) -> frozenset[str]:
+def _find_scaled(model: Model, steps: Sequence[Step], kept: set[str]) -> frozenset[str]:
     """Outputs of linear layers that are only read by a propagation that divides their sum."""
     readers: dict[str, list[Step]] = {}
     for step in steps:
@@ -250,13 +310,13 @@ def _find_scaled(steps: Sequence[Step], kept: set[str]) -> frozenset[str]:
             readers.setdefault(name, []).append(step)
     found = set()
     for step in steps:
-        if step.op != "linear" or "bias" in step.tensors or step.output in kept:
+        if not _is_linear(model, step) or "bias" in step.tensors or step.output in kept:
             continue
         around = readers.get(step.output, [])
         if len(around) != 1 or around[0].op != "propagate":
             continue
         operators = Propagate.from_step(around[0])
-        plain = len(around[0].inputs) == 1 and not operators.skip_loops
+        plain = len(around[0].inputs) == 1 and not operators.skip_loops and not operators.only_loops
         if plain and _is_sum(around[0]) and operators.combine != "identity":
             found.add(step.output)
     return frozenset(found)
@@ -272,11 +332,14 @@ def reorder(model: Model) -> Sequence[Step]:
         name: model.width(name)
         for name in [*model.inputs, *model.edge_inputs, *(step.output for step in steps)]
     }
-    kept = {model.output, *model.layers}
+    kept = set(model.shown)
     on_edges = {name for name in widths if model.edge_type(name) is not None}
     i = 0
     while i < len(steps):
         second = steps[i]
+        if not second.inputs:
+            i += 1
+            continue
         j = next((j for j in range(i) if steps[j].output == second.inputs[0]), None)
         readers = sum(step.inputs.count(second.inputs[0]) for step in steps)
         i += 1
@@ -286,7 +349,7 @@ def reorder(model: Model) -> Sequence[Step]:
         if on_edges.intersection(first.inputs) or not {len(first.inputs), len(second.inputs)} <= {1}:
             continue
         inner, outer = widths[first.inputs[0]], widths[second.output]
-        if second.op == "linear" and _is_sum(first) and projects_first(inner, outer):
+        if _is_linear(model, second) and _is_sum(first) and projects_first(inner, outer):
             # linear(propagate(h)) = propagate(linear(h)) + bias
             projected, bias = f"{second.output}/projected", second.tensors.get("bias")
             summed = second.output if bias is None else f"{second.output}/unbiased"
@@ -297,7 +360,7 @@ def reorder(model: Model) -> Sequence[Step]:
                 steps.insert(i, Step("scale_shift", (summed,), second.output, {"shift": bias}))
                 i += 1
         elif (
-            first.op == "linear"
+            _is_linear(model, first)
             and "bias" not in first.tensors
             and _is_sum(second)
             and not projects_first(inner, outer)
@@ -306,10 +369,10 @@ def reorder(model: Model) -> Sequence[Step]:
             widths[gathered] = inner
             steps[j] = Step("propagate", first.inputs, gathered, second.tensors, second.attrs)
             steps[i - 1] = Step("linear", (gathered,), second.output, first.tensors)
-    return _move_biases(steps, kept)
+    return _move_biases(model, steps, kept)
 
 
-def _move_biases(steps: list[Step], kept: set[str]) -> list[Step]:
+def _move_biases(model: Model, steps: list[Step], kept: set[str]) -> list[Step]:
     """A bias that stayed behind a propagation and meets a linear layer in a sum becomes that layer's own.
 
     ``(a + b) + linear(x)`` is ``a + linear(x, bias=b)``, and the latter is not computed for every node
@@ -331,7 +394,7 @@ def _move_biases(steps: list[Step], kept: set[str]) -> list[Step]:
             if (
                 steps[shift].op == "scale_shift"
                 and "scale" not in steps[shift].tensors
-                and steps[linear].op == "linear"
+                and _is_linear(model, steps[linear])
                 and "bias" not in steps[linear].tensors
                 and readers[shifted] == readers[other] == 1
             ):
@@ -362,13 +425,18 @@ def projects_first(inner: int, outer: int) -> bool:
 
 def _used(model: Model) -> list[Step]:
     """The steps that the output or a layer needs."""
-    needed = {model.output, *model.layers}
+    needed = set(model.shown)
     used = []
     for step in reversed(model.steps):
         if step.output in needed:
             needed.update(step.inputs)
             used.append(step)
     return used[::-1]
+
+
+def _is_linear(model: Model, step: Step) -> bool:
+    """Whether a step is a linear layer that may change places, and share a product, with others."""
+    return step.op == "linear" and is_whole(model, step)
 
 
 def _is_sum(step: Step) -> bool:

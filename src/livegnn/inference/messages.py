@@ -12,7 +12,8 @@ Side: TypeAlias = Literal["source", "target", "features", "weight"]
 
 @dataclass(frozen=True)
 class MessageSource:
-    """What a message is computed from: a row of one of the edge's ends, or what the edge itself holds.
+    """What a message is computed from: a row of one of the edge's ends, or what the edge itself holds. The
+    end that sends is the source, whichever way the messages go.
 
     name: as the program's operations call it. value: the node value whose row it is, for the ends.
     """
@@ -37,6 +38,7 @@ class Messages:
     coefficient: str | None = None
     softmax: bool = False
     skip_loops: bool = False
+    only_loops: bool = False
     maximum: bool = False
 
     @property
@@ -53,8 +55,8 @@ class Operation:
     ``"combine"``; along edges ``"sum"`` and ``"max"`` of source rows, ``"messages"`` and the sum of their
     coefficients, ``"message_context"``. inputs: names of values; contexts are named by `Context.name`. step:
     where tensors and settings come from.
-    self_loops: of a sum along edges, whether one loop a node is added to it. averaged: whether it is
-    divided by the number of its edges.
+    reverse: along edges, from their targets to their sources. self_loops: of a sum along edges, whether one
+    loop a node is added to it. averaged: whether it is divided by the number of its edges.
     """
 
     op: str
@@ -64,6 +66,7 @@ class Operation:
     node_type: NodeType
     step: Step | None = None
     edge_type: EdgeType | None = None
+    reverse: bool = False
     weighted: bool = False
     self_loops: bool = False
     averaged: bool = False
@@ -117,9 +120,11 @@ def read_messages(
     *,
     softmax: bool,
     skip_loops: bool,
+    only_loops: bool,
+    reverse: bool,
     negated: bool,
 ) -> Messages:
-    """The program of the messages `value`, rows of edges or of source nodes.
+    """The program of the messages `value`, rows of edges or of the nodes that send.
 
     edge_steps: the steps that write rows of edges, by their output. negated: the message is to be taken
     negative (min(x) is -max(-x)).
@@ -135,7 +140,7 @@ def read_messages(
             column: Side = "features" if edge_inputs[name].column == "features" else "weight"
             sources[name] = MessageSource(name, column, widths[name])
         elif step is not None and step.op in ("source", "target"):
-            side: Side = "source" if step.op == "source" else "target"
+            side: Side = "source" if (step.op == "source") != reverse else "target"
             sources[name] = MessageSource(name, side, widths[name], step.inputs[0])
         elif step is not None:
             for part in step.inputs:
@@ -154,5 +159,11 @@ def read_messages(
         operations["negated"] = Operation("scale", (message,), "negated", widths[value], "", factor=-1.0)
         message = "negated"
     return Messages(
-        tuple(sources.values()), tuple(operations.values()), message, coefficient, softmax, skip_loops
+        tuple(sources.values()),
+        tuple(operations.values()),
+        message,
+        coefficient,
+        softmax,
+        skip_loops,
+        only_loops,
     )

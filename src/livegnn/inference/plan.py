@@ -31,7 +31,9 @@ from livegnn.graph import Graph
 from livegnn.inference.layout import Layouts
 from livegnn.inference.lowering import Context, by_output, lower
 from livegnn.inference.messages import Operation
+from livegnn.inference.outputs import Outputs
 from livegnn.model import Model
+from livegnn.model.operators import PRODUCTS
 from livegnn.types import EdgeType, NodeType
 
 Keep = Literal["all", "aggregates"]
@@ -91,6 +93,8 @@ class Plan:
         self._layouts = Layouts(model, self.program)
         self.kept: dict[str, Kept] = {}
         self.on_demand: dict[str, int] = {}
+        self.turned: set[int] = set()
+        """The edge types that are also read from target to source, by number."""
         self._steps_to: list[int] = []
         self._build()
         # Functions inside functions are in circles with this, and a graph must go when nobody holds it.
@@ -128,7 +132,7 @@ class Plan:
         """Whose rows a kept value holds."""
         context = self._contexts.get(name)
         if context is not None:
-            return context.edge_type[2]
+            return context.node_type
         producer = self._producers.get(name)
         return self._model.node_type(name) if producer is None else producer.node_type
 
@@ -146,6 +150,12 @@ class Plan:
             if edge_type not in schema.edge_types:
                 have = ", ".join(map(str, schema.edge_types))
                 raise ModelError(f"the model propagates along {edge_type}, the graph has {have}")
+            edges = schema.edge_types[edge_type]
+            if not edges.in_neighbors and not edges.undirected:
+                raise ModelError(
+                    f"the model propagates along {edge_type}, of which the graph keeps no in-neighbours: "
+                    "make it with in_neighbors=True"
+                )
         for name, column in self._model.edge_inputs.items():
             features = (
                 schema.edge_types[column.edge_type].features if column.edge_type in schema.edge_types else 0
@@ -193,7 +203,7 @@ class Plan:
             if name in kept:
                 return True
             operation = self._producers[name]
-            return operation.op not in ("linear", "call") and all(map(cheap, operation.inputs))
+            return operation.op not in {*PRODUCTS, "call"} and all(map(cheap, operation.inputs))
 
         for operation in self._operations:
             if operation.along_edges:
@@ -236,7 +246,7 @@ class Plan:
             index = self.program.add_value(node_type(given.node_type), given.width, True, 0)
             self.kept[name] = Kept(name, index, features=True)
         for position, (name, context) in enumerate(self._contexts.items()):
-            index = self.program.add_value(node_type(context.edge_type[2]), 1, False, self._slab(name))
+            index = self.program.add_value(node_type(context.node_type), 1, False, self._slab(name))
             kind = self._context_kind(context)
             self.kept[name] = Kept(name, index, context=position, summed=kind == "sum", part="contexts")
             self.program.add_context(
@@ -246,6 +256,7 @@ class Plan:
                 context.fill,
                 context.skip_loops,
                 context.weighted and schema.edge_types[context.edge_type].weighted,
+                self._is_reversed(context),
             )
         propagations = [operation for operation in self._operations if operation.along_edges]
         order: list[Operation] = []
@@ -291,15 +302,25 @@ class Plan:
                         # Of parallel loops the last counts, and the node adds it to the sum of the others.
                         operation.self_loops and edges.duplicates == "keep",
                         operation.averaged,
+                        self._is_reversed(operation),
                     )
-        for name in dict.fromkeys([*self._model.layers, self._model.output]):
+        for name in self._model.shown:
             if name not in self.kept or self.kept[name].partial:
                 self._add_on_demand(name, kept)
-        output = self._model.output
-        if output in self.kept:
-            self.program.set_output(True, self.kept[output].index)
-        else:
-            self.program.set_output(False, self.on_demand[output])
+        for i, output in enumerate(Outputs(self._model).values):
+            set_or_add = self.program.add_output if i else self.program.set_output
+            if output in self.kept:
+                set_or_add(True, self.kept[output].index)
+            else:
+                set_or_add(False, self.on_demand[output])
+
+    def _is_reversed(self, along: Operation | Context) -> bool:
+        """Whether the engine has to read edges the other way round; an undirected type is its own reverse."""
+        assert along.edge_type is not None
+        if not along.reverse or self._graph.schema.edge_types[along.edge_type].undirected:
+            return False
+        self.turned.add(self._graph.edge_type_index(along.edge_type))
+        return True
 
     def _keep(self, operation: Operation, propagation: int | None = None) -> None:
         node_type = self._graph.node_type_index(operation.node_type)
@@ -349,9 +370,8 @@ class Plan:
         elif name in self._contexts or along:
             # What the same messages read of a source lies side by side as well.
             sides = [s.side for o in along if o.messages for s in o.messages.sources if s.value == name]
-            together = len({o.edge_type for o in along}) == len(set(sides)) == 1 and len(readers) == len(
-                along
-            )
+            ways = {(o.edge_type, o.reverse) for o in along}
+            together = len(ways) == len(set(sides)) == 1 and len(readers) == len(along)
             place = f"{sides[0]} {'-'.join(along[0].inputs)}" if together else name
         else:
             place = str(min((self._depths[reader.output] for reader in readers), default=self._depths[name]))
@@ -370,7 +390,9 @@ class Plan:
         # Without weights the sum is the number of edges, and that needs no sum to be kept beside it. A loop
         # that is missing counts as its fill, though, so it must be one edge for the number to say the same.
         weighted = self._graph.schema.edge_types[context.edge_type].weighted
-        return "count" if context.kind == "sum" and not weighted and context.fill in (0, 1) else context.kind
+        return (
+            "count" if context.kind == "sum" and not weighted and context.fill in (None, 1) else context.kind
+        )
 
     def _add_rows(self, node_type: str, names: Sequence[str], kept: set[str]) -> None:
         parts = [self._rows(name, kept) for name in names]
@@ -411,6 +433,8 @@ class Plan:
             maximum=messages.maximum,
             weighted=weighted,
             skip_loops=messages.skip_loops,
+            only_loops=messages.only_loops,
+            reversed=self._is_reversed(operation),
         )
 
     def _add_on_demand(self, name: str, kept: set[str]) -> None:

@@ -1,6 +1,6 @@
 """What an engine keeps, as arrays and back, to the bit."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -11,11 +11,11 @@ from livegnn.inference.plan import Plan
 from livegnn.types import Array, State
 
 
-def save(native: _core.Engine, plan: Plan, partial_types: range) -> dict[str, Array]:
-    """Of an engine that is settled. partial_types: edge types of which not all aggregates are kept."""
+def save(native: _core.Engine, plan: Plan, partial: Sequence[int]) -> dict[str, Array]:
+    """Of an engine that is settled. partial: directions in which not all aggregates are kept."""
     arrays: dict[str, Array] = {}
-    for edge_type in partial_types:
-        arrays[f"residents/{edge_type}"] = native.residents(edge_type)
+    for direction in partial:
+        arrays[f"residents/{direction}"] = native.residents(direction)
     for kept in plan.kept.values():
         if not kept.stored:
             continue
@@ -31,13 +31,13 @@ def save(native: _core.Engine, plan: Plan, partial_types: range) -> dict[str, Ar
     return arrays
 
 
-def restore(native: _core.Engine, graph: Graph, plan: Plan, saved: State, partial_types: range) -> None:
+def restore(native: _core.Engine, graph: Graph, plan: Plan, saved: State, partial: Sequence[int]) -> None:
     """Raises `FileFormatError` if the arrays do not fit the graph, the plan, or each other."""
     arrays = saved.arrays
     try:
-        for edge_type in partial_types:
-            residents = arrays[f"residents/{edge_type}"]
-            native.set_residents(edge_type, np.ascontiguousarray(residents, dtype=np.uint32))
+        for direction in partial:
+            residents = arrays[f"residents/{direction}"]
+            native.set_residents(direction, np.ascontiguousarray(residents, dtype=np.uint32))
         for kept in plan.kept.values():
             if not kept.stored:
                 continue

@@ -62,21 +62,27 @@ class WhatIf:
             self._refresh()
             return self._prepared.affected
 
-    def predict(self, ids: "ArrayLike") -> FloatArray:
-        """Predictions, float32 [ids, outputs]. Raises `UnknownNodeError` for a node that would not be."""
+    def predict(self, ids: "ArrayLike", *, output: str | None = None) -> FloatArray:
+        """Predictions, float32 [ids, outputs]. output: as of `Engine.predict`.
+
+        Raises `UnknownNodeError` for a node that would not be, and `InputError` if the model has no such
+        output.
+        """
         graph = self._engine.graph
+        position, name, _ = self._engine.outputs.find(output)
+        node_type = graph.node_type_index(name)
         with graph.writer:
             self._refresh()
             asked = listed_ids(ids)
             numbers = graph.to_numbers(asked)
-            indices = graph.native.indices_of(self._engine.output_type, numbers)
-            self._added.look_up(numbers, indices)
-            gone = (indices == 0xFFFFFFFF) | np.isin(indices, self._removed)
+            indices = graph.native.indices_of(node_type, numbers)
+            delta = self._delta.native
+            added = delta.added(node_type)
+            _Lookup(added[added >= 0], delta.added_indices(node_type)[added >= 0]).look_up(numbers, indices)
+            gone = (indices == 0xFFFFFFFF) | np.isin(indices, delta.removed_indices(node_type))
             if gone.any():
-                raise UnknownNodeError(
-                    graph.unknown_node(asked[np.flatnonzero(gone)[0]], self._engine.output_type_name)
-                )
-            return self._engine.native_engine.predict_prepared(self._prepared, indices)
+                raise UnknownNodeError(graph.unknown_node(asked[np.flatnonzero(gone)[0]], name))
+            return self._engine.native_engine.predict_prepared(self._prepared, indices, position)
 
     def _refresh(self) -> None:
         engine = self._engine
@@ -91,9 +97,7 @@ class WhatIf:
             self._delta = staged  # what is prepared points into it: new features are not copied
             added = delta.added(engine.output_type)
             indices = delta.added_indices(engine.output_type)
-            self._added = _Lookup(added[added >= 0], indices[added >= 0])
             self._added_ids = _Lookup(indices[added >= 0], added[added >= 0])
-            self._removed = delta.removed_indices(engine.output_type)
             self._epoch = engine.epoch
 
     def _ids(self, indices: "np.ndarray[tuple[int], np.dtype[np.uint32]]") -> Ids:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from livegnn.model.model import EdgeInput, Function, Input, Model
-from livegnn.model.propagation import Propagate
+from livegnn.model.propagation import Degree, Propagate
 from livegnn.model.steps import Step
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ __all__ = [
     "Condition",
     "Convolution",
     "ConvolutionRequest",
+    "Degree",
     "EdgeInput",
     "Function",
     "ImportExplanation",

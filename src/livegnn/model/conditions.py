@@ -133,6 +133,12 @@ def check(step: str, ops: Operators, seed: int) -> list[Condition]:
     return conditions
 
 
+def check_degree(step: str, kind: str, seed: int) -> list[Condition]:
+    """The one condition of a degree, which is a context that no aggregate is combined with."""
+    operators = Operators(kind, "sum", lambda z, m: m, None)
+    return [as_condition(step, 1, CONTEXT, _check_context(operators, seed))]
+
+
 def _fold(operator: object) -> Fold:
     """A context or an aggregate over a list of messages, each [rows, channels]."""
     if operator == "none":

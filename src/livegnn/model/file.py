@@ -120,8 +120,11 @@ def _check_sum(data: bytes, checksum: object) -> None:
 def _build(description: Mapping[str, object], data: bytes) -> Model:
     inputs, steps, layers = description["inputs"], description["steps"], description["layers"]
     edge_inputs = description.get("edge_inputs", {})
+    outputs = description.get("outputs", {})
     if not isinstance(inputs, dict) or not isinstance(edge_inputs, dict):
         raise ModelError("inputs and edge_inputs must be objects")
+    if not isinstance(outputs, dict):
+        raise ModelError("outputs must be an object")
     if not isinstance(steps, list) or not isinstance(layers, list):
         raise ModelError("steps and layers must be lists")
     return Model(
@@ -131,6 +134,7 @@ def _build(description: Mapping[str, object], data: bytes) -> Model:
         output=str(description["output"]),
         layers=tuple(layers),
         edge_inputs={name: _edge_input(**given) for name, given in edge_inputs.items()},
+        outputs=outputs,
     )
 
 

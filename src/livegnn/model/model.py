@@ -13,7 +13,8 @@ import numpy as np
 
 from livegnn.arguments import as_array, switch
 from livegnn.errors import ModelError
-from livegnn.model.propagation import Propagate
+from livegnn.model.operators import check_values
+from livegnn.model.propagation import Degree, Propagate
 from livegnn.model.softmax import exponentiate_on_edges
 from livegnn.model.steps import Step, check_step, describe
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, NodeType
@@ -21,7 +22,9 @@ from livegnn.wording import count, never_raises
 
 if TYPE_CHECKING:
     import torch
+    from torch_geometric.data import Data, HeteroData
 
+    from livegnn.graph import Graph, Schema
     from livegnn.model.convolution import Convolution
     from livegnn.model.proposal import Proposer
 
@@ -57,7 +60,8 @@ class Model:
     that ``embeddings(layer)`` shows: ``layers[0]`` is an input, ``layers[l]`` the output of the l-th
     convolution block as the next convolution reads it, and ``layers[-1]`` the output. edge_inputs: name of a
     value -> which column of the edges it holds. functions: name -> function, for steps ``call``; a model with
-    functions cannot be saved.
+    functions cannot be saved. outputs: name -> value, of all that ``predict`` can be asked for; the first is
+    the prediction. By default that alone, named ``"output"``.
 
     Raises `ModelError` if anything does not fit: it names the step, what was expected and what came.
     """
@@ -69,19 +73,21 @@ class Model:
     layers: tuple[str, ...]
     edge_inputs: Mapping[str, EdgeInput] = field(default_factory=dict)
     functions: Mapping[str, Function] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=dict)
     _values: Mapping[str, Input | EdgeInput] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", dict(self.inputs))
         object.__setattr__(self, "edge_inputs", dict(self.edge_inputs))
         object.__setattr__(self, "functions", dict(self.functions))
+        object.__setattr__(self, "outputs", dict(self.outputs) or {"output": self.output})
         object.__setattr__(self, "steps", tuple(self.steps))
         object.__setattr__(self, "layers", tuple(self.layers))
         object.__setattr__(
             self, "tensors", {name: _freeze(name, array) for name, array in self.tensors.items()}
         )
         object.__setattr__(self, "_values", self._check())
-        steps = exponentiate_on_edges(self.steps, (self.output, *self.layers))
+        steps = exponentiate_on_edges(self.steps, self.shown)
         if steps != self.steps:
             object.__setattr__(self, "steps", steps)
             object.__setattr__(self, "_values", self._check())
@@ -93,11 +99,21 @@ class Model:
         reads += [f"{name}: {'-'.join(e.edge_type)}[{e.width}]" for name, e in self.edge_inputs.items()]
         propagations = sum(step.op == "propagate" for step in self.steps)
         numbers = sum(tensor.size for tensor in self.tensors.values())
+        writes = [
+            ("" if name == "output" and len(self.outputs) == 1 else f"{name}: ")
+            + f"{self.node_type(value)}[{self.width(value)}]"
+            for name, value in self.outputs.items()
+        ]
         return (
-            f"Model({', '.join(reads)} -> {self.node_type(self.output)}[{self.width(self.output)}], "
+            f"Model({', '.join(reads)} -> {', '.join(writes)}, "
             f"{count(len(self.layers) - 1, 'layer')}, {count(propagations, 'propagation')}, "
             f"{count(len(self.steps), 'step')}, {count(numbers, 'parameter')})"
         )
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The values that can be asked for, each once: the outputs, and the layers."""
+        return tuple(dict.fromkeys([*self.outputs.values(), *self.layers]))
 
     def width(self, value: str) -> int:
         """How many channels a value has. Raises `ModelError` if the model has no such value."""
@@ -119,15 +135,14 @@ class Model:
 
     @property
     def edge_types(self) -> tuple[EdgeType, ...]:
-        """The edge types that the model propagates along, each once, in the order of its steps."""
-        return tuple(
-            dict.fromkeys(
-                edge_type
-                for step in self.steps
-                if step.op == "propagate"
-                for edge_type in Propagate.from_step(step).edge_types
-            )
-        )
+        """The edge types that the model propagates along or counts, each once, in the order of its steps."""
+        found: dict[EdgeType, None] = {}
+        for step in self.steps:
+            if step.op == "propagate":
+                found |= dict.fromkeys(Propagate.from_step(step).edge_types)
+            elif step.op == "degree":
+                found[step.edge_type()] = None
+        return tuple(found)
 
     @cached_property
     def digest(self) -> str:
@@ -165,6 +180,7 @@ class Model:
             ],
             "output": self.output,
             "layers": list(self.layers),
+            **({"outputs": dict(self.outputs)} if self.outputs != {"output": self.output} else {}),
         }
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -192,7 +208,11 @@ class Model:
     @staticmethod
     def from_pyg(
         module: "torch.nn.Module",
+        data: "Data | HeteroData | Schema | Graph | None" = None,
         *,
+        inputs: Mapping[str, object] | None = None,
+        method: str = "forward",
+        output: str | None = None,
         node_type: NodeType = DEFAULT_NODE_TYPE,
         edge_type: EdgeType = DEFAULT_EDGE_TYPE,
         relations: Sequence[EdgeType] | None = None,
@@ -210,6 +230,11 @@ class Model:
           returns one row per node. With `relations` it takes ``edge_type`` as well; with `metadata` it takes
           ``x_dict``, ``edge_index_dict`` and perhaps ``edge_weight_dict`` and ``edge_attr_dict`` (or these
           names without _dict), and returns rows of one node type, or a dict from node types to rows.
+        data: a PyG ``Data`` or ``HeteroData``, a graph's `Schema` or a `Graph` that the module can be called
+          with. With it, or any of the next three, the module is read by `torch.export`, whatever its layers
+          are, as `livegnn.model.explain_import` reads it.
+        inputs: argument -> what it is, where its name does not tell (`explain_import` says how). method: what
+          is called instead of ``forward``. output: which of several results is the prediction.
         node_type, edge_type: the names that the graph gives to its nodes and edges.
         relations: the edge types that the numbers in ``edge_type`` stand for, from 0; all join `node_type`.
         metadata: node types and edge types, as ``HeteroData.metadata()`` gives them. The model has an input
@@ -231,13 +256,31 @@ class Model:
 
         Raises `ModelError` with the place of the layer or operation that cannot be imported, and what to do.
         """
+        told = data is not None or inputs is not None or output is not None or method != "forward"
         try:
             from livegnn.model.adapters.pyg import read
+            from livegnn.model.importer.importing import import_exported
         except ModuleNotFoundError as error:
             if error.name not in ("torch", "torch_geometric"):
                 raise
             needed = f"importing a PyG module needs {error.name}, which is not installed"
             raise ModelError(f"{needed}: pip install 'livegnn[torch]'") from error
+        if told:
+            return import_exported(
+                module,
+                data,
+                inputs=inputs,
+                method=method,
+                output=output,
+                node_type=node_type,
+                edge_type=edge_type,
+                relations=relations,
+                metadata=metadata,
+                output_type=output_type,
+                edge_weight=edge_weight,
+                in_channels=in_channels,
+                edge_channels=edge_channels,
+            )
         return read(
             module,
             node_type=node_type,
@@ -314,7 +357,9 @@ class Model:
         )
         if uncalled:
             raise ModelError(f"no step calls the function {uncalled[0]!r}: leave it out")
-        for what, name in (("output", self.output), *(("layer", layer) for layer in self.layers)):
+        self._check_outputs()
+        outputs = [("output", value) for value in self.outputs.values()]
+        for what, name in (*outputs, *(("layer", layer) for layer in self.layers)):
             if name not in values:
                 raise ModelError(
                     f"the {what} {name!r} is no value of the model, must be one of {', '.join(values)}"
@@ -327,6 +372,16 @@ class Model:
             )
         return values
 
+    def _check_outputs(self) -> None:
+        for name, value in self.outputs.items():
+            if not isinstance(name, str) or not name or not isinstance(value, str):
+                raise ModelError(f"outputs must map names to names of values, got {name!r}: {value!r}")
+        first = next(iter(self.outputs.values()))
+        if first != self.output:
+            raise ModelError(
+                f"the first of the outputs must be the output {self.output!r}, got {first!r}: put that first"
+            )
+
     def _check_step(self, step: Step, values: Mapping[str, Input | EdgeInput]) -> Input | EdgeInput:
         for name in step.inputs:
             if name not in values:
@@ -337,13 +392,20 @@ class Model:
                 raise ModelError(f"{describe(step)}: its {role} {name!r} is not among the model's tensors")
         inputs = [values[name] for name in step.inputs]
         shapes = {role: self.tensors[name].shape for role, name in step.tensors.items()}
-        width = check_step(step, [value.width for value in inputs], shapes)
+        widths = [value.width for value in inputs]
+        width = check_step(step, widths, shapes)
+        try:
+            check_values(step.op, widths, {role: self.tensors[name] for role, name in step.tensors.items()})
+        except ModelError as error:
+            raise ModelError(f"{describe(step)}: {error}") from None
         if step.op == "call" and step.text("function") not in self.functions:
             raise ModelError(
                 f"{describe(step)}: {step.text('function')!r} is not among the model's functions"
             )
         if step.op == "propagate":
             return self._check_propagate(step, inputs)
+        if step.op == "degree":
+            return Input(Degree.from_step(step).node_type, width)
         if step.op in ("source", "target"):
             edge_type = step.edge_type()
             _check_place(step, inputs[0], edge_type[0 if step.op == "source" else 2])
@@ -366,7 +428,7 @@ class Model:
         for i, edge_type in enumerate(operators.edge_types):
             value, *coefficients = inputs[each * i : each * (i + 1)]
             if isinstance(value, Input):
-                _check_place(step, value, edge_type[0])
+                _check_place(step, value, operators.source_type(edge_type))
             else:
                 _check_place(step, value, edge_type)
                 if "source_rsqrt" in operators.message_local or operators.self_loops is not None:

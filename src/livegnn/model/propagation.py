@@ -1,4 +1,5 @@
-"""How one convolution moves rows along the edges: NeutronRT's operators (section IV.A, equations 5 to 9).
+"""How one convolution moves rows along the edges: NeutronRT's operators (section IV.A, equations 5 to 9); and
+what a node's edges add up to without any rows, its degree.
 
 For a target node v and its in-edges (u, v)::
 
@@ -19,7 +20,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from livegnn.errors import ModelError
-from livegnn.model.steps import Attribute, Step, describe
+from livegnn.model.operators import Attribute
+from livegnn.model.steps import Step, describe
 from livegnn.types import EdgeType, NodeType
 
 MessageFactor: TypeAlias = Literal["weight", "source_rsqrt", "coefficient"]
@@ -30,7 +32,12 @@ Aggregate: TypeAlias = Literal["sum", "min", "max"]
 
 _INVERSES: Mapping[str, CombineInverse] = {"identity": "identity", "divide": "multiply", "rsqrt": "sqrt"}
 _ATTRS = ("edge_type", "message_local", "neighbor_context", "combine", "aggregate", "self_loops")
-_LATER: Mapping[str, Attribute] = {"skip_loops": False, "own_message": False}
+_LATER: Mapping[str, Attribute] = {
+    "skip_loops": False,
+    "own_message": False,
+    "reverse": False,
+    "only_loops": False,
+}
 """Settings that are written only where they are not these, as the first model files know nothing of them."""
 
 
@@ -55,6 +62,11 @@ class Propagate:
     own_message: beside its edges' messages a node gets one of its own; the step's last value (and
       coefficient) are rows of the target nodes and make it. A softmax over in-edges and a loop, whatever the
       loop's features are, is skip_loops with an own message (GATConv).
+    reverse: messages go along each edge from its target to its source. In all of the above, "source" is then
+      the end that sends, the edge's target, and "target" the one that receives, the edge's source: the step
+      reads rows of the edges' targets and writes rows of their sources. Values on edges stay what they are.
+    only_loops: only edges from a node to itself carry a message; of parallel ones the last, that with the
+      greatest key.
 
     Raises `ModelError` if an operator is unknown or the operators do not fit together.
     """
@@ -67,6 +79,8 @@ class Propagate:
     self_loops: float | None = None
     skip_loops: bool = False
     own_message: bool = False
+    reverse: bool = False
+    only_loops: bool = False
 
     def __post_init__(self) -> None:
         self.validate()
@@ -85,13 +99,11 @@ class Propagate:
         if set(attrs) != {*_ATTRS, *_LATER}:
             got = ", ".join(sorted(attrs)) or "none"
             raise ModelError(f"must have the attributes {', '.join((*_ATTRS, *_LATER))}; got {got}")
-        edge_type, factors, loops = attrs["edge_type"], attrs["message_local"], attrs["self_loops"]
+        edge_type, factors = attrs["edge_type"], attrs["message_local"]
         if not isinstance(edge_type, tuple | list) or not edge_type or len(edge_type) % 3:
             raise ModelError(f"edge_type must be (source type, relation, target type), got {edge_type!r}")
         if not isinstance(factors, tuple | list):
             raise ModelError(f"message_local must be a list of factors, got {factors!r}")
-        if loops is not None and (isinstance(loops, bool) or not isinstance(loops, int | float)):
-            raise ModelError(f"self_loops must be null or a number, got {loops!r}")
         context, combine, aggregate = attrs["neighbor_context"], attrs["combine"], attrs["aggregate"]
         return cls(
             edge_type=tuple(edge_type),
@@ -99,14 +111,21 @@ class Propagate:
             neighbor_context=_choice("neighbor_context", context, NeighborContext),
             combine=_choice("combine", combine, Combine),
             aggregate=_choice("aggregate", aggregate, Aggregate),
-            self_loops=None if loops is None else float(loops),
+            self_loops=_weight("self_loops", attrs["self_loops"]),
             skip_loops=_flag("skip_loops", attrs["skip_loops"]),
             own_message=_flag("own_message", attrs["own_message"]),
+            reverse=_flag("reverse", attrs["reverse"]),
+            only_loops=_flag("only_loops", attrs["only_loops"]),
         )
 
     def to_attrs(self) -> dict[str, Attribute]:
         """The settings of the propagate step with these operators."""
-        later: dict[str, Attribute] = {"skip_loops": self.skip_loops, "own_message": self.own_message}
+        later: dict[str, Attribute] = {
+            "skip_loops": self.skip_loops,
+            "own_message": self.own_message,
+            "reverse": self.reverse,
+            "only_loops": self.only_loops,
+        }
         return {
             "edge_type": self.edge_type,
             "message_local": self.message_local,
@@ -126,7 +145,11 @@ class Propagate:
     @property
     def target_type(self) -> NodeType:
         """Whose rows the step writes."""
-        return self.edge_type[2]
+        return self.edge_type[0 if self.reverse else 2]
+
+    def source_type(self, edge_type: EdgeType) -> NodeType:
+        """Who sends the messages along the edges of a type."""
+        return edge_type[2 if self.reverse else 0]
 
     @property
     def coefficients(self) -> bool:
@@ -150,8 +173,9 @@ class Propagate:
             raise ModelError(
                 f"edge_type must be three names (source type, relation, target type), got {parts!r}"
             )
-        if len({edge_type[2] for edge_type in self.edge_types}) > 1:
-            raise ModelError(f"edges must lead to nodes of one type, got {self.edge_types}")
+        if len({edge_type[0 if self.reverse else 2] for edge_type in self.edge_types}) > 1:
+            lead = "come from" if self.reverse else "lead to"
+            raise ModelError(f"edges must {lead} nodes of one type, got {self.edge_types}")
         for factor in self.message_local:
             _choice("message_local", factor, MessageFactor)
         if len(set(self.message_local)) != len(self.message_local):
@@ -173,12 +197,24 @@ class Propagate:
             raise ModelError(
                 f"source_rsqrt needs edges between nodes of one type, got {source!r} to {target!r}"
             )
-        if self.self_loops is None:
-            return
-        if source != target:
-            raise ModelError(f"self_loops need edges between nodes of one type, got {source!r} to {target!r}")
-        if not math.isfinite(self.self_loops):
-            raise ModelError(f"self_loops must be null or a finite weight, got {self.self_loops!r}")
+        _check_loops(self.self_loops, self.edge_types, self.skip_loops)
+        if self.only_loops:
+            self._check_only_loops()
+
+    def _check_only_loops(self) -> None:
+        if self.skip_loops or self.self_loops is not None:
+            raise ModelError("only_loops goes with neither skip_loops nor self_loops: leave them out")
+        for source, _, target in self.edge_types:
+            if source != target:
+                raise ModelError(
+                    f"only_loops needs edges between nodes of one type, got {source!r} to {target!r}"
+                )
+        reads_context = self.neighbor_context != "none" and not self.coefficients
+        if reads_context or "source_rsqrt" in self.message_local:
+            raise ModelError(
+                "only_loops goes with no count of edges and no sum of weights: a node has one such message "
+                "or none"
+            )
 
     def _check_edges_alone(self) -> None:
         """What only sums over rows of source nodes can do, and what only sums can do."""
@@ -200,8 +236,6 @@ class Propagate:
             raise ModelError("an own message has no weight: its context must be of coefficients, or a count")
         if self.combine == "rsqrt" and self.coefficients:
             raise ModelError("with coefficients combine must be 'identity' or 'divide', got 'rsqrt'")
-        if self.skip_loops and self.self_loops is not None:
-            raise ModelError("skip_loops and self_loops contradict each other: give one of them")
 
     def check_widths(self, widths: Sequence[int]) -> None:
         """Raises `ModelError` if the inputs are not as many, or not as wide, as the operators need."""
@@ -215,6 +249,89 @@ class Propagate:
                 "values must be of one width, and coefficients of one that divides it, "
                 f"got {', '.join(map(str, widths))}"
             )
+
+
+@dataclass(frozen=True)
+class Degree:
+    """The settings of one ``degree`` step: it reads no value and writes one number for each target node.
+
+    edge_type: (source type, relation, target type). kind: ``"count"`` of a node's in-edges, or the ``"sum"``
+      of their weights (1 each in an unweighted graph).
+    self_loops: None, or the weight of the self-loop that every node gets that has none of its own; of
+      parallel loops the last is the node's one loop, as in `Propagate`. skip_loops: loops count for nothing.
+    reverse: of the edges from a node, in place of those into it; it writes a number for each source node.
+
+    Raises `ModelError` if the settings do not fit together.
+    """
+
+    edge_type: EdgeType
+    kind: Literal["count", "sum"] = "count"
+    self_loops: float | None = None
+    skip_loops: bool = False
+    reverse: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.edge_type) != 3 or not all(isinstance(part, str) and part for part in self.edge_type):
+            raise ModelError(
+                f"edge_type must be three names (source type, relation, target type), got {self.edge_type!r}"
+            )
+        _choice("kind", self.kind, Literal["count", "sum"])
+        _check_loops(self.self_loops, [self.edge_type], self.skip_loops)
+
+    @classmethod
+    def from_step(cls, step: Step) -> "Degree":
+        """The settings of a degree step. Raises `ModelError` if they are not valid."""
+        defaults: dict[str, Attribute] = {"self_loops": None, "skip_loops": False, "reverse": False}
+        attrs = {**defaults, **step.attrs}
+        if set(attrs) != {"edge_type", "kind", *defaults}:
+            got = ", ".join(sorted(step.attrs)) or "none"
+            raise ModelError(
+                f"{describe(step)}: must have the attributes edge_type and kind, and may have "
+                f"{', '.join(defaults)}; got {got}"
+            )
+        try:
+            return cls(
+                step.edge_type(),
+                _choice("kind", attrs["kind"], Literal["count", "sum"]),
+                _weight("self_loops", attrs["self_loops"]),
+                _flag("skip_loops", attrs["skip_loops"]),
+                _flag("reverse", attrs["reverse"]),
+            )
+        except ModelError as error:
+            raise ModelError(f"{describe(step)}: {error}") from None
+
+    def to_attrs(self) -> dict[str, Attribute]:
+        """The settings of the degree step."""
+        return {
+            "edge_type": self.edge_type,
+            "kind": self.kind,
+            "self_loops": self.self_loops,
+            "skip_loops": self.skip_loops,
+            **({"reverse": True} if self.reverse else {}),
+        }
+
+    @property
+    def node_type(self) -> NodeType:
+        """Whose rows the step writes."""
+        return self.edge_type[0 if self.reverse else 2]
+
+
+def _check_loops(self_loops: float | None, edge_types: Sequence[EdgeType], skip_loops: bool) -> None:
+    if self_loops is None:
+        return
+    if skip_loops:
+        raise ModelError("skip_loops and self_loops contradict each other: give one of them")
+    source, _, target = edge_types[0]
+    if source != target:
+        raise ModelError(f"self_loops need edges between nodes of one type, got {source!r} to {target!r}")
+    if not math.isfinite(self_loops):
+        raise ModelError(f"self_loops must be null or a finite weight, got {self_loops!r}")
+
+
+def _weight(name: str, value: Attribute) -> float | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ModelError(f"{name} must be null or a number, got {value!r}")
+    return None if value is None else float(value)
 
 
 def _flag(name: str, value: Attribute) -> bool:

@@ -8,27 +8,24 @@ not, PyG says infinity in one order of edges, or with one library for products, 
 Here it is the number.
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 from jaxtyping import Bool, Float, Int
 
 from livegnn.errors import ModelError
+from livegnn.model import row_reference
 from livegnn.model.model import EdgeInput, Input, Model
-from livegnn.model.propagation import Propagate
-from livegnn.model.steps import Step
+from livegnn.model.propagation import Degree, Propagate
+from livegnn.model.row_reference import Inputs, Tensors, whole
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 
 SourceRows = Float[np.ndarray, "sources channels"]
 TargetRows = Float[np.ndarray, "targets channels"]
 PerEdge = Float[np.ndarray, "edges"]
 Nodes = Int[np.ndarray, "edges"]
-
-Inputs: TypeAlias = Sequence[DoubleArray]
-Tensors: TypeAlias = Mapping[str, DoubleArray]
 
 
 @runtime_checkable
@@ -45,7 +42,7 @@ class Arrays(Protocol):
     def edge_attr(self) -> Mapping[EdgeType, FloatArray]: ...
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what is no number is an answer too
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is no number is an answer too
 def compute(
     model: Model,
     snapshot: Arrays,
@@ -79,6 +76,8 @@ def compute(
             on_edges = [model.edge_type(name) is not None for name in step.inputs]
             logits = [values.get(logits_of[name]) if name in logits_of else None for name in step.inputs]
             values[step.output] = _propagate(Propagate.from_step(step), inputs, logits, on_edges, snapshot)
+        elif step.op == "degree":
+            values[step.output] = _degree(Degree.from_step(step), snapshot, dtype)
         elif step.op in ("source", "target"):
             ends = _edge_index(step.edge_type(), snapshot)[0 if step.op == "source" else 1]
             values[step.output] = inputs[0][ends]
@@ -90,7 +89,7 @@ def compute(
             tensors: dict[str, DoubleArray] = {
                 role: np.asarray(model.tensors[name], dtype) for role, name in step.tensors.items()
             }
-            values[step.output] = _ROW_WISE[step.op](step, inputs, tensors)
+            values[step.output] = row_reference.apply(step, inputs, tensors)
     return values
 
 
@@ -133,6 +132,32 @@ def _edge_index(edge_type: EdgeType, snapshot: Arrays) -> IntArray:
     return snapshot.edge_index[edge_type]
 
 
+def _ends(edge_type: EdgeType, reverse: bool, snapshot: Arrays) -> tuple[IntArray, IntArray]:
+    """The nodes that send, and those that receive, along each edge."""
+    source, target = _edge_index(edge_type, snapshot)
+    return (target, source) if reverse else (source, target)
+
+
+def _degree(given: Degree, snapshot: Arrays, dtype: type[np.float32] | type[np.float64]) -> DoubleArray:
+    num_nodes = _count_nodes(given.node_type, snapshot)
+    source, target = _ends(given.edge_type, given.reverse, snapshot)
+    weight: DoubleArray = snapshot.weight[given.edge_type].astype(dtype)
+    if given.skip_loops:
+        kept = ~_are_loops(given.edge_type, source, target)
+        source, target, weight = source[kept], target[kept], weight[kept]
+    if given.self_loops is not None:
+        source, target, weight = _add_self_loops(source, target, weight, num_nodes, given.self_loops)
+    return _sum_by_target(
+        (weight if given.kind == "sum" else np.ones_like(weight))[:, None], target, num_nodes
+    )
+
+
+def _count_nodes(name: NodeType, snapshot: Arrays) -> int:
+    if name not in snapshot.x:
+        raise ModelError(f"the model writes {name!r} nodes, the graph has {', '.join(snapshot.x) or 'none'}")
+    return len(snapshot.x[name])
+
+
 def _propagate(
     ops: Propagate,
     inputs: Inputs,
@@ -140,20 +165,16 @@ def _propagate(
     on_edges: Sequence[bool],
     snapshot: Arrays,
 ) -> TargetRows:
-    if ops.target_type not in snapshot.x:
-        raise ModelError(
-            f"the model writes {ops.target_type!r} nodes, the graph has {', '.join(snapshot.x) or 'none'}"
-        )
-    num_nodes = len(snapshot.x[ops.target_type])
+    num_nodes = _count_nodes(ops.target_type, snapshot)
     if ops.coefficients or ops.own_message or len(ops.edge_types) > 1:
         return _propagate_messages(ops, inputs, logits, on_edges, snapshot, num_nodes)
     edge_type = ops.edge_types[0]
-    source, target = _edge_index(edge_type, snapshot)
+    source, target = _ends(edge_type, ops.reverse, snapshot)
     h = inputs[0]
     weight: DoubleArray = snapshot.weight[edge_type].astype(h.dtype)
     message_of = np.arange(len(source)) if on_edges[0] else source
-    if ops.skip_loops:
-        kept = ~_are_loops(edge_type, source, target)
+    if ops.skip_loops or ops.only_loops:
+        kept = _carry_messages(ops, edge_type, source, target)
         source, target, weight, message_of = source[kept], target[kept], weight[kept], message_of[kept]
     if ops.self_loops is not None:
         source, target, weight = _add_self_loops(source, target, weight, num_nodes, ops.self_loops)
@@ -194,9 +215,8 @@ def _propagate_messages(
     inputs = [value for value in taken if value is not None]
     values, coefficients, targets = [], [], []
     for i, edge_type in enumerate(ops.edge_types):
-        source, target = _edge_index(edge_type, snapshot)
-        loops = _are_loops(edge_type, source, target)
-        kept = ~loops if ops.skip_loops else np.full(len(source), True)
+        source, target = _ends(edge_type, ops.reverse, snapshot)
+        kept = _carry_messages(ops, edge_type, source, target)
         value = inputs[each * i]
         values.append((value if on_edges[each * i] else value[source])[kept])
         targets.append(target[kept])
@@ -231,15 +251,10 @@ def _sum_by_target(messages: DoubleArray, target: Nodes, num_nodes: int) -> Doub
     total: DoubleArray = np.zeros((num_nodes, messages.shape[1]), messages.dtype)
     np.add.at(total, target, messages)
     if not np.isfinite(total).all():
-        whole = np.zeros(total.shape)
-        np.add.at(whole, target, messages.astype(np.float64))
-        total = _whole(total, whole)
+        in_float64 = np.zeros(total.shape)
+        np.add.at(in_float64, target, messages.astype(np.float64))
+        total = whole(total, in_float64)
     return total
-
-
-def _whole(result: DoubleArray, in_float64: DoubleArray) -> DoubleArray:
-    """The result, and where it is not finite what the sum is in float64."""
-    return np.where(np.isfinite(result), result, in_float64.astype(result.dtype))
 
 
 def _divide(aggregate: DoubleArray, by: DoubleArray) -> DoubleArray:
@@ -254,6 +269,26 @@ def _are_loops(edge_type: EdgeType, source: Nodes, target: Nodes) -> Bool[np.nda
     return loops
 
 
+def _carry_messages(
+    ops: Propagate, edge_type: EdgeType, source: Nodes, target: Nodes
+) -> Bool[np.ndarray, "edges"]:
+    loops = _are_loops(edge_type, source, target)
+    if not ops.only_loops:
+        return ~loops if ops.skip_loops else np.full(len(source), True)
+    kept = np.full(len(source), False)
+    kept[_last_loops(source, target)[1]] = True
+    return kept
+
+
+def _last_loops(source: Nodes, target: Nodes) -> tuple[IntArray, IntArray]:
+    """The nodes that have loops, and which edge is the last of each: parallel edges are in the order of their
+    keys.
+    """
+    loops = np.flatnonzero(source == target)[::-1]
+    named, first = np.unique(source[loops], return_index=True)
+    return named, loops[first]
+
+
 def _add_self_loops(
     source: Nodes,
     target: Nodes,
@@ -264,13 +299,12 @@ def _add_self_loops(
     """PyG's ``add_remaining_self_loops``: nodes that have a self-loop keep it, with its weight; of parallel
     ones the last.
     """
-    loops = np.flatnonzero(source == target)[::-1]
-    named, first = np.unique(source[loops], return_index=True)
+    named, last = _last_loops(source, target)
     lacks = np.full(num_nodes, True)
     lacks[named] = False
     lacking = np.flatnonzero(lacks)
     kept = source != target
-    kept[loops[first]] = True
+    kept[last] = True
     return (
         np.concatenate([source[kept], lacking]),
         np.concatenate([target[kept], lacking]),
@@ -312,84 +346,3 @@ def _power_where_positive(context: DoubleArray, exponent: float) -> DoubleArray:
     positive = context > 0
     result[positive] = context[positive] ** exponent
     return result
-
-
-def _linear(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
-    x, weight, bias = inputs[0], tensors["weight"], tensors.get("bias", 0.0)
-    result: DoubleArray = x @ weight.T + bias
-    if not np.isfinite(result).all():
-        result = _whole(result, x.astype(np.float64) @ weight.T.astype(np.float64) + bias)
-    return result
-
-
-def _scale_shift(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
-    return inputs[0] * tensors.get("scale", 1.0) + tensors.get("shift", 0.0)
-
-
-def _layer_norm(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
-    x = inputs[0]
-    centred = x - x.mean(axis=1, keepdims=True)
-    normal: DoubleArray = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + step.number("eps"))
-    return normal * tensors.get("weight", 1.0) + tensors.get("bias", 0.0)
-
-
-def _l2_normalize(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
-    norm: DoubleArray = np.sqrt((inputs[0] ** 2).sum(axis=1, keepdims=True))
-    return inputs[0] / np.maximum(norm, step.number("eps"))
-
-
-def _gelu(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
-    x = inputs[0]
-    if step.attrs["approximate"] == "tanh":
-        inner: DoubleArray = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
-        return 0.5 * x * (1 + inner)
-    erf = np.array([math.erf(value) for value in (x / math.sqrt(2)).ravel()], dtype=x.dtype)
-    return 0.5 * x * (1 + erf.reshape(x.shape))
-
-
-def _log_softmax(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
-    shifted: DoubleArray = inputs[0] - inputs[0].max(axis=1, keepdims=True)
-    log_sum: DoubleArray = np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return shifted - log_sum
-
-
-def _by_head(step: Step, x: DoubleArray) -> DoubleArray:
-    heads = int(step.number("heads"))
-    by_head: DoubleArray = x.reshape(len(x), heads, x.shape[1] // heads)
-    return by_head
-
-
-def _sigmoid(x: DoubleArray) -> DoubleArray:
-    small: DoubleArray = np.exp(-np.abs(x))  # never above 1, and as exact where the result is next to nothing
-    return np.where(x < 0, small, 1) / (1 + small)
-
-
-_ROW_WISE: Mapping[str, Callable[[Step, Inputs, Tensors], DoubleArray]] = {
-    "linear": _linear,
-    "scale_shift": _scale_shift,
-    "scale": lambda step, inputs, tensors: inputs[0] * step.number("value"),
-    "layer_norm": _layer_norm,
-    "l2_normalize": _l2_normalize,
-    "relu": lambda step, inputs, tensors: np.maximum(inputs[0], 0),
-    "leaky_relu": lambda step, inputs, tensors: np.where(
-        inputs[0] > 0, inputs[0], step.number("slope") * inputs[0]
-    ),
-    "elu": lambda step, inputs, tensors: np.where(
-        inputs[0] > 0, inputs[0], step.number("alpha") * np.expm1(np.minimum(inputs[0], 0))
-    ),
-    "gelu": _gelu,
-    "sigmoid": lambda step, inputs, tensors: _sigmoid(inputs[0]),
-    "tanh": lambda step, inputs, tensors: np.tanh(inputs[0]),
-    "softmax": lambda step, inputs, tensors: np.exp(_log_softmax(step, inputs, tensors)),
-    "log_softmax": _log_softmax,
-    "add": lambda step, inputs, tensors: inputs[0] + inputs[1],
-    "multiply": lambda step, inputs, tensors: inputs[0] * inputs[1],
-    "maximum": lambda step, inputs, tensors: np.maximum(inputs[0], inputs[1]),
-    "exp": lambda step, inputs, tensors: np.exp(np.minimum(inputs[0], 700)),  # a softmax reads the logits
-    "sum_channels": lambda step, inputs, tensors: _by_head(step, inputs[0]).sum(axis=2),
-    "sum_heads": lambda step, inputs, tensors: _by_head(step, inputs[0]).sum(axis=1),
-    "scale_heads": lambda step, inputs, tensors: (
-        inputs[0] * np.repeat(inputs[1], inputs[0].shape[1] // inputs[1].shape[1], axis=1)
-    ),
-    "concat": lambda step, inputs, tensors: np.concatenate(inputs, axis=1),
-}

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import cast
 
 from livegnn.model.model import Model
-from livegnn.model.steps import Attribute
+from livegnn.model.operators import Attribute
 from livegnn.types import EdgeType, NodeType
 
 
@@ -44,4 +44,5 @@ def renamed(model: Model, names: Mapping[NodeType | EdgeType, NodeType | EdgeTyp
             name: replace(given, edge_type=edge(given.edge_type)) for name, given in model.edge_inputs.items()
         },
         functions=model.functions,
+        outputs=model.outputs,
     )

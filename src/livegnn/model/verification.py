@@ -12,10 +12,18 @@ import numpy as np
 
 from livegnn.errors import ModelError
 from livegnn.model.claims import has_solver
-from livegnn.model.conditions import Condition, OfContext, Operators, as_condition, check, read_algebra
+from livegnn.model.conditions import (
+    Condition,
+    OfContext,
+    Operators,
+    as_condition,
+    check,
+    check_degree,
+    read_algebra,
+)
 from livegnn.model.convolution import Convolution
 from livegnn.model.model import Model
-from livegnn.model.propagation import Propagate
+from livegnn.model.propagation import Degree, Propagate
 from livegnn.model.trials import compare_with_reference, try_rows
 from livegnn.types import Array
 
@@ -68,7 +76,8 @@ def verify(
     edge_features: int = 0,
     seed: int = 0,
 ) -> VerificationReport:
-    """Checks the conditions of theorem 1 for every propagate step of a model, or for a convolution.
+    """Checks the conditions of theorem 1 for every propagate step of a model, or for a convolution; for a
+    degree step, that of contexts.
 
     in_channels, edge_features: what a convolution reads, in channels; a model knows them. seed: of the
     numbers that are tried.
@@ -95,12 +104,13 @@ def _verify_model(model: Model, seed: int) -> VerificationReport:
             softmax = given.coefficients and exponentials.issuperset(step.inputs[1::2])
             softmax = softmax and given.neighbor_context == "sum"
             key = (given.neighbor_context, given.combine, given.aggregate, softmax)
-            found = known.get(key)
-            if found is None:
-                found = known[key] = check(step.output, read_algebra(given, softmax), seed)
-                conditions += found
-            else:  # proved above, for the same operators
-                conditions += [replace(one, step=step.output, seconds=0.0) for one in found]
+            if key in known:  # proved above, for the same operators
+                conditions += [replace(one, step=step.output, seconds=0.0) for one in known[key]]
+            else:
+                known[key] = check(step.output, read_algebra(given, softmax), seed)
+                conditions += known[key]
+        elif step.op == "degree":
+            conditions += check_degree(step.output, Degree.from_step(step).kind, seed)
         elif step.op == "call":
             function = model.functions[step.text("function")]
             widths = {f"input {i + 1}": model.width(name) for i, name in enumerate(step.inputs)}
@@ -119,18 +129,20 @@ def _verify_model(model: Model, seed: int) -> VerificationReport:
 
 
 def _reads_target(model: Model) -> tuple[str, ...]:
-    """Propagate steps whose messages depend on rows of their targets."""
-    tainted: set[str] = set()
+    """Propagate steps whose messages depend on rows of the nodes that receive them."""
+    # By end of the edges: the values on edges that depend on rows of it.
+    tainted: dict[str, set[str]] = {"source": set(), "target": set()}
     steps = []
     for step in model.steps:
         if step.op == "propagate":
-            edges = len(Propagate.from_step(step).edge_types) * (
-                2 if Propagate.from_step(step).coefficients else 1
-            )
-            if tainted.intersection(step.inputs[:edges]):
+            given = Propagate.from_step(step)
+            edges = len(given.edge_types) * (2 if given.coefficients else 1)
+            if tainted["source" if given.reverse else "target"].intersection(step.inputs[:edges]):
                 steps.append(step.output)
-        elif step.op == "target" or tainted.intersection(step.inputs):
-            tainted.add(step.output)
+            continue
+        for end, names in tainted.items():
+            if step.op == end or names.intersection(step.inputs):
+                names.add(step.output)
     return tuple(steps)
 
 

@@ -73,6 +73,9 @@ class LoopEnded(LiveGNNError):
     """Events that come when nothing applies them any more: none is logged."""
 
 
+_OUTPUT = "the name of one of the model's outputs; the first one if it is left out"
+
+
 class PredictionRequest(BaseModel):
     """Which nodes, and how fresh."""
 
@@ -82,6 +85,7 @@ class PredictionRequest(BaseModel):
         0, ge=0, le=_LARGEST_SEQ, strict=True, description="answer when this event is visible"
     )
     timeout: float = Field(10.0, gt=0, le=300, strict=True, description="seconds to wait for min_seq at most")
+    output: StrictStr | None = Field(None, description=_OUTPUT)
 
 
 class WhatIfRequest(BaseModel):
@@ -90,6 +94,7 @@ class WhatIfRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
     events: list[dict[str, object]]
     ids: list[NodeId]
+    output: StrictStr | None = Field(None, description=_OUTPUT)
 
 
 class AppendAnswer(BaseModel):
@@ -139,6 +144,7 @@ class NeighborShareAnswer(BaseModel):
     edge_type: list[str] | None
     id: NodeId
     share: list[float]
+    reverse: bool
 
 
 class ExplainAnswer(BaseModel):
@@ -224,10 +230,11 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
         ids: Annotated[list[str], Query(description="ids with commas between them, or several times")],
         min_seq: MinSeq = 0,
         timeout: Timeout = 10.0,
+        output: Annotated[str | None, Query(description=_OUTPUT)] = None,
     ) -> Response:
         """Predictions for nodes."""
         wanted = parse_ids(graph, split_ids(ids))
-        return await predict(wanted, min_seq, timeout)
+        return await predict(wanted, min_seq, timeout, output)
 
     @router.post(
         "/v1/predictions",
@@ -237,13 +244,13 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
     async def request_predictions(request: Request) -> Response:
         """Predictions for many nodes, or for ids that hold commas."""
         wanted = _parse(PredictionRequest, await _read_body(request), _media_type(request))
-        return await predict(_to_ids(runtime, wanted.ids), wanted.min_seq, wanted.timeout)
+        return await predict(_to_ids(runtime, wanted.ids), wanted.min_seq, wanted.timeout, wanted.output)
 
-    async def predict(ids: Ids, min_seq: int, timeout: float) -> Response:
+    async def predict(ids: Ids, min_seq: int, timeout: float, output: str | None) -> Response:
         await feed.wait(min_seq, timeout)
-        prediction = runtime.predict_at_once(ids)
+        prediction = runtime.predict_at_once(ids, output=output)
         if prediction is None:  # the event loop waits for nobody
-            return await run_in_threadpool(_predict, runtime, ids)
+            return await run_in_threadpool(_predict, runtime, ids, output)
         return _describe(prediction, ids)
 
     @router.post(
@@ -257,7 +264,7 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
             asked = _parse(WhatIfRequest, body, media_type)
             events = Events.from_records(asked.events)  # type: ignore[arg-type]
             ids = _to_ids(runtime, asked.ids)
-            supposed = runtime.what_if(events, ids)
+            supposed = runtime.what_if(events, ids, output=asked.output)
             return to_json(
                 {
                     "seq": supposed.seq,
@@ -363,14 +370,15 @@ def _describe_explanation(found: Explanation) -> Response:
                 for one in found.events
             ],
             "neighbors": [
-                {"edge_type": one.edge_type, "id": one.id, "share": one.share} for one in found.neighbors
+                {"edge_type": one.edge_type, "id": one.id, "share": one.share, "reverse": one.reverse}
+                for one in found.neighbors
             ],
         }
     )
 
 
-def _predict(runtime: Runtime, ids: Ids) -> Response:
-    return _describe(runtime.predict(ids), ids)
+def _predict(runtime: Runtime, ids: Ids, output: str | None) -> Response:
+    return _describe(runtime.predict(ids, output=output), ids)
 
 
 def _describe(prediction: Prediction, ids: Ids) -> Response:

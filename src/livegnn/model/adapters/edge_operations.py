@@ -29,8 +29,8 @@ from livegnn.model.adapters.traced import (
     Writer,
     traced_in,
 )
+from livegnn.model.operators import Attribute
 from livegnn.model.propagation import Propagate
-from livegnn.model.steps import Attribute
 
 RowValue = NodeValue | EdgeValue
 Shape = tuple[int, ...]

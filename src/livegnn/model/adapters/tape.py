@@ -9,8 +9,9 @@ import torch
 
 from livegnn.errors import ModelError
 from livegnn.model.model import EdgeInput, Function, Input, Model
+from livegnn.model.operators import Attribute
 from livegnn.model.propagation import Propagate
-from livegnn.model.steps import Attribute, Step, check_step
+from livegnn.model.steps import Step, check_step
 from livegnn.types import EdgeType, FloatArray, NodeType
 
 X, EDGE_ATTR, EDGE_WEIGHT = "x", "edge_attr", "edge_weight"

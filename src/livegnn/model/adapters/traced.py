@@ -15,7 +15,7 @@ import torch
 
 from livegnn.errors import ModelError
 from livegnn.model.adapters.tape import Rows, Tape, Weight
-from livegnn.model.steps import Attribute
+from livegnn.model.operators import Attribute
 from livegnn.types import EdgeType
 
 End: TypeAlias = Literal["source", "target"]

@@ -1,10 +1,10 @@
 """From a PyTorch module to what it computes for every node, whatever layers it is made of. Needs torch.
 
 Read in this order: ``expressions`` (what a row is made of), ``values`` (tensors as pieces of rows),
-``arguments``, ``export`` and ``reader`` (a module as an exported program, and that as expressions, by
-``operators``, ``shape_operators`` and ``row_operators``), ``normal_form`` and ``edge_rules`` (the rules),
-``classes`` (what each propagation reads), ``explanation`` (for people). ``interpreter`` says what expressions
-mean, ``facts`` what is known of them.
+``arguments``, ``export``, ``decompositions`` and ``reader`` (a module as an exported program, that in few
+operators, and these as expressions, by ``operators``, ``shape_operators`` and ``row_operators``),
+``normal_form`` and ``edge_rules`` (the rules), ``classes`` (what each propagation reads), ``explanation``
+(for people). ``interpreter`` says what expressions mean, ``facts`` what is known of them.
 
 What lowering will take from the normal form. It is a graph of expressions in which each ``scatter`` along
 edges has one piece, unless it is an extremum over edges and own rows, and reads its target only where it

@@ -174,11 +174,11 @@ class _Finding:
             if found is None:
                 raise ModelError(f"inputs says that {name!r} is {given!r}, which the data does not have")
             return found
-        if isinstance(given, tuple) and len(given) > 1 and given[0] in ("node", "edge"):
+        if isinstance(given, tuple) and given and given[0] in ("node", "edge"):
             channels = tuple(int(size) for size in given[1:] if size)
             atom = self.node if given[0] == "node" else self.edge
             assert atom is not None
-            return Given(name, atom, channels, self.dtype)
+            return Given(name, atom, channels, torch.int64 if name == "edge_type" else self.dtype)
         return given
 
     def find(self, name: str, *, required: bool) -> object | None:

@@ -35,7 +35,7 @@ class Propagation:
 def classify(make: Expressions, outputs: Sequence[Expression]) -> list[Propagation]:
     """The propagations of expressions in normal form, in the order in which they are computed."""
     every = list(walk(outputs))
-    shifts = {_shift(one) for one in every if one.op == "exp_shifted"}
+    shifts = {shift_of(one) for one in every if one.op == "exp_shifted"}
     free = {shift for shift in shifts if shift_is_free(outputs, shift)}
     used_otherwise = {
         arg
@@ -52,7 +52,7 @@ def classify(make: Expressions, outputs: Sequence[Expression]) -> list[Propagati
     return found
 
 
-def _shift(one: Expression) -> Expression:
+def shift_of(one: Expression) -> Expression:
     """The scatter that gives the largest logit of an exponential's target."""
     shift = strip(one.args[1])
     return strip(shift.args[0]) if shift.op == "gather" else shift
@@ -98,7 +98,7 @@ def _of_piece(
     inside = _ends(Reads(inside=True)(message) | of_mask, index)
     exponentials = [one for one in on_edges(message) if one.op == "exp_shifted"]
     if exponentials:
-        if reduce != "sum" or any(_shift(one) not in free for one in exponentials):
+        if reduce != "sum" or any(shift_of(one) not in free for one in exponentials):
             return f"{reduce} reads target", (*dict.fromkeys((*inside, "target")),), False
         factors = list(_factors(message))
         weights = [factor for factor in factors if strip(factor).op == "exp_shifted"]
@@ -223,7 +223,7 @@ def _power(one: Expression, args: Sequence[int | None], shift: Expression, heads
     if None in args:
         return None
     known = [power for power in args if power is not None]
-    if one.op == "exp_shifted" and _shift(one) is shift:
+    if one.op == "exp_shifted" and shift_of(one) is shift:
         return 1 if known[0] == 0 else None
     if not any(known):
         return 0

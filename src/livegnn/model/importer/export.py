@@ -1,21 +1,27 @@
 """A module as an exported program with any number of nodes and edges; the module itself stays as it is."""
 
 import copy
+import re
 import threading
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from pathlib import PurePath
+from typing import TypeAlias, cast
 
 import torch
 import torch_geometric
-from torch import nn
+from torch import fx, nn
 from torch.export import Dim, ExportedProgram, export
 from torch.nn.parameter import is_lazy
+from torch.nn.utils import stateless
+from torch.utils import _pytree as pytree
 from torch_geometric.nn.dense import HeteroLinear
 
 from livegnn.errors import ModelError
+from livegnn.model.importer.decompositions import decompose
 from livegnn.model.importer.expressions import Atom, kind_of
 
 _LOCK = threading.Lock()
@@ -45,80 +51,51 @@ Arguments: TypeAlias = object
 """`Given` where the module is called with rows; other values as they are; dicts and lists of these."""
 
 
-def leaves(arguments: Arguments) -> Iterator[Given]:
-    """The rows that a module is called with, in order."""
-    if isinstance(arguments, Given):
-        yield arguments
-    elif isinstance(arguments, Mapping):
-        for value in arguments.values():
-            yield from leaves(value)
-    elif isinstance(arguments, list | tuple):
-        for value in arguments:
-            yield from leaves(value)
+Called: TypeAlias = tuple[Sequence[object], Mapping[str, object]]
+
+
+def leaves(arguments: Arguments) -> list[Given]:
+    """The rows that a module is called with, in order; some more than once."""
+    return [one for one in pytree.tree_leaves(arguments) if isinstance(one, Given)]
 
 
 def fill(arguments: Arguments, tensors: Iterator[object]) -> object:
     """The arguments with tensors in the place of `Given`."""
-    if isinstance(arguments, Given):
-        return next(tensors)
-    if isinstance(arguments, Mapping):
-        return {key: fill(value, tensors) for key, value in arguments.items()}
-    if isinstance(arguments, list | tuple):
-        return type(arguments)(fill(value, tensors) for value in arguments)
-    return arguments
-
-
-class _Method(nn.Module):
-    """A module called by one of its methods."""
-
-    def __init__(self, module: nn.Module, method: str) -> None:
-        super().__init__()
-        self.module, self.method = module, method
-
-    def forward(self, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-        return getattr(self.module, self.method)(*args, **kwargs)
+    return pytree.tree_map(lambda one: next(tensors) if isinstance(one, Given) else one, arguments)
 
 
 class _Flat(nn.Module):
     """A module called with tensors one after the other, some of them in the place of parameters."""
 
-    def __init__(self, method: _Method, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        method: str,
+        arguments: Called,
+        parameters: Sequence[Given],
+    ) -> None:
         super().__init__()
-        self.call, self.args, self.kwargs = method, list(args), dict(kwargs)
-        self.given = unique((*leaves(self.args), *leaves(self.kwargs)))
+        self.module, self.method, self.arguments = module, method, arguments
+        self.parameters_given = list(parameters)
+        inputs = {one.name: one for one in leaves(arguments) if not one.count}
+        self.given = [*parameters, *inputs.values()]
 
     def forward(self, *tensors: torch.Tensor) -> object:
-        found = {given.name: tensor for given, tensor in zip(self.parameters_given, tensors, strict=False)}
-        replaced = {f"module.{name}": tensor for name, tensor in found.items()}
-        by_name = dict(zip([one.name for one in self.given], tensors[len(found) :], strict=True))
-        sizes = {
-            one.atom: tensor.shape[1 if one.ends else 0]
-            for one, tensor in zip((*self.parameters_given, *self.given), tensors, strict=True)
-        }
-        numbered = [
-            sizes[one.atom] if one.count else by_name[one.name]
-            for one in (*leaves(self.args), *leaves(self.kwargs))
-        ]
-        rows = iter(numbered)
-        args = fill(self.args, rows)
-        kwargs = fill(self.kwargs, rows)
-        if not replaced:
-            return self.call(args, kwargs)
-        return torch.func.functional_call(self.call, replaced, (args, kwargs), strict=False)
-
-    parameters_given: Sequence[Given] = ()
-
-
-def unique(given: Sequence[Given]) -> list[Given]:
-    """Each tensor once, without the numbers of rows."""
-    return list({one.name: one for one in given if not one.count}.values())
+        named = dict(zip([one.name for one in self.given], tensors, strict=True))
+        sizes = {one.atom: named[one.name].shape[1 if one.ends else 0] for one in self.given}
+        rows = [sizes[one.atom] if one.count else named[one.name] for one in leaves(self.arguments)]
+        args, kwargs = cast(Called, fill(self.arguments, iter(rows)))
+        replaced = {one.name: named[one.name] for one in self.parameters_given}
+        with stateless._reparametrize_module(self.module, replaced):
+            return getattr(self.module, self.method)(*args, **kwargs)
 
 
 @dataclass(frozen=True)
 class Exported:
-    """The program, and what its tensors are, in the order of its arguments."""
+    """A program, its graph decomposed, and what its tensors are, in the order of its arguments."""
 
     program: ExportedProgram
+    graph: fx.Graph
     given: Sequence[Given]
     module_name: str
 
@@ -139,16 +116,31 @@ def export_module(
     module = unwrap(module, method)
     name = f"{type(module).__name__}.{method}"
     with _LOCK, _tracing():
-        flat = _Flat(_Method(_copy(module), method), args, kwargs)
-        flat.parameters_given = list(parameters)
-        given = [*parameters, *flat.given]
-        tensors, shapes = _examples(given)
+        flat = _Flat(_copy(module), method, (args, kwargs), parameters)
+        tensors, shapes = _examples(flat.given)
         try:
-            program = export(flat.eval(), tuple(tensors), dynamic_shapes=(tuple(shapes),), strict=False)
-            program = program.run_decompositions()
+            with _hooked(flat):
+                program = export(flat.eval(), tuple(tensors), dynamic_shapes=(tuple(shapes),), strict=False)
+            _refuse_assertions(program, name)
+            graph = decompose(program)
+        except ModelError:
+            raise
         except Exception as error:
-            raise ModelError(f"{name} cannot be traced: {_explain(error)}") from error
-    return Exported(program, given, name)
+            raise ModelError(f"{name} cannot be traced: {_explain(error, module)}") from error
+    return Exported(program, graph, flat.given, name)
+
+
+def call_once(
+    module: nn.Module,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    method: str,
+    parameters: Sequence[Given],
+) -> object:
+    """Calls a copy of a module on a small random graph."""
+    with _LOCK, _tracing():
+        flat = _Flat(_copy(module), method, (args, kwargs), parameters)
+        return flat(*_examples(flat.given)[0])
 
 
 def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
@@ -156,14 +148,16 @@ def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
 
     Raises `ModelError` if it cannot be traced, or has no such method.
     """
-    if isinstance(module, torch.jit.ScriptModule):
-        raise ModelError(
-            "a torch.jit.ScriptModule holds no Python to trace: give the module that was scripted"
-        )
     if not isinstance(module, nn.Module):
         raise ModelError(f"module must be a torch.nn.Module, got {type(module).__name__}")
     while type(module).__name__ in _WRAPPERS:
         module = getattr(module, _WRAPPERS[type(module).__name__])
+    for path, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise ModelError(
+                f"{path or 'module'} is a torch.jit.ScriptModule, which holds no Python to trace: give the "
+                "module that was scripted"
+            )
     if not callable(getattr(module, method, None)):
         raise ModelError(f"{type(module).__name__} has no method {method!r}: give one that it has")
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
@@ -172,7 +166,7 @@ def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
         try:
             kind_of(tensor.dtype)
         except ModelError as error:
-            raise ModelError(f"{name}: {error}") from None
+            raise ModelError(f"{name}: {error}, as with module.float()") from None
     return module
 
 
@@ -204,6 +198,28 @@ def _tracing() -> Iterator[None]:
         backend.use_segment_matmul, HeteroLinear.forward = segments, linear
 
 
+@contextmanager
+def _hooked(module: nn.Module) -> Iterator[None]:
+    """Hooks of PyG's layers run, which leave them out while they are compiled."""
+    kinds = ("_propagate", "_message", "_aggregate", "_edge_update")
+    changed: list[tuple[dict[str, object], object]] = []
+    for part in module.modules():
+        if not any(
+            held for name, held in vars(part).items() if name.endswith("_hooks") and name.startswith(kinds)
+        ):
+            continue
+        for name in ("propagate", "edge_updater"):
+            names = getattr(getattr(part, name, None), "__globals__", {})
+            if "is_compiling" in names:
+                changed.append((names, names["is_compiling"]))
+                names["is_compiling"] = lambda: False
+    try:
+        yield
+    finally:
+        for names, before in reversed(changed):
+            names["is_compiling"] = before
+
+
 def _hetero_linear(self: HeteroLinear, x: torch.Tensor, type_vec: torch.Tensor) -> torch.Tensor:
     result = torch.einsum("ni,nio->no", x, self.weight[type_vec])
     return result if self.bias is None else result + self.bias[type_vec]
@@ -221,18 +237,11 @@ def _examples(given: Sequence[Given]) -> tuple[list[torch.Tensor], list[dict[int
     tensors, shapes = [], []
     for one in given:
         rows = sizes[one.atom]
+        shapes.append({1 if one.ends else 0: dims[one.atom]})
         if one.ends:
-            assert one.atom.source is not None
-            assert one.atom.target is not None
-            pair = [
-                torch.randint(sizes[end], (rows,), generator=random)
-                for end in (one.atom.source, one.atom.target)
-            ]
-            tensors.append(torch.stack(pair))
-            shapes.append({1: dims[one.atom]})
-            continue
-        shapes.append({0: dims[one.atom]})
-        if one.dtype.is_floating_point:
+            ends = [torch.randint(sizes[end], (rows,), generator=random) for end in _ends_of([one])]
+            tensors.append(torch.stack(ends))
+        elif one.dtype.is_floating_point:
             tensors.append(torch.rand(rows, *one.channels, generator=random, dtype=one.dtype))
         else:
             tensors.append(torch.zeros(rows, *one.channels, dtype=one.dtype))
@@ -246,20 +255,67 @@ def _ends_of(given: Sequence[Given]) -> Iterator[Atom]:
                 yield end
 
 
-def _explain(error: Exception) -> str:
-    """The first lines of what torch says, and what to do where that is known."""
+def code_lines(trace: str) -> list[str]:
+    """Of a stack, innermost last: the user's own line, and PyG's where that is below."""
+    frames = [(file, f"{PurePath(file).name}:{line}, {code!r}") for file, line, code in _FRAME.findall(trace)]
+    own = [line for file, line in frames if not any(library in file for library in _LIBRARIES)]
+    below = [line for file, line in frames if "/torch_geometric/" in file]
+    return own[-1:] + below[-1:]
+
+
+def where(node: fx.Node) -> str:
+    """The lines that a node comes from, as errors begin; empty if they are not known."""
+    lines = code_lines(node.meta.get("stack_trace") or "")
+    return " by way of ".join(lines) + ": " if lines else ""
+
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in \S+\n\s*(.*\S)')
+_LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/importer/")
+
+
+def _refuse_assertions(program: ExportedProgram, name: str) -> None:
+    """A prediction that is kept up to date cannot fail for one row: left out, an assertion would be lost."""
+    for node in program.graph.nodes:
+        if str(node.target).startswith("aten._assert_async"):
+            raise ModelError(
+                f"{name}: {where(node)}a value is asserted, which a prediction that is kept up to date does "
+                "not check: check the data before they come in, and leave it out here"
+            )
+
+
+def _explain(error: Exception, module: nn.Module) -> str:
+    """What torch says, with the line of the user's code, and what to do where that is known."""
     text = str(error) or type(error).__name__
     said = " ".join(text.strip().split("\n\n")[0].split())[:400]
-    for mark, advice in _ADVICE.items():
-        if mark in text:
-            return f"{advice} ({said})"
-    return said
+    lines = code_lines("".join(traceback.format_exception(error)).split(_CAUSE)[0])
+    reasons = [advice for mark, advice in _ADVICE.items() if mark in text][:1]
+    for path, part in module.named_modules():
+        for kind, reason in _ORDERED.items():
+            if any(of.__name__ == kind for of in type(part).__mro__):
+                reasons = [f"{path or name_of(part)} is a {name_of(part)}, which {reason}"]
+    return f"{' by way of '.join(lines)}{': ' if lines else ''}" + (
+        f"{reasons[0]} ({said})" if reasons else said
+    )
 
 
+def name_of(module: nn.Module) -> str:
+    return type(module).__name__
+
+
+_CAUSE = "The above exception was the direct cause"
+_SORTS = "sorts the messages of each node: use sum, mean, max, min, std, var or softmax"
+_ORDERED: Mapping[str, str] = {
+    **dict.fromkeys(("MedianAggregation", "QuantileAggregation", "SortAggregation"), _SORTS),
+    **dict.fromkeys(
+        ("LSTMAggregation", "GRUAggregation", "MLPAggregation"),
+        "depends on the order of the edges, and a graph has none: use sum, mean, max or softmax",
+    ),
+    "SetTransformerAggregation": "lets the messages of a node meet each other: use softmax or attention",
+}
 _ADVICE: Mapping[str, str] = {
     "data-dependent": (
-        "the way of its computation, or a size, depends on data: give what is fixed as an argument, and "
-        "choose with torch.where"
+        "the way of its computation, a size, or an assertion depends on data: give what is fixed as an "
+        "argument, choose with torch.where, and check the data before they come in"
     ),
     "Constraints violated": "it works for one number of nodes or edges alone: a size decides what it does",
     "torch._dynamo.exc": "it calls what cannot be traced",

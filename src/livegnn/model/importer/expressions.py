@@ -20,6 +20,8 @@ Attributes: TypeAlias = tuple[object, ...]
 
 COMMUTATIVE = frozenset({"add", "mul", "eq", "ne", "and", "or", "maximum", "minimum"})
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+REDUCTIONS = frozenset({"scatter", "looped", "attend"})
+"""Operations that bring rows of edges to nodes; the last two are made by `own_loops` and `softmaxes`."""
 _OPPOSITES = {"eq": "ne", "ne": "eq"}
 
 
@@ -397,7 +399,7 @@ class Expressions:
             return self.elementwise(one.op, *args, attrs=one.attrs)
         if one.op == "slice":
             return self.slice(args[0], *one.attrs)  # type: ignore[arg-type]
-        atom = one.atom if one.op == "scatter" else join(args)
+        atom = one.atom if one.op in REDUCTIONS else join(args)
         return self.make(one.op, args, one.attrs, shape=one.shape, kind=one.kind, atom=atom)
 
 

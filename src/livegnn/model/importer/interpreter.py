@@ -141,59 +141,38 @@ CHANNELS: Mapping[str, Callable[..., Tensor]] = {
 }
 
 
-ELEMENTWISE: Mapping[str, Callable[..., Tensor]] = {
-    "add": torch.add,
-    "mul": torch.mul,
-    "div": torch.div,
-    "pow": torch.pow,
-    "maximum": torch.maximum,
-    "minimum": torch.minimum,
-    "remainder": torch.remainder,
-    "floor_divide": torch.floor_divide,
-    "eq": torch.eq,
-    "ne": torch.ne,
-    "lt": torch.lt,
-    "le": torch.le,
-    "gt": torch.gt,
-    "ge": torch.ge,
-    "and": torch.logical_and,
-    "or": torch.logical_or,
-    "not": torch.logical_not,
-    "isfinite": torch.isfinite,
-    "isnan": torch.isnan,
-    "isinf": torch.isinf,
-    "where": torch.where,
-    "clamp": torch.clamp,
-    "neg": torch.neg,
-    "abs": torch.abs,
-    "sign": torch.sign,
-    "exp": torch.exp,
-    "exp_shifted": lambda logit, shift: torch.exp(logit - shift),
-    "expm1": torch.expm1,
-    "log": torch.log,
-    "log1p": torch.log1p,
-    "sqrt": torch.sqrt,
-    "rsqrt": torch.rsqrt,
-    "reciprocal": torch.reciprocal,
-    "sin": torch.sin,
-    "cos": torch.cos,
-    "erf": torch.erf,
-    "floor": torch.floor,
-    "ceil": torch.ceil,
-    "round": torch.round,
-    "relu": torch.relu,
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-    "silu": F.silu,
-    "leaky_relu": F.leaky_relu,
-    "elu": lambda x, alpha, scale, input_scale: torch.ops.aten.elu(x, alpha, scale, input_scale),
-    "gelu": lambda x, approximate: F.gelu(x, approximate=approximate),
-    "softplus": F.softplus,
-    "log_sigmoid": F.logsigmoid,
-    "mish": F.mish,
-    "hardsigmoid": F.hardsigmoid,
-    "hardswish": F.hardswish,
+def _functions(names: str) -> dict[str, Callable[..., Tensor]]:
+    """torch's functions of these names."""
+    return {name: getattr(torch, name, None) or getattr(F, name) for name in names.split()}
+
+
+ELEMENTWISE_OPERANDS: Mapping[str, tuple[int, Callable[..., Tensor]]] = {
+    **{
+        name: (1, function)
+        for name, function in _functions(
+            "neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos erf floor ceil round trunc "
+            "isfinite isnan isinf relu sigmoid tanh silu mish hardsigmoid hardswish leaky_relu softplus clamp"
+        ).items()
+    },
+    "elu": (1, torch.ops.aten.elu),
+    "gelu": (1, lambda x, approximate: F.gelu(x, approximate=approximate)),
+    **{
+        name: (2, function)
+        for name, function in _functions("mul pow maximum minimum remainder eq ne lt le gt ge").items()
+    },
+    "and": (2, torch.logical_and),
+    "or": (2, torch.logical_or),
+    "where": (3, torch.where),
 }
+"""Of ATen's operators that work element by element: how many operands each has, before its settings."""
+
+ELEMENTWISE: Mapping[str, Callable[..., Tensor]] = {
+    **{name: function for name, (_, function) in ELEMENTWISE_OPERANDS.items()},
+    **_functions("add div floor_divide"),
+    "not": torch.logical_not,
+    "exp_shifted": lambda logit, shift: torch.exp(logit - shift),
+}
+
 KEEPS_INTEGERS = frozenset(
     {"add", "mul", "maximum", "minimum", "remainder", "floor_divide", "where", "clamp", "neg", "abs", "sign"}
 )

@@ -143,11 +143,7 @@ class _Form(EdgeRules):
             zero = make.constant(0.0)
             unit = make.reshape(mask, (1,) * len(shape))
             own = message if mask.is_number(1) else make.elementwise("where", unit, message, zero)
-            return (
-                own
-                if own.atom is not None
-                else make.expand(self._leave(None, index, mask, atom, len(shape)), shape)
-            )
+            return make.expand(own, shape)
         terms = self.split(message, index)
         if terms is None:
             if message.op in ("linear", "neg", "sum") or message.op in SHAPES:

@@ -1,10 +1,8 @@
 """From an exported program to expressions: each of its nodes by one operator, and held against its shape."""
 
 import operator as python_operator
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 
 import sympy
 import torch
@@ -13,7 +11,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from livegnn.errors import ModelError
 from livegnn.model.importer import row_operators, shape_operators  # noqa: F401  they put their operators in
-from livegnn.model.importer.export import Exported, Given
+from livegnn.model.importer.export import Exported, Given, code_lines, where
 from livegnn.model.importer.expressions import Expression, Expressions, Origin, kind_of
 from livegnn.model.importer.operators import OPERATORS, Call
 from livegnn.model.importer.values import ROWS, Piece, Value, Values, symbolic
@@ -41,10 +39,10 @@ def read(exported: Exported) -> Program:
     """
     reading = _Reading(exported)
     outputs: dict[str, Value] = {}
-    for node in exported.program.graph.nodes:
+    for node in exported.graph.nodes:
         if node.op == "output":
             outputs = reading.outputs(node)
-        elif node in reading.live:
+        else:
             try:
                 reading.visit(node)
             except ModelError as error:
@@ -64,17 +62,19 @@ class _Reading:
         self.exported = exported
         self.values = Values()
         self.read: dict[fx.Node, object] = {}
-        self.live = _live(exported.program.graph)
         self.rows = iter(exported.given)
-        self.specs = {spec.arg.name: spec for spec in exported.program.graph_signature.input_specs}
+        inputs = [node for node in exported.graph.nodes if node.op == "placeholder"]
+        signature = exported.program.graph_signature
+        self.specs = dict(zip(inputs, signature.input_specs, strict=True))
+        self.results = [spec.kind for spec in signature.output_specs]
         self.tensors = {**exported.program.state_dict, **exported.program.constants}
 
     def visit(self, node: fx.Node) -> None:
         if node.op == "placeholder":
             self.read[node] = self._input(node)
             return
-        name = str(node.target).removeprefix("aten.")
-        if node.op != "call_function" or name.startswith(("_assert", "sym_constrain")):
+        name = str(node.target).removeprefix("aten.").split(".")[0]
+        if name in ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size"):
             self._check_assertion(node)
             return
         expected = node.meta.get("val")
@@ -89,11 +89,14 @@ class _Reading:
         function = OPERATORS.get(name)
         if function is None:
             raise ModelError(f"the operator {name} is not known")
-        kwargs = {key: self._arguments(value) for key, value in node.kwargs.items() if key not in _IGNORED}
-        call = Call(self.values, tuple(expected.shape) if isinstance(expected, torch.Tensor) else ())
-        self.values.make.origin = Origin(_module_of(node), where(node).removesuffix(": "))
+        call = Call(self.values)
+        if isinstance(expected, torch.Tensor):
+            call = Call(self.values, tuple(expected.shape), kind_of(expected.dtype))
+        self.values.make.origin = Origin(
+            _module_of(node), *code_lines(node.meta.get("stack_trace") or "")[:1]
+        )
         try:
-            self.read[node] = function(call, *self._arguments(node.args), **kwargs)  # type: ignore[misc]
+            self.read[node] = function(call, *self._arguments(_every_argument(node)))  # type: ignore[misc]
         except TypeError as error:
             if "argument" not in str(error):
                 raise
@@ -103,15 +106,16 @@ class _Reading:
 
     def outputs(self, node: fx.Node) -> dict[str, Value]:
         """The module's results by their places among them."""
-        every = self._arguments(node.args[0])
-        assert isinstance(every, Sequence)
-        kinds = [spec.kind for spec in self.exported.program.graph_signature.output_specs]
-        if OutputKind.BUFFER_MUTATION in kinds:
+        returned = node.args[0]
+        assert isinstance(returned, Sequence)
+        unchanged = zip(self.specs, returned[len(self.results) :], strict=True)
+        buffers = [node is after for node, after in unchanged if self.specs[node].kind is InputKind.BUFFER]
+        if OutputKind.BUFFER_MUTATION in self.results or not all(buffers):
             raise ModelError(
                 f"{self.exported.module_name} changes a buffer whenever it is called, and so does not say "
                 "the same twice"
             )
-        results = [one for one, kind in zip(every, kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
+        results = [self._arguments(one) for one in returned[: len(self.results)]]
         found = {}
         for i, value in enumerate(results):
             if isinstance(value, Value):
@@ -133,14 +137,13 @@ class _Reading:
             raise ModelError(f"{returns} some rows of those it has: return all, and let the reader choose")
 
     def _input(self, node: fx.Node) -> Value:
-        spec = self.specs[node.name]
+        spec = self.specs[node]
         if spec.kind is not InputKind.USER_INPUT:
             name = str(spec.target)
-            return self.values.constant(self.tensors[name], name.removeprefix("call.module."))
-        given = next(self.rows)
-        while f"tensors_{list(self.exported.given).index(given)}" != node.name:
-            given = next(self.rows)
-        shape = node.meta["val"].shape
+            return self.values.constant(
+                self.tensors[name], name.removeprefix("module.").replace("_orig_mod.", "")
+            )
+        given, shape = next(self.rows), node.meta["val"].shape
         everything = self.values.everything
         space = ((given.atom, everything),)
         for size in shape:
@@ -204,38 +207,21 @@ class _Reading:
         raise ModelError(f"it works only where {relation} holds, which a change of the graph may end")
 
 
-_IGNORED = frozenset({"layout", "device", "pin_memory"})
+_IGNORED = frozenset(
+    {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "requires_grad", "implicit"}
+    | {"sparse_grad", "half_to_float", "generator"}
+)
+"""What no row depends on. Of what kind the numbers are, the result tells (`Call.kind`)."""
 
 
-def _live(graph: fx.Graph) -> set[fx.Node]:
-    """The nodes that the outputs are made of, the inputs, and what asserts."""
-    live: set[fx.Node] = set()
-    for node in reversed(graph.nodes):
-        # What a module asserts of its numbers it raises itself; what it asserts of sizes must hold for all.
-        asserts = str(node.target).startswith("aten._assert_scalar")
-        if node.op in ("output",) or asserts or node in live:
-            live.add(node)
-            live.update(node.all_input_nodes)
-    return live
-
-
-_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
-_LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/importer/")
-
-
-def where(node: fx.Node) -> str:
-    """The line of the user's module that a node comes from, as errors begin; empty if it is not known."""
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    own = [frame for frame in frames if not any(library in frame[0] for library in _LIBRARIES)]
-    for file, line, _, code in (own or frames)[-1:]:
-        return f"{PurePath(file).name}:{line}, {code.strip()!r}: "
-    return ""
+def _every_argument(node: fx.Node) -> list[object]:
+    """The arguments of an operator, with the defaults of those that are left out."""
+    schema = node.target._schema.arguments
+    given = {**dict(zip((one.name for one in schema), node.args, strict=False)), **node.kwargs}
+    return [given.get(one.name, one.default_value) for one in schema if one.name not in _IGNORED]
 
 
 def _module_of(node: fx.Node) -> str:
     """The path of the innermost submodule that a node belongs to, as in ``named_modules``."""
-    stack = node.meta.get("nn_module_stack") or {}
-    path = ""
-    for name, _ in stack.values():
-        path = str(name)
-    return path.removeprefix("call").removeprefix(".module").removeprefix(".")
+    path = "".join(name for name, _ in list((node.meta.get("nn_module_stack") or {}).values())[-1:])
+    return path.removeprefix("module").removeprefix(".").replace("_orig_mod.", "")

@@ -81,12 +81,15 @@ class Value:
 
 @dataclass
 class Values:
-    """Makes values, and knows which symbols of the program count which rows."""
+    """Makes values, and knows which symbols of the program count which rows.
+
+    spaces: which rows a size counts, where it is one of those that `count` has named.
+    """
 
     make: Expressions = field(default_factory=Expressions)
     _counts: dict[tuple[Atom, Expression], sympy.Symbol] = field(default_factory=dict)
     _symbols: dict[sympy.Symbol, sympy.Expr] = field(default_factory=dict)
-    _spaces: dict[sympy.Expr, Space] = field(default_factory=dict)
+    spaces: dict[sympy.Expr, Space] = field(default_factory=dict)
 
     @property
     def everything(self) -> Expression:
@@ -101,7 +104,7 @@ class Values:
         for atom, mask in space:
             name = f"rows_{len(self._counts)}"
             total += self._counts.setdefault((atom, mask), sympy.Symbol(name, integer=True))
-        self._spaces.setdefault(total, space)
+        self.spaces.setdefault(total, space)
         return total
 
     def name_size(self, size: object, space: Space) -> None:
@@ -125,7 +128,7 @@ class Values:
         known = self.size(size)
         if known is not None and not known.free_symbols:
             return None
-        space = self._spaces.get(known)
+        space = self.spaces.get(known)
         if space is None:
             raise ModelError(f"a tensor has as many rows as {size}, which is no number of nodes or edges")
         return space
@@ -133,34 +136,12 @@ class Values:
     # Making values
 
     def constant(self, tensor: torch.Tensor | float, name: str = "") -> Value:
-        row = self.make.constant(tensor, name)
-        return Value((Piece(None, self.everything, row),), tuple((size,) for size in row.shape))
-
-    def filled(self, number: float, sizes: Sequence[object], kind: str) -> Value:
-        """A tensor with one number everywhere."""
-        row_axes = [i for i, size in enumerate(sizes) if not isinstance(size, int)]
-        channels = tuple(size for size in sizes if isinstance(size, int))
-        dtype = {"float": torch.float64, "int": torch.int64, "bool": torch.bool}[kind]
-        row = self.make.constant(torch.full(channels, number, dtype=dtype))
-        return self.spread(row, sizes, row_axes)
-
-    def spread(self, row: Expression, sizes: Sequence[object], row_axes: Sequence[int]) -> Value:
-        """The same row everywhere, in a tensor of these sizes."""
-        if len(row_axes) > 1:
-            raise ModelError("a tensor has a number for every pair of rows: only pairs that are edges count")
-        if not row_axes:
-            return Value((Piece(None, self.everything, row),), tuple((size,) for size in row.shape))
-        size = sizes[row_axes[0]]
-        space = self.space_of(size)
-        assert space is not None
-        axes = tuple((ROWS,) if i in row_axes else (int(str(size)),) for i, size in enumerate(sizes))
-        return Value(tuple(Piece(atom, mask, row) for atom, mask in space), axes)
+        return self.one_row(self.make.constant(tensor, name))
 
     def one_row(self, row: Expression, axes: Axes | None = None) -> Value:
         """A tensor without rows."""
-        return Value(
-            (Piece(None, self.everything, row),), axes if axes is not None else tuple((s,) for s in row.shape)
-        )
+        axes = tuple((size,) for size in row.shape) if axes is None else axes
+        return Value((Piece(None, self.everything, row),), axes)
 
     def each(self, value: Value, function: Callable[[Expression], Expression], axes: Axes) -> Value:
         """A function of each piece's row by itself."""
@@ -189,30 +170,18 @@ class Values:
     def expand(self, value: Value, sizes: Sequence[object]) -> Value:
         """As many rows and channels as sizes tell, where a tensor has one."""
         row_axes = [i for i, size in enumerate(sizes) if not isinstance(size, int)]
-        if value.row_axis is None and row_axes:
-            frame = self.spread(self.make.constant(0.0), sizes, row_axes)
-        else:
-            own = len(sizes) - len(value.axes) + (value.row_axis or 0)
-            if value.row_axis is not None and row_axes not in ([own], []):
-                raise ModelError(
-                    "a tensor has a number for every pair of rows: only pairs that are edges count"
-                )
-            frame = Value(
-                value.pieces,
-                tuple(
-                    value.axes[value.row_axis or 0]
-                    if value.row_axis is not None and i == own
-                    else (int(str(size)),)
-                    for i, size in enumerate(sizes)
-                ),
-            )
-        fitted = self._fit(value, frame.axes)
-        rows = fitted.pieces if value.row_axis is not None else fitted.pieces * len(frame.pieces)
-        pieces = [
-            Piece(own.atom, own.mask, self.make.expand(piece.row, frame.channels))
-            for own, piece in zip(frame.pieces, rows, strict=True)
-        ]
-        return Value(tuple(pieces), frame.axes)
+        own = None if value.row_axis is None else value.row_axis + len(sizes) - len(value.axes)
+        if len(row_axes) > 1 or (own is not None and row_axes != [own]):
+            raise ModelError("a tensor has a number for every pair of rows: only pairs that are edges count")
+        rows = (ROWS,) if value.row_axis is None else value.axes[value.row_axis]
+        axes = tuple(rows if i in row_axes else (int(str(size)),) for i, size in enumerate(sizes))
+        channels = [part for axis in axes for part in axis if part != ROWS]
+        value = self.each(self._fit(value, axes), lambda row: self.make.expand(row, channels), axes)
+        if own is not None or not row_axes:
+            return value
+        space = self.space_of(sizes[row_axes[0]])
+        assert space is not None
+        return Value(tuple(Piece(atom, mask, value.row) for atom, mask in space), axes)
 
     def aligned(self, values: Sequence[Value]) -> list[list[Piece]]:
         """The pieces of several tensors with the same rows, side by side.

@@ -1,0 +1,38 @@
+"""Which of a model's outputs is meant by its name."""
+
+from typing import NamedTuple
+
+from livegnn.errors import InputError
+from livegnn.model import Model
+from livegnn.types import NodeType
+
+
+class Output(NamedTuple):
+    """Which one it is of all values that are read, each once; whose rows it has; and the value itself."""
+
+    position: int
+    node_type: NodeType
+    value: str
+
+
+class Outputs:
+    """The outputs of one model by name. Immutable."""
+
+    def __init__(self, model: Model) -> None:
+        self.values = tuple(dict.fromkeys(model.outputs.values()))
+        """The values that they are, each once."""
+        self._by_name = {
+            name: Output(self.values.index(value), model.node_type(value), value)
+            for name, value in model.outputs.items()
+        }
+        self._first = next(iter(self._by_name.values()))
+
+    def find(self, name: str | None) -> Output:
+        """The output of a name; None means the first. Raises `InputError` if there is none of that name."""
+        if name is None:
+            return self._first
+        found = self._by_name.get(name) if isinstance(name, str) else None
+        if found is None:
+            names = ", ".join(map(repr, self._by_name))
+            raise InputError(f"output must be one of the model's, {names}, got {name!r}")
+        return found

@@ -1,0 +1,147 @@
+"""Steps that say together what one says alone: biases, norms' weights, and degrees around a propagation.
+
+Each pass keeps what the steps compute but for rounding; only values that one step reads, and nobody else, go.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from livegnn.errors import ModelError
+from livegnn.model.propagation import Propagate
+from livegnn.model.steps import Step
+from livegnn.types import FloatArray
+
+
+def fuse(steps: Sequence[Step], tensors: Mapping[str, FloatArray], kept: Collection[str]) -> list[Step]:
+    """Fewer steps that write the same values; `kept` are written as they were, and what they need."""
+    left = needed(steps, kept)
+    for rule in (_scale_and_shift, _affine, _rsqrt, _divide):
+        fusion = _Fusion(left, tensors, kept)
+        left = needed([fusion.apply(step, rule) for step in left], kept)
+    return left
+
+
+def needed(steps: Sequence[Step], kept: Collection[str]) -> list[Step]:
+    """The steps that the kept values need, each after what it reads."""
+    wanted, found = set(kept), []
+    for step in reversed(steps):
+        if step.output in wanted:
+            wanted.update(step.inputs)
+            found.append(step)
+    return found[::-1]
+
+
+@dataclass
+class _Fusion:
+    """makers: the step that writes each value, as it is now."""
+
+    steps: Sequence[Step]
+    tensors: Mapping[str, FloatArray]
+    kept: Collection[str]
+
+    def __post_init__(self) -> None:
+        self.makers = {step.output: step for step in self.steps}
+        self.readers: dict[str, int] = dict.fromkeys(self.kept, 1)
+        for step in self.steps:
+            for name in step.inputs:
+                self.readers[name] = self.readers.get(name, 0) + 1
+
+    def apply(self, step: Step, rule: "Callable[[_Fusion, Step], Step | None]") -> Step:
+        fused = rule(self, step) or step
+        self.makers[step.output] = fused
+        return fused
+
+    def alone(self, name: str) -> Step | None:
+        """The step that writes a value, if one other step alone reads that."""
+        return self.makers.get(name) if self.readers.get(name, 0) == 1 and name not in self.kept else None
+
+
+def _scale_and_shift(fusion: _Fusion, step: Step) -> Step | None:
+    """``x * scale`` and ``+ shift`` in one step."""
+    if step.op != "scale_shift" or set(step.tensors) != {"shift"}:
+        return None
+    before = fusion.alone(step.inputs[0])
+    if before is None or before.op != "scale_shift" or set(before.tensors) != {"scale"}:
+        return None
+    return replace(step, inputs=before.inputs, tensors={**before.tensors, **step.tensors})
+
+
+def _affine(fusion: _Fusion, step: Step) -> Step | None:
+    """A bias of a linear layer, weight and bias of a layer norm."""
+    before = fusion.alone(step.inputs[0]) if step.op == "scale_shift" else None
+    if before is None or "bias" in before.tensors:
+        return None
+    if before.op == "linear" and set(step.tensors) == {"shift"}:
+        heads, matrix = int(before.attrs.get("heads") or 1), fusion.tensors[before.tensors["weight"]]  # type: ignore[arg-type]
+        if heads > 1 and matrix.ndim == 2:
+            return None
+        tensors = {**before.tensors, "bias": step.tensors["shift"]}
+    elif before.op == "layer_norm" and "weight" not in before.tensors and "heads" not in before.attrs:
+        names = {"scale": "weight", "shift": "bias"}
+        tensors = {names[role]: name for role, name in step.tensors.items()}
+    else:
+        return None
+    return replace(before, output=step.output, tensors=tensors)
+
+
+def _rsqrt(fusion: _Fusion, step: Step) -> Step | None:
+    """``d_v^-1/2 * sum(d_u^-1/2 * x)`` as a message's factor and a combine (GCN)."""
+    operators, before = _around(fusion, step, "rsqrt_degree")
+    if operators is None or before is None or operators.skip_loops:
+        return None
+    inner = fusion.makers.get(before.inputs[0])
+    if inner is None or inner.op != "rsqrt_degree" or inner.inputs[1] != step.inputs[1]:
+        return None
+    return _combined(
+        step,
+        inner.inputs[:1],
+        operators,
+        message_local=(*operators.message_local, "source_rsqrt"),
+        neighbor_context=_context(fusion, step),
+        combine="rsqrt",
+    )
+
+
+def _divide(fusion: _Fusion, step: Step) -> Step | None:
+    """``sum / degree`` as a combine (the mean)."""
+    operators, before = _around(fusion, step, "divide_degree")
+    if operators is None or before is None:
+        return None
+    context = _context(fusion, step)
+    return _combined(step, before.inputs, operators, neighbor_context=context, combine="divide")
+
+
+def _around(fusion: _Fusion, step: Step, op: str) -> tuple[Propagate | None, Step | None]:
+    """The plain sum of which `step` makes something by the degree of the same edges."""
+    before = fusion.alone(step.inputs[0]) if step.op == op else None
+    degree = fusion.makers.get(step.inputs[1]) if before is not None else None
+    if before is None or degree is None or before.op != "propagate" or degree.op != "degree":
+        return None, None
+    operators = Propagate.from_step(before)
+    plain = operators.aggregate == "sum" and operators.combine == "identity" and not operators.own_message
+    attrs = operators.to_attrs()
+    same = all(degree.attrs.get(name) == attrs.get(name) for name in ("self_loops", "reverse"))
+    same = same and bool(degree.attrs["skip_loops"]) == operators.skip_loops
+    same = same and operators.edge_types == (degree.edge_type(),) and not attrs.get("only_loops", False)
+    weighted = degree.attrs["kind"] == "sum"
+    if not plain or not same or operators.coefficients or weighted != ("weight" in operators.message_local):
+        return None, None
+    return operators, before
+
+
+def _context(fusion: _Fusion, step: Step) -> str:
+    return str(fusion.makers[step.inputs[1]].attrs["kind"])
+
+
+def _combined(step: Step, inputs: Sequence[str], operators: Propagate, **settings: object) -> Step | None:
+    try:
+        together = replace(operators, **settings)  # type: ignore[arg-type]
+    except ModelError:
+        return None  # some operators go with no others
+    return Step("propagate", tuple(inputs), step.output, {}, together.to_attrs())
+
+
+def as_float32(array: FloatArray) -> FloatArray:
+    return np.ascontiguousarray(array, dtype=np.float32)

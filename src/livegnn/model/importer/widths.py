@@ -1,0 +1,97 @@
+"""How wide a module's inputs are, where neither data nor the caller tells: found by calling it.
+
+Each unknown width is given as a large prime. The module is called; the first operation in which such a width
+meets a parameter of another one fails, and tells what it should have been. So widths are found behind
+activations, dropout and concatenations, in whatever layer is the first to know them.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from math import prod
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from livegnn.errors import ModelError
+
+_PRIMES = (10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079, 10091, 10093, 10099, 10103, 10111, 10133)
+_PRODUCTS = frozenset({"matmul", "mm", "addmm", "__matmul__", "bmm"})
+
+
+class _Found(Exception):
+    """A width: the prime that stood for it, and what it is."""
+
+    def __init__(self, prime: int, width: int) -> None:
+        self.prime, self.width = prime, width
+
+
+class _Watch(TorchFunctionMode):
+    """Raises `_Found` where an operation fails because a prime meets a width that is known."""
+
+    def __init__(self, primes: Sequence[int]) -> None:
+        super().__init__()
+        self.primes = primes
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        try:
+            return func(*args, **(kwargs or {}))
+        except RuntimeError:
+            product = getattr(func, "__name__", "") in _PRODUCTS
+            given = [*args, *(kwargs or {}).values()]
+            tensors = [one for one in given if isinstance(one, torch.Tensor) and one.dim()]
+            for row in tensors:
+                for prime in self.primes:
+                    for other in tensors:
+                        place = -2 if product and other.dim() > 1 else -1
+                        width = _solve(row.shape[-1], other.shape[place], prime)
+                        if other is not row and width is not None:
+                            raise _Found(prime, width) from None
+            self._look_at_view(func, given)
+            raise
+
+    def _look_at_view(self, func: object, given: Sequence[object]) -> None:
+        """A parameter is viewed in the shape of an input: the numbers that it has must be as many."""
+        if getattr(func, "__name__", "") not in ("view", "reshape") or not isinstance(given[0], torch.Tensor):
+            return
+        sizes = [size for one in given[1:] for size in (one if isinstance(one, tuple | list) else (one,))]
+        for prime in self.primes:
+            if sizes.count(prime) == 1 and -1 not in sizes:
+                others = prod(int(size) for size in sizes if size != prime)
+                if others and given[0].numel() % others == 0:
+                    raise _Found(prime, given[0].numel() // others) from None
+
+
+def _solve(size: int, expected: int, prime: int) -> int | None:
+    """The width w, if ``size = copies * prime + rest`` should be ``expected = copies * w + rest``."""
+    copies, rest = divmod(size, prime)
+    if copies == 0 or rest >= _PRIMES[0] or expected >= _PRIMES[0] or (expected - rest) % copies:
+        return None
+    width = (expected - rest) // copies
+    return width if width > 0 else None
+
+
+def discover(
+    unknown: Sequence[Hashable], call: Callable[[Mapping[Hashable, int]], object]
+) -> dict[Hashable, int]:
+    """The widths that are unknown, by their keys. call: calls the module, given a width for each key.
+
+    Raises `ModelError` for widths that no layer tells, and whatever else the module raises.
+    """
+    primes = dict(zip(unknown, _PRIMES, strict=False))
+    if len(primes) < len(unknown):
+        raise ModelError(f"of {len(unknown)} inputs nobody tells the widths: give data, or in_channels")
+    widths: dict[Hashable, int] = {}
+    while True:
+        left = {key: prime for key, prime in primes.items() if key not in widths}
+        try:
+            with _Watch(list(left.values())):
+                call({**left, **widths})
+        except _Found as found:
+            widths[next(key for key, prime in left.items() if prime == found.prime)] = found.width
+            continue
+        return widths

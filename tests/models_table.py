@@ -1,0 +1,179 @@
+"""What of PyG is imported: its examples, its convolutions, and the modules of `imported_modules`; a row each.
+
+A row says whether its module is exported and read, what its propagations read, and how far it is from
+itself in float64: as it was read, in normal form, and as a model, before and after batches of events.
+Writes what was found as JSON, and the tables of docs/models.md from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+import imported_modules
+import pyg_convolutions
+import pyg_examples
+from import_findings import Found, judge_row
+from imported_modules import Case
+
+LIMIT = 240
+"""Seconds for a row."""
+
+ROOT = Path(__file__).parents[1]
+PAGE, RESULTS = ROOT / "docs" / "models.md", ROOT / "tests" / "models_table.json"
+BEGIN, END = "<!-- models-table: begin -->", "<!-- models-table: end -->"
+TITLES = {
+    "convolutions": "Every convolution of PyG",
+    "examples": "The models of PyG's examples",
+    "modules": "Further modules",
+}
+
+
+# -- rows
+
+
+def rows(pyg: Path | None) -> dict[str, dict[str, Case]]:
+    groups = {"convolutions": pyg_convolutions.CONVOLUTIONS, "modules": imported_modules.CASES}
+    return {"examples": pyg_examples.cases(pyg), **groups} if pyg else groups
+
+
+def apart(group: str, name: str, case: Case) -> Found:
+    """Judges a row in a process of its own."""
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+
+    def work() -> None:
+        here.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # torch writes the graph that it could not trace
+        there.send(asdict(judge_row(Found(group, name), case)))
+        there.close()
+
+    process = context.Process(target=work)
+    process.start()
+    there.close()
+    found = Found(group, name)
+    try:
+        if here.poll(LIMIT):
+            found = Found(**here.recv())
+        else:
+            found.reason = f"took more than {LIMIT} s"
+            process.kill()
+    except EOFError:
+        process.join()
+        found.reason = f"its process ended with {process.exitcode}"
+    process.join()
+    here.close()
+    return found
+
+
+# -- tables
+
+
+def table(found: Sequence[Mapping[str, object]]) -> str:
+    """Rows as Markdown."""
+    lines = [
+        "| module | exported | imported | a change is | engine | oracle | remarks |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in found:
+        cells = [
+            f"`{row['name']}`",
+            "yes" if row["exports"] else "no",
+            "yes" if row["imports"] else "no",
+            str(row["upkeep"]),
+            differences(row["engine"]),
+            differences(row["oracle"]),
+            remark(row),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def differences(pair: Sequence[float] | None) -> str:
+    return " → ".join(f"{value:.0e}" for value in pair) if pair else ""
+
+
+def remark(row: Mapping[str, object]) -> str:
+    return str(row["reason"]).replace("|", "\\|").replace("<", "&lt;")
+
+
+def page(results: Mapping[str, object]) -> str:
+    """What stands between the marks of the page."""
+    parts = [BEGIN]
+    rows = results["rows"]
+    assert isinstance(rows, list)
+    for group, title in TITLES.items():
+        found = [row for row in rows if row["group"] == group]
+        if found:
+            imported = sum(row["imports"] for row in found)
+            parts += [f"#### {title}", f"{imported} of {len(found)} rows are imported.", table(found)]
+    return "\n\n".join([*parts, END])
+
+
+def write_page(results: Mapping[str, object]) -> None:
+    text = PAGE.read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(before + page(results) + after)
+
+
+def merge(file: Path, found: Sequence[Found]) -> dict[str, object]:
+    """What was found, with the rows of a file that were not asked for now, in the order of the groups."""
+    old = json.loads(file.read_text())["rows"] if file.exists() else []
+    new = {(one.group, one.name): asdict(one) for one in found}
+    rows = {(row["group"], row["name"]): row for row in old} | new
+    order = list(TITLES)
+    return {
+        "torch": version("torch"),
+        "torch_geometric": version("torch_geometric"),
+        "rows": sorted(rows.values(), key=lambda row: order.index(str(row["group"]))),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--pyg",
+        type=Path,
+        metavar="FOLDER",
+        default=os.environ.get("LIVEGNN_PYG"),
+        help="a copy of PyG's repository; without it the examples are left out",
+    )
+    parser.add_argument("--only", metavar="NAME", help="the rows whose name begins so")
+    parser.add_argument("--group", choices=("examples", "convolutions", "modules"))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="put what is found into FILE")
+    parser.add_argument("--page", action="store_true", help="write the tables of docs/models.md from FILE")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    every: list[Found] = []
+    for group, cases in rows(options.pyg and Path(options.pyg)).items():
+        for name, case in cases.items():
+            if (options.only and not name.startswith(options.only)) or options.group not in (None, group):
+                continue
+            started = time.perf_counter()
+            found = apart(group, name, case)
+            every.append(found)
+            took = time.perf_counter() - started
+            print(f"{took:5.1f} s  {found}", flush=True)
+    if options.json:
+        results = merge(options.json, every)
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+        if options.page:
+            write_page(results)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
