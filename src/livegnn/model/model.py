@@ -258,6 +258,8 @@ class Model:
             edge_weight=edge_weight,
             in_channels=in_channels,
             edge_channels=edge_channels,
+            proposer=proposer,
+            allow_code=switch(allow_code, "allow_code"),
         )
 
     @staticmethod

@@ -139,7 +139,7 @@ def export_module(
     module = unwrap(module, method)
     name = f"{type(module).__name__}.{method}"
     with _LOCK, _tracing():
-        flat = _Flat(_Method(_copy(module), method), args, kwargs)
+        flat = _Flat(_Method(copy_module(module), method), args, kwargs)
         flat.parameters_given = list(parameters)
         given = [*parameters, *flat.given]
         tensors, shapes = _examples(given)
@@ -151,14 +151,19 @@ def export_module(
     return Exported(program, given, name)
 
 
-def call_once(
-    module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object], method: str, parameters: Sequence[Given]
+def call_with(
+    module: nn.Module,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    method: str,
+    parameters: Sequence[Given],
+    tensors: Sequence[torch.Tensor] | None = None,
 ) -> object:
-    """Calls a copy of a module on a small random graph."""
+    """Calls a copy of a module with tensors in the place of `Given`, by default on a small random graph."""
     with _LOCK, _tracing():
-        flat = _Flat(_Method(_copy(module), method), args, kwargs)
+        flat = _Flat(_Method(copy_module(module), method), args, kwargs)
         flat.parameters_given = list(parameters)
-        return flat(*_examples([*parameters, *flat.given])[0])
+        return flat(*(tensors or _examples([*parameters, *flat.given])[0]))
 
 
 def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
@@ -186,7 +191,7 @@ def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
     return module
 
 
-def _copy(module: nn.Module) -> nn.Module:
+def copy_module(module: nn.Module) -> nn.Module:
     """On the CPU, in evaluation mode, and without what layers have kept of a graph."""
     try:
         copied = copy.deepcopy(module)
