@@ -18,7 +18,6 @@ from livegnn import Engine, Events, Graph
 from livegnn.errors import ModelError
 from livegnn.graph import EdgeSchema, Schema, Snapshot
 from livegnn.model import EdgeInput, Input, Model, reference
-from livegnn.model.adapters.arguments import reads_features
 from modules import fill
 
 WIDTHS = {"user": 3, "item": 2}
@@ -422,13 +421,17 @@ def test_convolutions_on_pairs_of_node_types(conv):
     assert model.inputs == {"x:user": Input("user", 3), "x:item": Input("item", 2)}
 
 
+def _reads_features(part: nn.Module) -> bool:
+    return bool(getattr(part, "edge_dim", None)) or isinstance(part, pyg.GMMConv)
+
+
 class Pair(nn.Module):
     """A convolution from users to items. before: what is made of the items' rows."""
 
     def __init__(self, conv: nn.Module, before: nn.Module) -> None:
         super().__init__()
         self.conv, self.before = conv, before
-        self.reads = any(map(reads_features, conv.modules()))
+        self.reads = any(_reads_features(part) for part in conv.modules())
 
     def forward(self, x_dict, edge_index_dict, edge_attr=None):
         x = x_dict["user"], self.before(x_dict["item"])

@@ -1,12 +1,13 @@
 """A module as an exported program with any number of nodes and edges; the module itself stays as it is."""
 
+import builtins
 import copy
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 import torch_geometric
@@ -207,16 +208,23 @@ def copy_module(module: nn.Module) -> nn.Module:
 @contextmanager
 def _tracing() -> Iterator[None]:
     """PyG as it can be traced: kernels that it has no formula for, by the formulas that they stand for."""
-    backend = torch_geometric.backend
+    backend, length = torch_geometric.backend, builtins.len
     segments, linear = backend.use_segment_matmul, HeteroLinear.forward
     backend.use_segment_matmul = False
     HeteroLinear.forward = _hetero_linear
+
+    def symbolic_length(of: Any) -> int:
+        """Of a tensor, its first size as a symbol, which `len` makes a number of."""
+        return of.shape[0] if isinstance(of, torch.Tensor) and of.dim() else length(of)
+
+    builtins.len = symbolic_length  # for other threads the same
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             yield
     finally:
         backend.use_segment_matmul, HeteroLinear.forward = segments, linear
+        builtins.len = length
 
 
 def _hetero_linear(self: HeteroLinear, x: torch.Tensor, type_vec: torch.Tensor) -> torch.Tensor:

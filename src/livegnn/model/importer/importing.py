@@ -141,7 +141,7 @@ def _not_finite(module: nn.Module) -> str:
     return ", ".join(repr(name) for name, tensor in named if not bool(tensor.isfinite().all()))
 
 
-_LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/", "<")
+_LIBRARIES = ("/torch/", "torch_geometric", "/livegnn/model/", "<")
 
 
 def line_of(error: BaseException) -> str:
@@ -185,8 +185,9 @@ class _DescribedEdges:
 
 @dataclass(frozen=True)
 class _Described:
-    """What a schema tells, where there is none."""
+    """What a schema tells, where there is none. asked_for: the module is called with all that it has."""
 
+    asked_for = True
     node_types: Mapping[NodeType, int]
     edge_types: Mapping[EdgeType, _DescribedEdges]
 
@@ -357,7 +358,7 @@ class _Types:
             except Exception:
                 what = f"{type(error).__name__}: {error}".rstrip(": ")
                 asked = (
-                    "" if set(widths) == set(unknown) else "; say how wide its inputs are with in_channels"
+                    "" if set(widths) == set(unknown) else "; say how wide its inputs are with in_channels and edge_channels"
                 )
                 raise ModelError(
                     f"{type(self.module).__name__}.{self.method} fails: {what}{asked}"

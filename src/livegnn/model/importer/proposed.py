@@ -41,7 +41,7 @@ class Proposals:
 
 @dataclass(frozen=True)
 class LayerCall:
-    """How a module calls one of its layers. tensors: with tensors of a small graph. channels: of the result."""
+    """How a module calls one of its layers, on a small graph. channels: of the result."""
 
     layer: nn.Module
     args: tuple[object, ...]
@@ -191,7 +191,7 @@ def import_proposed(
                 with Cuts(calls) as cuts:
                     read(cuts.without(module, others), cuts)
                 wanted = others
-            except Exception:  # noqa: S112  whatever it is, this layer cannot be read
+            except Exception:
                 continue
         try:
             with Cuts(calls, proposals) as cuts:

@@ -197,6 +197,10 @@ class _Reading:
                 high.is_number and high >= 2**32
             ):
                 return
+        if isinstance(relation, sympy.Eq) and isinstance(relation.lhs, sympy.Mod) and relation.rhs == 0:
+            whole, part = relation.lhs.args
+            if sympy.cancel(whole / part).is_integer:  # a view that takes some rows together
+                return
         if isinstance(relation, sympy.Eq):
             left, right = self.values.size(relation.lhs), self.values.size(relation.rhs)
             if left is not None and right is not None and sympy.expand(left - right) == 0:
@@ -220,7 +224,7 @@ def _live(graph: fx.Graph) -> set[fx.Node]:
 
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
-_LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/importer/")
+_LIBRARIES = ("/torch/", "torch_geometric", "/livegnn/model/importer/")
 
 
 def where(node: fx.Node) -> str:
