@@ -161,7 +161,7 @@ class _Finding:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         dtype = self.dtype if dtype.is_floating_point else dtype
-        full = f"{name}:{atom}" if self.hetero else name
+        full = f"{name}:{key}" if self.hetero else name
         self.known.setdefault(name, {})[key] = Given(full, atom, channels, dtype, ends=name == "edge_index")
 
     def is_embedding(self, name: str) -> bool:

@@ -9,7 +9,7 @@ from livegnn.model.importer.export import Given
 from livegnn.model.importer.expressions import Atom, Expression
 from livegnn.model.importer.facts import is_of_edges
 from livegnn.model.importer.fusion import as_float32, fuse, needed
-from livegnn.model.importer.lowering import Columns, Lowering
+from livegnn.model.importer.lowering import Columns, Lowering, edge_type_of
 from livegnn.model.importer.normal_form import normalize
 from livegnn.model.importer.own_loops import find_own_loops
 from livegnn.model.importer.reader import Program
@@ -68,7 +68,14 @@ def assemble(
         atoms = [Atom("-".join(kind), edges.source, edges.target) for kind in relations]
         outputs = split_relations(make, outputs, edges, RELATION, atoms)
         given = [one for one in given if one.atom is not edges] + [
-            Given(f"{one.name}:{atom}", atom, one.channels, one.dtype, ends=one.ends, count=one.count)
+            Given(
+                f"{one.name}:{edge_type_of(atom)}",
+                atom,
+                one.channels,
+                one.dtype,
+                ends=one.ends,
+                count=one.count,
+            )
             for one in given
             if one.atom is edges and one.name != RELATION
             for atom in atoms

@@ -358,7 +358,9 @@ class _Types:
             except Exception:
                 what = f"{type(error).__name__}: {error}".rstrip(": ")
                 asked = (
-                    "" if set(widths) == set(unknown) else "; say how wide its inputs are with in_channels and edge_channels"
+                    ""
+                    if set(widths) == set(unknown)
+                    else "; say how wide its inputs are with in_channels and edge_channels"
                 )
                 raise ModelError(
                     f"{type(self.module).__name__}.{self.method} fails: {what}{asked}"

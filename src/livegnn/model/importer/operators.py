@@ -304,6 +304,11 @@ def _largest_with_place(call: Call, x: Value, dim: int, keepdim: bool = False) -
     return _reduce(call, "amax", x, dim, keepdim), None
 
 
+@operator("min.dim")
+def _smallest_with_place(call: Call, x: Value, dim: int, keepdim: bool = False) -> tuple[Value | None, ...]:
+    return _reduce(call, "amin", x, dim, keepdim), None
+
+
 @operator("any.dim", "any.default", "any.dims")
 def _any(call: Call, x: Value, dim: object = None, keepdim: bool = False) -> Value:
     return _reduce(call, "any", _as_bool(call, x), dim, keepdim)

@@ -197,7 +197,7 @@ class _Reading:
                 high.is_number and high >= 2**32
             ):
                 return
-        if isinstance(relation, sympy.Eq) and isinstance(relation.lhs, sympy.Mod) and relation.rhs == 0:
+        if isinstance(relation, sympy.Eq) and type(relation.lhs).__name__.endswith("Mod") and relation.rhs == 0:
             whole, part = relation.lhs.args
             if sympy.cancel(whole / part).is_integer:  # a view that takes some rows together
                 return
