@@ -62,6 +62,10 @@ def find_arguments(
     for place, (name, parameter) in enumerate(signature.parameters.items()):
         if parameter.kind is parameter.VAR_POSITIONAL and not arguments and not given:
             positional = tuple(finding.find(one, required=True) for one in _ORDER)
+        if parameter.kind is parameter.VAR_KEYWORD and positional and getattr(data, "asked_for", False):
+            for column in ("edge_weight", "edge_attr"):  # as HeteroConv hands them on
+                if column in finding.known:
+                    arguments[f"{column}_dict"] = finding.known[column]
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         if name in given:
@@ -157,7 +161,7 @@ class _Finding:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         dtype = self.dtype if dtype.is_floating_point else dtype
-        full = f"{name}:{atom}" if self.hetero else name
+        full = f"{name}:{key}" if self.hetero else name
         self.known.setdefault(name, {})[key] = Given(full, atom, channels, dtype, ends=name == "edge_index")
 
     def is_embedding(self, name: str) -> bool:

@@ -1,5 +1,6 @@
 """A module as an exported program with any number of nodes and edges; the module itself stays as it is."""
 
+import builtins
 import copy
 import re
 import threading
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 import torch_geometric
@@ -64,6 +65,11 @@ def fill(arguments: Arguments, tensors: Iterator[object]) -> object:
     return pytree.tree_map(lambda one: next(tensors) if isinstance(one, Given) else one, arguments)
 
 
+def unique(given: Sequence[Given]) -> list[Given]:
+    """Each tensor once, without the numbers of rows."""
+    return list({one.name: one for one in given if not one.count}.values())
+
+
 class _Flat(nn.Module):
     """A module called with tensors one after the other, some of them in the place of parameters."""
 
@@ -77,8 +83,7 @@ class _Flat(nn.Module):
         super().__init__()
         self.module, self.method, self.arguments = module, method, arguments
         self.parameters_given = list(parameters)
-        inputs = {one.name: one for one in leaves(arguments) if not one.count}
-        self.given = [*parameters, *inputs.values()]
+        self.given = [*parameters, *unique(leaves(arguments))]
 
     def forward(self, *tensors: torch.Tensor) -> object:
         named = dict(zip([one.name for one in self.given], tensors, strict=True))
@@ -116,7 +121,7 @@ def export_module(
     module = unwrap(module, method)
     name = f"{type(module).__name__}.{method}"
     with _LOCK, _tracing():
-        flat = _Flat(_copy(module), method, (args, kwargs), parameters)
+        flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
         tensors, shapes = _examples(flat.given)
         try:
             with _hooked(flat):
@@ -130,17 +135,18 @@ def export_module(
     return Exported(program, graph, flat.given, name)
 
 
-def call_once(
+def call_with(
     module: nn.Module,
     args: Sequence[object],
     kwargs: Mapping[str, object],
     method: str,
     parameters: Sequence[Given],
+    tensors: Sequence[torch.Tensor] | None = None,
 ) -> object:
-    """Calls a copy of a module on a small random graph."""
+    """Calls a copy of a module with tensors in the place of `Given`, by default on a small random graph."""
     with _LOCK, _tracing():
-        flat = _Flat(_copy(module), method, (args, kwargs), parameters)
-        return flat(*_examples(flat.given)[0])
+        flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
+        return flat(*(tensors or _examples(flat.given)[0]))
 
 
 def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
@@ -170,7 +176,7 @@ def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
     return module
 
 
-def _copy(module: nn.Module) -> nn.Module:
+def copy_module(module: nn.Module) -> nn.Module:
     """On the CPU, in evaluation mode, and without what layers have kept of a graph."""
     try:
         copied = copy.deepcopy(module)
@@ -186,16 +192,23 @@ def _copy(module: nn.Module) -> nn.Module:
 @contextmanager
 def _tracing() -> Iterator[None]:
     """PyG as it can be traced: kernels that it has no formula for, by the formulas that they stand for."""
-    backend = torch_geometric.backend
+    backend, length = torch_geometric.backend, builtins.len
     segments, linear = backend.use_segment_matmul, HeteroLinear.forward
     backend.use_segment_matmul = False
     HeteroLinear.forward = _hetero_linear
+
+    def symbolic_length(of: Any) -> int:
+        """Of a tensor, its first size as a symbol, which `len` makes a number of."""
+        return of.shape[0] if isinstance(of, torch.Tensor) and of.dim() else length(of)
+
+    builtins.len = symbolic_length  # for other threads the same
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             yield
     finally:
         backend.use_segment_matmul, HeteroLinear.forward = segments, linear
+        builtins.len = length
 
 
 @contextmanager

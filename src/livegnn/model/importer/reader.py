@@ -73,7 +73,8 @@ class _Reading:
         if node.op == "placeholder":
             self.read[node] = self._input(node)
             return
-        name = str(node.target).removeprefix("aten.").split(".")[0]
+        name = str(node.target).removeprefix("aten.")
+        name = name.rpartition(".")[0] or name
         if name in ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size"):
             self._check_assertion(node)
             return
@@ -199,6 +200,14 @@ class _Reading:
             if (low in (-1, 0, 1, 2) and high.is_nonnegative is not False) or (
                 high.is_number and high >= 2**32
             ):
+                return
+        if (
+            isinstance(relation, sympy.Eq)
+            and type(relation.lhs).__name__.endswith("Mod")
+            and relation.rhs == 0
+        ):
+            whole, part = relation.lhs.args
+            if sympy.cancel(whole / part).is_integer:  # a view that takes some rows together
                 return
         if isinstance(relation, sympy.Eq):
             left, right = self.values.size(relation.lhs), self.values.size(relation.rhs)
