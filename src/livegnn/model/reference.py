@@ -20,7 +20,6 @@ from livegnn.model import row_reference
 from livegnn.model.model import EdgeInput, Input, Model
 from livegnn.model.propagation import Degree, Propagate
 from livegnn.model.row_reference import Inputs, Tensors, whole
-from livegnn.model.steps import Step
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 
 SourceRows = Float[np.ndarray, "sources channels"]

@@ -16,11 +16,11 @@ from torch.utils import _pytree as pytree
 from livegnn.errors import ModelError
 from livegnn.model import reference
 from livegnn.model.importer.arguments import Found
-from livegnn.model.importer.assembly import RELATION, Columns
+from livegnn.model.importer.assembly import RELATION
 from livegnn.model.importer.export import Given, call_with, leaves, unique
 from livegnn.model.importer.expressions import Atom
 from livegnn.model.importer.facts import is_of_edges
-from livegnn.model.importer.lowering import edge_type_of
+from livegnn.model.importer.lowering import Columns, edge_type_of
 from livegnn.model.model import Model
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 

@@ -1,4 +1,4 @@
-"""Importing a module: what it is called with, found or told, then read and lowered. The face is `Model.from_pyg`."""
+"""Importing a module: what it is called with, found or told; reading, lowering, checking."""
 
 import inspect
 import traceback
@@ -46,7 +46,7 @@ def import_module(
     relations: Sequence[EdgeType] | None,
     metadata: Metadata | None,
     output_type: NodeType | None,
-    edge_weight: bool | Collection[EdgeType] | None,
+    edge_weight: Collection[EdgeType] | bool | None,
     in_channels: int | Mapping[NodeType, int] | None,
     edge_channels: int | Mapping[EdgeType, int] | None,
     proposer: Proposer | None = None,
@@ -263,10 +263,10 @@ class _Types:
 
     def describe(
         self,
-        edge_weight: bool | Collection[EdgeType] | None,
+        edge_weight: Collection[EdgeType] | bool | None,
         in_channels: int | Mapping[NodeType, int] | None,
         edge_channels: int | Mapping[EdgeType, int] | None,
-    ) -> "dict[Key, int | None | bool]":
+    ) -> "dict[Key, int | bool | None]":
         """What is known of each input: ``("x", type)`` and ``("edge_attr", type)`` -> width, None if unknown;
         ``("edge_weight", type)`` -> whether the module is called with it."""
         several = any(one.kind is one.VAR_KEYWORD for one in self.parameters.values()) or any(
@@ -275,7 +275,7 @@ class _Types:
         takes = {name.removesuffix("_dict") for name in self.parameters}
         needs = {n.removesuffix("_dict") for n, p in self.parameters.items() if p.default is p.empty}
         self._check_columns(edge_weight, edge_channels, takes, needs, several=several)
-        known: dict[Key, int | None | bool] = {}
+        known: dict[Key, int | bool | None] = {}
         for node in self.nodes:
             known["x", node] = _told("in_channels", in_channels, node, self.nodes)
         made_for = dict(self._made_for_features())
@@ -291,14 +291,14 @@ class _Types:
 
     def _check_columns(
         self,
-        edge_weight: bool | Collection[EdgeType] | None,
+        edge_weight: Collection[EdgeType] | bool | None,
         edge_channels: int | Mapping[EdgeType, int] | None,
         takes: Collection[str],
         needs: Collection[str],
         *,
         several: bool,
     ) -> None:
-        """Whether weights and features of edges are what the method takes, and of edge types that there are."""
+        """Whether weights and features of edges are what the method takes, of edge types that there are."""
         name = f"{type(self.module).__name__}.{self.method}"
         if not isinstance(edge_weight, bool | None):
             for kind in edge_weight:
@@ -322,7 +322,7 @@ class _Types:
             layers = [conv for kind, conv in by_type if kind == edge] if by_type else [self.module]
             yield edge, any(getattr(one, "edge_dim", None) for layer in layers for one in layer.modules())
 
-    def find(self, known: "Mapping[Key, int | None | bool]", inputs: Mapping[str, object] | None) -> Found:
+    def find(self, known: "Mapping[Key, int | bool | None]", inputs: Mapping[str, object] | None) -> Found:
         """The module's arguments, with the widths that it takes."""
         inputs = _with_relations(inputs, self.relations)
         unknown = [key for key, width in known.items() if width is None]
@@ -397,10 +397,7 @@ def _convolutions(part: nn.Module) -> dict[EdgeType, nn.Module]:
 
 
 def _told(
-    parameter: str,
-    told: int | Mapping[object, int] | None,
-    key: object,
-    keys: Sequence[object],  # type: ignore[type-arg]
+    parameter: str, told: int | Mapping[_Kind, int] | None, key: _Kind, keys: Sequence[_Kind]
 ) -> int | None:
     """The width that the caller tells for one type."""
     if not isinstance(told, Mapping):

@@ -197,9 +197,9 @@ class _Reading:
                 high.is_number and high >= 2**32
             ):
                 return
-        if isinstance(relation, sympy.Eq) and type(relation.lhs).__name__.endswith("Mod") and relation.rhs == 0:
+        if isinstance(relation, sympy.Eq) and type(relation.lhs).__name__.endswith("Mod"):
             whole, part = relation.lhs.args
-            if sympy.cancel(whole / part).is_integer:  # a view that takes some rows together
+            if relation.rhs == 0 and sympy.cancel(whole / part).is_Integer:  # a view of some rows together
                 return
         if isinstance(relation, sympy.Eq):
             left, right = self.values.size(relation.lhs), self.values.size(relation.rhs)
@@ -231,7 +231,8 @@ def where(node: fx.Node) -> str:
     """The line of the user's module that a node comes from, as errors begin; empty if it is not known."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
     own = [frame for frame in frames if not any(library in frame[0] for library in _LIBRARIES)]
-    for file, line, _, code in (own or frames)[-1:]:
+    known = [frame for frame in frames if _LIBRARIES[-1] not in frame[0]]
+    for file, line, _, code in (own or known)[-1:]:
         return f"{PurePath(file).name}:{line}, {code.strip()!r}: "
     return ""
 
