@@ -164,7 +164,7 @@ class Design:
 
 
 def designs_of(kind: str) -> list[Design]:
-    """A few designs of a kind, which all of its tests share, as an import takes longer than a stream of events.
+    """Two designs of a kind, which all tests of it share: an import takes longer than a stream of events.
 
     Over the kinds, every depth meets every join, norm and activation.
     """
@@ -186,7 +186,7 @@ def designs_of(kind: str) -> list[Design]:
 
 
 def cases(count: int = 4, **choices: list) -> pytest.MarkDecorator:
-    """Runs a test `count` times, on values of its parameters that come up in turn, each in an order of its own.
+    """Runs a test `count` times, on values of its parameters that come up in turn, in an order of their own.
 
     Hypothesis would import a module for each of its examples.
     """

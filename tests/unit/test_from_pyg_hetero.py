@@ -227,7 +227,7 @@ def test_the_widths_are_asked_for_where_nothing_tells():
         def forward(self, x_dict, edge_index_dict):
             return {name: x.relu() for name, x in x_dict.items()}
 
-    with pytest.raises(ModelError, match="how wide x of .*'item' is: say so with in_channels"):
+    with pytest.raises(ModelError, match=r"how wide x of .*'item' is: say so with in_channels"):
         Model.from_pyg(Narrow(), metadata=METADATA, output_type="item")
     model = Model.from_pyg(Narrow(), metadata=METADATA, output_type="item", in_channels={"item": 7})
     assert model.inputs == {"x:item": Input("item", 7)}
@@ -738,9 +738,9 @@ def test_the_output_type_must_be_one_that_is_returned():
     with pytest.raises(ModelError, match=r"one of the node types .*'user', 'item'; got 'shop'"):
         Model.from_pyg(module, metadata=METADATA, output_type="shop")
     one = Net(pyg.HeteroConv(sages()), lambda net, h, e: h["user"])
-    with pytest.raises(ModelError, match="output_type must be one of .*returns rows of, 'user'; got 'item'"):
+    with pytest.raises(ModelError, match=r"output_type must be one of .*returns rows of, 'user'; got 'item'"):
         Model.from_pyg(one, metadata=METADATA, output_type="item")
-    with pytest.raises(ModelError, match="output_type must be one of .*'node'; got 'user'"):
+    with pytest.raises(ModelError, match=r"output_type must be one of .*'node'; got 'user'"):
         Model.from_pyg(pyg.GCN(3, 4, 2), output_type="user")
 
 
@@ -772,5 +772,5 @@ def test_a_module_that_does_what_tracing_cannot_see_is_caught(sees):
     def after(net, h, e):
         return h["user"] * 2 if sees(h, e) else h["user"]
 
-    with pytest.raises(ModelError, match="where the imported model says|fails: RuntimeError"):
+    with pytest.raises(ModelError, match=r"where the imported model says|fails: RuntimeError"):
         Model.from_pyg(Net(pyg.HeteroConv(sages()), after), metadata=METADATA)

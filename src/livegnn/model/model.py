@@ -257,8 +257,8 @@ class Model:
           them, and the layers tell the width. With `metadata` it may also be the edge types that have
           features, with their widths; by default these are the ones whose convolution in a HeteroConv was
           made for features, or all if the module holds no HeteroConv.
-        proposer: is asked for the operators of a convolution that cannot be read; what it says is used only if
-          it is verified (`livegnn.model.propose`). Such a model cannot be saved.
+        proposer: is asked for the operators of a convolution that cannot be read; what it says is used only
+          if it is verified (`livegnn.model.propose`). Such a model cannot be saved.
         allow_code: whether source code that the proposer answers with is executed, which nothing confines.
 
         Raises `ModelError` with the line of the module that cannot be imported, where it is known, and what

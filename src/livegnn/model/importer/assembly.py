@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from livegnn.errors import ModelError
@@ -26,8 +27,8 @@ RELATION = "edge_type"
 
 @dataclass(frozen=True)
 class Assembled:
-    """A model, and what of the module it is. columns: where each input lies among the features of its nodes or
-    edges. output: the name of the module's result that is the prediction. row_axis: where that has its rows.
+    """A model, and what of the module it is. columns: where each input lies among the features of its nodes
+    or edges. output: the name of the module's result that is the prediction. row_axis: where that has rows.
     """
 
     model: Model
@@ -85,7 +86,7 @@ def assemble(
     lowering = Lowering(make, columns)
     outputs, read = outputs[: len(rows)], outputs[len(rows) :]
     for part, x in zip(parts, read, strict=True):
-        lowering.parts[part.name] = lambda part=part, x=x: part.write(lowering, lowering.value(x))
+        lowering.parts[part.name] = partial(_write_part, lowering, part, x)
     names = lowering.write(outputs)
     steps = lowering.steps
     for i, name in enumerate(names):
@@ -95,6 +96,10 @@ def assemble(
     model = _model(lowering, left, dict(zip(rows, names, strict=True)))
     first = next(iter(rows))
     return Assembled(model, columns, first, program.outputs[first].row_axis or 0)
+
+
+def _write_part(lowering: Lowering, part: Part, x: Expression) -> str:
+    return part.write(lowering, lowering.value(x))
 
 
 def _choose(program: Program, output: str | None, output_type: NodeType | None) -> dict[str, Expression]:

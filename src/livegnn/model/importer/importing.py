@@ -1,7 +1,4 @@
-"""Importing a module: what it is called with, found or told; then it is read and lowered.
-
-The face of it is `Model.from_pyg`.
-"""
+"""Importing a module: what it is called with, found or told; reading, lowering, checking."""
 
 import inspect
 import traceback
@@ -49,7 +46,7 @@ def import_module(
     relations: Sequence[EdgeType] | None,
     metadata: Metadata | None,
     output_type: NodeType | None,
-    edge_weight: bool | Collection[EdgeType] | None,
+    edge_weight: Collection[EdgeType] | bool | None,
     in_channels: int | Mapping[NodeType, int] | None,
     edge_channels: int | Mapping[EdgeType, int] | None,
     proposer: Proposer | None = None,
@@ -268,7 +265,7 @@ class _Types:
 
     def describe(
         self,
-        edge_weight: bool | Collection[EdgeType] | None,
+        edge_weight: Collection[EdgeType] | bool | None,
         in_channels: int | Mapping[NodeType, int] | None,
         edge_channels: int | Mapping[EdgeType, int] | None,
     ) -> "dict[Key, int | bool | None]":
@@ -296,14 +293,14 @@ class _Types:
 
     def _check_columns(
         self,
-        edge_weight: bool | Collection[EdgeType] | None,
+        edge_weight: Collection[EdgeType] | bool | None,
         edge_channels: int | Mapping[EdgeType, int] | None,
         takes: Collection[str],
         needs: Collection[str],
         *,
         several: bool,
     ) -> None:
-        """Whether weights and features of edges are what the method takes, and of edge types that there are."""
+        """Whether weights and features of edges are what the method takes, of edge types that there are."""
         name = f"{type(self.module).__name__}.{self.method}"
         if not isinstance(edge_weight, bool | None):
             for kind in edge_weight:
@@ -400,10 +397,7 @@ def _convolutions(part: nn.Module) -> dict[EdgeType, nn.Module]:
 
 
 def _told(
-    parameter: str,
-    told: "int | Mapping[NodeType, int] | Mapping[EdgeType, int] | None",
-    key: object,
-    keys: Sequence[object],
+    parameter: str, told: int | Mapping[_Kind, int] | None, key: _Kind, keys: Sequence[_Kind]
 ) -> int | None:
     """The width that the caller tells for one type."""
     if not isinstance(told, Mapping):

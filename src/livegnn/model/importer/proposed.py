@@ -141,12 +141,12 @@ _OPEN: dict[str, Cuts] = {}
 """The modules that are being read, by the numbers that their operators carry."""
 
 
-@torch.library.custom_op("livegnn::proposed", mutates_args=())
+@torch.library.custom_op("livegnn::proposed", mutates_args=())  # type: ignore[untyped-decorator]
 def _proposed(tensors: list[torch.Tensor], key: str, width: int) -> torch.Tensor:
     return tensors[0].new_zeros((tensors[0].shape[0], width))
 
 
-@_proposed.register_fake
+@_proposed.register_fake  # type: ignore[untyped-decorator]
 def _fake(tensors: list[torch.Tensor], key: str, width: int) -> torch.Tensor:
     return tensors[0].new_empty((tensors[0].shape[0], width))
 
@@ -287,8 +287,9 @@ def _splice(lowering: Lowering, model: Model, cut: Cut, x: str) -> str:
         attrs = dict(step.attrs)
         wanted = f"{cut.path}.{step.output}"
         if step.op == "call":
-            attrs["function"] = f"{cut.name}.{step.output}"
-            lowering.functions[attrs["function"]] = model.functions[step.text("function")]
+            function = f"{cut.path}.{step.output}"
+            attrs["function"] = function
+            lowering.functions[function] = model.functions[step.text("function")]
         tensors = {role: torch.from_numpy(model.tensors[name].copy()) for role, name in step.tensors.items()}
         inputs = [names[name] for name in step.inputs]
         names[step.output] = lowering.steps.write(step.op, inputs, wanted, tensors, attrs)

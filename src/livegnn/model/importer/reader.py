@@ -201,13 +201,9 @@ class _Reading:
                 high.is_number and high >= 2**32
             ):
                 return
-        if (
-            isinstance(relation, sympy.Eq)
-            and type(relation.lhs).__name__.endswith("Mod")
-            and relation.rhs == 0
-        ):
+        if isinstance(relation, sympy.Eq) and type(relation.lhs).__name__.endswith("Mod"):
             whole, part = relation.lhs.args
-            if sympy.cancel(whole / part).is_integer:  # a view that takes some rows together
+            if relation.rhs == 0 and sympy.cancel(whole / part).is_Integer:  # a view of some rows together
                 return
         if isinstance(relation, sympy.Eq):
             left, right = self.values.size(relation.lhs), self.values.size(relation.rhs)
