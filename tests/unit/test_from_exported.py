@@ -1,5 +1,6 @@
 """Models of exported programs: as `Model.from_pyg` makes them of the modules; what is refused, and why."""
 
+import contextlib
 import json
 import pickle
 import zipfile
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import torch_geometric
 from torch.export import Dim, ExportedProgram, export, save
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data, HeteroData
@@ -20,7 +22,10 @@ from livegnn.graph import EdgeSchema, Schema
 from livegnn.model import Model, explain_exported, reference
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # torch's own, of what it deprecates
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # torch's own, of what it deprecates
+    pytest.mark.filterwarnings("ignore:There exist node types"),
+]
 
 NODES, EDGES = Dim("nodes"), Dim("edges")
 X, ENDS, ROWS = {0: NODES}, {1: EDGES}, {0: EDGES}
@@ -201,14 +206,15 @@ def test_dicts_by_type_and_several_outputs(tmp_path: Path) -> None:
     np.testing.assert_allclose(rows, by_module, rtol=0, atol=1e-6)
 
     wider = Schema({"author": 3, "paper": 6}, {WRITES: EdgeSchema(), CITES: EdgeSchema()})
-    with pytest.raises(ModelError, match="reads 4 channels of 'paper'.*schema has 6"):
+    with pytest.raises(ModelError, match=r"reads 4 channels of 'paper'.*schema has 6"):
         Model.from_exported(tmp_path / "model.pt2", schema=wider)
     fewer = Schema({"paper": 4}, {CITES: EdgeSchema()})
     with pytest.raises(ModelError, match="node types \\['paper'\\]"):
         Model.from_exported(tmp_path / "model.pt2", schema=fewer)
 
 
-def test_relations_by_number() -> None:
+def test_relations_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_geometric.backend, "use_segment_matmul", False)
     module, given = Relational(), weighted(edge_type=torch.randint(2, (23,)))
     relations = [("node", "likes", "node"), ("node", "knows", "node")]
     program = program_of(module, **given)
@@ -254,14 +260,16 @@ def test_inputs_say_what_is_not_clear() -> None:
     schema = Schema(
         {"user": 3, "item": 4}, {buys: EdgeSchema(weighted=True), ("item", "b", "user"): EdgeSchema()}
     )
-    with pytest.raises(ModelError, match="joins may be edges of several types.*inputs="):
+    with pytest.raises(ModelError, match=r"joins may be edges of several types.*inputs="):
         Model.from_exported(program, schema=schema)
-    with pytest.raises(ModelError, match="left may be rows of several types.*inputs="):
+    with pytest.raises(ModelError, match=r"left may be rows of several types.*inputs="):
         Model.from_exported(program, schema=schema, inputs={"joins": buys})
     said = {"joins": buys, "left": "user", "right": "item", "strength": "edge_weight"}
     model = Model.from_exported(program, schema=schema, inputs=said)
     assert {one.node_type for one in model.inputs.values()} == {"user", "item"}
-    assert [one.column for one in model.edge_inputs.values()] == ["weight"]
+    assert not model.edge_inputs
+    features = Model.from_exported(program, inputs={**said, "strength": buys})
+    assert [one.column for one in features.edge_inputs.values()] == ["features"]
     assert model.node_type(model.output) == "item"
     without = Model.from_exported(program, inputs=said)
     assert without.digest == model.digest
@@ -376,7 +384,7 @@ def test_what_another_export_would_mend_is_refused() -> None:
 
 def test_other_things_are_refused() -> None:
     for given in (None, 3, Two()):
-        with pytest.raises(ModelError, match="torch.export.export returns, or the path"):
+        with pytest.raises(ModelError, match=r"torch.export.export returns, or the path"):
             Model.from_exported(given)
 
 
@@ -398,14 +406,14 @@ def test_files_of_another_kind_are_refused(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="is empty"):
         Model.from_exported(path)
     path.write_bytes(b"not an archive" * 100)
-    with pytest.raises(FileFormatError, match="must be a file that torch.export.save wrote"):
+    with pytest.raises(FileFormatError, match=r"must be a file that torch.export.save wrote"):
         Model.from_exported(path)
     torch.save(Two().state_dict(), path)
     with pytest.raises(FileFormatError, match=r"a file of torch\.save"):
         Model.from_exported(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("notes.txt", "hello")
-    with pytest.raises(FileFormatError, match="no program of torch.export"):
+    with pytest.raises(FileFormatError, match=r"no program of torch.export"):
         Model.from_exported(path)
 
 
@@ -413,18 +421,16 @@ def test_damaged_files_are_refused_or_read_as_they_were(saved: Path, tmp_path: P
     content, path = saved.read_bytes(), tmp_path / "damaged.pt2"
     expected = Model.from_exported(saved).digest
     random = np.random.default_rng(0)
-    for length in random.integers(1, len(content), 10):
+    for length in random.integers(1, len(content), 5):
         path.write_bytes(content[:length])
         with pytest.raises(FileFormatError):
             Model.from_exported(path)
-    for place in random.integers(0, len(content), 40):
+    for place in random.integers(0, len(content), 20):
         spoiled = bytearray(content)
         spoiled[place] ^= 1 << int(random.integers(8))
         path.write_bytes(spoiled)
-        try:
+        with contextlib.suppress(FileFormatError, ModelError):
             assert Model.from_exported(path).digest == expected
-        except (FileFormatError, ModelError):
-            pass
 
 
 def rewrite(saved: Path, path: Path, change: Callable[[str, bytes], bytes]) -> None:
@@ -473,7 +479,7 @@ def test_nothing_that_a_file_holds_is_run(saved: Path, tmp_path: Path) -> None:
     ]
     for change in changes:
         rewrite(saved, path, change)
-        with pytest.raises(FileFormatError, match="not loaded|objects that code would have to be run for"):
+        with pytest.raises(FileFormatError, match=r"not loaded|objects that code would have to be run for"):
             Model.from_exported(path)
         assert not mark.exists()
     rewrite(saved, path, lambda _, content: content)

@@ -2,8 +2,8 @@
 
 ``torch.export.load`` unpickles example inputs, weights of tensor subclasses and objects of the user's, and it
 looks up operators, expressions of sizes and containers by names that the file tells. What would run code is
-refused before torch sees it; what torch then reads is a new archive, made of what was checked, so that it does
-not matter whether both read a damaged archive in the same way. Needs torch.
+refused before torch sees it; what torch then reads is a new archive, made of what was checked, so that it
+does not matter whether both read a damaged archive in the same way. Needs torch.
 """
 
 import io
@@ -23,88 +23,25 @@ from torch.export import ExportedProgram
 from livegnn.arguments import as_path
 from livegnn.errors import FileFormatError
 
-_OF_PYTHON = [
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "neg",
-    "pos",
-    "pow",
-    "abs",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "eq",
-    "ne",
-    "and_",
-    "or_",
-    "not_",
-    "getitem",
-]
+_OF_PYTHON = "add|sub|mul|truediv|floordiv|mod|neg|pos|pow|abs|lt|le|gt|ge|eq|ne|and_|or_|not_|getitem"
 _TARGET = re.compile(
     r"torch\.ops\.(aten|higher_order)\.\w+(\.\w+)?|torch\.sym_[a-z]+|math\.[a-z]\w*|"
-    rf"_operator\.({'|'.join(_OF_PYTHON)})"
+    rf"_operator\.({_OF_PYTHON})"
 )
 _SYMBOL = re.compile(r"Symbol\('[a-z]+\d+'(, \w+=(True|False))*\)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
+# fmt: off
 _FUNCTIONS = frozenset(
-    [
-        "FloorDiv",
-        "CleanDiv",
-        "CeilDiv",
-        "ModularIndexing",
-        "Mod",
-        "PythonMod",
-        "Max",
-        "Min",
-        "Eq",
-        "Ne",
-        "Ge",
-        "Gt",
-        "Le",
-        "Lt",
-        "And",
-        "Or",
-        "Not",
-        "Abs",
-        "True",
-        "False",
-        "Add",
-        "Mul",
-        "Integer",
-        "Rational",
-        "Equality",
-        "Unequality",
-        "GreaterThan",
-        "LessThan",
-        "StrictGreaterThan",
-        "StrictLessThan",
-        "true",
-        "false",
-        "Pow",
-        "PowByNatural",
-        "FloatPow",
-        "IntTrueDiv",
-        "FloatTrueDiv",
-        "TruncToInt",
-        "TruncToFloat",
-        "RoundToInt",
-        "ToFloat",
-        "FloorToInt",
-        "CeilToInt",
-        "Piecewise",
-        "Where",
-        "Identity",
-        "int_oo",
-        "oo",
-        "floor",
-        "ceiling",
-    ]
+    {
+        "FloorDiv", "CleanDiv", "CeilDiv", "ModularIndexing", "Mod", "PythonMod", "Max", "Min", "Eq", "Ne",
+        "Ge", "Gt", "Le", "Lt", "And", "Or", "Not", "Abs", "True", "False", "Add", "Mul", "Integer",
+        "Rational", "Equality", "Unequality", "GreaterThan", "LessThan", "StrictGreaterThan",
+        "StrictLessThan", "true", "false", "Pow", "PowByNatural", "FloatPow", "IntTrueDiv", "FloatTrueDiv",
+        "TruncToInt", "TruncToFloat", "RoundToInt", "ToFloat", "FloorToInt", "CeilToInt", "Piecewise",
+        "Where", "Identity", "int_oo", "oo", "floor", "ceiling",
+    }
 )
+# fmt: on
 """What an expression of sizes is made of."""
 _CONTAINERS = frozenset({None, "builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict"})
 
@@ -201,8 +138,8 @@ def _check_json(path: Path, content: object) -> None:
             refused = "it is called with, or returns, containers other than tuples, lists and dicts"
         elif key == "device" and isinstance(value, dict) and value.get("type") not in (None, "cpu"):
             raise FileFormatError(
-                f"{path} was exported on {value.get('type')}: export module.cpu(), called with tensors on the "
-                "CPU"
+                f"{path} was exported on {value.get('type')}: export module.cpu(), called with tensors on "
+                "the CPU"
             )
         if refused:
             raise FileFormatError(
