@@ -25,7 +25,7 @@ GLOBAL = (
 
 
 def lowered(name: str) -> Model:
-    return assemble(imported(name).program)
+    return assemble(imported(name).program).model
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -290,6 +290,55 @@ class Model:
         )
 
     @staticmethod
+    def from_exported(
+        program: "torch.export.ExportedProgram | str | PathLike[str]",
+        *,
+        schema: "Schema | Graph | Data | HeteroData | None" = None,
+        inputs: "Mapping[str, NodeType | EdgeType | tuple[NodeType | EdgeType, str]] | None" = None,
+        output: str | None = None,
+        output_type: NodeType | None = None,
+        relations: Sequence[EdgeType] | None = None,
+        node_type: NodeType = DEFAULT_NODE_TYPE,
+        edge_type: EdgeType = DEFAULT_EDGE_TYPE,
+    ) -> "Model":
+        """The model of a program that ``torch.export.export`` made of a module, without the module's code.
+
+        The module must be exported in evaluation mode, on the CPU, with any number of nodes and edges
+        (``dynamic_shapes``). Needs torch.
+
+        program: the program, or the path of a file that ``torch.export.save`` wrote.
+        schema: the types of nodes and edges, and their widths; a graph that has them, or PyG data. Needed
+          where the keys of the program's arguments do not tell the types.
+        inputs: argument, as in the call (``"x"``, ``"x_dict['paper']"``) -> whose rows it has, where that is
+          not clear: a node type, or an edge type; or which column they are: ``"x"``, ``"edge_attr"``,
+          ``"edge_weight"`` or ``"edge_type"``; or both, as a pair.
+        output: which of several results is the prediction; by default the first, and all can be asked for.
+        output_type: whose rows it has, where results are of several types.
+        relations: the edge types that the numbers in ``edge_type`` stand for.
+        node_type, edge_type: the types of a graph that has one of each.
+
+        Raises `ModelError` with what stands in the way and what to do, `FileFormatError` if the file holds no
+        program, is damaged, or would run code, `OSError` if it cannot be read.
+        """
+        try:
+            from livegnn.model.importer.exported import import_exported
+        except ModuleNotFoundError as error:
+            if error.name not in ("torch", "torch_geometric"):
+                raise
+            needed = f"importing an exported program needs {error.name}, which is not installed"
+            raise ModelError(f"{needed}: pip install 'livegnn[torch]'") from error
+        return import_exported(
+            program,
+            schema=schema,
+            inputs=inputs,
+            output=output,
+            output_type=output_type,
+            relations=relations,
+            node_type=node_type,
+            edge_type=edge_type,
+        )
+
+    @staticmethod
     def from_convolutions(
         convolutions: "Sequence[Convolution]",
         in_channels: int,

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
     from livegnn.graph import Schema
 
-_NAMES = {
+NAMES = {
     **dict.fromkeys(("x", "h", "feat", "feats", "features", "inputs", "z"), "x"),
     **dict.fromkeys(("edge_index", "adj", "adj_t", "edges"), "edge_index"),
     **dict.fromkeys(("edge_weight", "edge_weights", "weight"), "edge_weight"),
     **dict.fromkeys(("edge_attr", "edge_attrs", "edge_features", "edge_feat"), "edge_attr"),
     **{"edge_type": "edge_type", "num_nodes": "num_nodes"},
 }
+"""What arguments are called, and what that is."""
 _ORDER = ("x", "edge_index")
 
 
@@ -71,7 +72,7 @@ def find_arguments(
         if name in given:
             arguments[name] = finding.rows(given.pop(name), name)
             continue
-        meaning = _NAMES.get(name.removesuffix("_dict"))
+        meaning = NAMES.get(name.removesuffix("_dict"))
         if (
             meaning is None
             and name not in finding.known

@@ -135,6 +135,16 @@ def export_module(
     return Exported(program, graph, flat.given, name)
 
 
+def decompose_program(program: ExportedProgram, given: Sequence[Given], name: str) -> Exported:
+    """A program that was exported elsewhere. given: what its inputs are, in order, but for constants."""
+    with _LOCK, _tracing():
+        try:
+            return Exported(program, decompose(program), given, name)
+        except Exception as error:
+            said = " ".join(str(error).split())[:400] or type(error).__name__
+            raise ModelError(f"{name} has an operator that cannot be taken apart: {said}") from error
+
+
 def call_with(
     module: nn.Module,
     args: Sequence[object],

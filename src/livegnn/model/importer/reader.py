@@ -137,17 +137,23 @@ class _Reading:
         if not all(piece.mask.is_number(1) for piece in value.pieces) or len(value.axes[value.row_axis]) > 1:
             raise ModelError(f"{returns} some rows of those it has: return all, and let the reader choose")
 
-    def _input(self, node: fx.Node) -> Value:
+    def _input(self, node: fx.Node) -> object:
         spec = self.specs[node]
         if spec.kind is not InputKind.USER_INPUT:
             name = str(spec.target)
             return self.values.constant(
                 self.tensors[name], name.removeprefix("module.").replace("_orig_mod.", "")
             )
-        given, shape = next(self.rows), node.meta["val"].shape
+        held = node.meta.get("val")
+        if not isinstance(held, torch.Tensor | torch.SymInt):
+            return held
+        given = next(self.rows)
         everything = self.values.everything
         space = ((given.atom, everything),)
-        for size in shape:
+        if isinstance(held, torch.SymInt):
+            self.values.name_size(held, space)
+            return held
+        for size in held.shape:
             if not isinstance(size, int):
                 self.values.name_size(size, space)
         make = self.values.make
