@@ -78,6 +78,10 @@ class _Flat(nn.Module):
         self.module, self.method, self.arguments = module, method, arguments
         self.parameters_given = list(parameters)
         inputs = {one.name: one for one in leaves(arguments) if not one.count}
+        counted = {one.atom for one in (*parameters, *inputs.values())}
+        for one in leaves(arguments):
+            if one.atom not in counted:  # how many there are is all that is known of them
+                inputs[one.name] = Given(one.name, one.atom, (0,), torch.float32)
         self.given = [*parameters, *inputs.values()]
 
     def forward(self, *tensors: torch.Tensor) -> object:
@@ -191,7 +195,7 @@ def _tracing() -> Iterator[None]:
     backend.use_segment_matmul = False
     HeteroLinear.forward = _hetero_linear
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), torch.backends.mkldnn.flags(enabled=False):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -257,8 +261,11 @@ def _ends_of(given: Sequence[Given]) -> Iterator[Atom]:
 
 def code_lines(trace: str) -> list[str]:
     """Of a stack, innermost last: the user's own line, and PyG's where that is below."""
-    frames = [(file, f"{PurePath(file).name}:{line}, {code!r}") for file, line, code in _FRAME.findall(trace)]
-    own = [line for file, line in frames if not any(library in file for library in _LIBRARIES)]
+    frames = [
+        (file, f"{PurePath(file).name}:{line}" + (f", {code!r}" if code else ""))
+        for file, line, code in _FRAME.findall(trace)
+    ]
+    own = [line for file, line in frames if not any(part in file for part in (*_LIBRARIES, "<string>"))]
     below = [line for file, line in frames if "/torch_geometric/" in file]
     return own[-1:] + below[-1:]
 
@@ -269,7 +276,7 @@ def where(node: fx.Node) -> str:
     return " by way of ".join(lines) + ": " if lines else ""
 
 
-_FRAME = re.compile(r'File "([^"]+)", line (\d+), in \S+\n\s*(.*\S)')
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in [^\n]+(?:\n\s*(?!File ")(\S.*\S))?')
 _LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/importer/")
 
 
