@@ -17,7 +17,7 @@ from livegnn.errors import ModelError
 from livegnn.model import reference
 from livegnn.model.importer.arguments import Found
 from livegnn.model.importer.assembly import RELATION
-from livegnn.model.importer.export import Given, call_with, leaves, unique
+from livegnn.model.importer.export import Given, call_with, inputs_of
 from livegnn.model.importer.expressions import Atom
 from livegnn.model.importer.facts import is_of_edges
 from livegnn.model.importer.lowering import Columns, edge_type_of
@@ -57,7 +57,7 @@ def check_import(
     edge types that `RELATION` numbers. output: the name of the module's result, and the axis of its rows.
     """
     name = f"{type(module).__name__}.{method}"
-    given = [*found.parameters, *unique((*leaves(found.positional), *leaves(found.arguments)))]
+    given = inputs_of(found.parameters, (found.positional, found.arguments))
     random = np.random.default_rng(0)
     for nodes, edges in ((NODES, EDGES), (2, 1)):
         drawing = _Drawing(random, nodes, edges, relations)

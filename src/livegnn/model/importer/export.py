@@ -65,9 +65,14 @@ def fill(arguments: Arguments, tensors: Iterator[object]) -> object:
     return pytree.tree_map(lambda one: next(tensors) if isinstance(one, Given) else one, arguments)
 
 
-def unique(given: Sequence[Given]) -> list[Given]:
-    """Each tensor once, without the numbers of rows."""
-    return list({one.name: one for one in given if not one.count}.values())
+def inputs_of(parameters: Sequence[Given], arguments: Arguments) -> list[Given]:
+    """The tensors that a module is called with, each once: parameters first, then in the order of the call."""
+    inputs = {one.name: one for one in leaves(arguments) if not one.count}
+    counted = {one.atom for one in (*parameters, *inputs.values())}
+    for one in leaves(arguments):
+        if one.atom not in counted:  # how many there are is all that is known of them
+            inputs[one.name] = Given(one.name, one.atom, (0,), torch.float32)
+    return [*parameters, *inputs.values()]
 
 
 class _Flat(nn.Module):
@@ -83,7 +88,7 @@ class _Flat(nn.Module):
         super().__init__()
         self.module, self.method, self.arguments = module, method, arguments
         self.parameters_given = list(parameters)
-        self.given = [*parameters, *unique(leaves(arguments))]
+        self.given = inputs_of(parameters, arguments)
 
     def forward(self, *tensors: torch.Tensor) -> object:
         named = dict(zip([one.name for one in self.given], tensors, strict=True))
@@ -213,7 +218,7 @@ def _tracing() -> Iterator[None]:
 
     builtins.len = symbolic_length  # for other threads the same
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), torch.backends.mkldnn.flags(enabled=False):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -280,8 +285,11 @@ def _ends_of(given: Sequence[Given]) -> Iterator[Atom]:
 
 def code_lines(trace: str) -> list[str]:
     """Of a stack, innermost last: the user's own line, and PyG's where that is below."""
-    frames = [(file, f"{PurePath(file).name}:{line}, {code!r}") for file, line, code in _FRAME.findall(trace)]
-    own = [line for file, line in frames if not any(library in file for library in _LIBRARIES)]
+    frames = [
+        (file, f"{PurePath(file).name}:{line}" + (f", {code!r}" if code else ""))
+        for file, line, code in _FRAME.findall(trace)
+    ]
+    own = [line for file, line in frames if not any(part in file for part in (*_LIBRARIES, "<string>"))]
     below = [line for file, line in frames if "/torch_geometric/" in file]
     return own[-1:] + below[-1:]
 
@@ -292,7 +300,7 @@ def where(node: fx.Node) -> str:
     return " by way of ".join(lines) + ": " if lines else ""
 
 
-_FRAME = re.compile(r'File "([^"]+)", line (\d+), in \S+\n\s*(.*\S)')
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in [^\n]+(?:\n\s*(?!File ")(\S.*\S))?')
 _LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/importer/")
 
 

@@ -213,9 +213,16 @@ class _Reading:
                 return
         if isinstance(relation, sympy.Eq):
             left, right = self.values.size(relation.lhs), self.values.size(relation.rhs)
-            if left is not None and right is not None and sympy.expand(left - right) == 0:
+            if left is not None and right is not None and sympy.cancel(_divided(left - right)) == 0:
                 return
         raise ModelError(f"it works only where {relation} holds, which a change of the graph may end")
+
+
+def _divided(size: sympy.Expr) -> sympy.Expr:
+    """Without the remainders of sizes that are multiples of others."""
+    remainders = [one for one in size.atoms(sympy.Function) if type(one).__name__ in ("Mod", "PythonMod")]
+    whole = {one for one in remainders if sympy.cancel(one.args[0] / one.args[1]).is_Integer}
+    return size.subs(dict.fromkeys(whole, 0))
 
 
 _IGNORED = frozenset(
