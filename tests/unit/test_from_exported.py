@@ -186,7 +186,8 @@ def test_dicts_by_type_and_several_outputs(tmp_path: Path) -> None:
         data[edge_type].edge_index = edge_index
     schema = Schema({"author": 3, "paper": 4}, {WRITES: EdgeSchema(), CITES: EdgeSchema()})
     for given in (None, schema, lg.Graph(schema), data):
-        model = Model.from_exported(tmp_path / "model.pt2", schema=given)
+        model = Model.from_exported(tmp_path / "model.pt2", schema=given, output=["paper", "author"])
+        assert list(model.outputs) == ["paper", "author"]
         assert {model.node_type(value) for value in model.outputs.values()} == {"paper", "author"}
     graph = SimpleNamespace(
         edge_index={key: one.numpy() for key, one in edge_index_dict.items()},

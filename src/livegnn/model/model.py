@@ -212,7 +212,7 @@ class Model:
         *,
         inputs: Mapping[str, object] | None = None,
         method: str = "forward",
-        output: str | None = None,
+        output: str | Sequence[str] | None = None,
         node_type: NodeType = DEFAULT_NODE_TYPE,
         edge_type: EdgeType = DEFAULT_EDGE_TYPE,
         relations: Sequence[EdgeType] | None = None,
@@ -240,8 +240,9 @@ class Model:
           ``("node", channels)`` or ``("edge", channels)`` for rows, or a value that is always the same;
           parameter of the module -> ``"node"``, if it has a row for each node.
         method: the method that predicts.
-        output: which of several results is the prediction, ``"output[0]"``, ``"output[1]"``, ...; by default
-          the first.
+        output: which of several results is the prediction: its key in a dict, else ``"output[0]"``,
+          ``"output[1]"``, ...; or which ones are outputs, the prediction first. By default all of one node
+          type are, in order.
         node_type, edge_type: the names that the graph gives to its nodes and edges.
         relations: the edge types that the numbers in ``edge_type`` stand for, from 0; all join `node_type`.
         metadata: node types and edge types, as ``HeteroData.metadata()`` gives them. The model has an input
@@ -295,7 +296,7 @@ class Model:
         *,
         schema: "Schema | Graph | Data | HeteroData | None" = None,
         inputs: "Mapping[str, NodeType | EdgeType | tuple[NodeType | EdgeType, str]] | None" = None,
-        output: str | None = None,
+        output: str | Sequence[str] | None = None,
         output_type: NodeType | None = None,
         relations: Sequence[EdgeType] | None = None,
         node_type: NodeType = DEFAULT_NODE_TYPE,

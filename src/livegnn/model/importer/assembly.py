@@ -52,7 +52,7 @@ def assemble(
     program: Program,
     *,
     relations: Sequence[EdgeType] | None = None,
-    output: str | None = None,
+    output: str | Sequence[str] | None = None,
     output_type: NodeType | None = None,
     parts: Sequence[Part] = (),
 ) -> Assembled:
@@ -102,15 +102,19 @@ def _write_part(lowering: Lowering, part: Part, x: Expression) -> str:
     return part.write(lowering, lowering.value(x))
 
 
-def _choose(program: Program, output: str | None, output_type: NodeType | None) -> dict[str, Expression]:
-    """The rows of each result, the prediction first; with `output` or `output_type` of that alone."""
+def _choose(
+    program: Program, output: str | Sequence[str] | None, output_type: NodeType | None
+) -> dict[str, Expression]:
+    """The rows of each result, the prediction first; with `output` or `output_type` of these alone."""
+    wanted = None if output is None else [output] if isinstance(output, str) else list(output)
     returns = f"{program.module_name} returns"
     found = {name: value for name, value in program.outputs.items() if len(value.pieces) == 1}
-    if output is not None and output not in found:
-        raise ModelError(f"output must be one of {', '.join(map(repr, found))}, got {output!r}")
+    for name in wanted or ():
+        if name not in found:
+            raise ModelError(f"output must be one of {', '.join(map(repr, found))}, got {name!r}")
     if not found:
         raise ModelError(f"{returns} the rows of several tensors behind each other: return them apart")
-    kept = {name: value.pieces[0] for name, value in found.items() if output in (None, name)}
+    kept = {name: found[name].pieces[0] for name in wanted or found}
     kept = {name: one for name, one in kept.items() if one.atom and not is_of_edges(one.atom)}
     if not kept:
         raise ModelError(
@@ -125,10 +129,10 @@ def _choose(program: Program, output: str | None, output_type: NodeType | None) 
                 f"output_type must be one of the node types that {program.module_name} returns rows of, "
                 f"{', '.join(map(repr, types))}; got {output_type!r}"
             )
-    elif len(types) > 1:
+    elif len(types) > 1 and wanted is None:
         raise ModelError(
             f"{returns} rows of {', '.join(map(repr, types))}: say with output_type=... whose rows are the "
-            "prediction"
+            "prediction, or with output=[...] which results there are to be, the prediction first"
         )
     return {name: piece.row for name, piece in kept.items()}
 

@@ -21,6 +21,7 @@ from livegnn.model.importer.export import Given, call_with, inputs_of
 from livegnn.model.importer.expressions import Atom
 from livegnn.model.importer.facts import is_of_edges
 from livegnn.model.importer.lowering import Columns, edge_type_of
+from livegnn.model.importer.reader import name_results
 from livegnn.model.model import Model
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 
@@ -69,8 +70,8 @@ def check_import(
             if edges == 1:
                 return  # there is no answer to differ from
             raise ModelError(f"{name} fails on a graph of {nodes} nodes: {error}") from error
-        place = int(output[0].partition("[")[2].rstrip("]") or 0)
-        rows = pytree.tree_leaves(result)[place].detach().movedim(output[1], 0)
+        tensors, spec = pytree.tree_flatten(result)
+        rows = tensors[name_results(spec).index(output[0])].detach().movedim(output[1], 0)
         expected: DoubleArray = rows.reshape(len(rows), -1).double().numpy()
         _compare(model, probe, expected, f"{name} on a graph of {nodes} nodes")
 

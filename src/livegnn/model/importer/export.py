@@ -66,7 +66,7 @@ def fill(arguments: Arguments, tensors: Iterator[object]) -> object:
 
 
 def inputs_of(parameters: Sequence[Given], arguments: Arguments) -> list[Given]:
-    """The tensors that a module is called with, each once: parameters first, then in the order of the call."""
+    """The tensors that a module is called with, each once: parameters, then in the order of the call."""
     inputs = {one.name: one for one in leaves(arguments) if not one.count}
     counted = {one.atom for one in (*parameters, *inputs.values())}
     for one in leaves(arguments):

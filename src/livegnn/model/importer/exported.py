@@ -50,7 +50,7 @@ def import_exported(
     *,
     schema: "Schema | Graph | Data | HeteroData | None",
     inputs: Mapping[str, Said] | None,
-    output: str | None,
+    output: str | Sequence[str] | None,
     output_type: NodeType | None,
     relations: Sequence[EdgeType] | None,
     node_type: NodeType,

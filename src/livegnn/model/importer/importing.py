@@ -40,7 +40,7 @@ def import_module(
     *,
     inputs: Mapping[str, object] | None,
     method: str,
-    output: str | None,
+    output: str | Sequence[str] | None,
     node_type: NodeType,
     edge_type: EdgeType,
     relations: Sequence[EdgeType] | None,
@@ -96,7 +96,7 @@ class Reading:
     found: Found
     method: str
     relations: tuple[EdgeType, ...] | None
-    output: str | None
+    output: str | Sequence[str] | None
     output_type: NodeType | None
 
     def model(self, proposals: Proposals | None = None) -> Model:

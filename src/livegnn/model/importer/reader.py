@@ -8,6 +8,7 @@ import sympy
 import torch
 from torch import fx
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
 from livegnn.model.importer import row_operators, shape_operators  # noqa: F401  they put their operators in
@@ -118,10 +119,11 @@ class _Reading:
             )
         results = [self._arguments(one) for one in returned[: len(self.results)]]
         found = {}
-        for i, value in enumerate(results):
+        names = name_results(self.exported.program.call_spec.out_spec)
+        for name, value in zip(names, results, strict=True):
             if isinstance(value, Value):
                 self._check_output(value)
-                found["output" if len(results) == 1 else f"output[{i}]"] = value
+                found[name] = value
             elif value is not None:
                 raise ModelError(f"{self.exported.module_name} returns {value!r}, which is no tensor of rows")
         if not found:
@@ -223,6 +225,19 @@ def _divided(size: sympy.Expr) -> sympy.Expr:
     remainders = [one for one in size.atoms(sympy.Function) if type(one).__name__ in ("Mod", "PythonMod")]
     whole = {one for one in remainders if sympy.cancel(one.args[0] / one.args[1]).is_Integer}
     return size.subs(dict.fromkeys(whole, 0))
+
+
+def name_results(spec: pytree.TreeSpec | None) -> list[str]:
+    """What each tensor of a result is called: by its key in a dict, else by where it is in the result."""
+    if spec is None or spec.num_leaves == 1:
+        return ["output"]
+    leaves, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(spec.num_leaves)), spec))
+    return [
+        str(path[0].key)
+        if len(path) == 1 and isinstance(path[0], pytree.MappingKey)
+        else f"output{pytree.keystr(path)}"
+        for path, _ in leaves
+    ]
 
 
 _IGNORED = frozenset(
