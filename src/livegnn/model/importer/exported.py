@@ -421,6 +421,11 @@ class _Naming:
             atom = self._atom(told, one)
         elif known is not None:
             atom = known
+            if atom.source is not None and _column(one, self.said) in ("x", "num_nodes"):
+                raise ModelError(
+                    f"{one.name} has as many rows as there are {atom} edges: export it with a Dim of its own "
+                    f"for each type of nodes and edges, or {_INPUTS.format(one.name)}"
+                )
         else:
             of_edges = _column(one, self.said).startswith("edge_")
             edges = [other for other in self.of_symbol.values() if other.source is not None]
