@@ -84,12 +84,14 @@ def import_model(
     from livegnn.model import Model
 
     types = None if schema is None else read_schema(schema)
+    try:
+        from livegnn.model import explain_exported
+    except ModuleNotFoundError as error:
+        _fail(f"importing a program needs {error.name}, which is not installed: pip install 'livegnn[torch]'")
+    typer.echo(explain_exported(program, schema=types))
     model = Model.from_exported(program, schema=types, output=output)
     path = program.with_suffix(".lgnn") if to is None else to
     model.save(path)
-    from livegnn.model import explain_exported
-
-    typer.echo(explain_exported(program, schema=types))
     typer.echo(f"{model}\nwritten to {path}")
 
 

@@ -92,35 +92,18 @@ def test_import_writes_a_model_and_says_what_it_understood(tmp_path: Path) -> No
     assert model.digest == Model.from_exported(program).digest
 
     schema = Schema({"node": 4}, {DEFAULT_EDGE_TYPE: EdgeSchema(weighted=True)})
-    (tmp_path / "schema.json").write_text(json.dumps(schema.to_json()))
     checkpoint.write(tmp_path / "graph.ckpt", {"graph": lg.Graph(schema).state()}, 0)
-    for described in ("schema.json", "graph.ckpt"):
-        result = call(
-            "import",
-            "ranks.pt2",
-            "--schema",
-            described,
-            "--output",
-            "output[1]",
-            "-o",
-            "h.lgnn",
-            directory=tmp_path,
-        )
-        assert result.returncode == 0, result.stderr
-        model = Model.load(tmp_path / "h.lgnn")
-        assert model.width(model.output) == 8
+    arguments = "--schema", "graph.ckpt", "--output", "output[1]", "-o", "h.lgnn"
+    result = call("import", "ranks.pt2", *arguments, directory=tmp_path)
+    assert result.returncode == 0, result.stderr
+    model = Model.load(tmp_path / "h.lgnn")
+    assert model.width(model.output) == 8
 
     narrow = Schema({"node": 3}, {DEFAULT_EDGE_TYPE: EdgeSchema(weighted=True)})
     (tmp_path / "schema.json").write_text(json.dumps(narrow.to_json()))
-    (tmp_path / "damaged.pt2").write_bytes((tmp_path / "ranks.pt2").read_bytes()[:1000])
-    (tmp_path / "other.json").write_text("[]")
     for arguments, message in [
         (("ranks.pt2", "--schema", "schema.json"), "reads 4 channels of 'node'"),
-        (("ranks.pt2", "--schema", "other.json"), "schema"),
-        (("ranks.pt2", "--schema", "damaged.pt2"), "must be a deployment file"),
-        (("ranks.pt2", "--output", "rank"), "output must be one of"),
-        (("damaged.pt2",), "torch.export.save"),
-        (("missing.pt2",), "No such file"),
+        (("missing.pt2", "--schema", "ranks.pt2"), "must be a deployment file"),
     ]:
         result = call("import", *arguments, directory=tmp_path)
         assert result.returncode == 1

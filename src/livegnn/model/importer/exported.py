@@ -5,6 +5,7 @@ as ``x_dict['paper']``), from its dtype and shape, from the symbols that count r
 torch.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -415,12 +416,19 @@ class _Naming:
             return Given("", counted, count=True)
         told = self._told(one)
         (symbol,) = one.symbols.values()
-        atom = self.of_symbol.get(symbol)
+        known = self.of_symbol.get(symbol)
         if told is not None:
             atom = self._atom(told, one)
-        elif atom is None:
+        elif known is not None:
+            atom = known
+            if atom.source is not None and _column(one, self.said) in ("x", "num_nodes"):
+                raise ModelError(
+                    f"{one.name} has as many rows as there are {atom} edges: export it with a Dim of its own "
+                    f"for each type of nodes and edges, or {_INPUTS.format(one.name)}"
+                )
+        else:
             of_edges = _column(one, self.said).startswith("edge_")
-            edges = [atom for atom in self.of_symbol.values() if atom.source is not None]
+            edges = [other for other in self.of_symbol.values() if other.source is not None]
             if of_edges and len(edges) > 1:
                 raise ModelError(f"{one.name} may be rows of several types: {_INPUTS.format(one.name)}")
             atom = edges[0] if of_edges else self._only_node(one)
@@ -444,7 +452,7 @@ class _Naming:
             column = "edge_attr" if of_edges else "x"
         elif column == RELATION and not of_edges:
             column = one.argument
-        several = len(self.known.nodes) + len(self.known.edges) > 2 or bool(one.keys)
+        several = len(self.atoms) > 2 or bool(one.keys)
         names = [f"{name}:{made.atom}" if several else name for name in (column, one.name)]
         taken = [other.name for other in before if other.atom == made.atom]
         name = names[0] if names[0] not in taken else names[1]
@@ -496,10 +504,9 @@ def _example(tensors: Sequence[_Argument]) -> str:
     for one in tensors:
         rows = next(iter(one.shape), 0)
         of_edges = one.is_ends or rows in edges or one.argument.startswith("edge")
-        kind = "-".join(one.keys[-1]) if one.keys and isinstance(one.keys[-1], tuple) else ""
-        kind = kind or (
-            "".join(str(key) for key in one.keys) if one.keys else "edges" if of_edges else "nodes"
-        )
+        types = [part for key in one.keys for part in (key if isinstance(key, tuple) else [key])]
+        kind = re.sub(r"\W", "_", "_".join(map(str, types))) or ("edges" if of_edges else "nodes")
+        kind = kind if kind.isidentifier() else f"rows_{kind}"
         inside: dict[object, object] = shapes
         for key in (one.argument, *one.keys[:-1]) if one.keys else ():
             inside = inside.setdefault(key, {})  # type: ignore[assignment]

@@ -90,7 +90,8 @@ class _Reading:
             return
         function = OPERATORS.get(name)
         if function is None:
-            raise ModelError(f"the operator {name} is not known")
+            known_as = name if str(node.target).startswith("aten.") else str(node.target)
+            raise ModelError(f"the operator {known_as} is not known")
         call = Call(self.values)
         if isinstance(expected, torch.Tensor):
             call = Call(self.values, tuple(expected.shape), kind_of(expected.dtype))
