@@ -2,6 +2,7 @@
 
 import builtins
 import copy
+import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram, export
 from torch.nn.parameter import is_lazy
 from torch_geometric.nn.dense import HeteroLinear
+from torch_geometric.utils import num_nodes
 
 from livegnn.errors import ModelError
 from livegnn.model.importer.expressions import Atom, kind_of
@@ -96,6 +98,7 @@ class _Flat(nn.Module):
             one.atom: tensor.shape[1 if one.ends else 0]
             for one, tensor in zip((*self.parameters_given, *self.given), tensors, strict=True)
         }
+        _NODES[:] = [size for one, size in sizes.items() if one.source is None]
         numbered = [
             sizes[one.atom] if one.count else by_name[one.name]
             for one in (*leaves(self.args), *leaves(self.kwargs))
@@ -139,7 +142,7 @@ def export_module(
     """
     module = unwrap(module, method)
     name = f"{type(module).__name__}.{method}"
-    with _LOCK, _tracing():
+    with _LOCK, _tracing(), _counting_nodes():
         flat = _Flat(_Method(copy_module(module), method), args, kwargs)
         flat.parameters_given = list(parameters)
         given = [*parameters, *flat.given]
@@ -225,6 +228,32 @@ def _tracing() -> Iterator[None]:
     finally:
         backend.use_segment_matmul, HeteroLinear.forward = segments, linear
         builtins.len = length
+
+
+_NODES: list[object] = []
+"""How many nodes of each type there are in the call that is traced."""
+
+
+@contextmanager
+def _counting_nodes() -> Iterator[None]:
+    """PyG's functions that are not told how many nodes there are: all, instead of one more than the last that
+    has an edge. Where that makes a difference, the import's final check sees it.
+    """
+    counted = num_nodes.maybe_num_nodes
+    named = [one for name, one in sys.modules.items() if name.startswith("torch_geometric")]
+    users = [one for one in named if getattr(one, "maybe_num_nodes", None) is counted]
+
+    def count(edge_index: object, num_nodes: object = None) -> object:
+        return _NODES[0] if num_nodes is None and len(_NODES) == 1 else counted(edge_index, num_nodes)
+
+    try:
+        for user in users:
+            user.maybe_num_nodes = count  # type: ignore[attr-defined]
+        yield
+    finally:
+        _NODES.clear()
+        for user in users:
+            user.maybe_num_nodes = counted  # type: ignore[attr-defined]
 
 
 def _hetero_linear(self: HeteroLinear, x: torch.Tensor, type_vec: torch.Tensor) -> torch.Tensor:

@@ -71,7 +71,10 @@ def import_module(
             found = find_arguments(inner, known, method, _with_relations(inputs, relations))
         kinds = _to_edge_types(relations)
         reading = Reading(inner, found, method, kinds, output, output_type)
-        return reading.model(None if proposer is None else Proposals(proposer, allow_code))
+        model = reading.model(None if proposer is None else Proposals(proposer, allow_code))
+        if known is None:
+            types.check_widths({*model.inputs, *model.edge_inputs})
+        return model
     except ModelError as error:
         text = str(error)
         place = "" if error.__cause__ is None else line_of(error.__cause__)
@@ -207,6 +210,7 @@ class _Types:
         self.module, self.method, self.relations = module, method, _to_edge_types(relations)
         self.parameters = inspect.signature(getattr(module, method)).parameters
         self._check_given(node_type, edge_type, metadata)
+        self.unknown: list[tuple[str, str, str, str]] = []
         if metadata is not None:
             self.nodes, edges = list(metadata[0]), _to_edge_types(metadata[1])
             self.edges = list(edges or ())
@@ -369,12 +373,18 @@ class _Types:
         inputs_read = {one.name.partition(":")[0] for one in leaves([found.positional, found.arguments])}
         for column, name in (("x", "in_channels"), ("edge_attr", "edge_channels")):
             lacking = [key[1] for key in unknown if key[0] == column and key not in widths]
-            if lacking and column in inputs_read:
-                raise ModelError(
-                    f"no layer tells how wide {column} of {', '.join(map(repr, lacking))} is: say so with "
-                    f"{name}=..., or give data"
-                )
+            self.unknown += [(f"{column}:{one}", column, str(one), name) for one in lacking]
+        if len(self.nodes) == len(self.edges) == 1:
+            self.check_widths(inputs_read)
         return found
+
+    def check_widths(self, read: Collection[str]) -> None:
+        """Raises `ModelError` if one of these inputs is as wide as nobody knows."""
+        for full, column, one, name in self.unknown:
+            if column in read or full in read:
+                raise ModelError(
+                    f"no layer tells how wide {column} of {one!r} is: say so with {name}=..., or give data"
+                )
 
     def _guess(self, unknown: "Sequence[Key]") -> dict[Hashable, int]:
         """The widths that the first layers were made for, if there is one type of each."""
