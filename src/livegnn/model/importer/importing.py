@@ -324,7 +324,7 @@ class _Types:
         ]
         for edge in self.edges:
             layers = [conv for kind, conv in by_type if kind == edge] if by_type else [self.module]
-            yield edge, any(getattr(one, "edge_dim", None) for layer in layers for one in layer.modules())
+            yield edge, any(_reads_features(one) for layer in layers for one in layer.modules())
 
     def find(self, known: "Mapping[Key, int | bool | None]", inputs: Mapping[str, object] | None) -> Found:
         """The module's arguments, with the widths that it takes."""
@@ -396,6 +396,11 @@ class _Types:
             if len(keys) == 1 and known:
                 guessed[keys[0]] = known[0]
         return guessed
+
+
+def _reads_features(layer: nn.Module) -> bool:
+    """Whether a layer cannot do, or was not trained, without features of edges."""
+    return type(layer).__name__ in ("GINEConv", "GMMConv") or bool(getattr(layer, "edge_dim", None))
 
 
 def _convolutions(part: nn.Module) -> dict[EdgeType, nn.Module]:
