@@ -179,12 +179,15 @@ def find_layers(steps: Sequence[Step], inputs: Mapping[str, NodeType], output: s
     depths = dict.fromkeys(inputs, 0)
     types: dict[str, NodeType | None] = dict(inputs)
     found: list[tuple[int, str]] = []
+    beside: list[tuple[int, str]] = []
     for step in needed(steps, [output]):
         types[step.output] = _node_type(step, types)
         if not any(name in depths for name in step.inputs):
             continue  # of edges alone, such as a degree
         below = max(depths.get(name, 0) for name in step.inputs)
         depths[step.output] = below + (step.op == "propagate")
+        if step.op == "linear" and below:  # a layer's own rows, beside those of neighbours of another type
+            beside.append((below, step.inputs[0]))
         if step.op == "propagate" and below:
             name = next(name for name in step.inputs if depths.get(name, 0) == below)
             while name in makers and (types[name] is None or makers[name].op in _INSIDE):
@@ -193,7 +196,9 @@ def find_layers(steps: Sequence[Step], inputs: Mapping[str, NodeType], output: s
             if name in depths:
                 found.append((below, name))
     layers: dict[int, str] = {}
-    for depth, name in sorted(found, key=lambda one: types[one[1]] != types[output]):
+    read = {depth for depth, _ in found}
+    beside = [one for one in beside if one[0] in read]
+    for depth, name in sorted([*found, *beside], key=lambda one: types[one[1]] != types[output]):
         layers.setdefault(depth, name)
     between = [layers[depth] for depth in sorted(layers)]
     first = sorted(inputs, key=lambda name: inputs[name] != types[output])

@@ -3,6 +3,7 @@
 import builtins
 import copy
 import re
+import sys
 import threading
 import traceback
 import warnings
@@ -20,6 +21,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import stateless
 from torch.utils import _pytree as pytree
 from torch_geometric.nn.dense import HeteroLinear
+from torch_geometric.utils import num_nodes
 
 from livegnn.errors import ModelError
 from livegnn.model.importer.decompositions import decompose
@@ -93,6 +95,7 @@ class _Flat(nn.Module):
     def forward(self, *tensors: torch.Tensor) -> object:
         named = dict(zip([one.name for one in self.given], tensors, strict=True))
         sizes = {one.atom: named[one.name].shape[1 if one.ends else 0] for one in self.given}
+        _NODES[:] = [size for one, size in sizes.items() if one.source is None]
         rows = [sizes[one.atom] if one.count else named[one.name] for one in leaves(self.arguments)]
         args, kwargs = cast(Called, fill(self.arguments, iter(rows)))
         replaced = {one.name: named[one.name] for one in self.parameters_given}
@@ -125,7 +128,7 @@ def export_module(
     """
     module = unwrap(module, method)
     name = f"{type(module).__name__}.{method}"
-    with _LOCK, _tracing():
+    with _LOCK, _tracing(), _counting_nodes():
         flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
         tensors, shapes = _examples(flat.given)
         try:
@@ -246,6 +249,32 @@ def _hooked(module: nn.Module) -> Iterator[None]:
     finally:
         for names, before in reversed(changed):
             names["is_compiling"] = before
+
+
+_NODES: list[object] = []
+"""How many nodes of each type there are in the call that is traced."""
+
+
+@contextmanager
+def _counting_nodes() -> Iterator[None]:
+    """PyG's functions that are not told how many nodes there are: all, instead of one more than the last that
+    has an edge. Where that makes a difference, the import's final check sees it.
+    """
+    counted = num_nodes.maybe_num_nodes
+    named = [one for name, one in sys.modules.items() if name.startswith("torch_geometric")]
+    users = [one for one in named if getattr(one, "maybe_num_nodes", None) is counted]
+
+    def count(edge_index: object, num_nodes: object = None) -> object:
+        return _NODES[0] if num_nodes is None and len(_NODES) == 1 else counted(edge_index, num_nodes)
+
+    try:
+        for user in users:
+            user.maybe_num_nodes = count  # type: ignore[attr-defined]
+        yield
+    finally:
+        _NODES.clear()
+        for user in users:
+            user.maybe_num_nodes = counted  # type: ignore[attr-defined]
 
 
 def _hetero_linear(self: HeteroLinear, x: torch.Tensor, type_vec: torch.Tensor) -> torch.Tensor:

@@ -71,7 +71,10 @@ def import_module(
             found = find_arguments(inner, known, method, _with_relations(inputs, relations))
         kinds = _to_edge_types(relations)
         reading = Reading(inner, found, method, kinds, output, output_type)
-        return reading.model(None if proposer is None else Proposals(proposer, allow_code))
+        model = reading.model(None if proposer is None else Proposals(proposer, allow_code))
+        if known is None:
+            types.check_widths({*model.inputs, *model.edge_inputs})
+        return model
     except ModelError as error:
         text = str(error)
         place = "" if error.__cause__ is None else line_of(error.__cause__)
@@ -209,6 +212,7 @@ class _Types:
         self.module, self.method, self.relations = module, method, _to_edge_types(relations)
         self.parameters = inspect.signature(getattr(module, method)).parameters
         self._check_given(node_type, edge_type, metadata)
+        self.unknown: list[tuple[str, str, str, str]] = []
         if metadata is not None:
             self.nodes, edges = list(metadata[0]), _to_edge_types(metadata[1])
             self.edges = list(edges or ())
@@ -322,7 +326,7 @@ class _Types:
         ]
         for edge in self.edges:
             layers = [conv for kind, conv in by_type if kind == edge] if by_type else [self.module]
-            yield edge, any(getattr(one, "edge_dim", None) for layer in layers for one in layer.modules())
+            yield edge, any(_reads_features(one) for layer in layers for one in layer.modules())
 
     def find(self, known: "Mapping[Key, int | bool | None]", inputs: Mapping[str, object] | None) -> Found:
         """The module's arguments, with the widths that it takes."""
@@ -369,12 +373,18 @@ class _Types:
         inputs_read = {one.name.partition(":")[0] for one in leaves([found.positional, found.arguments])}
         for column, name in (("x", "in_channels"), ("edge_attr", "edge_channels")):
             lacking = [key[1] for key in unknown if key[0] == column and key not in widths]
-            if lacking and column in inputs_read:
-                raise ModelError(
-                    f"no layer tells how wide {column} of {', '.join(map(repr, lacking))} is: "
-                    f"give {name}, or data"
-                )
+            self.unknown += [(f"{column}:{one}", column, str(one), name) for one in lacking]
+        if len(self.nodes) == len(self.edges) == 1:
+            self.check_widths(inputs_read)
         return found
+
+    def check_widths(self, read: Collection[str]) -> None:
+        """Raises `ModelError` if one of these inputs is as wide as nobody knows."""
+        for full, column, one, name in self.unknown:
+            if column in read or full in read:
+                raise ModelError(
+                    f"no layer tells how wide {column} of {one!r} is: say so with {name}=..., or give data"
+                )
 
     def _guess(self, unknown: "Sequence[Key]") -> dict[Hashable, int]:
         """The widths that the first layers were made for, if there is one type of each."""
@@ -386,6 +396,11 @@ class _Types:
             if len(keys) == 1 and known:
                 guessed[keys[0]] = known[0]
         return guessed
+
+
+def _reads_features(layer: nn.Module) -> bool:
+    """Whether a layer cannot do, or was not trained, without features of edges."""
+    return type(layer).__name__ in ("GINEConv", "GMMConv") or bool(getattr(layer, "edge_dim", None))
 
 
 def _convolutions(part: nn.Module) -> dict[EdgeType, nn.Module]:
