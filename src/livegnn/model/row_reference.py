@@ -72,6 +72,7 @@ def _floor_divide(a: DoubleArray, b: DoubleArray) -> DoubleArray:
     quotient = np.where((rest != 0) & ((b < 0) != (rest < 0)), quotient - 1, quotient)
     down = np.floor(quotient)
     down = np.where(quotient - down > 0.5, down + 1, down)
+    result = np.where(quotient == 0, np.copysign(0, a / b), down)
     return np.where(b == 0, a / b, result)
 
 

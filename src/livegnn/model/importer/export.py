@@ -265,7 +265,7 @@ def code_lines(trace: str) -> list[str]:
         (file, f"{PurePath(file).name}:{line}" + (f", {code!r}" if code else ""))
         for file, line, code in _FRAME.findall(trace)
     ]
-    own = [line for file, line in frames if not any(part in file for part in (*_LIBRARIES, "<string>"))]
+    own = [line for file, line in frames if not any(library in file for library in _LIBRARIES)]
     below = [line for file, line in frames if "/torch_geometric/" in file]
     return own[-1:] + below[-1:]
 
@@ -277,7 +277,8 @@ def where(node: fx.Node) -> str:
 
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in [^\n]+(?:\n\s*(?!File ")(\S.*\S))?')
-_LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/importer/")
+_LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/importer/", "torch_geometric.nn.", "<string>")
+"""Parts of the names of files that are not the user's; PyG writes some of its layers' anew."""
 
 
 def _refuse_assertions(program: ExportedProgram, name: str) -> None:
