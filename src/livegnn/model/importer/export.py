@@ -2,6 +2,7 @@
 
 import copy
 import re
+import sys
 import threading
 import traceback
 import warnings
@@ -19,6 +20,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import stateless
 from torch.utils import _pytree as pytree
 from torch_geometric.nn.dense import HeteroLinear
+from torch_geometric.utils import softmax
 
 from livegnn.errors import ModelError
 from livegnn.model.importer.decompositions import decompose
@@ -90,7 +92,9 @@ class _Flat(nn.Module):
         rows = [sizes[one.atom] if one.count else named[one.name] for one in leaves(self.arguments)]
         args, kwargs = cast(Called, fill(self.arguments, iter(rows)))
         replaced = {one.name: named[one.name] for one in self.parameters_given}
-        with stateless._reparametrize_module(self.module, replaced):
+        nodes = {one.atom for one in self.given if one.atom.source is None} | set(_ends_of(self.given))
+        number = sizes.get(nodes.pop()) if len(nodes) == 1 else None
+        with stateless._reparametrize_module(self.module, replaced), _softmax_over(number):
             return getattr(self.module, self.method)(*args, **kwargs)
 
 
@@ -200,6 +204,23 @@ def _tracing() -> Iterator[None]:
             yield
     finally:
         backend.use_segment_matmul, HeteroLinear.forward = segments, linear
+
+
+@contextmanager
+def _softmax_over(nodes: int | None) -> Iterator[None]:
+    """PyG's softmax that is not told how many nodes there are takes this number, not that of the last one
+    with an edge, which would depend on data: where there are more, it says the same."""
+    names = vars(sys.modules[softmax.__module__])
+    before = names["maybe_num_nodes"]
+
+    def number(index: torch.Tensor, given: int | None = None) -> int:
+        return nodes if given is None and nodes is not None else before(index, given)
+
+    names["maybe_num_nodes"] = number
+    try:
+        yield
+    finally:
+        names["maybe_num_nodes"] = before
 
 
 @contextmanager
