@@ -276,7 +276,7 @@ def hold(
 
 def first_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
-    return text if len(text) < 500 else text[:500] + "..."
+    return text if len(text) < 400 else text[:400] + "..."
 
 
 def judge_row(found: Found, case: Case) -> Found:
@@ -285,10 +285,6 @@ def judge_row(found: Found, case: Case) -> Found:
         study(found, case)
     except ModelError as error:
         found.reason = first_line(error)
-        cause = error.__cause__
-        if cause is not None and not isinstance(cause, ModelError):
-            frame = traceback.extract_tb(cause.__traceback__)[-1]
-            found.reason += f" [{Path(frame.filename).name}:{frame.lineno}]"
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}:{frame.lineno}"

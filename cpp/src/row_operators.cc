@@ -142,7 +142,6 @@ void add_elementwise(std::vector<RowOperator>* all) {
   add(two("atan2", "the angle of the point (b, a)", [](auto a, auto b) { return std::atan2(a, b); }));
   add(two("hypot", "sqrt(a * a + b * b)", [](auto a, auto b) { return std::hypot(a, b); }));
   add(two("fmod", "a - trunc(a / b) * b", [](auto a, auto b) { return std::fmod(a, b); }));
-  add(two("copysign", "|a| with the sign of b", [](auto a, auto b) { return std::copysign(a, b); }));
   add(two("remainder", "a - floor(a / b) * b", [](auto a, auto b) { return remainder(a, b); }));
   add(two("floor_divide", "floor(a / b)", [](auto a, auto b) { return floor_divide(a, b); }));
   add(two("equal", "1 where a = b, else 0", as_number([](auto a, auto b) { return a == b; })));
@@ -196,9 +195,8 @@ void add_others(std::vector<RowOperator>* all) {
            [](const auto& block) { repeat(block); }, {counted("times"), counted("inner")}));
   add(made("take", RowGroup::kMove, 1, "the channels with these numbers", [](const auto& block) { take(block); }, {},
            {{"channels", false}}));
-  add(made(
-      "constant", RowGroup::kMove, 1, "the same row, whatever the input, or one number",
-      [](const auto& block) { constant(block); }, {{RowSetting::kNumber, "value", {}, true, 0}}, {{"row", true}}));
+  add(made("constant", RowGroup::kMove, 1, "the same row, whatever the input, or one number",
+           [](const auto& block) { constant(block); }, {{RowSetting::kNumber, "value", {}, true, 0}}, {{"row", true}}));
   add(made(
       "lookup", RowGroup::kMove, 1,
       "the rows of a table with these numbers, side by side; a negative number counts from the end, one that is out of "

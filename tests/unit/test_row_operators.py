@@ -191,7 +191,6 @@ CASES = [
     *two("atan2", torch.atan2, FEW),
     *two("hypot", torch.hypot, FEW),
     *two("fmod", torch.fmod),
-    *two("copysign", torch.copysign),
     *two("remainder", torch.remainder),
     *two("floor_divide", torch.floor_divide),
     *two("equal", as_number(torch.eq)),

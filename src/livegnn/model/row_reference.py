@@ -151,7 +151,6 @@ _ELEMENTWISE: Mapping[str, Callable[..., DoubleArray]] = {
     "atan2": lambda step, a, b: np.arctan2(a, b),
     "hypot": lambda step, a, b: np.hypot(a, b),
     "fmod": lambda step, a, b: np.fmod(a, b),
-    "copysign": lambda step, a, b: np.copysign(a, b),
     "remainder": lambda step, a, b: _remainder(a, b),
     "floor_divide": lambda step, a, b: _floor_divide(a, b),
     "equal": lambda step, a, b: a == b,

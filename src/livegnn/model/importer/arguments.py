@@ -102,7 +102,10 @@ def find_arguments(
             f"{', '.join(signature.parameters)}"
         )
     if not arguments and not positional:
-        raise ModelError(f"{type(module).__name__}.{method} takes no rows of a graph")
+        raise ModelError(
+            f"{type(module).__name__}.{method} takes no rows of a graph, so that it has one of its own, or "
+            "none: give it arguments, such as x and edge_index"
+        )
     return Found(arguments, parameters, positional)
 
 

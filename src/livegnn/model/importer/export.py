@@ -95,7 +95,8 @@ class _Flat(nn.Module):
     def forward(self, *tensors: torch.Tensor) -> object:
         named = dict(zip([one.name for one in self.given], tensors, strict=True))
         sizes = {one.atom: named[one.name].shape[1 if one.ends else 0] for one in self.given}
-        _NODES[:] = [size for one, size in sizes.items() if one.source is None]
+        nodes = {one.atom for one in self.given if one.atom.source is None} | set(_ends_of(self.given))
+        _NODES[:] = [sizes[one] for one in nodes if len(nodes) == 1 and one in sizes]
         rows = [sizes[one.atom] if one.count else named[one.name] for one in leaves(self.arguments)]
         args, kwargs = cast(Called, fill(self.arguments, iter(rows)))
         replaced = {one.name: named[one.name] for one in self.parameters_given}
@@ -318,7 +319,7 @@ def code_lines(trace: str) -> list[str]:
         (file, f"{PurePath(file).name}:{line}" + (f", {code!r}" if code else ""))
         for file, line, code in _FRAME.findall(trace)
     ]
-    own = [line for file, line in frames if not any(part in file for part in (*_LIBRARIES, "<string>"))]
+    own = [line for file, line in frames if not any(library in file for library in _LIBRARIES)]
     below = [line for file, line in frames if "/torch_geometric/" in file]
     return own[-1:] + below[-1:]
 
@@ -330,7 +331,8 @@ def where(node: fx.Node) -> str:
 
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in [^\n]+(?:\n\s*(?!File ")(\S.*\S))?')
-_LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/importer/")
+_LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/importer/", "torch_geometric.nn.", "<string>")
+"""Parts of the names of files that are not the user's; PyG writes some of its layers' anew."""
 
 
 def _refuse_assertions(program: ExportedProgram, name: str) -> None:

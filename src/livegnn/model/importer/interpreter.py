@@ -160,7 +160,7 @@ ELEMENTWISE_OPERANDS: Mapping[str, tuple[int, Callable[..., Tensor]]] = {
     **{
         name: (2, function)
         for name, function in _functions(
-            "mul pow maximum minimum remainder fmod atan2 hypot copysign eq ne lt le gt ge"
+            "mul pow maximum minimum remainder fmod atan2 hypot eq ne lt le gt ge"
         ).items()
     },
     "and": (2, torch.logical_and),

@@ -47,7 +47,8 @@ def read(exported: Exported) -> Program:
             try:
                 reading.visit(node)
             except ModelError as error:
-                raise ModelError(f"{exported.module_name}: {where(node)}{error}") from error
+                own = reading.own_edges(node)
+                raise ModelError(f"{exported.module_name}: {where(node)}{own or error}") from error
             except Exception as error:
                 what = f"{type(error).__name__}: {error}"
                 raise ModelError(
@@ -106,6 +107,25 @@ class _Reading:
             raise ModelError(f"{name} is called in a way that is not known ({error})") from error
         if isinstance(expected, torch.Tensor):
             self._check(self.read[node], expected, name)
+
+    def own_edges(self, node: fx.Node) -> str:
+        """What is wrong with a node that reads edges which the module holds; empty if it reads none."""
+        seen, left = {node}, [node]
+        while left:
+            for one in left.pop().all_input_nodes:
+                if one not in seen:
+                    seen.add(one)
+                    left.append(one)
+        for one in seen & set(self.specs):
+            tensor = self.tensors.get(str(self.specs[one].target))
+            if self.specs[one].kind is InputKind.USER_INPUT or not isinstance(tensor, torch.Tensor):
+                continue
+            if tensor.dtype == torch.int64 and tensor.dim() == 2 and len(tensor) == 2:
+                return (
+                    "the module has a graph of its own, whole numbers of shape "
+                    f"{list(tensor.shape)}, which no event reaches: give it as an argument, edge_index"
+                )
+        return ""
 
     def outputs(self, node: fx.Node) -> dict[str, Value]:
         """The module's results by their places among them."""

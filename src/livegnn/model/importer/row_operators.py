@@ -316,7 +316,7 @@ def _write_last(call: Call, base: Value, index: Value, values: Value) -> Value:
 
 _REFUSED = {
     "sort argsort topk kthvalue median nanmedian mode unique _unique2 unique_dim unique_consecutive": (
-        "rows or channels are sorted, which no change of one row leaves in place"
+        "rows or channels are sorted, which no step of a model does: use what needs no order, such as amax"
     ),
     "argmax argmin": (
         "the place of the largest or smallest number is computed: a small change of one number moves it, and "
