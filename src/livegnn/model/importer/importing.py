@@ -391,7 +391,11 @@ class _Types:
         guessed: dict[Hashable, int] = {}
         for column, attribute in (("x", "in_channels"), ("edge_attr", "edge_dim")):
             keys = [key for key in unknown if key[0] == column]
-            widths = [getattr(part, attribute, None) for part in self.module.modules()]
+            widths = [
+                getattr(part, "dim" if known_as_dim and column == "edge_attr" else attribute, None)
+                for part in self.module.modules()
+                for known_as_dim in [type(part).__name__ == "GMMConv"]
+            ]
             known = [width for width in widths if isinstance(width, int) and width > 0]
             if len(keys) == 1 and known:
                 guessed[keys[0]] = known[0]
