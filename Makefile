@@ -95,7 +95,7 @@ fuzz: $(FUZZ_BUILD)/build.ninja  ## each structure of the store against a model,
 	cd $(FUZZ_BUILD) && for target in *_fuzz; do ./$$target -max_total_time=$(FUZZ_SECONDS) || exit 1; done
 
 imports: $(VENV)/installed-test  ## the importer on every module of tests/imported_modules.py, and on many random ones
-	LIVEGNN_ALL_MODULES=1 LIVEGNN_IMPORT_CASES=300 $(BIN)/pytest tests/unit/test_importer_reader.py tests/property/test_importer.py
+	LIVEGNN_ALL_MODULES=1 LIVEGNN_IMPORT_CASES=300 $(BIN)/pytest tests/unit/test_importer_reader.py tests/unit/test_importer_lowering.py tests/property/test_importer.py
 
 wild: $(VENV)/installed-test  ## random networks on data of any magnitude, beside PyG in float64; commit what it writes
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/wild.py --cases $(WILD_CASES) --json tests/wild.json

@@ -82,13 +82,12 @@ def apart(group: str, name: str, case: Case) -> Found:
 def table(found: Sequence[Mapping[str, object]]) -> str:
     """Rows as Markdown."""
     lines = [
-        "| module | exported | imported | a change is | engine | oracle | remarks |",
-        "|---|---|---|---|---|---|---|",
+        "| module | imported | a change is | engine | oracle | remarks |",
+        "|---|---|---|---|---|---|",
     ]
     for row in found:
         cells = [
             f"`{row['name']}`",
-            "yes" if row["exports"] else "no",
             "yes" if row["imports"] else "no",
             str(row["upkeep"]),
             differences(row["engine"]),
@@ -158,6 +157,7 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     every: list[Found] = []
+    results: dict[str, object] = {}
     for group, cases in rows(options.pyg and Path(options.pyg)).items():
         for name, case in cases.items():
             if (options.only and not name.startswith(options.only)) or options.group not in (None, group):
@@ -167,11 +167,11 @@ def main() -> int:
             every.append(found)
             took = time.perf_counter() - started
             print(f"{took:5.1f} s  {found}", flush=True)
-    if options.json:
-        results = merge(options.json, every)
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
-        if options.page:
-            write_page(results)
+            if options.json:
+                results = merge(options.json, every)
+                options.json.write_text(json.dumps(results, indent=1) + "\n")
+    if options.page:
+        write_page(results)
     return 0
 
 

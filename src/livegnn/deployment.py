@@ -268,7 +268,7 @@ class Deployment:
 
 
 def read_schema(path: Path | str) -> Schema:
-    """The types of a graph: a deployment file's, a checkpoint's, or those of a schema's JSON in a file.
+    """The types of a graph: a deployment file's, a checkpoint's, or those of a file with a schema in JSON.
 
     Raises `FileFormatError` if it is none of these, `OSError` if it cannot be read.
     """

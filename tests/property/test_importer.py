@@ -1,6 +1,8 @@
 """Random modules of gathers, scatters, linear maps, activations and reductions are read as they are."""
 
+import copy
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -8,7 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+import livegnn as lg
+from imported_mirror import Mirror, held
 from imported_modules import EDGES, GRAPHS, WEIGHT, Case, X, call, compute, double, draw
+from livegnn.model import reference
+from livegnn.model.importer.assembly import assemble
 from livegnn.model.importer.classes import classify
 from livegnn.model.importer.export import export_module
 from livegnn.model.importer.normal_form import normalize
@@ -127,3 +133,26 @@ def test_random_modules_equal_themselves(drawn, seed: int) -> None:
                 (got,) = compute(program, rows, graph)
                 np.testing.assert_allclose(got, expected.detach(), rtol=1e-9, atol=1e-9, err_msg=kind)
         assert all(one.what and one.why for one in classify(program.make, normal))
+
+
+@settings(max_examples=int(os.environ.get("LIVEGNN_IMPORT_CASES", "12")))
+@given(st.lists(layers, min_size=1, max_size=2), st.integers(0, 2**16))
+def test_random_modules_equal_their_models(drawn, seed: int) -> None:
+    with double():
+        module = Random(drawn, seed)
+        for parameter in module.parameters():  # a model's weights are float32
+            parameter.data = parameter.data.float().double()
+        case = Case(lambda: module, (), (X, EDGES, WEIGHT))
+        program = read(export_module(module, case.args, {}))
+        model = assemble(program).model
+        for i, kind in enumerate(GRAPHS):
+            graph = draw(case, kind, seed + i)
+            (expected,) = call(module, case, graph)
+            values = reference.compute(model, SimpleNamespace(**held(program, graph)))[model.output]
+            scale = max(1.0, float(expected.abs().max()))
+            np.testing.assert_allclose(values, expected.detach(), rtol=0, atol=1e-6 * scale, err_msg=kind)
+        mirror = Mirror(case, program, model, lambda: copy.deepcopy(module), seed)
+        engine = lg.Engine(mirror.graph, model)
+        for _ in range(3):
+            engine.apply(mirror.events())
+            mirror.assert_exact(engine)

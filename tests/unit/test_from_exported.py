@@ -186,7 +186,8 @@ def test_dicts_by_type_and_several_outputs(tmp_path: Path) -> None:
         data[edge_type].edge_index = edge_index
     schema = Schema({"author": 3, "paper": 4}, {WRITES: EdgeSchema(), CITES: EdgeSchema()})
     for given in (None, schema, lg.Graph(schema), data):
-        model = Model.from_exported(tmp_path / "model.pt2", schema=given)
+        model = Model.from_exported(tmp_path / "model.pt2", schema=given, output=["paper", "author"])
+        assert list(model.outputs) == ["paper", "author"]
         assert {model.node_type(value) for value in model.outputs.values()} == {"paper", "author"}
     graph = SimpleNamespace(
         edge_index={key: one.numpy() for key, one in edge_index_dict.items()},
@@ -320,7 +321,8 @@ def test_fixed_sizes_are_refused_with_the_line_to_write() -> None:
     with pytest.raises(ModelError, match="fixed size") as refused:
         Model.from_exported(export(module.eval(), given, strict=False))
     line = next(line for line in str(refused.value).splitlines() if line.startswith("torch.export.export("))
-    Model.from_exported(eval(line, {"torch": torch, "Dim": Dim, "module": module, "args": given}))
+    program = eval(line, {"torch": torch, "Dim": Dim, "module": module, "args": given})
+    assert Model.from_exported(program, output_type="paper").inputs
 
 
 class Closed(torch.nn.Module):

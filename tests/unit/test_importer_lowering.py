@@ -10,16 +10,11 @@ from torch_geometric import nn as pyg
 from torch_geometric.data import Data
 
 import livegnn as lg
+from imported_mirror import Mirror, held
 from imported_modules import CASES, GRAPHS, QUICK, call, draw, fresh, imported
 from livegnn.errors import ModelError
-from livegnn.graph import EdgeSchema, Schema
 from livegnn.model import Model, reference
-from livegnn.model.exactness import judge
 from livegnn.model.importer.assembly import assemble
-from livegnn.model.importer.facts import is_of_edges
-from livegnn.model.importer.interpreter import Rows
-from livegnn.model.importer.lowering import edge_type_of
-from livegnn.model.propagation import Propagate
 
 NAMES = CASES if os.environ.get("LIVEGNN_ALL_MODULES") else QUICK
 GLOBAL = (
@@ -30,32 +25,7 @@ GLOBAL = (
 
 
 def lowered(name: str) -> Model:
-    return assemble(imported(name).program)
-
-
-def held(name: str, graph: Rows) -> dict[str, dict[object, np.ndarray]]:
-    """What a graph of the library holds of a graph that a case is called with."""
-    given = dict.fromkeys(imported(name).program.given)
-    rows: dict[object, list[np.ndarray]] = {}
-    found: dict[str, dict[object, np.ndarray]] = {"edge_index": {}, "weight": {}, "x": {}, "edge_attr": {}}
-    for one in given:
-        if one.ends:
-            found["edge_index"][edge_type_of(one.atom)] = graph.ends[one.atom].numpy()
-        elif not one.count:
-            values = graph.inputs[one.name].double().numpy()
-            if is_of_edges(one.atom) and one.name.startswith("edge_weight"):
-                found["weight"][edge_type_of(one.atom)] = values
-            else:
-                rows.setdefault(one.atom, []).append(values.reshape(len(values), -1))
-    for atom, parts in rows.items():
-        kind, key = ("edge_attr", edge_type_of(atom)) if is_of_edges(atom) else ("x", atom.name)
-        found[kind][key] = np.concatenate(parts, axis=1)
-    for atom, number in graph.sizes.items():
-        if not is_of_edges(atom):
-            found["x"].setdefault(atom.name, np.zeros((number, 0)))
-    for key, ends in found["edge_index"].items():
-        found["weight"].setdefault(key, np.ones(ends.shape[1]))
-    return found
+    return assemble(imported(name).program).model
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -68,7 +38,7 @@ def test_the_steps_say_what_the_module_says(name: str) -> None:
     for i, kind in enumerate(GRAPHS):
         graph = draw(case, kind, i)
         expected = call(fresh(name), case, graph)
-        values = reference.compute(model, SimpleNamespace(**held(name, graph)))
+        values = reference.compute(model, SimpleNamespace(**held(imported(name).program, graph)))
         for value, rows in zip(model.outputs.values(), expected, strict=True):
             # Weights are float32 in a model, and the module's are not.
             scale = max(1e-3, float(rows.abs().max()))
@@ -77,125 +47,11 @@ def test_the_steps_say_what_the_module_says(name: str) -> None:
             )
 
 
-class Mirror:
-    """A graph of the library, and the same graph as a case is called with it."""
-
-    def __init__(self, name: str, seed: int) -> None:
-        self.name, self.case, self.model = name, CASES[name], lowered(name)
-        self.random = np.random.default_rng(seed)
-        self.start = draw(self.case, "dense", seed)
-        first = held(name, self.start)
-        weighted = {e.edge_type for e in self.model.edge_inputs.values() if e.column == "weight"}
-        for step in self.model.steps:
-            if step.op == "propagate" and "weight" in Propagate.from_step(step).message_local:
-                weighted.update(Propagate.from_step(step).edge_types)
-        schema = Schema(
-            {kind: rows.shape[1] for kind, rows in first["x"].items()},
-            {
-                kind: EdgeSchema(
-                    weighted=kind in weighted,
-                    features=first["edge_attr"].get(kind, np.zeros((0, 0))).shape[1],
-                )
-                for kind in first["edge_index"]
-            },
-        )
-        self.graph = lg.Graph(schema)
-        events = lg.Events()
-        for kind, rows in first["x"].items():
-            events.add_nodes(np.arange(len(rows)), rows if rows.shape[1] else None, node_type=kind)
-        for kind, ends in first["edge_index"].items():
-            events.add_edges(*ends, **self.columns(kind, ends.shape[1]), edge_type=kind)
-        self.graph.apply(events)
-
-    def columns(self, kind: tuple[str, str, str], number: int) -> dict[str, np.ndarray]:
-        """Random weights and features of edges."""
-        schema = self.graph.schema.edge_types[kind]
-        given: dict[str, np.ndarray] = {}
-        if schema.weighted:
-            given["weight"] = (self.random.random(number) + 0.1).astype(np.float32)
-        if schema.features:
-            given["features"] = self.rows(kind, number)
-        return given
-
-    def rows(self, key: object, number: int) -> np.ndarray:
-        """Random features, whole numbers where the module takes whole numbers."""
-        parts = []
-        for one in dict.fromkeys(imported(self.name).program.given):
-            own = edge_type_of(one.atom) if is_of_edges(one.atom) else one.atom.name
-            weight = is_of_edges(one.atom) and one.name.startswith("edge_weight")
-            if own != key or one.ends or one.count or weight:
-                continue
-            shape = (number, int(np.prod(one.channels, dtype=int)))
-            whole = not one.dtype.is_floating_point
-            parts.append(self.random.integers(3, size=shape) if whole else self.random.normal(size=shape))
-        return np.concatenate(parts, axis=1).astype(np.float32)
-
-    def events(self) -> lg.Events:
-        """Every kind of event."""
-        events = lg.Events()
-        for kind, width in self.graph.schema.node_types.items():
-            ids = self.graph.snapshot().ids[kind]
-            new = np.array([int(max(ids)) + 1])
-            events.add_nodes(new, self.rows(kind, 1) if width else None, node_type=kind)
-            if width:
-                events.set_features(
-                    self.random.choice(ids, 2, replace=False), self.rows(kind, 2), node_type=kind
-                )
-        for kind in self.graph.schema.edge_types:
-            source, target = (self.graph.snapshot().ids[end] for end in (kind[0], kind[2]))
-            ends = self.random.choice(source, 3), self.random.choice(target, 3)
-            events.add_edges(*ends, **self.columns(kind, 3), edge_type=kind)
-            there = self.graph.snapshot().edge_index[kind]
-            gone = there[:, self.random.integers(there.shape[1], size=2)]
-            events.remove_edges(source[gone[0]], target[gone[1]], edge_type=kind)
-        kind = str(self.random.choice(list(self.graph.schema.node_types)))
-        return events.remove_nodes(self.random.choice(self.graph.snapshot().ids[kind], 1), node_type=kind)
-
-    def drawn(self) -> Rows:
-        """The graph as it is, as the case is called with it."""
-        snapshot = self.graph.snapshot()
-        sizes, ends, inputs, at = {}, {}, {}, {}
-        for atom in self.start.sizes:
-            if is_of_edges(atom):
-                ends[atom] = torch.from_numpy(snapshot.edge_index[edge_type_of(atom)])
-                sizes[atom] = ends[atom].shape[1]
-            else:
-                sizes[atom] = len(snapshot.ids[atom.name])
-        for one in dict.fromkeys(imported(self.name).program.given):
-            if one.ends or one.count:
-                continue
-            own = is_of_edges(one.atom)
-            if own and one.name.startswith("edge_weight"):
-                rows = snapshot.weight[edge_type_of(one.atom)]
-            else:
-                columns = snapshot.edge_attr[edge_type_of(one.atom)] if own else snapshot.x[one.atom.name]
-                start, width = at.get(one.atom, 0), int(np.prod(one.channels, dtype=int))
-                at[one.atom] = start + width
-                rows = columns[:, start : start + width].reshape(len(columns), *one.channels)
-            inputs[one.name] = torch.from_numpy(np.array(rows)).to(one.dtype)
-        return Rows(sizes, ends, inputs)
-
-    def assert_exact(self, engine: lg.Engine) -> None:
-        """The engine's predictions are the module's, as exactly as promised."""
-        expected = call(fresh(self.name), self.case, self.drawn())
-        for name, rows in zip(self.model.outputs, expected, strict=True):
-            kind = self.model.node_type(self.model.outputs[name])
-            got = engine.predict(self.graph.snapshot().ids[kind], output=name)
-            in_float32 = self.module_in_float32(fresh(self.name).float())
-            verdict = judge(got, rows.reshape(len(rows), -1).numpy(), in_float32[name])
-            assert verdict.ok, f"{self.name}, {name}: {verdict}"
-
-    def module_in_float32(self, module: torch.nn.Module) -> dict[str, np.ndarray]:
-        graph = self.drawn()
-        floats = {k: v.float() if v.is_floating_point() else v for k, v in graph.inputs.items()}
-        results = call(module, self.case, Rows(graph.sizes, graph.ends, floats))
-        return {n: r.reshape(len(r), -1).numpy() for n, r in zip(self.model.outputs, results, strict=True)}
-
-
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in GLOBAL[1]])
 def test_the_engine_says_what_the_module_says(name: str) -> None:
     """Batches of every kind of event, what-if, a checkpoint and a restart, with all rows kept or few."""
-    mirror = Mirror(name, seed=3)
+    module = imported(name)
+    mirror = Mirror(module.case, module.program, lowered(name), lambda: fresh(name), seed=3)
     engine = lg.Engine(mirror.graph, mirror.model)
     mirror.assert_exact(engine)
     for i in range(6):

@@ -212,7 +212,7 @@ class Model:
         *,
         inputs: Mapping[str, object] | None = None,
         method: str = "forward",
-        output: str | None = None,
+        output: str | Sequence[str] | None = None,
         node_type: NodeType = DEFAULT_NODE_TYPE,
         edge_type: EdgeType = DEFAULT_EDGE_TYPE,
         relations: Sequence[EdgeType] | None = None,
@@ -226,30 +226,44 @@ class Model:
     ) -> "Model":
         """Imports a trained PyG module, in evaluation mode; the module is left as it is. Needs torch.
 
-        module: its ``forward`` takes ``x``, ``edge_index`` and perhaps ``edge_weight`` and ``edge_attr``, and
-          returns one row per node. With `relations` it takes ``edge_type`` as well; with `metadata` it takes
-          ``x_dict``, ``edge_index_dict`` and perhaps ``edge_weight_dict`` and ``edge_attr_dict`` (or these
-          names without _dict), and returns rows of one node type, or a dict from node types to rows.
+        The module is exported and read operator by operator, whatever its layers are, and the model checked
+        against it on small graphs, which takes a second or two.
+
+        module: takes rows of nodes, edges and perhaps their weights and features, and returns a row for each
+          node; by default ``x``, ``edge_index``, ``edge_weight`` and ``edge_attr``. With `relations` it takes
+          ``edge_type`` as well; with several types it takes ``x_dict``, ``edge_index_dict`` and so on (or
+          these names without _dict), and returns rows of one node type, or a dict from node types to rows.
+        data: what the module can be called with, a PyG ``Data`` or ``HeteroData``, or the schema of a graph,
+          or a graph: tells types, widths and the names of inputs. Without it the module's layers and the
+          arguments below must.
+        inputs: argument -> what it is, where its name does not tell: the name of an attribute of `data`,
+          ``("node", channels)`` or ``("edge", channels)`` for rows, or a value that is always the same;
+          parameter of the module -> ``"node"``, if it has a row for each node.
+        method: the method that predicts.
+        output: which of several results is the prediction: its key in a dict, else ``"output[0]"``,
+          ``"output[1]"``, ...; or which ones are outputs, the prediction first. By default all of one node
+          type are, in order.
         node_type, edge_type: the names that the graph gives to its nodes and edges.
         relations: the edge types that the numbers in ``edge_type`` stand for, from 0; all join `node_type`.
         metadata: node types and edge types, as ``HeteroData.metadata()`` gives them. The model has an input
           ``"x:TYPE"`` for each node type that the prediction depends on, and inputs of edges
           ``f"edge_attr:{edge_type}"`` (so too with `relations`).
         output_type: the node type whose rows are the prediction, if the module returns those of several.
-        edge_weight: whether the module is called with the edges' weights; by default, if its ``forward``
-          takes them. With `metadata` it may also be the edge types that have weights.
+        edge_weight: whether the module is called with the edges' weights; by default, if it takes them. With
+          `metadata` it may also be the edge types that have weights.
         in_channels: the width of ``x``, or of each node type's; needed only where no layer of the module
           tells.
         edge_channels: the width of ``edge_attr``, the features of the edges; 0 if the module is called
-          without them. By default it is called with them if its ``forward`` needs them or one of its layers
-          was made for them, and the layers tell the width. With `metadata` it may also be the edge types
-          that have features, with their widths; by default these are the ones whose convolution in a
-          HeteroConv was made for features, or all if the module holds no HeteroConv.
-        proposer: is asked for the operators of a convolution that cannot be imported otherwise; what it says
-          is used only if it is verified (`livegnn.model.propose`). Such a model cannot be saved.
+          without them. By default it is called with them if it needs them or one of its layers was made for
+          them, and the layers tell the width. With `metadata` it may also be the edge types that have
+          features, with their widths; by default these are the ones whose convolution in a HeteroConv was
+          made for features, or all if the module holds no HeteroConv.
+        proposer: is asked for the operators of a convolution that cannot be read; what it says is used only
+          if it is verified (`livegnn.model.propose`). Such a model cannot be saved.
         allow_code: whether source code that the proposer answers with is executed, which nothing confines.
 
-        Raises `ModelError` with the place of the layer or operation that cannot be imported, and what to do.
+        Raises `ModelError` with the line of the module that cannot be imported, where it is known, and what
+        to do. Nothing else leaves it, whatever the module raises; that is the error's ``__cause__``.
         """
         try:
             from livegnn.model.importer.importing import import_module
@@ -272,6 +286,8 @@ class Model:
             edge_weight=edge_weight,
             in_channels=in_channels,
             edge_channels=edge_channels,
+            proposer=proposer,
+            allow_code=switch(allow_code, "allow_code"),
         )
 
     @staticmethod
@@ -280,7 +296,7 @@ class Model:
         *,
         schema: "Schema | Graph | Data | HeteroData | None" = None,
         inputs: "Mapping[str, NodeType | EdgeType | tuple[NodeType | EdgeType, str]] | None" = None,
-        output: str | None = None,
+        output: str | Sequence[str] | None = None,
         output_type: NodeType | None = None,
         relations: Sequence[EdgeType] | None = None,
         node_type: NodeType = DEFAULT_NODE_TYPE,

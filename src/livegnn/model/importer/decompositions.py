@@ -88,6 +88,8 @@ _OWN |= {
     aten.min.default: lambda x: x.amin(),
     aten.max.dim: lambda x, dim, keepdim=False: (x.amax(dim, keepdim), x.argmax(dim, keepdim)),
     aten.min.dim: lambda x, dim, keepdim=False: (x.amin(dim, keepdim), x.argmin(dim, keepdim)),
+    aten.fmax.default: lambda a, b: torch.where(a.isnan(), b, torch.where(b.isnan(), a, torch.maximum(a, b))),
+    aten.fmin.default: lambda a, b: torch.where(a.isnan(), b, torch.where(b.isnan(), a, torch.minimum(a, b))),
     aten.mv.default: lambda a, b: (a @ b.unsqueeze(1)).squeeze(1),
     aten.hardtanh.default: lambda x, least=-1, most=1: x.clamp(least, most),
     aten.copy.default: lambda x, source, non_blocking=False: source.to(x.dtype).expand(x.shape),

@@ -1,5 +1,6 @@
 """A module as an exported program with any number of nodes and edges; the module itself stays as it is."""
 
+import builtins
 import copy
 import re
 import threading
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 import torch_geometric
@@ -64,6 +65,16 @@ def fill(arguments: Arguments, tensors: Iterator[object]) -> object:
     return pytree.tree_map(lambda one: next(tensors) if isinstance(one, Given) else one, arguments)
 
 
+def inputs_of(parameters: Sequence[Given], arguments: Arguments) -> list[Given]:
+    """The tensors that a module is called with, each once: parameters, then in the order of the call."""
+    inputs = {one.name: one for one in leaves(arguments) if not one.count}
+    counted = {one.atom for one in (*parameters, *inputs.values())}
+    for one in leaves(arguments):
+        if one.atom not in counted:  # how many there are is all that is known of them
+            inputs[one.name] = Given(one.name, one.atom, (0,), torch.float32)
+    return [*parameters, *inputs.values()]
+
+
 class _Flat(nn.Module):
     """A module called with tensors one after the other, some of them in the place of parameters."""
 
@@ -77,8 +88,7 @@ class _Flat(nn.Module):
         super().__init__()
         self.module, self.method, self.arguments = module, method, arguments
         self.parameters_given = list(parameters)
-        inputs = {one.name: one for one in leaves(arguments) if not one.count}
-        self.given = [*parameters, *inputs.values()]
+        self.given = inputs_of(parameters, arguments)
 
     def forward(self, *tensors: torch.Tensor) -> object:
         named = dict(zip([one.name for one in self.given], tensors, strict=True))
@@ -116,7 +126,7 @@ def export_module(
     module = unwrap(module, method)
     name = f"{type(module).__name__}.{method}"
     with _LOCK, _tracing():
-        flat = _Flat(_copy(module), method, (args, kwargs), parameters)
+        flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
         tensors, shapes = _examples(flat.given)
         try:
             with _hooked(flat):
@@ -140,17 +150,18 @@ def decompose_program(program: ExportedProgram, given: Sequence[Given], name: st
             raise ModelError(f"{name} has an operator that cannot be taken apart: {said}") from error
 
 
-def call_once(
+def call_with(
     module: nn.Module,
     args: Sequence[object],
     kwargs: Mapping[str, object],
     method: str,
     parameters: Sequence[Given],
+    tensors: Sequence[torch.Tensor] | None = None,
 ) -> object:
-    """Calls a copy of a module on a small random graph."""
+    """Calls a copy of a module with tensors in the place of `Given`, by default on a small random graph."""
     with _LOCK, _tracing():
-        flat = _Flat(_copy(module), method, (args, kwargs), parameters)
-        return flat(*_examples(flat.given)[0])
+        flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
+        return flat(*(tensors or _examples(flat.given)[0]))
 
 
 def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
@@ -180,7 +191,7 @@ def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
     return module
 
 
-def _copy(module: nn.Module) -> nn.Module:
+def copy_module(module: nn.Module) -> nn.Module:
     """On the CPU, in evaluation mode, and without what layers have kept of a graph."""
     try:
         copied = copy.deepcopy(module)
@@ -196,16 +207,23 @@ def _copy(module: nn.Module) -> nn.Module:
 @contextmanager
 def _tracing() -> Iterator[None]:
     """PyG as it can be traced: kernels that it has no formula for, by the formulas that they stand for."""
-    backend = torch_geometric.backend
+    backend, length = torch_geometric.backend, builtins.len
     segments, linear = backend.use_segment_matmul, HeteroLinear.forward
     backend.use_segment_matmul = False
     HeteroLinear.forward = _hetero_linear
+
+    def symbolic_length(of: Any) -> int:
+        """Of a tensor, its first size as a symbol, which `len` makes a number of."""
+        return of.shape[0] if isinstance(of, torch.Tensor) and of.dim() else length(of)
+
+    builtins.len = symbolic_length  # for other threads the same
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), torch.backends.mkldnn.flags(enabled=False):
             warnings.simplefilter("ignore")
             yield
     finally:
         backend.use_segment_matmul, HeteroLinear.forward = segments, linear
+        builtins.len = length
 
 
 @contextmanager
@@ -267,8 +285,11 @@ def _ends_of(given: Sequence[Given]) -> Iterator[Atom]:
 
 def code_lines(trace: str) -> list[str]:
     """Of a stack, innermost last: the user's own line, and PyG's where that is below."""
-    frames = [(file, f"{PurePath(file).name}:{line}, {code!r}") for file, line, code in _FRAME.findall(trace)]
-    own = [line for file, line in frames if not any(library in file for library in _LIBRARIES)]
+    frames = [
+        (file, f"{PurePath(file).name}:{line}" + (f", {code!r}" if code else ""))
+        for file, line, code in _FRAME.findall(trace)
+    ]
+    own = [line for file, line in frames if not any(part in file for part in (*_LIBRARIES, "<string>"))]
     below = [line for file, line in frames if "/torch_geometric/" in file]
     return own[-1:] + below[-1:]
 
@@ -279,7 +300,7 @@ def where(node: fx.Node) -> str:
     return " by way of ".join(lines) + ": " if lines else ""
 
 
-_FRAME = re.compile(r'File "([^"]+)", line (\d+), in \S+\n\s*(.*\S)')
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in [^\n]+(?:\n\s*(?!File ")(\S.*\S))?')
 _LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/importer/")
 
 

@@ -51,7 +51,7 @@ def import_exported(
     *,
     schema: "Schema | Graph | Data | HeteroData | None",
     inputs: Mapping[str, Said] | None,
-    output: str | None,
+    output: str | Sequence[str] | None,
     output_type: NodeType | None,
     relations: Sequence[EdgeType] | None,
     node_type: NodeType,
@@ -62,7 +62,7 @@ def import_exported(
         program, schema, inputs, relations=relations, node_type=node_type, edge_type=edge_type
     )
     numbered = None if relations is None else [_edge_type(one) for one in relations]
-    return assemble(said, relations=numbered, output=output, output_type=output_type)
+    return assemble(said, relations=numbered, output=output, output_type=output_type).model
 
 
 def explain_exported(
@@ -412,8 +412,8 @@ class _Naming:
     def _rows(self, one: _Argument) -> Given:
         if isinstance(one.held, torch.SymInt):
             symbol = symbolic(one.held)
-            atom = self.of_symbol.get(symbol) or self._only_node(one)
-            return Given("", atom, count=True)
+            counted = self.of_symbol.get(symbol) or self._only_node(one)
+            return Given("", counted, count=True)
         told = self._told(one)
         (symbol,) = one.symbols.values()
         known = self.of_symbol.get(symbol)

@@ -6,7 +6,7 @@ coefficients, anything else row-wise steps on edges, whose rows are summed. Whic
 mask's affair: all, all but loops, loops alone, or any condition, which becomes a factor of the message.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -19,7 +19,7 @@ from livegnn.model.importer.facts import is_of_edges, strip
 from livegnn.model.importer.own_loops import is_weight
 from livegnn.model.importer.row_steps import RowSteps, Steps
 from livegnn.model.importer.softmaxes import pieces_of
-from livegnn.model.model import EdgeInput, Input
+from livegnn.model.model import EdgeInput, Function, Input
 from livegnn.model.propagation import Degree, Propagate
 from livegnn.types import EdgeType
 
@@ -48,13 +48,17 @@ class Lowering:
     """Writes the steps of expressions, each once.
 
     columns: of the features of each atom. A value that no step can write is the error that says so, raised
-    where it is read: some expressions are only marks of what a rule has already taken care of.
+    where it is read: some expressions are only marks of what a rule has already taken care of. parts: what
+    writes the steps of layers that were not read, by the names of inputs that stand for their results.
+    functions: of the user's, which these steps call.
     """
 
     make: Expressions
     columns: Mapping[Atom, Columns]
     inputs: dict[str, Input] = field(default_factory=dict)
     edge_inputs: dict[str, EdgeInput] = field(default_factory=dict)
+    parts: dict[str, Callable[[], str]] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
     _values: dict[Expression, str | ModelError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -109,6 +113,8 @@ class Lowering:
     def _input(self, one: Expression) -> str:
         name, atom = str(one.attrs[0]), one.atom
         assert atom is not None
+        if name in self.parts:
+            return self.parts[name]()
         width = prod(one.shape)
         if is_of_edges(atom) and is_weight(one):
             self.edge_inputs[name] = EdgeInput(edge_type_of(atom), 1, "weight")

@@ -8,6 +8,7 @@ import sympy
 import torch
 from torch import fx
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
 from livegnn.model.importer import row_operators, shape_operators  # noqa: F401  they put their operators in
@@ -73,7 +74,8 @@ class _Reading:
         if node.op == "placeholder":
             self.read[node] = self._input(node)
             return
-        name = str(node.target).removeprefix("aten.").split(".")[0]
+        name = str(node.target).removeprefix("aten.")
+        name = name.rpartition(".")[0] or name
         if name in ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size"):
             self._check_assertion(node)
             return
@@ -118,10 +120,11 @@ class _Reading:
             )
         results = [self._arguments(one) for one in returned[: len(self.results)]]
         found = {}
-        for i, value in enumerate(results):
+        names = name_results(self.exported.program.call_spec.out_spec)
+        for name, value in zip(names, results, strict=True):
             if isinstance(value, Value):
                 self._check_output(value)
-                found["output" if len(results) == 1 else f"output[{i}]"] = value
+                found[name] = value
             elif value is not None:
                 raise ModelError(f"{self.exported.module_name} returns {value!r}, which is no tensor of rows")
         if not found:
@@ -207,11 +210,35 @@ class _Reading:
                 high.is_number and high >= 2**32
             ):
                 return
+        if isinstance(relation, sympy.Eq) and type(relation.lhs).__name__.endswith("Mod"):
+            whole, part = relation.lhs.args
+            if relation.rhs == 0 and sympy.cancel(whole / part).is_Integer:  # a view of some rows together
+                return
         if isinstance(relation, sympy.Eq):
             left, right = self.values.size(relation.lhs), self.values.size(relation.rhs)
-            if left is not None and right is not None and sympy.expand(left - right) == 0:
+            if left is not None and right is not None and sympy.cancel(_divided(left - right)) == 0:
                 return
         raise ModelError(f"it works only where {relation} holds, which a change of the graph may end")
+
+
+def _divided(size: sympy.Expr) -> sympy.Expr:
+    """Without the remainders of sizes that are multiples of others."""
+    remainders = [one for one in size.atoms(sympy.Function) if type(one).__name__ in ("Mod", "PythonMod")]
+    whole = {one for one in remainders if sympy.cancel(one.args[0] / one.args[1]).is_Integer}
+    return size.subs(dict.fromkeys(whole, 0))
+
+
+def name_results(spec: pytree.TreeSpec | None) -> list[str]:
+    """What each tensor of a result is called: by its key in a dict, else by where it is in the result."""
+    if spec is None or spec.num_leaves == 1:
+        return ["output"]
+    leaves, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(spec.num_leaves)), spec))
+    return [
+        str(path[0].key)
+        if len(path) == 1 and isinstance(path[0], pytree.MappingKey)
+        else f"output{pytree.keystr(path)}"
+        for path, _ in leaves
+    ]
 
 
 _IGNORED = frozenset(

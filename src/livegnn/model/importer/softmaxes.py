@@ -45,6 +45,8 @@ class _Rules:
             self.free.add(made)
         if made.op == "div":
             mass = self._mass(made.args[1])
+            if mass is not None and not self._goes_one_way(mass):
+                mass = None
             found = None if mass is None else self._quotient(made.args[0], mass)
             return made if found is None else self._shaped(found, made.shape)
         if made.op == "add":
@@ -76,6 +78,18 @@ class _Rules:
             everything = self.make.elementwise("eq", self.make.rows(under.atom), self.make.rows(under.atom))
             return ((under.args[0], self.make.rows(under.atom), everything),)
         return None
+
+    def _goes_one_way(self, mass: tuple[Piece, ...]) -> bool:
+        """Whether all edges go one way, and all or none of them leave loops out: then one step has them."""
+        ways = set()
+        for _, index, mask in mass:
+            if index.op == "end" and index.atom is not None:
+                loops = None
+                if index.atom.source is index.atom.target:
+                    ends = self.make.end(index.atom, 0), self.make.end(index.atom, 1)
+                    loops = self.make.elementwise("and", mask, self.make.elementwise("ne", *ends)) is mask
+                ways.add((index.attrs[0], loops))
+        return len(ways) < 2
 
     def _is_free(self, one: Expression) -> bool:
         return one.op == "exp_shifted" and shift_of(one) in self.free
