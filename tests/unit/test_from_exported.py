@@ -321,7 +321,8 @@ def test_fixed_sizes_are_refused_with_the_line_to_write() -> None:
     with pytest.raises(ModelError, match="fixed size") as refused:
         Model.from_exported(export(module.eval(), given, strict=False))
     line = next(line for line in str(refused.value).splitlines() if line.startswith("torch.export.export("))
-    Model.from_exported(eval(line, {"torch": torch, "Dim": Dim, "module": module, "args": given}))
+    program = eval(line, {"torch": torch, "Dim": Dim, "module": module, "args": given})
+    assert Model.from_exported(program, output_type="paper").inputs
 
 
 class Closed(torch.nn.Module):
