@@ -203,7 +203,7 @@ class _Finding:
 
     def _of_type(self, key: object, name: str) -> Given:
         """The rows of this name of one type; ``num_nodes`` how many of it there are."""
-        atom = self.nodes.get(key) or self.edges.get(key)  # type: ignore[call-overload]
+        atom = self.nodes.get(key) or self.edges.get(key)
         if atom is None:
             kinds = ", ".join(map(repr, (*self.nodes, *self.edges)))
             raise ModelError(f"inputs names {key!r}, but the types of the data are {kinds}")

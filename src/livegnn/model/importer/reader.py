@@ -115,8 +115,9 @@ class _Reading:
                     left.append(one)
         for one in seen & set(self.specs):
             tensor = self.tensors.get(str(self.specs[one].target))
-            known = self.specs[one].kind is not InputKind.USER_INPUT and isinstance(tensor, torch.Tensor)
-            if known and tensor.dtype == torch.int64 and tensor.dim() == 2 and len(tensor) == 2:
+            if self.specs[one].kind is InputKind.USER_INPUT or not isinstance(tensor, torch.Tensor):
+                continue
+            if tensor.dtype == torch.int64 and tensor.dim() == 2 and len(tensor) == 2:
                 return (
                     "the module has a graph of its own, whole numbers of shape "
                     f"{list(tensor.shape)}, which no event reaches: give it as an argument, edge_index"
