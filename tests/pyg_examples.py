@@ -70,7 +70,9 @@ def open_example(path: Path, given: Mapping[str, object]) -> Example:
     example.tree, example.file = ast.parse(text), path.name
     linecache.cache[path.name] = (len(text), None, text.splitlines(keepends=True), path.name)
     vars(example).update({"device": "cpu", **given})
-    sys.modules["example"] = example  # where PyG looks for what a class is written with
+    for name in ("example", path.stem):  # where PyG looks for what a class is written with
+        if isinstance(sys.modules.get(name, example), Example):
+            sys.modules[name] = example
     for node in example.tree.body:
         match node:
             case ast.Import() | ast.ImportFrom():

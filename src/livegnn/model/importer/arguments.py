@@ -84,9 +84,10 @@ def find_arguments(
             and _ORDER[place] not in taken
         ):
             meaning = _ORDER[place] if parameter.default is parameter.empty else None
-        found = finding.find(
-            meaning or name.removesuffix("_dict"), required=parameter.default is parameter.empty
-        )
+        needed = parameter.default is parameter.empty
+        found = finding.find(meaning or name.removesuffix("_dict"), required=needed)
+        if meaning == "edge_attr" and not needed and finding.leaves_edge_features_out():
+            continue
         if found is not None:
             arguments[name] = found
             taken.add(meaning or name)
@@ -171,6 +172,11 @@ class _Finding:
         dtype = self.dtype if dtype.is_floating_point else dtype
         full = f"{name}:{key}" if self.hetero else name
         self.known.setdefault(name, {})[key] = Given(full, atom, channels, dtype, ends=name == "edge_index")
+
+    def leaves_edge_features_out(self) -> bool:
+        """Whether some of the module's layers can be made for features of edges, and none is."""
+        made = [part.edge_dim for part in self.module.modules() if hasattr(part, "edge_dim")]
+        return bool(made) and not any(made)
 
     def is_embedding(self, name: str) -> bool:
         """Whether a parameter is an embedding of the nodes of the data."""

@@ -222,9 +222,10 @@ def _tracing() -> Iterator[None]:
 
     builtins.len = symbolic_length  # for other threads the same
     try:
-        with warnings.catch_warnings(), torch.no_grad(), torch.backends.mkldnn.flags(enabled=False):
+        with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            yield
+            with torch.backends.mkldnn.flags(enabled=False):  # its kernels are whole layers
+                yield
     finally:
         backend.use_segment_matmul, HeteroLinear.forward = segments, linear
         builtins.len = length
