@@ -186,8 +186,9 @@ def find_layers(steps: Sequence[Step], inputs: Mapping[str, NodeType], output: s
             continue  # of edges alone, such as a degree
         below = max(depths.get(name, 0) for name in step.inputs)
         depths[step.output] = below + (step.op == "propagate")
-        if step.op == "linear" and below:  # a layer's own rows, beside those of neighbours of another type
-            beside.append((below, step.inputs[0]))
+        reads = makers.get(step.inputs[0]) if step.inputs else None
+        if step.op == "linear" and below and reads is not None and reads.op != "propagate":
+            beside.append((below, step.inputs[0]))  # a layer's own rows, beside those of another type
         if step.op == "propagate" and below:
             name = next(name for name in step.inputs if depths.get(name, 0) == below)
             while name in makers and (types[name] is None or makers[name].op in _INSIDE):

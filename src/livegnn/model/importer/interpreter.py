@@ -135,7 +135,7 @@ CHANNELS: Mapping[str, Callable[..., Tensor]] = {
     "log_softmax": lambda attrs, x: x.log_softmax(attrs[0] + 1),
     "flip": lambda attrs, x: x.flip(attrs[0] + 1),
     "standardize": _standardize,
-    "linear": lambda attrs, x, weight: x @ weight[0],
+    "linear": lambda attrs, x, weight: x.to(weight.dtype) @ weight[0],
     "matmul": lambda attrs, a, b: a @ b,
     "lookup": lambda attrs, table, index: table[0][index],
 }

@@ -87,8 +87,16 @@ class Cuts:
     def __exit__(self, *error: object) -> None:
         del _OPEN[str(id(self))]
 
-    def take_out(self, call: Call, tensors: Sequence[Value], path: str, width: int) -> Value:
-        """Reads the result of a layer as rows of nodes that nothing is known of."""
+    def take_out(self, call: Call, of: Value, tensors: Sequence[Value], path: str, width: int) -> Value:
+        """Reads the result of a layer as rows of nodes that nothing is known of. of: rows of these nodes."""
+        if self.proposals is None:
+            (piece,) = of.pieces
+            edge = next((p.atom for v in tensors for p in v.pieces if is_of_edges(p.atom)), None)
+            if piece.atom is None or edge is None:
+                raise ModelError("a layer is not called with rows of nodes and edges")
+            self.cuts.append(Cut(path, f"proposed:{len(self.cuts)}", piece.row, edge, (), {}))
+            result = call.make.input(self.cuts[-1].name, piece.atom, (width,), "float")
+            return Value((Piece(piece.atom, piece.mask, result),), ((ROWS,), (width,)))
         roles: list[str] = []
         rows: dict[Expression, Value] = {}
         edges: list[Atom] = []
@@ -142,18 +150,18 @@ _OPEN: dict[str, Cuts] = {}
 
 
 @torch.library.custom_op("livegnn::proposed", mutates_args=())  # type: ignore[untyped-decorator]
-def _proposed(tensors: list[torch.Tensor], key: str, width: int) -> torch.Tensor:
-    return tensors[0].new_zeros((tensors[0].shape[0], width))
+def _proposed(of: torch.Tensor, tensors: list[torch.Tensor], key: str, width: int) -> torch.Tensor:
+    return of.new_zeros((of.shape[0], width))
 
 
 @_proposed.register_fake  # type: ignore[untyped-decorator]
-def _fake(tensors: list[torch.Tensor], key: str, width: int) -> torch.Tensor:
-    return tensors[0].new_empty((tensors[0].shape[0], width))
+def _fake(of: torch.Tensor, tensors: list[torch.Tensor], key: str, width: int) -> torch.Tensor:
+    return of.new_empty((of.shape[0], width))
 
 
-def _read(call: Call, tensors: Sequence[Value], key: str, width: int) -> Value:
+def _read(call: Call, of: Value, tensors: Sequence[Value], key: str, width: int) -> Value:
     number, _, path = key.partition(":")
-    return _OPEN[number].take_out(call, tensors, path, width)
+    return _OPEN[number].take_out(call, of, tensors, path, width)
 
 
 OPERATORS["livegnn.proposed"] = _read
@@ -162,7 +170,13 @@ OPERATORS["livegnn.proposed"] = _read
 def _opaque(key: str, width: int) -> Callable[..., object]:
     def forward(*args: object, **kwargs: object) -> object:
         tensors = [one for one in pytree.tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
-        return torch.ops.livegnn.proposed(tensors, key, width)
+        first = args[0] if args else next(iter(kwargs.values()))
+        of = (
+            first[-1]
+            if isinstance(first, tuple | list) and isinstance(first[-1], torch.Tensor)
+            else tensors[0]
+        )
+        return torch.ops.livegnn.proposed(of, tensors, key, width)
 
     return forward
 
