@@ -200,6 +200,8 @@ def inputs_of(module: nn.Module, case: Case) -> dict[str, object]:
     def told(one: object) -> object:
         if isinstance(one, list):
             return [told(part) for part in one]
+        if isinstance(one, Mapping):
+            return attribute(leaves(dict(one))[0])
         if not isinstance(one, Given):
             return one
         name = "num_nodes" if one.count else attribute(one)
@@ -209,11 +211,11 @@ def inputs_of(module: nn.Module, case: Case) -> dict[str, object]:
 
     parameters = inspect.signature(getattr(module, case.method)).parameters.values()
     names = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
-    for name, one in (*zip(names, case.args, strict=False), *case.kwargs.items()):
+    for place, (name, one) in enumerate((*zip(names, case.args, strict=False), *case.kwargs.items())):
         if isinstance(one, Mapping):
             continue
         known = isinstance(one, Given) and plain
-        if not known or (name != told(one) and told(one) not in ("x", "edge_index")):
+        if not known or told(one) not in (name, *("x", "edge_index")[place : place + 1]):
             inputs[name] = told(one)
     rest = [one.name for one in parameters if one.kind is one.VAR_POSITIONAL]
     if rest and len(case.args) > len(names):

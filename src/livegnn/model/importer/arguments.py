@@ -60,6 +60,7 @@ def find_arguments(
     arguments: dict[str, object] = {}
     positional: tuple[object, ...] = ()
     signature = inspect.signature(getattr(module, method))
+    named = {_NAMES.get(name.removesuffix("_dict")) for name in signature.parameters}
     for place, (name, parameter) in enumerate(signature.parameters.items()):
         if parameter.kind is parameter.VAR_POSITIONAL:
             rest = finding.rest(given.pop(name, None), name, {*taken, *given})
@@ -81,7 +82,7 @@ def find_arguments(
             meaning is None
             and name not in finding.known
             and place < len(_ORDER)
-            and _ORDER[place] not in taken
+            and _ORDER[place] not in named
         ):
             meaning = _ORDER[place] if parameter.default is parameter.empty else None
         needed = parameter.default is parameter.empty

@@ -123,7 +123,8 @@ def _locate(call: Call, x: Value, index: Expression) -> tuple[Piece, Expression]
 def _look_up(call: Call, x: Value, axis: int, index: Value) -> Value:
     if index.kind == "id":
         raise ModelError(
-            "a parameter or buffer has a row for each node: give it as an input of the nodes, with inputs"
+            "a parameter or buffer has a row for each node: make it a parameter whose first axis counts the "
+            "nodes, and say so with inputs={its name: 'node'}"
         )
     if index.kind != "int":
         raise ModelError("a table is indexed by something that is no whole number")
