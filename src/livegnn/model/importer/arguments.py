@@ -60,7 +60,7 @@ def find_arguments(
     arguments: dict[str, object] = {}
     positional: tuple[object, ...] = ()
     signature = inspect.signature(getattr(module, method))
-    named = {_NAMES.get(name.removesuffix("_dict")) for name in signature.parameters}
+    named = {NAMES.get(name.removesuffix("_dict")) for name in signature.parameters}
     for place, (name, parameter) in enumerate(signature.parameters.items()):
         if parameter.kind is parameter.VAR_POSITIONAL:
             rest = finding.rest(given.pop(name, None), name, {*taken, *given})
