@@ -25,7 +25,8 @@ GLOBAL = (
 
 
 def lowered(name: str) -> Model:
-    return assemble(imported(name).program).model
+    program = imported(name).program
+    return assemble(program, output=list(program.outputs)).model
 
 
 @pytest.mark.parametrize("name", NAMES)

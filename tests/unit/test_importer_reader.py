@@ -173,8 +173,8 @@ def test_inputs_name_the_rows_of_one_type() -> None:
     conv = pyg.SignedConv(WIDTH, 4, first_aggr=True)
     assert explain_import(conv, data, inputs=inputs).inputs == (
         "x:node (node[8])",
-        "edge_index:node-likes-node (node-likes-node)",
-        "edge_index:node-hates-node (node-hates-node)",
+        "edge_index:('node', 'likes', 'node') (node-likes-node)",
+        "edge_index:('node', 'hates', 'node') (node-hates-node)",
     )
     with pytest.raises(ModelError, match="the types of the data are 'node', 'other'"):
         explain_import(conv, data, inputs={**inputs, "x": ("nobody", "x")})

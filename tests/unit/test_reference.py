@@ -478,7 +478,7 @@ def test_every_operator_is_tested_here():
     tested = {op for op, _, _ in NODE_WISE} | {"softmax", "log_softmax", "l2_normalize", "layer_norm"}
     tested |= {"linear", "scale_shift", "add", "multiply", "maximum", "concat", "propagate"}
     tested |= {op for op, _, _, _ in HEADS} | {"scale_heads", "call", "source", "target"}
-    tested |= {"degree"}  # in test_degrees.py
+    tested |= {"degree", "divide_degree", "rsqrt_degree"}  # in test_degrees.py
     assert tested <= set(OPERATORS)
     assert tested >= set(OPERATORS) - set(ROW_OPERATORS)  # the others are tried in test_row_operators.py
 

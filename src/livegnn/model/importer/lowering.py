@@ -23,6 +23,7 @@ from livegnn.model.model import EdgeInput, Function, Input
 from livegnn.model.propagation import Degree, Propagate
 from livegnn.types import EdgeType
 
+_AGGREGATES = {"sum": "sum", "amax": "max", "amin": "min"}
 _LOWEST = -3.4e38
 """Stands for minus infinity among logits and in maxima, since a row must be finite."""
 
@@ -243,14 +244,14 @@ class Lowering:
         return (origin.module if origin else "") or "propagate"
 
     def _looped(self, one: Expression) -> str:
-        fill, _ = one.attrs
+        fill, _, reduce = one.attrs
         message, index, _ = one.args
         assert isinstance(fill, float)
         if message.value is not None:
             return self._looped_count(message, index, fill)
         if is_weight(message):
             return self._degree("sum", index, "all", fill)
-        return self._propagate(one, message, index, "skip", "sum", fill)
+        return self._propagate(one, message, index, "skip", _AGGREGATES[str(reduce)], fill)
 
     def _looped_count(self, message: Expression, index: Expression, fill: float) -> str:
         if fill == 1:
@@ -283,7 +284,7 @@ class Lowering:
 
     def _extremum(self, one: Expression) -> str:
         """Of all pieces: rows of their own are there always, those along edges where a target has any."""
-        aggregate = {"amax": "max", "amin": "min"}[str(one.attrs[0])]
+        aggregate = _AGGREGATES[str(one.attrs[0])]
         joined = "maximum" if aggregate == "max" else "minimum"
         found: str | None = None
         number: str | None = None
