@@ -287,3 +287,25 @@ def test_an_explanation_reads_the_edges_that_a_degree_counts() -> None:
     np.testing.assert_allclose(explained.after, engine.predict(0)[0], rtol=1e-5)
     assert [share.ids for share in explained.events] == [(3, 1)]
     np.testing.assert_allclose(sum(share.share for share in explained.neighbors), explained.movement)
+
+
+@pytest.mark.parametrize("op", ["divide_degree", "rsqrt_degree"])
+def test_rows_by_their_degree(op: str) -> None:
+    """0 where a node has no in-edge."""
+    model = Model(
+        {"x": Input("node", 3)},
+        (Step("degree", (), "d", attrs=Degree(EDGES).to_attrs()), Step(op, ("x", "d"), "y")),
+        {},
+        "y",
+        ("x", "y"),
+    )
+    x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    graph = Graph.from_edges([0, 1, 2, 0], [1, 1, 1, 2], x=x)
+    engine = Engine(graph, model)
+    for _ in range(2):
+        degree = np.bincount(graph.snapshot().edge_index[EDGES][1], minlength=4)[:, None]
+        power = -1.0 if op == "divide_degree" else -0.5
+        expected = np.where(degree > 0, x * np.maximum(degree, 1.0) ** power, 0)
+        np.testing.assert_allclose(engine.predict(range(4)), expected, rtol=1e-6)
+        assert engine.verify().ok
+        engine.apply(Events().add_edges([3], [2]).remove_edges([0], [1]))
