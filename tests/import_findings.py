@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -20,17 +21,18 @@ from torch_geometric import nn as pyg
 from torch_geometric.data import Data, HeteroData
 
 import imported_modules
-from imported_modules import GRAPHS, Case, answer, call, compute, double
+from imported_modules import Case, answer, call, double
 from livegnn import Engine, Model
 from livegnn.errors import ModelError
 from livegnn.model import reference
 from livegnn.model.exactness import Verification, judge
-from livegnn.model.importer import interpreter
-from livegnn.model.importer.arguments import find_arguments
+from livegnn.model.importer import importing, interpreter
 from livegnn.model.importer.classes import classify, words
-from livegnn.model.importer.export import Given, export_module, leaves
+from livegnn.model.importer.export import Given, leaves
+from livegnn.model.importer.expressions import Atom
 from livegnn.model.importer.normal_form import normalize
-from livegnn.model.importer.reader import Program, read
+from livegnn.model.importer.reader import Program
+from livegnn.types import EdgeType, NodeType
 from typed_mirror import TypedMirror, edge_type
 
 UPKEEP = ("recomputed", "constrained", "incremental")
@@ -39,19 +41,17 @@ UPKEEP = ("recomputed", "constrained", "incremental")
 
 @dataclass
 class Found:
-    """What was found of a row. Differences are parts of each channel's scale."""
+    """What was found of a row. Differences are parts of each channel's scale: at first, and after events.
+
+    imports: whether it became a model. exact: whether the engine keeps its promise, before and after.
+    reason: why it was not imported, or what is wrong.
+    """
 
     group: str
     name: str
-    exports: bool = False
-    reads: bool = False
-    normal: bool = False
+    imports: bool = False
     words: list[str] = field(default_factory=list)
     upkeep: str = ""
-    arguments: str = ""
-    read_difference: float | None = None
-    normal_difference: float | None = None
-    imports: bool = False
     engine: tuple[float, float] | None = None
     oracle: tuple[float, float] | None = None
     exact: bool | None = None
@@ -59,12 +59,10 @@ class Found:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        status = self.upkeep if self.normal else "exported" if self.exports else "not exported"
+        status = self.upkeep if self.imports else "not imported"
         figures = f" {self.engine[0]:.0e} {self.engine[1]:.0e}" if self.engine else ""
-        inexact = " INEXACT" if self.exact is False else ""
         words = f" ({'; '.join(self.words)})" if self.words else ""
-        remarks = " ".join(dict.fromkeys((self.reason, self.arguments)))
-        return f"{self.name}: {status}{words}{figures}{inexact} {remarks}".rstrip()
+        return f"{self.name}: {status}{words}{figures} {self.reason}".rstrip()
 
 
 # -- modules
@@ -105,74 +103,57 @@ def draw(case: Case, kind: str, seed: int) -> interpreter.Rows:
     return graph
 
 
-def difference(got: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest difference as a part of its channel's scale; infinite where either is no number."""
-    expected = expected.double().reshape(len(expected), -1)
-    got = got.double().reshape(expected.shape)
-    if not expected.numel():
-        return 0.0
-    if not torch.equal(got.isfinite(), expected.isfinite()):
-        return float("inf")
-    known = expected.isfinite()
-    scale = torch.where(known, expected.abs(), 0.0).amax(0).clamp(min=1e-30)
-    return float(torch.where(known, (got - expected).abs() / scale, 0.0).max())
-
-
 # -- reading
 
 
 def study(found: Found, case: Case) -> None:
-    """Exports, reads and classes a module, and holds what was read against it."""
-
-    def timed(name: str, started: float) -> float:
-        found.seconds[name] = round(time.perf_counter() - started, 3)
-        return time.perf_counter()
-
+    """Imports a module, and holds model and engine against it while a graph changes."""
     now = time.perf_counter()
+
+    def timed(name: str) -> None:
+        nonlocal now
+        found.seconds[name] = round(time.perf_counter() - now, 2)
+        now = time.perf_counter()
+
     try:
         module = make(case)
+        graph = draw(case, "random", 0)
         if given_of(case):
             with double():
-                call(copy.deepcopy(module), case, draw(case, "random", 0))
+                call(copy.deepcopy(module), case, graph)
+        else:  # the module has a graph of its own
+            call(copy.deepcopy(module).float(), case, graph)
     except Exception as error:
         found.reason = f"PyG itself: {type(error).__name__}: {first_line(error)}"
         return
-    now = timed("make", now)
-    tell(found, module, case, data_of(case, draw(case, "random", 0)))
-    if not given_of(case):
-        found.reason = found.arguments
+    timed("make")
+    model, program = import_model(copy.deepcopy(module).float(), case, data_of(case, graph))
+    found.imports = True
+    timed("import")
+    propagations = classify(program.make, normalize(program.make, program.rows))
+    found.words = words(propagations)
+    keeps = {one.upkeep for one in propagations if not one.support}
+    found.upkeep = next((one for one in UPKEEP if one in keeps), "row-wise")
+    timed("classify")
+    given = in_order(case, program)
+    if not given:
         return
-    with double():
-        exported = export_module(
-            module, case.args, case.kwargs, method=case.method, parameters=case.parameters
-        )
-        found.exports = True
-        now = timed("export", now)
-        program = read(exported)
-        found.reads = True
-        now = timed("read", now)
-        normal = normalize(program.make, program.rows)
-        found.normal = True
-        now = timed("normalize", now)
-        found.read_difference = compare(program, program.rows, case, module)
-        now = timed("compare read", now)
-        propagations = classify(program.make, normal)
-        found.words = words(propagations)
-        keeps = {one.upkeep for one in propagations if not one.support}
-        found.upkeep = next(
-            (k for k in ("recomputed", "constrained", "incremental") if k in keeps), "row-wise"
-        )
-        now = timed("classify", now)
-        found.normal_difference = compare(program, normal, case, module)
-        now = timed("compare normal", now)
-    for what, value in (("as read", found.read_difference), ("in normal form", found.normal_difference)):
-        if not value < 1e-9:
-            found.reason = f"DIFFERS {what} by {value:.1e}"
-    try:
-        serve(found, case, module)
-    except ModelError as error:
-        found.reason = found.reason or f"not imported: {first_line(error)}"
-    timed("serve", now)
+    mirror = TypedMirror(given, seed=len(found.name))
+    live = mirror.make_graph()
+    live.apply(mirror.fill(nodes=12, edges=40))
+    engine = Engine(live, model, threads=1, non_finite="allow")
+    before = hold(mirror, case, module, engine, model)
+    for events in mirror.batches(20):
+        engine.apply(events)
+    after = hold(mirror, case, module, engine, model)
+    found.engine, found.oracle = (
+        (one.of_scale, other.of_scale) for one, other in zip(before, after, strict=True)
+    )
+    found.exact = before[0].ok and after[0].ok
+    oracle = before[1].ok and after[1].ok
+    if not (found.exact and oracle):
+        found.reason = f"DIFFERS{'' if found.exact else ' in the engine'}{'' if oracle else ' in the oracle'}"
+    timed("serve")
 
 
 # -- importing
@@ -180,8 +161,8 @@ def study(found: Found, case: Case) -> None:
 
 def data_of(case: Case, graph: interpreter.Rows) -> Data | HeteroData:
     """A graph as PyG holds it, with all rows that a case is called with."""
-    given = {one.name: one for one in given_of(case) if not one.count}
-    plain = set(graph.sizes) <= {imported_modules.NODE, imported_modules.EDGE}
+    given = {one.name: one for one in given_of(case) if not one.count and not one.parameter}
+    plain = is_plain(case)
     data: Any = Data(num_nodes=graph.sizes.get(imported_modules.NODE, 0)) if plain else HeteroData()
     for atom, size in graph.sizes.items() if not plain else ():
         if atom.source is None:
@@ -191,8 +172,17 @@ def data_of(case: Case, graph: interpreter.Rows) -> Data | HeteroData:
         if plain:
             data[attribute(one)] = tensor
         else:
-            data[one.atom.name if one.atom.source is None else edge_type(one.atom)][attribute(one)] = tensor
+            data[kind_of(one.atom)][attribute(one)] = tensor
     return data
+
+
+def is_plain(case: Case) -> bool:
+    """Whether the graph has one type of nodes, and one of edges."""
+    return {one.atom for one in given_of(case)} <= {imported_modules.NODE, imported_modules.EDGE}
+
+
+def kind_of(atom: Atom) -> NodeType | EdgeType:
+    return atom.name if atom.source is None else edge_type(atom)
 
 
 def attribute(one: Given) -> str:
@@ -205,69 +195,61 @@ def inputs_of(module: nn.Module, case: Case) -> dict[str, object]:
     inputs: dict[str, object] = {one.name: "node" for one in case.parameters}
     if isinstance(module, pyg.Sequential | pyg.HeteroConv):
         return inputs
+    plain = is_plain(case)
+
+    def told(one: object) -> object:
+        if isinstance(one, list):
+            return [told(part) for part in one]
+        if isinstance(one, Mapping):
+            return attribute(leaves(dict(one))[0])
+        if not isinstance(one, Given):
+            return one
+        name = "num_nodes" if one.count else attribute(one)
+        if plain:
+            return name
+        return kind_of(one.atom) if one.ends else (kind_of(one.atom), name)
+
     parameters = inspect.signature(getattr(module, case.method)).parameters.values()
     names = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
-    for name, one in (*zip(names, case.args, strict=False), *case.kwargs.items()):
-        if not isinstance(one, Given):
-            if not isinstance(one, Mapping):
-                inputs[name] = one
+    for place, (name, one) in enumerate((*zip(names, case.args, strict=False), *case.kwargs.items())):
+        if isinstance(one, Mapping):
             continue
-        wanted = "num_nodes" if one.count else attribute(one)
-        if name.removesuffix("_dict") != wanted and wanted not in ("x", "edge_index"):
-            inputs[name] = wanted
+        known = isinstance(one, Given) and plain
+        if not known or told(one) not in (name, *("x", "edge_index")[place : place + 1]):
+            inputs[name] = told(one)
+    rest = [one.name for one in parameters if one.kind is one.VAR_POSITIONAL]
+    if rest and len(case.args) > len(names):
+        inputs[rest[0]] = [told(one) for one in case.args[len(names) :]]
     return inputs
 
 
-def tell(found: Found, module: nn.Module, case: Case, data: Data | HeteroData) -> None:
-    """Whether the importer finds out what the module is called with."""
-    try:
-        told = find_arguments(module, data, case.method, inputs_of(module, case))
-    except Exception as error:
-        found.arguments = f"{type(error).__name__}: {first_line(error)}"
-        return
-    names = {one.name.split(":")[0] for one in leaves([dict(told.arguments), list(told.positional)])}
-    wanted = {attribute(one) for one in given_of(case) if not one.parameter and not one.count}
-    if not wanted <= names:
-        found.arguments = f"finds {', '.join(sorted(names))}, not {', '.join(sorted(wanted - names))}"
+def import_model(module: nn.Module, case: Case, data: Data | HeteroData) -> tuple[Model, Program]:
+    """A module as a model, and what was read of it on the way."""
+    programs: list[Program] = []
+    assemble = importing.assemble
+
+    def kept(program: Program, **settings: Any) -> Model:
+        programs.append(program)
+        return assemble(program, **settings)
+
+    with patch.object(importing, "assemble", kept):
+        model = Model.from_pyg(module, data, method=case.method, inputs=inputs_of(module, case))
+    return model, programs[0]
 
 
-def import_model(module: nn.Module, case: Case, data: Data | HeteroData) -> Model:
-    """A module as a model, whatever way there is to import it."""
-    if "data" in inspect.signature(Model.from_pyg).parameters:
-        return Model.from_pyg(module, data, method=case.method, inputs=inputs_of(module, case))
-    if case.method != "forward" or case.parameters:
-        raise ModelError(f"today's importer knows no method {case.method!r} and no rows of parameters")
-    if isinstance(data, HeteroData):
-        if not all("x" in data[name] for name in data.node_types):
-            raise ModelError("today's importer reads x of every node type")
-        widths = {name: data[name].x.shape[1] for name in data.node_types}
-        return Model.from_pyg(
-            module, metadata=data.metadata(), in_channels=widths, output_type=data.node_types[0]
-        )
-    if "x" not in data:
-        raise ModelError("today's importer reads x")
-    width = data.edge_attr.shape[1] if "edge_attr" in data else 0
-    return Model.from_pyg(
-        module, edge_weight="edge_weight" in data, edge_channels=width, in_channels=data.x.shape[1]
-    )
+def in_order(case: Case, program: Program) -> list[Given]:
+    """The rows that a case is called with, in the order in which the model's graph holds them."""
 
+    def key(one: Given) -> tuple[str, str]:
+        return str(one.atom), "" if one.count else attribute(one)
 
-def serve(found: Found, case: Case, module: nn.Module) -> None:
-    """Imports a module, and holds model and engine against it while a graph changes."""
-    mirror = TypedMirror(given_of(case), seed=len(found.name))
-    graph = mirror.make_graph()
-    graph.apply(mirror.fill(nodes=12, edges=40))
-    model = import_model(copy.deepcopy(module).float(), case, data_of(case, mirror.rows()))
-    found.imports = True
-    engine = Engine(graph, model, threads=1, non_finite="allow")
-    before = hold(mirror, case, module, engine, model)
-    for events in mirror.batches(20):
-        engine.apply(events)
-    after = hold(mirror, case, module, engine, model)
-    found.engine, found.oracle = (
-        (one.of_scale, other.of_scale) for one, other in zip(before, after, strict=True)
-    )
-    found.exact = before[0].ok and after[0].ok
+    given = {key(one): one for one in given_of(case)}
+    found = dict.fromkeys(key(one) for one in program.given)
+    lacking = [one for one in given if one not in found and one[1]]
+    if lacking:
+        raise AssertionError(f"the importer does not call it with {lacking}")
+    ordered = [given[one] for one in found if one in given]
+    return [*ordered, *(one for one in given.values() if one.count)]
 
 
 def hold(
@@ -294,26 +276,9 @@ def hold(
     return got, judge(oracle, expected)
 
 
-# -- reading once more
-
-
-def compare(program: Program, expressions: list, case: Case, module: nn.Module) -> float:
-    """The largest difference over all kinds of graphs."""
-    worst = 0.0
-    for i, kind in enumerate(GRAPHS):
-        graph = draw(case, kind, i)
-        expected = call(copy.deepcopy(module), case, graph)
-        got = compute(program, expressions, graph)
-        if len(got) != len(expected):
-            return float("inf")
-        for one, other in zip(got, expected, strict=True):
-            worst = max(worst, difference(one, other))
-    return worst
-
-
 def first_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
-    return text if len(text) < 500 else text[:500] + "..."
+    return text if len(text) < 400 else text[:400] + "..."
 
 
 def judge_row(found: Found, case: Case) -> Found:
@@ -322,10 +287,6 @@ def judge_row(found: Found, case: Case) -> Found:
         study(found, case)
     except ModelError as error:
         found.reason = first_line(error)
-        cause = error.__cause__
-        if cause is not None and not isinstance(cause, ModelError):
-            frame = traceback.extract_tb(cause.__traceback__)[-1]
-            found.reason += f" [{Path(frame.filename).name}:{frame.lineno}]"
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}:{frame.lineno}"

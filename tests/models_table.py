@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -38,13 +39,31 @@ TITLES = {
     "modules": "Further modules",
 }
 
+FAILS = "not to be called in PyG itself here"
+WHOLES = {"convolutions": "convolutions", "examples": "files"}
+EXPLAINED = {
+    "examples": (
+        "A row is a file that defines or uses a model with messages along edges and a prediction for each "
+        "node of a graph, made and called as the file does it; a file with several models has several. Left "
+        f"out are {len(pyg_examples.LEFT_OUT)} files: "
+        + "; ".join(
+            f"{reason} ({count})" for reason, count in Counter(pyg_examples.LEFT_OUT.values()).items()
+        )
+        + "."
+    )
+}
+
 
 # -- rows
 
 
 def rows(pyg: Path | None) -> dict[str, dict[str, Case]]:
-    groups = {"convolutions": pyg_convolutions.CONVOLUTIONS, "modules": imported_modules.CASES}
-    return {"examples": pyg_examples.cases(pyg), **groups} if pyg else groups
+    examples = {"examples": pyg_examples.cases(pyg)} if pyg else {}
+    return {
+        "convolutions": pyg_convolutions.CONVOLUTIONS,
+        **examples,
+        "modules": imported_modules.CASES,
+    }
 
 
 def apart(group: str, name: str, case: Case) -> Found:
@@ -82,13 +101,12 @@ def apart(group: str, name: str, case: Case) -> Found:
 def table(found: Sequence[Mapping[str, object]]) -> str:
     """Rows as Markdown."""
     lines = [
-        "| module | exported | imported | a change is | engine | oracle | remarks |",
-        "|---|---|---|---|---|---|---|",
+        "| module | imported | a change is | engine | oracle | remarks |",
+        "|---|---|---|---|---|---|",
     ]
     for row in found:
         cells = [
             f"`{row['name']}`",
-            "yes" if row["exports"] else "no",
             "yes" if row["imports"] else "no",
             str(row["upkeep"]),
             differences(row["engine"]),
@@ -115,9 +133,34 @@ def page(results: Mapping[str, object]) -> str:
     for group, title in TITLES.items():
         found = [row for row in rows if row["group"] == group]
         if found:
-            imported = sum(row["imports"] for row in found)
-            parts += [f"#### {title}", f"{imported} of {len(found)} rows are imported.", table(found)]
+            parts += [f"#### {title}", counted(found, EXPLAINED.get(group, "")), table(found)]
     return "\n\n".join([*parts, END])
+
+
+def counted(found: Sequence[Mapping[str, object]], explained: str) -> str:
+    """How many rows, and how many files or classes, are imported, refused, or fail in PyG itself."""
+    rows = dict.fromkeys(("imported", "refused", FAILS), 0)
+    files: dict[str, set[str]] = {}
+    for row in found:
+        status = "imported" if row["imports"] else FAILS if fails(row) else "refused"
+        rows[status] += 1
+        files.setdefault(pyg_examples.file_of(str(row["name"])), set()).add(status)
+    whole = dict.fromkeys(rows, 0)
+    for statuses in files.values():  # a file whose rows differ counts as the best of them
+        whole[next(status for status in rows if status in statuses)] += 1
+
+    def say(of: Mapping[str, int]) -> str:
+        return ", ".join(f"{number} {status}" for status, number in of.items() if number)
+
+    text = f"{len(found)} rows: {say(rows)}."
+    if len(files) < len(found):
+        text += f" These are {len(files)} {WHOLES.get(found[0]['group'], 'modules')}: {say(whole)}."
+    return f"{text} {explained}".rstrip()
+
+
+def fails(row: Mapping[str, object]) -> bool:
+    """Whether PyG itself cannot call a row's module, most often because a library is missing."""
+    return str(row["reason"]).startswith("PyG itself")
 
 
 def write_page(results: Mapping[str, object]) -> None:
@@ -158,6 +201,7 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     every: list[Found] = []
+    results: dict[str, object] = {}
     for group, cases in rows(options.pyg and Path(options.pyg)).items():
         for name, case in cases.items():
             if (options.only and not name.startswith(options.only)) or options.group not in (None, group):
@@ -167,11 +211,11 @@ def main() -> int:
             every.append(found)
             took = time.perf_counter() - started
             print(f"{took:5.1f} s  {found}", flush=True)
-    if options.json:
-        results = merge(options.json, every)
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
-        if options.page:
-            write_page(results)
+            if options.json:
+                results = merge(options.json, every)
+                options.json.write_text(json.dumps(results, indent=1) + "\n")
+    if options.page:
+        write_page(results)
     return 0
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from random import Random
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -14,9 +16,6 @@ from torch_geometric import nn as pyg
 
 from livegnn import Model
 from livegnn.graph import Snapshot
-from livegnn.model.adapters.layers import LAYERS
-from livegnn.model.adapters.tape import Rows
-from livegnn.model.convolutions import Convolution, comm_net, pin_sage
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 
 WIDTH = 4
@@ -53,10 +52,6 @@ class CommNet(nn.Module):
         source, target = edge_index
         return self.own(x) + torch.zeros_like(self.own(x)).index_add(0, target, self.around(x)[source])
 
-    def steps(self, name: str, x: str) -> Convolution:
-        weights = [parameter.detach().numpy() for parameter in (self.own.weight, self.around.weight)]
-        return comm_net(name, x, *weights, bias=self.own.bias.detach().numpy())
-
 
 class PinSAGE(nn.Module):
     """NeutronRT, table II, row PinSAGE, edge by edge; the result has the length 1."""
@@ -75,30 +70,6 @@ class PinSAGE(nn.Module):
         divisor = x.new_zeros(len(x)).index_add(0, target, alpha if self.divide_by == "sum" else ones)
         mean = torch.where(divisor[:, None] > 0, total / divisor[:, None], 0.0)
         return F.normalize(self.update(torch.cat([x, mean], dim=-1)).relu(), dim=-1)
-
-    def steps(self, name: str, x: str, weighted: bool) -> Convolution:
-        tensors = {
-            "message": self.message.weight,
-            "update": self.update.weight,
-            "message_bias": self.message.bias,
-            "update_bias": self.update.bias,
-        }
-        arrays = {role: tensor.detach().numpy() for role, tensor in tensors.items()}
-        return pin_sage(name, x, **arrays, weighted=weighted, divide_by=self.divide_by)
-
-
-def _import_built(tape, layer, path, given):
-    """Takes a convolution that PyG has no module for, built from steps, into an imported model."""
-    x = given["x"]
-    tape.consumed.append(x.name)
-    settings = {"weighted": "edge_weight" in given} if isinstance(layer, PinSAGE) else {}
-    part = layer.steps(tape._unique(path), x.name, **settings)
-    tape.steps.extend(part.steps)
-    tape.weights.update((name, torch.tensor(array)) for name, array in part.tensors.items())
-    return Rows(part.output, x.place)
-
-
-LAYERS.update({CommNet: _import_built, PinSAGE: _import_built})
 
 
 class Then(nn.Module):
@@ -190,6 +161,43 @@ class Design:
     def featured(self) -> bool:
         """Whether the module reads features of edges, `EDGE_WIDTH` channels each."""
         return self.kind in EDGE_FEATURES
+
+
+def designs_of(kind: str) -> list[Design]:
+    """Two designs of a kind, which all tests of it share: an import takes longer than a stream of events.
+
+    Over the kinds, every depth meets every join, norm and activation.
+    """
+    place = [*CONVOLUTIONS, *EDGE_WISE].index(kind)
+    joins, activations, norms = ("none", "skip", "concat", "head"), list(ACTIVATIONS), list(NORMS)
+    return [
+        Design(
+            kind,
+            depth=1 + (place + i) % 3 + i,
+            activation=activations[(place + 3 * i) % len(activations)],
+            norm=norms[(place + i) % len(norms)],
+            join=joins[(place // 2 + 2 * i) % len(joins)],
+            hidden=WIDTH if i else 6,
+            weighted=kind in WEIGHTED and i == 1,
+            seed=i,
+        )
+        for i in range(2)
+    ]
+
+
+def cases(count: int = 4, **choices: list) -> pytest.MarkDecorator:
+    """Runs a test `count` times, on values of its parameters that come up in turn, in an order of their own.
+
+    Hypothesis would import a module for each of its examples.
+    """
+    random = Random(0)
+    columns = []
+    for values in choices.values():
+        order = random.sample(range(len(values)), len(values))
+        columns.append([values[order[i % len(order)]] for i in range(count)])
+    rows = list(zip(*columns, strict=True)) if len(columns) > 1 else columns[0]
+    names = tuple(choices) if len(columns) > 1 else next(iter(choices))
+    return pytest.mark.parametrize(names, rows, ids=[f"case {i}" for i in range(count)])
 
 
 class Stack(nn.Module):

@@ -8,6 +8,7 @@ the arguments that it uses.
 from __future__ import annotations
 
 import ast
+import linecache
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ class Example(ModuleType):
     """What a file says at its top."""
 
     tree: ast.Module
+    file: str
 
     def made(self, name: str = "model"):
         """What the file itself makes under this name."""
@@ -46,7 +48,7 @@ class Example(ModuleType):
 
 
 def execute(node: ast.stmt, example: Example) -> None:
-    exec(compile(ast.Module([node], []), "example", "exec"), vars(example))
+    exec(compile(ast.Module([node], []), example.file, "exec"), vars(example))
 
 
 class Absent:
@@ -64,9 +66,13 @@ class Absent:
 def open_example(path: Path, given: Mapping[str, object]) -> Example:
     """Executes a file's imports, classes and constants. given: names that it finds, instead of its own."""
     example = Example("example")
-    example.tree = ast.parse(path.read_text())
+    text = path.read_text()
+    example.tree, example.file = ast.parse(text), path.name
+    linecache.cache[path.name] = (len(text), None, text.splitlines(keepends=True), path.name)
     vars(example).update({"device": "cpu", **given})
-    sys.modules["example"] = example  # where PyG looks for what a class is written with
+    for name in ("example", path.stem):  # where PyG looks for what a class is written with
+        if isinstance(sys.modules.get(name, example), Example):
+            sys.modules[name] = example
     for node in example.tree.body:
         match node:
             case ast.Import() | ast.ImportFrom():

@@ -60,6 +60,41 @@ def verify(deployment: DeploymentFile) -> None:
         _fail("the predictions are not those of a computation from scratch")
 
 
+@app.command("import")
+def import_model(
+    program: Annotated[
+        Path, typer.Argument(metavar="MODEL.PT2", help="what torch.export.save wrote: docs/models.md")
+    ],
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="GRAPH",
+            help="the graph that it is for: a deployment file, a checkpoint, or a schema as JSON",
+        ),
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", metavar="NAME", help="which result is the prediction")
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("-o", metavar="MODEL.LGNN", help="the file to write; beside the program")
+    ] = None,
+) -> None:
+    """Import a model from an exported program, and say what was understood of it. Needs torch."""
+    from livegnn.deployment import read_schema
+    from livegnn.model import Model
+
+    types = None if schema is None else read_schema(schema)
+    try:
+        from livegnn.model import explain_exported
+    except ModuleNotFoundError as error:
+        _fail(f"importing a program needs {error.name}, which is not installed: pip install 'livegnn[torch]'")
+    typer.echo(explain_exported(program, schema=types))
+    model = Model.from_exported(program, schema=types, output=output)
+    path = program.with_suffix(".lgnn") if to is None else to
+    model.save(path)
+    typer.echo(f"{model}\nwritten to {path}")
+
+
 @app.command()
 def bench(
     names: Annotated[

@@ -1,6 +1,8 @@
 """A deployment: what `livegnn serve` runs, as written in a TOML file (see docs/deployment.md)."""
 
+import contextlib
 import difflib
+import json
 import time
 import tomllib
 from collections.abc import Mapping
@@ -14,7 +16,7 @@ from livegnn import checkpoint
 from livegnn.arguments import as_path
 from livegnn.errors import FileFormatError, InputError
 from livegnn.expiry import ExpiryPolicy
-from livegnn.graph import Graph, Parallel
+from livegnn.graph import Graph, Parallel, Schema
 from livegnn.inference import NonFinite, ScrubPolicy
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Model
@@ -263,6 +265,28 @@ class Deployment:
             expiry=self.runtime.expiry(),
             scrub=self.runtime.scrub(),
         )
+
+
+def read_schema(path: Path | str) -> Schema:
+    """The types of a graph: a deployment file's, a checkpoint's, or those of a schema's JSON in a file.
+
+    Raises `FileFormatError` if it is none of these, `OSError` if it cannot be read.
+    """
+    path = as_path(path, "path")
+    if path.suffix == ".toml":
+        return Deployment.read(path).load_graph().schema
+    with open(path, "rb") as file:
+        begin = file.read(len(checkpoint.MAGIC))
+    if begin == checkpoint.MAGIC:
+        states = checkpoint.read(path).states
+        if "graph" in states:
+            return Schema.from_json(states["graph"].meta.get("schema"))
+    else:
+        with contextlib.suppress(ValueError):
+            return Schema.from_json(json.loads(path.read_bytes()))
+    raise FileFormatError(
+        f"{path} must be a deployment file (.toml), a checkpoint with a graph, or the JSON of Schema.to_json"
+    )
 
 
 def _at_least(least: int, name: str, value: float) -> None:

@@ -1,15 +1,23 @@
 """The command line as a user calls it."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch.export import Dim, export, save
+from torch_geometric import nn as pyg
 
 import livegnn
+import livegnn as lg
 from livegnn import Events, checkpoint
 from livegnn.deployment import Deployment
+from livegnn.graph import EdgeSchema, Schema
+from livegnn.model import Model
 from livegnn.runtime import list_checkpoints
+from livegnn.types import DEFAULT_EDGE_TYPE
 from serving import write_deployment
 from streams import make_stream
 
@@ -28,7 +36,7 @@ def call(*arguments: str, directory: Path = CHECKOUT) -> subprocess.CompletedPro
 
 def test_help_and_version() -> None:
     text = call("--help").stdout
-    for command in ("serve", "verify", "bench", "demo"):
+    for command in ("serve", "verify", "import", "bench", "demo"):
         assert command in text
     assert call("--version").stdout.strip() == livegnn.__version__
 
@@ -57,6 +65,70 @@ def test_verify_restores_and_compares(tmp_path: Path) -> None:
     result = call("verify", str(deployment))
     assert result.returncode == 1
     assert "error: the predictions are not those of a computation from scratch" in result.stderr
+
+
+class Ranks(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = pyg.GCNConv(4, 8), torch.nn.Linear(8, 1)
+
+    def forward(
+        self, x: torch.Tensor, edge_index: torch.Tensor, edge_weight: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        h = self.conv(x, edge_index, edge_weight).relu()
+        return self.head(h), h
+
+
+def test_import_writes_a_model_and_says_what_it_understood(tmp_path: Path) -> None:
+    given = torch.rand(5, 4), torch.randint(5, (2, 7)), torch.rand(7)
+    shapes = ({0: Dim("nodes")}, {1: Dim("edges")}, {0: Dim("edges")})
+    program = export(Ranks().eval(), given, dynamic_shapes=shapes, strict=False)
+    save(program, tmp_path / "ranks.pt2")
+    result = call("import", str(tmp_path / "ranks.pt2"))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("Ranks.forward reads x (node[4]), edge_index")
+    assert "incremental" in result.stdout
+    model = Model.load(tmp_path / "ranks.lgnn")
+    assert model.digest == Model.from_exported(program).digest
+
+    schema = Schema({"node": 4}, {DEFAULT_EDGE_TYPE: EdgeSchema(weighted=True)})
+    checkpoint.write(tmp_path / "graph.ckpt", {"graph": lg.Graph(schema).state()}, 0)
+    arguments = "--schema", "graph.ckpt", "--output", "output[1]", "-o", "h.lgnn"
+    result = call("import", "ranks.pt2", *arguments, directory=tmp_path)
+    assert result.returncode == 0, result.stderr
+    model = Model.load(tmp_path / "h.lgnn")
+    assert model.width(model.output) == 8
+
+    narrow = Schema({"node": 3}, {DEFAULT_EDGE_TYPE: EdgeSchema(weighted=True)})
+    (tmp_path / "schema.json").write_text(json.dumps(narrow.to_json()))
+    for arguments, message in [
+        (("ranks.pt2", "--schema", "schema.json"), "reads 4 channels of 'node'"),
+        (("missing.pt2", "--schema", "ranks.pt2"), "must be a deployment file"),
+    ]:
+        result = call("import", *arguments, directory=tmp_path)
+        assert result.returncode == 1
+        assert message in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+def test_import_without_torch_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('no torch', name='torch')")
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; sys.path.insert(0, '.'); from livegnn.cli import main; main()",
+            "import",
+            "a.pt2",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert result.returncode == 1
+    assert "pip install 'livegnn[torch]'" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_errors_are_shown_without_a_traceback(tmp_path: Path) -> None:

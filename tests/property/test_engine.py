@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from livegnn import Engine, Events, Graph, UnknownNodeError
 from livegnn.graph import EdgeSchema
 from mirror import Mirror, assert_as_pyg, assert_close, assert_exact, assert_graph_equals, frozen, predictions
-from modules import ACTIVATIONS, CONVOLUTIONS, EDGE_WIDTH, EDGE_WISE, NORMS, WEIGHTED, WIDTH, Design, make
+from modules import CONVOLUTIONS, EDGE_WIDTH, EDGE_WISE, WIDTH, designs_of, make
 
 SEQUENCES = 30 if os.environ.get("CI") else 200
 """How many random sequences each convolution goes through."""
@@ -46,14 +46,6 @@ operations = st.one_of(
     st.tuples(st.just("add_nodes"), st.integers(1, 2), st.none() | rows, st.booleans()),
     st.tuples(st.just("remove_nodes"), picks),
 )
-designs = {
-    "depth": st.integers(1, 4),
-    "activation": st.sampled_from(list(ACTIVATIONS)),
-    "norm": st.sampled_from(list(NORMS)),
-    "join": st.sampled_from(["none", "skip", "concat", "head"]),
-    "hidden": st.sampled_from([3, 4, 6]),
-    "seed": st.integers(0, 5),
-}
 
 
 class LiveGraph(RuleBasedStateMachine):
@@ -65,8 +57,7 @@ class LiveGraph(RuleBasedStateMachine):
         self.settings = settings  # of the engine
 
     @initialize(
-        design=st.fixed_dictionaries(designs),
-        pass_weights=st.booleans(),
+        design=st.integers(0, 1),
         undirected=st.booleans(),
         columns=st.sampled_from(["", "weight", "weight time", "time", "weight add", "weight time add"]),
         ids=st.sampled_from(["identity", "sparse", "text"]),
@@ -74,8 +65,8 @@ class LiveGraph(RuleBasedStateMachine):
         edges=st.lists(st.tuples(picks, picks, weights, times), max_size=15),
         negative=st.booleans(),
     )
-    def begin(self, design, pass_weights, undirected, columns, ids, nodes, edges, negative):
-        self.design = Design(self.kind, weighted=pass_weights and self.kind in WEIGHTED, **design)
+    def begin(self, design, undirected, columns, ids, nodes, edges, negative):
+        self.design = designs_of(self.kind)[design]
         self.module, self.model = make(self.design)
         self.mirror = Mirror(
             WIDTH,

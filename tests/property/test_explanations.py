@@ -14,7 +14,17 @@ from livegnn.inference.history import History
 from livegnn.model import EdgeInput, Input, Model, Propagate, Step, reference
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 from mirror import Mirror
-from modules import CONVOLUTIONS, EDGE_FEATURES, EDGE_WIDTH, EDGE_WISE, WEIGHTED, WIDTH, Design, make
+from modules import (
+    CONVOLUTIONS,
+    EDGE_FEATURES,
+    EDGE_WIDTH,
+    EDGE_WISE,
+    WEIGHTED,
+    WIDTH,
+    Design,
+    designs_of,
+    make,
+)
 
 EXAMPLES = 20
 
@@ -195,16 +205,16 @@ def keys_of(picked: list[tuple], mirror: Mirror) -> list[int] | None:
 @pytest.mark.parametrize("kind", [*CONVOLUTIONS, *EDGE_WISE])
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(
-    depth=st.integers(1, 3),
-    join=st.sampled_from(["none", "skip", "concat", "head"]),
+    design=st.integers(0, 1),
     undirected=st.booleans(),
     columns=st.sampled_from(["", "weight", "weight time", "weight time add", "keep", "weight time keep"]),
     first=batches,
     later=batches,
     data=st.data(),
 )
-def test_any_sequence_of_events(kind, depth, join, undirected, columns, first, later, data):
-    _, model = make(Design(kind, depth=depth, join=join, weighted=kind in WEIGHTED, activation="elu"))
+def test_any_sequence_of_events(kind, design, undirected, columns, first, later, data):
+    made = designs_of(kind)[design]
+    depth, (_, model) = made.depth, make(made)
     schema = EdgeSchema(
         undirected=undirected,
         weighted="weight" in columns,

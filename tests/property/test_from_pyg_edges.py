@@ -11,17 +11,15 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 from torch_geometric import nn as pyg
 
 from livegnn.graph.snapshot import Snapshot
 from livegnn.model import Model, reference
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
-from modules import EDGE_WIDTH, EDGE_WISE, WEIGHTED, Design, fill, make
+from modules import EDGE_WIDTH, EDGE_WISE, WIDTH, cases, designs_of, fill, make
 
-CHANNELS, EDGE_CHANNELS = 5, EDGE_WIDTH
+CHANNELS, EDGE_CHANNELS = WIDTH, EDGE_WIDTH
 """Widths of the features of nodes and of edges in these tests."""
 
 
@@ -40,14 +38,12 @@ def make_snapshot(seed: int, num_nodes: int, num_edges: int) -> Snapshot:
     )
 
 
-snapshots = st.builds(
-    make_snapshot, seed=st.integers(0, 10_000), num_nodes=st.integers(1, 12), num_edges=st.integers(0, 40)
-)
+GRAPHS = [make_snapshot(seed, 1 + 2 * seed, 6 * seed) for seed in range(8)]
 
 
 def check(
     module: nn.Module,
-    snapshot: Snapshot,
+    graphs: list[Snapshot] = GRAPHS,
     *,
     features: bool = False,
     weighted: bool = False,
@@ -60,19 +56,20 @@ def check(
     model = Model.from_pyg(
         module, edge_weight=weighted or None, edge_channels=edge_channels, in_channels=in_channels
     )
-    given = {
-        "x": torch.from_numpy(snapshot.x[DEFAULT_NODE_TYPE]).double(),
-        "edge_index": torch.from_numpy(snapshot.edge_index[DEFAULT_EDGE_TYPE]),
-    }
-    if features:
-        given["edge_attr"] = torch.from_numpy(snapshot.edge_attr[DEFAULT_EDGE_TYPE]).double()
-    if weighted:
-        given["edge_weight"] = torch.from_numpy(snapshot.weight[DEFAULT_EDGE_TYPE]).double()
-    with torch.no_grad():
-        expected = copy.deepcopy(module).double()(**given).numpy()
-    values = reference.compute(model, snapshot)
-    scale = max(1e-3, float(np.abs(expected).max(initial=0)))
-    np.testing.assert_allclose(values[model.output], expected, rtol=0, atol=1e-5 * scale)
+    for snapshot in graphs:
+        given = {
+            "x": torch.from_numpy(snapshot.x[DEFAULT_NODE_TYPE]).double(),
+            "edge_index": torch.from_numpy(snapshot.edge_index[DEFAULT_EDGE_TYPE]),
+        }
+        if features:
+            given["edge_attr"] = torch.from_numpy(snapshot.edge_attr[DEFAULT_EDGE_TYPE]).double()
+        if weighted:
+            given["edge_weight"] = torch.from_numpy(snapshot.weight[DEFAULT_EDGE_TYPE]).double()
+        with torch.no_grad():
+            expected = copy.deepcopy(module).double()(**given).numpy()
+        values = reference.compute(model, snapshot)
+        scale = max(1e-3, float(np.abs(expected).max(initial=0)))
+        np.testing.assert_allclose(values[model.output], expected, rtol=0, atol=1e-5 * scale)
     assert model.layers[0] == "x"
     assert model.layers[-1] == model.output
     return model
@@ -105,31 +102,30 @@ class TwoWithoutFeatures(Two):
         return self.second(F.elu(self.first(x, edge_index)), edge_index)
 
 
-def check_two(first, second, snapshot, *, features: bool, pair: str = "no", in_channels=None) -> Model:
+def check_two(first, second, *, features: bool, pair: str = "no", in_channels=None) -> Model:
     kind = Two if features else TwoWithoutFeatures
-    model = check(kind(first, second, pair), snapshot, features=features, in_channels=in_channels)
+    model = check(kind(first, second, pair), features=features, in_channels=in_channels)
     assert len(model.layers) == 3
     assert model.width(model.layers[1]) == getattr(second, "in_channels", model.width(model.layers[1]))
     assert bool(model.edge_inputs) == features
     return model
 
 
-fills = st.sampled_from(["mean", "add", "sum", "min", "max", 0.0, 1.5, None, torch.arange(EDGE_CHANNELS)])
+FILLS = ["mean", "add", "sum", "min", "max", 0.0, 1.5, None, torch.arange(EDGE_CHANNELS)]
 
 
-@given(
-    snapshot=snapshots,
-    heads=st.integers(1, 3),
-    concat=st.booleans(),
-    slope=st.sampled_from([0.2, 0.0, 0.7]),
-    add_self_loops=st.booleans(),
-    features=st.booleans(),
-    fill_value=fills,
-    bias=st.booleans(),
-    residual=st.booleans(),
-    pair=st.sampled_from(["no", "both", "both, one map", "source"]),
+@cases(
+    heads=[1, 2, 3],
+    concat=[False, True],
+    slope=[0.2, 0.0, 0.7],
+    add_self_loops=[False, True],
+    features=[False, True],
+    fill_value=FILLS,
+    bias=[False, True],
+    residual=[False, True],
+    pair=["no", "both", "both, one map", "source"],
 )
-def test_gat_conv(snapshot, heads, concat, slope, add_self_loops, features, fill_value, bias, residual, pair):
+def test_gat_conv(heads, concat, slope, add_self_loops, features, fill_value, bias, residual, pair):
     settings = {
         "heads": heads,
         "concat": concat,
@@ -144,36 +140,25 @@ def test_gat_conv(snapshot, heads, concat, slope, add_self_loops, features, fill
     inputs = (CHANNELS, CHANNELS) if pair in ("both", "source") else CHANNELS
     first = pyg.GATConv(inputs, 4, **settings)
     second = pyg.GATConv(4 * heads if concat else 4, 2, **settings)
-    model = check_two(first, second, snapshot, features=features, pair=pair.partition(",")[0])
+    model = check_two(first, second, features=features, pair=pair.partition(",")[0])
     gathered = [step for step in model.steps if step.op in ("source", "target")]
     assert {model.width(step.output) for step in gathered} == {heads}
 
 
-@given(
-    snapshot=snapshots,
-    heads=st.integers(1, 3),
-    concat=st.booleans(),
-    slope=st.sampled_from([0.2, 0.0, 0.7]),
-    add_self_loops=st.booleans(),
-    features=st.booleans(),
-    fill_value=fills,
-    bias=st.booleans(),
-    share_weights=st.booleans(),
-    residual=st.booleans(),
-    pair=st.sampled_from(["no", "both", "both, one width"]),
+@cases(
+    heads=[1, 2, 3],
+    concat=[False, True],
+    slope=[0.2, 0.0, 0.7],
+    add_self_loops=[False, True],
+    features=[False, True],
+    fill_value=FILLS,
+    bias=[False, True],
+    share_weights=[False, True],
+    residual=[False, True],
+    pair=["no", "both", "both, one width"],
 )
 def test_gatv2_conv(
-    snapshot,
-    heads,
-    concat,
-    slope,
-    add_self_loops,
-    features,
-    fill_value,
-    bias,
-    share_weights,
-    residual,
-    pair,
+    heads, concat, slope, add_self_loops, features, fill_value, bias, share_weights, residual, pair
 ):
     settings = {
         "heads": heads,
@@ -190,20 +175,19 @@ def test_gatv2_conv(
     inputs = (CHANNELS, CHANNELS) if pair == "both" else CHANNELS
     first = pyg.GATv2Conv(inputs, 4, **settings)
     second = pyg.GATv2Conv(4 * heads if concat else 4, 2, **settings)
-    check_two(first, second, snapshot, features=features, pair=pair.partition(",")[0])
+    check_two(first, second, features=features, pair=pair.partition(",")[0])
 
 
-@given(
-    snapshot=snapshots,
-    heads=st.integers(1, 3),
-    concat=st.booleans(),
-    beta=st.booleans(),
-    features=st.booleans(),
-    bias=st.booleans(),
-    root_weight=st.booleans(),
-    pair=st.sampled_from(["no", "both"]),
+@cases(
+    heads=[1, 2, 3],
+    concat=[False, True],
+    beta=[False, True],
+    features=[False, True],
+    bias=[False, True],
+    root_weight=[False, True],
+    pair=["no", "both"],
 )
-def test_transformer_conv(snapshot, heads, concat, beta, features, bias, root_weight, pair):
+def test_transformer_conv(heads, concat, beta, features, bias, root_weight, pair):
     settings = {
         "heads": heads,
         "concat": concat,
@@ -216,16 +200,15 @@ def test_transformer_conv(snapshot, heads, concat, beta, features, bias, root_we
     inputs = (CHANNELS, CHANNELS) if pair == "both" else CHANNELS
     first = pyg.TransformerConv(inputs, 4, **settings)
     second = pyg.TransformerConv(4 * heads if concat else 4, 2, **settings)
-    check_two(first, second, snapshot, features=features, pair=pair)
+    check_two(first, second, features=features, pair=pair)
 
 
-@given(
-    snapshot=snapshots,
-    requires_grad=st.booleans(),
-    add_self_loops=st.booleans(),
-    seed=st.integers(0, 100),
+@cases(
+    requires_grad=[False, True],
+    add_self_loops=[False, True],
+    seed=[0, 1, 2, 3],
 )
-def test_agnn_conv(snapshot, requires_grad, add_self_loops, seed):
+def test_agnn_conv(requires_grad, add_self_loops, seed):
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -237,19 +220,18 @@ def test_agnn_conv(snapshot, requires_grad, add_self_loops, seed):
             h = F.relu(self.encoder(x))  # rows of zeros have no direction
             return self.second(self.first(h, edge_index), edge_index)
 
-    check(Net(), snapshot, seed=seed)
+    check(Net(), seed=seed)
 
 
-@given(
-    snapshot=snapshots,
-    act=st.sampled_from([nn.Sigmoid(), nn.Tanh(), torch.sigmoid, F.relu, nn.Sequential(nn.ELU(), nn.ReLU())]),
-    features=st.booleans(),
-    root_weight=st.booleans(),
-    bias=st.booleans(),
-    aggr=st.sampled_from(["add", "sum", "mean", "max", "min"]),
-    pair=st.sampled_from(["no", "both"]),
+@cases(
+    act=[nn.Sigmoid(), nn.Tanh(), torch.sigmoid, F.relu, nn.Sequential(nn.ELU(), nn.ReLU())],
+    features=[False, True],
+    root_weight=[False, True],
+    bias=[False, True],
+    aggr=["add", "sum", "mean", "max", "min"],
+    pair=["no", "both"],
 )
-def test_res_gated_graph_conv(snapshot, act, features, root_weight, bias, aggr, pair):
+def test_res_gated_graph_conv(act, features, root_weight, bias, aggr, pair):
     settings = {
         "act": act,
         "edge_dim": EDGE_CHANNELS if features else None,
@@ -259,19 +241,18 @@ def test_res_gated_graph_conv(snapshot, act, features, root_weight, bias, aggr, 
     }
     inputs = (CHANNELS, CHANNELS) if pair == "both" else CHANNELS
     first, second = pyg.ResGatedGraphConv(inputs, 4, **settings), pyg.ResGatedGraphConv(4, 2, **settings)
-    check_two(first, second, snapshot, features=features, pair=pair)
+    check_two(first, second, features=features, pair=pair)
 
 
-@given(
-    snapshot=snapshots,
-    kernels=st.integers(1, 3),
-    separate=st.booleans(),
-    aggr=st.sampled_from(["mean", "add", "sum", "max", "min"]),
-    root_weight=st.booleans(),
-    bias=st.booleans(),
-    pair=st.sampled_from(["no", "both", "source"]),
+@cases(
+    kernels=[1, 2, 3],
+    separate=[False, True],
+    aggr=["mean", "add", "sum", "max", "min"],
+    root_weight=[False, True],
+    bias=[False, True],
+    pair=["no", "both", "source"],
 )
-def test_gmm_conv(snapshot, kernels, separate, aggr, root_weight, bias, pair):
+def test_gmm_conv(kernels, separate, aggr, root_weight, bias, pair):
     settings = {
         "dim": EDGE_CHANNELS,
         "kernel_size": kernels,
@@ -285,18 +266,17 @@ def test_gmm_conv(snapshot, kernels, separate, aggr, root_weight, bias, pair):
     second = pyg.GMMConv(4, 2, **settings)
     tells_width = not separate or pair != "source"  # one Gaussian per channel scales rows of any width
     in_channels = None if tells_width else CHANNELS
-    check_two(first, second, snapshot, features=True, pair=pair, in_channels=in_channels)
+    check_two(first, second, features=True, pair=pair, in_channels=in_channels)
 
 
-@given(
-    snapshot=snapshots,
-    eps=st.sampled_from([0.0, 0.3, -1.0]),
-    train_eps=st.booleans(),
-    edge_dim=st.booleans(),
-    aggr=st.sampled_from(["add", "mean", "max", "min"]),
-    pair=st.sampled_from(["no", "both", "source"]),
+@cases(
+    eps=[0.0, 0.3, -1.0],
+    train_eps=[False, True],
+    edge_dim=[False, True],
+    aggr=["add", "mean", "max", "min"],
+    pair=["no", "both", "source"],
 )
-def test_gine_conv(snapshot, eps, train_eps, edge_dim, aggr, pair):
+def test_gine_conv(eps, train_eps, edge_dim, aggr, pair):
     settings = {"eps": eps, "train_eps": train_eps, "aggr": aggr}
 
     class Net(Two):
@@ -310,11 +290,13 @@ def test_gine_conv(snapshot, eps, train_eps, edge_dim, aggr, pair):
         def forward(self, x, edge_index, edge_attr):
             return super().forward(x, edge_index, self.edge_encoder(edge_attr).relu())
 
-    check(Net(), snapshot, features=True)
+    check(Net(), features=True)
 
 
-@given(snapshot=snapshots, seed=st.integers(0, 100))
-def test_what_a_module_does_with_features_and_weights_of_edges(snapshot, seed):
+@cases(
+    seed=[0, 1, 2, 3],
+)
+def test_what_a_module_does_with_features_and_weights_of_edges(seed):
     """They are rows as those of nodes are: layers, operations, parameters, work in place."""
 
     class Net(nn.Module):
@@ -340,28 +322,26 @@ def test_what_a_module_does_with_features_and_weights_of_edges(snapshot, seed):
             h = self.third(h, edge_index, edge_weight)
             return self.last(h, edge_index, edge_weight)
 
-    model = check(Net(), snapshot, features=True, weighted=True, seed=seed)
+    model = check(Net(), features=True, weighted=True, seed=seed)
     assert {given.column: given.width for given in model.edge_inputs.values()} == {
         "features": EDGE_CHANNELS,
         "weight": 1,
     }
 
 
-@given(
-    snapshot=snapshots,
-    heads=st.integers(1, 2),
-    v2=st.booleans(),
-    features=st.booleans(),
-    jk=st.sampled_from([None, "cat"]),
+@cases(
+    heads=[1, 2],
+    v2=[False, True],
+    features=[False, True],
+    jk=[None, "cat"],
 )
-def test_ready_made_models(snapshot, heads, v2, features, jk):
+def test_ready_made_models(heads, v2, features, jk):
     dim = EDGE_CHANNELS if features else None
     module = pyg.GAT(CHANNELS, 4, 2, 6, v2=v2, heads=heads, edge_dim=dim, jk=jk, norm="BatchNorm")
-    check(module, snapshot, features=features)
+    check(module, features=features)
 
 
-@given(snapshot=snapshots)
-def test_features_that_no_layer_was_made_for(snapshot):
+def test_features_that_no_layer_was_made_for():
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -371,7 +351,7 @@ def test_features_that_no_layer_was_made_for(snapshot):
         def forward(self, x, edge_index, edge_attr):
             return self.conv(x, edge_index, edge_attr * self.scale)  # GATConv lets them be
 
-    model = check(Net(), snapshot, features=True, edge_channels=EDGE_CHANNELS)
+    model = check(Net(), features=True, edge_channels=EDGE_CHANNELS)
     assert not model.edge_inputs
 
 
@@ -381,12 +361,12 @@ def test_large_logits(large):
     snapshot = make_snapshot(3, 12, 40)
     snapshot.x[DEFAULT_NODE_TYPE][:] *= large
     for conv in (pyg.GATConv(CHANNELS, 3, 2), pyg.TransformerConv(CHANNELS, 3)):
-        check(conv, snapshot)
+        check(conv, [snapshot])
 
 
 def test_depth():
     """Each convolution shows in the layers what it reads."""
-    sizes = [CHANNELS, 4, 6, 2]
+    sizes = [CHANNELS, 8, 6, 2]
     convolutions = [pyg.GATConv(i, o // 2, 2) for i, o in pairwise(sizes)]
 
     class Net(nn.Module):
@@ -399,35 +379,27 @@ def test_depth():
                 x = conv(x, edge_index).relu()
             return x
 
-    model = check(Net(), make_snapshot(1, 9, 20))
+    model = check(Net(), [make_snapshot(1, 9, 20)])
     assert [model.width(layer) for layer in model.layers] == sizes
 
 
 @pytest.mark.parametrize("kind", EDGE_WISE)
-@given(
-    snapshot=snapshots,
-    depth=st.integers(1, 3),
-    join=st.sampled_from(["none", "skip", "concat", "head"]),
-    norm=st.sampled_from(["none", "batch", "layer"]),
-    hidden=st.sampled_from([3, 4]),
-    pass_weights=st.booleans(),
-)
-def test_every_layer_of_a_stack(kind, snapshot, depth, join, norm, hidden, pass_weights):
-    weighted = pass_weights and kind in WEIGHTED
-    design = Design(kind, depth, norm=norm, join=join, hidden=hidden, weighted=weighted, width=CHANNELS)
-    module, model = make(design)
-    values = reference.compute(model, snapshot)
-    x, weight, features = (
-        torch.from_numpy(array[key].astype(np.float64))
-        for array, key in (
-            (snapshot.x, DEFAULT_NODE_TYPE),
-            (snapshot.weight, DEFAULT_EDGE_TYPE),
-            (snapshot.edge_attr, DEFAULT_EDGE_TYPE),
+@pytest.mark.parametrize("design", [0, 1])
+def test_every_layer_of_a_stack(kind, design):
+    module, model = make(designs_of(kind)[design])
+    for snapshot in GRAPHS:
+        values = reference.compute(model, snapshot)
+        x, weight, features = (
+            torch.from_numpy(array[key].astype(np.float64))
+            for array, key in (
+                (snapshot.x, DEFAULT_NODE_TYPE),
+                (snapshot.weight, DEFAULT_EDGE_TYPE),
+                (snapshot.edge_attr, DEFAULT_EDGE_TYPE),
+            )
         )
-    )
-    edge_index = torch.from_numpy(snapshot.edge_index[DEFAULT_EDGE_TYPE])
-    with torch.no_grad():
-        layers = module.layers(x, edge_index, weight, features)
-    for name, expected in zip(model.layers, layers, strict=True):
-        scale = max(1e-2, float(expected.abs().max()))
-        np.testing.assert_allclose(values[name], expected.numpy(), rtol=0, atol=2e-5 * scale)
+        edge_index = torch.from_numpy(snapshot.edge_index[DEFAULT_EDGE_TYPE])
+        with torch.no_grad():
+            layers = module.layers(x, edge_index, weight, features)
+        for name, expected in zip(model.layers, layers, strict=True):
+            scale = max(1e-2, float(expected.abs().max()))
+            np.testing.assert_allclose(values[name], expected.numpy(), rtol=0, atol=2e-5 * scale)

@@ -144,7 +144,7 @@ def test_random_modules_equal_their_models(drawn, seed: int) -> None:
             parameter.data = parameter.data.float().double()
         case = Case(lambda: module, (), (X, EDGES, WEIGHT))
         program = read(export_module(module, case.args, {}))
-        model = assemble(program)
+        model = assemble(program).model
         for i, kind in enumerate(GRAPHS):
             graph = draw(case, kind, seed + i)
             (expected,) = call(module, case, graph)

@@ -13,7 +13,7 @@ from livegnn.graph import EdgeSchema, Schema
 from livegnn.model import reference
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 from mirror import assert_close, assert_exact
-from modules import CONVOLUTIONS, EDGE_WIDTH, EDGE_WISE, WEIGHTED, WIDTH, Design, make
+from modules import CONVOLUTIONS, EDGE_WIDTH, EDGE_WISE, WIDTH, Design, designs_of, make
 
 SEQUENCES = 15 if os.environ.get("CI") else 60
 """How many random sequences each convolution goes through."""
@@ -49,13 +49,6 @@ happenings = st.one_of(
     st.just(("what if",)),
     st.tuples(st.just("batch"), st.lists(events, min_size=1, max_size=4)),
 )
-designs = {
-    "depth": st.integers(1, 4),
-    "activation": st.sampled_from(["none", "relu", "tanh"]),
-    "norm": st.sampled_from(["none", "layer"]),
-    "join": st.sampled_from(["none", "skip", "concat", "head"]),
-    "seed": st.integers(0, 5),
-}
 
 
 def same_number(a: np.ndarray, b: np.ndarray) -> bool:
@@ -198,15 +191,14 @@ class World:
 def test_any_batches_and_questions(kind):
     @settings(max_examples=SEQUENCES, suppress_health_check=list(HealthCheck))
     @given(
-        design=st.fixed_dictionaries(designs),
-        pass_weights=st.booleans(),
+        design=st.integers(0, 1),
         undirected=st.booleans(),
         weighted=st.booleans(),
         eager_depths=st.sampled_from([0, 0, 0, 1, 2]),
         what=st.lists(happenings, min_size=1, max_size=14),
     )
-    def run(design, pass_weights, undirected, weighted, eager_depths, what):
-        made = Design(kind, weighted=pass_weights and kind in WEIGHTED, **design)
+    def run(design, undirected, weighted, eager_depths, what):
+        made = designs_of(kind)[design]
         features = EDGE_WIDTH if made.featured else 0
         edges = EdgeSchema(undirected=undirected, weighted=weighted, features=features)
         world = World(made, edges, min(eager_depths, made.depth - 1))

@@ -122,6 +122,11 @@ def smooth(op: str, size: Callable[[float], float] | float = 1.0, **attrs: objec
     return build
 
 
+def within(op: str, limit: float, size: float) -> Builder:
+    """Of numbers that are no larger than this."""
+    return lambda p, of: Value(p.write(op, p.tamed(of[0], limit)), of[0].width, False, size)
+
+
 def jumping(op: str, bits: Callable[[int], int], size: Callable[[float], float], **attrs: object) -> Builder:
     def build(p: Program, of: list[Value]) -> Value:
         x = p.exact(of[0])
@@ -202,9 +207,20 @@ def whole_division(op: str) -> Builder:
     def build(p: Program, of: list[Value]) -> Value:
         a, b, width = pair(p, [p.exact(of[0]), p.exact(of[-1])])
         made = Value(p.write(op, a, b), width, True, 0)
-        size = b.size if op == "remainder" else a.size * 2.0**b.bits + 1
-        bits = max(a.bits, b.bits) if op == "remainder" else 0
+        size = b.size if op in ("remainder", "fmod") else a.size * 2.0**b.bits + 1
+        bits = max(a.bits, b.bits) if op in ("remainder", "fmod") else 0
         return p.guarded(made.name, made, exact=True, size=size, bits=bits)
+
+    return build
+
+
+def point(op: str, size: Callable[[float, float], float]) -> Builder:
+    """Of two numbers, the first above 0, where the angle does not jump."""
+
+    def build(p: Program, of: list[Value]) -> Value:
+        a, b, width = pair(p, of)
+        a, b = p.positive(a), p.tamed(b)
+        return Value(p.write(op, a, b), width, False, size(a.size, b.size))
 
     return build
 
@@ -399,7 +415,23 @@ BUILDERS: dict[str, Builder] = {
     "reciprocal": of_any("reciprocal", 1e6),
     "sin": smooth("sin"),
     "cos": smooth("cos"),
+    "tan": within("tan", 1.0, 1.6),
+    "asin": of_any("asin", 1.6),
+    "acos": of_any("acos", 3.2),
+    "atan": smooth("atan", 1.6),
+    "sinh": within("sinh", 2.0, 4.0),
+    "cosh": within("cosh", 2.0, 4.0),
+    "asinh": smooth("asinh", same),
+    "acosh": of_any("acosh", 90.0),
+    "atanh": of_any("atanh", 20.0),
+    "exp2": within("exp2", 2.0, 4.0),
+    "log2": of_any("log2", 150.0),
+    "log10": of_any("log10", 45.0),
     "erf": smooth("erf"),
+    "erfc": smooth("erfc", 2.0),
+    "atan2": point("atan2", lambda a, b: 3.2),
+    "hypot": point("hypot", lambda a, b: a + b),
+    "fmod": whole_division("fmod"),
     "floor": jumping("floor", lambda b: 0, lambda s: s + 1),
     "ceil": jumping("ceil", lambda b: 0, lambda s: s + 1),
     "round": jumping("round", lambda b: 0, lambda s: s + 1),

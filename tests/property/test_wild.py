@@ -6,15 +6,10 @@ NUMBER --cases 1` runs it again.
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
-from torch_geometric import nn as pyg
 
-from livegnn.model.adapters.layers import CONVOLUTIONS
-from wild import FEATURED, HIDDEN, KINDS, PLAIN, RELATIONAL, WEIGHTED, Case
+from wild import KINDS, Case
 
 EACH = 5
 """Cases of each kind, always the same ones."""
@@ -39,16 +34,6 @@ def test_a_stream_that_ends_with_units_too_large_leaves_nothing_hidden(number):
     case = Case(number)
     found = case.run()
     assert found.part < 0.5, f"case {number}: {case.name}: {found}"
-
-
-def test_every_convolution_that_can_be_imported_is_wild():
-    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
-    (traced,) = re.findall(r"without importer these can be imported so: (.*?);", page, flags=re.DOTALL)
-    made = [make(2, HIDDEN) for make in (PLAIN | WEIGHTED | FEATURED | RELATIONAL).values()]
-    found = {
-        type(part).__name__ for one in made for part in one.modules() if isinstance(part, pyg.MessagePassing)
-    }
-    assert found == {*CONVOLUTIONS, *re.findall(r"`(\w+)`", traced)}
 
 
 def test_a_case_is_a_function_of_its_number():

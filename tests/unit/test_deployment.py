@@ -1,5 +1,6 @@
 """Deployment files: every key is typed and documented, and what is not known is refused by name."""
 
+import json
 import re
 import time
 import tomllib
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 
 from livegnn import Events, FileFormatError, InputError, UnknownNodeError, checkpoint
-from livegnn.deployment import Deployment
+from livegnn.deployment import Deployment, read_schema
 from livegnn.expiry import ExpiryPolicy
+from livegnn.graph import EdgeSchema, Graph, Schema
 from livegnn.runtime import CheckpointPolicy
 from streams import make_arrays, make_graph, make_model
 
@@ -264,3 +266,23 @@ def tomlish(value: object) -> str:
         if isinstance(value, str)
         else str(value)
     )
+
+
+def test_the_schema_of_whatever_describes_a_graph(tmp_path: Path) -> None:
+    schema = Schema({"user": 3}, {("user", "pays", "user"): EdgeSchema(weighted=True, duplicates="add")})
+    graph = Graph(schema)
+    checkpoint.write(tmp_path / "graph.lgnnckpt", {"graph": graph.state()}, 0)
+    checkpoint.write(tmp_path / "engine.lgnnckpt", {"engine": graph.state()}, 0)
+    (tmp_path / "schema.json").write_text(json.dumps(schema.to_json()))
+    (tmp_path / "deployment.toml").write_text(
+        '[model]\npath = "m"\n[graph]\npath = "graph.lgnnckpt"\n[log]\npath = "l"\n'
+    )
+    for name in ("graph.lgnnckpt", "schema.json", "deployment.toml"):
+        assert read_schema(tmp_path / name) == schema
+    (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "text.json").write_text("schema")
+    for name in ("engine.lgnnckpt", "list.json", "text.json"):
+        with pytest.raises(FileFormatError, match="must be"):
+            read_schema(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        read_schema(tmp_path / "missing.json")

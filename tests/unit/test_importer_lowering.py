@@ -25,7 +25,8 @@ GLOBAL = (
 
 
 def lowered(name: str) -> Model:
-    return assemble(imported(name).program)
+    program = imported(name).program
+    return assemble(program, output=list(program.outputs)).model
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,7 +75,7 @@ def test_hooks_of_layers_are_a_part_of_the_module(when: str) -> None:
     conv = pyg.SAGEConv(4, 3)
     getattr(conv, f"register_{when}_forward_hook")(lambda module, inputs, output: 2 * output)
     data = Data(torch.randn(5, 4), torch.tensor([[0, 1, 2, 2], [1, 2, 3, 0]]))
-    engine = lg.Engine(lg.Graph.from_pyg(data), lg.Model.from_pyg(conv, data))
+    engine = lg.Engine(lg.Graph.from_pyg(data), lg.Model.from_pyg(conv))
     np.testing.assert_allclose(
         engine.predict(range(5)), conv(data.x, data.edge_index).detach(), rtol=1e-5, atol=1e-6
     )

@@ -160,6 +160,35 @@ def test_inputs_of_several_types_are_found() -> None:
     assert [one.what for one in explained.propagations if not one.support] == ["sum source"]
 
 
+def test_inputs_name_the_rows_of_one_type() -> None:
+    data = HeteroData()
+    data["node"].x, data["other"].num_nodes = torch.zeros(5, WIDTH), 3
+    for relation in ("likes", "hates"):
+        data["node", relation, "node"].edge_index = torch.zeros(2, 3, dtype=torch.int64)
+    inputs = {
+        "x": ("node", "x"),
+        "pos_edge_index": ("node", "likes", "node"),
+        "neg_edge_index": ("node", "hates", "node"),
+    }
+    conv = pyg.SignedConv(WIDTH, 4, first_aggr=True)
+    assert explain_import(conv, data, inputs=inputs).inputs == (
+        "x:node (node[8])",
+        "edge_index:('node', 'likes', 'node') (node-likes-node)",
+        "edge_index:('node', 'hates', 'node') (node-hates-node)",
+    )
+    with pytest.raises(ModelError, match="the types of the data are 'node', 'other'"):
+        explain_import(conv, data, inputs={**inputs, "x": ("nobody", "x")})
+    with pytest.raises(ModelError, match="'x' of 'other', which the data does not have"):
+        explain_import(conv, data, inputs={**inputs, "x": ("other", "x")})
+
+
+@pytest.mark.parametrize(("edge_dim", "reads"), [(None, False), (2, True)])
+def test_features_of_edges_are_read_by_layers_made_for_them(edge_dim: int | None, reads: bool) -> None:
+    data = Data(torch.zeros(5, WIDTH), torch.zeros(2, 7, dtype=torch.int64), torch.zeros(7, 2))
+    found = explain_import(pyg.GATv2Conv(WIDTH, 4, edge_dim=edge_dim), data).inputs
+    assert ("edge_attr (node-to-node[2])" in found) == reads
+
+
 def test_a_schema_tells_the_inputs() -> None:
     author, paper = ("author", "writes", "paper"), ("paper", "written", "author")
     schema = Schema({"author": WIDTH, "paper": WIDTH}, {author: EdgeSchema(), paper: EdgeSchema()})

@@ -19,12 +19,21 @@ E = ("node", "to", "node")
 WIDTH, FEATURES, OUT = 4, 2, 3
 
 
+class NumPyConv(pyg.CGConv):
+    """Its softplus is NumPy's, which nothing can trace."""
+
+    def message(self, x_i, x_j, edge_attr):
+        z = torch.cat([x_i, x_j] if edge_attr is None else [x_i, x_j, edge_attr], dim=-1)
+        softplus = torch.from_numpy(np.log1p(np.exp(self.lin_s(z).numpy())))
+        return self.lin_f(z).sigmoid() * softplus
+
+
 class Net(nn.Module):
-    """CGConv needs a softplus, which no step computes."""
+    """A layer that cannot be read between two that can."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.conv = pyg.SAGEConv(WIDTH, WIDTH), pyg.CGConv(WIDTH, FEATURES)
+        self.first, self.conv = pyg.SAGEConv(WIDTH, WIDTH), NumPyConv(WIDTH, FEATURES)
         self.last = nn.Linear(WIDTH, OUT)
 
     def forward(self, x, edge_index, edge_attr):
@@ -72,7 +81,7 @@ def test_a_layer_is_proposed_verified_and_kept_live():
         WIDTH,
         FEATURES,
     )
-    assert "softplus" in request.source
+    assert "np.log1p" in request.source
     rng = np.random.default_rng(3)
     graph = Graph(Schema({"node": WIDTH}, {E: EdgeSchema(features=FEATURES)}))
     ends = np.unique(rng.integers(0, 10, (2, 30)), axis=1)
@@ -109,7 +118,8 @@ def test_a_layer_that_can_be_followed_is_not_asked_for():
 
 def test_a_layer_without_a_proposal_is_refused_with_both_reasons():
     with pytest.raises(
-        ModelError, match=r"(?s)'softplus' in its message.*The proposer did not help: .*had no proposal"
+        ModelError,
+        match=r"(?s)test_proposed_layers\.py:\d+, 'softplus = .*The proposer did not help: .*had no proposal",
     ):
         Model.from_pyg(network(), edge_channels=FEATURES, proposer=lambda request, feedback: None)
 
@@ -138,7 +148,7 @@ def test_a_proposal_reads_one_value_of_nodes():
     class Two(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.first, self.conv = nn.Linear(WIDTH, WIDTH), pyg.CGConv((WIDTH, WIDTH))
+            self.first, self.conv = nn.Linear(WIDTH, WIDTH), NumPyConv((WIDTH, WIDTH))
 
         def forward(self, x, edge_index):
             return self.conv((self.first(x), x), edge_index)
@@ -150,7 +160,7 @@ def test_a_proposal_reads_one_value_of_nodes():
 def test_a_layer_is_proposed_for_one_of_several_edge_types():
     knows, wrote, read_by = ("user", "knows", "user"), ("user", "wrote", "text"), ("text", "read by", "user")
     torch.manual_seed(2)
-    convs = {knows: pyg.CGConv(WIDTH, FEATURES), wrote: pyg.SAGEConv((WIDTH, 2), WIDTH)}
+    convs = {knows: NumPyConv(WIDTH, FEATURES), wrote: pyg.SAGEConv((WIDTH, 2), WIDTH)}
     net = pyg.HeteroConv({**convs, read_by: pyg.SAGEConv((2, WIDTH), WIDTH)}).eval()
     metadata = (["user", "text"], [knows, wrote, read_by])
     settings = {"metadata": metadata, "output_type": "user", "proposer": Proposer()}
@@ -193,12 +203,17 @@ def test_a_proposal_is_for_edges_between_nodes_of_one_type():
     class Pair(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.conv = pyg.CGConv((WIDTH, 2))
+            self.conv = NumPyConv((WIDTH, 2))
 
         def forward(self, x_dict, edge_index_dict):
             return self.conv((x_dict["user"], x_dict["text"]), edge_index_dict[wrote])
 
-    with pytest.raises(ModelError, match="The proposer did not help: a layer can be proposed for one value"):
+    with pytest.raises(
+        ModelError, match=r"(?s)The proposer did not help: .*a layer can be proposed for one value"
+    ):
         Model.from_pyg(
-            Pair(), metadata=(["user", "text"], [knows, wrote]), proposer=lambda request, feedback: None
+            Pair(),
+            in_channels={"user": WIDTH, "text": 2},
+            metadata=(["user", "text"], [knows, wrote]),
+            proposer=lambda request, feedback: None,
         )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from livegnn.model.convolution import Convolution as Convolution
     from livegnn.model.importer.explanation import ImportExplanation as ImportExplanation
     from livegnn.model.importer.explanation import explain_import as explain_import
+    from livegnn.model.importer.exported import explain_exported as explain_exported
     from livegnn.model.proposal import ConvolutionRequest as ConvolutionRequest
     from livegnn.model.proposal import OpenAIProposer as OpenAIProposer
     from livegnn.model.proposal import Proposer as Proposer
@@ -30,6 +31,7 @@ _HOMES = {
     "OpenAIProposer": "livegnn.model.proposal",
     "Proposer": "livegnn.model.proposal",
     "VerificationReport": "livegnn.model.verification",
+    "explain_exported": "livegnn.model.importer.exported",
     "explain_import": "livegnn.model.importer.explanation",
     "propose": "livegnn.model.proposal",
     "verify": "livegnn.model.verification",
@@ -50,6 +52,7 @@ __all__ = [
     "Proposer",
     "Step",
     "VerificationReport",
+    "explain_exported",
     "explain_import",
     "propose",
     "verify",

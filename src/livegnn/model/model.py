@@ -212,7 +212,7 @@ class Model:
         *,
         inputs: Mapping[str, object] | None = None,
         method: str = "forward",
-        output: str | None = None,
+        output: str | Sequence[str] | None = None,
         node_type: NodeType = DEFAULT_NODE_TYPE,
         edge_type: EdgeType = DEFAULT_EDGE_TYPE,
         relations: Sequence[EdgeType] | None = None,
@@ -226,63 +226,58 @@ class Model:
     ) -> "Model":
         """Imports a trained PyG module, in evaluation mode; the module is left as it is. Needs torch.
 
-        module: its ``forward`` takes ``x``, ``edge_index`` and perhaps ``edge_weight`` and ``edge_attr``, and
-          returns one row per node. With `relations` it takes ``edge_type`` as well; with `metadata` it takes
-          ``x_dict``, ``edge_index_dict`` and perhaps ``edge_weight_dict`` and ``edge_attr_dict`` (or these
-          names without _dict), and returns rows of one node type, or a dict from node types to rows.
-        data: a PyG ``Data`` or ``HeteroData``, a graph's `Schema` or a `Graph` that the module can be called
-          with. With it, or any of the next three, the module is read by `torch.export`, whatever its layers
-          are, as `livegnn.model.explain_import` reads it.
-        inputs: argument -> what it is, where its name does not tell (`explain_import` says how). method: what
-          is called instead of ``forward``. output: which of several results is the prediction.
+        The module is exported and read operator by operator, whatever its layers are, and the model checked
+        against it on small graphs, which takes a second or two.
+
+        module: takes rows of nodes, edges and perhaps their weights and features, and returns a row for each
+          node; by default ``x``, ``edge_index``, ``edge_weight`` and ``edge_attr``. With `relations` it takes
+          ``edge_type`` as well; with several types it takes ``x_dict``, ``edge_index_dict`` and so on (or
+          these names without _dict), and returns rows of one node type, or a dict from node types to rows.
+        data: what the module can be called with, a PyG ``Data`` or ``HeteroData``, or the schema of a graph,
+          or a graph: tells types, widths and the names of inputs. Without it the module's layers and the
+          arguments below must.
+        inputs: argument -> what it is, where its name does not tell: the name of an attribute of `data`,
+          ``("node", channels)`` or ``("edge", channels)`` for rows, or a value that is always the same;
+          parameter of the module -> ``"node"``, if it has a row for each node.
+        method: the method that predicts.
+        output: which of several results is the prediction: its key in a dict, else ``"output[0]"``,
+          ``"output[1]"``, ...; or which ones are outputs, the prediction first. By default all of one node
+          type are, in order.
         node_type, edge_type: the names that the graph gives to its nodes and edges.
         relations: the edge types that the numbers in ``edge_type`` stand for, from 0; all join `node_type`.
         metadata: node types and edge types, as ``HeteroData.metadata()`` gives them. The model has an input
           ``"x:TYPE"`` for each node type that the prediction depends on, and inputs of edges
           ``f"edge_attr:{edge_type}"`` (so too with `relations`).
         output_type: the node type whose rows are the prediction, if the module returns those of several.
-        edge_weight: whether the module is called with the edges' weights; by default, if its ``forward``
-          takes them. With `metadata` it may also be the edge types that have weights.
+        edge_weight: whether the module is called with the edges' weights; by default, if it takes them. With
+          `metadata` it may also be the edge types that have weights.
         in_channels: the width of ``x``, or of each node type's; needed only where no layer of the module
           tells.
         edge_channels: the width of ``edge_attr``, the features of the edges; 0 if the module is called
-          without them. By default it is called with them if its ``forward`` needs them or one of its layers
-          was made for them, and the layers tell the width. With `metadata` it may also be the edge types
-          that have features, with their widths; by default these are the ones whose convolution in a
-          HeteroConv was made for features, or all if the module holds no HeteroConv.
-        proposer: is asked for the operators of a convolution that cannot be imported otherwise; what it says
-          is used only if it is verified (`livegnn.model.propose`). Such a model cannot be saved.
+          without them. By default it is called with them if it needs them or one of its layers was made for
+          them, and the layers tell the width. With `metadata` it may also be the edge types that have
+          features, with their widths; by default these are the ones whose convolution in a HeteroConv was
+          made for features, or all if the module holds no HeteroConv.
+        proposer: is asked for the operators of a convolution that cannot be read; what it says is used only
+          if it is verified (`livegnn.model.propose`). Such a model cannot be saved.
         allow_code: whether source code that the proposer answers with is executed, which nothing confines.
 
-        Raises `ModelError` with the place of the layer or operation that cannot be imported, and what to do.
+        Raises `ModelError` with the line of the module that cannot be imported, where it is known, and what
+        to do. Nothing else leaves it, whatever the module raises; that is the error's ``__cause__``.
         """
-        told = data is not None or inputs is not None or output is not None or method != "forward"
         try:
-            from livegnn.model.adapters.pyg import read
-            from livegnn.model.importer.importing import import_exported
+            from livegnn.model.importer.importing import import_module
         except ModuleNotFoundError as error:
             if error.name not in ("torch", "torch_geometric"):
                 raise
             needed = f"importing a PyG module needs {error.name}, which is not installed"
             raise ModelError(f"{needed}: pip install 'livegnn[torch]'") from error
-        if told:
-            return import_exported(
-                module,
-                data,
-                inputs=inputs,
-                method=method,
-                output=output,
-                node_type=node_type,
-                edge_type=edge_type,
-                relations=relations,
-                metadata=metadata,
-                output_type=output_type,
-                edge_weight=edge_weight,
-                in_channels=in_channels,
-                edge_channels=edge_channels,
-            )
-        return read(
+        return import_module(
             module,
+            data,
+            inputs=inputs,
+            method=method,
+            output=output,
             node_type=node_type,
             edge_type=edge_type,
             relations=relations,
@@ -293,6 +288,55 @@ class Model:
             edge_channels=edge_channels,
             proposer=proposer,
             allow_code=switch(allow_code, "allow_code"),
+        )
+
+    @staticmethod
+    def from_exported(
+        program: "torch.export.ExportedProgram | str | PathLike[str]",
+        *,
+        schema: "Schema | Graph | Data | HeteroData | None" = None,
+        inputs: "Mapping[str, NodeType | EdgeType | tuple[NodeType | EdgeType, str]] | None" = None,
+        output: str | Sequence[str] | None = None,
+        output_type: NodeType | None = None,
+        relations: Sequence[EdgeType] | None = None,
+        node_type: NodeType = DEFAULT_NODE_TYPE,
+        edge_type: EdgeType = DEFAULT_EDGE_TYPE,
+    ) -> "Model":
+        """The model of a program that ``torch.export.export`` made of a module, without the module's code.
+
+        The module must be exported in evaluation mode, on the CPU, with any number of nodes and edges
+        (``dynamic_shapes``). Needs torch.
+
+        program: the program, or the path of a file that ``torch.export.save`` wrote.
+        schema: the types of nodes and edges, and their widths; a graph that has them, or PyG data. Needed
+          where the keys of the program's arguments do not tell the types.
+        inputs: argument, as in the call (``"x"``, ``"x_dict['paper']"``) -> whose rows it has, where that is
+          not clear: a node type, or an edge type; or which column they are: ``"x"``, ``"edge_attr"``,
+          ``"edge_weight"`` or ``"edge_type"``; or both, as a pair.
+        output: which of several results is the prediction; by default the first, and all can be asked for.
+        output_type: whose rows it has, where results are of several types.
+        relations: the edge types that the numbers in ``edge_type`` stand for.
+        node_type, edge_type: the types of a graph that has one of each.
+
+        Raises `ModelError` with what stands in the way and what to do, `FileFormatError` if the file holds no
+        program, is damaged, or would run code, `OSError` if it cannot be read.
+        """
+        try:
+            from livegnn.model.importer.exported import import_exported
+        except ModuleNotFoundError as error:
+            if error.name not in ("torch", "torch_geometric"):
+                raise
+            needed = f"importing an exported program needs {error.name}, which is not installed"
+            raise ModelError(f"{needed}: pip install 'livegnn[torch]'") from error
+        return import_exported(
+            program,
+            schema=schema,
+            inputs=inputs,
+            output=output,
+            output_type=output_type,
+            relations=relations,
+            node_type=node_type,
+            edge_type=edge_type,
         )
 
     @staticmethod

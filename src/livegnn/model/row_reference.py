@@ -44,11 +44,11 @@ def _gelu(step: Step, x: DoubleArray) -> DoubleArray:
     if step.attrs["approximate"] == "tanh":
         inner: DoubleArray = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
         return 0.5 * x * (1 + inner)
-    return 0.5 * x * (1 + _erf(x / math.sqrt(2)))
+    return 0.5 * x * (1 + _each(math.erf, x / math.sqrt(2)))
 
 
-def _erf(x: DoubleArray) -> DoubleArray:
-    values: DoubleArray = np.array([math.erf(value) for value in x.ravel()], dtype=x.dtype)
+def _each(function: Callable[[float], float], x: DoubleArray) -> DoubleArray:
+    values: DoubleArray = np.array([function(value) for value in x.ravel()], dtype=x.dtype)
     return values.reshape(x.shape)
 
 
@@ -109,7 +109,20 @@ _ELEMENTWISE: Mapping[str, Callable[..., DoubleArray]] = {
     "reciprocal": lambda step, x: 1 / x,
     "sin": lambda step, x: np.sin(x),
     "cos": lambda step, x: np.cos(x),
-    "erf": lambda step, x: _erf(x),
+    "tan": lambda step, x: np.tan(x),
+    "asin": lambda step, x: np.arcsin(x),
+    "acos": lambda step, x: np.arccos(x),
+    "atan": lambda step, x: np.arctan(x),
+    "sinh": lambda step, x: np.sinh(x),
+    "cosh": lambda step, x: np.cosh(x),
+    "asinh": lambda step, x: np.arcsinh(x),
+    "acosh": lambda step, x: np.arccosh(x),
+    "atanh": lambda step, x: np.arctanh(x),
+    "exp2": lambda step, x: np.exp2(x),
+    "log2": lambda step, x: np.log2(x),
+    "log10": lambda step, x: np.log10(x),
+    "erf": lambda step, x: _each(math.erf, x),
+    "erfc": lambda step, x: _each(math.erfc, x),
     "floor": lambda step, x: np.floor(x),
     "ceil": lambda step, x: np.ceil(x),
     "round": lambda step, x: np.rint(x),
@@ -135,6 +148,9 @@ _ELEMENTWISE: Mapping[str, Callable[..., DoubleArray]] = {
     "power": lambda step, a, b: a**b,
     "maximum": lambda step, a, b: np.maximum(a, b),
     "minimum": lambda step, a, b: np.minimum(a, b),
+    "atan2": lambda step, a, b: np.arctan2(a, b),
+    "hypot": lambda step, a, b: np.hypot(a, b),
+    "fmod": lambda step, a, b: np.fmod(a, b),
     "remainder": lambda step, a, b: _remainder(a, b),
     "floor_divide": lambda step, a, b: _floor_divide(a, b),
     "equal": lambda step, a, b: a == b,

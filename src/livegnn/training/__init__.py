@@ -1,6 +1,6 @@
 """Training on the graph as it is now: PyG's loaders over a live graph, while events keep arriving.
 
-The one room beside the model adapters that needs torch; nothing of LiveGNN imports it.
+The one room beside the model importer that needs torch; nothing of LiveGNN imports it.
 """
 
 from livegnn.training.attributes import add_edge_attributes

@@ -4,7 +4,8 @@ Read in this order: ``expressions`` (what a row is made of), ``values`` (tensors
 ``arguments``, ``export``, ``decompositions`` and ``reader`` (a module as an exported program, that in few
 operators, and these as expressions, by ``operators``, ``shape_operators`` and ``row_operators``),
 ``normal_form`` and ``edge_rules`` (the rules), ``classes`` (what each propagation reads), ``explanation``
-(for people). ``interpreter`` says what expressions mean, ``facts`` what is known of them.
+(for people). ``exported`` and ``program_file`` begin with a program instead of a module. ``interpreter`` says
+what expressions mean, ``facts`` what is known of them.
 
 What lowering will take from the normal form. It is a graph of expressions in which each ``scatter`` along
 edges has one piece, unless it is an extremum over edges and own rows, and reads its target only where it

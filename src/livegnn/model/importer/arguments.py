@@ -1,7 +1,7 @@
 """What a module is called with: found from its signature, and from PyG data or a schema if there is one."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
     from livegnn.graph import Schema
 
-_NAMES = {
+NAMES = {
     **dict.fromkeys(("x", "h", "feat", "feats", "features", "inputs", "z"), "x"),
     **dict.fromkeys(("edge_index", "adj", "adj_t", "edges"), "edge_index"),
     **dict.fromkeys(("edge_weight", "edge_weights", "weight"), "edge_weight"),
     **dict.fromkeys(("edge_attr", "edge_attrs", "edge_features", "edge_feat"), "edge_attr"),
     **{"edge_type": "edge_type", "num_nodes": "num_nodes"},
 }
+"""What arguments are called, and what that is."""
 _ORDER = ("x", "edge_index")
 
 
@@ -59,25 +60,35 @@ def find_arguments(
     arguments: dict[str, object] = {}
     positional: tuple[object, ...] = ()
     signature = inspect.signature(getattr(module, method))
+    named = {NAMES.get(name.removesuffix("_dict")) for name in signature.parameters}
     for place, (name, parameter) in enumerate(signature.parameters.items()):
-        if parameter.kind is parameter.VAR_POSITIONAL and not arguments and not given:
-            positional = tuple(finding.find(one, required=True) for one in _ORDER)
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            rest = finding.rest(given.pop(name, None), name, {*taken, *given})
+            if rest:
+                positional, arguments = (*arguments.values(), *rest), {}
+            continue
+        if parameter.kind is parameter.VAR_KEYWORD:
+            arguments |= {key: finding.rows(given.pop(key), key) for key in list(given)}
+            if positional and getattr(data, "asked_for", False):
+                for column in ("edge_weight", "edge_attr"):  # as HeteroConv hands them on
+                    if column in finding.known:
+                        arguments[f"{column}_dict"] = finding.known[column]
             continue
         if name in given:
             arguments[name] = finding.rows(given.pop(name), name)
             continue
-        meaning = _NAMES.get(name.removesuffix("_dict"))
+        meaning = NAMES.get(name.removesuffix("_dict"))
         if (
             meaning is None
             and name not in finding.known
             and place < len(_ORDER)
-            and _ORDER[place] not in taken
+            and _ORDER[place] not in named
         ):
             meaning = _ORDER[place] if parameter.default is parameter.empty else None
-        found = finding.find(
-            meaning or name.removesuffix("_dict"), required=parameter.default is parameter.empty
-        )
+        needed = parameter.default is parameter.empty
+        found = finding.find(meaning or name.removesuffix("_dict"), required=needed)
+        if meaning == "edge_attr" and not needed and finding.leaves_edge_features_out():
+            continue
         if found is not None:
             arguments[name] = found
             taken.add(meaning or name)
@@ -93,7 +104,10 @@ def find_arguments(
             f"{', '.join(signature.parameters)}"
         )
     if not arguments and not positional:
-        raise ModelError(f"{type(module).__name__}.{method} takes no rows of a graph")
+        raise ModelError(
+            f"{type(module).__name__}.{method} takes no rows of a graph, so that it has one of its own, or "
+            "none: give it arguments, such as x and edge_index"
+        )
     return Found(arguments, parameters, positional)
 
 
@@ -157,8 +171,13 @@ class _Finding:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         dtype = self.dtype if dtype.is_floating_point else dtype
-        full = f"{name}:{atom}" if self.hetero else name
+        full = f"{name}:{key}" if self.hetero else name
         self.known.setdefault(name, {})[key] = Given(full, atom, channels, dtype, ends=name == "edge_index")
+
+    def leaves_edge_features_out(self) -> bool:
+        """Whether some of the module's layers can be made for features of edges, and none is."""
+        made = [part.edge_dim for part in self.module.modules() if hasattr(part, "edge_dim")]
+        return bool(made) and not any(made)
 
     def is_embedding(self, name: str) -> bool:
         """Whether a parameter is an embedding of the nodes of the data."""
@@ -174,12 +193,37 @@ class _Finding:
             if found is None:
                 raise ModelError(f"inputs says that {name!r} is {given!r}, which the data does not have")
             return found
+        if isinstance(given, list):
+            return [self.rows(one, name) for one in given]
+        if isinstance(given, tuple) and given in self.edges:
+            return self.known["edge_index"][given]
+        if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], str):
+            return self._of_type(*given)
         if isinstance(given, tuple) and given and given[0] in ("node", "edge"):
             channels = tuple(int(size) for size in given[1:] if size)
             atom = self.node if given[0] == "node" else self.edge
             assert atom is not None
             return Given(name, atom, channels, torch.int64 if name == "edge_type" else self.dtype)
         return given
+
+    def rest(self, given: object, name: str, taken: Collection[str]) -> tuple[object, ...]:
+        """What ``*args`` stand for: what inputs says, or those of ``x, edge_index`` that are not taken."""
+        if given is not None:
+            return tuple(self.rows(one, name) for one in (given if isinstance(given, list) else [given]))
+        found = (self.find(one, required=True) for one in _ORDER if one not in taken)
+        return tuple(one for one in found if one is not None)
+
+    def _of_type(self, key: object, name: str) -> Given:
+        """The rows of this name of one type; ``num_nodes`` how many of it there are."""
+        atom = self.nodes.get(key) or self.edges.get(key)
+        if atom is None:
+            kinds = ", ".join(map(repr, (*self.nodes, *self.edges)))
+            raise ModelError(f"inputs names {key!r}, but the types of the data are {kinds}")
+        if name == "num_nodes":
+            return Given(f"{name}:{atom}", atom, count=True)
+        if key not in self.known.get(name, {}):
+            raise ModelError(f"inputs names {name!r} of {key!r}, which the data does not have")
+        return self.known[name][key]
 
     def find(self, name: str, *, required: bool) -> object | None:
         """The rows of this name, by type if there are several; None if there are none, or none are needed."""

@@ -88,6 +88,8 @@ _OWN |= {
     aten.min.default: lambda x: x.amin(),
     aten.max.dim: lambda x, dim, keepdim=False: (x.amax(dim, keepdim), x.argmax(dim, keepdim)),
     aten.min.dim: lambda x, dim, keepdim=False: (x.amin(dim, keepdim), x.argmin(dim, keepdim)),
+    aten.fmax.default: lambda a, b: torch.where(a.isnan(), b, torch.where(b.isnan(), a, torch.maximum(a, b))),
+    aten.fmin.default: lambda a, b: torch.where(a.isnan(), b, torch.where(b.isnan(), a, torch.minimum(a, b))),
     aten.mv.default: lambda a, b: (a @ b.unsqueeze(1)).squeeze(1),
     aten.hardtanh.default: lambda x, least=-1, most=1: x.clamp(least, most),
     aten.copy.default: lambda x, source, non_blocking=False: source.to(x.dtype).expand(x.shape),
@@ -193,6 +195,24 @@ def _batch_norm_of_rows(
     return _scaled(result, *laid), mean, var
 
 
+@_own(aten.native_group_norm.default)
+def _group_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    rows: int,
+    channels: int,
+    inner: int,
+    groups: int,
+    eps: float,
+) -> tuple[Tensor, ...]:
+    """Each group of a row's channels is a row of its own."""
+    size = channels * inner // groups
+    result, mean, scale = aten.native_layer_norm(x.reshape(rows, groups, size), [size], None, None, eps)
+    laid = [None if one is None else _along(x, 1, one) for one in (weight, bias)]
+    return _scaled(result.reshape(x.shape), *laid), mean, scale
+
+
 # Products
 
 
@@ -200,6 +220,39 @@ def _batch_norm_of_rows(
 def _add_product(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     product = a @ b if alpha == 1 else (a @ b) * alpha
     return product + (bias if beta == 1 else bias * beta)
+
+
+@_own(aten.convolution.default)
+def _convolve(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """Along an axis of channels: for each place of the kernel the channels that it meets, and one product."""
+    if x.dim() != 3 or _has_rows(x[0]) or transposed or groups != 1:
+        return NotImplemented
+    padded, size = aten.constant_pad_nd(x, [padding[0], padding[0]]), weight.shape[2]
+    reach = padded.shape[2] - dilation[0] * (size - 1)
+    met = [padded[:, :, at : at + reach : stride[0]] for at in range(0, dilation[0] * size, dilation[0])]
+    result = torch.cat(met, 1).transpose(1, 2) @ weight.permute(2, 1, 0).flatten(0, 1)
+    return _scaled(result.transpose(1, 2), None, None if bias is None else bias.unsqueeze(1))
+
+
+@_own(aten.cumsum.default)
+def _running_sum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Over channels: each with those before it."""
+    if not isinstance(x.shape[dim], int) or dtype is not None:
+        return NotImplemented
+    sums = [x.narrow(dim, 0, 1)]
+    for i in range(1, x.shape[dim]):
+        sums.append(sums[-1] + x.narrow(dim, i, 1))
+    return torch.cat(sums, dim)
 
 
 # Numbers one by one

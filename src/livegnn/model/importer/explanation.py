@@ -67,7 +67,11 @@ def explain_import(
 
     Raises `ModelError` with the line of the module that cannot be imported, and what to do.
     """
-    program = read_module(module, data, method=method, inputs=inputs)
+    return explain_program(read_module(module, data, method=method, inputs=inputs))
+
+
+def explain_program(program: Program) -> ImportExplanation:
+    """What was understood of what was read."""
     try:
         found = tuple(classify(program.make, normalize(program.make, program.rows)))
     except (AssertionError, RuntimeError, TypeError, ValueError, LookupError) as error:

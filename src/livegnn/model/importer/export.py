@@ -1,7 +1,9 @@
 """A module as an exported program with any number of nodes and edges; the module itself stays as it is."""
 
+import builtins
 import copy
 import re
+import sys
 import threading
 import traceback
 import warnings
@@ -9,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 import torch_geometric
@@ -19,6 +21,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import stateless
 from torch.utils import _pytree as pytree
 from torch_geometric.nn.dense import HeteroLinear
+from torch_geometric.utils import num_nodes
 
 from livegnn.errors import ModelError
 from livegnn.model.importer.decompositions import decompose
@@ -64,6 +67,16 @@ def fill(arguments: Arguments, tensors: Iterator[object]) -> object:
     return pytree.tree_map(lambda one: next(tensors) if isinstance(one, Given) else one, arguments)
 
 
+def inputs_of(parameters: Sequence[Given], arguments: Arguments) -> list[Given]:
+    """The tensors that a module is called with, each once: parameters, then in the order of the call."""
+    inputs = {one.name: one for one in leaves(arguments) if not one.count}
+    counted = {one.atom for one in (*parameters, *inputs.values())}
+    for one in leaves(arguments):
+        if one.atom not in counted:  # how many there are is all that is known of them
+            inputs[one.name] = Given(one.name, one.atom, (0,), torch.float32)
+    return [*parameters, *inputs.values()]
+
+
 class _Flat(nn.Module):
     """A module called with tensors one after the other, some of them in the place of parameters."""
 
@@ -77,12 +90,13 @@ class _Flat(nn.Module):
         super().__init__()
         self.module, self.method, self.arguments = module, method, arguments
         self.parameters_given = list(parameters)
-        inputs = {one.name: one for one in leaves(arguments) if not one.count}
-        self.given = [*parameters, *inputs.values()]
+        self.given = inputs_of(parameters, arguments)
 
     def forward(self, *tensors: torch.Tensor) -> object:
         named = dict(zip([one.name for one in self.given], tensors, strict=True))
         sizes = {one.atom: named[one.name].shape[1 if one.ends else 0] for one in self.given}
+        nodes = {one.atom for one in self.given if one.atom.source is None} | set(_ends_of(self.given))
+        _NODES[:] = [sizes[one] for one in nodes if len(nodes) == 1 and one in sizes]
         rows = [sizes[one.atom] if one.count else named[one.name] for one in leaves(self.arguments)]
         args, kwargs = cast(Called, fill(self.arguments, iter(rows)))
         replaced = {one.name: named[one.name] for one in self.parameters_given}
@@ -115,8 +129,8 @@ def export_module(
     """
     module = unwrap(module, method)
     name = f"{type(module).__name__}.{method}"
-    with _LOCK, _tracing():
-        flat = _Flat(_copy(module), method, (args, kwargs), parameters)
+    with _LOCK, _tracing(), _counting_nodes():
+        flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
         tensors, shapes = _examples(flat.given)
         try:
             with _hooked(flat):
@@ -130,17 +144,28 @@ def export_module(
     return Exported(program, graph, flat.given, name)
 
 
-def call_once(
+def decompose_program(program: ExportedProgram, given: Sequence[Given], name: str) -> Exported:
+    """A program that was exported elsewhere. given: what its inputs are, in order, but for constants."""
+    with _LOCK, _tracing():
+        try:
+            return Exported(program, decompose(program), given, name)
+        except Exception as error:
+            said = " ".join(str(error).split())[:400] or type(error).__name__
+            raise ModelError(f"{name} has an operator that cannot be taken apart: {said}") from error
+
+
+def call_with(
     module: nn.Module,
     args: Sequence[object],
     kwargs: Mapping[str, object],
     method: str,
     parameters: Sequence[Given],
+    tensors: Sequence[torch.Tensor] | None = None,
 ) -> object:
-    """Calls a copy of a module on a small random graph."""
+    """Calls a copy of a module with tensors in the place of `Given`, by default on a small random graph."""
     with _LOCK, _tracing():
-        flat = _Flat(_copy(module), method, (args, kwargs), parameters)
-        return flat(*_examples(flat.given)[0])
+        flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
+        return flat(*(tensors or _examples(flat.given)[0]))
 
 
 def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
@@ -170,7 +195,7 @@ def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
     return module
 
 
-def _copy(module: nn.Module) -> nn.Module:
+def copy_module(module: nn.Module) -> nn.Module:
     """On the CPU, in evaluation mode, and without what layers have kept of a graph."""
     try:
         copied = copy.deepcopy(module)
@@ -186,16 +211,24 @@ def _copy(module: nn.Module) -> nn.Module:
 @contextmanager
 def _tracing() -> Iterator[None]:
     """PyG as it can be traced: kernels that it has no formula for, by the formulas that they stand for."""
-    backend = torch_geometric.backend
+    backend, length = torch_geometric.backend, builtins.len
     segments, linear = backend.use_segment_matmul, HeteroLinear.forward
     backend.use_segment_matmul = False
     HeteroLinear.forward = _hetero_linear
+
+    def symbolic_length(of: Any) -> int:
+        """Of a tensor, its first size as a symbol, which `len` makes a number of."""
+        return of.shape[0] if isinstance(of, torch.Tensor) and of.dim() else length(of)
+
+    builtins.len = symbolic_length  # for other threads the same
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            yield
+            with torch.backends.mkldnn.flags(enabled=False):  # its kernels are whole layers
+                yield
     finally:
         backend.use_segment_matmul, HeteroLinear.forward = segments, linear
+        builtins.len = length
 
 
 @contextmanager
@@ -218,6 +251,32 @@ def _hooked(module: nn.Module) -> Iterator[None]:
     finally:
         for names, before in reversed(changed):
             names["is_compiling"] = before
+
+
+_NODES: list[object] = []
+"""How many nodes of each type there are in the call that is traced."""
+
+
+@contextmanager
+def _counting_nodes() -> Iterator[None]:
+    """PyG's functions that are not told how many nodes there are: all, instead of one more than the last that
+    has an edge. Where that makes a difference, the import's final check sees it.
+    """
+    counted = num_nodes.maybe_num_nodes
+    named = [one for name, one in sys.modules.items() if name.startswith("torch_geometric")]
+    users = [one for one in named if getattr(one, "maybe_num_nodes", None) is counted]
+
+    def count(edge_index: object, num_nodes: object = None) -> object:
+        return _NODES[0] if num_nodes is None and len(_NODES) == 1 else counted(edge_index, num_nodes)
+
+    try:
+        for user in users:
+            user.maybe_num_nodes = count  # type: ignore[attr-defined]
+        yield
+    finally:
+        _NODES.clear()
+        for user in users:
+            user.maybe_num_nodes = counted  # type: ignore[attr-defined]
 
 
 def _hetero_linear(self: HeteroLinear, x: torch.Tensor, type_vec: torch.Tensor) -> torch.Tensor:
@@ -257,7 +316,10 @@ def _ends_of(given: Sequence[Given]) -> Iterator[Atom]:
 
 def code_lines(trace: str) -> list[str]:
     """Of a stack, innermost last: the user's own line, and PyG's where that is below."""
-    frames = [(file, f"{PurePath(file).name}:{line}, {code!r}") for file, line, code in _FRAME.findall(trace)]
+    frames = [
+        (file, f"{PurePath(file).name}:{line}" + (f", {code!r}" if code else ""))
+        for file, line, code in _FRAME.findall(trace)
+    ]
     own = [line for file, line in frames if not any(library in file for library in _LIBRARIES)]
     below = [line for file, line in frames if "/torch_geometric/" in file]
     return own[-1:] + below[-1:]
@@ -269,8 +331,9 @@ def where(node: fx.Node) -> str:
     return " by way of ".join(lines) + ": " if lines else ""
 
 
-_FRAME = re.compile(r'File "([^"]+)", line (\d+), in \S+\n\s*(.*\S)')
-_LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/importer/")
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in [^\n]+(?:\n\s*(?!File ")(\S.*\S))?')
+_LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/importer/", "torch_geometric.nn.", "<string>")
+"""Parts of the names of files that are not the user's; PyG writes some of its layers' anew."""
 
 
 def _refuse_assertions(program: ExportedProgram, name: str) -> None:

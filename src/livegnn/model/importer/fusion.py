@@ -120,13 +120,16 @@ def _around(fusion: _Fusion, step: Step, op: str) -> tuple[Propagate | None, Ste
     if before is None or degree is None or before.op != "propagate" or degree.op != "degree":
         return None, None
     operators = Propagate.from_step(before)
-    plain = operators.aggregate == "sum" and operators.combine == "identity" and not operators.own_message
+    plain = (
+        (operators.aggregate == "sum" or op == "rsqrt_degree")
+        and operators.combine == "identity"
+        and not operators.own_message
+    )
     attrs = operators.to_attrs()
     same = all(degree.attrs.get(name) == attrs.get(name) for name in ("self_loops", "reverse"))
     same = same and bool(degree.attrs["skip_loops"]) == operators.skip_loops
     same = same and operators.edge_types == (degree.edge_type(),) and not attrs.get("only_loops", False)
-    weighted = degree.attrs["kind"] == "sum"
-    if not plain or not same or operators.coefficients or weighted != ("weight" in operators.message_local):
+    if not plain or not same or operators.coefficients:
         return None, None
     return operators, before
 

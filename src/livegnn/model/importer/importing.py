@@ -1,23 +1,25 @@
-"""Importing a module: what it is called with, found or told; then it is read and lowered.
-
-The face of it is `Model.from_pyg`.
-"""
+"""Importing a module: what it is called with, found or told; reading, lowering, checking."""
 
 import inspect
+import traceback
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import PurePath
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from torch import nn
 
 from livegnn.errors import ModelError
 from livegnn.model.importer.arguments import Found, find_arguments
-from livegnn.model.importer.assembly import assemble
-from livegnn.model.importer.export import call_once, export_module, leaves, unwrap
-from livegnn.model.importer.reader import Program, read
+from livegnn.model.importer.assembly import RELATION, Assembled, assemble
+from livegnn.model.importer.check import check_import
+from livegnn.model.importer.export import call_with, export_module, leaves, unwrap
+from livegnn.model.importer.proposed import Cuts, Proposals, import_proposed
+from livegnn.model.importer.reader import read
 from livegnn.model.importer.widths import discover
 from livegnn.model.model import Model
-from livegnn.types import EdgeType, NodeType
+from livegnn.model.proposal import Proposer
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
 from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
@@ -27,19 +29,9 @@ if TYPE_CHECKING:
 
 Metadata = tuple[Sequence[NodeType], Sequence[EdgeType]]
 """Node types and edge types, as ``HeteroData.metadata()`` gives them."""
+_Kind = TypeVar("_Kind", NodeType, EdgeType)
 Key = tuple[str, NodeType | EdgeType]
 """A width that is to be known: ("x", node type) or ("edge_attr", edge type)."""
-
-
-def import_exported(module: object, data: object = None, **settings: Any) -> Model:
-    """`import_module`, of which nothing but `ModelError` comes out."""
-    try:
-        return import_module(module, data, **settings)
-    except ModelError:
-        raise
-    except Exception as error:
-        what = f"{type(error).__name__}: {error}"
-        raise ModelError(f"{type(module).__name__} cannot be imported ({what})") from error
 
 
 def import_module(
@@ -48,38 +40,118 @@ def import_module(
     *,
     inputs: Mapping[str, object] | None,
     method: str,
-    output: str | None,
+    output: str | Sequence[str] | None,
     node_type: NodeType,
     edge_type: EdgeType,
     relations: Sequence[EdgeType] | None,
     metadata: Metadata | None,
     output_type: NodeType | None,
-    edge_weight: bool | Collection[EdgeType] | None,
+    edge_weight: Collection[EdgeType] | bool | None,
     in_channels: int | Mapping[NodeType, int] | None,
     edge_channels: int | Mapping[EdgeType, int] | None,
+    proposer: Proposer | None = None,
+    allow_code: bool = False,
 ) -> Model:
-    """The model of a module; `Model.from_pyg` says what the arguments are."""
+    """The model of a module; `Model.from_pyg` says what the arguments are.
+
+    Whatever the module does, raises nothing but `ModelError`, with the line of the module where it is known.
+    """
     if not isinstance(module, nn.Module):
         raise ModelError(f"must be a torch.nn.Module, got {kind_of(module)}: {_instead_of(module)}")
-    inner = unwrap(module, method)
-    known = getattr(data, "schema", data)
-    if known is None:
-        types = _Types(inner, node_type, edge_type, relations, metadata, method)
-        schema = types.describe(edge_weight, in_channels, edge_channels)
-        found = types.find(schema, inputs)
-    else:
-        if metadata is not None:
-            raise ModelError("data tells the types: leave out metadata")
-        found = find_arguments(inner, known, method, _with_relations(inputs, relations))
-    program = read_program(inner, found, method)
-    return assemble(program, relations=_to_edge_types(relations), output=output, output_type=output_type)
+    name = f"{type(module).__name__}.{method}"
+    try:
+        inner = unwrap(module, method)
+        known = getattr(data, "schema", data)
+        if known is None:
+            types = _Types(inner, node_type, edge_type, relations, metadata, method)
+            found = types.find(types.describe(edge_weight, in_channels, edge_channels), inputs)
+        else:
+            if metadata is not None:
+                raise ModelError("data tells the types: leave out metadata")
+            found = find_arguments(inner, known, method, _with_relations(inputs, relations))
+        kinds = _to_edge_types(relations)
+        reading = Reading(inner, found, method, kinds, output, output_type)
+        model = reading.model(None if proposer is None else Proposals(proposer, allow_code))
+        if known is None:
+            types.check_widths({*model.inputs, *model.edge_inputs})
+        return model
+    except ModelError as error:
+        text = str(error)
+        place = "" if error.__cause__ is None else line_of(error.__cause__)
+        if place and place not in text:
+            text = f"{place}: {text}"
+        if type(module).__name__ not in text:
+            text = f"{name}: {text}"
+        if "must be finite" in text:
+            text = f"{text}; of its parameters and buffers, these are not: {_not_finite(module)}"
+        raise ModelError(text) from error.__cause__
+    except Exception as error:
+        place = line_of(error)
+        what = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise ModelError(f"{name} cannot be imported: {place and place + ': '}{what}") from error
 
 
-def read_program(module: nn.Module, found: Found, method: str) -> Program:
-    """What a module computes, called with what was found."""
-    return read(
-        export_module(module, found.positional, found.arguments, method=method, parameters=found.parameters)
-    )
+@dataclass(frozen=True)
+class Reading:
+    """A module, what its method is called with, and which of its results is the prediction."""
+
+    module: nn.Module
+    found: Found
+    method: str
+    relations: tuple[EdgeType, ...] | None
+    output: str | Sequence[str] | None
+    output_type: NodeType | None
+
+    def model(self, proposals: Proposals | None = None) -> Model:
+        """The model, checked against the module."""
+        if proposals is None:
+            made = self.assemble(self.module, None)
+        else:
+            made = import_proposed(self.module, self.assemble, self.call, proposals)
+        check_import(
+            made.model,
+            self.module,
+            self.found,
+            self.method,
+            columns=made.columns,
+            relations=self.relations,
+            output=(made.output, made.row_axis),
+        )
+        return made.model
+
+    def assemble(self, module: nn.Module, cuts: Cuts | None) -> Assembled:
+        """What the module computes, as steps. cuts: the layers that are taken out of it."""
+        found = self.found
+        exported = export_module(
+            module, found.positional, found.arguments, method=self.method, parameters=found.parameters
+        )
+        return assemble(
+            read(exported),
+            relations=self.relations,
+            output=self.output,
+            output_type=self.output_type,
+            parts=() if cuts is None else cuts.parts(),
+        )
+
+    def call(self, module: nn.Module) -> object:
+        """Calls a module on a small graph."""
+        found = self.found
+        return call_with(module, found.positional, found.arguments, self.method, found.parameters)
+
+
+def _not_finite(module: nn.Module) -> str:
+    named = (*module.named_parameters(), *module.named_buffers())
+    return ", ".join(repr(name) for name, tensor in named if not bool(tensor.isfinite().all()))
+
+
+_LIBRARIES = ("/torch/", "torch_geometric", "/livegnn/model/", "<")
+
+
+def line_of(error: BaseException) -> str:
+    """The line of the user's that an error went through last, empty if none did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if not any(library in one.filename for library in _LIBRARIES)]
+    return f"{PurePath(own[-1].filename).name}:{own[-1].lineno}, {own[-1].line!r}" if own else ""
 
 
 def _instead_of(given: object) -> str:
@@ -118,8 +190,9 @@ class _Edges:
 
 @dataclass(frozen=True)
 class _Described:
-    """The types of a graph that there is none of yet, as a schema has them."""
+    """What a schema tells, where there is none. asked_for: the module is called with all that it has."""
 
+    asked_for = True
     node_types: Mapping[NodeType, int]
     edge_types: Mapping[EdgeType, _Edges]
 
@@ -137,6 +210,9 @@ class _Types:
         method: str,
     ) -> None:
         self.module, self.method, self.relations = module, method, _to_edge_types(relations)
+        self.parameters = inspect.signature(getattr(module, method)).parameters
+        self._check_given(node_type, edge_type, metadata)
+        self.unknown: list[tuple[str, str, str, str]] = []
         if metadata is not None:
             self.nodes, edges = list(metadata[0]), _to_edge_types(metadata[1])
             self.edges = list(edges or ())
@@ -159,6 +235,29 @@ class _Types:
                     f"relations must be edge types that join {node_type!r} nodes (node_type), got {relation}"
                 )
 
+    def _check_given(self, node_type: NodeType, edge_type: EdgeType, metadata: Metadata | None) -> None:
+        """Whether the keywords go with each other, and with what the method takes."""
+        name = f"{type(self.module).__name__}.{self.method}"
+        told = (node_type, edge_type) != (DEFAULT_NODE_TYPE, DEFAULT_EDGE_TYPE) or self.relations is not None
+        if metadata is not None and told:
+            raise ModelError("metadata names all types: leave out node_type, edge_type and relations")
+        dicts = any(one.endswith("_dict") for one in self.parameters)
+        if metadata is None and (dicts or any(map(_convolutions, self.module.modules()))):
+            raise ModelError(
+                f"{name} is for several types of nodes or edges: name its types with metadata=, or data"
+            )
+        if self.relations is None:
+            numbered = self.parameters.get(RELATION)
+            if numbered is not None and numbered.default is numbered.empty:
+                raise ModelError(f"{name} takes edge_type: say with relations=... what its numbers stand for")
+            return
+        if RELATION not in self.parameters:
+            raise ModelError(f"{name} takes no edge_type, so relations must not be given")
+        if len(set(self.relations)) < len(self.relations):
+            raise ModelError(
+                f"relations must be different edge types, got {', '.join(map(str, self.relations))}"
+            )
+
     def _check_convolutions(self) -> None:
         for name, part in self.module.named_modules():
             for edge in _convolutions(part):
@@ -170,15 +269,18 @@ class _Types:
 
     def describe(
         self,
-        edge_weight: bool | Collection[EdgeType] | None,
+        edge_weight: Collection[EdgeType] | bool | None,
         in_channels: int | Mapping[NodeType, int] | None,
         edge_channels: int | Mapping[EdgeType, int] | None,
     ) -> "dict[Key, int | bool | None]":
         """What is known of each input: ``("x", type)`` and ``("edge_attr", type)`` -> width, None if unknown;
         ``("edge_weight", type)`` -> whether the module is called with it."""
-        parameters = inspect.signature(getattr(self.module, self.method)).parameters
-        takes = {name.removesuffix("_dict") for name in parameters}
-        needs = {n.removesuffix("_dict") for n, p in parameters.items() if p.default is p.empty}
+        several = any(one.kind is one.VAR_KEYWORD for one in self.parameters.values()) or any(
+            map(_convolutions, [self.module])
+        )
+        takes = {name.removesuffix("_dict") for name in self.parameters}
+        needs = {n.removesuffix("_dict") for n, p in self.parameters.items() if p.default is p.empty}
+        self._check_columns(edge_weight, edge_channels, takes, needs, several=several)
         known: dict[Key, int | bool | None] = {}
         for node in self.nodes:
             known["x", node] = _told("in_channels", in_channels, node, self.nodes)
@@ -190,13 +292,32 @@ class _Types:
             elif width:
                 known["edge_attr", edge] = width
             weighted = edge_weight if isinstance(edge_weight, bool | None) else edge in edge_weight
-            several = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
             known["edge_weight", edge] = bool(weighted) if several else weighted is not False
-        for name, said in (("edge_weight", edge_weight is True), ("edge_attr", bool(edge_channels))):
-            several = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-            if said and name not in takes and not several:
-                raise ModelError(f"{type(self.module).__name__}.{self.method} takes no {name}")
         return known
+
+    def _check_columns(
+        self,
+        edge_weight: Collection[EdgeType] | bool | None,
+        edge_channels: int | Mapping[EdgeType, int] | None,
+        takes: Collection[str],
+        needs: Collection[str],
+        *,
+        several: bool,
+    ) -> None:
+        """Whether weights and features of edges are what the method takes, of edge types that there are."""
+        name = f"{type(self.module).__name__}.{self.method}"
+        if not isinstance(edge_weight, bool | None):
+            for kind in edge_weight:
+                if kind not in self.edges:
+                    raise ModelError(f"edge_weight must name edge types of metadata, got {kind}")
+        for column, keyword, given, no in (
+            ("edge_weight", "edge_weight", edge_weight, False),
+            ("edge_attr", "edge_channels", edge_channels, 0),
+        ):
+            if given and column not in takes and not several:
+                raise ModelError(f"{name} takes no {column}, so {keyword} must not be {given}")
+            if given is not None and not given and column in needs:
+                raise ModelError(f"{name} needs {column}, so {keyword} must not be {no}")
 
     def _made_for_features(self) -> Iterator[tuple[EdgeType, bool]]:
         """Which edge types have a layer that was made for features of edges."""
@@ -205,7 +326,7 @@ class _Types:
         ]
         for edge in self.edges:
             layers = [conv for kind, conv in by_type if kind == edge] if by_type else [self.module]
-            yield edge, any(getattr(one, "edge_dim", None) for layer in layers for one in layer.modules())
+            yield edge, any(_reads_features(one) for layer in layers for one in layer.modules())
 
     def find(self, known: "Mapping[Key, int | bool | None]", inputs: Mapping[str, object] | None) -> Found:
         """The module's arguments, with the widths that it takes."""
@@ -214,38 +335,76 @@ class _Types:
 
         def arguments(widths: Mapping[Hashable, int]) -> Found:
             full = {key: widths.get(key, given) for key, given in known.items()}
-            schema = _Described(
+            described = _Described(
                 {node: int(full["x", node] or 0) for node in self.nodes},
                 {
                     edge: _Edges(bool(full["edge_weight", edge]), int(full.get(("edge_attr", edge)) or 0))
                     for edge in self.edges
                 },
             )
-            return find_arguments(self.module, schema, self.method, inputs)
+            return find_arguments(self.module, cast("Schema", described), self.method, inputs)
 
         if not unknown:
             return arguments({})
 
         def call(widths: Mapping[Hashable, int]) -> object:
             found = arguments(widths)
-            return call_once(self.module, found.positional, found.arguments, self.method, found.parameters)
+            return call_with(self.module, found.positional, found.arguments, self.method, found.parameters)
 
         try:
             widths = discover(unknown, call)
         except ModelError:
             raise
         except Exception as error:
-            raise ModelError(f"{type(self.module).__name__}.{self.method} fails: {error}") from error
+            widths = self._guess(unknown)
+            try:
+                call(widths)
+            except Exception:
+                what = f"{type(error).__name__}: {error}".rstrip(": ")
+                asked = (
+                    ""
+                    if set(widths) == set(unknown)
+                    else "; say how wide its inputs are with in_channels and edge_channels"
+                )
+                raise ModelError(
+                    f"{type(self.module).__name__}.{self.method} fails: {what}{asked}"
+                ) from error
         found = arguments({**dict.fromkeys(unknown, 1), **widths})
-        read = {one.name.partition(":")[0] for one in leaves([found.positional, found.arguments])}
+        inputs_read = {one.name.partition(":")[0] for one in leaves([found.positional, found.arguments])}
         for column, name in (("x", "in_channels"), ("edge_attr", "edge_channels")):
             lacking = [key[1] for key in unknown if key[0] == column and key not in widths]
-            if lacking and column in read:
-                raise ModelError(
-                    f"no layer tells how wide {column} of {', '.join(map(repr, lacking))} is: "
-                    f"give {name}, or data"
-                )
+            self.unknown += [(f"{column}:{one}", column, str(one), name) for one in lacking]
+        if len(self.nodes) == len(self.edges) == 1:
+            self.check_widths(inputs_read)
         return found
+
+    def check_widths(self, read: Collection[str]) -> None:
+        """Raises `ModelError` if one of these inputs is as wide as nobody knows."""
+        for full, column, one, name in self.unknown:
+            if column in read or full in read:
+                raise ModelError(
+                    f"no layer tells how wide {column} of {one!r} is: say so with {name}=..., or give data"
+                )
+
+    def _guess(self, unknown: "Sequence[Key]") -> dict[Hashable, int]:
+        """The widths that the first layers were made for, if there is one type of each."""
+        guessed: dict[Hashable, int] = {}
+        for column, attribute in (("x", "in_channels"), ("edge_attr", "edge_dim")):
+            keys = [key for key in unknown if key[0] == column]
+            widths = [
+                getattr(part, "dim" if known_as_dim and column == "edge_attr" else attribute, None)
+                for part in self.module.modules()
+                for known_as_dim in [type(part).__name__ == "GMMConv"]
+            ]
+            known = [width for width in widths if isinstance(width, int) and width > 0]
+            if len(keys) == 1 and known:
+                guessed[keys[0]] = known[0]
+        return guessed
+
+
+def _reads_features(layer: nn.Module) -> bool:
+    """Whether a layer cannot do, or was not trained, without features of edges."""
+    return type(layer).__name__ in ("GINEConv", "GMMConv") or bool(getattr(layer, "edge_dim", None))
 
 
 def _convolutions(part: nn.Module) -> dict[EdgeType, nn.Module]:
@@ -257,10 +416,7 @@ def _convolutions(part: nn.Module) -> dict[EdgeType, nn.Module]:
 
 
 def _told(
-    parameter: str,
-    told: "int | Mapping[NodeType, int] | Mapping[EdgeType, int] | None",
-    key: object,
-    keys: Sequence[object],
+    parameter: str, told: int | Mapping[_Kind, int] | None, key: _Kind, keys: Sequence[_Kind]
 ) -> int | None:
     """The width that the caller tells for one type."""
     if not isinstance(told, Mapping):

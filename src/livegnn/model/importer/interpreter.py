@@ -135,7 +135,7 @@ CHANNELS: Mapping[str, Callable[..., Tensor]] = {
     "log_softmax": lambda attrs, x: x.log_softmax(attrs[0] + 1),
     "flip": lambda attrs, x: x.flip(attrs[0] + 1),
     "standardize": _standardize,
-    "linear": lambda attrs, x, weight: x @ weight[0],
+    "linear": lambda attrs, x, weight: x.to(weight.dtype) @ weight[0],
     "matmul": lambda attrs, a, b: a @ b,
     "lookup": lambda attrs, table, index: table[0][index],
 }
@@ -150,7 +150,8 @@ ELEMENTWISE_OPERANDS: Mapping[str, tuple[int, Callable[..., Tensor]]] = {
     **{
         name: (1, function)
         for name, function in _functions(
-            "neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos erf floor ceil round trunc "
+            "neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh "
+            "cosh asinh acosh atanh exp2 log2 log10 erf erfc floor ceil round trunc "
             "isfinite isnan isinf relu sigmoid tanh silu mish hardsigmoid hardswish leaky_relu softplus clamp"
         ).items()
     },
@@ -158,7 +159,9 @@ ELEMENTWISE_OPERANDS: Mapping[str, tuple[int, Callable[..., Tensor]]] = {
     "gelu": (1, lambda x, approximate: F.gelu(x, approximate=approximate)),
     **{
         name: (2, function)
-        for name, function in _functions("mul pow maximum minimum remainder eq ne lt le gt ge").items()
+        for name, function in _functions(
+            "mul pow maximum minimum remainder fmod atan2 hypot eq ne lt le gt ge"
+        ).items()
     },
     "and": (2, torch.logical_and),
     "or": (2, torch.logical_or),

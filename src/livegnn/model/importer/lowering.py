@@ -6,7 +6,7 @@ coefficients, anything else row-wise steps on edges, whose rows are summed. Whic
 mask's affair: all, all but loops, loops alone, or any condition, which becomes a factor of the message.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -19,10 +19,11 @@ from livegnn.model.importer.facts import is_of_edges, strip
 from livegnn.model.importer.own_loops import is_weight
 from livegnn.model.importer.row_steps import RowSteps, Steps
 from livegnn.model.importer.softmaxes import pieces_of
-from livegnn.model.model import EdgeInput, Input
+from livegnn.model.model import EdgeInput, Function, Input
 from livegnn.model.propagation import Degree, Propagate
 from livegnn.types import EdgeType
 
+_AGGREGATES = {"sum": "sum", "amax": "max", "amin": "min"}
 _LOWEST = -3.4e38
 """Stands for minus infinity among logits and in maxima, since a row must be finite."""
 
@@ -48,13 +49,17 @@ class Lowering:
     """Writes the steps of expressions, each once.
 
     columns: of the features of each atom. A value that no step can write is the error that says so, raised
-    where it is read: some expressions are only marks of what a rule has already taken care of.
+    where it is read: some expressions are only marks of what a rule has already taken care of. parts: what
+    writes the steps of layers that were not read, by the names of inputs that stand for their results.
+    functions: of the user's, which these steps call.
     """
 
     make: Expressions
     columns: Mapping[Atom, Columns]
     inputs: dict[str, Input] = field(default_factory=dict)
     edge_inputs: dict[str, EdgeInput] = field(default_factory=dict)
+    parts: dict[str, Callable[[], str]] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
     _values: dict[Expression, str | ModelError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -70,6 +75,11 @@ class Lowering:
                 except ModelError as error:
                     self._values[one] = error
         return [self.value(one) for one in outputs]
+
+    def written(self, one: Expression) -> str | None:
+        """The value that an expression is, if a step has been written for it."""
+        found = self._values.get(one)
+        return found if isinstance(found, str) else None
 
     def value(self, one: Expression) -> str:
         found = self._values[one] if one in self._values else self._write(one)
@@ -109,6 +119,8 @@ class Lowering:
     def _input(self, one: Expression) -> str:
         name, atom = str(one.attrs[0]), one.atom
         assert atom is not None
+        if name in self.parts:
+            return self.parts[name]()
         width = prod(one.shape)
         if is_of_edges(atom) and is_weight(one):
             self.edge_inputs[name] = EdgeInput(edge_type_of(atom), 1, "weight")
@@ -237,14 +249,14 @@ class Lowering:
         return (origin.module if origin else "") or "propagate"
 
     def _looped(self, one: Expression) -> str:
-        fill, _ = one.attrs
+        fill, _, reduce = one.attrs
         message, index, _ = one.args
         assert isinstance(fill, float)
         if message.value is not None:
             return self._looped_count(message, index, fill)
         if is_weight(message):
             return self._degree("sum", index, "all", fill)
-        return self._propagate(one, message, index, "skip", "sum", fill)
+        return self._propagate(one, message, index, "skip", _AGGREGATES[str(reduce)], fill)
 
     def _looped_count(self, message: Expression, index: Expression, fill: float) -> str:
         if fill == 1:
@@ -277,7 +289,7 @@ class Lowering:
 
     def _extremum(self, one: Expression) -> str:
         """Of all pieces: rows of their own are there always, those along edges where a target has any."""
-        aggregate = {"amax": "max", "amin": "min"}[str(one.attrs[0])]
+        aggregate = _AGGREGATES[str(one.attrs[0])]
         joined = "maximum" if aggregate == "max" else "minimum"
         found: str | None = None
         number: str | None = None

@@ -133,8 +133,8 @@ def _moved(make: Expressions, row: Expression, by: object) -> Expression:
 
 @operator("div")
 def _divide(call: Call, a: Operand, b: Operand, rounding_mode: str | None = None) -> Value:
-    if rounding_mode not in (None, "floor"):
-        raise ModelError(f"division with rounding_mode={rounding_mode!r} is not known")
+    if rounding_mode == "trunc":
+        return call.cast(call.elementwise("trunc", call.elementwise("div", a, b)), call.kind)
     return call.elementwise("floor_divide" if rounding_mode else "div", a, b)
 
 

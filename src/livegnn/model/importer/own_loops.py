@@ -3,6 +3,7 @@
 11. ``f * sum(w h) + f * last * h``, where the sum leaves loops out, is ``f * looped(w h)``: a sum to which
     each node adds a loop of its own, whose weight is that of the loop it has, or a fill (GCN's norm). The sum
     of the weights themselves, and a count, have such a loop as well.
+    So has a maximum of ``f h``, where f is a root of a degree, which leaves it.
 12. ``d^-1/2``, or 0 where that is infinite, is ``inverse_root(d)``; ``1/d`` is ``inverse(d)`` likewise.
 """
 
@@ -22,6 +23,8 @@ def find_own_loops(make: Expressions, outputs: Sequence[Expression]) -> list[Exp
         made = make.with_args(one, args)
         if made.op == "add" and made.atom is not None and made.atom.source is None:
             return _join_loops(make, made)
+        if made.op == "scatter" and made.attrs[0] in ("amax", "amin"):
+            return _leave_extremum(make, made)
         if made.op == "where" and made.args[1].is_number(0):
             power = made.args[2]
             tested = [arg for arg in made.args[0].args if not arg.is_number(float("inf"))]
@@ -133,8 +136,32 @@ def _looped(make: Expressions, around: _Product, scatter: Expression, own: _Prod
         own, fill = own.without(last), float(last.args[-1].value.reshape(-1)[0])  # type: ignore[union-attr]
     if not own.is_same(expected):
         return None
-    attrs = (fill, weight is not None)
+    attrs = (fill, weight is not None, "sum")
     return make.make("looped", (message, index, mask), attrs, shape=scatter.shape, atom=scatter.atom)
+
+
+def _leave_extremum(make: Expressions, one: Expression) -> Expression:
+    """Roots of the target's degree, which are not negative, taken out of an extremum, own loops and all."""
+    along = [piece for piece in one.pieces if piece[1].op == "end"]
+    own = [piece for piece in one.pieces if piece[1].op == "rows" and piece[2].is_number(1)]
+    if len(along) != 1 or len(along) + len(own) != len(one.pieces) or len(own) > 1:
+        return one
+    message, index, mask = along[0]
+    gathered = [factor for factor in _product(message).factors if factor.op == "gather"]
+    roots = [g for g in gathered if g.args[1] is index and strip(g.args[0]).op == "inverse_root"]
+    rows = [g for g in gathered if g.args[1] is not index]
+    plain = message.op == "mul" and len(gathered) == 2 == len(message.args) == len(roots) + len(rows)
+    if not plain or len(rows) != 1 or rows[0].shape != one.shape or _product(message).number != 1:
+        return one
+    if own:
+        same = _product(own[0][0]).is_same(_product(rows[0].args[0]) * _product(roots[0].args[0]))
+        if not same or mask is not _others(make, index) or _product(own[0][0]).number != 1:
+            return one
+        attrs = (1.0, False, str(one.attrs[0]))
+        inner = make.make("looped", (rows[0], index, mask), attrs, shape=one.shape, atom=one.atom)
+    else:
+        inner = make.scatter(str(one.attrs[0]), [(rows[0], index, mask)], one.atom)
+    return make.elementwise("mul", roots[0].args[0], inner)
 
 
 def is_weight(one: Expression) -> bool:

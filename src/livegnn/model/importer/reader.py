@@ -8,6 +8,7 @@ import sympy
 import torch
 from torch import fx
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
 from livegnn.model.importer import row_operators, shape_operators  # noqa: F401  they put their operators in
@@ -19,12 +20,15 @@ from livegnn.model.importer.values import ROWS, Piece, Value, Values, symbolic
 
 @dataclass(frozen=True)
 class Program:
-    """What a module computes: its outputs by name, as pieces of rows."""
+    """What a module computes: its outputs by name, as pieces of rows. read: what each of its convolutions is
+    called with, in order, where they are known.
+    """
 
     outputs: Mapping[str, Value]
     make: Expressions
     given: Sequence[Given]
     module_name: str
+    read: Sequence[Expression]
 
     @property
     def rows(self) -> list[Expression]:
@@ -46,13 +50,15 @@ def read(exported: Exported) -> Program:
             try:
                 reading.visit(node)
             except ModelError as error:
-                raise ModelError(f"{exported.module_name}: {where(node)}{error}") from error
+                own = reading.own_edges(node)
+                raise ModelError(f"{exported.module_name}: {where(node)}{own or error}") from error
             except Exception as error:
                 what = f"{type(error).__name__}: {error}"
                 raise ModelError(
                     f"{exported.module_name}: {where(node)}{node.target} cannot be read: {what}"
                 ) from error
-    return Program(outputs, reading.values.make, exported.given, exported.module_name)
+    layers = [reading.reads[call] for call in reading.layers if call in reading.reads]
+    return Program(outputs, reading.values.make, exported.given, exported.module_name, layers)
 
 
 class _Reading:
@@ -68,12 +74,15 @@ class _Reading:
         self.specs = dict(zip(inputs, signature.input_specs, strict=True))
         self.results = [spec.kind for spec in signature.output_specs]
         self.tensors = {**exported.program.state_dict, **exported.program.constants}
+        self.reads: dict[str, Expression] = {}
+        self.layers: list[str] = []
 
     def visit(self, node: fx.Node) -> None:
         if node.op == "placeholder":
             self.read[node] = self._input(node)
             return
-        name = str(node.target).removeprefix("aten.").split(".")[0]
+        name = str(node.target).removeprefix("aten.")
+        name = name.rpartition(".")[0] or name
         if name in ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size"):
             self._check_assertion(node)
             return
@@ -88,10 +97,12 @@ class _Reading:
             return
         function = OPERATORS.get(name)
         if function is None:
-            raise ModelError(f"the operator {name} is not known")
+            known_as = name if str(node.target).startswith("aten.") else str(node.target)
+            raise ModelError(f"the operator {known_as} is not known")
         call = Call(self.values)
         if isinstance(expected, torch.Tensor):
             call = Call(self.values, tuple(expected.shape), kind_of(expected.dtype))
+        self._note_reads(node)
         self.values.make.origin = Origin(
             _module_of(node), *code_lines(node.meta.get("stack_trace") or "")[:1]
         )
@@ -103,6 +114,48 @@ class _Reading:
             raise ModelError(f"{name} is called in a way that is not known ({error})") from error
         if isinstance(expected, torch.Tensor):
             self._check(self.read[node], expected, name)
+        self._note_layer(node)
+
+    def _note_reads(self, node: fx.Node) -> None:
+        """Notes the first rows of nodes that each call of a submodule reads."""
+        for call in _calls(node):
+            if call in self.reads:
+                continue
+            for arg in node.all_input_nodes:
+                value = self.read[arg]
+                if call in _calls(arg) or not isinstance(value, Value) or len(value.pieces) != 1:
+                    continue
+                row = value.pieces[0].row
+                if row.kind == "float" and row.atom and row.atom.source is None:
+                    self.reads[call] = row
+                    break
+
+    def _note_layer(self, node: fx.Node) -> None:
+        """Notes the innermost call that adds up along edges, but for aggregations, which are parts of one."""
+        value = self.read[node]
+        if isinstance(value, Value) and any(piece.row.op == "scatter" for piece in value.pieces):
+            inner = [call for call, name in _calls(node).items() if ".aggr." not in name]
+            if inner and inner[-1] not in self.layers:
+                self.layers.append(inner[-1])
+
+    def own_edges(self, node: fx.Node) -> str:
+        """What is wrong with a node that reads edges which the module holds; empty if it reads none."""
+        seen, left = {node}, [node]
+        while left:
+            for one in left.pop().all_input_nodes:
+                if one not in seen:
+                    seen.add(one)
+                    left.append(one)
+        for one in seen & set(self.specs):
+            tensor = self.tensors.get(str(self.specs[one].target))
+            if self.specs[one].kind is InputKind.USER_INPUT or not isinstance(tensor, torch.Tensor):
+                continue
+            if tensor.dtype == torch.int64 and tensor.dim() == 2 and len(tensor) == 2:
+                return (
+                    "the module has a graph of its own, whole numbers of shape "
+                    f"{list(tensor.shape)}, which no event reaches: give it as an argument, edge_index"
+                )
+        return ""
 
     def outputs(self, node: fx.Node) -> dict[str, Value]:
         """The module's results by their places among them."""
@@ -117,10 +170,11 @@ class _Reading:
             )
         results = [self._arguments(one) for one in returned[: len(self.results)]]
         found = {}
-        for i, value in enumerate(results):
+        names = name_results(self.exported.program.call_spec.out_spec)
+        for name, value in zip(names, results, strict=True):
             if isinstance(value, Value):
                 self._check_output(value)
-                found["output" if len(results) == 1 else f"output[{i}]"] = value
+                found[name] = value
             elif value is not None:
                 raise ModelError(f"{self.exported.module_name} returns {value!r}, which is no tensor of rows")
         if not found:
@@ -136,17 +190,23 @@ class _Reading:
         if not all(piece.mask.is_number(1) for piece in value.pieces) or len(value.axes[value.row_axis]) > 1:
             raise ModelError(f"{returns} some rows of those it has: return all, and let the reader choose")
 
-    def _input(self, node: fx.Node) -> Value:
+    def _input(self, node: fx.Node) -> object:
         spec = self.specs[node]
         if spec.kind is not InputKind.USER_INPUT:
             name = str(spec.target)
             return self.values.constant(
                 self.tensors[name], name.removeprefix("module.").replace("_orig_mod.", "")
             )
-        given, shape = next(self.rows), node.meta["val"].shape
+        held = node.meta.get("val")
+        if not isinstance(held, torch.Tensor | torch.SymInt):
+            return held
+        given = next(self.rows)
         everything = self.values.everything
         space = ((given.atom, everything),)
-        for size in shape:
+        if isinstance(held, torch.SymInt):
+            self.values.name_size(held, space)
+            return held
+        for size in held.shape:
             if not isinstance(size, int):
                 self.values.name_size(size, space)
         make = self.values.make
@@ -200,11 +260,35 @@ class _Reading:
                 high.is_number and high >= 2**32
             ):
                 return
+        if isinstance(relation, sympy.Eq) and type(relation.lhs).__name__.endswith("Mod"):
+            whole, part = relation.lhs.args
+            if relation.rhs == 0 and sympy.cancel(whole / part).is_Integer:  # a view of some rows together
+                return
         if isinstance(relation, sympy.Eq):
             left, right = self.values.size(relation.lhs), self.values.size(relation.rhs)
-            if left is not None and right is not None and sympy.expand(left - right) == 0:
+            if left is not None and right is not None and sympy.cancel(_divided(left - right)) == 0:
                 return
         raise ModelError(f"it works only where {relation} holds, which a change of the graph may end")
+
+
+def _divided(size: sympy.Expr) -> sympy.Expr:
+    """Without the remainders of sizes that are multiples of others."""
+    remainders = [one for one in size.atoms(sympy.Function) if type(one).__name__ in ("Mod", "PythonMod")]
+    whole = {one for one in remainders if sympy.cancel(one.args[0] / one.args[1]).is_Integer}
+    return size.subs(dict.fromkeys(whole, 0))
+
+
+def name_results(spec: pytree.TreeSpec | None) -> list[str]:
+    """What each tensor of a result is called: by its key in a dict, else by where it is in the result."""
+    if spec is None or spec.num_leaves == 1:
+        return ["output"]
+    leaves, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(spec.num_leaves)), spec))
+    return [
+        str(path[0].key)
+        if len(path) == 1 and isinstance(path[0], pytree.MappingKey)
+        else f"output{pytree.keystr(path)}"
+        for path, _ in leaves
+    ]
 
 
 _IGNORED = frozenset(
@@ -219,6 +303,11 @@ def _every_argument(node: fx.Node) -> list[object]:
     schema = node.target._schema.arguments
     given = {**dict(zip((one.name for one in schema), node.args, strict=False)), **node.kwargs}
     return [given.get(one.name, one.default_value) for one in schema if one.name not in _IGNORED]
+
+
+def _calls(node: fx.Node) -> dict[str, str]:
+    """The calls of submodules that a node belongs to, from outside in, and the names of their classes."""
+    return {call: str(kind) for call, (_, kind) in (node.meta.get("nn_module_stack") or {}).items()}
 
 
 def _module_of(node: fx.Node) -> str:

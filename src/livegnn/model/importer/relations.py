@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from livegnn.model.importer.expressions import Atom, Expression, Expressions, walk
+from livegnn.model.importer.lowering import edge_type_of
 
 
 def split_relations(
@@ -39,7 +40,7 @@ def _of_relation(
         name = str(one.attrs[0])
         if name == number:
             return make.constant(torch.tensor(i if one.kind == "int" else float(i)).expand(one.shape))
-        return make.input(f"{name}:{atom}", atom, one.shape, one.kind)
+        return make.input(f"{name}:{edge_type_of(atom)}", atom, one.shape, one.kind)
     if one.op == "end":
         return make.end(atom, int(str(one.attrs[0])))
     if one.op == "rows":

@@ -123,7 +123,8 @@ def _locate(call: Call, x: Value, index: Expression) -> tuple[Piece, Expression]
 def _look_up(call: Call, x: Value, axis: int, index: Value) -> Value:
     if index.kind == "id":
         raise ModelError(
-            "a parameter or buffer has a row for each node: give it as an input of the nodes, with inputs"
+            "a parameter or buffer has a row for each node: make it a parameter whose first axis counts the "
+            "nodes, and say so with inputs={its name: 'node'}"
         )
     if index.kind != "int":
         raise ModelError("a table is indexed by something that is no whole number")
@@ -316,7 +317,7 @@ def _write_last(call: Call, base: Value, index: Value, values: Value) -> Value:
 
 _REFUSED = {
     "sort argsort topk kthvalue median nanmedian mode unique _unique2 unique_dim unique_consecutive": (
-        "rows or channels are sorted, which no change of one row leaves in place"
+        "rows or channels are sorted, which no step of a model does: use what needs no order, such as amax"
     ),
     "argmax argmin": (
         "the place of the largest or smallest number is computed: a small change of one number moves it, and "

@@ -13,7 +13,12 @@ from torch.overrides import TorchFunctionMode
 
 from livegnn.errors import ModelError
 
-_PRIMES = (10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079, 10091, 10093, 10099, 10103, 10111, 10133)
+_PRIMES = (
+    *(100_003, 110_017, 120_011, 130_003, 140_009, 150_001, 160_001, 170_003, 180_001, 190_027),
+    *(210_011, 230_003, 250_007, 270_001),
+)
+"""So far apart that a width, or two of the same, and a rest of other channels tell which it is."""
+_REST = 5000
 _PRODUCTS = frozenset({"matmul", "mm", "addmm", "__matmul__", "bmm"})
 
 
@@ -69,7 +74,7 @@ class _Watch(TorchFunctionMode):
 def _solve(size: int, expected: int, prime: int) -> int | None:
     """The width w, if ``size = copies * prime + rest`` should be ``expected = copies * w + rest``."""
     copies, rest = divmod(size, prime)
-    if copies == 0 or rest >= _PRIMES[0] or expected >= _PRIMES[0] or (expected - rest) % copies:
+    if copies == 0 or rest >= _REST or expected >= _PRIMES[0] or (expected - rest) % copies:
         return None
     width = (expected - rest) // copies
     return width if width > 0 else None

@@ -1,1 +1,0 @@
-"""Importers: from a framework's trained module to a `Model`."""

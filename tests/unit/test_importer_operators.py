@@ -1,0 +1,114 @@
+"""Operators that the reader takes: each after a convolution, by the engine and in torch."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric import nn as pyg
+from torch_geometric.data import Data
+
+import livegnn as lg
+from livegnn.errors import ModelError
+
+WIDTH = 4
+Function = Callable[[Tensor], Tensor]
+
+
+class After(nn.Module):
+    """A function of the rows that a convolution makes."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.conv, self.function = pyg.SAGEConv(WIDTH, WIDTH), function
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.function(self.conv(x, edge_index))
+
+
+def data() -> Data:
+    random = torch.Generator().manual_seed(1)
+    ends = torch.unique(torch.randint(9, (2, 30), generator=random), dim=1)
+    return Data(2 * torch.randn(9, WIDTH, generator=random), ends)
+
+
+class Convolved(nn.Module):
+    """A convolution over the channels of each row, as two rows of twelve."""
+
+    def __init__(self, **settings: object) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(2, 3, **settings)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x.view(-1, 2, 2).repeat(1, 1, 6)).flatten(1)
+
+
+def of_small(function: Function) -> Function:
+    return lambda x: function(x / 10)
+
+
+def of_sizes(function: Function) -> Function:
+    return lambda x: function(x.abs() + 1)
+
+
+def of_two(function: Callable[[Tensor, Tensor], Tensor]) -> Function:
+    return lambda x: function(x, x.roll(1, 1))
+
+
+PLAIN = (
+    *(torch.tan, torch.atan, torch.sinh, torch.cosh, torch.asinh, torch.exp2, torch.erfc),
+    *(torch.trunc, torch.frac, torch.square, torch.celu, torch.sinc),
+)
+PAIRS = (torch.atan2, torch.hypot, torch.fmax, torch.fmin, torch.fmod, torch.logaddexp)
+FUNCTIONS: dict[str, Function] = {
+    **{function.__name__: function for function in PLAIN},
+    **{
+        f"{function.__name__} of a few": of_small(function)
+        for function in (torch.asin, torch.acos, torch.atanh)
+    },
+    **{
+        f"{function.__name__} of sizes": of_sizes(function)
+        for function in (torch.acosh, torch.log2, torch.log10)
+    },
+    **{function.__name__: of_two(function) for function in PAIRS},
+    "fmax with NaN": lambda x: torch.fmax(x.log(), x.roll(1, 1)),
+    "fmin with NaN": lambda x: torch.fmin(x, x.roll(1, 1).log()),
+    "min of channels": lambda x: x.view(-1, 2, 2).min(1).values,
+    "max of channels": lambda x: x.view(-1, 2, 2).max(2).values,
+    "division, truncated": lambda x: torch.div(x, 0.7, rounding_mode="trunc"),
+    "running sum": lambda x: x.view(-1, 2, 2).cumsum(2).flatten(1).cumsum(1),
+    "roll": lambda x: x.roll(1, 1),
+    "group norm": nn.GroupNorm(2, WIDTH),
+    "group norm of two axes": lambda x: F.group_norm(x.view(-1, 2, 2), 1, torch.tensor([2.0, 3.0]).to(x)),
+    "convolution": Convolved(kernel_size=3),
+    "convolution, padding": Convolved(kernel_size=3, padding=2, bias=False),
+    "convolution, stride, dilation": Convolved(kernel_size=2, stride=3, dilation=2),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_an_operator_says_what_torch_says(name: str) -> None:
+    torch.manual_seed(0)
+    module, graph = After(FUNCTIONS[name]).eval(), data()
+    engine = lg.Engine(lg.Graph.from_pyg(graph), lg.Model.from_pyg(module, graph))
+    with torch.no_grad():
+        expected = module.double()(graph.x.double(), graph.edge_index).reshape(9, -1)
+    np.testing.assert_allclose(engine.predict(range(9)), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: x.cumsum(0), "order of the rows"),
+        (lambda x: x.sort(1).values, "sorted"),
+        (lambda x: x.T.unsqueeze(0).cumsum(2)[0].T, "order of the rows"),
+        (lambda x: F.conv1d(x.T.unsqueeze(0), torch.ones(1, WIDTH, 1).to(x))[0].T, "convolution"),
+    ],
+    ids=["rows", "sorted", "rows in another axis", "convolution over rows"],
+)
+def test_what_reaches_over_rows_is_refused(function: Function, reason: str) -> None:
+    module = After(function)
+    with pytest.raises(ModelError, match=reason):
+        lg.Model.from_pyg(module, data())
