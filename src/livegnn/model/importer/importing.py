@@ -285,9 +285,11 @@ class _Types:
         for node in self.nodes:
             known["x", node] = _told("in_channels", in_channels, node, self.nodes)
         made_for = dict(self._made_for_features())
+        typed = any(map(_convolutions, self.module.modules()))
         for edge in self.edges:
             width = _told("edge_channels", edge_channels, edge, self.edges)
-            if edge_channels is None and ("edge_attr" in needs or made_for.get(edge)):
+            needed = "edge_attr" in needs and not typed
+            if edge_channels is None and (needed or made_for.get(edge)):
                 known["edge_attr", edge] = None
             elif width:
                 known["edge_attr", edge] = width
@@ -351,24 +353,17 @@ class _Types:
             found = arguments(widths)
             return call_with(self.module, found.positional, found.arguments, self.method, found.parameters)
 
+        sizes = {size for one in self.module.parameters() for size in one.shape}
         try:
-            widths = discover(unknown, call)
+            widths = discover(unknown, call, sizes)
         except ModelError:
             raise
         except Exception as error:
-            widths = self._guess(unknown)
-            try:
-                call(widths)
-            except Exception:
-                what = f"{type(error).__name__}: {error}".rstrip(": ")
-                asked = (
-                    ""
-                    if set(widths) == set(unknown)
-                    else "; say how wide its inputs are with in_channels and edge_channels"
-                )
-                raise ModelError(
-                    f"{type(self.module).__name__}.{self.method} fails: {what}{asked}"
-                ) from error
+            what = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise ModelError(
+                f"{type(self.module).__name__}.{self.method} fails: {what}; say how wide its inputs are with "
+                "in_channels and edge_channels if it is that"
+            ) from error
         found = arguments({**dict.fromkeys(unknown, 1), **widths})
         inputs_read = {one.name.partition(":")[0] for one in leaves([found.positional, found.arguments])}
         for column, name in (("x", "in_channels"), ("edge_attr", "edge_channels")):
@@ -385,21 +380,6 @@ class _Types:
                 raise ModelError(
                     f"no layer tells how wide {column} of {one!r} is: say so with {name}=..., or give data"
                 )
-
-    def _guess(self, unknown: "Sequence[Key]") -> dict[Hashable, int]:
-        """The widths that the first layers were made for, if there is one type of each."""
-        guessed: dict[Hashable, int] = {}
-        for column, attribute in (("x", "in_channels"), ("edge_attr", "edge_dim")):
-            keys = [key for key in unknown if key[0] == column]
-            widths = [
-                getattr(part, "dim" if known_as_dim and column == "edge_attr" else attribute, None)
-                for part in self.module.modules()
-                for known_as_dim in [type(part).__name__ == "GMMConv"]
-            ]
-            known = [width for width in widths if isinstance(width, int) and width > 0]
-            if len(keys) == 1 and known:
-                guessed[keys[0]] = known[0]
-        return guessed
 
 
 def _reads_features(layer: nn.Module) -> bool:

@@ -147,21 +147,53 @@ def _leave_extremum(make: Expressions, one: Expression) -> Expression:
     if len(along) != 1 or len(along) + len(own) != len(one.pieces) or len(own) > 1:
         return one
     message, index, mask = along[0]
-    gathered = [factor for factor in _product(message).factors if factor.op == "gather"]
-    roots = [g for g in gathered if g.args[1] is index and strip(g.args[0]).op == "inverse_root"]
-    rows = [g for g in gathered if g.args[1] is not index]
-    plain = message.op == "mul" and len(gathered) == 2 == len(message.args) == len(roots) + len(rows)
-    if not plain or len(rows) != 1 or rows[0].shape != one.shape or _product(message).number != 1:
+    factors = _product(message).factors
+    roots = [g for g in factors if _is_gathered(g, index) and strip(g.args[0]).op == "inverse_root"]
+    rows = [g for g in factors if g.op == "gather" and g.args[1] is not index and g.shape == one.shape]
+    weights = [factor for factor in factors if is_weight(factor)]
+    if len(roots) != 1 or len(rows) != 1 or len(roots) + len(rows) + len(weights) != len(factors):
+        return one
+    root, attrs = roots[0].args[0], (1.0, False, str(one.attrs[0]))
+    if own:
+        expected, loop = _product(rows[0].args[0]) * _product(root), _product(own[0][0])
+        if weights:
+            last = next((factor for factor in loop.factors if _is_last_of(factor, weights[0])), None)
+            if last is None or len(weights) > 1:
+                return one
+            attrs = (float(last.args[-1].value.reshape(-1)[0]), True, attrs[2])  # type: ignore[union-attr]
+            loop = loop.without(last)
+        if not loop.is_same(expected) or {loop.number, _product(message).number} != {1.0}:
+            return one
+        if mask is not _others(make, index):
+            return one
+    inner = _leave_out(make, message, roots[0])
+    if inner is None:
         return one
     if own:
-        same = _product(own[0][0]).is_same(_product(rows[0].args[0]) * _product(roots[0].args[0]))
-        if not same or mask is not _others(make, index) or _product(own[0][0]).number != 1:
-            return one
-        attrs = (1.0, False, str(one.attrs[0]))
-        inner = make.make("looped", (rows[0], index, mask), attrs, shape=one.shape, atom=one.atom)
+        found = make.make("looped", (inner, index, mask), attrs, shape=one.shape, atom=one.atom)
     else:
-        inner = make.scatter(str(one.attrs[0]), [(rows[0], index, mask)], one.atom)
-    return make.elementwise("mul", roots[0].args[0], inner)
+        found = make.scatter(attrs[2], [(inner, index, mask)], one.atom)
+    return make.expand(make.elementwise("mul", root, found), one.shape)
+
+
+def _is_gathered(one: Expression, index: Expression) -> bool:
+    return one.op == "gather" and one.args[1] is index
+
+
+def _leave_out(make: Expressions, product: Expression, factor: Expression) -> Expression | None:
+    """A product without a factor, in its shape; None if it is none."""
+    if product.op in ("reshape", "expand"):
+        inner = _leave_out(make, product.args[0], factor)
+        return None if inner is None else make.with_args(product, [inner])
+    if product.op != "mul":
+        return None
+    for left, right in (product.args, product.args[::-1]):
+        if _product(left) == _Product(1.0, [factor]):
+            return make.expand(right, product.shape)
+        inner = _leave_out(make, left, factor)
+        if inner is not None:
+            return make.expand(make.elementwise("mul", inner, right), product.shape)
+    return None
 
 
 def is_weight(one: Expression) -> bool:

@@ -5,7 +5,8 @@ meets a parameter of another one fails, and tells what it should have been. So w
 activations, dropout and concatenations, in whatever layer is the first to know them.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from itertools import product
 from math import prod
 
 import torch
@@ -46,13 +47,13 @@ class _Watch(TorchFunctionMode):
         try:
             return func(*args, **(kwargs or {}))
         except RuntimeError:
-            product = getattr(func, "__name__", "") in _PRODUCTS
+            is_product = getattr(func, "__name__", "") in _PRODUCTS
             given = [*args, *(kwargs or {}).values()]
             tensors = [one for one in given if isinstance(one, torch.Tensor) and one.dim()]
             for row in tensors:
                 for prime in self.primes:
                     for other in tensors:
-                        place = -2 if product and other.dim() > 1 else -1
+                        place = -2 if is_product and other.dim() > 1 else -1
                         width = _solve(row.shape[-1], other.shape[place], prime)
                         if other is not row and width is not None:
                             raise _Found(prime, width) from None
@@ -81,11 +82,15 @@ def _solve(size: int, expected: int, prime: int) -> int | None:
 
 
 def discover(
-    unknown: Sequence[Hashable], call: Callable[[Mapping[Hashable, int]], object]
+    unknown: Sequence[Hashable],
+    call: Callable[[Mapping[Hashable, int]], object],
+    candidates: Collection[int] = (),
 ) -> dict[Hashable, int]:
     """The widths that are unknown, by their keys. call: calls the module, given a width for each key.
 
-    Raises `ModelError` for widths that no layer tells, and whatever else the module raises.
+    candidates: widths that the module knows of; where a module checks widths by itself, these are tried, and
+    taken if there is one way alone in which it works. Raises `ModelError` if there are too many unknown, and
+    whatever else the module raises.
     """
     primes = dict(zip(unknown, _PRIMES, strict=False))
     if len(primes) < len(unknown):
@@ -99,4 +104,34 @@ def discover(
         except _Found as found:
             widths[next(key for key, prime in left.items() if prime == found.prime)] = found.width
             continue
+        except Exception:
+            tried = _try(list(left), call, widths, candidates)
+            if tried is None:
+                raise
+            return tried
         return widths
+
+
+_TRIALS = 400
+
+
+def _try(
+    left: Sequence[Hashable],
+    call: Callable[[Mapping[Hashable, int]], object],
+    widths: Mapping[Hashable, int],
+    candidates: Collection[int],
+) -> dict[Hashable, int] | None:
+    """The widths with which the module works, if there is one such choice among the candidates."""
+    if not left or len(candidates) ** len(left) > _TRIALS:
+        return None
+    found: dict[Hashable, int] | None = None
+    for chosen in product(sorted(candidates), repeat=len(left)):
+        trial = {**widths, **dict(zip(left, chosen, strict=True))}
+        try:
+            call(trial)
+        except Exception:
+            continue
+        if found is not None:
+            return None
+        found = trial
+    return found
