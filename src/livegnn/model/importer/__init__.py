@@ -7,19 +7,10 @@ operators, and these as expressions, by ``operators``, ``shape_operators`` and `
 (for people). ``exported`` and ``program_file`` begin with a program instead of a module. ``interpreter`` says
 what expressions mean, ``facts`` what is known of them.
 
-What lowering will take from the normal form. It is a graph of expressions in which each ``scatter`` along
-edges has one piece, unless it is an extremum over edges and own rows, and reads its target only where it
-must:
-
-* A row-wise expression of nodes becomes row-wise steps, in the order of `expressions.walk`; equal ones are
-  one expression, so counts and contexts that layers share are one step.
-* ``scatter("sum")`` of 1 is a count: a step's ``neighbor_context``. The mask tells ``skip_loops``; an own
-  loop is a term of the target beside the sum, which is `Propagate.own_message`, or the weight of a loop.
-* ``scatter`` of a gathered row is a plain propagate step; with a factor of edges it has that as
-  ``"weight"`` or ``"coefficient"``.
-* ``sum exp_shifted(l) * v`` over ``sum exp_shifted(l)`` is a softmax, as `classes` has shown that only their
-  quotient is used: the coefficients' logits are l, the values v, the combine ``"divide"``. The shift, and
-  with it the maximum that it reads, is the engine's own affair and has no step.
-* Any other message is row-wise steps on edges between ``source``, ``target`` and ``propagate``.
-* ``scatter`` to no atom is a reduction over all rows, which no step does yet.
+What follows makes a model of the normal form, in which each ``scatter`` along edges has one piece, unless it
+is an extremum over edges and own rows, and reads its target only where it must: ``relations``, ``own_loops``
+and ``softmaxes`` find what the engine keeps as a whole; ``lowering`` and ``row_steps`` write steps, equal
+expressions once; ``fusion`` joins some; ``assembly`` is the whole way. ``importing`` is the face, ``widths``
+finds what nobody tells, ``proposed`` asks for layers that cannot be read, and ``check`` holds the model
+against the module on small graphs.
 """

@@ -9,7 +9,7 @@ from livegnn.errors import ModelError
 from livegnn.model.importer.export import Given
 from livegnn.model.importer.expressions import Atom, Expression
 from livegnn.model.importer.facts import is_of_edges
-from livegnn.model.importer.fusion import as_float32, fuse, needed
+from livegnn.model.importer.fusion import fuse, needed
 from livegnn.model.importer.lowering import Columns, Lowering, edge_type_of
 from livegnn.model.importer.normal_form import normalize
 from livegnn.model.importer.own_loops import find_own_loops
@@ -160,7 +160,7 @@ def _model(
     return Model(
         inputs=inputs,
         steps=tuple(steps),
-        tensors={name: as_float32(array) for name, array in tensors.items()},
+        tensors=tensors,
         output=first,
         outputs=dict(outputs),
         layers=tuple(
@@ -180,8 +180,8 @@ def find_layers(
 ) -> list[str]:
     """The input, what each depth of propagation reads of the one before, and the output.
 
-    inputs: name -> node type. read: values that convolutions are called with, where they are known. Where rows
-    of the predicted nodes are read at a depth, it is these.
+    inputs: name -> node type. read: values that convolutions are called with, where they are known. Where
+    rows of the predicted nodes are read at a depth, it is these.
     """
     makers = {step.output: step for step in steps}
     depths = dict.fromkeys(inputs, 0)

@@ -6,8 +6,6 @@ Each pass keeps what the steps compute but for rounding; only values that one st
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from livegnn.errors import ModelError
 from livegnn.model.propagation import Propagate
 from livegnn.model.steps import Step
@@ -144,7 +142,3 @@ def _combined(step: Step, inputs: Sequence[str], operators: Propagate, **setting
     except ModelError:
         return None  # some operators go with no others
     return Step("propagate", tuple(inputs), step.output, {}, together.to_attrs())
-
-
-def as_float32(array: FloatArray) -> FloatArray:
-    return np.ascontiguousarray(array, dtype=np.float32)

@@ -66,8 +66,17 @@ def import_module(
             types = _Types(inner, node_type, edge_type, relations, metadata, method)
             found = types.find(types.describe(edge_weight, in_channels, edge_channels), inputs)
         else:
-            if metadata is not None:
-                raise ModelError("data tells the types: leave out metadata")
+            told = {
+                "node_type": node_type != DEFAULT_NODE_TYPE,
+                "edge_type": edge_type != DEFAULT_EDGE_TYPE,
+                "metadata": metadata is not None,
+                "edge_weight": edge_weight is not None,
+                "in_channels": in_channels is not None,
+                "edge_channels": edge_channels is not None,
+            }
+            if any(told.values()):
+                names = ", ".join(name for name, is_told in told.items() if is_told)
+                raise ModelError(f"data tells the types and widths: leave out {names}, or data")
             found = find_arguments(inner, known, method, _with_relations(inputs, relations))
         kinds = _to_edge_types(relations)
         reading = Reading(inner, found, method, kinds, output, output_type)
