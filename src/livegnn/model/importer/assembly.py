@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from math import prod
 
 from livegnn.errors import ModelError
@@ -10,6 +10,7 @@ from livegnn.model.importer.export import Given
 from livegnn.model.importer.expressions import Atom, Expression
 from livegnn.model.importer.facts import is_of_edges
 from livegnn.model.importer.fusion import fuse, needed
+from livegnn.model.importer.joining import join_aggregates
 from livegnn.model.importer.lowering import Columns, Lowering, edge_type_of
 from livegnn.model.importer.normal_form import normalize
 from livegnn.model.importer.own_loops import find_own_loops
@@ -92,11 +93,19 @@ def assemble(
     for i, name in enumerate(names):
         if name in lowering.inputs or name in lowering.edge_inputs or name in names[:i]:
             names[i] = steps.write("scale", (name,), "output", value=1.0)
-    left = fuse(steps.steps, steps.tensors, names)
     read = [lowering.written(one) for one in inner[len(parts) :]]
-    model = _model(lowering, left, dict(zip(rows, names, strict=True)), [one for one in read if one])
+    model = partial(
+        _model,
+        lowering,
+        outputs=dict(zip(rows, names, strict=True)),
+        layers=[one for one in read if one],
+    )
+    left = needed(steps.steps, names)
+    as_written = cache(lambda: model(left))
+    joined = join_aggregates(left, lowering.edge_inputs, lambda value: as_written().width(value))
+    left = fuse(joined, steps.tensors, names)
     first = next(iter(rows))
-    return Assembled(model, columns, first, program.outputs[first].row_axis or 0)
+    return Assembled(model(left), columns, first, program.outputs[first].row_axis or 0)
 
 
 def _write_part(lowering: Lowering, part: Part, x: Expression) -> str:

@@ -21,6 +21,8 @@ Sums
     8. Linear maps, constant factors and changes of shape leave a sum, whatever they are of; so does a term
        that reads less.
     9. A sum of concatenated channels is the concatenation of sums, if the message reads the target.
+    14. ``mean(m^2) - mean(m)^2`` over a target's edges is that of m without the terms that read the target
+        alone: the mean takes them away, and in float32 they would cancel. It is marked before other rules.
 Extrema
     10. Terms that read the target alone, and increasing functions, leave a maximum: where a target has any
         edge. What it is where there is none stays as it was.
@@ -29,6 +31,8 @@ Extrema
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
+
+import torch
 
 from livegnn.model.importer.edge_rules import EdgeRules
 from livegnn.model.importer.expressions import Atom, Expression, Expressions, walk
@@ -45,7 +49,7 @@ def normalize(
     multiply_out: whether products of sums are multiplied out by rule 7. A square of differences then reads no
     target, but its terms are larger than it and cancel: in float32 that may cost more than it saves.
     """
-    marked = mark_shifts(make, outputs)
+    marked = mark_variances(make, mark_shifts(make, outputs))
     form = _Form(make, multiply_out=multiply_out)
     form.shifts = {strip(_shift_of(one)) for one in walk(marked) if one.op == "exp_shifted"}
     return form.rewrite(marked)
@@ -93,6 +97,57 @@ def _is_shift(make: Expressions, logit: Expression, shift: Expression) -> bool:
     return any(strip(m) is strip(logit) and to is index for m, to, _ in largest.pieces)
 
 
+# Rule 14
+
+
+def mark_variances(make: Expressions, outputs: Sequence[Expression]) -> list[Expression]:
+    """Rule 14: variances over a target's edges as ``variance(message, index, mask, count)``."""
+
+    def rule(one: Expression, args: Sequence[Expression]) -> Expression:
+        made = make.with_args(one, args)
+        if made.op == "add" and made.atom is not None:
+            for squares, other in (made.args, made.args[::-1]):
+                if other.op == "neg":
+                    return _variance_of(make, squares, other.args[0]) or made
+        return made
+
+    return rewrite(make, outputs, rule)
+
+
+def _variance_of(make: Expressions, squares: Expression, square: Expression) -> Expression | None:
+    mean = _root_of(square)
+    upper, lower = _mean_of(squares), None if mean is None else _mean_of(mean)
+    if upper is None or lower is None or upper[1:] != lower[1:] or _root_of(upper[0]) is not lower[0]:
+        return None
+    return make.make("variance", lower, shape=squares.shape, atom=squares.atom)
+
+
+def _root_of(one: Expression) -> Expression | None:
+    """x of ``x * x`` and ``x ** 2``."""
+    if (one.op == "mul" and one.args[0] is one.args[1]) or (one.op == "pow" and one.args[1].is_number(2)):
+        return one.args[0]
+    return None
+
+
+def _mean_of(one: Expression) -> tuple[Expression, Expression, Expression, Expression] | None:
+    """Message, index, mask and count of ``sum(message) / max(count, 1)`` over the same edges."""
+    if one.op != "div" or one.args[0].op != "scatter" or one.args[0].attrs != ("sum",):
+        return None
+    total, under = one.args
+    inner = under
+    while inner.op in ("reshape", "expand"):
+        inner = inner.args[0]
+    if inner.op != "clamp" or inner.attrs != (1, None) or len(total.pieces) != 1:
+        return None
+    number, (message, index, mask) = strip(inner.args[0]), total.pieces[0]
+    if number.op != "scatter" or number.attrs != ("sum",) or len(number.pieces) != 1 or index.op != "end":
+        return None
+    ones, *same = number.pieces[0]
+    if not ones.is_number(1) or same != [index, mask] or one.shape != message.shape:
+        return None
+    return message, index, mask, under
+
+
 @dataclass(frozen=True)
 class Term:
     """A product: of target rows (over others), and of what does not read the target. None stands for 1."""
@@ -119,7 +174,31 @@ class _Form(EdgeRules):
         return rewrite(self.make, outputs, rule)
 
     def build(self, one: Expression, args: Sequence[Expression]) -> Expression:
+        if one.op == "variance":
+            return self._variance(args[0], args[1], args[2], args[3], one.atom)
         return self._scatter(one, args) if one.op == "scatter" else super().build(one, args)
+
+    def _variance(
+        self, message: Expression, index: Expression, mask: Expression, count: Expression, atom: Atom | None
+    ) -> Expression:
+        """Rule 14."""
+        assert atom is not None
+        shape = message.shape
+        terms = self.split(message, index) or []
+        if any(term.rest is None for term in terms) and all(
+            term.rest is None or (term.target is None and term.under is None) for term in terms
+        ):
+            left = [term.rest for term in terms if term.rest is not None]
+            message = self.make.constant(torch.zeros(shape, dtype=torch.float64))
+            for i, rest in enumerate(left):
+                message = self.expand(rest if i == 0 else self.elementwise("add", message, rest), shape)
+        if message.value is not None:
+            return self.make.constant(torch.zeros(shape, dtype=torch.float64))
+        both = (self.elementwise("mul", message, message), message)
+        sums = [self._sum(one, index, mask, atom) for one in both]
+        of_squares, mean = (self.elementwise("div", one, count) for one in sums)
+        square = self.elementwise("mul", mean, mean)
+        return self.elementwise("add", of_squares, self.elementwise("neg", square))
 
     def _scatter(self, one: Expression, args: Sequence[Expression]) -> Expression:
         made = self.make.with_args(one, args)

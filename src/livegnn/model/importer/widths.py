@@ -61,10 +61,14 @@ class _Watch(TorchFunctionMode):
             raise
 
     def _look_at_view(self, func: object, given: Sequence[object]) -> None:
-        """A parameter is viewed in the shape of an input: the numbers that it has must be as many."""
+        """A parameter is viewed in the shape of an input: the numbers that it has must be as many. Or rows
+        are viewed in a shape of their own, ``(-1, heads, channels)``: then these are their width.
+        """
         if getattr(func, "__name__", "") not in ("view", "reshape") or not isinstance(given[0], torch.Tensor):
             return
         sizes = [size for one in given[1:] for size in (one if isinstance(one, tuple | list) else (one,))]
+        if given[0].dim() == 2 and given[0].shape[1] in self.primes and sizes[:1] == [-1]:
+            raise _Found(given[0].shape[1], prod(int(size) for size in sizes[1:])) from None
         for prime in self.primes:
             if sizes.count(prime) == 1 and -1 not in sizes:
                 others = prod(int(size) for size in sizes if size != prime)

@@ -1,0 +1,80 @@
+"""Several aggregates of one propagation in one pass, as PNA has them: sums of messages, and extrema.
+
+Two propagate steps along the same edges, by the same operators, whose messages are made of the same values on
+those edges, change together. As one step of messages side by side, what these are made of is computed once
+for each edge. A minimum is the maximum of negated messages, negated. Rows of nodes stay apart: they are
+computed already, and wider ones would only be gathered more slowly.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from graphlib import TopologicalSorter
+
+from livegnn.model.steps import Step
+
+_EXTREMA = ("max", "min")
+
+
+def join_aggregates(
+    steps: Sequence[Step], edge_inputs: Collection[str], width: Callable[[str], int]
+) -> list[Step]:
+    """Steps that write the same values, with fewer propagate steps where some can be joined.
+
+    edge_inputs: the inputs that are rows of edges. width: how many channels a value has.
+    """
+    groups: dict[object, list[Step]] = {}
+    leaves = _leaves(steps, edge_inputs)
+    for step in steps:
+        if step.op == "propagate" and len(step.inputs) == 1 and step.inputs[0] in leaves:
+            attrs = {name: repr(setting) for name, setting in step.attrs.items()}
+            attrs["aggregate"] = "extremum" if step.attrs["aggregate"] in _EXTREMA else "sum"
+            groups.setdefault((tuple(sorted(attrs.items())), leaves[step.inputs[0]]), []).append(step)
+    made = {step.output: step for step in steps}
+    for group in groups.values():
+        if len(group) > 1:
+            made.update({step.output: step for step in _join(group, width, set(made))})
+    if len(made) == len(steps):
+        return list(steps)
+    reads = {name: [one for one in step.inputs if one in made] for name, step in made.items()}
+    return [made[name] for name in TopologicalSorter(reads).static_order()]
+
+
+def _leaves(steps: Sequence[Step], edge_inputs: Collection[str]) -> Mapping[str, frozenset[str]]:
+    """What each value on edges is made of: inputs, and the rows at the ends."""
+    found = {name: frozenset({name}) for name in edge_inputs}
+    for step in steps:
+        if step.op in ("source", "target"):
+            found[step.output] = frozenset({step.output})
+        elif step.op != "propagate":
+            read = [found[name] for name in step.inputs if name in found]
+            if read:
+                found[step.output] = frozenset().union(*read)
+    return found
+
+
+def _join(group: Sequence[Step], width: Callable[[str], int], taken: set[str]) -> Iterator[Step]:
+    def name(given: str) -> str:
+        number = 1
+        while (full := f"{given}/{number}") in taken:
+            number += 1
+        taken.add(full)
+        return full
+
+    joined, extrema = [], group[0].attrs["aggregate"] in _EXTREMA
+    for step in group:
+        value = step.inputs[0]
+        if step.attrs["aggregate"] == "min":
+            value = name("negative")
+            yield Step("neg", step.inputs, value)
+        joined.append(value)
+    side_by_side, together = name("side_by_side"), name(group[0].output)
+    aggregate = "max" if extrema else group[0].attrs["aggregate"]
+    yield Step("concat", tuple(joined), side_by_side)
+    yield Step("propagate", (side_by_side,), together, {}, {**group[0].attrs, "aggregate": aggregate})
+    start = 0
+    for step in group:
+        stop = start + width(step.inputs[0])
+        part = step.output if step.attrs["aggregate"] != "min" else name("part")
+        yield Step("slice", (together,), part, {}, {"start": start, "stop": stop})
+        if part != step.output:
+            yield Step("neg", (part,), step.output)
+        start = stop
