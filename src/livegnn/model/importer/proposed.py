@@ -149,7 +149,9 @@ _OPEN: dict[str, Cuts] = {}
 """The modules that are being read, by the numbers that their operators carry."""
 
 
-@torch.library.custom_op("livegnn::proposed", mutates_args=())  # type: ignore[untyped-decorator]
+@torch.library.custom_op(  # type: ignore[untyped-decorator]
+    "livegnn::proposed", mutates_args=(), schema="(Tensor of, Tensor[] tensors, str key, int width) -> Tensor"
+)
 def _proposed(of: torch.Tensor, tensors: list[torch.Tensor], key: str, width: int) -> torch.Tensor:
     return of.new_zeros((of.shape[0], width))
 
