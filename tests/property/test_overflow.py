@@ -146,8 +146,8 @@ WITHIN = 3.4e38
 MULTIPLIES = ("FiLMConv",)
 """Kinds whose messages are products of two rows, which end where float32 does if the rows end at its root."""
 NOT_OF_PYG = ("comm_net", "ClusterGCNConv")
-"""Kinds whose modules take the product of each row and the sum of products, where NeutronRT's formula, and what
-leaves a sum by the importer's rules, and so the model, take the product of the sum."""
+"""Kinds whose modules sum products of each row, where the model takes the product of
+the sum: so does NeutronRT's formula, and so do the importer's rules."""
 
 
 class Convolution(nn.Module):

@@ -1,7 +1,7 @@
 """A module as an exported program with any number of nodes and edges; the module itself stays as it is."""
 
 import builtins
-import copy
+import logging
 import re
 import sys
 import threading
@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, TypeAlias, cast
 
+import sympy
 import torch
 import torch_geometric
 from torch import fx, nn
-from torch.export import Dim, ExportedProgram, export
+from torch.export import Dim, ExportedProgram, _trace, export
+from torch.fx.experimental import symbolic_shapes
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import stateless
 from torch.utils import _pytree as pytree
@@ -24,6 +26,7 @@ from torch_geometric.nn.dense import HeteroLinear
 from torch_geometric.utils import num_nodes
 
 from livegnn.errors import ModelError
+from livegnn.model.importer.copying import copy_module, keeping_random
 from livegnn.model.importer.decompositions import decompose
 from livegnn.model.importer.expressions import Atom, kind_of
 
@@ -133,9 +136,12 @@ def export_module(
         flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
         tensors, shapes = _examples(flat.given)
         try:
-            with _hooked(flat):
+            with _hooked(flat), _catching_tests() as tests:
                 program = export(flat.eval(), tuple(tensors), dynamic_shapes=(tuple(shapes),), strict=False)
             _refuse_assertions(program, name)
+            _refuse_conditions(program)
+            if tests:
+                raise ModelError(f"{name}: {tests[0]}: {_ADVICE['data-dependent']}")
             graph = decompose(program)
         except ModelError:
             raise
@@ -195,19 +201,6 @@ def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
     return module
 
 
-def copy_module(module: nn.Module) -> nn.Module:
-    """On the CPU, in evaluation mode, and without what layers have kept of a graph."""
-    try:
-        copied = copy.deepcopy(module)
-    except Exception as error:
-        raise ModelError(f"{type(module).__name__} cannot be copied: {error}") from error
-    for part in copied.modules():
-        for attribute in vars(part):
-            if attribute.startswith("_cached_"):
-                setattr(part, attribute, None)
-    return copied.cpu().eval().requires_grad_(False)
-
-
 @contextmanager
 def _tracing() -> Iterator[None]:
     """PyG as it can be traced: kernels that it has no formula for, by the formulas that they stand for."""
@@ -222,13 +215,52 @@ def _tracing() -> Iterator[None]:
 
     builtins.len = symbolic_length  # for other threads the same
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), keeping_random(), _silent():
             warnings.simplefilter("ignore")
             with torch.backends.mkldnn.flags(enabled=False):  # its kernels are whole layers
                 yield
     finally:
         backend.use_segment_matmul, HeteroLinear.forward = segments, linear
         builtins.len = length
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """What torch logs of this thread, and prints, pages for each refusal, is said once, by the error."""
+    own = threading.get_ident()
+    loggers = [one for name, one in logging.Logger.manager.loggerDict.items() if name.startswith("torch")]
+    handlers = [handler for one in loggers for handler in getattr(one, "handlers", ())]
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return record.thread != own
+
+    for handler in handlers:
+        handler.addFilter(of_others)
+    vars(_trace)["print"] = lambda *args, **kwargs: None
+    try:
+        yield
+    finally:
+        del vars(_trace)["print"]
+        for handler in handlers:
+            handler.removeFilter(of_others)
+
+
+@contextmanager
+def _catching_tests() -> Iterator[list[str]]:
+    """Tests of values that tracing refuses, as some modules catch that and go on."""
+    found: list[str] = []
+    kind = symbolic_shapes.GuardOnDataDependentSymNode
+    before = kind.__init__
+
+    def note(self: Exception, *args: object, **kwargs: object) -> None:
+        before(self, *args, **kwargs)
+        found.append(" by way of ".join(code_lines("".join(traceback.format_stack()))))
+
+    kind.__init__ = note
+    try:
+        yield found
+    finally:
+        kind.__init__ = before
 
 
 @contextmanager
@@ -344,6 +376,22 @@ def _refuse_assertions(program: ExportedProgram, name: str) -> None:
                 f"{name}: {where(node)}a value is asserted, which a prediction that is kept up to date does "
                 "not check: check the data before they come in, and leave it out here"
             )
+
+
+def _refuse_conditions(program: ExportedProgram) -> None:
+    """A module whose sizes decide what it does: tracing has gone one way, and noted which sizes go it too."""
+    for node in program.graph.nodes:
+        environment = getattr(getattr(node.meta.get("val"), "fake_mode", None), "shape_env", None)
+        if environment is None:
+            continue
+        for guard in environment.guards:
+            same = isinstance(guard.expr, sympy.Eq) and all(one.is_Symbol for one in guard.expr.args)
+            if not same:
+                raise ModelError(
+                    f"a size decides what it does: it was read where {guard.expr} (sizes of its arguments), "
+                    "and a change of the graph may end that: leave the test out, or choose with torch.where"
+                )
+        return
 
 
 def _explain(error: Exception, module: nn.Module) -> str:

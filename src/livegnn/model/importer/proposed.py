@@ -17,7 +17,7 @@ from torch_geometric.nn import MessagePassing
 
 from livegnn.errors import ModelError
 from livegnn.model.importer.assembly import Assembled, Part
-from livegnn.model.importer.export import copy_module
+from livegnn.model.importer.copying import copy_module
 from livegnn.model.importer.expressions import Atom, Expression
 from livegnn.model.importer.facts import is_of_edges, strip
 from livegnn.model.importer.lowering import Lowering, edge_type_of
