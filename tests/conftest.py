@@ -6,6 +6,7 @@ The modules beside this file, such as `streams`, and those of benchmarks/ can be
 import os
 import random
 import sys
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -44,6 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = os.environ[SEED_VARIABLE]
     hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+    if not hasattr(config, "workerinput"):  # what `modules.import_once` keeps
+        models = tempfile.TemporaryDirectory(prefix="livegnn-models-")
+        os.environ["LIVEGNN_TEST_MODELS"] = models.name
+        config.add_cleanup(models.cleanup)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -276,11 +280,30 @@ def fill(module: nn.Module, seed: int) -> nn.Module:
     return module.eval()
 
 
+def import_once(name: str, make_model: Callable[[], Model]) -> Model:
+    """The model of this name, from whichever process of this run has imported it first.
+
+    An import takes longer than most tests.
+    """
+    folder = os.environ.get("LIVEGNN_TEST_MODELS")
+    if folder is None:
+        return make_model()
+    path = Path(folder) / hashlib.sha256(name.encode()).hexdigest()
+    if not path.exists():
+        written = path.with_suffix(f".{os.getpid()}")
+        make_model().save(written)
+        written.rename(path)
+    return Model.load(path)
+
+
 @lru_cache(maxsize=2000)
 def make(design: Design) -> tuple[Stack, Model]:
     """A module in float64, and the model imported from it."""
     module = fill(Stack(design), design.seed)
     edge_channels = EDGE_WIDTH if design.featured else 0
-    model = Model.from_pyg(module, edge_weight=design.weighted, edge_channels=edge_channels)
+    model = import_once(
+        repr(design),
+        lambda: Model.from_pyg(module, edge_weight=design.weighted, edge_channels=edge_channels),
+    )
     assert len(model.layers) == design.depth + 1
     return module.double(), model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -208,6 +209,7 @@ LAYERS = {
 }
 
 
+@lru_cache
 def make_model(kind: str) -> tuple[torch.nn.Module, Model]:
     reads, layer = LAYERS[kind]
     torch.manual_seed(3)

@@ -7,6 +7,7 @@ difference is rounding.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 import torch
@@ -95,8 +96,8 @@ def _compare(model: Model, probe: Probe, expected: DoubleArray, what: str) -> No
     raise ModelError(
         f"{what} says {expected[row, channel]:.6g} where the imported model says {got[row, channel]:.6g} "
         f"(row {row}, channel {channel}): its computation depends on something that reading cannot see, such "
-        "as the size of the graph, the order of edges or a test of types; build that part of the model from "
-        "steps, or write the layer as a livegnn.model.Convolution"
+        "as the size of the graph, the order of edges, the last node that has one, or a test of types; build "
+        "that part of the model from steps, or write the layer as a livegnn.model.Convolution"
     )
 
 
@@ -196,7 +197,7 @@ def _features(
     named = [
         arrays[name] if name in arrays else arrays[name.partition(":")[0]] for name in columns[atom].places
     ]
-    return np.concatenate([one.float().reshape(rows, -1).numpy() for one in named], axis=1)
+    return np.concatenate([one.float().reshape(rows, prod(one.shape[1:])).numpy() for one in named], axis=1)
 
 
 def _is_weight(one: Given) -> bool:

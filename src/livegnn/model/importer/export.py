@@ -384,11 +384,14 @@ def _refuse_conditions(program: ExportedProgram) -> None:
         environment = getattr(getattr(node.meta.get("val"), "fake_mode", None), "shape_env", None)
         if environment is None:
             continue
-        for guard in environment.guards:
-            same = isinstance(guard.expr, sympy.Eq) and all(one.is_Symbol for one in guard.expr.args)
-            if not same:
+        conditions = [guard.expr for guard in environment.guards]
+        for one in conditions:  # one dimension, as several arguments have it
+            if isinstance(one, sympy.Eq) and all(size.is_Symbol for size in one.args):
+                conditions = [condition.subs(*one.args) for condition in conditions]
+        for condition in conditions:
+            if condition != sympy.true:
                 raise ModelError(
-                    f"a size decides what it does: it was read where {guard.expr} (sizes of its arguments), "
+                    f"a size decides what it does: it was read where {condition} (sizes of its arguments), "
                     "and a change of the graph may end that: leave the test out, or choose with torch.where"
                 )
         return
