@@ -139,7 +139,7 @@ def export_module(
             with _hooked(flat), _catching_tests() as tests:
                 program = export(flat.eval(), tuple(tensors), dynamic_shapes=(tuple(shapes),), strict=False)
             _refuse_assertions(program, name)
-            _refuse_conditions(program)
+            _refuse_conditions(program, flat.given)
             if tests:
                 raise ModelError(f"{name}: {tests[0]}: {_ADVICE['data-dependent']}")
             graph = decompose(program)
@@ -378,23 +378,24 @@ def _refuse_assertions(program: ExportedProgram, name: str) -> None:
             )
 
 
-def _refuse_conditions(program: ExportedProgram) -> None:
+def _refuse_conditions(program: ExportedProgram, given: Sequence[Given]) -> None:
     """A module whose sizes decide what it does: tracing has gone one way, and noted which sizes go it too."""
-    for node in program.graph.nodes:
-        environment = getattr(getattr(node.meta.get("val"), "fake_mode", None), "shape_env", None)
-        if environment is None:
-            continue
-        conditions = [guard.expr for guard in environment.guards]
-        for one in conditions:  # one dimension, as several arguments have it
-            if isinstance(one, sympy.Eq) and all(size.is_Symbol for size in one.args):
-                conditions = [condition.subs(*one.args) for condition in conditions]
-        for condition in conditions:
-            if condition != sympy.true:
-                raise ModelError(
-                    f"a size decides what it does: it was read where {condition} (sizes of its arguments), "
-                    "and a change of the graph may end that: leave the test out, or choose with torch.where"
-                )
-        return
+    held = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
+    rows: dict[Atom, sympy.Expr] = {}
+    same: dict[sympy.Expr, sympy.Expr] = {}
+    environment = None
+    for name, one in zip(program.graph_signature.user_inputs, given, strict=True):
+        tensor = held[str(name)]
+        size = tensor.shape[1 if one.ends else 0]
+        if isinstance(size, torch.SymInt):
+            environment = size.node.shape_env
+            same[size.node.expr] = rows.setdefault(one.atom, size.node.expr)
+    for guard in environment.guards if environment is not None else ():
+        if environment.replace(guard.expr).subs(same) != sympy.true:
+            raise ModelError(
+                f"a size decides what it does: it was read where {guard.expr} (sizes of its arguments), and a "
+                "change of the graph may end that: leave the test out, or choose with torch.where"
+            )
 
 
 def _explain(error: Exception, module: nn.Module) -> str:
