@@ -233,6 +233,7 @@ def _record(module: nn.Module, run: Callable[[nn.Module], object]) -> dict[str, 
             if isinstance(result, torch.Tensor) and result.dim() == 2:
                 calls[path] = LayerCall(module.get_submodule(path), args, kwargs, int(result.shape[1]))
 
+        record.shared = True  # type: ignore[attr-defined]  # `copy_module` would copy what it writes to
         return record
 
     for path in outer:
