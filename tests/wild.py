@@ -19,6 +19,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -208,11 +209,20 @@ class Case:
         self.module = modules.fill(cls(rng, self.kind, self.columns.shape[1]), self.number)
         sizes = (np.abs(self.columns).max(axis=0), self.edge_columns[1])
         standardise(self.module.first, *(torch.from_numpy(size).float() for size in sizes))
-        self.model = self._import()
         self._make_graph()
-        mode = str(rng.choice(["eager", "eager", "eager", "lazy"]))
-        self.engine = Engine(self.graph, self.model, threads=1, mode=mode, non_finite="allow")
-        self.name = f"{self.module.name}, {mode}, columns {', '.join(f'{size:.0e}' for size in sizes[0])}"
+        self.mode = str(rng.choice(["eager", "eager", "eager", "lazy"]))
+        self.name = (
+            f"{self.module.name}, {self.mode}, columns {', '.join(f'{size:.0e}' for size in sizes[0])}"
+        )
+
+    @cached_property
+    def model(self) -> Model:
+        """Imported when it is asked for, which takes longer than all else."""
+        return self._import()
+
+    @cached_property
+    def engine(self) -> Engine:
+        return Engine(self.graph, self.model, threads=1, mode=self.mode, non_finite="allow")
 
     def _draw_columns(self, width: int) -> np.ndarray:
         """Centre and spread of each column."""

@@ -188,7 +188,7 @@ class Relational(Convolution):
         return self.layers(x, edge_index, edge_type)[-1]
 
 
-SEEDS = 3
+SEEDS = 2
 
 
 @cache
@@ -198,7 +198,7 @@ def make_module(kind: str, depth: int, seed: int, divisor: int) -> tuple[nn.Modu
     module = fill((Relational if reads == "relation" else Convolution)(kind, depth), seed)
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter *= (0.3, 0.05, 3e-3)[seed] / divisor
+            parameter *= (0.3, 0.01)[seed] / divisor
     features = EDGE_WIDTH if reads == "features" else 0
 
     def import_it() -> Model:
@@ -340,7 +340,7 @@ def test_the_oracle_in_float32_rounds_as_pyg_does(kind: str) -> None:
         ours, theirs = [], []
         for number in range(GRAPHS):
             case = AtTheEnd(kind, number)
-            case.depth, case.divisor = 1, 8 if size > 1e9 else 1
+            case.depth, case.seed, case.divisor = 1, 0, 8 if size > 1e9 else 1
             case.x = (case.home * size).astype(np.float32)
             exact, rounded = case.pyg(torch.float64)[0], case.pyg(torch.float32)[0]
             engine = case.engine(case.x, non_finite="allow")

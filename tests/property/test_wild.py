@@ -11,7 +11,7 @@ import pytest
 
 from wild import KINDS, Case
 
-EACH = 5
+EACH = 3
 """Cases of each kind, always the same ones."""
 
 HIDDEN_BY_UNITS = (3172, 3327, 3519, 26315)
