@@ -5,11 +5,11 @@ import stat
 from pathlib import Path
 
 import pytest
+from model_examples import make_sage
 
 from livegnn import checkpoint
 from livegnn.atomic_file import check_replaceable, replace_file
 from livegnn.errors import InputError
-from model_examples import make_sage
 
 MODEL = make_sage()
 WRITERS = {
@@ -29,13 +29,18 @@ def test_a_file_is_new_or_as_it_was(tmp_path):
     path = tmp_path / "file"
     _write(path, b"one")
     assert path.read_bytes() == b"one"
-    with pytest.raises(KeyboardInterrupt), replace_file(path) as stream:
-        stream.write(b"two")
-        stream.flush()
-        (partial,) = tmp_path.glob("file.*.partial")
-        assert partial.read_bytes() == b"two"
-        assert path.read_bytes() == b"one"
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with replace_file(path) as stream:
+            stream.write(b"two")
+            stream.flush()
+            (partial,) = tmp_path.glob("file.*.partial")
+            assert partial.read_bytes() == b"two"
+            assert path.read_bytes() == b"one"
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert path.read_bytes() == b"one"
     with replace_file(path) as first, replace_file(path) as second:
         first.write(b"first")
@@ -91,7 +96,7 @@ def test_what_is_no_regular_file_is_refused_and_stays(tmp_path, write, linked):
 
 
 def test_a_device_is_refused():
-    with pytest.raises(InputError, match="must be a regular file, .* got a character device"):
+    with pytest.raises(InputError, match=r"must be a regular file, .* got a character device"):
         check_replaceable(Path(os.devnull))
 
 
