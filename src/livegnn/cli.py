@@ -97,14 +97,14 @@ def import_model(
         str | None, typer.Option(metavar="TYPE", help="the node type whose rows are the prediction")
     ] = None,
     node_type: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="what the graph calls its nodes, if they have one type")
-    ] = None,
+        str, typer.Option(metavar="TYPE", help="what the graph calls its nodes, if they have one type")
+    ] = "node",
     edge_type: Annotated[
-        str | None,
+        str,
         typer.Option(
             metavar="SOURCE,RELATION,TARGET", help="what the graph calls its edges, if they have one type"
         ),
-    ] = None,
+    ] = "node,to,node",
     relations: Annotated[
         list[str] | None,
         typer.Option(
@@ -121,13 +121,11 @@ def import_model(
     from livegnn.atomic_file import check_replaceable
     from livegnn.deployment import read_schema
     from livegnn.model import Model
-    from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 
     said = dict(map(_input, inputs or ()))
-    nodes = DEFAULT_NODE_TYPE if node_type is None else node_type
-    edges = DEFAULT_EDGE_TYPE if edge_type is None else _edge_type(edge_type, "--edge-type")
+    edges = _edge_type(edge_type, "--edge-type")
     numbered = [_edge_type(one, "--relation") for one in relations or ()] or None
-    path = program.with_suffix(".lgnn") if to is None else to
+    path = program.parent / f"{program.stem}.lgnn" if to is None else to
     _check_apart(path, program, schema)
     check_replaceable(path)
     types = None if schema is None else read_schema(schema)
@@ -143,14 +141,16 @@ def import_model(
             output=output or None,
             output_type=output_type,
             relations=numbered,
-            node_type=nodes,
+            node_type=node_type,
             edge_type=edges,
         )
         if numbered is None:
-            explained = explain_exported(program, schema=types, inputs=said, node_type=nodes, edge_type=edges)
+            explained = explain_exported(
+                program, schema=types, inputs=said, node_type=node_type, edge_type=edges
+            )
         else:  # by their numbers, as the module tells them apart
-            whole = (nodes, "relation", nodes)
-            explained = explain_exported(program, inputs=said, node_type=nodes, edge_type=whole)
+            whole = (node_type, "relation", node_type)
+            explained = explain_exported(program, inputs=said, node_type=node_type, edge_type=whole)
     except ModelError as error:
         _fail(_with_options(str(error)))
     model.save(path)
