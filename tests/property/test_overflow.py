@@ -198,7 +198,7 @@ def make_module(kind: str, depth: int, seed: int, divisor: int) -> tuple[nn.Modu
     module = fill((Relational if reads == "relation" else Convolution)(kind, depth), seed)
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter *= (1, 0.3, 0.01)[seed] / divisor
+            parameter *= (0.3, 0.05, 3e-3)[seed] / divisor
     features = EDGE_WIDTH if reads == "features" else 0
 
     def import_it() -> Model:

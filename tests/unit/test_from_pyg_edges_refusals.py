@@ -38,7 +38,7 @@ def without(conv, x, edge_index, edge_attr):
         (pyg.GATConv(3, 4, edge_dim=3), lambda conv, x, e, a: conv(x, e, x), "shape of the mask"),
         (pyg.GATv2Conv(3, 4), None, "AssertionError"),
         (pyg.TransformerConv(3, 4, edge_dim=2), without, "AssertionError"),
-        (pyg.ResGatedGraphConv(3, 4, aggr="Median"), without, "median"),
+        (pyg.ResGatedGraphConv(3, 4, aggr="Median"), without, "Median"),
         (pyg.GMMConv(3, 4, 2, 2), without, "'NoneType' object has no attribute 'size'"),
         (pyg.GATConv(3, 4), lambda conv, x, e, a: conv(x, e) + a[:, :1], "must match the size of tensor b"),
         (pyg.GATConv(3, 4), lambda conv, x, e, a: a, "returns rows of edges"),

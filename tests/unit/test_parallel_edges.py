@@ -11,7 +11,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GCNConv, GraphConv, SAGEConv
 
-from livegnn import EdgeSchema, Engine, Events, Graph, InputError, Model
+from livegnn import EdgeSchema, Engine, Events, Graph, InputError, Model, ModelError
 from livegnn.sampling import sample_neighbors, sample_subgraph
 from livegnn.training import NodeLoader
 
@@ -230,18 +230,11 @@ def test_a_loop_that_counts_for_nothing_leaves_no_trace(dropped, options, improv
         check()
 
 
-def test_a_maximum_of_weighted_loops():
-    """Of parallel loops the last is the node's one loop, as in PyG."""
-    conv = GCNConv(1, 1, aggr="max").eval()
-    x, (source, target) = np.array([[1], [10], [-3]], np.float32), ([0, 0, 1, 1, 2, 2], [1, 1, 1, 1, 2, 0])
-    weight = np.array([1, 2, 5, 3, 4, 7], np.float32)
-    graph = Graph.from_edges(source, target, x=x, weight=weight, parallel="keep")
-    engine = Engine(graph, Model.from_pyg(conv, edge_weight=True))
-    for _ in range(2):
-        given = torch.from_numpy(x), torch.tensor([source, target]), torch.from_numpy(weight)
-        np.testing.assert_allclose(engine.predict([0, 1, 2]), conv(*given).detach(), rtol=1e-5)
-        engine.apply(Events().add_edges(1, 1, weight=0.5))
-        source, target, weight = [*source, 1], [*target, 1], np.append(weight, np.float32(0.5))
+def test_a_maximum_of_weighted_loops_is_refused():
+    model = Model.from_pyg(GCNConv(1, 1, aggr="max").eval(), edge_weight=True)
+    graph = Graph.from_edges(*TWICE, x=np.ones((3, 1)), weight=[1, 2, 3, 4], parallel="keep")
+    with pytest.raises(ModelError, match="maximum of weighted messages with self-loops"):
+        Engine(graph, model)
 
 
 def test_the_share_of_each_parallel_edge():

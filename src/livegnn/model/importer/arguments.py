@@ -61,6 +61,9 @@ def find_arguments(
     positional: tuple[object, ...] = ()
     signature = inspect.signature(getattr(module, method))
     named = {NAMES.get(name.removesuffix("_dict")) for name in signature.parameters}
+    required = {
+        name.removesuffix("_dict") for name, one in signature.parameters.items() if one.default is one.empty
+    }
     for place, (name, parameter) in enumerate(signature.parameters.items()):
         if parameter.kind is parameter.VAR_POSITIONAL:
             rest = finding.rest(given.pop(name, None), name, {*taken, *given})
@@ -77,16 +80,21 @@ def find_arguments(
         if name in given:
             arguments[name] = finding.rows(given.pop(name), name)
             continue
-        meaning = NAMES.get(name.removesuffix("_dict"))
+        needed = parameter.default is parameter.empty
+        own = name.removesuffix("_dict")
+        meaning = _meaning(own, needed=needed, taken=taken, required=required)
         if (
             meaning is None
+            and needed
+            and own not in NAMES
             and name not in finding.known
             and place < len(_ORDER)
             and _ORDER[place] not in named
         ):
-            meaning = _ORDER[place] if parameter.default is parameter.empty else None
-        needed = parameter.default is parameter.empty
-        found = finding.find(meaning or name.removesuffix("_dict"), required=needed)
+            meaning = _ORDER[place]
+        if not needed and (own == "num_nodes" or (meaning is None and NAMES.get(own) in taken)):
+            continue
+        found = finding.find(meaning or own, required=needed)
         if meaning == "edge_attr" and not needed and finding.leaves_edge_features_out():
             continue
         if found is not None:
@@ -109,6 +117,20 @@ def find_arguments(
             "none: give it arguments, such as x and edge_index"
         )
     return Found(arguments, parameters, positional)
+
+
+def _meaning(name: str, *, needed: bool, taken: Collection[str], required: Collection[str]) -> str | None:
+    """What an argument is by its name.
+
+    Another name for what has an argument of its own, such as ``h`` beside ``x``, means something else; so may
+    that of an argument that can be left out, such as ``h=None``, a state.
+    """
+    meaning = NAMES.get(name)
+    if meaning is None or meaning in taken:
+        return None
+    if name != meaning and (meaning in required or not (needed or name.startswith("edge_"))):
+        return None
+    return meaning
 
 
 class _Finding:
@@ -175,7 +197,12 @@ class _Finding:
         self.known.setdefault(name, {})[key] = Given(full, atom, channels, dtype, ends=name == "edge_index")
 
     def leaves_edge_features_out(self) -> bool:
-        """Whether some of the module's layers can be made for features of edges, and none is."""
+        """Whether some of the module's layers can be made for features of edges, and none is.
+
+        Where nobody but the caller has told of features, they are meant.
+        """
+        if getattr(self.data, "asked_for", False):
+            return False
         made = [part.edge_dim for part in self.module.modules() if hasattr(part, "edge_dim")]
         return bool(made) and not any(made)
 

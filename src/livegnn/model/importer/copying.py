@@ -47,13 +47,13 @@ def copy_module(module: nn.Module) -> nn.Module:
 def _with_own_cells(
     function: types.FunctionType | types.MethodType, memo: dict[int, object]
 ) -> types.FunctionType | types.MethodType:
-    """A function whose closure has hold of copies."""
+    """A function whose closure has hold of copies. One that says that it is ``shared`` stays as it is."""
     if isinstance(function, types.MethodType):
         inner = function.__func__
         if not isinstance(inner, types.FunctionType):
             return function
-        return types.MethodType(_with_own_cells(inner, memo), copy.deepcopy(function.__self__, memo))
-    if not function.__closure__:
+        return types.MethodType(_with_own_cells(inner, memo), function.__self__)
+    if not function.__closure__ or vars(function).get("shared", False):
         return function
     made = types.FunctionType(
         function.__code__,

@@ -146,7 +146,7 @@ def export_module(
         except ModelError:
             raise
         except Exception as error:
-            raise ModelError(f"{name} cannot be traced: {_explain(error, module)}") from error
+            raise ModelError(f"{name} cannot be traced: {explain_failure(error, module)}") from error
     return Exported(program, graph, flat.given, name)
 
 
@@ -222,6 +222,20 @@ def _tracing() -> Iterator[None]:
     finally:
         backend.use_segment_matmul, HeteroLinear.forward = segments, linear
         builtins.len = length
+
+
+@contextmanager
+def ordinary() -> Iterator[None]:
+    """Torch as it is at its start, whatever the caller has set: dtype, device, precision, inference mode."""
+    dtype = torch.get_default_dtype()
+    if dtype != torch.float32:  # for other threads the same
+        torch.set_default_dtype(torch.float32)
+    try:
+        with torch.inference_mode(False), torch.autocast("cpu", enabled=False), torch.device("cpu"):
+            yield
+    finally:
+        if dtype != torch.float32:
+            torch.set_default_dtype(dtype)
 
 
 @contextmanager
@@ -383,7 +397,7 @@ def _refuse_conditions(program: ExportedProgram, given: Sequence[Given]) -> None
     held = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
     rows: dict[Atom, sympy.Expr] = {}
     same: dict[sympy.Expr, sympy.Expr] = {}
-    environment = None
+    environment: Any = None
     for name, one in zip(program.graph_signature.user_inputs, given, strict=True):
         tensor = held[str(name)]
         size = tensor.shape[1 if one.ends else 0]
@@ -393,12 +407,12 @@ def _refuse_conditions(program: ExportedProgram, given: Sequence[Given]) -> None
     for guard in environment.guards if environment is not None else ():
         if environment.replace(guard.expr).subs(same) != sympy.true:
             raise ModelError(
-                f"a size decides what it does: it was read where {guard.expr} (sizes of its arguments), and a "
-                "change of the graph may end that: leave the test out, or choose with torch.where"
+                f"a size decides what it does: it was read where {guard.expr} (sizes of its arguments), and "
+                "a change of the graph may end that: leave the test out, or choose with torch.where"
             )
 
 
-def _explain(error: Exception, module: nn.Module) -> str:
+def explain_failure(error: Exception, module: nn.Module) -> str:
     """What torch says, with the line of the user's code, and what to do where that is known."""
     text = str(error) or type(error).__name__
     said = " ".join(text.strip().split("\n\n")[0].split())[:400]
@@ -407,7 +421,9 @@ def _explain(error: Exception, module: nn.Module) -> str:
     for path, part in module.named_modules():
         for kind, reason in _ORDERED.items():
             if any(of.__name__ == kind for of in type(part).__mro__):
-                reasons = [f"{path or name_of(part)} is a {name_of(part)}, which {reason}"]
+                reasons, said = [f"{path or name_of(part)} is a {name_of(part)}, which {reason}"], ""
+    if reasons and not said:
+        return reasons[0]
     return f"{' by way of '.join(lines)}{': ' if lines else ''}" + (
         f"{reasons[0]} ({said})" if reasons else said
     )

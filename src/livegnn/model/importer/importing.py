@@ -13,7 +13,7 @@ from livegnn.errors import ModelError
 from livegnn.model.importer.arguments import Found, find_arguments
 from livegnn.model.importer.assembly import RELATION, Assembled, assemble
 from livegnn.model.importer.check import check_import
-from livegnn.model.importer.export import call_with, export_module, leaves, unwrap
+from livegnn.model.importer.export import call_with, explain_failure, export_module, leaves, ordinary, unwrap
 from livegnn.model.importer.proposed import Cuts, Proposals, import_proposed
 from livegnn.model.importer.reader import read
 from livegnn.model.importer.widths import discover
@@ -80,7 +80,8 @@ def import_module(
             found = find_arguments(inner, known, method, _with_relations(inputs, relations))
         kinds = _to_edge_types(relations)
         reading = Reading(inner, found, method, kinds, output, output_type)
-        model = reading.model(None if proposer is None else Proposals(proposer, allow_code))
+        with ordinary():
+            model = reading.model(None if proposer is None else Proposals(proposer, allow_code))
         if known is None:
             types.check_widths({*model.inputs, *model.edge_inputs})
         return model
@@ -91,12 +92,16 @@ def import_module(
             text = f"{place}: {text}"
         if type(module).__name__ not in text:
             text = f"{name}: {text}"
+        if relations is not None and error.__cause__ is not None:
+            text += _other_numbers(module, len(relations))
         if "must be finite" in text:
             text = f"{text}; of its parameters and buffers, these are not: {_not_finite(module)}"
         raise ModelError(text) from error.__cause__
     except Exception as error:
         place = line_of(error)
         what = f"{type(error).__name__}: {error}".rstrip(": ")
+        if relations is not None:
+            what += _other_numbers(module, len(relations))
         raise ModelError(f"{name} cannot be imported: {place and place + ': '}{what}") from error
 
 
@@ -146,6 +151,17 @@ class Reading:
         """Calls a module on a small graph."""
         found = self.found
         return call_with(module, found.positional, found.arguments, self.method, found.parameters)
+
+
+def _other_numbers(module: nn.Module, relations: int) -> str:
+    """Which layers have another number of relations than there are, as errors end."""
+    for path, part in module.named_modules():
+        number = getattr(part, "num_relations", relations)
+        if number != relations:
+            return (
+                f"; {path or type(part).__name__} has num_relations={number}, and relations are {relations}"
+            )
+    return ""
 
 
 def _not_finite(module: nn.Module) -> str:
@@ -204,6 +220,9 @@ class _Described:
     asked_for = True
     node_types: Mapping[NodeType, int]
     edge_types: Mapping[EdgeType, _Edges]
+
+
+_WIDEST = 100_000
 
 
 class _Types:
@@ -363,15 +382,20 @@ class _Types:
             return call_with(self.module, found.positional, found.arguments, self.method, found.parameters)
 
         sizes = {size for one in self.module.parameters() for size in one.shape}
+        for part in self.module.modules():
+            held = (
+                size for size in vars(part).values() if isinstance(size, int) and not isinstance(size, bool)
+            )
+            sizes.update(size for size in held if 0 < size < _WIDEST)
         try:
-            widths = discover(unknown, call, sizes)
+            with ordinary():
+                widths = discover(unknown, call, sizes)
         except ModelError:
             raise
         except Exception as error:
-            what = f"{type(error).__name__}: {error}".rstrip(": ")
             raise ModelError(
-                f"{type(self.module).__name__}.{self.method} fails: {what}; say how wide its inputs are with "
-                "in_channels and edge_channels if it is that"
+                f"{type(self.module).__name__}.{self.method} fails: {explain_failure(error, self.module)}; "
+                "if its inputs have other widths, say so with in_channels and edge_channels"
             ) from error
         found = arguments({**dict.fromkeys(unknown, 1), **widths})
         inputs_read = {one.name.partition(":")[0] for one in leaves([found.positional, found.arguments])}

@@ -4,7 +4,8 @@
     each node adds a loop of its own, whose weight is that of the loop it has, or a fill (GCN's norm). The sum
     of the weights themselves, and a count, have such a loop as well.
     So has a maximum of ``f h``, where f is a root of a degree, which leaves it.
-12. ``d^-1/2``, or 0 where that is infinite, is ``inverse_root(d)``; ``1/d`` is ``inverse(d)`` likewise.
+12. ``d^-1/2``, or 0 where that is infinite, is ``inverse_root(d)``; ``1/d`` is ``inverse(d)`` likewise, if
+    d is never negative.
 """
 
 from collections import Counter
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from livegnn.model.importer.expressions import Expression, Expressions
-from livegnn.model.importer.facts import strip
+from livegnn.model.importer.facts import is_positive, strip
 from livegnn.model.importer.normal_form import rewrite
 
 
@@ -30,6 +31,8 @@ def find_own_loops(make: Expressions, outputs: Sequence[Expression]) -> list[Exp
             tested = [arg for arg in made.args[0].args if not arg.is_number(float("inf"))]
             if made.args[0].op == "eq" and tested == [power] and _exponent(power) in _INVERSES:
                 op = _INVERSES[_exponent(power)]
+                if op == "inverse" and not is_positive(power.args[0], or_zero=True):
+                    return made  # the inverse of a negative sum of weights is negative
                 return make.make(op, power.args[:1], shape=made.shape, atom=made.atom)
         return made
 

@@ -61,14 +61,10 @@ class _Watch(TorchFunctionMode):
             raise
 
     def _look_at_view(self, func: object, given: Sequence[object]) -> None:
-        """A parameter is viewed in the shape of an input: the numbers that it has must be as many. Or rows
-        are viewed in a shape of their own, ``(-1, heads, channels)``: then these are their width.
-        """
+        """A parameter is viewed in the shape of an input: the numbers that it has must be as many."""
         if getattr(func, "__name__", "") not in ("view", "reshape") or not isinstance(given[0], torch.Tensor):
             return
         sizes = [size for one in given[1:] for size in (one if isinstance(one, tuple | list) else (one,))]
-        if given[0].dim() == 2 and given[0].shape[1] in self.primes and sizes[:1] == [-1]:
-            raise _Found(given[0].shape[1], prod(int(size) for size in sizes[1:])) from None
         for prime in self.primes:
             if sizes.count(prime) == 1 and -1 not in sizes:
                 others = prod(int(size) for size in sizes if size != prime)
@@ -92,8 +88,8 @@ def discover(
 ) -> dict[Hashable, int]:
     """The widths that are unknown, by their keys. call: calls the module, given a width for each key.
 
-    candidates: widths that the module knows of; where a module checks widths by itself, these are tried, and
-    taken if there is one way alone in which it works. Raises `ModelError` if there are too many unknown, and
+    candidates: widths that the module knows of; where a module checks widths by itself, the least of these
+    with which it works are taken. Raises `ModelError` if there are too many unknown, and
     whatever else the module raises.
     """
     primes = dict(zip(unknown, _PRIMES, strict=False))
@@ -125,17 +121,14 @@ def _try(
     widths: Mapping[Hashable, int],
     candidates: Collection[int],
 ) -> dict[Hashable, int] | None:
-    """The widths with which the module works, if there is one such choice among the candidates."""
+    """The first of the candidates with which the module works; one channel goes with any, so it is last."""
     if not left or len(candidates) ** len(left) > _TRIALS:
         return None
-    found: dict[Hashable, int] | None = None
-    for chosen in product(sorted(candidates), repeat=len(left)):
+    for chosen in product(sorted(candidates, key=lambda width: (width == 1, width)), repeat=len(left)):
         trial = {**widths, **dict(zip(left, chosen, strict=True))}
         try:
             call(trial)
         except Exception:
             continue
-        if found is not None:
-            return None
-        found = trial
-    return found
+        return trial
+    return None
