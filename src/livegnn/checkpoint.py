@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from livegnn.arguments import as_array, as_path, whole
+from livegnn.atomic_file import replace_file
 from livegnn.errors import FileFormatError, InputError
 from livegnn.types import JSON, Array, State
 
@@ -52,8 +53,8 @@ class _Section(NamedTuple):
 def write(path: Path | str, states: Mapping[str, State], seq: int) -> int:
     """Writes `states` at `seq` to `path`, durably and all at once; returns the size of the file in bytes.
 
-    Raises InputError for an array or metadata that the format cannot hold, OSError if the disk refuses; what
-    was at `path` before is then untouched.
+    Raises InputError for an array or metadata that the format cannot hold, or if something other than a
+    regular file is at `path`, OSError if the disk refuses; what was there before is then untouched.
     """
     path, seq = as_path(path, "path"), whole(seq, "seq", 0)
     arrays: list[Array] = []
@@ -76,21 +77,13 @@ def write(path: Path | str, states: Mapping[str, State], seq: int) -> int:
             table.append(entry)
         header[state_name] = {"meta": dict(state.meta), "arrays": table}
     content, size = _lay_out({"seq": seq, "states": header}, listed)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with open(partial, "wb") as file:
-            file.write(content)
-            for entry, array in zip(listed, arrays, strict=True):
-                offset = entry["offset"]
-                assert isinstance(offset, int)
-                file.write(bytes(offset - file.tell()))
-                file.write(_bytes(array))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    _sync_directory(path.parent)
+    with replace_file(path) as file:
+        file.write(content)
+        for entry, array in zip(listed, arrays, strict=True):
+            offset = entry["offset"]
+            assert isinstance(offset, int)
+            file.write(bytes(offset - file.tell()))
+            file.write(_bytes(array))
     return size
 
 
@@ -177,14 +170,6 @@ def _lay_out(header: dict[str, JSON], sections: list[dict[str, JSON]]) -> tuple[
 
 def _align(position: int) -> int:
     return -(-position // ALIGNMENT) * ALIGNMENT
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read_header(path: Path, content: memoryview) -> bytes:

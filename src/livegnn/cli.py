@@ -1,13 +1,17 @@
 """The command line. What a command needs is imported inside it, so that `livegnn --help` is quick."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from livegnn.errors import LiveGNNError
+from livegnn.errors import LiveGNNError, ModelError
+
+if TYPE_CHECKING:
+    from livegnn.types import EdgeType, NodeType
 
 app = typer.Typer(
     help="Keeps the predictions of a graph neural network exact while its graph changes.",
@@ -72,27 +76,85 @@ def import_model(
             help="the graph that it is for: a deployment file, a checkpoint, or a schema as JSON",
         ),
     ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="NAME=ROWS",
+            help="whose rows an argument has: a node type, SOURCE,RELATION,TARGET, a column such as "
+            "edge_weight, or TYPE:COLUMN; may be repeated",
+        ),
+    ] = None,
     output: Annotated[
-        str | None, typer.Option("--output", metavar="NAME", help="which result is the prediction")
+        list[str] | None,
+        typer.Option(
+            "--output",
+            metavar="NAME",
+            help="which result is the prediction; repeated: which ones are outputs, the prediction first",
+        ),
+    ] = None,
+    output_type: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="the node type whose rows are the prediction")
+    ] = None,
+    node_type: Annotated[
+        str, typer.Option(metavar="TYPE", help="what the graph calls its nodes, if they have one type")
+    ] = "node",
+    edge_type: Annotated[
+        str,
+        typer.Option(
+            metavar="SOURCE,RELATION,TARGET", help="what the graph calls its edges, if they have one type"
+        ),
+    ] = "node,to,node",
+    relations: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--relation",
+            metavar="SOURCE,RELATION,TARGET",
+            help="the edge type that the next number in edge_type stands for, from 0; may be repeated",
+        ),
     ] = None,
     to: Annotated[
         Path | None, typer.Option("-o", metavar="MODEL.LGNN", help="the file to write; beside the program")
     ] = None,
 ) -> None:
     """Import a model from an exported program, and say what was understood of it. Needs torch."""
+    from livegnn.atomic_file import check_replaceable
     from livegnn.deployment import read_schema
     from livegnn.model import Model
 
+    said = dict(map(_input, inputs or ()))
+    edges = _edge_type(edge_type, "--edge-type")
+    numbered = [_edge_type(one, "--relation") for one in relations or ()] or None
+    path = program.parent / f"{program.stem}.lgnn" if to is None else to
+    _check_apart(path, program, schema)
+    check_replaceable(path)
     types = None if schema is None else read_schema(schema)
     try:
         from livegnn.model import explain_exported
     except ModuleNotFoundError as error:
         _fail(f"importing a program needs {error.name}, which is not installed: pip install 'livegnn[torch]'")
-    typer.echo(explain_exported(program, schema=types))
-    model = Model.from_exported(program, schema=types, output=output)
-    path = program.with_suffix(".lgnn") if to is None else to
+    try:
+        model = Model.from_exported(
+            program,
+            schema=types,
+            inputs=said,
+            output=output or None,
+            output_type=output_type,
+            relations=numbered,
+            node_type=node_type,
+            edge_type=edges,
+        )
+        if numbered is None:
+            explained = explain_exported(
+                program, schema=types, inputs=said, node_type=node_type, edge_type=edges
+            )
+        else:  # by their numbers, as the module tells them apart
+            whole = (node_type, "relation", node_type)
+            explained = explain_exported(program, inputs=said, node_type=node_type, edge_type=whole)
+    except ModelError as error:
+        _fail(_with_options(str(error)))
     model.save(path)
-    typer.echo(f"{model}\nwritten to {path}")
+    typer.echo(f"{explained}\n{model}\nwritten to {path}")
 
 
 @app.command()
@@ -155,6 +217,58 @@ def main() -> None:
         app()
     except (LiveGNNError, OSError) as error:
         _fail(str(error))
+
+
+_COLUMNS = ("x", "edge_index", "edge_weight", "edge_attr", "edge_type")
+_OPTIONS = {
+    "schema": "--schema",
+    "inputs": "--input",
+    "output": "--output",
+    "output_type": "--output-type",
+    "relations": "--relation",
+    "node_type": "--node-type",
+    "edge_type": "--edge-type",
+}
+"""What an argument of `Model.from_exported` is on the command line."""
+
+
+def _with_options(message: str) -> str:
+    """An error that advises arguments, with the options that they are."""
+    named = [option for name, option in _OPTIONS.items() if re.search(rf"\b{name}=", message)]
+    return f"{message} (on the command line: {', '.join(named)})" if named else message
+
+
+def _input(given: str) -> "tuple[str, NodeType | EdgeType | tuple[NodeType | EdgeType, str]]":
+    """An argument of the program and whose rows it has, from NAME=ROWS."""
+    parts = re.fullmatch(r"(\w+(?:\[.*\])?)=(.+)", given, re.DOTALL)
+    if parts is None:
+        raise typer.BadParameter(f"--input must be NAME=ROWS, as in x=paper, got {given!r}")
+    name, rows = parts.groups()
+    of, colon, column = rows.rpartition(":")
+    if colon and column in _COLUMNS:
+        return name, (_type(of), column)
+    return name, _type(rows)
+
+
+def _type(given: str) -> "NodeType | EdgeType":
+    return _edge_type(given, "--input") if given.count(",") == 2 else given
+
+
+def _edge_type(given: str, option: str) -> "EdgeType":
+    names = given.split(",")
+    if len(names) != 3 or not all(names):
+        raise typer.BadParameter(
+            f"{option} must be SOURCE,RELATION,TARGET, as in user,buys,item, got {given!r}"
+        )
+    source, relation, target = names
+    return source, relation, target
+
+
+def _check_apart(written: Path, *read: Path | None) -> None:
+    """Refuses to write over what is read, by whatever name."""
+    for given in read:
+        if given is not None and written.exists() and given.exists() and written.samefile(given):
+            _fail(f"-o must be another file than {given}, which is read, got {written}: it would be lost")
 
 
 def _is_script(path: Path) -> bool:

@@ -569,7 +569,7 @@ class Runtime:
             checkpoint.write(path, self._states(), self._seq)
             for old in list_checkpoints(policy.directory)[policy.keep :]:
                 old.unlink()
-        except (OSError, LogError, MemoryError) as error:
+        except (OSError, InputError, LogError, MemoryError) as error:
             # The log still has everything: go on, and try again when the next one is due.
             _logger.error("no checkpoint at event %d: %s", self._seq, str(error) or type(error).__name__)
             self.statistics.failed_checkpoint_seconds.record(self._clock() - started)

@@ -1,12 +1,15 @@
 """The command line as a user calls it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
+import torch_geometric
 from torch.export import Dim, export, save
 from torch_geometric import nn as pyg
 
@@ -109,6 +112,123 @@ def test_import_writes_a_model_and_says_what_it_understood(tmp_path: Path) -> No
         assert result.returncode == 1
         assert message in result.stderr
         assert "Traceback" not in result.stderr
+
+
+class Purchases(torch.nn.Module):
+    """Its results are rows of two types."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        convs = {
+            ("user", "buys", "item"): pyg.SAGEConv((3, 2), 4),
+            ("item", "of", "user"): pyg.SAGEConv((2, 3), 5),
+        }
+        self.conv = pyg.HeteroConv(convs)
+
+    def forward(
+        self, users: torch.Tensor, items: torch.Tensor, buys: torch.Tensor, of: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        edges = {("user", "buys", "item"): buys, ("item", "of", "user"): of}
+        result: dict[str, torch.Tensor] = self.conv({"user": users, "item": items}, edges)
+        return result
+
+
+def test_import_takes_what_errors_advise(tmp_path: Path) -> None:
+    given = torch.rand(5, 3), torch.rand(6, 2), torch.randint(5, (2, 7)), torch.randint(5, (2, 8))
+    shapes = tuple({int(one.dtype == torch.int64): Dim(f"rows_{i}")} for i, one in enumerate(given))
+    save(export(Purchases().eval(), given, dynamic_shapes=shapes, strict=False), tmp_path / "p.pt2")
+    result = call("import", "p.pt2", directory=tmp_path)
+    assert result.returncode == 1
+    assert not result.stdout
+    assert result.stderr.endswith("(on the command line: --input)\n")
+    rows = "users=user", "items=item:x", "buys=user,buys,item", "of=item,of,user:edge_index"
+    inputs = [part for one in rows for part in ("--input", one)]
+    result = call("import", "p.pt2", *inputs, directory=tmp_path)
+    assert result.returncode == 1
+    assert not result.stdout
+    assert "say with output_type=..." in result.stderr
+    assert result.stderr.endswith("(on the command line: --output, --output-type)\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["p.pt2"]
+    for option, outputs in [
+        (["--output-type", "user"], {"user": 5}),
+        (["--output", "item", "--output", "user"], {"item": 4, "user": 5}),
+    ]:
+        result = call("import", "p.pt2", *inputs, *option, directory=tmp_path)
+        assert result.returncode == 0, result.stderr
+        model = Model.load(tmp_path / "p.lgnn")
+        assert {name: model.width(value) for name, value in model.outputs.items()} == outputs
+        assert set(model.inputs) == {"users:user", "x:item"}
+
+
+class Numbered(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = pyg.RGCNConv(4, 3, num_relations=2)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor, edge_type: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.conv(x, edge_index, edge_type)
+        return result
+
+
+def test_import_names_the_types_of_a_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_geometric.backend, "use_segment_matmul", False)  # export cannot trace it
+    given = torch.rand(5, 4), torch.randint(5, (2, 7)), torch.randint(2, (7,))
+    shapes = ({0: Dim("nodes")}, {1: Dim("edges")}, {0: Dim("edges")})
+    program = export(Numbered().eval(), given, dynamic_shapes=shapes, strict=False)
+    save(program, tmp_path / "numbered.pt2")
+    relations = [("user", "knows", "user"), ("user", "trusts", "user")]
+    options = [part for one in relations for part in ("--relation", ",".join(one))]
+    result = call("import", "numbered.pt2", "--node-type", "user", *options, directory=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("Numbered.forward reads x (user[4])")
+    expected = Model.from_exported(program, relations=relations, node_type="user")
+    assert Model.load(tmp_path / "numbered.lgnn").digest == expected.digest
+    assert f"\n{expected}\n" in result.stdout
+
+    save(
+        export(Ranks().eval(), (*given[:2], torch.rand(7)), dynamic_shapes=shapes, strict=False),
+        tmp_path / "ranks.pt2",
+    )
+    options = ["--node-type", "user", "--edge-type", "user,knows,user"]
+    result = call("import", "ranks.pt2", *options, directory=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert Model.load(tmp_path / "ranks.lgnn").inputs["x"].node_type == "user"
+    for wrong in (["--edge-type", "knows"], ["--relation", "a,,b"], ["--input", "x"], ["--input", "=user"]):
+        result = call("import", "ranks.pt2", *wrong, directory=tmp_path)
+        assert result.returncode == 2
+        assert f"{wrong[0]} must be" in result.stderr
+
+
+def test_import_writes_over_nothing_that_it_reads(tmp_path: Path) -> None:
+    given = torch.rand(5, 4), torch.randint(5, (2, 7)), torch.rand(7)
+    shapes = ({0: Dim("nodes")}, {1: Dim("edges")}, {0: Dim("edges")})
+    save(export(Ranks().eval(), given, dynamic_shapes=shapes, strict=False), tmp_path / "ranks.pt2")
+    content = (tmp_path / "ranks.pt2").read_bytes()
+    (tmp_path / "other.lgnn").symlink_to("ranks.pt2")
+    (tmp_path / "hard.lgnn").hardlink_to(tmp_path / "ranks.pt2")
+    schema = Schema({"node": 4}, {DEFAULT_EDGE_TYPE: EdgeSchema(weighted=True)})
+    (tmp_path / "schema.json").write_text(json.dumps(schema.to_json()))
+    os.mkfifo(tmp_path / "pipe")
+    names = sorted(os.listdir(tmp_path))
+    for to, message in [
+        ("ranks.pt2", "-o must be another file than ranks.pt2"),
+        ("./other.lgnn", "-o must be another file than ranks.pt2"),
+        ("hard.lgnn", "-o must be another file than ranks.pt2"),
+        ("schema.json", "-o must be another file than schema.json"),
+        ("pipe", "pipe must be a regular file, or a name that is free, got a named pipe"),
+        (".", ". must be a regular file, or a name that is free, got a directory"),
+        ("missing/x.lgnn", "No such file or directory: 'missing/x.lgnn'"),
+    ]:
+        result = call("import", "ranks.pt2", "--schema", "schema.json", "-o", to, directory=tmp_path)
+        assert result.returncode == 1
+        assert message in result.stderr
+        assert not result.stdout
+        assert (tmp_path / "ranks.pt2").read_bytes() == content
+        assert sorted(os.listdir(tmp_path)) == names
+    (tmp_path / "cut.pt2").write_bytes(content[:-100])
+    result = call("import", "cut.pt2", directory=tmp_path)
+    assert result.returncode == 1
+    assert "cut.pt2 is damaged, or no program of torch.export" in result.stderr
 
 
 def test_import_without_torch_says_what_to_install(tmp_path: Path) -> None:

@@ -250,3 +250,15 @@ def test_the_examples_of_the_prompt_are_right(rng):
     propose(request, Answers(ATTENTION_EXAMPLE), attention, attempts=1, allow_code=True)
     assert MEAN_EXAMPLE in PROMPT
     assert ATTENTION_EXAMPLE in PROMPT
+
+
+def test_a_proposer_that_raises_or_answers_with_junk_is_asked_no_more():
+    answers = Answers()  # it has none, and raises IndexError
+    with pytest.raises(ModelError, match=r"convs\.0: the proposer raised IndexError: pop from") as caught:
+        propose(REQUEST, answers, mean_layer)
+    assert isinstance(caught.value.__cause__, IndexError)
+    assert answers.feedback == [None]
+    answers = Answers(Convolution, RIGHT)
+    with pytest.raises(ModelError, match=r"convs\.0: the proposer must return .*Convolution, .*, got type$"):
+        propose(REQUEST, answers, mean_layer, allow_code=True)
+    assert answers.feedback == [None]

@@ -124,6 +124,93 @@ def test_a_layer_without_a_proposal_is_refused_with_both_reasons():
         Model.from_pyg(network(), edge_channels=FEATURES, proposer=lambda request, feedback: None)
 
 
+class Product(pyg.MessagePassing):
+    """The product of what its neighbours say, which no model keeps; it is the sum of logarithms."""
+
+    def __init__(self) -> None:
+        super().__init__(aggr="mul")
+        self.lin = nn.Linear(WIDTH, OUT)
+
+    def forward(self, x, edge_index):
+        return self.propagate(edge_index, x=self.lin(x).sigmoid() + 0.1)
+
+
+def logarithms(request: ConvolutionRequest, feedback: str | None) -> Convolution:
+    p = request.parameters
+
+    def transform(h):
+        return np.log(1 / (1 + np.exp(-(h @ p["lin.weight"].T + p["lin.bias"]))) + 0.1)
+
+    return Convolution(transform=transform, update=lambda h, a: np.exp(a))
+
+
+def test_a_module_that_is_a_convolution_itself_is_proposed_and_kept_live():
+    torch.manual_seed(4)
+    module, asked = Product().eval(), []
+
+    def proposer(request, feedback):
+        asked.append(request)
+        return logarithms(request, feedback)
+
+    model = Model.from_pyg(module, in_channels=WIDTH, proposer=proposer)
+    (request,) = asked
+    assert (request.name, request.in_channels, request.out_channels) == ("Product", WIDTH, OUT)
+    assert "self.propagate" in request.source
+    assert all(not name.startswith(".") for step in model.steps for name in (step.output, *step.inputs))
+    rng = np.random.default_rng(5)
+    rows = rng.standard_normal((9, WIDTH)).astype(np.float32)
+    graph = Graph(Schema({"node": WIDTH}, {E: EdgeSchema()}))
+    engine = Engine(graph, model, threads=1)
+    engine.apply(Events().add_nodes(np.arange(9), rows))
+    for turn in range(12):
+        some = Events().add_edges([turn % 9, 2], [(5 * turn + 1) % 9, turn % 4])
+        engine.apply(
+            some.set_features([turn % 9], rng.standard_normal((1, WIDTH)).astype(np.float32))
+            if turn % 2
+            else some
+        )
+        snapshot = graph.snapshot()
+        with torch.no_grad():
+            expected = module(
+                torch.from_numpy(snapshot.x["node"]),
+                torch.from_numpy(snapshot.edge_index[E].astype(np.int64)),
+            ).numpy()
+        np.testing.assert_allclose(
+            reference.compute(model, snapshot)[model.output], expected, atol=1e-4 * np.abs(expected).max()
+        )
+        assert_exact(engine)
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["the module", "a layer of it"])
+def test_what_is_wrong_with_the_proposer_is_said_of_the_proposer(whole):
+    module = Product() if whole else network()
+    channels = {"in_channels": WIDTH} if whole else {"edge_channels": FEATURES}
+    name = "Product" if whole else "conv"
+
+    def fails(request, feedback):
+        raise ZeroDivisionError("no idea")
+
+    with pytest.raises(ModelError) as caught:
+        Model.from_pyg(module, **channels, proposer=fails)
+    said, did_not_help = str(caught.value).split("\nThe proposer did not help: ")
+    assert "the aggregation 'prod'" in said or "np.log1p" in said
+    assert "no idea" not in said
+    assert did_not_help.endswith(f"{name}: the proposer raised ZeroDivisionError: no idea")
+    assert "raise ZeroDivisionError" in did_not_help, "its line"
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    for junk, kind in ((3, "int"), (Convolution, "type"), ([logarithms], "list")):
+        with pytest.raises(
+            ModelError,
+            match=rf"(?s)did not help: {name}: the proposer must return a livegnn\.model\.Convolution, "
+            rf"the source code of one as text, or None, got {kind}$",
+        ):
+            Model.from_pyg(module, **channels, proposer=lambda request, feedback, junk=junk: junk)
+    with pytest.raises(
+        ModelError, match="proposer must be a function of a ConvolutionRequest and of feedback"
+    ):
+        Model.from_pyg(module, **channels, proposer=3)
+
+
 def test_source_code_is_executed_only_if_allowed():
     with pytest.raises(ModelError, match="executed only with allow_code=True"):
         Model.from_pyg(

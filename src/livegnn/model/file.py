@@ -7,8 +7,6 @@ itself replaced by zeros. Reading therefore either gives the model that was writ
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from os import PathLike
 
@@ -17,6 +15,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from livegnn.arguments import as_path
+from livegnn.atomic_file import replace_file
 from livegnn.errors import FileFormatError, ModelError
 from livegnn.model.model import EdgeInput, Input, Model
 from livegnn.model.steps import Step
@@ -48,19 +47,12 @@ def decode(data: bytes) -> Model:
 
 
 def write(model: Model, path: str | PathLike[str]) -> None:
-    """Writes a model's file; a reader sees the old file or the new one, never a part."""
-    path = as_path(path, "path")
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with open(handle, "wb") as stream:
-            stream.write(encode(model))
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    """Writes a model's file; a reader sees the old file or the new one, never a part.
+
+    Raises `InputError` if something other than a regular file is at `path`, `OSError` if the disk refuses.
+    """
+    with replace_file(as_path(path, "path")) as stream:
+        stream.write(encode(model))
 
 
 def read(path: str | PathLike[str]) -> Model:
@@ -98,6 +90,11 @@ def _read_description(data: bytes) -> Mapping[str, object]:
 def _refuse_pickle(data: bytes) -> None:
     """Raises if bytes that are no model's file begin as those of torch.save do: a zip file, or a pickle."""
     if data[:4] == b"PK\x03\x04" or (data[:1] == b"\x80" and data[1:2] in (b"\2", b"\3", b"\4", b"\5")):
+        if b"/archive_format" in data[:200]:
+            raise FileFormatError(
+                "expected a file that Model.save wrote, got one that torch.export.save wrote: import it with "
+                "Model.from_exported(path)"
+            )
         raise FileFormatError(
             "expected a file that Model.save wrote, got one that torch.save (or pickle) wrote: load it into "
             "its module, module.load_state_dict(torch.load(path)), and import that, Model.from_pyg(module)"

@@ -184,9 +184,11 @@ class Model:
         }
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes the model as one file (docs/model-file.md). A file of that name is replaced as a whole.
+        """Writes the model as one file (docs/model-file.md). A file of that name is replaced as a whole; a
+        symbolic link stays, and what it points at is replaced.
 
-        Raises `ModelError` if the model has functions of the user's: a file holds no code.
+        Raises `ModelError` if the model has functions of the user's: a file holds no code. Raises
+        `InputError` if a device, a directory or the like has that name, `OSError` if the disk refuses.
         """
         from livegnn.model import file
 

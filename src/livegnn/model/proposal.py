@@ -23,6 +23,7 @@ from livegnn.model.convolution import Convolution
 from livegnn.model.model import Function
 from livegnn.model.verification import verify
 from livegnn.types import FloatArray
+from livegnn.wording import kind_of
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,9 @@ def propose(
     reference: (h, edge_index, weight, edge_attr) -> output: the original layer. attempts: how often the
     proposer is asked. allow_code: whether source code may be executed, which is not confined in any way.
 
-    Raises `ModelError` with everything that failed, if no proposal passes; or if the proposer answers with
-    source code and `allow_code` is not set.
+    Raises `ModelError` with everything that failed, if no proposal passes; at once if the proposer raises
+    (its error is the ``__cause__``), answers with what is no proposal, or with source code where `allow_code`
+    is not set.
     """
     allow_code = switch(allow_code, "allow_code")
     if attempts < 1:
@@ -89,7 +91,7 @@ def propose(
     failed: list[str] = []
     feedback = None
     for attempt in range(attempts):
-        proposal = proposer(request, feedback)
+        proposal = _proposal(proposer, request, feedback)
         if proposal is None:
             failed.append(f"attempt {attempt + 1}: the proposer had no proposal")
             break
@@ -109,6 +111,25 @@ def propose(
             continue
         return convolution
     raise ModelError(f"{request.name}: no proposal passed verification\n" + "\n".join(failed))
+
+
+def _proposal(
+    proposer: Proposer, request: ConvolutionRequest, feedback: str | None
+) -> Convolution | str | None:
+    """What the proposer answers, if it is what a proposer may answer."""
+    try:
+        proposal: object = proposer(request, feedback)
+    except ModelError:
+        raise  # it says what is wrong, as that of `OpenAIProposer` does
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise ModelError(f"{request.name}: the proposer raised {what}") from error
+    if proposal is None or isinstance(proposal, Convolution | str):
+        return proposal
+    raise ModelError(
+        f"{request.name}: the proposer must return a livegnn.model.Convolution, the source code of one as "
+        f"text, or None, got {kind_of(proposal)}"
+    )
 
 
 @dataclass(frozen=True)

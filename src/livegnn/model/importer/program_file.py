@@ -70,6 +70,12 @@ def _check(path: Path, content: bytes) -> io.BytesIO:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             listed = archive.infolist()
+            if listed and min(one.header_offset for one in listed) > 0:  # of a file in it, the weights
+                raise FileFormatError(
+                    f"{path} is damaged, or no program of torch.export: the list at its end is not of "
+                    "what it begins with, as where its end is cut off; save the program "
+                    "again with torch.export.save"
+                )
             if any(one.compress_type != zipfile.ZIP_STORED for one in listed):
                 raise FileFormatError(
                     f"{path} is a compressed archive, which torch.export.save does not write"

@@ -38,6 +38,12 @@ class Proposals:
     proposer: Proposer
     allow_code: bool = False
 
+    def __post_init__(self) -> None:
+        if not callable(self.proposer):
+            raise ModelError(
+                f"proposer must be a function of a ConvolutionRequest and of feedback, got {self.proposer!r}"
+            )
+
 
 @dataclass(frozen=True)
 class LayerCall:
@@ -139,7 +145,7 @@ class Cuts:
         def write(lowering: Lowering, x: str) -> str:
             if self.proposals is None:
                 zeros = torch.zeros(self.calls[cut.path].channels)
-                return lowering.steps.write("constant", (x,), cut.path, {"row": zeros})
+                return lowering.steps.write("constant", (x,), cut.path or cut.name, {"row": zeros})
             return _splice(lowering, _ask(cut, self.calls[cut.path], self.proposals), cut, x)
 
         return write
@@ -213,12 +219,44 @@ def import_proposed(
             with Cuts(calls, proposals) as cuts:
                 return read(cuts.without(module, wanted), cuts)
         except ModelError as refused:
-            raise ModelError(f"{error}\nThe proposer did not help: {refused}") from error.__cause__
+            text = f"{_with_line(error)}\nThe proposer did not help: {_with_line(refused)}"
+            raise ModelError(text) from refused.__cause__ or error.__cause__
+
+
+def _with_line(error: ModelError) -> str:
+    """What an error says, and the line of the user's that it comes from."""
+    from livegnn.model.importer.importing import line_of  # here, as that imports this module
+
+    place = "" if error.__cause__ is None else line_of(error.__cause__)
+    return f"{place}: {error}" if place and place not in str(error) else str(error)
+
+
+class _Recorder:
+    """How layers were called, by their paths. It is the same one in every copy of a module."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.calls: dict[str, LayerCall] = {}
+
+    def __deepcopy__(self, memo: object) -> "_Recorder":
+        return self
+
+    def recording(self, path: str, forward: Callable[..., object]) -> Callable[..., object]:
+        """A layer's forward, which notes how it is called."""
+
+        def record(*args: object, **kwargs: object) -> object:
+            result = forward(*args, **kwargs)
+            if isinstance(result, torch.Tensor) and result.dim() == 2:
+                layer = self.module.get_submodule(path)
+                self.calls[path] = LayerCall(layer, args, kwargs, int(result.shape[1]))
+            return result
+
+        return record
 
 
 def _record(module: nn.Module, run: Callable[[nn.Module], object]) -> dict[str, LayerCall]:
-    """How each convolution is called that is not a part of another one."""
-    copied, calls = copy_module(module), {}
+    """How each convolution is called that is not a part of another one; the module may be one itself."""
+    copied, recorder = copy_module(module), _Recorder(module)
     paths = [path for path, part in copied.named_modules() if isinstance(part, MessagePassing)]
     outer = [
         path
@@ -226,20 +264,11 @@ def _record(module: nn.Module, run: Callable[[nn.Module], object]) -> dict[str, 
         if not any(path.startswith(f"{one}.") or not one for one in paths if one != path)
     ]
 
-    def hook(path: str) -> Callable[..., None]:
-        def record(
-            layer: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], result: object
-        ) -> None:
-            if isinstance(result, torch.Tensor) and result.dim() == 2:
-                calls[path] = LayerCall(module.get_submodule(path), args, kwargs, int(result.shape[1]))
-
-        record.shared = True  # type: ignore[attr-defined]  # `copy_module` would copy what it writes to
-        return record
-
     for path in outer:
-        copied.get_submodule(path).register_forward_hook(hook(path), with_kwargs=True)
+        layer = copied.get_submodule(path)
+        layer.forward = recorder.recording(path, layer.forward)
     run(copied)
-    return calls
+    return recorder.calls
 
 
 def _ask(cut: Cut, call: LayerCall, proposals: Proposals) -> Model:
@@ -302,11 +331,10 @@ def _splice(lowering: Lowering, model: Model, cut: Cut, x: str) -> str:
         names[name] = lowering.value(cut.columns[name])
     for step in model.steps:
         attrs = dict(step.attrs)
-        wanted = f"{cut.path}.{step.output}"
+        wanted = f"{cut.path}.{step.output}" if cut.path else step.output
         if step.op == "call":
-            function = f"{cut.path}.{step.output}"
-            attrs["function"] = function
-            lowering.functions[function] = model.functions[step.text("function")]
+            attrs["function"] = wanted
+            lowering.functions[wanted] = model.functions[step.text("function")]
         tensors = {role: torch.from_numpy(model.tensors[name].copy()) for role, name in step.tensors.items()}
         inputs = [names[name] for name in step.inputs]
         names[step.output] = lowering.steps.write(step.op, inputs, wanted, tensors, attrs)

@@ -1,0 +1,81 @@
+"""Files that are written as a whole: whoever reads one finds the old content or the new, never a part.
+
+What is written goes into a file beside its place, which is flushed to the disk and renamed. A crash leaves
+the old file, and perhaps `NAME.*.partial` beside it.
+"""
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from livegnn.errors import InputError
+
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def check_replaceable(path: Path) -> int | None:
+    """Raises `InputError` if something is at `path` that is no regular file: a rename would put one in its
+    place. Links are followed. Returns the permissions of the file, None if there is none.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
+        raise InputError(
+            f"{path} must be a regular file, or a name that is free, got {kind}: nothing was written, name a "
+            "file"
+        )
+    return stat.S_IMODE(mode)
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[BinaryIO]:
+    """A stream whose content becomes the file at `path` when the block ends; if it raises, nothing changes.
+
+    Where `path` is a symbolic link, it stays one, and what it points at is replaced. A file keeps its
+    permissions. Raises `InputError` as `check_replaceable` does, `OSError` if the disk refuses.
+    """
+    permissions = check_replaceable(path)
+    target = Path(os.path.realpath(path))
+    partial = f"{target}.{secrets.token_hex(4)}.partial"
+    try:
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            with open(handle, "wb") as stream:
+                if permissions is not None:
+                    os.fchmod(handle, permissions)
+                yield stream
+                stream.flush()
+                os.fsync(handle)
+            os.replace(partial, target)
+        except BaseException:
+            Path(partial).unlink(missing_ok=True)
+            raise
+        _sync_directory(target.parent)
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, partial):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None  # the name that the caller knows
+
+
+def _sync_directory(directory: Path) -> None:
+    """So that the new name survives a loss of power. A directory that may not be read cannot be flushed."""
+    with contextlib.suppress(PermissionError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
