@@ -12,10 +12,12 @@ import numpy as np
 
 from livegnn.errors import ModelError
 from livegnn.model.convolution import AGGREGATES, CONTEXTS, Combine, Convolution, MessageArray, Widths
+from livegnn.model.importer.settings import check_width, to_edge_type
 from livegnn.model.model import EdgeInput, Function, Input, Model
 from livegnn.model.propagation import Aggregate, Propagate
 from livegnn.model.steps import Step
 from livegnn.types import DEFAULT_EDGE_TYPE, EdgeType, FloatArray
+from livegnn.wording import kind_of
 
 
 def build(
@@ -27,8 +29,13 @@ def build(
     verify: bool = True,
 ) -> Model:
     """What `Model.from_convolutions` does."""
+    if not isinstance(convolutions, Sequence) or not all(isinstance(c, Convolution) for c in convolutions):
+        raise ModelError(f"convolutions must be a list of Convolution, got {_kinds(convolutions)}")
     if not convolutions:
         raise ModelError("a model must have a convolution, got none")
+    check_width(in_channels, "in_channels", 1)
+    check_width(edge_features, "edge_features", 0)
+    edge_type = to_edge_type(edge_type, "edge_type")
     node_type, _, target_type = edge_type
     if node_type != target_type:
         raise ModelError(
@@ -56,6 +63,14 @@ def build(
         edge_inputs=assembly.edge_inputs,
         functions=assembly.functions,
     )
+
+
+def _kinds(given: object) -> str:
+    """What came, and what is in it if that is a list."""
+    if not isinstance(given, list | tuple):
+        return f"{kind_of(given)}: give [convolution] for one layer"
+    wrong = next(one for one in given if not isinstance(one, Convolution))
+    return f"{kind_of(wrong)} in it: Model.from_pyg imports layers of PyTorch"
 
 
 class _RowFunction:

@@ -10,7 +10,7 @@ what expressions mean, ``facts`` what is known of them.
 What follows makes a model of the normal form, in which each ``scatter`` along edges has one piece, unless it
 is an extremum over edges and own rows, and reads its target only where it must: ``relations``, ``own_loops``
 and ``softmaxes`` find what the engine keeps as a whole; ``lowering`` and ``row_steps`` write steps, equal
-expressions once; ``fusion`` joins some; ``assembly`` is the whole way. ``importing`` is the face, ``widths``
-finds what nobody tells, ``proposed`` asks for layers that cannot be read, and ``check`` holds the model
-against the module on small graphs.
+expressions once; ``fusion`` joins some; ``assembly`` is the whole way. ``importing`` is the face,
+``settings`` checks what callers say, ``widths`` finds what nobody tells, ``proposed`` asks for layers that
+cannot be read, and ``check`` holds the model against the module on small graphs.
 """

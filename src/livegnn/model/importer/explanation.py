@@ -12,6 +12,7 @@ from livegnn.model.importer.export import Given, export_module, unwrap
 from livegnn.model.importer.expressions import Expression, Expressions
 from livegnn.model.importer.normal_form import normalize
 from livegnn.model.importer.reader import Program, read
+from livegnn.model.importer.settings import check_inputs, check_name, to_schema
 
 if TYPE_CHECKING:
     import torch
@@ -67,7 +68,9 @@ def explain_import(
 
     Raises `ModelError` with the line of the module that cannot be imported, and what to do.
     """
-    return explain_program(read_module(module, data, method=method, inputs=inputs))
+    check_name(method, "method", "the method that predicts")
+    check_inputs(inputs)
+    return explain_program(read_module(module, to_schema(data, "data"), method=method, inputs=inputs))
 
 
 def explain_program(program: Program) -> ImportExplanation:

@@ -27,6 +27,16 @@ from livegnn.model.importer.expressions import Atom, kind_of
 from livegnn.model.importer.lowering import edge_type_of
 from livegnn.model.importer.program_file import load_program
 from livegnn.model.importer.reader import Program, read
+from livegnn.model.importer.settings import (
+    check_inputs,
+    check_joined,
+    check_node_type,
+    check_output,
+    check_output_type,
+    to_edge_type,
+    to_relations,
+    to_schema,
+)
 from livegnn.model.importer.values import symbolic
 from livegnn.model.model import Model
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
@@ -58,11 +68,13 @@ def import_exported(
     edge_type: EdgeType,
 ) -> Model:
     """The model of a program; `Model.from_exported` says what the arguments are."""
+    check_output(output)
+    check_output_type(output_type)
+    relations = to_relations(relations)
     said = read_exported(
         program, schema, inputs, relations=relations, node_type=node_type, edge_type=edge_type
     )
-    numbered = None if relations is None else [_edge_type(one) for one in relations]
-    return assemble(said, relations=numbered, output=output, output_type=output_type).model
+    return assemble(said, relations=relations, output=output, output_type=output_type).model
 
 
 def explain_exported(
@@ -92,6 +104,10 @@ def read_exported(
     edge_type: EdgeType,
 ) -> Program:
     """What a program computes."""
+    check_inputs(inputs)
+    edge_type, schema = to_edge_type(edge_type, "edge_type"), to_schema(schema, "schema", edges=True)
+    check_node_type(node_type, edge_type, alone=relations is None and schema is None)
+    check_joined(relations or (), node_type)
     if isinstance(program, str | PathLike):
         program = load_program(program)
     if not isinstance(program, ExportedProgram):
@@ -102,8 +118,10 @@ def read_exported(
     name = _module_name(program)
     _check(program, name)
     arguments = list(_arguments(program))
-    known = _Types.of(getattr(schema, "schema", schema), relations, node_type, edge_type)
+    known = _Types.of(schema, relations, node_type, edge_type)
     given = _Naming(arguments, known, dict(inputs or {})).given()
+    if relations is not None and all(one.name != RELATION for one in given):
+        raise ModelError(f"{name} takes no edge_type, so relations must not be given")
     known.check(given, relations)
     return read(decompose_program(program, given, name))
 
@@ -293,6 +311,10 @@ class _Types:
             columns = [one for one in of if one.name.partition(":")[0] not in ("edge_weight", RELATION)]
             width = sum(prod(one.channels) for one in columns)
             if atom.source is None:
+                if atom.name not in nodes:
+                    raise ModelError(
+                        f"node_type is {atom.name!r}, which the schema lacks: it has {list(nodes)}"
+                    )
                 self._check_width(columns, width, atom.name, nodes[atom.name])
                 continue
             for edge_type in relations or [edge_type_of(atom)]:
@@ -372,8 +394,8 @@ class _Naming:
 
     def _split(self, name: str, told: object) -> tuple[object, str | None]:
         """The type and the column that inputs says."""
-        if isinstance(told, tuple) and len(told) == 2:
-            return told[0], str(told[1])
+        if isinstance(told, tuple) and len(told) == 2 and isinstance(told[1], str):
+            return told[0], told[1]
         if isinstance(told, str) and told in _COLUMNS and told not in self.known.nodes:
             return None, told
         if isinstance(told, str) or (isinstance(told, tuple | list) and len(told) == 3):
@@ -476,19 +498,13 @@ class _Naming:
                     f"{one.name} is of {told!r}, and the schema has the node types {list(self.known.nodes)}"
                 )
             return self.atoms.setdefault(told, Atom(told))
-        edge_type = _edge_type(told)
+        edge_type = to_edge_type(told, one.name)
         if self.known.told and edge_type not in self.known.edges:
             raise ModelError(
                 f"{one.name} is of {edge_type}, and the schema has the edge types {list(self.known.edges)}"
             )
         source, target = self._atom(edge_type[0], one), self._atom(edge_type[2], one)
         return self.atoms.setdefault(edge_type, Atom("-".join(edge_type), source, target))
-
-
-def _edge_type(told: object) -> EdgeType:
-    if not isinstance(told, tuple | list) or len(told) != 3 or not all(isinstance(one, str) for one in told):
-        raise ModelError(f"edge types must be (source type, relation, target type), got {told!r}")
-    return str(told[0]), str(told[1]), str(told[2])
 
 
 def _column(one: _Argument, said: Mapping[str, tuple[object, str | None]]) -> str:
@@ -499,11 +515,12 @@ def _column(one: _Argument, said: Mapping[str, tuple[object, str | None]]) -> st
 
 def _example(tensors: Sequence[_Argument]) -> str:
     """A line of code that exports with any number of rows."""
-    edges = {one.shape[1] for one in tensors if one.is_ends}
+    edges = {str(one.shape[1]) for one in tensors if one.is_ends}  # symbols have no hash
     shapes: dict[object, object] = {}
     for one in tensors:
         rows = next(iter(one.shape), 0)
-        of_edges = one.is_ends or rows in edges or one.argument.startswith("edge")
+        named = NAMES.get(one.argument.removesuffix("_dict"), one.argument)
+        of_edges = one.is_ends or named.startswith("edge") or (str(rows) in edges and named != "x")
         types = [part for key in one.keys for part in (key if isinstance(key, tuple) else [key])]
         kind = re.sub(r"\W", "_", "_".join(map(str, types))) or ("edges" if of_edges else "nodes")
         kind = kind if kind.isidentifier() else f"rows_{kind}"

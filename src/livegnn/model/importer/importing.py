@@ -16,6 +16,21 @@ from livegnn.model.importer.check import check_import
 from livegnn.model.importer.export import call_with, explain_failure, export_module, leaves, ordinary, unwrap
 from livegnn.model.importer.proposed import Cuts, Proposals, import_proposed
 from livegnn.model.importer.reader import read
+from livegnn.model.importer.settings import (
+    check_channels,
+    check_inputs,
+    check_joined,
+    check_name,
+    check_node_type,
+    check_output,
+    check_output_type,
+    check_proposer,
+    to_edge_type,
+    to_edge_weight,
+    to_metadata,
+    to_relations,
+    to_schema,
+)
 from livegnn.model.importer.widths import discover
 from livegnn.model.model import Model
 from livegnn.model.proposal import Proposer
@@ -58,10 +73,20 @@ def import_module(
     """
     if not isinstance(module, nn.Module):
         raise ModelError(f"must be a torch.nn.Module, got {kind_of(module)}: {_instead_of(module)}")
+    check_name(method, "method", "the method that predicts")
+    check_inputs(inputs)
+    check_output(output)
+    check_output_type(output_type)
+    known, metadata = to_schema(data, "data"), to_metadata(metadata)
+    edge_type, relations = to_edge_type(edge_type, "edge_type"), to_relations(relations)
+    check_node_type(node_type, edge_type, alone=all(told is None for told in (relations, metadata, known)))
+    edge_weight = to_edge_weight(edge_weight)
+    check_channels(in_channels, "in_channels", 1)
+    check_channels(edge_channels, "edge_channels", 0)
+    check_proposer(proposer)
     name = f"{type(module).__name__}.{method}"
     try:
         inner = unwrap(module, method)
-        known = getattr(data, "schema", data)
         if known is None:
             types = _Types(inner, node_type, edge_type, relations, metadata, method)
             found = types.find(types.describe(edge_weight, in_channels, edge_channels), inputs)
@@ -77,26 +102,16 @@ def import_module(
             if any(told.values()):
                 names = ", ".join(name for name, is_told in told.items() if is_told)
                 raise ModelError(f"data tells the types and widths: leave out {names}, or data")
+            _check_takes_relations(inner, method, relations)
             found = find_arguments(inner, known, method, _with_relations(inputs, relations))
-        kinds = _to_edge_types(relations)
-        reading = Reading(inner, found, method, kinds, output, output_type)
+        reading = Reading(inner, found, method, relations, output, output_type)
         with ordinary():
             model = reading.model(None if proposer is None else Proposals(proposer, allow_code))
         if known is None:
             types.check_widths({*model.inputs, *model.edge_inputs})
         return model
     except ModelError as error:
-        text = str(error)
-        place = "" if error.__cause__ is None else line_of(error.__cause__)
-        if place and place not in text:
-            text = f"{place}: {text}"
-        if type(module).__name__ not in text:
-            text = f"{name}: {text}"
-        if relations is not None and error.__cause__ is not None:
-            text += _other_numbers(module, len(relations))
-        if "must be finite" in text:
-            text = f"{text}; of its parameters and buffers, these are not: {_not_finite(module)}"
-        raise ModelError(text) from error.__cause__
+        raise ModelError(_with_place(error, module, name, relations)) from error.__cause__
     except Exception as error:
         place = line_of(error)
         what = f"{type(error).__name__}: {error}".rstrip(": ")
@@ -164,6 +179,21 @@ def _other_numbers(module: nn.Module, relations: int) -> str:
     return ""
 
 
+def _with_place(error: ModelError, module: nn.Module, name: str, relations: Sequence[EdgeType] | None) -> str:
+    """What an error says, with the name of the method and the line of the module."""
+    text = str(error)
+    place = "" if error.__cause__ is None else line_of(error.__cause__)
+    if place and place not in text:
+        text = f"{place}: {text}"
+    if type(module).__name__ not in text:
+        text = f"{name}: {text}"
+    if relations is not None and error.__cause__ is not None:
+        text += _other_numbers(module, len(relations))
+    if "must be finite" in text:
+        text = f"{text}; of its parameters and buffers, these are not: {_not_finite(module)}"
+    return text
+
+
 def _not_finite(module: nn.Module) -> str:
     named = (*module.named_parameters(), *module.named_buffers())
     return ", ".join(repr(name) for name, tensor in named if not bool(tensor.isfinite().all()))
@@ -195,14 +225,10 @@ def _with_relations(
     return {"edge_type": ("edge",), **(inputs or {})}
 
 
-def _to_edge_types(given: Collection[Sequence[str]] | None) -> tuple[EdgeType, ...] | None:
-    """Edge types as tuples, from whatever holds three names."""
-    if given is None:
-        return None
-    for edge_type in given:
-        if len(edge_type) != 3 or isinstance(edge_type, str):
-            raise ModelError(f"edge types must be (source type, relation, target type), got {edge_type!r}")
-    return tuple((source, relation, target) for source, relation, target in given)
+def _check_takes_relations(module: nn.Module, method: str, relations: Sequence[EdgeType] | None) -> None:
+    if relations is not None and RELATION not in inspect.signature(getattr(module, method)).parameters:
+        name = f"{type(module).__name__}.{method}"
+        raise ModelError(f"{name} takes no edge_type, so relations must not be given")
 
 
 @dataclass(frozen=True)
@@ -237,13 +263,12 @@ class _Types:
         metadata: Metadata | None,
         method: str,
     ) -> None:
-        self.module, self.method, self.relations = module, method, _to_edge_types(relations)
+        self.module, self.method, self.relations = module, method, relations
         self.parameters = inspect.signature(getattr(module, method)).parameters
         self._check_given(node_type, edge_type, metadata)
         self.unknown: list[tuple[str, str, str, str]] = []
         if metadata is not None:
-            self.nodes, edges = list(metadata[0]), _to_edge_types(metadata[1])
-            self.edges = list(edges or ())
+            self.nodes, self.edges = list(metadata[0]), list(metadata[1])
             self._check_convolutions()
         else:
             self.nodes = (
@@ -257,11 +282,7 @@ class _Types:
                         f"metadata has the edge type {edge}, but of its node types, "
                         f"{', '.join(map(repr, self.nodes)) or 'none'}, none is {end!r}"
                     )
-        for relation in self.relations or ():
-            if (relation[0], relation[2]) != (node_type, node_type):
-                raise ModelError(
-                    f"relations must be edge types that join {node_type!r} nodes (node_type), got {relation}"
-                )
+        check_joined(self.relations or (), node_type)
 
     def _check_given(self, node_type: NodeType, edge_type: EdgeType, metadata: Metadata | None) -> None:
         """Whether the keywords go with each other, and with what the method takes."""
@@ -279,12 +300,7 @@ class _Types:
             if numbered is not None and numbered.default is numbered.empty:
                 raise ModelError(f"{name} takes edge_type: say with relations=... what its numbers stand for")
             return
-        if RELATION not in self.parameters:
-            raise ModelError(f"{name} takes no edge_type, so relations must not be given")
-        if len(set(self.relations)) < len(self.relations):
-            raise ModelError(
-                f"relations must be different edge types, got {', '.join(map(str, self.relations))}"
-            )
+        _check_takes_relations(self.module, self.method, self.relations)
 
     def _check_convolutions(self) -> None:
         for name, part in self.module.named_modules():
