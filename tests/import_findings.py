@@ -232,8 +232,15 @@ def import_model(module: nn.Module, case: Case, data: Data | HeteroData) -> tupl
         programs.append(program)
         return assemble(program, **settings)
 
+    settings = {"method": case.method, "inputs": inputs_of(module, case)}
     with patch.object(importing, "assemble", kept):
-        model = Model.from_pyg(module, data, method=case.method, inputs=inputs_of(module, case))
+        try:
+            model = Model.from_pyg(module, data, **settings)
+        except ModelError as error:
+            if "output_type=" not in str(error):
+                raise
+            programs.clear()  # it returns rows of several types
+            model = Model.from_pyg(module, data, output_type="paper", **settings)
     return model, programs[0]
 
 

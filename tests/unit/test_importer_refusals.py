@@ -205,10 +205,6 @@ def pairs_of_nodes(x, e):
     return (x @ x.t())[e[0], e[1]].view(-1, 1)
 
 
-def a_list_of_names(x, e):
-    return {"rows": x, "name": 3}
-
-
 REFUSED = [
     *(
         node_id,
@@ -239,7 +235,6 @@ REFUSED = [
         size_from_data,
         gathered_by_position,
         rows_times_rows,
-        a_list_of_names,
         last_edge_decides,
     ),
     *(argmax, argmax_of_all, place_of_maximum, median, asserted_rows, asserted_in_the_graph),

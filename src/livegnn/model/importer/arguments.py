@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from livegnn.errors import ModelError
-from livegnn.model.importer.export import Given
+from livegnn.model.importer.export import Given, Record
 from livegnn.model.importer.expressions import Atom
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 
@@ -27,6 +27,8 @@ NAMES = {
 }
 """What arguments are called, and what that is."""
 _ORDER = ("x", "edge_index")
+_RECORDS = ("data", "batch")
+"""What arguments are called that are PyG data as a whole."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +88,16 @@ def find_arguments(
         if (
             meaning is None
             and needed
-            and own not in NAMES
+            and own not in (*NAMES, *_RECORDS)
             and name not in finding.known
             and place < len(_ORDER)
             and _ORDER[place] not in named
         ):
             meaning = _ORDER[place]
         if not needed and (own == "num_nodes" or (meaning is None and NAMES.get(own) in taken)):
+            continue
+        if own in _RECORDS and needed and own not in finding.known and not named & set(_ORDER):
+            arguments[name] = finding.record()
             continue
         found = finding.find(meaning or own, required=needed)
         if meaning == "edge_attr" and not needed and finding.leaves_edge_features_out():
@@ -205,6 +210,15 @@ class _Finding:
             return False
         made = [part.edge_dim for part in self.module.modules() if hasattr(part, "edge_dim")]
         return bool(made) and not any(made)
+
+    def record(self) -> Record:
+        """All that the graph has, as PyG data."""
+        if self.hetero:
+            return Record(
+                {(key, name): one for name, rows in self.known.items() for key, one in rows.items()}
+            )
+        rows = {name: self.find(name, required=True) for name in ("x", *self.known)}
+        return Record({(None, name): one for name, one in rows.items() if one is not None})
 
     def is_embedding(self, name: str) -> bool:
         """Whether a parameter is an embedding of the nodes of the data."""

@@ -101,6 +101,13 @@ def assemble(
         layers=[one for one in read if one],
     )
     left = needed(steps.steps, names)
+    if not any(
+        name in lowering.inputs or name in lowering.edge_inputs for one in left for name in one.inputs
+    ):
+        raise ModelError(
+            f"{program.module_name} returns what no feature of a node or an edge is read for, such as a "
+            "degree: a model must read one"
+        )
     as_written = cache(lambda: model(left))
     joined = join_aggregates(left, lowering.edge_inputs, lambda value: as_written().width(value))
     left = fuse(joined, steps.tensors, names)

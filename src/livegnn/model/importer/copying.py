@@ -1,7 +1,6 @@
 """A module's copy, which tracing may call and change, so that the module itself stays as it is."""
 
 import copy
-import random
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,13 +46,13 @@ def copy_module(module: nn.Module) -> nn.Module:
 def _with_own_cells(
     function: types.FunctionType | types.MethodType, memo: dict[int, object]
 ) -> types.FunctionType | types.MethodType:
-    """A function whose closure has hold of copies. One that says that it is ``shared`` stays as it is."""
+    """A function whose closure has hold of copies."""
     if isinstance(function, types.MethodType):
         inner = function.__func__
         if not isinstance(inner, types.FunctionType):
             return function
         return types.MethodType(_with_own_cells(inner, memo), function.__self__)
-    if not function.__closure__ or vars(function).get("shared", False):
+    if not function.__closure__:
         return function
     made = types.FunctionType(
         function.__code__,
@@ -83,11 +82,13 @@ def _own_cell(cell: types.CellType, memo: dict[int, object]) -> types.CellType:
 
 @contextmanager
 def keeping_random() -> Iterator[None]:
-    """Leaves the generators of random numbers as they were: PyG and modules draw some while they are made."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  what others draw from
+    """Leaves NumPy's and torch's random numbers as they were, of which modules may draw some.
+
+    Not Python's: PyG's Sequential names the code that it makes by one, and would give two modules one name.
+    """
+    numpy = np.random.get_state()  # noqa: NPY002  what others draw from
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
-        random.setstate(python)
         np.random.set_state(numpy)  # noqa: NPY002

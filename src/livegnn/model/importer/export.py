@@ -22,6 +22,7 @@ from torch.fx.experimental import symbolic_shapes
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import stateless
 from torch.utils import _pytree as pytree
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn.dense import HeteroLinear
 from torch_geometric.utils import num_nodes
 
@@ -53,6 +54,28 @@ class Given:
     count: bool = False
 
 
+@dataclass(frozen=True)
+class Record:
+    """PyG data as an argument. fields: type, or None where there is one of each, and name -> what it is."""
+
+    fields: Mapping[tuple[object, str], object]
+
+    def to_data(self) -> object:
+        """As ``Data`` or ``HeteroData``."""
+        if all(key is None for key, _ in self.fields):
+            return Data(**{name: value for (_, name), value in self.fields.items()})
+        data = HeteroData()
+        for (key, name), value in self.fields.items():
+            data[key][name] = value
+        return data
+
+
+pytree.register_pytree_node(
+    Record,
+    lambda one: (list(one.fields.values()), tuple(one.fields)),
+    lambda values, keys: Record(dict(zip(keys, values, strict=True))),
+)
+
 Arguments: TypeAlias = object
 """`Given` where the module is called with rows; other values as they are; dicts and lists of these."""
 
@@ -67,7 +90,12 @@ def leaves(arguments: Arguments) -> list[Given]:
 
 def fill(arguments: Arguments, tensors: Iterator[object]) -> object:
     """The arguments with tensors in the place of `Given`."""
-    return pytree.tree_map(lambda one: next(tensors) if isinstance(one, Given) else one, arguments)
+    filled = pytree.tree_map(lambda one: next(tensors) if isinstance(one, Given) else one, arguments)
+    return pytree.tree_map(
+        lambda one: one.to_data() if isinstance(one, Record) else one,
+        filled,
+        is_leaf=lambda one: isinstance(one, Record),
+    )
 
 
 def inputs_of(parameters: Sequence[Given], arguments: Arguments) -> list[Given]:
@@ -414,19 +442,24 @@ def _refuse_conditions(program: ExportedProgram, given: Sequence[Given]) -> None
 
 def explain_failure(error: Exception, module: nn.Module) -> str:
     """What torch says, with the line of the user's code, and what to do where that is known."""
+    ordered = ordered_layer(module)
+    if ordered:
+        return ordered
     text = str(error) or type(error).__name__
     said = " ".join(text.strip().split("\n\n")[0].split())[:400]
     lines = code_lines("".join(traceback.format_exception(error)).split(_CAUSE)[0])
-    reasons = [advice for mark, advice in _ADVICE.items() if mark in text][:1]
+    advice = next((advice for mark, advice in _ADVICE.items() if mark in text), "")
+    place = f"{' by way of '.join(lines)}{': ' if lines else ''}"
+    return place + (f"{advice} ({said})" if advice else said)
+
+
+def ordered_layer(module: nn.Module) -> str:
+    """Which of its layers depends on an order that a graph has not, and what to do; empty if none does."""
     for path, part in module.named_modules():
         for kind, reason in _ORDERED.items():
             if any(of.__name__ == kind for of in type(part).__mro__):
-                reasons, said = [f"{path or name_of(part)} is a {name_of(part)}, which {reason}"], ""
-    if reasons and not said:
-        return reasons[0]
-    return f"{' by way of '.join(lines)}{': ' if lines else ''}" + (
-        f"{reasons[0]} ({said})" if reasons else said
-    )
+                return f"{path or name_of(part)} is a {name_of(part)}, which {reason}"
+    return ""
 
 
 def name_of(module: nn.Module) -> str:

@@ -13,7 +13,8 @@ from livegnn.errors import ModelError
 from livegnn.model.importer.arguments import Found, find_arguments
 from livegnn.model.importer.assembly import RELATION, Assembled, assemble
 from livegnn.model.importer.check import check_import
-from livegnn.model.importer.export import call_with, explain_failure, export_module, leaves, ordinary, unwrap
+from livegnn.model.importer.copying import keeping_random
+from livegnn.model.importer.export import call_with, export_module, leaves, ordered_layer, ordinary, unwrap
 from livegnn.model.importer.proposed import Cuts, Proposals, import_proposed
 from livegnn.model.importer.reader import read
 from livegnn.model.importer.settings import (
@@ -86,30 +87,28 @@ def import_module(
     check_proposer(proposer)
     name = f"{type(module).__name__}.{method}"
     try:
-        inner = unwrap(module, method)
-        if known is None:
-            types = _Types(inner, node_type, edge_type, relations, metadata, method)
-            found = types.find(types.describe(edge_weight, in_channels, edge_channels), inputs)
-        else:
-            told = {
-                "node_type": node_type != DEFAULT_NODE_TYPE,
-                "edge_type": edge_type != DEFAULT_EDGE_TYPE,
-                "metadata": metadata is not None,
-                "edge_weight": edge_weight is not None,
-                "in_channels": in_channels is not None,
-                "edge_channels": edge_channels is not None,
-            }
-            if any(told.values()):
-                names = ", ".join(name for name, is_told in told.items() if is_told)
-                raise ModelError(f"data tells the types and widths: leave out {names}, or data")
-            _check_takes_relations(inner, method, relations)
-            found = find_arguments(inner, known, method, _with_relations(inputs, relations))
-        reading = Reading(inner, found, method, relations, output, output_type)
-        with ordinary():
+        with ordinary(), keeping_random():
+            inner = unwrap(module, method)
+            if known is None:
+                types = _Types(inner, node_type, edge_type, relations, metadata, method)
+                found = types.find(types.describe(edge_weight, in_channels, edge_channels), inputs)
+            else:
+                told = {
+                    "node_type": node_type != DEFAULT_NODE_TYPE,
+                    "edge_type": edge_type != DEFAULT_EDGE_TYPE,
+                    "metadata": metadata is not None,
+                    "edge_weight": edge_weight is not None,
+                    "in_channels": in_channels is not None,
+                    "edge_channels": edge_channels is not None,
+                }
+                _refuse_beside_data(told)
+                _check_takes_relations(inner, method, relations)
+                found = find_arguments(inner, known, method, _with_relations(inputs, relations))
+            reading = Reading(inner, found, method, relations, output, output_type)
             model = reading.model(None if proposer is None else Proposals(proposer, allow_code))
-        if known is None:
-            types.check_widths({*model.inputs, *model.edge_inputs})
-        return model
+            if known is None:
+                types.check_widths({*model.inputs, *model.edge_inputs})
+            return model
     except ModelError as error:
         raise ModelError(_with_place(error, module, name, relations)) from error.__cause__
     except Exception as error:
@@ -223,6 +222,12 @@ def _with_relations(
     if relations is None:
         return inputs
     return {"edge_type": ("edge",), **(inputs or {})}
+
+
+def _refuse_beside_data(told: Mapping[str, bool]) -> None:
+    if any(told.values()):
+        names = ", ".join(name for name, is_told in told.items() if is_told)
+        raise ModelError(f"data tells the types and widths: leave out {names}, or data")
 
 
 def _check_takes_relations(module: nn.Module, method: str, relations: Sequence[EdgeType] | None) -> None:
@@ -404,15 +409,15 @@ class _Types:
             )
             sizes.update(size for size in held if 0 < size < _WIDEST)
         try:
-            with ordinary():
-                widths = discover(unknown, call, sizes)
+            widths = discover(unknown, call, sizes)
         except ModelError:
             raise
         except Exception as error:
-            raise ModelError(
-                f"{type(self.module).__name__}.{self.method} fails: {explain_failure(error, self.module)}; "
-                "if its inputs have other widths, say so with in_channels and edge_channels"
-            ) from error
+            what = ordered_layer(self.module) or (
+                f"{type(error).__name__}: {error}".rstrip(": ")
+                + "; say how wide its inputs are with in_channels and edge_channels if it is that"
+            )
+            raise ModelError(f"{type(self.module).__name__}.{self.method} fails: {what}") from error
         found = arguments({**dict.fromkeys(unknown, 1), **widths})
         inputs_read = {one.name.partition(":")[0] for one in leaves([found.positional, found.arguments])}
         for column, name in (("x", "in_channels"), ("edge_attr", "edge_channels")):

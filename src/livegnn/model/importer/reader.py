@@ -114,7 +114,21 @@ class _Reading:
             raise ModelError(f"{name} is called in a way that is not known ({error})") from error
         if isinstance(expected, torch.Tensor):
             self._check(self.read[node], expected, name)
+            self._check_narrow(node, expected, name)
         self._note_layer(node)
+
+    def _check_narrow(self, node: fx.Node, expected: torch.Tensor, name: str) -> None:
+        """Whole numbers of 8 or 16 bits wrap around where those of a model, which are floats, go on."""
+        value = self.read[node]
+        if expected.dtype not in _NARROW or name not in _WRAPPING or not isinstance(value, Value):
+            return
+        read = [self.read[arg] for arg in node.all_input_nodes]
+        if all(isinstance(one, Value) and one.kind == "bool" for one in read):
+            return
+        if any(piece.row.value is None for piece in value.pieces):
+            raise ModelError(
+                f"numbers become {expected.dtype}, which wraps around where they are large: use torch.int64"
+            )
 
     def _note_reads(self, node: fx.Node) -> None:
         """Notes the first rows of nodes that each call of a submodule reads."""
@@ -170,13 +184,21 @@ class _Reading:
             )
         results = [self._arguments(one) for one in returned[: len(self.results)]]
         found = {}
+        refused: ModelError | None = None
         names = name_results(self.exported.program.call_spec.out_spec)
         for name, value in zip(names, results, strict=True):
-            if isinstance(value, Value):
-                self._check_output(value)
-                found[name] = value
-            elif value is not None:
-                raise ModelError(f"{self.exported.module_name} returns {value!r}, which is no tensor of rows")
+            try:
+                if isinstance(value, Value):
+                    self._check_output(value)
+                    found[name] = value
+                elif value is not None:
+                    raise ModelError(
+                        f"{self.exported.module_name} returns {value!r}, which is no tensor of rows"
+                    )
+            except ModelError as error:  # another result may be the prediction
+                refused = refused or error
+        if refused is not None and not found:
+            raise refused
         if not found:
             raise ModelError(f"{self.exported.module_name} returns no tensor")
         return found
@@ -307,6 +329,26 @@ def _every_argument(node: fx.Node) -> list[object]:
     schema = node.target._schema.arguments
     given = {**dict(zip((one.name for one in schema), node.args, strict=False)), **node.kwargs}
     return [given.get(one.name, one.default_value) for one in schema if one.name not in _IGNORED]
+
+
+_NARROW = (torch.int8, torch.uint8, torch.int16)
+_WRAPPING = frozenset(
+    {
+        "_to_copy",
+        "add",
+        "sub",
+        "mul",
+        "neg",
+        "sum",
+        "pow",
+        "abs",
+        "scatter_add",
+        "index_add",
+        "scatter_reduce",
+    }
+    | {"cumsum", "floor_divide", "div"}
+)
+"""Operators whose results may be larger than what they are made of, or are of another dtype."""
 
 
 def _calls(node: fx.Node) -> dict[str, str]:
