@@ -19,7 +19,7 @@ Sums
     7. A message is a sum of products T(target) * R, if no R reads the target: sum(T R) = T sum(R). Equal T
        are merged; R = 1 is a count. Where a target has no edge the sum is 0, whatever T is there.
     8. Linear maps, constant factors and changes of shape leave a sum, whatever they are of; so does a term
-       that reads less.
+       that reads less. Sums over channels stay: rows are narrower behind them.
     9. A sum of concatenated channels is the concatenation of sums, if the message reads the target.
     14. ``mean(m^2) - mean(m)^2`` over a target's edges is that of m without the terms that read the target
         alone: the mean takes them away, and in float32 they would cancel. It is marked before other rules.
@@ -264,7 +264,7 @@ class _Form(EdgeRules):
         def inner(x: Expression) -> Expression:
             return self._leave(x, index, mask, atom, len(x.shape))
 
-        if rest.op == "linear" or rest.op in SHAPES or rest.op == "sum":
+        if rest.op == "linear" or rest.op in SHAPES:
             x = inner(rest.args[0])
             return make.with_args(rest, [make.expand(x, rest.args[0].shape), *rest.args[1:]])
         if rest.op == "neg":
