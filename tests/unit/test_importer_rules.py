@@ -292,3 +292,29 @@ def test_a_place_is_no_number(of: Builder) -> None:
         of("add", of.source, 1.0)
     with pytest.raises(ModelError, match="place among the nodes"):
         of.make.cast(of.make.rows(NODE), "float")
+
+
+def variance(of: Builder, message: Expression) -> Expression:
+    count = of("clamp", of.sum(of.make.constant(1.0)), attrs=(1, None))
+    under = of.make.expand(of.make.reshape(count, (1,)), message.shape)
+    mean = of("div", of.sum(message), under)
+    squares = of("div", of.sum(of("mul", message, message)), under)
+    return of("add", squares, of("neg", of("mul", mean, mean)))
+
+
+def test_14_what_messages_of_a_target_share_leaves_a_variance(of: Builder) -> None:
+    made = of.normal(variance(of, of("add", of.a, of.b)))
+    assert made is of.normal(variance(of, of.a))
+    messages = [piece[0] for one in scatters(made) for piece in one.pieces]
+    assert not any(one is of.target for message in messages for one in walk([message]))
+
+
+def test_14_what_they_do_not_share_stays(of: Builder) -> None:
+    of.normal(variance(of, of("mul", of.a, of.b)))
+    of.normal(variance(of, of("add", of.a, of("mul", of.weight, of.b))))
+
+
+def test_8_sums_over_channels_stay_inside(of: Builder) -> None:
+    message = of.make.reduce("sum", of("mul", of.a, of.weight), (0,))
+    (inside,) = scatters(of.normal(of.sum(message)))
+    assert inside.shape == (1,)
