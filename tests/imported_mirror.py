@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from livegnn.model.importer.interpreter import Rows
 from livegnn.model.importer.lowering import edge_type_of
 from livegnn.model.importer.reader import Program
 from livegnn.model.propagation import Propagate
+
+KINDS = ("add_nodes", "set_features", "add_edges", "remove_edges", "remove_nodes")
+"""Of events."""
 
 
 def held(program: Program, graph: Rows) -> dict[str, dict[object, np.ndarray]]:
@@ -100,26 +103,30 @@ class Mirror:
             parts.append(self.random.integers(3, size=shape) if whole else self.random.normal(size=shape))
         return np.concatenate(parts, axis=1).astype(np.float32)
 
-    def events(self) -> lg.Events:
-        """Every kind of event."""
-        events = lg.Events()
+    def events(self, size: int = 3, kinds: Collection[str] = KINDS) -> lg.Events:
+        """Random events of the kinds, up to `size` of each for every type of nodes and edges."""
+        events, snapshot = lg.Events(), self.graph.snapshot()
         for kind, width in self.graph.schema.node_types.items():
-            ids = self.graph.snapshot().ids[kind]
-            new = np.array([int(max(ids)) + 1])
-            events.add_nodes(new, self.rows(kind, 1) if width else None, node_type=kind)
-            if width:
-                events.set_features(
-                    self.random.choice(ids, 2, replace=False), self.rows(kind, 2), node_type=kind
-                )
+            ids = snapshot.ids[kind]
+            if "add_nodes" in kinds:
+                new = np.array([int(max(ids, default=-1)) + 1])
+                events.add_nodes(new, self.rows(kind, 1) if width else None, node_type=kind)
+            if "set_features" in kinds and width and len(ids):
+                some = self.random.choice(ids, min(size, len(ids)), replace=False)
+                events.set_features(some, self.rows(kind, len(some)), node_type=kind)
         for kind in self.graph.schema.edge_types:
-            source, target = (self.graph.snapshot().ids[end] for end in (kind[0], kind[2]))
-            ends = self.random.choice(source, 3), self.random.choice(target, 3)
-            events.add_edges(*ends, **self.columns(kind, 3), edge_type=kind)
-            there = self.graph.snapshot().edge_index[kind]
-            gone = there[:, self.random.integers(there.shape[1], size=2)]
-            events.remove_edges(source[gone[0]], target[gone[1]], edge_type=kind)
+            source, target = (snapshot.ids[end] for end in (kind[0], kind[2]))
+            if "add_edges" in kinds and len(source) and len(target):
+                ends = self.random.choice(source, size), self.random.choice(target, size)
+                events.add_edges(*ends, **self.columns(kind, size), edge_type=kind)
+            there = snapshot.edge_index[kind]
+            if "remove_edges" in kinds and there.shape[1]:
+                gone = there[:, self.random.integers(there.shape[1], size=size)]
+                events.remove_edges(source[gone[0]], target[gone[1]], edge_type=kind)
         kind = str(self.random.choice(list(self.graph.schema.node_types)))
-        return events.remove_nodes(self.random.choice(self.graph.snapshot().ids[kind], 1), node_type=kind)
+        if "remove_nodes" in kinds and len(snapshot.ids[kind]):
+            events.remove_nodes(self.random.choice(snapshot.ids[kind], 1), node_type=kind)
+        return events
 
     def drawn(self) -> Rows:
         """The graph as it is, as the case is called with it."""

@@ -45,7 +45,12 @@ CALLS: dict[str, tuple[Callable[..., object], frozenset[str]]] = {
     ),
     "explain_import": (
         lambda program, data=None, **told: explain_import(MODULE, data, **told),
-        frozenset(["data", "inputs", "method"]),
+        frozenset(
+            [
+                *("data", "inputs", "method", "node_type", "edge_type", "relations"),
+                *("metadata", "edge_weight", "in_channels", "edge_channels"),
+            ]
+        ),
     ),
     "explain_exported": (explain_exported, frozenset(["schema", "inputs", "node_type", "edge_type"])),
 }

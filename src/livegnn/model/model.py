@@ -269,25 +269,29 @@ class Model:
         """
         try:
             from livegnn.model.importer.importing import import_module
+            from livegnn.model.importer.settings import Told
         except ModuleNotFoundError as error:
             if error.name not in ("torch", "torch_geometric"):
                 raise
             needed = f"importing a PyG module needs {error.name}, which is not installed"
             raise ModelError(f"{needed}: pip install 'livegnn[torch]'") from error
-        return import_module(
-            module,
-            data,
+        told = Told(
+            data=data,
             inputs=inputs,
             method=method,
-            output=output,
             node_type=node_type,
             edge_type=edge_type,
             relations=relations,
             metadata=metadata,
-            output_type=output_type,
             edge_weight=edge_weight,
             in_channels=in_channels,
             edge_channels=edge_channels,
+        )
+        return import_module(
+            module,
+            told,
+            output=output,
+            output_type=output_type,
             proposer=proposer,
             allow_code=switch(allow_code, "allow_code"),
         )

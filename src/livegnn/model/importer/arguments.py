@@ -1,7 +1,7 @@
 """What a module is called with: found from its signature, and from PyG data or a schema if there is one."""
 
 import inspect
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -272,26 +272,4 @@ class _Finding:
             return self.known[name] if self.hetero else next(iter(self.known[name].values()))
         if name == "num_nodes" and not self.hetero:
             return Given(name, self.node, count=True)
-        if self.data is None and (required or name == "edge_weight"):
-            return self._guess(name)
         return None
-
-    def _guess(self, name: str) -> Given | None:
-        """Without data: by the widths that layers were made for."""
-        assert self.edge is not None
-        if name in ("edge_type", "edge_weight"):
-            return Given(name, self.edge, (), torch.int64 if name == "edge_type" else self.dtype)
-        attributes = ("in_channels", "in_features") if name == "x" else ("edge_dim",)
-        width = next(_widths(self.module, attributes), None)
-        if width is None or name not in ("x", "edge_attr"):
-            return None
-        return Given(name, self.node if name == "x" else self.edge, (width,), self.dtype)
-
-
-def _widths(module: nn.Module, attributes: tuple[str, ...]) -> Iterator[int]:
-    for part in module.modules():
-        for attribute in attributes:
-            width = getattr(part, attribute, None)
-            width = width[0] if isinstance(width, tuple) and width else width
-            if isinstance(width, int) and width > 0:
-                yield width

@@ -1,24 +1,25 @@
 """What the importer understood of a module, to be read by whoever wrote it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from livegnn.errors import ModelError
-from livegnn.model.importer.arguments import find_arguments
 from livegnn.model.importer.classes import Propagation, classify
-from livegnn.model.importer.export import Given, export_module, unwrap
+from livegnn.model.importer.export import Given
 from livegnn.model.importer.expressions import Expression, Expressions
+from livegnn.model.importer.importing import read_module
 from livegnn.model.importer.normal_form import normalize
-from livegnn.model.importer.reader import Program, read
-from livegnn.model.importer.settings import check_inputs, check_name, to_schema
+from livegnn.model.importer.reader import Program
+from livegnn.model.importer.settings import Metadata, Told
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
 
 if TYPE_CHECKING:
     import torch
     from torch_geometric.data import Data, HeteroData
 
-    from livegnn.graph import Schema
+    from livegnn.graph import Graph, Schema
 
 _INFIX = {"add": "+", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "gt": ">", "lt": "<", "and": "and"}
 _DEPTH = 8
@@ -54,23 +55,36 @@ class ImportExplanation:
 
 def explain_import(
     module: "torch.nn.Module",
-    data: "Data | HeteroData | Schema | None" = None,
+    data: "Data | HeteroData | Schema | Graph | None" = None,
     *,
-    method: str = "forward",
     inputs: Mapping[str, object] | None = None,
+    method: str = "forward",
+    node_type: NodeType = DEFAULT_NODE_TYPE,
+    edge_type: EdgeType = DEFAULT_EDGE_TYPE,
+    relations: Sequence[EdgeType] | None = None,
+    metadata: Metadata | None = None,
+    edge_weight: Collection[EdgeType] | bool | None = None,
+    in_channels: int | Mapping[NodeType, int] | None = None,
+    edge_channels: int | Mapping[EdgeType, int] | None = None,
 ) -> ImportExplanation:
     """Reads a PyG module, and says what it understood; the module is left as it is. Needs torch.
 
-    data: a graph that the module can be called with, or the schema of one; without it, the module's layers
-    must tell their widths. method: what is called. inputs: argument -> what it is, where that is not clear:
-    the name of an attribute of `data`, ``("node", channels)`` or ``("edge", channels)``, or a value that is
-    always the same; parameter of the module -> ``"node"``, if it has a row for each node.
-
-    Raises `ModelError` with the line of the module that cannot be imported, and what to do.
+    The arguments are those of `Model.from_pyg`. Raises `ModelError` with the line of the module that cannot
+    be imported, and what to do.
     """
-    check_name(method, "method", "the method that predicts")
-    check_inputs(inputs)
-    return explain_program(read_module(module, to_schema(data, "data"), method=method, inputs=inputs))
+    told = Told(
+        data=data,
+        inputs=inputs,
+        method=method,
+        node_type=node_type,
+        edge_type=edge_type,
+        relations=relations,
+        metadata=metadata,
+        edge_weight=edge_weight,
+        in_channels=in_channels,
+        edge_channels=edge_channels,
+    )
+    return explain_program(read_module(module, told))
 
 
 def explain_program(program: Program) -> ImportExplanation:
@@ -83,21 +97,6 @@ def explain_program(program: Program) -> ImportExplanation:
         ) from error
     names = tuple(_describe(given) for given in program.given)
     return ImportExplanation(program.module_name, names, found, program.make)
-
-
-def read_module(
-    module: "torch.nn.Module",
-    data: "Data | HeteroData | Schema | None" = None,
-    *,
-    method: str = "forward",
-    inputs: Mapping[str, object] | None = None,
-) -> Program:
-    """What a module computes, as it was read."""
-    module = unwrap(module, method)
-    found = find_arguments(module, data, method, inputs)
-    return read(
-        export_module(module, found.positional, found.arguments, method=method, parameters=found.parameters)
-    )
 
 
 def _describe(given: Given) -> str:

@@ -410,6 +410,17 @@ _LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/importer/", "torch
 """Parts of the names of files that are not the user's; PyG writes some of its layers' anew."""
 
 
+def line_of(error: BaseException) -> str:
+    """The line of the user's that an error went through last, empty if none did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if not any(library in one.filename for library in _NOT_OWN)]
+    return f"{PurePath(own[-1].filename).name}:{own[-1].lineno}, {own[-1].line!r}" if own else ""
+
+
+_NOT_OWN = ("/torch/", "torch_geometric", "/livegnn/model/", "<")
+"""As `_LIBRARIES`, of errors, which also go through the rest of the package."""
+
+
 def _refuse_assertions(program: ExportedProgram, name: str) -> None:
     """A prediction that is kept up to date cannot fail for one row: left out, an assertion would be lost."""
     for node in program.graph.nodes:

@@ -18,6 +18,7 @@ from torch_geometric.nn import MessagePassing
 from livegnn.errors import ModelError
 from livegnn.model.importer.assembly import Assembled, Part
 from livegnn.model.importer.copying import copy_module
+from livegnn.model.importer.export import line_of
 from livegnn.model.importer.expressions import Atom, Expression
 from livegnn.model.importer.facts import is_of_edges, strip
 from livegnn.model.importer.lowering import Lowering, edge_type_of
@@ -225,8 +226,6 @@ def import_proposed(
 
 def _with_line(error: ModelError) -> str:
     """What an error says, and the line of the user's that it comes from."""
-    from livegnn.model.importer.importing import line_of  # here, as that imports this module
-
     place = "" if error.__cause__ is None else line_of(error.__cause__)
     return f"{place}: {error}" if place and place not in str(error) else str(error)
 

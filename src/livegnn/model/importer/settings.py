@@ -7,6 +7,7 @@ what to do. Those named ``to_...`` return it as the importer reads it. Imports n
 import inspect
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -18,9 +19,57 @@ from livegnn.wording import kind_of
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
-    from livegnn.graph import Schema
+    from livegnn.graph import Graph, Schema
 
+Metadata = tuple[Sequence[NodeType], Sequence[EdgeType]]
+"""Node types and edge types, as ``HeteroData.metadata()`` gives them."""
 _ROWS = ("node", "edge")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a caller says of how a module is called; `Model.from_pyg` says what each is."""
+
+    data: "Data | HeteroData | Schema | Graph | None" = None
+    inputs: Mapping[str, object] | None = None
+    method: str = "forward"
+    node_type: NodeType = DEFAULT_NODE_TYPE
+    edge_type: EdgeType = DEFAULT_EDGE_TYPE
+    relations: Sequence[EdgeType] | None = None
+    metadata: Metadata | None = None
+    edge_weight: Collection[EdgeType] | bool | None = None
+    in_channels: int | Mapping[NodeType, int] | None = None
+    edge_channels: int | Mapping[EdgeType, int] | None = None
+
+    @property
+    def schema(self) -> "Data | HeteroData | Schema | None":
+        """What tells types and widths, if anything does."""
+        return to_schema(self.data, "data")
+
+    def checked(self) -> "Told":
+        """The same, its edge types as tuples. Raises `ModelError` for what does not go."""
+        check_name(self.method, "method", "the method that predicts")
+        check_inputs(self.inputs)
+        schema, metadata = self.schema, to_metadata(self.metadata)
+        edge_type, relations = to_edge_type(self.edge_type, "edge_type"), to_relations(self.relations)
+        alone = relations is None and metadata is None and schema is None
+        check_node_type(self.node_type, edge_type, alone=alone)
+        edge_weight = to_edge_weight(self.edge_weight)
+        check_channels(self.in_channels, "in_channels", 1)
+        check_channels(self.edge_channels, "edge_channels", 0)
+        told = replace(
+            self, metadata=metadata, edge_type=edge_type, relations=relations, edge_weight=edge_weight
+        )
+        if schema is not None:
+            told._check_beside_data()
+        return told
+
+    def _check_beside_data(self) -> None:
+        default = Told()
+        names = ("node_type", "edge_type", "metadata", "edge_weight", "in_channels", "edge_channels")
+        given = [name for name in names if getattr(self, name) != getattr(default, name)]
+        if given:
+            raise ModelError(f"data tells the types and widths: leave out {', '.join(given)}, or data")
 
 
 def check_name(value: object, name: str, of: str) -> None:
