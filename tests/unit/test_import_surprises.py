@@ -233,6 +233,28 @@ def test_refusals_are_silent(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_category_may_stand_among_features():
+    """In a column of floats, as data from tables have it."""
+
+    class Categories(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.embedding, self.conv = nn.Embedding(3, 4), pyg.SAGEConv(WIDTH + 3, 2)
+
+        def forward(self, x, edge_index):
+            rows = torch.cat([self.embedding(x[:, 0].long()), x[:, 1:]], dim=1)
+            return self.conv(rows, edge_index)
+
+    module = Categories().eval()
+    x = X.copy()
+    x[:, 0] = [2, 0, 1, 2]
+    graph = Graph.from_edges(SOURCE, TARGET, x=x)
+    got = Engine(graph, Model.from_pyg(module)).predict(np.arange(4))
+    expected = module(torch.from_numpy(x), torch.tensor([SOURCE, TARGET])).detach()
+    np.testing.assert_allclose(got, expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
 def test_a_prediction_reads_a_feature():
     with pytest.raises(ModelError, match="a model must read one"):
         Model.from_pyg(Net(lambda net, x, e: degree(e[1], x.size(0))[:, None]), in_channels=WIDTH)

@@ -333,6 +333,12 @@ def test_a_convolution_needs_its_channels():
         verify(MEAN)
 
 
+@pytest.mark.parametrize("what", [3, None, "model", Model, np.zeros(3)], ids=lambda one: type(one).__name__)
+def test_only_models_and_convolutions_are_verified(what):
+    with pytest.raises(ModelError, match=r"takes a livegnn.model.Model or Convolution, got .*: import a mod"):
+        verify(what)
+
+
 def test_reports_are_reproducible():
     def outcomes():
         report = verify(Convolution(aggregate=np.mean), in_channels=WIDTH)

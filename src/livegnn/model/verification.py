@@ -26,6 +26,7 @@ from livegnn.model.model import Model
 from livegnn.model.propagation import Degree, Propagate
 from livegnn.model.trials import compare_with_reference, try_rows
 from livegnn.types import Array
+from livegnn.wording import kind_of
 
 REFERENCE = "the operators equal the reference"
 
@@ -84,8 +85,14 @@ def verify(
 
     The operators of `Propagate` are proved with Z3 (``pip install 'livegnn[verify]'``; without it, tested).
     A convolution's functions are proved where they can be followed symbol by symbol, for two channels, and
-    tested with their own width. Raises `ModelError` if a convolution's functions do not fit together.
+    tested with their own width. Raises `ModelError` if a convolution's functions do not fit together, and
+    for what is neither a model nor a convolution.
     """
+    if not isinstance(subject, Model | Convolution):
+        raise ModelError(
+            f"verify takes a livegnn.model.Model or Convolution, got {kind_of(subject)}: import a module "
+            "with Model.from_pyg, and hold an engine's predictions against the oracle with engine.verify()"
+        )
     if isinstance(subject, Convolution):
         if in_channels is None:
             raise ModelError(f"{subject.name}: give in_channels, the channels of the rows that it reads")

@@ -64,20 +64,38 @@ def check_import(
     random = np.random.default_rng(0)
     for nodes, edges in SIZES:
         drawing = _Drawing(random, nodes, edges, relations)
-        tensors = [drawing.draw(one) for one in given]
-        probe = drawing.probe(given, tensors, columns)
         try:
-            result = call_with(module, found.positional, found.arguments, method, found.parameters, tensors)
+            tensors, result = _call(module, found, method, given, drawing)
         except Exception as error:
             if nodes < SIZES[0][0]:
                 continue  # there is no answer to differ from
             raise ModelError(f"{name} fails on a graph of {nodes} nodes: {error}") from error
+        probe = drawing.probe(given, tensors, columns)
         tensors, spec = pytree.tree_flatten(result)
         rows = tensors[name_results(spec).index(output[0])].detach().movedim(output[1], 0)
         expected: DoubleArray = rows.reshape(len(rows), -1).double().numpy()
         _compare(
             model, probe, expected, f"{name} on a graph of {count(nodes, 'node')}, {count(edges, 'edge')}"
         )
+
+
+def _call(
+    module: nn.Module, found: Found, method: str, given: Sequence[Given], drawing: "_Drawing"
+) -> tuple[list[torch.Tensor], object]:
+    """Random tensors, and what the module returns for them.
+
+    A module that looks categories up among its features takes no others than 0 and 1 for certain.
+    """
+    tensors = [drawing.draw(one) for one in given]
+    called = (found.positional, found.arguments, method, found.parameters)
+    try:
+        return tensors, call_with(module, *called, tensors)
+    except Exception as error:
+        tensors = [(one > 0).to(one.dtype) if one.is_floating_point() else one for one in tensors]
+        try:
+            return tensors, call_with(module, *called, tensors)
+        except Exception:
+            raise error from None
 
 
 def _compare(model: Model, probe: Probe, expected: DoubleArray, what: str) -> None:
