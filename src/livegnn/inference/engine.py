@@ -563,7 +563,7 @@ class Engine:
             )
 
     def _partial_directions(self) -> list[int]:
-        """The directions (`cpp/src/edge_view.h`) in which not all aggregates are kept."""
+        """The directions (`cpp/inference/edge_view.h`) in which not all aggregates are kept."""
         types = len(self.graph.schema.edge_types)
         turned = (types + edge_type for edge_type in sorted(self.plan.turned))
         return [*range(types), *turned] if self._partial else []
