@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from livegnn.graph import GraphDelta as GraphDelta
     from livegnn.graph import Schema as Schema
     from livegnn.inference import Engine as Engine
+    from livegnn.inference import EngineOptions as EngineOptions
     from livegnn.inference import Update as Update
     from livegnn.model import Model as Model
 
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "EdgeSchema": "livegnn.graph",
     "Engine": "livegnn.inference",
+    "EngineOptions": "livegnn.inference",
     "Events": "livegnn.events",
     "Graph": "livegnn.graph",
     "GraphDelta": "livegnn.graph",
@@ -45,6 +47,7 @@ _HOMES = {
 __all__ = [
     "EdgeSchema",
     "Engine",
+    "EngineOptions",
     "Events",
     "FileFormatError",
     "Graph",

@@ -6,7 +6,8 @@ import json
 import time
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast, get_args, get_type_hints
 
@@ -17,10 +18,11 @@ from livegnn.arguments import as_path
 from livegnn.errors import FileFormatError, InputError
 from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import Graph, Parallel, Schema
-from livegnn.inference import NonFinite, ScrubPolicy
+from livegnn.inference import Engine, EngineOptions, Keep, Mode, NonFinite, ScrubPolicy
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Model
-from livegnn.runtime import CheckpointPolicy, Runtime, restore
+from livegnn.runtime import CheckpointPolicy, Runtime, ViewFactory, restore
+from livegnn.wording import kind_of
 
 _ARRAYS: Final = ("src", "dst", "weight", "time", "edge_attr", "x", "ids")
 _Section = TypeVar("_Section")
@@ -62,8 +64,49 @@ class FeaturesSection:
 
 
 @dataclass(frozen=True)
+class EngineSection:
+    """`[engine]`: the fields of `EngineOptions`; threads is 0 for one on each core."""
+
+    mode: str | list[str] = "eager"
+    keep: str = "all"
+    keep_degree: int = 0
+    threads: int = 0
+    history: int = 0
+    non_finite: str = "refuse"
+    state_dir: Path | None = None
+
+    def __post_init__(self) -> None:
+        self.options()
+
+    def options(self) -> EngineOptions:
+        """The same in the engine's terms."""
+        return EngineOptions(
+            mode=cast("Mode", self.mode),
+            keep=cast("Keep", self.keep),
+            keep_degree=self.keep_degree,
+            threads=self.threads or None,
+            history=self.history,
+            non_finite=cast("NonFinite", self.non_finite),
+            state_dir=self.state_dir,
+        )
+
+
+@dataclass(frozen=True)
+class ViewsSection:
+    """`[views]`: further views of the graph by name, each as ``"module:name"`` of what makes one of a graph
+    and a saved state, or None (see docs/views.md).
+    """
+
+    factories: Mapping[str, str]
+
+    def load(self) -> dict[str, ViewFactory]:
+        """Imports them. Raises `InputError` for what is not there, or cannot be called."""
+        return {name: _import_factory(name, path) for name, path in self.factories.items()}
+
+
+@dataclass(frozen=True)
 class StateSection:
-    """`[state]`: where what the engine keeps lies in mapped files (see `Engine`)."""
+    """`[state]`: as `state_dir` in `[engine]`, where it was before."""
 
     directory: Path
 
@@ -96,8 +139,8 @@ class CheckpointSection:
 class RuntimeSection:
     """`[runtime]`: how many events are merged into a batch at most, and threads, 0 for one on each core; how
     often edges expire, 0 for never, and by which time: the latest of the "events", or the machine's "clock";
-    over how many events predictions can be explained; how often some aggregates are compared with a
-    recomputation, 0 for never.
+    how often some aggregates are compared with a recomputation, 0 for never. `threads`, `history` and
+    `non_finite` are read here as well as in `[engine]`.
     """
 
     max_batch_events: int = 4096
@@ -146,11 +189,13 @@ class ServerSection:
 class Deployment:
     """All sections of the file. Paths in it are relative to the file itself."""
 
-    model: ModelSection
     graph: GraphSection
     log: LogSection
+    model: ModelSection | None = None
     features: FeaturesSection | None = None
+    engine: EngineSection = field(default_factory=EngineSection)
     state: StateSection | None = None
+    views: ViewsSection | None = None
     checkpoint: CheckpointSection | None = None
     runtime: RuntimeSection = field(default_factory=RuntimeSection)
     server: ServerSection = field(default_factory=ServerSection)
@@ -175,7 +220,9 @@ class Deployment:
             "model": ModelSection,
             "graph": GraphSection,
             "features": FeaturesSection,
+            "engine": EngineSection,
             "state": StateSection,
+            "views": ViewsSection,
             "log": LogSection,
             "checkpoint": CheckpointSection,
             "runtime": RuntimeSection,
@@ -184,9 +231,11 @@ class Deployment:
         _refuse_unknown(content, types, "section")
         sections: dict[str, Any] = {}
         for name, type_ in types.items():
-            if name in content:
+            if name == "views" and name in content:
+                sections[name] = ViewsSection(_parse_views(content[name]))
+            elif name in content:
                 sections[name] = _parse_section(name, type_, content[name], directory)
-            elif name in ("model", "graph", "log"):
+            elif name in ("graph", "log"):
                 raise InputError(f"there must be a section [{name}], got {', '.join(content) or 'none'}")
         return cls(**sections)
 
@@ -235,36 +284,49 @@ class Deployment:
 
         Raises LogError if the log is damaged, or is not the one of the checkpoints.
         """
-        model = Model.load(self.model.path)
+        factories: dict[str, ViewFactory] = {}
+        if self.model is not None:
+            factories["engine"] = Engine.factory(Model.load(self.model.path), self._engine_options())
+        if self.views is not None:
+            factories |= self.views.load()
         log = SqliteLog(self.log.path)
         try:
-            return self._open(model, log)
+            return self._open(factories, log)
         except BaseException:
             log.close()
             raise
 
-    def _open(self, model: Model, log: SqliteLog) -> Runtime:
+    def _open(self, factories: Mapping[str, ViewFactory], log: SqliteLog) -> Runtime:
         directory = None if self.checkpoint is None else self.checkpoint.directory
-        graph, engine = restore(
-            model,
-            self.load_graph,
-            directory=directory,
-            threads=self.runtime.threads or None,
-            history=self.runtime.history,
-            non_finite=cast("NonFinite", self.runtime.non_finite),
-            features_dir=self._features_dir,
-            state_dir=None if self.state is None else self.state.directory,
-            log=log,
+        graph, views = restore(
+            factories, self.load_graph, directory=directory, features_dir=self._features_dir, log=log
         )
         return Runtime(
             log,
             graph,
-            engine,
+            *views.values(),
             max_batch_events=self.runtime.max_batch_events,
             checkpoints=None if self.checkpoint is None else self.checkpoint.policy(),
             expiry=self.runtime.expiry(),
             scrub=self.runtime.scrub(),
         )
+
+    def _engine_options(self) -> EngineOptions:
+        """What `[engine]` says, or `[runtime]` and `[state]`. Raises `InputError` where both do."""
+        options, known = self.engine.options(), EngineSection()
+        elsewhere: dict[str, Any] = {
+            name: getattr(self.runtime, name) for name in ("threads", "history", "non_finite")
+        }
+        elsewhere["state_dir"] = None if self.state is None else self.state.directory
+        for name, value in elsewhere.items():
+            if value == getattr(known, name):
+                continue
+            if getattr(self.engine, name) not in (getattr(known, name), value):
+                raise InputError(
+                    f"{name} must be said once, in [engine], got {getattr(self.engine, name)!r} and {value!r}"
+                )
+            options = replace(options, **{name: value})
+        return options
 
 
 def read_schema(path: Path | str) -> Schema:
@@ -321,8 +383,37 @@ def _parse_section(name: str, type_: type[_Section], content: object, directory:
         raise InputError(f"[{name}]: {error}") from error
 
 
+def _parse_views(content: object) -> dict[str, str]:
+    if not isinstance(content, dict):
+        raise InputError(f"views must be a section [views], got {content!r}")
+    for name, path in content.items():
+        if not isinstance(path, str) or len(path.split(":")) != 2:
+            raise InputError(f'{name} in [views] must be text like "module:name", got {path!r}')
+    return content
+
+
+def _import_factory(name: str, path: str) -> ViewFactory:
+    module, _, attribute = path.partition(":")
+    try:
+        made = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"{name} in [views]: {path!r} cannot be imported: {error}") from error
+    if not callable(made):
+        raise InputError(
+            f"{name} in [views]: {path!r} must make a view of a graph and a state, got {kind_of(made)}"
+        )
+    return cast("ViewFactory", made)
+
+
 def _parse_value(place: str, type_: type, value: object, directory: Path) -> object:
-    assert not get_args(type_)
+    choices = get_args(type_)
+    if choices and type(None) in choices:  # a value that may be left out
+        (type_,) = (choice for choice in choices if choice is not type(None))
+    elif choices:  # text or a list of it
+        listed = isinstance(value, list) and all(isinstance(one, str) for one in value)
+        if listed or isinstance(value, str):
+            return value
+        raise InputError(f"{place} must be text or a list of it, got {value!r}")
     if type_ is Path and isinstance(value, str):
         return directory / value
     if type_ is float and type(value) in (int, float):

@@ -214,7 +214,7 @@ NOT_CALLED = {
         "from_edges", "from_pyg", "from_state", "edge_type_index", "given", "intern", "named",
         "node_type_index", "to_numbers", "to_user_ids", "unknown_node", "with_types",
     },
-    Engine: {"commit", "prepare", "publish", "trusting"},
+    Engine: {"abandon", "close", "commit", "factory", "prepare", "publish", "update_of"},
     Runtime: {"start", "step", "stop"},
     WhatIf: set[str](),
     LiveSampler: {"edge_permutation"},

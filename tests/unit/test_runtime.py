@@ -370,8 +370,9 @@ def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_loop(
 
 
 def recovered(log: SqliteLog, directory: Path | None, *, text: bool = False) -> Runtime:
-    graph, engine = restore(MODEL, lambda: make_graph(text=text), directory=directory, threads=1, log=log)
-    return Runtime(log, graph, engine)
+    views = {"engine": Engine.factory(MODEL, threads=1)}
+    graph, made = restore(views, lambda: make_graph(text=text), directory=directory, log=log)
+    return Runtime(log, graph, *made.values())
 
 
 def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path, log: SqliteLog) -> None:
@@ -433,9 +434,9 @@ def test_a_checkpoint_of_another_model_is_passed_over(tmp_path: Path, log: Sqlit
     drain(runtime)
     runtime.stop()
     other = make_model(seed=9)
-    graph, engine = restore(other, make_graph, directory=tmp_path, threads=1)
+    graph, views = restore({"engine": Engine.factory(other, threads=1)}, make_graph, directory=tmp_path)
     assert graph.seq == 0
-    assert Runtime(log, graph, engine).engine.verify().ok
+    assert Runtime(log, graph, *views.values()).engine.verify().ok
 
 
 def test_a_log_of_another_graph_is_refused(tmp_path: Path, log: SqliteLog) -> None:

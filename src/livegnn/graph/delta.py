@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from livegnn import _core
     from livegnn.graph.graph import Graph
+    from livegnn.graph.view import View
 
 
 class EdgeFeatures(NamedTuple):
@@ -52,7 +53,14 @@ class GraphDelta:
     """
 
     def __init__(
-        self, graph: "Graph", native: "_core.Delta", seq: int, events: Events, pin: "_core.TextPin"
+        self,
+        graph: "Graph",
+        native: "_core.Delta",
+        seq: int,
+        events: Events,
+        pin: "_core.TextPin",
+        *,
+        trusted: bool = False,
     ) -> None:
         self._graph = graph
         self.native = native
@@ -60,6 +68,17 @@ class GraphDelta:
         self.events = events
         self.pin = pin
         """Keeps the texts of all ids that the batch names."""
+        self.trusted = trusted
+        """Whether the batch was accepted before, so that no view may refuse it for what comes of it."""
+        self._updates: dict[View, object] = {}
+
+    def update_of(self, view: "View") -> object:
+        """What the batch did to a view, as its `commit` said; None before that."""
+        return self._updates.get(view)
+
+    def note_update(self, view: "View", update: object) -> None:
+        """For the graph, which commits."""
+        self._updates[view] = update
 
     @property
     def num_events(self) -> int:
