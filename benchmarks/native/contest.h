@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "batch.h"
-#include "livegnn/fair_lock.h"
-#include "parallel.h"
 #include "sampler.h"
+#include "threads/fair_lock.h"
+#include "threads/parallel.h"
 
 namespace livegnn::bench {
 

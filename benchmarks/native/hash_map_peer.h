@@ -13,7 +13,7 @@
 
 #include "batch.h"
 #include "cs_table.h"
-#include "livegnn/mix_hash.h"
+#include "hashing/mix_hash.h"
 
 namespace livegnn::bench {
 

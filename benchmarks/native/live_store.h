@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "batch.h"
-#include "livegnn/graph.h"
-#include "livegnn/neighbor_draws.h"
-#include "livegnn/sampling.h"
 #include "sampler.h"
+#include "sampling/neighbor_draws.h"
+#include "sampling/sampling.h"
+#include "store/graph.h"
 
 namespace livegnn::bench {
 

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "../../cpp/bindings/arrays.h"
+#include "bindings/arrays.h"
 #include "block_store_peer.h"
 #include "contest.h"
 #include "csr_peer.h"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "batch.h"
-#include "parallel.h"
 #include "sampler.h"
+#include "threads/parallel.h"
 
 namespace livegnn::bench {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "batch.h"
-#include "parallel.h"
+#include "threads/parallel.h"
 
 namespace livegnn::bench {
 

@@ -1,4 +1,4 @@
-#include "livegnn/engine.h"
+#include "inference/engine.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -10,11 +10,11 @@
 #include <tuple>
 #include <utility>
 
-#include "arrays.h"
-#include "ids.h"
-#include "kernels.h"
-#include "livegnn/row_operators.h"
-#include "locks.h"
+#include "bindings/arrays.h"
+#include "bindings/ids.h"
+#include "bindings/locks.h"
+#include "program/kernels.h"
+#include "program/row_operators.h"
 
 namespace livegnn::bindings {
 namespace {

@@ -1,4 +1,4 @@
-#include "livegnn/graph.h"
+#include "store/graph.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -11,12 +11,12 @@
 #include <system_error>
 #include <tuple>
 
-#include "arrays.h"
-#include "ids.h"
-#include "livegnn/commit.h"
-#include "livegnn/stage.h"
-#include "locks.h"
-#include "parallel.h"
+#include "bindings/arrays.h"
+#include "bindings/ids.h"
+#include "bindings/locks.h"
+#include "inference/commit.h"
+#include "store/stage.h"
+#include "threads/parallel.h"
 
 namespace livegnn::bindings {
 namespace {

@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
-#include "arrays.h"
-#include "livegnn/graph.h"
+#include "bindings/arrays.h"
+#include "store/graph.h"
 
 namespace livegnn::bindings {
 

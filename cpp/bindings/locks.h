@@ -18,8 +18,8 @@
 #include <stdexcept>
 #include <type_traits>
 
-#include "livegnn/graph.h"
-#include "livegnn/waiting.h"
+#include "store/graph.h"
+#include "threads/waiting.h"
 
 namespace livegnn::bindings {
 

@@ -1,6 +1,6 @@
-#include "arrays.h"
-#include "kernels.h"
-#include "locks.h"
+#include "bindings/arrays.h"
+#include "bindings/locks.h"
+#include "program/kernels.h"
 
 NB_MODULE(_core, module) {
   module.doc() = "The native core of LiveGNN.";

@@ -1,4 +1,4 @@
-#include "livegnn/sampling.h"
+#include "sampling/sampling.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -7,9 +7,9 @@
 #include <string>
 #include <utility>
 
-#include "arrays.h"
-#include "ids.h"
-#include "locks.h"
+#include "bindings/arrays.h"
+#include "bindings/ids.h"
+#include "bindings/locks.h"
 
 namespace livegnn::bindings {
 namespace {

@@ -2,8 +2,8 @@
 #include <iterator>
 #include <map>
 
-#include "fuzz.h"
-#include "livegnn/block_heap.h"
+#include "fuzz/fuzz.h"
+#include "memory/block_heap.h"
 
 namespace livegnn {
 namespace {

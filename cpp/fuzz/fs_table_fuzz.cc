@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "fuzz.h"
-#include "livegnn/fs_table.h"
+#include "fuzz/fuzz.h"
+#include "store/fs_table.h"
 
 namespace livegnn {
 namespace {

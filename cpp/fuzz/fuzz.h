@@ -11,8 +11,8 @@
 #include <cstring>
 #include <exception>
 
-#include "livegnn/leaf.h"
-#include "testing.h"
+#include "store/leaf.h"
+#include "testing/testing.h"
 
 namespace livegnn::fuzz {
 

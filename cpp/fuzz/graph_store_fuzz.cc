@@ -1,9 +1,9 @@
 #include <memory>
 
-#include "fuzz.h"
-#include "graph_store_model.h"
-#include "livegnn/graph_store.h"
-#include "parallel.h"
+#include "fuzz/fuzz.h"
+#include "store/graph_store.h"
+#include "store/graph_store_model.h"
+#include "threads/parallel.h"
 
 namespace livegnn {
 namespace {

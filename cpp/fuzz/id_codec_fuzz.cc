@@ -2,8 +2,8 @@
 #include <memory>
 #include <vector>
 
-#include "fuzz.h"
-#include "livegnn/id_codec.h"
+#include "fuzz/fuzz.h"
+#include "store/id_codec.h"
 
 namespace livegnn {
 namespace {

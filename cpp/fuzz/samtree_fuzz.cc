@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <map>
 
-#include "fuzz.h"
-#include "livegnn/samtree.h"
+#include "fuzz/fuzz.h"
+#include "store/samtree.h"
 
 namespace livegnn {
 namespace {

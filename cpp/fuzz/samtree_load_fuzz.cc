@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "fuzz.h"
-#include "livegnn/samtree.h"
+#include "fuzz/fuzz.h"
+#include "store/samtree.h"
 
 namespace livegnn {
 namespace {

@@ -1,0 +1,88 @@
+// The edges of a type as messages go along them: from source to target or, `reversed`, from target to source.
+//
+// Whoever sums messages speaks of in-edges, along which a node is sent something, and of their sources, which send it.
+// In a reversed view the in-edges of a node are the edges from it, and their sources are the nodes that those lead to.
+// An undirected type is its own reverse.
+//
+// A direction is a number: that of the edge type, or, reversed, as much more as there are edge types.
+//
+// Thread safety: that of the store. Throws std::logic_error where the store keeps no lists of in-neighbours.
+#pragma once
+
+#include <utility>
+
+#include "store/graph.h"
+
+namespace livegnn {
+
+class EdgeView {
+ public:
+  EdgeView(const GraphStore& store, bool reversed) : store_(store) {
+    if (store.options().keyed) {
+      keyed_out_ = &store.keyed_out();
+      keyed_in_ = &store.keyed_in();
+      if (reversed) std::swap(keyed_out_, keyed_in_);
+    } else {
+      out_ = &store.out();
+      in_ = &store.in();
+      if (reversed) std::swap(out_, in_);
+    }
+  }
+
+  bool keyed() const { return keyed_out_ != nullptr; }
+  uint32_t degree_out(uint32_t node) const { return keyed() ? keyed_out_->degree(node) : out_->degree(node); }
+  uint32_t degree_in(uint32_t node) const { return keyed() ? keyed_in_->degree(node) : in_->degree(node); }
+
+  // As those of the store.
+  template <class Visit>
+  void scan_out(uint32_t node, Visit&& visit) const {
+    keyed() ? GraphStore::scan_keyed(*keyed_out_, node, visit) : out_->scan(node, visit);
+  }
+  template <class Visit>
+  void scan_in(uint32_t node, Visit&& visit) const {
+    keyed() ? GraphStore::scan_keyed(*keyed_in_, node, visit) : in_->scan(node, visit);
+  }
+  // The edges from a node to itself: `visit(key, EdgeValue)`, in no order.
+  template <class Visit>
+  void scan_loops(uint32_t node, Visit&& visit) const {
+    store_.scan_between(node, node, visit);
+  }
+
+  const void* out_leaf(uint32_t node) const { return keyed() ? keyed_out_->address(node) : out_->address(node); }
+  void prefetch_out(uint32_t node) const { keyed() ? keyed_out_->prefetch_root(node) : out_->prefetch_root(node); }
+  void prefetch_out_leaf(uint32_t node) const { __builtin_prefetch(out_leaf(node)); }
+  void prefetch_in(uint32_t node) const { keyed() ? keyed_in_->prefetch_root(node) : in_->prefetch_root(node); }
+  void prefetch_in_leaf(uint32_t node) const {
+    __builtin_prefetch(keyed() ? keyed_in_->address(node) : in_->address(node));
+  }
+
+ private:
+  const GraphStore& store_;
+  const GraphStore::Trees *out_ = nullptr, *in_ = nullptr;
+  const GraphStore::KeyedTrees *keyed_out_ = nullptr, *keyed_in_ = nullptr;  // instead, where edges have keys
+};
+
+// Those of a step that goes along edges.
+template <class Step>
+EdgeView view_of(const Graph& graph, const Step& step) {
+  return {*graph.edges[step.edge_type].store, step.reversed};
+}
+
+template <class Step>
+size_t direction_of(const Graph& graph, const Step& step) {
+  return step.edge_type + (step.reversed ? graph.edges.size() : 0);
+}
+
+inline EdgeView view_at(const Graph& graph, size_t direction) {
+  const size_t types = graph.edges.size();
+  return {*graph.edges[direction % types].store, direction >= types};
+}
+
+// Who is sent something in a direction.
+inline uint32_t receiver_type(const Graph& graph, size_t direction) {
+  const size_t types = graph.edges.size();
+  const EdgeTypeSpec& spec = graph.edges[direction % types].spec;
+  return direction < types ? spec.target_type : spec.source_type;
+}
+
+}  // namespace livegnn

@@ -1,0 +1,145 @@
+// On-demand embedding computation (ODEC; NeutronRT, section V.D): a batch is recorded, not computed, and a row that it
+// reaches is computed when somebody asks for a prediction that needs it.
+//
+//   graph                as it is now
+//   slabs (the base)     every value as of the batch after which the engine was last settled
+//   EdgeRecord           the net change of in-edges between the two, by target
+//   Overlay, per step    which nodes have been reached since (covered), and the rows of those that were asked for
+//
+// A covered node is stale, or has a row. The rows of eager values are those of now, in the slabs or the graph's
+// features; where a lazy propagation reads them, the overlay holds what they were (`Source::kSaved`). Beside each row
+// that a lazy propagation reads lies its difference to the base, so that a query reads one row per affected in-edge:
+//   new aggregate = base aggregate + sum over affected in-edges of w (now - base) + what changed edges bring and take
+// It is summed anew where that reads fewer rows or the error is too large, as in a batch (engine.h).
+//
+// Invariants: `prepare` marks all that a batch reaches along edges, old and new. So a row that is there depends on no
+// stale one; and a row is a function of the base and the graph alone, never of what was asked before or of who computed
+// it. Only batches and calls of `settle` decide when the base moves: so queries leave no trace in later results.
+//
+// Thread safety: `prepare` reads nothing that a query writes, and may run beside queries; `reserve` keeps those that
+// compute waiting while it makes room. `commit`, and the second half
+// of `settle`, are alone under the graph's lock. `predict` is called under that lock shared: whether a node is covered
+// changes only at commits, so rows that are not are read at once; the others under a lock of the overlays' own, and one
+// thread at a time computes. It has a pool of its own, since a batch may be prepared meanwhile.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <shared_mutex>
+#include <span>
+#include <vector>
+
+#include "inference/edge_record.h"
+#include "inference/engine.h"
+#include "inference/overlay.h"
+#include "threads/parallel.h"
+#include "threads/waiting.h"
+
+namespace livegnn {
+
+struct Engine::Lazy {
+ public:
+  // Whether everything in the program from step `eager` on can be computed here.
+  static bool knows(const Program& program, size_t eager);
+
+  Lazy(Engine* engine, size_t eager, size_t threads);
+
+  size_t eager() const { return eager_; }  // how many steps are computed with each batch
+  void prepare(const Delta& delta, Prepared* prepared);
+  void reserve(const Delta& delta, const Prepared& prepared);
+  void commit(const Delta& delta, const Prepared& prepared) noexcept;
+  void release() noexcept;
+  void predict(std::span<const uint32_t> nodes, float* out, size_t output);
+  void settle();
+  void clear();
+  bool outgrown_by(const Delta& delta) const;
+
+  size_t pending() const { return pending_.load(std::memory_order_relaxed); }
+  LazyWork work() const;
+  size_t overlay_bytes() const;
+  size_t record_bytes() const;
+
+ private:
+  struct Site {
+    enum Kind : uint8_t { kSaved, kRows, kPropagate } kind;
+    uint32_t node_type;
+    const RowsStep* rows = nullptr;  // of kRows
+    uint32_t propagation = 0;        // of kPropagate
+    struct Column {
+      uint32_t value;  // kNoIndex: an output that is not kept
+      size_t at, difference;
+    };
+    std::vector<Column> columns;
+    Overlay overlay;
+  };
+  // Where rows of a value are found.
+  struct Source {
+    Rows table;
+    Overlay* overlay = nullptr;  // null: an eager value that no lazy propagation reads
+    bool saved = false;
+    size_t at = 0, difference = 0;
+
+    bool affected(uint32_t node) const { return overlay != nullptr && overlay->covers(node); }
+    const float* now(uint32_t node) const {
+      return !saved && affected(node) ? overlay->row(node) + at : table.row(node);
+    }
+    const float* base(uint32_t node) const {
+      return saved && affected(node) ? overlay->row(node) + at : table.row(node);
+    }
+    const float* change(uint32_t node) const { return overlay->row(node) + difference; }
+  };
+  struct InEdge {  // as it is now
+    uint32_t source, key;
+    float weight;
+    uint64_t order() const { return (uint64_t{source} << 32) | key; }
+  };
+  struct Pushed {
+    std::vector<size_t> offsets;  // by target
+    std::vector<InEdge> found;
+    size_t edges = 0;
+  };
+  struct Terms;
+
+  void add_site(Site::Kind kind, uint32_t node_type, const std::vector<uint32_t>& values, const RowsStep* rows,
+                uint32_t propagation);
+  Source source_of(uint32_t value) const;
+  void mark(const Delta& delta, Prepared* prepared);
+  void compute(bool all);
+  void want_inputs(size_t site);
+  bool push_is_cheaper(const PropagateStep& step, const std::vector<uint32_t>& targets, const Overlay& sources) const;
+  void push(const PropagateStep& step, const std::vector<uint32_t>& targets, const Overlay& sources, Pushed* pushed);
+  void compute_rows(Site* site, const std::vector<uint32_t>& nodes);
+  void compute_aggregates(Site* site, const std::vector<uint32_t>& nodes);
+  // The new aggregate row of a target from its terms; one function for each kind of propagation.
+  void sum_row(const PropagateStep& step, uint32_t propagation, uint32_t target, const Source& input,
+               const Source& output, Terms* terms, float* row, float* error);
+  void max_row(const PropagateStep& step, uint32_t target, const Source& input, Terms* terms, float* row,
+               float* counts);
+  void compute_messages(Site* site, const PropagateStep& step, const std::vector<uint32_t>& nodes);
+  static std::vector<uint32_t> values_of(const PropagateStep& step);
+
+  Engine& engine_;
+  size_t eager_;
+  ThreadPool pool_;
+  std::vector<bool> differs_;      // by value: a lazy propagation reads it
+  std::vector<Site> sites_;        // in the order of the steps, those of saved values first
+  std::vector<uint32_t> site_of_;  // by value
+  std::vector<size_t> column_of_;  // by value
+  std::vector<uint32_t> outputs_;  // by output: its site, kNoIndex if it is eager
+  uint32_t output_ = kNoIndex;     // that of the prediction
+  std::vector<EdgeRecord> edges_;  // by direction
+  std::vector<bool> recorded_;     // by direction: a lazy propagation goes so
+  size_t saved_features_ = 0;
+  bool reserved_ = false;  // for the batch that is about to be committed
+
+  mutable Checked<std::shared_mutex> mutex_;  // over rows and stale marks in the overlays, and what follows
+  std::vector<std::vector<uint32_t>> need_;   // by site
+  LazyWork work_{};
+  std::vector<uint32_t> place_of_;  // by node, while edges are pushed
+  std::atomic<size_t> pending_{0};
+
+  std::vector<uint8_t> seen_;  // by node, while a batch is marked
+};
+
+}  // namespace livegnn

@@ -1,0 +1,443 @@
+// What a lazy engine computes when it is asked: what a query needs of what batches have reached.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <utility>
+
+#include "inference/directed_changes.h"
+#include "inference/engine_scratch.h"
+#include "inference/lazy.h"
+#include "inference/message_sums.h"
+#include "inference/rounding.h"
+#include "program/kernels.h"
+#include "program/row_operators.h"
+#include "program/row_sum.h"
+
+namespace livegnn {
+
+void Engine::Lazy::predict(std::span<const uint32_t> nodes, float* out, size_t output) {
+  const size_t width = engine_.output_width(output);
+  const uint32_t site = outputs_[output];
+  std::vector<uint32_t> kept;
+  std::vector<size_t> kept_at, asked_at;
+  if (site != kNoIndex) {
+    const Overlay& overlay = sites_[site].overlay;
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      if (overlay.covers(nodes[i])) {
+        asked_at.push_back(i);
+      } else {
+        kept.push_back(nodes[i]);
+        kept_at.push_back(i);
+      }
+    }
+  }
+  if (asked_at.empty()) return engine_.predict_kept(nodes, out, output);
+  if (!kept.empty()) {
+    std::vector<float> rows(kept.size() * width);
+    engine_.predict_kept(kept, rows.data(), output);
+    for (size_t i = 0; i < kept.size(); ++i) {
+      std::memcpy(out + kept_at[i] * width, rows.data() + i * width, width * sizeof(float));
+    }
+  }
+  Overlay& overlay = sites_[site].overlay;
+  // The site of an output that is kept may fill other values too.
+  const auto [is_kept, position] = engine_.output_at(output);
+  const size_t column = is_kept ? sites_[site].columns[column_of_[position]].at : 0;
+  auto copy = [&] {
+    for (size_t i : asked_at) std::memcpy(out + i * width, overlay.row(nodes[i]) + column, width * sizeof(float));
+  };
+  {
+    std::shared_lock lock(mutex_);
+    if (std::none_of(asked_at.begin(), asked_at.end(), [&](size_t i) { return overlay.stale(nodes[i]); })) {
+      return copy();
+    }
+  }
+  std::unique_lock lock(mutex_);
+  need_[site].reserve(asked_at.size());
+  for (size_t i : asked_at) {
+    if (!overlay.stale(nodes[i])) continue;
+    need_[site].push_back(nodes[i]);
+    overlay.want(nodes[i]);
+  }
+  compute(false);
+  copy();
+}
+
+// From what is needed of some steps to what that needs of the steps before, and then forwards. `all`: everything that
+// is stale is needed already.
+void Engine::Lazy::compute(bool all) {
+  size_t done = 0;
+  try {
+    for (size_t s = sites_.size(); s-- > 0 && !all;) {
+      if (!need_[s].empty()) want_inputs(s);
+    }
+    for (; done < sites_.size(); ++done) {
+      Site& site = sites_[done];
+      const std::vector<uint32_t>& nodes = need_[done];
+      if (nodes.empty()) continue;
+      for (uint32_t node : nodes) site.overlay.place(node);
+      work_.rows += nodes.size();
+      if (site.kind == Site::kRows) {
+        compute_rows(&site, nodes);
+      } else {
+        compute_aggregates(&site, nodes);
+      }
+    }
+  } catch (...) {
+    for (size_t s = done; s < sites_.size(); ++s) {
+      for (uint32_t node : need_[s]) {
+        sites_[s].overlay.unwant(node);
+        sites_[s].overlay.spoil(node);
+      }
+    }
+    for (auto& nodes : need_) nodes.clear();
+    std::fill(place_of_.begin(), place_of_.end(), kNoIndex);
+    throw;
+  }
+  for (auto& nodes : need_) nodes.clear();
+  if (output_ != kNoIndex) pending_.store(sites_[output_].overlay.num_stale(), std::memory_order_relaxed);
+}
+
+void Engine::Lazy::want_inputs(size_t s) {
+  const Site& site = sites_[s];
+  const std::vector<uint32_t>& nodes = need_[s];
+  auto want = [&](uint32_t from, uint32_t node) {
+    if (!sites_[from].overlay.stale(node)) return;
+    need_[from].push_back(node);
+    sites_[from].overlay.want(node);
+  };
+  if (site.kind == Site::kRows) {
+    for (uint32_t source : site.rows->sources) {
+      const uint32_t from = site_of_[source];
+      if (from == kNoIndex || sites_[from].kind == Site::kSaved) continue;
+      for (uint32_t node : nodes) want(from, node);
+    }
+    return;
+  }
+  const PropagateStep& step = engine_.program_.propagations[site.propagation];
+  if (step.message != kNoIndex) {
+    for (const MessageSource& source : engine_.program_.messages[step.message].sources) {
+      if (source.side != MessageSource::kSource && source.side != MessageSource::kTarget) continue;
+      const uint32_t from = site_of_[source.value];
+      if (from == kNoIndex || sites_[from].kind == Site::kSaved || sites_[from].overlay.num_stale() == 0) continue;
+      for (uint32_t node : nodes) {
+        if (source.side == MessageSource::kTarget) {
+          want(from, node);
+          continue;
+        }
+        scan_messages(view_of(engine_.graph_, step), step, node, [&](NeighborSpan span) {
+          for (size_t j = 0; j < span.size; ++j) want(from, span.ids[j]);
+        });
+      }
+    }
+    return;
+  }
+  const uint32_t from = site_of_[step.input];
+  if (sites_[from].kind == Site::kSaved || sites_[from].overlay.num_stale() == 0) return;
+  const EdgeView store = view_of(engine_.graph_, step);
+  const Overlay& input = sites_[from].overlay;
+  if (push_is_cheaper(step, nodes, input)) {
+    for (uint32_t source : input.nodes()) {
+      if (!input.stale(source)) continue;
+      bool read = false;
+      store.scan_out(source, [&](NeighborSpan span) {
+        for (size_t j = 0; j < span.size && !read; ++j) read = site.overlay.wanted(span.ids[j]);
+      });
+      if (read) want(from, source);
+    }
+    return;
+  }
+  std::vector<std::vector<uint32_t>> found(blocks_of(nodes.size()));
+  pool_.run(found.size(), 8 * kMessageCost * static_cast<double>(nodes.size()), [&](size_t block) {
+    const size_t first = block * kBlockRows, end = std::min(nodes.size(), first + kBlockRows);
+    for (size_t i = first; i < end; ++i) store.prefetch_in(nodes[i]);
+    for (size_t i = first; i < end; ++i) store.prefetch_in_leaf(nodes[i]);
+    for (size_t i = first; i < end; ++i) {
+      store.scan_in(nodes[i], [&](NeighborSpan span) {
+        for (size_t j = 0; j < span.size; ++j) {
+          if (input.covers(span.ids[j]) && input.stale(span.ids[j])) found[block].push_back(span.ids[j]);
+        }
+      });
+    }
+  });
+  for (const auto& list : found) {
+    for (uint32_t node : list) want(from, node);
+  }
+}
+
+void Engine::Lazy::compute_rows(Site* site, const std::vector<uint32_t>& nodes) {
+  const RowsStep& step = *site->rows;
+  std::vector<Source> inputs;
+  for (uint32_t source : step.sources) inputs.push_back(source_of(source));
+  double row_cost = kRowCost;
+  for (const Op& op : step.ops) row_cost += 2 * kFlopCost * multiplications(step, op);
+  pool_.run(blocks_of(nodes.size()), row_cost * static_cast<double>(nodes.size()), [&](size_t block) {
+    static thread_local std::vector<Scratch> memory;
+    static thread_local std::vector<float*> buffers;
+    static thread_local std::vector<const float*> sources;
+    const size_t first = block * kBlockRows, count = std::min(kBlockRows, nodes.size() - first);
+    memory.resize(std::max(memory.size(), step.buffers.size()));
+    buffers.resize(step.buffers.size());
+    for (size_t b = 0; b < step.buffers.size(); ++b) {
+      buffers[b] = memory[b].reserve(kBlockRows * row_stride(step.buffers[b]));
+    }
+    sources.resize(inputs.size() * kBlockRows);
+    for (size_t s = 0; s < inputs.size(); ++s) {
+      for (size_t i = 0; i < count; ++i) {
+        const float* row = sources[s * kBlockRows + i] = inputs[s].now(nodes[first + i]);
+        for (size_t c = 0; c < inputs[s].table.width; c += 16) __builtin_prefetch(row + c);
+      }
+    }
+    engine_.run_rows(step, count, sources.data(), buffers.data());
+    for (size_t s = 0; s < step.sinks.size(); ++s) {
+      const Register& reg = step.registers[step.sinks[s].reg];
+      const Site::Column& column = site->columns[s];
+      for (size_t i = 0; i < count; ++i) {
+        const float* from = step.sinks[s].reg < inputs.size()
+                                ? sources[step.sinks[s].reg * kBlockRows + i]
+                                : buffers[reg.buffer] + i * row_stride(step.buffers[reg.buffer]) + reg.column;
+        float* row = site->overlay.row(nodes[first + i]) + column.at;
+        std::memcpy(row, from, reg.width * sizeof(float));
+        if (column.difference == 0) continue;
+        const float* base = engine_.stored_row(column.value, nodes[first + i]);
+        kernels().subtract(row_stride(reg.width), row, base, row - column.at + column.difference);
+      }
+    }
+  });
+}
+
+// Whether the affected in-edges of some targets are found sooner from their sources than from the targets. One target
+// has few in-edges. But many targets have hubs among them, with long lists of which hardly an edge is affected.
+bool Engine::Lazy::push_is_cheaper(const PropagateStep& step, const std::vector<uint32_t>& targets,
+                                   const Overlay& sources) const {
+  const EdgeView store = view_of(engine_.graph_, step);
+  size_t in = 0, out = 0;
+  for (uint32_t target : targets) in += store.degree_in(target);
+  if (in <= 4 * sources.nodes().size()) return false;  // it would take as long to find out
+  for (uint32_t source : sources.nodes()) out += store.degree_out(source);
+  return 2 * out < in;  // targets are met anywhere in memory, sources in a few bits
+}
+
+// Rows and what they are multiplied by, to be added in this order.
+struct Engine::Lazy::Terms {
+  std::vector<InEdge> found;  // of the target at hand
+  std::vector<const float*> rows;
+  std::vector<float> weights;
+  std::vector<uint32_t> order;  // 0, 1, ...
+  size_t edges = 0, recomputed = 0;
+
+  void clear() {
+    rows.clear();
+    weights.clear();
+  }
+  void add(const float* row, float weight) {
+    rows.push_back(row);
+    weights.push_back(weight);
+    if (order.size() < rows.size()) order.push_back(static_cast<uint32_t>(order.size()));
+  }
+};
+
+// The affected in-edges of all targets, grouped by target.
+void Engine::Lazy::push(const PropagateStep& step, const std::vector<uint32_t>& targets, const Overlay& sources,
+                        Pushed* pushed) {
+  const EdgeView store = view_of(engine_.graph_, step);
+  std::vector<std::pair<uint32_t, InEdge>> found;
+  pushed->offsets.assign(targets.size() + 1, 0);
+  for (uint32_t target : targets) {
+    if (target >= place_of_.size()) place_of_.resize(target + 1 + target / 2, kNoIndex);
+  }
+  for (uint32_t i = 0; i < targets.size(); ++i) place_of_[targets[i]] = i;
+  constexpr size_t kAhead = 8;
+  const std::vector<uint32_t>& nodes = sources.nodes();
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (i + 2 * kAhead < nodes.size()) store.prefetch_out(nodes[i + 2 * kAhead]);
+    if (i + kAhead < nodes.size()) store.prefetch_out_leaf(nodes[i + kAhead]);
+    store.scan_out(nodes[i], [&](NeighborSpan span) {
+      pushed->edges += span.size;
+      for (size_t j = 0; j < span.size; ++j) {
+        const uint32_t place = span.ids[j] < place_of_.size() ? place_of_[span.ids[j]] : kNoIndex;
+        if (place == kNoIndex || (step.skip_loops && span.ids[j] == nodes[i])) continue;
+        found.push_back({place, {nodes[i], key_at(span, j), step.weighted ? span.weights[j] : 1.0f}});
+        ++pushed->offsets[place + 1];
+      }
+    });
+  }
+  for (uint32_t target : targets) place_of_[target] = kNoIndex;
+  for (size_t t = 0; t < targets.size(); ++t) pushed->offsets[t + 1] += pushed->offsets[t];
+  std::vector<size_t> next(pushed->offsets.begin(), pushed->offsets.end());
+  pushed->found.resize(found.size());
+  for (const auto& [place, edge] : found) pushed->found[next[place]++] = edge;
+}
+
+void Engine::Lazy::compute_aggregates(Site* site, const std::vector<uint32_t>& nodes) {
+  const PropagateStep& step = engine_.program_.propagations[site->propagation];
+  if (step.message != kNoIndex) return compute_messages(site, step, nodes);
+  const EdgeView store = view_of(engine_.graph_, step);
+  const Source input = source_of(step.input), output = source_of(step.output);
+  const size_t stride = row_stride(output.table.width);
+  Pushed pushed;
+  const bool push_first = step.aggregate == Aggregate::kSum && push_is_cheaper(step, nodes, *input.overlay);
+  if (push_first) push(step, nodes, *input.overlay, &pushed);
+  std::atomic<size_t> edges{pushed.edges}, recomputed{0};
+  pool_.run(blocks_of(nodes.size()), 8 * kMessageCost * static_cast<double>(nodes.size()), [&](size_t block) {
+    static thread_local Terms terms;
+    const Trimmed trimmed(&terms.found, &terms.rows, &terms.weights, &terms.order);
+    terms.edges = terms.recomputed = 0;
+    const size_t first = block * kBlockRows, end = std::min(nodes.size(), first + kBlockRows);
+    for (size_t i = first; i < end; ++i) store.prefetch_in(nodes[i]);
+    for (size_t i = first; i < end && !push_first; ++i) store.prefetch_in_leaf(nodes[i]);
+    for (size_t i = first; i < end; ++i) fetch(output.table, nodes[i]);
+    for (size_t i = first; i < end; ++i) {
+      float* row = site->overlay.row(nodes[i]);
+      float* error = site->overlay.error(nodes[i]);
+      std::fill_n(error, kRowBounds, 0.0f);
+      if (step.aggregate == Aggregate::kMax) {
+        max_row(step, nodes[i], input, &terms, row, row + site->columns[1].at);
+      } else {
+        terms.found.clear();
+        if (push_first) {
+          const auto from = pushed.found.begin();
+          terms.found.assign(from + static_cast<std::ptrdiff_t>(pushed.offsets[i]),
+                             from + static_cast<std::ptrdiff_t>(pushed.offsets[i + 1]));
+        } else {
+          scan_messages(store, step, nodes[i], [&](NeighborSpan span) {
+            terms.edges += span.size;
+            for (size_t j = 0; j < span.size; ++j) {
+              if (!input.affected(span.ids[j])) continue;
+              terms.found.push_back({span.ids[j], key_at(span, j), step.weighted ? span.weights[j] : 1.0f});
+            }
+          });
+        }
+        sum_row(step, site->propagation, nodes[i], input, output, &terms, row, error);
+      }
+      const size_t difference = site->columns[0].difference;
+      if (difference != 0) kernels().subtract(stride, row, output.table.row(nodes[i]), row + difference);
+    }
+    edges.fetch_add(terms.edges, std::memory_order_relaxed);
+    recomputed.fetch_add(terms.recomputed, std::memory_order_relaxed);
+  });
+  work_.edges += edges.load();
+  work_.recomputed += recomputed.load();
+}
+
+// All messages of each target anew, in the order of its in-edges.
+void Engine::Lazy::compute_messages(Site* site, const PropagateStep& step, const std::vector<uint32_t>& nodes) {
+  const MessageProgram& program = engine_.program_.messages[step.message];
+  const Graph::EdgeType& type = engine_.graph_.edges[step.edge_type];
+  const Table& features = type.features.table();
+  std::vector<Source> sources;
+  for (const MessageSource& source : program.sources) {
+    const bool of_node = source.side == MessageSource::kSource || source.side == MessageSource::kTarget;
+    sources.push_back(of_node ? source_of(source.value) : Source{});
+  }
+  std::atomic<size_t> edges{0};
+  pool_.run(blocks_of(nodes.size()), 16 * kMessageCost * static_cast<double>(nodes.size()), [&](size_t block) {
+    MessageSums& sums = engine_.sums_of(step);
+    const size_t first = block * kBlockRows, end = std::min(nodes.size(), first + kBlockRows);
+    size_t read = 0;
+    auto add = [&](size_t n) {
+      scan_messages(view_of(engine_.graph_, step), step, nodes[n], [&](NeighborSpan span) {
+        read += span.size;
+        for (size_t j = 0; j < span.size; ++j) {
+          const uint32_t source = span.ids[j];
+          sums.add(n - first, 1,
+                   {span.weights == nullptr ? 1.0f : span.weights[j],
+                    span.rows == nullptr ? nullptr : features.row(span.rows[j])},
+                   [&](size_t i) -> const float* {
+                     return sources[i].now(program.sources[i].side == MessageSource::kSource ? source : nodes[n]);
+                   });
+        }
+      });
+    };
+    auto write = [&](size_t n) {
+      float* const row = site->overlay.row(nodes[n]);
+      engine_.write_sums(step, &sums, n - first, row, step.context == kNoIndex ? nullptr : row + site->columns[1].at);
+      std::fill_n(site->overlay.error(nodes[n]), kRowBounds, 0.0f);
+    };
+    sums.sum_up(first, end, add, write);
+    edges.fetch_add(read, std::memory_order_relaxed);
+  });
+  work_.edges += edges.load();
+  work_.recomputed += nodes.size();
+}
+
+// The affected in-edges are in `terms->found`, in any order: they are added in that of their sources, so that it does
+// not matter how they were found, and after them what changed edges bring and take.
+void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint32_t target, const Source& input,
+                           const Source& output, Terms* terms, float* row, float* error) {
+  const Kernels& k = kernels();
+  const EdgeView store = view_of(engine_.graph_, step);
+  const std::span<const DirectedChange> changes = edges_[direction_of(engine_.graph_, step)].of(target);
+  const size_t stride = row_stride(output.table.width), degree = store.degree_in(target);
+  const float* const base = output.table.row(target);
+  const float* const inverse = engine_.inverses_[propagation].data();
+
+  std::sort(terms->found.begin(), terms->found.end(),
+            [](const InEdge& a, const InEdge& b) { return a.order() < b.order(); });
+  terms->clear();
+  for (const InEdge& edge : terms->found) {
+    const DirectedChange* change = changes.empty() ? nullptr : change_from(changes, edge.source, edge.key);
+    if (change != nullptr && !change->had) continue;
+    terms->add(input.change(edge.source), change != nullptr && step.weighted ? change->old_weight : edge.weight);
+  }
+  for (const DirectedChange& change : changes) {
+    if (step.skip_loops && change.source == target) continue;
+    const float before = change.had ? (step.weighted ? change.old_weight : 1.0f) : 0.0f;
+    const float now = change.has ? (step.weighted ? change.new_weight : 1.0f) : 0.0f;
+    if (now == before) continue;
+    terms->add(change.has ? input.now(change.source) : input.base(change.source), now - before);
+  }
+
+  // Anew when that reads fewer rows: the base row is one more. A row without neighbours is nothing, not what rounding
+  // leaves of it.
+  bool anew = degree <= terms->rows.size() + 1;
+  if (!anew) {
+    float reach = 0, peak = 0;
+    for (size_t i = 0; i < terms->rows.size(); ++i) {
+      reach += std::fabs(terms->weights[i]) * k.scaled_peak(stride, terms->rows[i], inverse);
+    }
+    static thread_local Scratch memory;
+    float* const sum = memory.reserve(stride);
+    sum_rows(stride, terms->rows.size(), terms->rows.data(), terms->order.data(), terms->weights.data(), sum);
+    k.apply_delta(stride, base, sum, inverse, row, &peak);
+    const float* const before = engine_.errors_[propagation].row(target);
+    const Bounds bounds = touch_bounds(before, 1, peak, reach, terms->rows.size(), error);
+    anew = !is_good(bounds, peak, engine_.means_[propagation], [&] { return degree; });
+  }
+  if (!anew) return;
+  terms->clear();
+  scan_messages(store, step, target, [&](NeighborSpan span) {
+    for (size_t i = 0; i < span.size; ++i) {
+      const float* from = input.now(span.ids[i]);
+      for (size_t c = 0; c < stride; c += 16) __builtin_prefetch(from + c);
+      terms->add(from, step.weighted ? span.weights[i] : 1.0f);
+    }
+  });
+  sum_all_rows(stride, terms->rows.size(), terms->rows.data(), terms->order.data(), terms->weights.data(), row);
+  begin_bounds(k.scaled_peak(stride, row, inverse), terms->rows.size(), error);
+  ++terms->recomputed;
+}
+
+void Engine::Lazy::max_row(const PropagateStep& step, uint32_t target, const Source& input, Terms* terms, float* row,
+                           float* counts) {
+  const EdgeView store = view_of(engine_.graph_, step);
+  const size_t width = input.table.width;
+  terms->clear();
+  store.scan_in(target, [&](NeighborSpan span) {
+    for (size_t i = 0; i < span.size; ++i) {
+      terms->add(input.now(span.ids[i]), step.weighted && span.weights != nullptr ? span.weights[i] : 1.0f);
+    }
+  });
+  const bool any = !terms->rows.empty();
+  std::fill(row, row + width, any ? -std::numeric_limits<float>::infinity() : 0.0f);
+  std::vector<uint32_t> ties(width);
+  kernels().max_rows(width, terms->rows.size(), terms->rows.data(), terms->order.data(), terms->weights.data(), row,
+                     ties.data());
+  std::memcpy(counts, ties.data(), width * sizeof(uint32_t));
+  terms->edges += terms->rows.size();
+  ++terms->recomputed;
+}
+
+}  // namespace livegnn

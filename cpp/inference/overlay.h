@@ -1,0 +1,84 @@
+// Rows of some nodes over those of a table: which nodes are covered, and the rows of those that have been computed.
+//
+//   clean ── spoil ──► stale ── want ──► wanted ── place ──► a row in a slot ── spoil ──► stale
+//
+// Invariants: a covered node is stale, wanted, or has a row and an error. Rows stay where they are until `clear`.
+// What a batch needs is reserved before it is committed: then `resize`, `spoil` and (for so many nodes) `place` cannot
+// fail. Slots lie in pages, which stay where they are as the graph grows: queries write to them meanwhile.
+//
+// Thread safety: none, the owner sees to it (lazy.h); but `covers` may be asked beside `reserve`.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "inference/rounding.h"
+#include "memory/growing_array.h"
+#include "memory/table.h"
+
+namespace livegnn {
+
+class Overlay {
+ public:
+  explicit Overlay(size_t stride) : stride_(stride) {}
+
+  bool covers(uint32_t node) const { return node / 64 < bits_.size() && (bits_[node / 64] >> (node % 64) & 1) != 0; }
+  bool stale(uint32_t node) const { return has_slot(node) && slot(node) == kStale; }
+  // Of a node that has a row.
+  float* row(uint32_t node) { return at(slot(node) - kFirst); }
+  const float* row(uint32_t node) const { return const_cast<Overlay*>(this)->row(node); }
+  float* error(uint32_t node) { return errors_[slot(node) - kFirst].data(); }
+
+  // Room for so many nodes in all, for `spoiled` more that are covered, and for `placed` more that have a row.
+  void reserve(size_t capacity, size_t spoiled, size_t placed);
+  void resize(size_t capacity) noexcept { bits_.resize(std::max(bits_.size(), (capacity + 63) / 64)); }
+  void settle() noexcept { bits_.settle(); }
+  // Its row, if there is one, is worth nothing any more.
+  void spoil(uint32_t node) {
+    if (slot(node) == kStale) return;
+    if (slot(node) == kClean) {
+      bits_[node / 64] |= uint64_t{1} << (node % 64);
+      nodes_.push_back(node);
+    } else if (slot(node) >= kFirst) {
+      free_.push_back(slot(node) - kFirst);
+    }
+    slot(node) = kStale;
+    ++num_stale_;
+  }
+  // Of a stale node: it is on a list of those whose rows will be computed.
+  void want(uint32_t node) { slot(node) = kWanted; }
+  bool wanted(uint32_t node) const { return has_slot(node) && slot(node) == kWanted; }
+  void unwant(uint32_t node) {
+    if (slot(node) == kWanted) slot(node) = kStale;
+  }
+  // Room for the row of a node that is stale or wanted; what is in it is left as it was, its padding is zero.
+  void place(uint32_t node);
+
+  const std::vector<uint32_t>& nodes() const { return nodes_; }  // that are covered
+  size_t num_stale() const { return num_stale_; }
+  void clear();
+  size_t bytes() const;
+
+ private:
+  enum : uint32_t { kClean, kStale, kWanted, kFirst };
+  static constexpr size_t kChunk = 256;  // rows
+  static constexpr size_t kPage = 4096;  // slots
+
+  bool has_slot(uint32_t node) const { return node / kPage < pages_.size(); }
+  uint32_t& slot(uint32_t node) { return pages_[node / kPage][node % kPage]; }
+  uint32_t slot(uint32_t node) const { return pages_[node / kPage][node % kPage]; }
+  void reserve_rows(size_t slots);
+  float* at(uint32_t slot) { return chunks_[slot / kChunk].data() + slot % kChunk * stride_; }
+
+  size_t stride_, num_stale_ = 0;
+  GrowingArray<uint64_t> bits_;                     // few enough to lie in the cache while in-edges are scanned
+  std::vector<std::unique_ptr<uint32_t[]>> pages_;  // of slots, by node
+  std::vector<uint32_t> nodes_, free_;              // `free_` has room for all slots that there are
+  std::vector<FloatBlock> chunks_;
+  std::vector<std::array<float, kRowBounds>> errors_;  // by slot, of sums
+};
+
+}  // namespace livegnn

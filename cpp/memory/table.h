@@ -1,0 +1,180 @@
+// Rows of float32, one a node or an edge, for features, aggregates and embeddings; in memory or in a mapped file.
+//
+// Layout:   | width floats | padding up to stride | width floats | padding | ...
+// The stride is a whole number of cache lines for wide rows, so that a row never straddles one more line than it must.
+//
+// Invariants: padding is zero; rows past `rows()` do not exist; a fresh row is zero. Rows of width 0 take no memory.
+// Growth has three steps: `prepare` makes a larger copy aside, `resize` puts it in place and takes no time, `settle`
+// frees what it has replaced.
+//
+// Thread safety: `prepare` and `settle` beside readers; beyond that none, the owner serialises growth and writing
+// against reading.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "memory/scratch_file.h"
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+namespace livegnn {
+
+inline constexpr size_t kCacheLine = 64;
+
+// Narrow rows are padded to a power of two, wide ones to a cache line.
+inline size_t row_stride(size_t width) {
+  if (width > 8) return (width + 15) / 16 * 16;
+  size_t stride = 1;
+  while (stride < width) stride *= 2;
+  return stride;
+}
+
+// A block of zeroed floats. Large blocks come straight from the operating system: their pages are zeroed when first
+// touched, by the thread that touches them, and are huge where the system allows it. Rows are read at random, and
+// without huge pages nearly every row costs a miss in the TLB beside the one in the cache.
+class FloatBlock {
+ public:
+  FloatBlock() = default;
+  explicit FloatBlock(size_t floats) : size_(floats) {
+    if (floats == 0) return;
+    const size_t bytes = (floats * sizeof(float) + kCacheLine - 1) / kCacheLine * kCacheLine;
+#ifdef __linux__
+    if (bytes >= kHugePage) {
+      mapped_ = bytes + kHugePage;
+      mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (mapping_ == MAP_FAILED) {
+        mapping_ = nullptr;
+        throw std::bad_alloc();
+      }
+      const auto address = (reinterpret_cast<uintptr_t>(mapping_) + kHugePage - 1) / kHugePage * kHugePage;
+      data_ = reinterpret_cast<float*>(address);
+      madvise(data_, bytes, MADV_HUGEPAGE);
+      return;
+    }
+#endif
+    data_ = static_cast<float*>(::operator new(bytes, std::align_val_t{kCacheLine}));
+    std::memset(data_, 0, bytes);
+  }
+  FloatBlock(FloatBlock&& other) noexcept { swap(other); }
+  FloatBlock& operator=(FloatBlock&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~FloatBlock() {
+#ifdef __linux__
+    if (mapping_ != nullptr) {
+      munmap(mapping_, mapped_);
+      return;
+    }
+#endif
+    ::operator delete(data_, std::align_val_t{kCacheLine});
+  }
+
+  float* data() { return data_; }
+  const float* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  static constexpr size_t kHugePage = size_t{1} << 21;
+
+  void swap(FloatBlock& other) {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(mapping_, other.mapping_);
+    std::swap(mapped_, other.mapped_);
+  }
+
+  float* data_ = nullptr;
+  size_t size_ = 0;
+  void* mapping_ = nullptr;  // what to give back, where the block is a mapping of its own
+  size_t mapped_ = 0;
+};
+
+class Table {
+ public:
+  Table() = default;
+  explicit Table(size_t width) : width_(width), stride_(width == 0 ? 0 : row_stride(width)) {}
+  // The rows lie in a file in `directory`, for when they outgrow memory; an empty name means memory. Throws
+  // std::system_error.
+  Table(size_t width, const std::string& directory) : Table(width) {
+    if (!directory.empty() && width > 0) file_ = std::make_unique<ScratchFile>(directory);
+  }
+
+  size_t width() const { return width_; }
+  size_t stride() const { return stride_; }
+  size_t rows() const { return rows_; }
+  size_t bytes() const { return (block_.size() + next_.size()) * sizeof(float); }
+  // Null where the rows are in memory.
+  const ScratchFile* file() const { return file_.get(); }
+  size_t mapped_bytes() const { return file_ == nullptr ? 0 : file_->size() * sizeof(float); }
+
+  float* row(size_t i) { return data_ + i * stride_; }
+  const float* row(size_t i) const { return data_ + i * stride_; }
+
+  // All of `resize` to more rows that takes time or can fail, done aside while readers go on. The rows must stay as
+  // they are until `resize` or `settle`. Throws std::bad_alloc or std::system_error; then nothing has happened.
+  void prepare(size_t rows) {
+    if (rows * stride_ <= capacity() || (ready_ && rows * stride_ <= next_.size())) return;
+    // Growth is geometric, so that adding nodes one by one copies each row a constant number of times.
+    const size_t floats = (rows_ == 0 ? rows : rows + rows / 2) * stride_;
+    if (file_ != nullptr) {
+      file_->reserve(floats);
+      return;
+    }
+    FloatBlock bigger(floats);
+    if (rows_ > 0) std::memcpy(bigger.data(), data_, rows_ * stride_ * sizeof(float));
+    next_ = std::move(bigger);
+    ready_ = true;
+  }
+  // When nobody reads any more what `resize` has replaced, or instead of it.
+  void settle() noexcept {
+    next_ = {};
+    ready_ = false;
+    if (file_ != nullptr) file_->settle();
+  }
+
+  // To more rows it cannot fail after `prepare`.
+  void resize(size_t rows) {
+    if (rows * stride_ > capacity()) {
+      prepare(rows);
+      if (file_ != nullptr) {
+        file_->adopt();
+        data_ = file_->data();
+      } else {
+        std::swap(block_, next_);
+        data_ = block_.data();
+      }
+    } else if (rows < rows_ && width_ > 0) {
+      std::memset(row(rows), 0, (rows_ - rows) * stride_ * sizeof(float));
+    }
+    ready_ = false;
+    rows_ = rows;
+  }
+
+  void write(size_t i, const float* values) {
+    if (width_ > 0) std::memcpy(row(i), values, width_ * sizeof(float));
+  }
+  void clear_row(size_t i) {
+    if (width_ > 0) std::memset(row(i), 0, width_ * sizeof(float));
+  }
+
+ private:
+  size_t capacity() const { return file_ != nullptr ? file_->size() : block_.size(); }
+
+  size_t width_ = 0, stride_ = 0, rows_ = 0;
+  float* data_ = nullptr;
+  FloatBlock block_, next_;  // the rows; and where `prepare` has copied them to, or `resize` has left them
+  bool ready_ = false;       // `next_` is a copy of the rows as they are
+  std::unique_ptr<ScratchFile> file_;
+};
+
+}  // namespace livegnn

@@ -1,0 +1,63 @@
+// The quotient of sums over sums of coefficients, over several propagations and an own message: see program.h.
+// Thread safety: pure functions.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+#include "program/program.h"
+#include "program/row_sum.h"
+
+namespace livegnn {
+
+// Where the coefficients are exponentials, each part is first brought to the largest of the reference logits; in
+// float64, those that were summed widely also to where the others are. `row(i)` is the row of input i.
+template <class Real, class Row>
+void combine(const Op& op, size_t width, const Row& row, Real* out) {
+  const auto heads = static_cast<size_t>(op.number);
+  const size_t parts = static_cast<size_t>(op.first), channels = width / heads;
+  const bool softmax = op.second != 0, own = op.inputs.size() > 2 * parts;
+  for (size_t h = 0; h < heads; ++h) {
+    Real largest = own && softmax ? row(2 * parts + 1)[h] : std::numeric_limits<float>::lowest();
+    for (size_t p = 0; softmax && p < parts; ++p) {
+      if (row(2 * p + 1)[h] > 0) largest = std::max<Real>(largest, row(2 * p + 1)[heads + h]);
+    }
+    Real* const to = out + h * channels;
+    std::fill_n(to, channels, Real{0});
+    Real total = 0;
+    auto add = [&](const auto* from, Real coefficient, Real weight) {
+      total += coefficient;
+      for (size_t c = 0; c < channels; ++c) to[c] += weight * from[h * channels + c];
+    };
+    for (size_t p = 0; p < parts; ++p) {
+      const Real sum = row(2 * p + 1)[h];
+      if (softmax && sum <= 0) continue;
+      Real factor = softmax ? std::exp(row(2 * p + 1)[heads + h] - largest) : Real{1};
+      if (softmax && sizeof(Real) > sizeof(float) && is_wide(static_cast<float>(sum))) factor /= kWide;
+      add(row(2 * p), factor * sum, factor);
+    }
+    if (own) {
+      const Real coefficient = row(2 * parts + 1)[h], weight = softmax ? std::exp(coefficient - largest) : coefficient;
+      add(row(2 * parts), weight, weight);
+    }
+    const Real share = total <= 0 ? Real{0} : 1 / total;  // what is not a number stays none
+    for (size_t c = 0; c < channels; ++c) to[c] *= share;
+  }
+}
+
+// Whether a part was summed widely, so that the quotient is to be taken in float64.
+template <class Row>
+bool combines_wide(const Op& op, const Row& row) {
+  const auto heads = static_cast<size_t>(op.number);
+  for (size_t p = 0; op.second != 0 && p < static_cast<size_t>(op.first); ++p) {
+    for (size_t h = 0; h < heads; ++h) {
+      const float sum = row(2 * p + 1)[h];
+      if (sum > 0 && is_wide(sum)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace livegnn

@@ -1,0 +1,117 @@
+#include "sampling/choice.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+namespace livegnn {
+
+template <class Number>
+void NumberSet<Number>::clear(size_t expected) {
+  slots_.assign(std::bit_ceil(2 * expected + 2), kEmpty);
+  size_ = 0;
+}
+
+template <class Number>
+void NumberSet<Number>::grow() {
+  std::vector<Number> old = std::move(slots_);
+  slots_.assign(std::max<size_t>(8, 2 * old.size()), kEmpty);
+  for (Number number : old) {
+    if (number != kEmpty) *find(number) = number;
+  }
+}
+
+template class NumberSet<uint32_t>;
+template class NumberSet<uint64_t>;
+
+void Choice::uniform(size_t candidates, size_t count, bool replace, RandomStream* random, std::vector<uint32_t>* to) {
+  if (candidates == 0) return;
+  if (replace) {
+    for (size_t i = 0; i < count; ++i) to->push_back(static_cast<uint32_t>(random->below(candidates)));
+    return;
+  }
+  if (!draws_a_large_share(candidates, count)) {
+    drawn_.clear(count);
+    for (size_t taken = 0; taken < count;) {
+      const auto at = static_cast<uint32_t>(random->below(candidates));
+      if (!drawn_.insert(at)) continue;
+      to->push_back(at);
+      ++taken;
+    }
+    return;
+  }
+  order_.resize(candidates);
+  std::iota(order_.begin(), order_.end(), 0);
+  if (count < candidates) {
+    for (size_t i = 0; i < count; ++i) std::swap(order_[i], order_[i + random->below(candidates - i)]);
+    order_.resize(count);
+  }
+  to->insert(to->end(), order_.begin(), order_.end());
+}
+
+template <class Weight>
+void Choice::by_weight(std::span<const Weight> weights, size_t count, bool replace, RandomStream* random,
+                       std::vector<uint32_t>* to) {
+  size_t taken = 0;
+  if (!replace) drawn_.clear(count);
+  if (replace || !draws_a_large_share(weights.size(), count)) {
+    sums_.resize(weights.size());
+    double sum = 0;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      if (weights[i] > 0) sum += static_cast<double>(weights[i]);
+      sums_[i] = sum;
+    }
+    if (!(sum > 0)) return;
+    for (size_t rejected = 0; taken < count && rejected <= tolerated_rejections(weights.size(), count);) {
+      // The first whose sum exceeds a number is one that has made it grow: its weight is above 0.
+      const auto found = std::upper_bound(sums_.begin(), sums_.end(), random->uniform() * sum);
+      const auto at = static_cast<uint32_t>(found - sums_.begin());
+      if (!replace && !drawn_.insert(at)) {
+        ++rejected;
+        continue;
+      }
+      to->push_back(at);
+      ++taken;
+    }
+  }
+  if (taken == count) return;
+  keys_.clear();
+  for (uint32_t i = 0; i < weights.size(); ++i) {
+    if (!(weights[i] > 0) || drawn_.contains(i)) continue;
+    // In doubles: the smallest weights of floats would overflow one.
+    keys_.emplace_back(-std::log(random->positive()) / static_cast<double>(weights[i]), i);
+  }
+  if (count - taken < keys_.size()) {
+    const auto end = keys_.begin() + static_cast<std::ptrdiff_t>(count - taken);
+    std::nth_element(keys_.begin(), end, keys_.end());
+    keys_.erase(end, keys_.end());
+  }
+  std::sort(keys_.begin(), keys_.end());
+  for (const auto& [key, i] : keys_) to->push_back(i);
+}
+
+template void Choice::by_weight(std::span<const float>, size_t, bool, RandomStream*, std::vector<uint32_t>*);
+template void Choice::by_weight(std::span<const double>, size_t, bool, RandomStream*, std::vector<uint32_t>*);
+
+template <class Id>
+void Choice::latest(std::span<const double> times, std::span<const Id> ids, size_t count, std::vector<uint32_t>* to) {
+  order_.resize(times.size());
+  std::iota(order_.begin(), order_.end(), 0);
+  auto earlier_drawn = [=](uint32_t a, uint32_t b) {
+    return times[a] != times[b] ? times[a] > times[b] : ids[a] < ids[b];
+  };
+  if (count < order_.size()) {
+    const auto end = order_.begin() + static_cast<std::ptrdiff_t>(count);
+    std::nth_element(order_.begin(), end, order_.end(), earlier_drawn);
+    order_.erase(end, order_.end());
+  }
+  std::sort(order_.begin(), order_.end(), earlier_drawn);
+  to->insert(to->end(), order_.begin(), order_.end());
+}
+
+template void Choice::latest(std::span<const double>, std::span<const uint32_t>, size_t, std::vector<uint32_t>*);
+template void Choice::latest(std::span<const double>, std::span<const uint64_t>, size_t, std::vector<uint32_t>*);
+
+}  // namespace livegnn

@@ -1,0 +1,93 @@
+// Which of n candidates that lie side by side are drawn: those that a scan has collected, or all nodes of a type.
+//
+// By weight without replacement is successive sampling: each draw takes one of those that are left, with probability
+// proportional to its weight. Draws that repeat an earlier one are drawn again; where that would take longer than
+// looking at everything, the rest is those with the smallest exponential keys (Efraimidis and Spirakis, Weighted random
+// sampling with a reservoir, 2006). Both have the same law, given what was drawn before, so changing over leaves it as
+// it is.
+//
+// Thread safety: a Choice belongs to one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "hashing/mix_hash.h"
+#include "hashing/random.h"
+#include "memory/recent_needs.h"
+
+namespace livegnn {
+
+// Numbers below the greatest of their type that were seen since `clear`.
+template <class Number>
+class NumberSet {
+ public:
+  // `expected`: how many numbers will come, about.
+  void clear(size_t expected);
+  // False if it was there.
+  bool insert(Number number) {
+    if (2 * (size_ + 1) > slots_.size()) grow();
+    Number* slot = find(number);
+    if (*slot == number) return false;
+    *slot = number;
+    ++size_;
+    return true;
+  }
+  size_t bytes() const { return slots_.capacity() * sizeof(Number); }
+  bool contains(Number number) const { return size_ > 0 && *const_cast<NumberSet*>(this)->find(number) == number; }
+
+ private:
+  static constexpr auto kEmpty = static_cast<Number>(-1);
+
+  Number* find(Number number) {
+    const size_t mask = slots_.size() - 1;
+    size_t at = MixHash{}(number)&mask;
+    while (slots_[at] != kEmpty && slots_[at] != number) at = (at + 1) & mask;
+    return &slots_[at];
+  }
+  void grow();
+
+  std::vector<Number> slots_;  // a power of two, at most half full
+  size_t size_ = 0;
+};
+
+extern template class NumberSet<uint32_t>;
+extern template class NumberSet<uint64_t>;
+
+// When a draw without replacement has been in vain so often, everything is looked at instead.
+inline size_t tolerated_rejections(size_t candidates, size_t count) { return count + candidates / 32; }
+
+// Where so many are drawn without replacement, everything is looked at from the start.
+inline bool draws_a_large_share(size_t candidates, size_t count) { return candidates / 3 < count; }
+
+// Each function appends positions below the number of candidates. Without replacement, a count beyond what there is to
+// draw takes all of it.
+class Choice {
+ public:
+  void uniform(size_t candidates, size_t count, bool replace, RandomStream* random, std::vector<uint32_t>* to);
+  // A weight that is not above 0 is never drawn.
+  template <class Weight>
+  void by_weight(std::span<const Weight> weights, size_t count, bool replace, RandomStream* random,
+                 std::vector<uint32_t>* to);
+  // The greatest times, the greatest first; of equal ones the smaller id.
+  template <class Id>
+  void latest(std::span<const double> times, std::span<const Id> ids, size_t count, std::vector<uint32_t>* to);
+
+  size_t bytes() const { return drawn_.bytes() + bytes_of(order_) + bytes_of(sums_) + bytes_of(keys_); }
+
+ private:
+  NumberSet<uint32_t> drawn_;
+  std::vector<uint32_t> order_;
+  std::vector<double> sums_;
+  std::vector<std::pair<double, uint32_t>> keys_;
+};
+
+extern template void Choice::by_weight(std::span<const float>, size_t, bool, RandomStream*, std::vector<uint32_t>*);
+extern template void Choice::by_weight(std::span<const double>, size_t, bool, RandomStream*, std::vector<uint32_t>*);
+extern template void Choice::latest(std::span<const double>, std::span<const uint32_t>, size_t, std::vector<uint32_t>*);
+extern template void Choice::latest(std::span<const double>, std::span<const uint64_t>, size_t, std::vector<uint32_t>*);
+
+}  // namespace livegnn

@@ -1,0 +1,143 @@
+// What draws of neighbours are held against: plain lists of edges, and draws from them the slow way.
+//
+// Edges go by places, small numbers that stand as rows of features beside them, whatever else tells them apart: the
+// other end, or, where there are parallel edges, other end and key. Both are in the order of the places.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "hashing/random.h"
+#include "sampling/neighbor_draws.h"
+#include "store/graph_store.h"
+#include "testing/chi_square.h"
+#include "testing/testing.h"
+
+// A test of lists of ends, and of lists of ends and keys.
+#define TEST_OF_LISTS(test)   \
+  template <class Id>         \
+  static void lists_##test(); \
+  TEST(test) {                \
+    lists_##test<uint32_t>(); \
+    lists_##test<uint64_t>(); \
+  }                           \
+  template <class Id>         \
+  static void lists_##test()
+
+namespace livegnn::draws_model {
+
+using Oracle = std::map<uint32_t, EdgeValue>;  // of node 0, by place
+
+inline constexpr EdgeColumns kAllColumns{true, true, true};
+inline constexpr double kForEver = std::numeric_limits<double>::infinity();
+
+// Up to 64 parallel edges to each other end, with keys of any size.
+template <class Id>
+Id id_at(uint32_t place) {
+  if constexpr (sizeof(Id) == sizeof(uint32_t)) {
+    return place;
+  } else {
+    return list_id<Id>(place / 64, place % 64 << 26);
+  }
+}
+
+template <class Id>
+NeighborDraws::Task task_of(const Samtrees<Id>& trees, NeighborLaw law, uint64_t seed) {
+  if constexpr (sizeof(Id) == sizeof(uint32_t)) {
+    return {&trees, law, trees.columns(), seed, 0};
+  } else {
+    return {nullptr, law, trees.columns(), seed, 0, &trees};
+  }
+}
+
+// `ids` of the result are places.
+template <class Id>
+NeighborColumns draw(const Samtrees<Id>& trees, NeighborLaw law, std::span<const uint32_t> nodes,
+                     std::span<const double> until, uint64_t seed) {
+  NeighborColumns out;
+  NeighborDraws().draw(task_of(trees, law, seed), nodes, until, 0, &out);
+  CHECK_EQ(out.ids.size(), out.rows.size());
+  for (size_t i = 0; i < out.ids.size(); ++i) CHECK_EQ(out.ids[i], end_of(id_at<Id>(out.rows[i])));
+  out.ids = out.rows;
+  return out;
+}
+
+// Sixteen classes of neighbours with about equal probability, so that long lists are tested on few draws.
+struct Classes {
+  Classes(const Oracle& oracle, bool by_weight, double until) {
+    double total = 0;
+    for (const auto& [id, value] : oracle) total += chance(value, by_weight, until);
+    double sum = 0;
+    probabilities.resize(kCount);
+    for (const auto& [id, value] : oracle) {
+      if (chance(value, by_weight, until) == 0) continue;
+      const double part = chance(value, by_weight, until) / total;
+      const auto index = std::min<size_t>(kCount - 1, static_cast<size_t>(sum * kCount));
+      of[id] = index;
+      probabilities[index] += part;
+      sum += part;
+    }
+    std::erase(probabilities, 0.0);  // a heavy neighbour may leave no room for a class
+    std::map<size_t, size_t> dense;
+    for (auto& [id, index] : of) index = dense.try_emplace(index, dense.size()).first->second;
+  }
+  static double chance(const EdgeValue& value, bool by_weight, double until) {
+    return !(value.time <= until) ? 0 : by_weight ? std::max(0.0f, value.weight) : 1.0;
+  }
+
+  static constexpr size_t kCount = 16;
+  std::map<uint32_t, size_t> of;
+  std::vector<double> probabilities;
+};
+
+// Short and long lists, small trees of a few leaves and tall ones.
+struct Shape {
+  uint32_t neighbors, capacity;
+};
+// Draws one after another from a list of candidates, the slow way.
+inline std::vector<std::vector<size_t>> successive_draws(const Oracle& oracle, const Classes& classes, NeighborLaw law,
+                                                         double until, size_t repeats) {
+  std::vector<std::vector<size_t>> seen(static_cast<size_t>(law.count),
+                                        std::vector<size_t>(classes.probabilities.size()));
+  std::vector<std::pair<uint32_t, double>> all;
+  for (const auto& [id, value] : oracle) {
+    const double chance = Classes::chance(value, law.by == SampleBy::kWeight, until);
+    if (chance > 0) all.emplace_back(id, chance);
+  }
+  for (size_t repeat = 0; repeat < repeats; ++repeat) {
+    RandomStream random(1, 2, repeat);
+    auto left = all;
+    for (auto& place : seen) {
+      double total = 0;
+      for (const auto& [id, chance] : left) total += chance;
+      double at = random.uniform() * total;
+      size_t i = 0;
+      while (i + 1 < left.size() && at >= left[i].second) at -= left[i++].second;
+      ++place[classes.of.at(left[i].first)];
+      if (!law.replace) left.erase(left.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  return seen;
+}
+
+// Whether two samples of each place of a sequence can be of one law.
+inline void check_alike(const std::vector<std::vector<size_t>>& seen, const std::vector<std::vector<size_t>>& oracle) {
+  for (size_t place = 0; place < seen.size(); ++place) {
+    double sum = 0;
+    size_t degrees = 0;
+    for (size_t c = 0; c < seen[place].size(); ++c) {
+      const double a = static_cast<double>(seen[place][c]), b = static_cast<double>(oracle[place][c]);
+      if (a + b < 10) continue;
+      sum += (a - b) * (a - b) / (a + b);
+      ++degrees;
+    }
+    // One in ten thousand of each of many places: one more in ten is granted for their number.
+    if (degrees > 1) CHECK(sum < 1.1 * testing::chi_square_limit(degrees - 1));
+  }
+}
+
+}  // namespace livegnn::draws_model

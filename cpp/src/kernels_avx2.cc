@@ -1,4 +1,0 @@
-#define LIVEGNN_ISA avx2
-#define LIVEGNN_ISA_NAME "avx2"
-#define LIVEGNN_LANES 8
-#include "kernels_impl.h"

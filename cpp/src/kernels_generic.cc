@@ -1,4 +1,0 @@
-#define LIVEGNN_ISA generic
-#define LIVEGNN_ISA_NAME "generic"
-#define LIVEGNN_LANES 4
-#include "kernels_impl.h"

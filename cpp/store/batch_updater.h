@@ -1,0 +1,102 @@
+// Many changes to many samtrees at once, on a few threads and without latches (PlatoD2GL, section VI-B, after PALM).
+//
+//   changes ─► buckets of nodes ─► each bucket, by one thread: sort, group by node, rebuild each node's tree aside
+//                                         └─ a node with very many changes waits ─► its leaves shared by all threads,
+//                                                                                    then its upper levels
+//   `prepare` does all that beside readers; `commit` puts the new roots in, and is short; `settle` frees what was
+//   replaced.
+//
+// Invariants: between `prepare` and `commit` (or `abandon`) nobody else changes the trees. The result depends on the
+// changes alone, not on the number of threads.
+// Thread safety: `prepare` beside readers; `commit` alone; `settle` when every reader that began before `commit` is
+// gone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "memory/recent_needs.h"
+#include "store/samtree.h"
+
+namespace livegnn {
+
+class ThreadPool;
+
+template <class Id>
+class BasicBatchUpdater {
+ public:
+  using Trees = Samtrees<Id>;
+  struct Item {
+    uint32_t node;
+    typename Trees::Change change;
+  };
+
+  explicit BasicBatchUpdater(Trees* trees) : trees_(trees) {}
+
+  // No (node, id) may occur twice. If it throws, nothing has happened.
+  void prepare(std::span<const Item> items, ThreadPool* pool);
+  // Builds aside what the next step of a compaction moves, about as much as the last batch has changed, so that no
+  // batch waits for more; false if none is wanted. Then `commit`, unless nothing `is_moved`, and `settle`, as for a
+  // batch. If it throws std::bad_alloc, nothing has happened.
+  bool prepare_compaction();
+  bool is_moved() const { return compacting_ && !buckets_[0].results.empty(); }
+
+  // How many more neighbours there are after `commit` than before; less than 0 if there are fewer.
+  int64_t growth() const { return growth_; }
+  void commit() noexcept;
+  // Returns how many bytes to work in it has given back (recent_needs.h).
+  size_t settle() noexcept;
+  void abandon() noexcept;
+
+  size_t bytes() const;
+
+ private:
+  __extension__ using Wide = unsigned __int128;
+  struct Key {
+    std::conditional_t<sizeof(Id) == sizeof(uint32_t), uint64_t, Wide> order;  // node and id
+    uint32_t item;
+  };
+  struct Group {
+    uint32_t node, begin, end;  // of `changes_`
+  };
+  struct Result {
+    uint32_t node;
+    SamtreeRoot root;
+  };
+  struct Bucket {
+    std::vector<Group> groups, hot;
+    std::vector<Result> results;
+    int64_t growth = 0;
+  };
+
+  void sort_into_buckets(std::span<const Item> items);
+  void run_bucket(size_t bucket, std::span<const Item> items, typename Trees::Lane* lane);
+  void run_hot(const Group& group, ThreadPool* pool);
+  void prefetch_ahead(const std::vector<Group>& groups, size_t i, bool whole, LeafView<Id>* leaves) const;
+
+  Trees* trees_;
+  std::vector<Key> keys_;
+  std::vector<typename Trees::Change> changes_;  // in the order of `keys_`
+  std::vector<uint32_t> starts_;                 // of the buckets in `keys_`
+  std::vector<Bucket> buckets_;
+  size_t used_buckets_ = 0;  // by the batch at hand
+  size_t need_ = 0;          // of the batch at hand, in changes
+  RecentNeeds needs_{size_t{1} << 12};
+  std::vector<typename Trees::Lane> lanes_;
+  int64_t growth_ = 0;
+  size_t batch_items_ = 0;   // of the last batch
+  bool in_batch_ = false;    // between `prepare` and `settle`
+  bool compacting_ = false;  // between `prepare_compaction` and `settle`
+  // A compaction goes on: nodes below `moved_` are done, those below `next_moved_` when the step at hand is over.
+  enum : uint8_t { kNone, kMoving, kReclaiming } compaction_ = kNone;
+  size_t moved_ = 0, next_moved_ = 0, budget_ = 0;
+};
+
+extern template class BasicBatchUpdater<uint32_t>;
+extern template class BasicBatchUpdater<uint64_t>;
+using BatchUpdater = BasicBatchUpdater<uint32_t>;
+
+}  // namespace livegnn

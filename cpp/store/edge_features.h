@@ -1,0 +1,102 @@
+// The features of the edges of one type: a row for each edge, and which rows are free.
+//
+//   lists of an edge ─► EdgeValue::row ─► | width floats | padding |        both lists of an edge name the same row
+//
+// A batch is promised rows for the edges that it adds: the free ones, the one freed last first, then new ones. Rows of
+// edges that it removes are free from the next batch on, so which edge has which row depends on the batches alone. A
+// row that a batch writes or frees is as it was until the batch is committed: whoever prepares reads the old values
+// there.
+//
+// Invariants: a row is free, and then zero, or belongs to one edge.
+// Thread safety: `prepare` and `settle` beside readers; `commit` and `restore` alone.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "memory/growing_array.h"
+#include "memory/table.h"
+#include "store/leaf.h"
+
+namespace livegnn {
+
+// What a batch changes in them.
+struct EdgeFeaturesDelta {
+  std::vector<uint32_t> featured;  // edges with new features: positions among the type's changes, ascending
+  std::vector<float> features;  // rows of `featured`, at the table's stride; an added edge that is not in it has zeros
+  std::vector<uint32_t> rows;   // of `featured`
+  std::vector<uint32_t> freed;  // rows of removed edges
+  size_t taken = 0;             // how many edges are added
+};
+
+class EdgeFeatures {
+ public:
+  EdgeFeatures(size_t width, const std::string& directory) : table_(width, directory) {}
+
+  const Table& table() const { return table_; }
+  const std::vector<uint32_t>& free_list() const { return free_.values(); }
+  size_t bytes() const { return table_.bytes() + free_.capacity() * sizeof(uint32_t); }
+
+  // The row of the n-th edge that a batch adds, n from 0.
+  uint32_t next_row(size_t n) const {
+    return n < free_.size() ? free_[free_.size() - 1 - n] : static_cast<uint32_t>(table_.rows() + n - free_.size());
+  }
+  // How many more edges there can be.
+  size_t room() const { return kNoRow - table_.rows() + free_.size(); }
+
+  // If it throws, nothing has happened.
+  void prepare(const EdgeFeaturesDelta& delta) {
+    table_.prepare(rows_after(delta));
+    free_.prepare(free_.size() + delta.freed.size());
+  }
+  void commit(const EdgeFeaturesDelta& delta) noexcept {
+    const size_t rows = rows_after(delta);
+    free_.resize(free_.size() - std::min(free_.size(), delta.taken));
+    table_.resize(rows);
+    for (uint32_t row : delta.freed) table_.clear_row(row);
+    for (uint32_t row : delta.freed) free_.push_back(row);
+    for (size_t i = 0; i < delta.rows.size(); ++i) {
+      table_.write(delta.rows[i], delta.features.data() + i * table_.stride());
+    }
+  }
+
+  // After `commit`, or instead of it.
+  void settle() noexcept {
+    table_.settle();
+    free_.settle();
+  }
+
+  // `values` are all rows without padding, `used` the rows that edges name. Throws std::runtime_error where a row is
+  // not either free or named once.
+  void restore(const float* values, size_t rows, std::vector<uint32_t> free, std::span<const uint32_t> used) {
+    std::vector<bool> seen(rows);
+    for (const auto& some : {std::span<const uint32_t>(free), used}) {
+      for (uint32_t row : some) {
+        if (row >= rows || seen[row]) {
+          throw std::runtime_error("features of edges: row " + std::to_string(row) + " of " + std::to_string(rows) +
+                                   " is not there, or has two owners");
+        }
+        seen[row] = true;
+      }
+    }
+    if (free.size() + used.size() != rows) throw std::runtime_error("features of edges: rows that no edge names");
+    table_.resize(rows);
+    for (size_t i = 0; i < rows; ++i) table_.write(i, values + i * table_.width());
+    free_ = std::move(free);
+  }
+
+ private:
+  size_t rows_after(const EdgeFeaturesDelta& delta) const {
+    return table_.rows() + (delta.taken > free_.size() ? delta.taken - free_.size() : 0);
+  }
+
+  Table table_;
+  GrowingArray<uint32_t> free_;
+};
+
+}  // namespace livegnn

@@ -1,0 +1,228 @@
+#include "store/graph.h"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "hashing/mix_hash.h"
+#include "threads/parallel.h"
+
+namespace livegnn {
+namespace {
+
+// Whose block an edge counts for.
+uint32_t owner_of(const Graph::EdgeType& type, uint32_t source, uint32_t target) {
+  return type.spec.options.undirected ? std::min(source, target) : source;
+}
+
+void check_row(uint32_t row, size_t rows) {
+  if (row >= rows) throw std::runtime_error("features of edges: no such row as " + std::to_string(row));
+}
+
+// A number for an edge and all that a list says of it. The factors are odd and have nothing else to them.
+uint64_t print_of(uint32_t source, uint32_t target, const NeighborSpan& span, size_t i) {
+  uint64_t sum = (uint64_t{source} << 32 | target) * 0x9e3779b97f4a7c15ULL;
+  if (span.keys != nullptr) sum += span.keys[i] * 0xd1b54a32d192ed03ULL;
+  if (span.rows != nullptr) sum += span.rows[i] * 0xaef17502108ef2d9ULL;
+  if (span.weights != nullptr) sum += std::bit_cast<uint32_t>(span.weights[i]) * 0xf1357aea2e62a9c5ULL;
+  if (span.times != nullptr) sum += std::bit_cast<uint64_t>(span.times[i]) * 0x8cb92ba72f3d8dd7ULL;
+  return MixHash{}(sum);
+}
+
+void check_ends(const IdMap& ids, uint32_t node, const IdMap& others, const NeighborSpan& span) {
+  if (!ids.in_use(node)) throw std::runtime_error("adjacency: edges of no node, at " + std::to_string(node));
+  if (others.free_list().empty()) return;
+  for (size_t i = 0; i < span.size; ++i) {
+    if (!others.in_use(span.ids[i]))
+      throw std::runtime_error("adjacency: an edge to no node, at " + std::to_string(span.ids[i]));
+  }
+}
+
+}  // namespace
+
+Graph::Graph(const std::vector<size_t>& feature_widths, const std::vector<EdgeTypeSpec>& edge_types, size_t threads,
+             const std::string& features_directory)
+    : pool_(std::make_unique<ThreadPool>(threads)) {
+  for (size_t width : feature_widths) nodes.push_back({{}, Table(width, features_directory)});
+  for (EdgeTypeSpec spec : edge_types) {
+    spec.options.columns.featured = spec.width > 0;
+    edges.push_back(
+        {spec, std::make_unique<GraphStore>(spec.options), EdgeFeatures(spec.width, features_directory), {}});
+  }
+}
+
+Graph::~Graph() = default;
+
+// Before the lists change: if the batch comes to nothing, the bounds are lower than they need be, which is no harm.
+void Graph::note_times(EdgeType* type, const std::vector<EdgeChange>& changes, size_t capacity) {
+  if (!type->spec.expires) return;
+  type->earliest.resize(capacity);
+  for (const EdgeChange& change : changes) {
+    if (change.has) type->earliest.note(owner_of(*type, change.source, change.target), change.new_time);
+  }
+}
+
+std::vector<EdgeName> Graph::expired(uint32_t edge_type, double horizon) {
+  EdgeType& type = edges[edge_type];
+  std::vector<EdgeName> found;
+  for (size_t block = 0; block < type.earliest.num_blocks(); ++block) {
+    if (!type.earliest.before(block, horizon)) continue;
+    double earliest = EarliestTimes::kNever;
+    for (uint32_t i = 0; i < EarliestTimes::kBlock; ++i) {
+      const auto node = static_cast<uint32_t>(block * EarliestTimes::kBlock + i);
+      type.store->scan_out(node, [&](NeighborSpan span) {
+        for (size_t k = 0; k < span.size; ++k) {
+          if (owner_of(type, node, span.ids[k]) != node) continue;
+          earliest = std::min(earliest, span.times[k]);
+          if (span.times[k] < horizon) found.push_back({node, span.ids[k], key_at(span, k)});
+        }
+      });
+    }
+    type.earliest.tighten(block, earliest);
+  }
+  return found;
+}
+
+void Graph::prepare(const Delta& delta) {
+  try {
+    for (size_t n = 0; n < nodes.size(); ++n) {
+      const NodeDelta& change = delta.nodes[n];
+      nodes[n].features.prepare(change.capacity);
+      const auto passing = static_cast<size_t>(std::count(change.added_ids.begin(), change.added_ids.end(), kNoId));
+      nodes[n].ids.prepare(change.added_ids, change.removed.size() + passing);
+    }
+    for (size_t e = 0; e < edges.size(); ++e) {
+      EdgeType& type = edges[e];
+      type.features.prepare(delta.edge_features[e]);
+      type.store->prepare_nodes(delta.nodes[type.spec.source_type].capacity,
+                                delta.nodes[type.spec.target_type].capacity);
+      note_times(&type, delta.edges[e], delta.nodes[type.spec.source_type].capacity);
+      updates_.clear();
+      updates_.reserve(delta.edges[e].size());
+      need_ = std::max(need_, delta.edges[e].size());
+      for (const EdgeChange& change : delta.edges[e]) {
+        updates_.push_back(
+            {change.source, change.target, change.has, {change.new_weight, change.new_time, change.row}, change.key});
+      }
+      type.store->prepare(updates_, pool_.get());
+    }
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+void Graph::settle_tables() noexcept {
+  for (NodeType& type : nodes) {
+    type.ids.settle();
+    type.features.settle();
+  }
+  for (EdgeType& type : edges) type.features.settle();
+}
+
+void Graph::abandon() noexcept {
+  settle_tables();
+  for (EdgeType& type : edges) type.store->abandon();
+}
+
+void Graph::settle() noexcept {
+  settle_tables();
+  if (texts) texts->collect_if_due();
+  size_t given_back = 0;
+  if (needs_.outgrown(std::exchange(need_, 0))) {
+    given_back = bytes_of(updates_);
+    give_back(&updates_);
+  }
+  updates_bytes_ = bytes_of(updates_);
+  for (EdgeType& type : edges) {
+    given_back += type.store->settle();
+    try {
+      if (!type.store->prepare_compaction()) continue;
+    } catch (const std::bad_alloc&) {
+      continue;  // Another batch will come.
+    }
+    if (type.store->is_moved()) {
+      std::unique_lock alone(lock);
+      type.store->commit();
+    }
+    given_back += type.store->settle();
+  }
+  return_freed(given_back);
+}
+
+void Graph::commit(const Delta& delta) noexcept {
+  for (size_t e = 0; e < edges.size(); ++e) {
+    EdgeType& type = edges[e];
+    type.store->resize(delta.nodes[type.spec.source_type].capacity, delta.nodes[type.spec.target_type].capacity);
+    type.store->commit();
+    type.features.commit(delta.edge_features[e]);
+  }
+  latest_time = std::max(latest_time, delta.latest_time);
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    NodeType& type = nodes[n];
+    const NodeDelta& change = delta.nodes[n];
+    type.ids.adopt();
+    if (texts) texts->retain(change.added_ids);
+    if (texts) texts->release(change.removed_ids);
+    // Added nodes were promised the indices that are free now: those that are freed here come after them.
+    for (int64_t id : change.added_ids) type.ids.insert(id);
+    for (size_t i = 0; i < change.added.size(); ++i) {
+      if (change.added_ids[i] == kNoId) type.ids.release(change.added[i]);
+    }
+    type.features.resize(change.capacity);
+    for (uint32_t index : change.removed) {
+      type.ids.erase(index);
+      type.features.clear_row(index);
+    }
+    for (size_t i = 0; i < change.featured.size(); ++i) {
+      type.features.write(change.featured[i], change.features.data() + i * type.features.stride());
+    }
+  }
+}
+
+// Every end is a node, and both lists of an edge say the same of it: so the sums over both sides are equal. To look up
+// each edge of one side in the other would take many times as long.
+void Graph::check_lists(const EdgeType& type) const {
+  const IdMap &sources = nodes[type.spec.source_type].ids, &targets = nodes[type.spec.target_type].ids;
+  const bool undirected = type.spec.options.undirected;
+  uint64_t out = 0, in = 0;
+  for (uint32_t node = 0; node < type.store->num_sources(); ++node) {
+    type.store->scan_out(node, [&](const NeighborSpan& span) {
+      check_ends(sources, node, targets, span);
+      for (size_t i = 0; i < span.size; ++i) {
+        const uint32_t other = span.ids[i];
+        if (!undirected || node < other) out += print_of(node, other, span, i);
+        if (undirected && node > other) in += print_of(other, node, span, i);
+      }
+    });
+  }
+  if (!type.store->has_in()) return;
+  for (uint32_t node = 0; !undirected && node < type.store->num_targets(); ++node) {
+    type.store->scan_in(node, [&](const NeighborSpan& span) {
+      check_ends(targets, node, sources, span);
+      for (size_t i = 0; i < span.size; ++i) in += print_of(span.ids[i], node, span, i);
+    });
+  }
+  if (out != in) throw std::runtime_error("adjacency: the two lists of an edge differ");
+}
+
+void Graph::load_edge_features(uint32_t edge_type, const float* values, size_t rows, std::vector<uint32_t> free) {
+  EdgeType& type = edges[edge_type];
+  if (type.spec.width == 0) return;
+  std::vector<uint32_t> used;
+  for (uint32_t node = 0; node < type.store->num_sources(); ++node) {
+    type.store->scan_out(node, [&](NeighborSpan span) {
+      for (size_t i = 0; i < span.size; ++i) {
+        check_row(span.rows[i], rows);
+        if (owner_of(type, node, span.ids[i]) == node) used.push_back(span.rows[i]);
+      }
+    });
+  }
+  type.features.restore(values, rows, std::move(free), used);
+}
+
+}  // namespace livegnn

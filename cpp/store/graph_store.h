@@ -1,0 +1,246 @@
+// The edges of one edge type: who points at whom, with weights, times and features where the type has them.
+//
+//   out: source ─► samtree of targets        (out-neighbours)
+//   in:  target ─► samtree of sources        (in-neighbours; an undirected type has none: its out-neighbours are both)
+//
+// Edges between the same two nodes are told apart by a key in a type that keeps them (`keyed`); then a list holds
+// 64-bit numbers, the other end above the key, in trees of their own. Elsewhere every key is 0 and takes no memory.
+//
+// Invariants: an edge is in the out-list of its source if and only if it is in the in-list of its target, with the same
+// values; an undirected edge is in the lists of both ends, a loop in one; no two edges have the same ends and key.
+// The order of a scan depends only on the history of the batches, and survives saving and loading.
+//
+// Thread safety: any number of readers. A batch is built aside by `prepare`, beside readers; `commit`, which is short,
+// and all other changes are alone; `settle` comes when no reader is left who began before `commit`. A reader therefore
+// sees the edges before a batch or after it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "store/batch_updater.h"
+#include "store/samtree.h"
+
+namespace livegnn {
+
+struct EdgeOptions {
+  EdgeColumns columns{};
+  bool undirected = false;
+  bool accumulate = false;  // an edge that is added again adds its weight to the old one
+  bool in_lists = true;     // false: a directed type that nobody asks for in-neighbours
+  SamtreeOptions samtree{};
+  bool keyed = false;  // edges between the same two nodes are kept apart
+};
+
+// What becomes of one edge: it has these values, or it is not there.
+struct EdgeUpdate {
+  uint32_t source, target;
+  bool has;
+  EdgeValue value;
+  uint32_t key = 0;
+};
+
+// What stands in a list for an edge.
+template <class Id>
+Id list_id(uint32_t node, uint32_t key) {
+  if constexpr (sizeof(Id) == sizeof(uint32_t)) {
+    return node;
+  } else {
+    return (Id{node} << 32) | key;
+  }
+}
+
+// The other end of an edge that stands in a list.
+template <class Id>
+uint32_t end_of(Id id) {
+  if constexpr (sizeof(Id) == sizeof(uint32_t)) {
+    return id;
+  } else {
+    return static_cast<uint32_t>(id >> 32);
+  }
+}
+
+// Both lists of every edge of a type, and what changes them.
+template <class Id>
+struct EdgeLists {
+  using Updater = BasicBatchUpdater<Id>;
+
+  explicit EdgeLists(const EdgeOptions& options)
+      : out(options.columns, options.samtree), in(options.columns, options.samtree) {}
+
+  Samtrees<Id> out, in;
+  Updater out_updater{&out}, in_updater{&in};
+  std::vector<typename Updater::Item> items;
+};
+
+class GraphStore {
+ public:
+  using Trees = Samtrees<uint32_t>;
+  using KeyedTrees = Samtrees<uint64_t>;
+
+  explicit GraphStore(EdgeOptions options);
+  GraphStore(const GraphStore&) = delete;
+  GraphStore& operator=(const GraphStore&) = delete;
+
+  const EdgeOptions& options() const { return options_; }
+  size_t num_edges() const { return num_edges_; }
+  size_t num_sources() const { return keyed_ ? keyed_->out.size() : lists_.out.size(); }
+  size_t num_targets() const { return options_.undirected ? num_sources() : num_targets_; }
+  // Of a type whose edges have no keys.
+  const Trees& out() const { return lists_.out; }
+  // Throws std::logic_error where there are no in-lists.
+  const Trees& in() const { return in_of(lists_); }
+  // Of a type whose edges have keys; else they may not be asked for.
+  const KeyedTrees& keyed_out() const { return keyed_->out; }
+  const KeyedTrees& keyed_in() const { return in_of(*keyed_); }
+  bool has_in() const { return options_.undirected || options_.in_lists; }
+
+  // Nodes come into being without edges. Both numbers only grow. `prepare_nodes` makes room aside, beside readers, so
+  // that `resize` takes no time and cannot fail; if it throws, nothing has happened.
+  void prepare_nodes(size_t num_sources, size_t num_targets);
+  void resize(size_t num_sources, size_t num_targets);
+
+  // -- one edge at once
+
+  std::optional<EdgeValue> find(uint32_t source, uint32_t target, uint32_t key = 0) const {
+    return keyed_ ? keyed_->out.find(source, list_id<uint64_t>(target, key)) : lists_.out.find(source, target);
+  }
+  // Of several edges, the one with the greatest key.
+  std::optional<EdgeValue> find_any(uint32_t source, uint32_t target) const {
+    if (!keyed_) return find(source, target);
+    const auto key = last_key(source, target);
+    return key ? find(source, target, *key) : std::nullopt;
+  }
+  // True if the edge was not there before, or was there.
+  bool upsert(uint32_t source, uint32_t target, EdgeValue value, uint32_t key = 0);
+  bool remove(uint32_t source, uint32_t target, uint32_t key = 0);
+
+  // The edges from one node to another: `visit(key, EdgeValue)`, in no order; and the greatest key up to `most`.
+  template <class Visit>
+  void scan_between(uint32_t source, uint32_t target, Visit&& visit) const {
+    if (!keyed_) {
+      if (const auto value = lists_.out.find(source, target)) visit(0u, *value);
+      return;
+    }
+    keyed_->out.scan_range(source, list_id<uint64_t>(target, 0), list_id<uint64_t>(target, UINT32_MAX),
+                           [&](uint64_t id, EdgeValue value) { visit(static_cast<uint32_t>(id), value); });
+  }
+  std::optional<uint32_t> last_key(uint32_t source, uint32_t target, uint32_t most = UINT32_MAX) const {
+    const auto id = keyed_->out.last_in_range(source, list_id<uint64_t>(target, 0), list_id<uint64_t>(target, most));
+    return id ? std::optional(static_cast<uint32_t>(*id)) : std::nullopt;
+  }
+
+  // -- a batch; no edge may occur twice in it, an undirected one in neither direction
+
+  void prepare(std::span<const EdgeUpdate> updates, ThreadPool* pool);
+  void commit() noexcept;
+  // Returns how many bytes to work in it has given back (recent_needs.h).
+  size_t settle() noexcept;
+  void abandon() noexcept;
+  void apply(std::span<const EdgeUpdate> updates, ThreadPool* pool) {
+    prepare(updates, pool);
+    commit();
+    settle();
+  }
+  // The same three steps for a step of compaction, when batches have left much memory free between blocks: false if
+  // they have not. `commit` is not needed where no list `is_moved`.
+  bool prepare_compaction();
+  bool is_moved() const;
+
+  // -- reading
+
+  uint32_t degree_out(uint32_t node) const { return keyed_ ? keyed_->out.degree(node) : lists_.out.degree(node); }
+  uint32_t degree_in(uint32_t node) const { return keyed_ ? keyed_in().degree(node) : in().degree(node); }
+
+  // `visit(NeighborSpan)` sees every edge's other end once, a leaf at a time. A span is good until `visit` returns.
+  template <class Visit>
+  void scan_out(uint32_t node, Visit&& visit) const {
+    keyed_ ? scan_keyed(keyed_->out, node, visit) : lists_.out.scan(node, visit);
+  }
+  template <class Visit>
+  void scan_in(uint32_t node, Visit&& visit) const {
+    keyed_ ? scan_keyed(keyed_in(), node, visit) : in().scan(node, visit);
+  }
+
+  // What is one number in a list is two to whoever reads it.
+  template <class Visit>
+  static void scan_keyed(const KeyedTrees& trees, uint32_t node, Visit&& visit) {
+    trees.scan(node, [&](const BasicNeighborSpan<uint64_t>& span) {
+      uint32_t ids[SamtreeOptions::kMaxCapacity], keys[SamtreeOptions::kMaxCapacity];
+      for (size_t i = 0; i < span.size; ++i) {
+        ids[i] = end_of(span.ids[i]);
+        keys[i] = static_cast<uint32_t>(span.ids[i]);
+      }
+      visit(NeighborSpan{ids, span.weights, span.times, span.rows, span.size, keys});
+    });
+  }
+
+  // The first block of a node's out-neighbours, null if it has none: what a scan reads first.
+  const void* out_leaf(uint32_t node) const { return keyed_ ? keyed_->out.address(node) : lists_.out.address(node); }
+
+  // Two steps, because the second needs what the first brings: the root of a list, then its first block.
+  void prefetch_out(uint32_t node) const { keyed_ ? keyed_->out.prefetch_root(node) : lists_.out.prefetch_root(node); }
+  void prefetch_out_leaf(uint32_t node) const { __builtin_prefetch(out_leaf(node)); }
+  void prefetch_in(uint32_t node) const { keyed_ ? keyed_in().prefetch_root(node) : in().prefetch_root(node); }
+  void prefetch_in_leaf(uint32_t node) const {
+    __builtin_prefetch(keyed_ ? keyed_in().address(node) : in().address(node));
+  }
+
+  // Bytes of memory: `lists` are what the edges take, `batches` what the last batch was prepared in.
+  struct Memory {
+    size_t lists, batches;
+  };
+  Memory memory() const;
+
+  // -- keeping
+
+  Trees::Saved save_out() const { return lists_.out.save(); }
+  Trees::Saved save_in() const { return lists_.in.save(); }
+  // Throws std::runtime_error where the columns do not fit together or the two sides differ in their number of edges.
+  void load(const Trees::Saved& out, const Trees::Saved& in, size_t num_edges);
+  // The same for a type whose edges have keys.
+  KeyedTrees::Saved save_keyed_out() const { return keyed_->out.save(); }
+  KeyedTrees::Saved save_keyed_in() const { return keyed_->in.save(); }
+  void load(const KeyedTrees::Saved& out, const KeyedTrees::Saved& in, size_t num_edges);
+
+  // Throws std::logic_error naming the invariant that does not hold.
+  void check() const;
+
+ private:
+  [[noreturn]] static void throw_no_in_lists();
+  bool lists_in() const { return !options_.undirected && options_.in_lists; }
+  size_t num_loops() const;
+
+  template <class Use>
+  decltype(auto) with(Use&& use) {
+    return keyed_ ? use(*keyed_) : use(lists_);
+  }
+  template <class Use>
+  decltype(auto) with(Use&& use) const {
+    return keyed_ ? use(std::as_const(*keyed_)) : use(lists_);
+  }
+  template <class Id>
+  const Samtrees<Id>& in_of(const EdgeLists<Id>& lists) const {
+    if (!has_in()) throw_no_in_lists();
+    return options_.undirected ? lists.out : lists.in;
+  }
+  template <class Id>
+  void prepare_lists(EdgeLists<Id>* lists, std::span<const EdgeUpdate> updates, ThreadPool* pool);
+  template <class Id>
+  void load_lists(EdgeLists<Id>* lists, const typename Samtrees<Id>::Saved& out, const typename Samtrees<Id>::Saved& in,
+                  size_t num_edges);
+
+  EdgeOptions options_;
+  EdgeLists<uint32_t> lists_;
+  std::unique_ptr<EdgeLists<uint64_t>> keyed_;  // instead, where edges have keys
+  RecentNeeds needs_{size_t{1} << 12};          // in items
+  size_t num_edges_ = 0, num_targets_ = 0;
+  int64_t growth_ = 0;  // of num_edges_ at the next commit
+};
+
+}  // namespace livegnn

@@ -1,0 +1,121 @@
+// A leaf of a samtree: up to a few hundred neighbours, in no order, in one block.
+//
+//   | room | 0 | bits | base | times | weights | rows | FSTable of the weights | ids |     absent columns take no space
+//
+// Each column has room for `room` entries, which are about as many as there are: a block grows by a sixteenth. How many
+// there are does not stand in the leaf but above it, in the root or the inner node. So an entry that is appended cannot
+// be seen until a new root is; all other changes make a new leaf. Readers need no latch. A deleted entry is replaced by
+// the last.
+//
+// Invariants: as in fs_table.h and id_codec.h; ids are distinct.
+// Thread safety: any number of readers, and one writer who appends beyond what they know of.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "store/fs_table.h"
+#include "store/id_codec.h"
+
+namespace livegnn {
+
+inline constexpr uint32_t kNoRow = UINT32_MAX;
+
+// No weight is greater, either way: then the sum of a whole list is still a float.
+inline constexpr float kMaxWeight = 0x1p96f;
+
+// Which columns an edge carries beside the id. `featured`: the row of its features.
+struct EdgeColumns {
+  bool weighted = false;
+  bool timed = false;
+  bool featured = false;
+};
+
+struct EdgeValue {
+  float weight = 1.0f;
+  double time = 0.0;
+  uint32_t row = kNoRow;
+};
+
+// What leaves and inner nodes begin with.
+struct SamtreeNode {
+  uint16_t size;   // room for entries, or number of children
+  uint8_t height;  // 0: a leaf
+};
+
+template <class Id>
+struct Leaf {
+  uint16_t room;
+  uint8_t height;
+  uint8_t bits;
+  Id base;
+
+  IdFormat<Id> format() const { return {base, bits}; }
+
+  static size_t bytes(EdgeColumns columns, uint32_t room, uint32_t bits) {
+    return ids_at(columns, room) + IdCodec<Id>::bytes(bits, room);
+  }
+
+  const double* times() const { return reinterpret_cast<const double*>(this + 1); }
+  const float* weights(EdgeColumns columns) const {
+    return reinterpret_cast<const float*>(times() + columns.timed * room);
+  }
+  const uint32_t* rows(EdgeColumns columns) const {
+    return reinterpret_cast<const uint32_t*>(weights(columns) + columns.weighted * room);
+  }
+  const float* sums(EdgeColumns columns) const {
+    return reinterpret_cast<const float*>(rows(columns) + columns.featured * room);
+  }
+  const uint8_t* ids(EdgeColumns columns) const {
+    return reinterpret_cast<const uint8_t*>(this) + ids_at(columns, room);
+  }
+
+  // For whoever makes the leaf.
+  double* times() { return const_cast<double*>(static_cast<const Leaf*>(this)->times()); }
+  float* weights(EdgeColumns c) { return const_cast<float*>(static_cast<const Leaf*>(this)->weights(c)); }
+  uint32_t* rows(EdgeColumns c) { return const_cast<uint32_t*>(static_cast<const Leaf*>(this)->rows(c)); }
+  float* sums(EdgeColumns c) { return const_cast<float*>(static_cast<const Leaf*>(this)->sums(c)); }
+  uint8_t* ids(EdgeColumns c) { return const_cast<uint8_t*>(static_cast<const Leaf*>(this)->ids(c)); }
+
+  // `size` is the number of entries that the caller knows of.
+  uint32_t find(EdgeColumns columns, uint32_t size, Id id) const {
+    return IdCodec<Id>::find(format(), ids(columns), room, size, id);
+  }
+  Id id(EdgeColumns columns, uint32_t i) const { return IdCodec<Id>::get(format(), ids(columns), room, i); }
+  void decode(EdgeColumns columns, uint32_t size, Id* to) const {
+    IdCodec<Id>::decode(format(), ids(columns), room, size, to);
+  }
+  EdgeValue value(EdgeColumns columns, uint32_t i) const {
+    return {columns.weighted ? weights(columns)[i] : 1.0f, columns.timed ? times()[i] : 0.0,
+            columns.featured ? rows(columns)[i] : kNoRow};
+  }
+  double weight_sum(EdgeColumns columns, uint32_t size) const {
+    return columns.weighted ? FSTable::total(weights(columns), size, sums(columns)) : size;
+  }
+
+ private:
+  static size_t ids_at(EdgeColumns columns, uint32_t room) {
+    return sizeof(Leaf) +
+           room * (columns.timed * sizeof(double) + columns.weighted * sizeof(float) +
+                   columns.featured * sizeof(uint32_t)) +
+           (columns.weighted ? FSTable::size(room) * sizeof(float) : 0);
+  }
+};
+
+// A leaf, and how many entries it has for whoever reads it.
+template <class Id>
+struct LeafView {
+  const Leaf<Id>* leaf = nullptr;
+  uint32_t size = 0;
+
+  Id id(EdgeColumns columns, uint32_t i) const { return leaf->id(columns, i); }
+  EdgeValue value(EdgeColumns columns, uint32_t i) const { return leaf->value(columns, i); }
+  // The entry at which the running sum of weights first exceeds `at`; `size`, if no weight is above 0.
+  uint32_t at_weight(EdgeColumns columns, double at) const {
+    return FSTable::find(leaf->weights(columns), size, leaf->sums(columns), at);
+  }
+};
+
+static_assert(sizeof(Leaf<uint32_t>) == 8 && sizeof(Leaf<uint64_t>) == 16);
+
+}  // namespace livegnn

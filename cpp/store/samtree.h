@@ -1,0 +1,420 @@
+// The neighbours of many nodes (PlatoD2GL, section IV): for each one leaf, or a samtree of leaves where there are many.
+//
+//   few neighbours:        many neighbours:
+//   root ─► leaf           root ─► inner  | keys: smallest ids | counts, sums: of all children so far (CSTable) |
+//                                     |   |   |
+//                                  leaf leaf leaf       ids inside a leaf are in no order (leaf.h)
+//
+// Where edges have times, a root that is an inner node also names the order of all its neighbours by time
+// (time_order.h), which lives and changes with it.
+//
+// A root is 8 bytes: a block of the heap (block_heap.h) and the number of neighbours.
+//
+// A change builds aside, from the bottom up, the nodes that it reaches (but for entries appended to a leaf, which
+// nobody sees yet), and ends in a new root; what it replaces is kept until nobody can read it. So there are two steps:
+// `rebuild` while readers go on, then `set_root` and, when they are gone, `free`. The same changes in the same order
+// give the same trees.
+//
+// Invariants: all leaves are on one level; but for a root, a leaf holds between capacity / 2 - slack (at least 1) and
+// capacity ids, an inner node between capacity / 2 and capacity children; an inner root has at least two. Every id
+// below child i is at least key i and less than key i + 1, where key 0 is never compared. An id occurs once. Counts are
+// those of the children, added from left to right; sums too, but for rounding: a child that was not touched keeps what
+// it was before as the difference of two sums, so that its leaf need not be read. That is exact where weights are
+// within six orders of magnitude; else `Inner::error` counts what was lost, and before it matters (`kMaxError`) the
+// sums are added up again from the children's own: they are always right to 2^-30 of the sum of the whole node.
+//
+// Thread safety: any number of readers; `rebuild` beside them, on any number of threads, each with a lane of its own
+// and for different nodes; all else alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "memory/block_heap.h"
+#include "memory/growing_array.h"
+#include "memory/recent_needs.h"
+#include "store/leaf.h"
+#include "store/time_order.h"
+
+namespace livegnn {
+
+struct SamtreeOptions {
+  uint32_t capacity = 256;  // of leaves and inner nodes; at least 4, at most kMaxCapacity
+  uint32_t slack = 32;      // how far from the middle an α-Split may fall; at most capacity / 4
+  bool compress = true;     // false: ids in full, for comparison
+
+  static constexpr uint32_t kMaxCapacity = 1024;
+  uint32_t min_leaf() const { return capacity / 2 > slack ? capacity / 2 - slack : 1; }
+  uint32_t min_inner() const { return capacity / 2; }
+};
+
+// A run of neighbours of one leaf. Null where the edge type has no such column.
+template <class Id>
+struct BasicNeighborSpan {
+  const Id* ids;
+  const float* weights;
+  const double* times;
+  const uint32_t* rows;
+  size_t size;
+  const uint32_t* keys = nullptr;  // of parallel edges (graph_store.h)
+};
+using NeighborSpan = BasicNeighborSpan<uint32_t>;
+
+inline NeighborSpan subspan(const NeighborSpan& span, size_t begin, size_t end) {
+  auto from = [&](const auto* column) { return column == nullptr ? nullptr : column + begin; };
+  return {from(span.ids), from(span.weights), from(span.times), from(span.rows), end - begin, from(span.keys)};
+}
+
+inline uint32_t key_at(const NeighborSpan& span, size_t i) { return span.keys == nullptr ? 0 : span.keys[i]; }
+
+struct SamtreeRoot {
+  BlockRef node = 0;
+  uint32_t degree = 0;
+};
+
+template <class Id>
+struct Inner {
+  uint16_t size;
+  uint8_t height;  // 1: the children are leaves
+  // What the sums can have lost, in roundings of one addition per child, since they were added up from the children's
+  // own: one for each change, and as many times more as the sum of all has fallen since.
+  uint32_t error;
+
+  static size_t bytes(EdgeColumns columns, uint32_t size) {
+    return 8 + size * (columns.weighted * sizeof(double) + sizeof(Id) + 2 * sizeof(uint32_t)) +
+           columns.timed * sizeof(BlockRef);
+  }
+  // Of children 0 .. i; absent in a type without weights, where the counts are as good.
+  double* sums() { return reinterpret_cast<double*>(reinterpret_cast<unsigned char*>(this) + 8); }
+  Id* keys(EdgeColumns columns) { return reinterpret_cast<Id*>(sums() + columns.weighted * size); }
+  BlockRef* children(EdgeColumns columns) { return reinterpret_cast<BlockRef*>(keys(columns) + size); }
+  uint32_t* counts(EdgeColumns columns) { return children(columns) + size; }
+  // Where edges have times: of a root, the order of all below it by time; else 0.
+  BlockRef* order(EdgeColumns columns) { return counts(columns) + size; }
+  BlockRef order(EdgeColumns columns) const { return *const_cast<Inner*>(this)->order(columns); }
+  const double* sums() const { return const_cast<Inner*>(this)->sums(); }
+  const Id* keys(EdgeColumns columns) const { return const_cast<Inner*>(this)->keys(columns); }
+  const BlockRef* children(EdgeColumns columns) const { return const_cast<Inner*>(this)->children(columns); }
+  const uint32_t* counts(EdgeColumns columns) const { return const_cast<Inner*>(this)->counts(columns); }
+
+  // Of child i alone.
+  uint32_t count(EdgeColumns columns, uint32_t i) const {
+    return counts(columns)[i] - (i > 0 ? counts(columns)[i - 1] : 0);
+  }
+  // The child below which an id stands, if it does.
+  uint32_t child_of(EdgeColumns columns, Id id) const;
+  // The child in which the running sum of weights first exceeds `*at`, which becomes what is left of it there.
+  uint32_t child_at_weight(double* at) const;
+};
+
+template <class Id>
+class Samtrees {
+ public:
+  // One change to one node's neighbours.
+  struct Change {
+    Id id;
+    bool has;  // false: it goes
+    EdgeValue value;
+  };
+
+  // What one thread needs to rebuild: its own blocks, and memory to work in.
+  struct Lane : BlockLane {
+    struct Entries {
+      std::vector<Id> ids;
+      std::vector<double> times;
+      std::vector<float> weights;
+      std::vector<uint32_t> rows;
+      void clear() { ids.clear(), times.clear(), weights.clear(), rows.clear(); }
+    } entries;
+    std::vector<uint32_t> order;
+    std::vector<const Change*> added;
+    typename TimeOrder<Id>::Lane order_by_time;
+
+    size_t bytes() const {
+      return bytes_of(made) + bytes_of(retired) + bytes_of(entries.ids) + bytes_of(entries.times) +
+             bytes_of(entries.weights) + bytes_of(entries.rows) + bytes_of(order) + bytes_of(added) +
+             bytes_of(order_by_time.entries) + bytes_of(order_by_time.changes);
+    }
+  };
+
+  Samtrees(EdgeColumns columns, SamtreeOptions options)
+      : columns_(columns), options_(options), by_time_(&heap_, columns.weighted) {}
+  Samtrees(const Samtrees&) = delete;
+  Samtrees& operator=(const Samtrees&) = delete;
+
+  const EdgeColumns& columns() const { return columns_; }
+  const SamtreeOptions& options() const { return options_; }
+  size_t size() const { return roots_.size(); }
+  // Nodes come into being without neighbours: room for them aside, beside readers; the nodes; and what is replaced.
+  void prepare_size(size_t size) { roots_.prepare(size); }
+  void resize(size_t size) { roots_.resize(size); }
+  void settle_size() noexcept { roots_.settle(); }
+
+  // -- reading; a node beyond `size` has no neighbours
+
+  SamtreeRoot root(size_t node) const { return node < roots_.size() ? roots_[node] : SamtreeRoot{}; }
+  uint32_t degree(size_t node) const { return root(node).degree; }
+  std::optional<EdgeValue> find(size_t node, Id id) const;
+
+  // Calls `visit(BasicNeighborSpan<Id>)` for each leaf, in the order of the keys. A span is good until `visit` returns.
+  template <class Visit>
+  void scan(size_t node, Visit&& visit) const {
+    const SamtreeRoot from = root(node);
+    if (from.node == 0) return;
+    Id ids[SamtreeOptions::kMaxCapacity];
+    scan_below(from.node, from.degree, ids, visit);
+  }
+
+  // Calls `visit(id, EdgeValue)` for each id from `low` to `high`, in no order.
+  template <class Visit>
+  void scan_range(size_t node, Id low, Id high, Visit&& visit) const {
+    const SamtreeRoot from = root(node);
+    if (from.node != 0) scan_range_below(from.node, from.degree, low, high, visit);
+  }
+  // The greatest id from `low` to `high`.
+  std::optional<Id> last_in_range(size_t node, Id low, Id high) const;
+
+  // Of all neighbours of a node; a negative weight counts as 0, and without weights each counts as 1.
+  double weight_sum(size_t node) const;
+
+  // The leaf of neighbour `*at` in the order of a scan (`*at` < degree), and of the neighbour at which the running sum
+  // of weights first exceeds `*at` (`*at` < weight_sum). `*at` becomes what is left of it in that leaf.
+  LeafView<Id> leaf_of(SamtreeRoot root, uint32_t* at) const;
+  LeafView<Id> leaf_at_weight(SamtreeRoot root, double* at) const;
+
+  // What draws by weight are made from: all neighbours of a node that has many (weight_part.h). `find` gives the one at
+  // which the running sum exceeds `rest` < part.sum, or false where rounding led to weights that are all 0;
+  // `take_apart` parts what lies on that way. What `skip(id)` is left out where it stands alone.
+  WeightPart<Id> part_of(SamtreeRoot root) const {
+    return {own_sum(root.node, root.degree), root.node, root.degree, 0};
+  }
+  bool find(WeightPart<Id> part, double rest, Id* id, size_t* leaves) const;
+  template <class Skip>
+  void take_apart(WeightPart<Id> part, double rest, const Skip& skip, std::vector<WeightPart<Id>>* to,
+                  size_t* leaves) const;
+
+  // The neighbours in the order of their times. Where edges have no times, or a node has few neighbours, there is none:
+  // then its root is 0.
+  const TimeOrder<Id>& by_time() const { return by_time_; }
+  typename TimeOrder<Id>::Tree order_of(SamtreeRoot root) const {
+    if (!columns_.timed || root.node == 0 || header(root.node)->height == 0) return {};
+    return {inner(root.node)->order(columns_), root.degree};
+  }
+
+  // Two steps, because the second needs what the first brings: a root, then the node below it.
+  void prefetch_root(size_t node) const {
+    if (node < roots_.size()) __builtin_prefetch(&roots_[node]);
+  }
+  const void* address(size_t node) const {
+    return node < roots_.size() && roots_[node].node != 0 ? heap_.at(roots_[node].node) : nullptr;
+  }
+  // The leaf where an id stands, if it does; null if the node has no neighbours.
+  LeafView<Id> leaf_with(size_t node, Id id) const { return leaf_with(root(node), id); }
+  LeafView<Id> leaf_with(SamtreeRoot root, Id id) const;
+
+  // -- writing
+
+  // Before `rebuild` runs on so many threads at once.
+  void add_lanes(size_t lanes) { heap_.add_lanes(lanes); }
+
+  // The tree of `from` after changes of distinct ids in ascending order; nothing that can be seen changes.
+  SamtreeRoot rebuild(SamtreeRoot from, std::span<const Change> changes, Lane* lane);
+
+  // The same with the leaves, where the work is, shared out: `split` lists which leaf takes which changes, `run` of
+  // different pieces may go on at once, and `join` puts the upper levels on top.
+  struct LeafWork;
+  std::vector<LeafWork> split(SamtreeRoot from, std::span<const Change> changes) const;
+  void run(LeafWork* work, Lane* lane);
+  SamtreeRoot join(SamtreeRoot from, std::span<const Change> changes, std::span<const LeafWork> work, Lane* lane);
+
+  void set_root(size_t node, SamtreeRoot root) { roots_[node] = root; }
+  // Nobody reads what was retired any more.
+  void free_retired(Lane* lane) noexcept;
+  // Instead of `set_root`: what was made is dropped, and what was to be retired stays.
+  void free_made(Lane* lane) noexcept;
+
+  // One change at once, where nobody reads. True if the id was not there before, or was there.
+  bool upsert(size_t node, Id id, EdgeValue value);
+  bool remove(size_t node, Id id);
+
+  // -- compaction: memory follows the edges. Like a change, it builds aside what moves, and ends in new roots. It goes
+  // on over many batches: `begin_compaction` says what has to move, which new blocks keep clear of; then each root is
+  // relocated, in steps that spend a budget (in units of a look at one root), changes going on between them; then what
+  // has become empty is given back.
+
+  // A batch is over: what it has freed, the next one like it will take.
+  void note_batch() noexcept;
+  bool wants_compaction() const;
+  bool begin_compaction();
+  // Without a budget all of it; when the budget has become 0, there may be more to move.
+  SamtreeRoot relocate(SamtreeRoot root, Lane* lane, size_t* budget = nullptr);
+  // When all roots have been relocated, and what was replaced is free. False if the budget did not suffice.
+  bool end_compaction(size_t* budget = nullptr) noexcept;
+
+  size_t bytes() const { return roots_.capacity() * sizeof(SamtreeRoot) + heap_.resident_bytes(); }
+
+  // -- the exact shape, so that restored trees behave as the saved ones would have: parents first, three words each: 1,
+  // number of children and height for an inner node, and then its keys; 0, size and 0 for a leaf; 2, 0, 0 for nothing.
+  // The columns are in the order of a scan.
+  struct Saved {
+    std::vector<uint32_t> shape;
+    std::vector<Id> keys, ids;
+    std::vector<float> weights;
+    std::vector<double> times;
+    std::vector<uint32_t> rows;
+    // What draws by weight read, which depends on what came before. Of each inner node its `error` and its sums; and,
+    // where edges have times as well, the order by time of each root (time_order.h). Empty in states of before, which
+    // did not hold them: then sums are added up, and orders built, anew.
+    std::vector<double> sums;
+    std::vector<uint64_t> orders;
+  };
+  Saved save() const;
+  // Throws std::runtime_error when the columns do not fit together, or what they describe would break an invariant;
+  // then nothing has changed.
+  void load(const Saved& from);
+
+  // Throws std::logic_error naming the invariant that does not hold.
+  void check() const;
+
+ private:
+  static constexpr double kMaxError = 4096;
+  // A degree has 32 bits, and an inner node two children or more.
+  static constexpr uint32_t kMaxHeight = 32;
+
+  struct Child {
+    Id key;
+    BlockRef node;
+    uint32_t count;
+    double sum;
+  };
+  struct Reader;  // what `load` has not read yet
+
+  const Leaf<Id>* leaf(BlockRef ref) const { return static_cast<const Leaf<Id>*>(heap_.at(ref)); }
+  const Inner<Id>* inner(BlockRef ref) const { return static_cast<const Inner<Id>*>(heap_.at(ref)); }
+  const SamtreeNode* header(BlockRef ref) const { return static_cast<const SamtreeNode*>(heap_.at(ref)); }
+
+  template <class Visit>
+  void scan_below(BlockRef ref, uint32_t count, Id* ids, Visit& visit) const {
+    if (header(ref)->height == 0) {
+      const Leaf<Id>* from = leaf(ref);
+      from->decode(columns_, count, ids);
+      visit(BasicNeighborSpan<Id>{ids, columns_.weighted ? from->weights(columns_) : nullptr,
+                                  columns_.timed ? from->times() : nullptr,
+                                  columns_.featured ? from->rows(columns_) : nullptr, count});
+      return;
+    }
+    const Inner<Id>* from = inner(ref);
+    const BlockRef* children = from->children(columns_);
+    for (uint32_t i = 0; i < from->size; ++i) scan_below(children[i], from->count(columns_, i), ids, visit);
+  }
+
+  template <class Visit>
+  void scan_range_below(BlockRef ref, uint32_t count, Id low, Id high, Visit& visit) const {
+    if (header(ref)->height == 0) {
+      const Leaf<Id>* from = leaf(ref);
+      Id ids[SamtreeOptions::kMaxCapacity];
+      from->decode(columns_, count, ids);
+      for (uint32_t i = 0; i < count; ++i) {
+        if (ids[i] >= low && ids[i] <= high) visit(ids[i], from->value(columns_, i));
+      }
+      return;
+    }
+    const Inner<Id>* from = inner(ref);
+    const uint32_t last = from->child_of(columns_, high);
+    for (uint32_t i = from->child_of(columns_, low); i <= last; ++i) {
+      scan_range_below(from->children(columns_)[i], from->count(columns_, i), low, high, visit);
+    }
+  }
+  std::optional<Id> last_below(BlockRef ref, uint32_t count, Id low, Id high) const;
+
+  void* make(size_t bytes, BlockRef* ref, Lane* lane);
+  uint32_t room_for(uint32_t size, uint32_t bits) const;
+  Leaf<Id>* make_leaf(uint32_t size, IdFormat<Id> format, BlockRef* ref, Lane* lane);
+  Child child_of_leaf(Id key, BlockRef ref, uint32_t size) const;
+  Child encode(Id key, std::span<const uint32_t> order, Lane* lane);
+  void encode_split(Id key, std::span<uint32_t> order, uint32_t pieces, Lane* lane, std::vector<Child>* out);
+  void encode_all(Id key, Lane* lane, std::vector<Child>* out);
+  uint32_t part(std::span<uint32_t> order, uint32_t middle, uint32_t slack, const Lane& lane) const;
+  void decode(const Child& from, Lane* lane) const;
+  Leaf<Id>* copy_leaf(const Leaf<Id>* from, uint32_t size, uint32_t new_size, BlockRef* ref, Lane* lane);
+  bool update_leaf_by_one(Child* child, const Change& change, Lane* lane);
+  void update_leaf(Child child, std::span<const Change> changes, Lane* lane, std::vector<Child>* out);
+  void update(const Child& from, std::span<const Change> changes, const LeafWork** work, Lane* lane,
+              std::vector<Child>* out);
+  void list_work(const Child& from, std::span<const Change> changes, std::vector<LeafWork>* work) const;
+  std::vector<Child> children_of(BlockRef ref) const;
+  double own_sum(BlockRef ref, uint32_t count) const;
+  void fix(std::vector<Child>* children, uint32_t height, Lane* lane);
+  void pack(Id key, const std::vector<Child>& children, uint32_t height, uint32_t error, Lane* lane,
+            std::vector<Child>* out);
+  SamtreeRoot grow(std::vector<Child> children, uint32_t height, Lane* lane);
+  SamtreeRoot with_order(SamtreeRoot from, SamtreeRoot to, std::span<const Change> changes, Lane* lane);
+  void list_order_changes(SamtreeRoot from, std::span<const Change> changes, Lane* lane) const;
+  void list_by_time(SamtreeRoot root, Lane* lane) const;
+  BlockRef build_order(SamtreeRoot root, Lane* lane);
+  void check_order(SamtreeRoot root) const;
+  bool apply(size_t node, const Change& change);
+  BlockRef relocate_below(BlockRef ref, Lane* lane, size_t* budget);
+  void retire_below(BlockRef ref, Lane* lane) const;
+  void save_below(BlockRef ref, Id key, uint32_t count, Saved* to) const;
+  Child load_below(Reader* from, Id key, const Id* high, int height, Lane* lane);
+  void load_sums(std::span<const double> saved, BlockRef ref);
+  void load_order(Reader* from, SamtreeRoot root, Lane* lane);
+  Child load_leaf(Reader* from, Id key, const Id* high, uint32_t size, Lane* lane);
+  void check_below(BlockRef ref, uint32_t count, Id low, const Id* high, bool is_root, double* sum) const;
+
+  EdgeColumns columns_;
+  SamtreeOptions options_;
+  BlockHeap heap_;
+  TimeOrder<Id> by_time_;
+  GrowingArray<SamtreeRoot> roots_;
+  size_t freed_ = 0, churn_ = 0;  // bytes that this batch has freed, and that batches free of late
+  size_t stuck_ = 0;              // bytes that the last compaction left free: blocks of a size too few to fill a slab
+  Lane lane_;                     // of `upsert` and `remove`
+};
+
+template <class Id>
+struct Samtrees<Id>::LeafWork {
+  Child leaf;
+  std::span<const Change> changes;
+  std::vector<Child> made;
+};
+
+template <class Id>
+template <class Skip>
+void Samtrees<Id>::take_apart(WeightPart<Id> part, double rest, const Skip& skip, std::vector<WeightPart<Id>>* to,
+                              size_t* leaves) const {
+  BlockRef ref = part.node;
+  uint32_t count = part.count;
+  while (header(ref)->height > 0) {
+    const Inner<Id>* from = inner(ref);
+    const uint32_t taken = from->child_at_weight(&rest);
+    for (uint32_t i = 0; i < from->size; ++i) {
+      const uint32_t below = from->count(columns_, i);
+      const BlockRef child = from->children(columns_)[i];
+      if (i == taken) continue;
+      // Its own: the difference of two running sums may have lost it beside a greater one.
+      *leaves += from->height == 1;
+      const double sum = own_sum(child, below);
+      if (sum > 0) to->push_back({sum, child, below, Id{0}});
+    }
+    count = from->count(columns_, taken);
+    ref = from->children(columns_)[taken];
+  }
+  const Leaf<Id>* last = leaf(ref);
+  ++*leaves;
+  for (uint32_t i = 0; i < count; ++i) {
+    const float weight = last->weights(columns_)[i];
+    if (!(weight > 0)) continue;
+    const Id id = last->id(columns_, i);
+    if (!skip(id)) to->push_back({weight, 0, 1, id});
+  }
+}
+
+extern template class Samtrees<uint32_t>;
+extern template class Samtrees<uint64_t>;
+
+}  // namespace livegnn

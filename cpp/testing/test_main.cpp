@@ -1,0 +1,66 @@
+// Runs the tests whose names contain one of the arguments, or all of them.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <string_view>
+
+#include "hashing/mix_hash.h"
+#include "testing/allocations.h"
+#include "testing/testing.h"
+
+namespace {
+
+void* allocate(std::size_t bytes, std::size_t alignment) {
+  using namespace livegnn::testing;
+  ++allocations;
+  if (allocations_left > 0 && --allocations_left == 0) throw std::bad_alloc();
+  void* const made = alignment == 0 ? std::malloc(bytes)
+                                    : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (made == nullptr) throw std::bad_alloc();
+  return made;
+}
+
+void deallocate(void* block) {
+  if (block != nullptr) ++livegnn::testing::deallocations;
+  std::free(block);
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return allocate(bytes > 0 ? bytes : 1, 0); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return allocate(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* block) noexcept { deallocate(block); }
+void operator delete(void* block, std::size_t) noexcept { deallocate(block); }
+void operator delete(void* block, std::align_val_t) noexcept { deallocate(block); }
+void operator delete(void* block, std::size_t, std::align_val_t) noexcept { deallocate(block); }
+
+int main(int argc, char** argv) {
+  using namespace livegnn;
+  const char* given = std::getenv("LIVEGNN_SEED");
+  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+  std::fprintf(stderr, "LIVEGNN_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  int passed = 0, failed = 0;
+  for (const auto& [name, body] : testing::tests) {
+    const std::string_view text = name;
+    auto wanted = [text](const char* part) { return text.find(part) != text.npos; };
+    if (argc > 1 && std::none_of(argv + 1, argv + argc, wanted)) continue;
+    testing::seed = seed;
+    for (char c : text) testing::seed = MixHash{}(testing::seed ^ static_cast<uint64_t>(c));
+    std::string failure;
+    try {
+      body();
+    } catch (const testing::Failure& error) {
+      failure = error.what;
+    } catch (const std::exception& error) {
+      failure = std::string("threw ") + error.what();
+    }
+    ++(failure.empty() ? passed : failed);
+    if (!failure.empty()) std::fprintf(stderr, "FAILED %s\n  %s\n", name, failure.c_str());
+  }
+  std::fprintf(stderr, "%d passed, %d failed\n", passed, failed);
+  return failed == 0 && passed > 0 ? 0 : 1;
+}

@@ -1,0 +1,192 @@
+// Runs the blocks of a loop on a few threads.
+//
+// Work is cut into blocks whose size does not depend on the number of threads, and each block is run by one thread from
+// end to end; so a result depends on the block alone, never on who ran it or when (that is what makes results
+// reproducible).
+//
+// Thread safety: one `run` at a time per pool; blocks of one run go on at once and must not write to the same memory. A
+// forked process may destroy a pool that it inherited, and not use it. Blocks may need the interpreter's lock, so who
+// calls `run` does not hold it (waiting.h).
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "threads/waiting.h"
+
+namespace livegnn {
+
+// Threads that the system does not start: a limit of the user's or of a container's, or no memory for their stacks.
+class ThreadError : public std::system_error {
+ public:
+  using std::system_error::system_error;
+};
+
+class ThreadPool {
+ public:
+  // Throws ThreadError where the system does not start as many threads; those that it did start have ended then.
+  explicit ThreadPool(size_t threads) : team_(std::make_unique<Team>()), process_(getpid()) {
+    take_own_memory();
+    try {
+      team_->workers.reserve(threads);
+      for (size_t i = 1; i < threads; ++i) team_->workers.emplace_back([this, i] { work(i); });
+    } catch (const std::system_error& error) {
+      const std::string started = std::to_string(team_->workers.size() + 1);
+      end();
+      throw ThreadError(error.code(),
+                        "expected to work with " + std::to_string(threads) + " threads, got " + started +
+                            " (ask for fewer with threads=, or raise the limit of the user or the container)");
+    } catch (...) {
+      end();
+      throw;
+    }
+  }
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+  ~ThreadPool() {
+    if (getpid() != process_) {
+      // A process that was forked (to load training data) has only the thread that forked it. There is nobody to join,
+      // and the condition variable, which counts those who were waiting, could not be destroyed.
+      [[maybe_unused]] Team* left = team_.release();
+      return;
+    }
+    end();
+  }
+
+  size_t threads() const { return team_->workers.size() + 1; }
+
+  // Calls `body(block)` or `body(block, lane)` for every block in [0, blocks); lane is below threads(), and no two
+  // blocks that run at once have the same. The first exception thrown by a block is thrown again here. `nanoseconds` is
+  // about what all of it costs one thread: little work is done where it is, since waking a thread takes longer.
+  template <class Body>
+  void run(size_t blocks, double nanoseconds, const Body& body) {
+    if (team_->workers.empty() || blocks < 2 || nanoseconds < kWorthWaking) {
+      for (size_t i = 0; i < blocks; ++i) call(body, i, 0);
+      return;
+    }
+    about_to_wait();
+    Job job{&body,  [](const void* b, size_t i, size_t lane) { call(*static_cast<const Body*>(b), i, lane); },
+            blocks, {},
+            {},     {}};
+    {
+      std::lock_guard lock(team_->mutex);
+      job_ = &job;
+      running_.store(team_->workers.size(), std::memory_order_relaxed);
+      generation_.fetch_add(1, std::memory_order_release);
+    }
+    if (sleeping_.load() > 0) team_->wake.notify_all();
+    take(job, 0);
+    for (int spin = 0; running_.load(std::memory_order_acquire) != 0; ++spin) {
+      if (spin < kSpins) {
+        pause();
+      } else {
+        std::this_thread::yield();
+      }
+    }
+    if (job.error) std::rethrow_exception(job.error);
+  }
+
+ private:
+  struct Job {
+    const void* body;
+    void (*call)(const void*, size_t, size_t);
+    size_t blocks;
+    std::atomic<size_t> next;
+    std::atomic<bool> failed;
+    std::exception_ptr error;
+  };
+
+  struct Team {
+    std::vector<std::thread> workers;
+    std::mutex mutex;
+    std::condition_variable wake;
+  };
+
+  static constexpr double kWorthWaking = 60'000;
+  // About twenty microseconds: the gap between two steps of one batch, not the gap between two batches.
+  static constexpr int kSpins = 2000;
+
+  void end() {
+    {
+      std::lock_guard lock(team_->mutex);
+      stopping_ = true;
+      generation_.fetch_add(1, std::memory_order_release);
+    }
+    team_->wake.notify_all();
+    for (auto& worker : team_->workers) worker.join();
+  }
+
+  static void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    std::this_thread::yield();
+#endif
+  }
+
+  template <class Body>
+  static void call(const Body& body, size_t block, size_t lane) {
+    if constexpr (std::is_invocable_v<const Body&, size_t, size_t>) {
+      body(block, lane);
+    } else {
+      body(block);
+    }
+  }
+
+  static void take(Job& job, size_t lane) {
+    for (size_t i = job.next.fetch_add(1); i < job.blocks; i = job.next.fetch_add(1)) {
+      try {
+        job.call(job.body, i, lane);
+      } catch (...) {
+        if (!job.failed.exchange(true)) job.error = std::current_exception();
+        job.next.store(job.blocks);
+      }
+    }
+  }
+
+  // The system makes a thread's own variables when it first asks for one, and ends the process if there is no memory
+  // for them then: so now, when a pool is made, rather than in the middle of a batch.
+  static void take_own_memory() {
+    [[maybe_unused]] static thread_local volatile char any = 0;
+    any = 1;
+  }
+
+  void work(size_t lane) {
+    take_own_memory();
+    size_t seen = 0;
+    while (true) {
+      for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen; ++spin) pause();
+      Job* job = nullptr;
+      {
+        std::unique_lock lock(team_->mutex);
+        ++sleeping_;
+        team_->wake.wait(lock, [&] { return generation_.load(std::memory_order_relaxed) != seen; });
+        --sleeping_;
+        seen = generation_.load(std::memory_order_relaxed);
+        if (stopping_) return;
+        job = job_;
+      }
+      take(*job, lane);
+      running_.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  std::unique_ptr<Team> team_;
+  pid_t process_;
+  std::atomic<size_t> generation_{0}, running_{0}, sleeping_{0};
+  Job* job_ = nullptr;
+  bool stopping_ = false;
+};
+
+}  // namespace livegnn

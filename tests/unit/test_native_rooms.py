@@ -1,0 +1,91 @@
+"""The rooms of the C++ core form layers: each includes itself and what is below it."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CPP = ROOT / "cpp"
+
+# From the top. Rooms of one layer do not know of each other.
+LAYERS = (
+    ("bindings", "fuzz"),
+    ("inference", "sampling"),
+    ("program", "store"),
+    ("ids",),
+    ("memory",),
+    ("hashing", "threads"),
+)
+TESTING = "testing"  # what tests are written with, and knows of no room but the lowest
+HEIGHTS = {room: height for height, rooms in enumerate(reversed(LAYERS)) for room in rooms}
+
+
+def is_test(path: str) -> bool:
+    return path.startswith(("fuzz/", f"{TESTING}/")) or path.endswith(("_test.cc", "_model.h"))
+
+
+def complaints(sources: Mapping[str, str]) -> list[str]:
+    """What is wrong with the includes of `sources`: texts, by paths below `cpp/`."""
+    wrong = []
+    for path, text in sorted(sources.items()):
+        room = path.split("/")[0]
+        height = 1 if room == TESTING else HEIGHTS[room]
+        for included in re.findall(r'^#include "(.*)"', text, re.MULTILINE):
+            other = included.split("/")[0]
+            if included not in sources:
+                wrong.append(f'{path}: "{included}" is no header below cpp/; others are included as <...>')
+            elif other == TESTING:
+                if not is_test(path):
+                    wrong.append(f"{path}: {included} is for tests")
+            elif other != room and HEIGHTS[other] >= height:
+                wrong.append(f"{path}: {included} is not below {room}")
+            elif is_test(included) and not is_test(path):
+                wrong.append(f"{path}: {included} is for tests")
+    return wrong
+
+
+def read_sources() -> dict[str, str]:
+    return {
+        path.relative_to(CPP).as_posix(): path.read_text()
+        for path in sorted(CPP.glob("*/*"))
+        if path.suffix in (".h", ".cc", ".cpp")
+    }
+
+
+def test_rooms_include_what_is_below_them() -> None:
+    sources = read_sources()
+    assert {path.split("/")[0] for path in sources} == {*HEIGHTS, TESTING}
+    assert complaints(sources) == []
+
+
+def test_an_include_upwards_is_found() -> None:
+    sources = {
+        "store/graph.h": "",
+        "store/graph_model.h": "",
+        "testing/testing.h": "",
+        "program/kernels.h": "",
+        "memory/table.h": '#include <memory>\n#include "store/graph.h"\n',
+        "program/steps.cc": '#include "program/kernels.h"\n#include "store/graph.h"\n',
+        "store/graph.cc": "".join(
+            f'#include "{header}"\n' for header in ("graph.h", "testing/testing.h", "store/graph_model.h")
+        ),
+        "store/graph_test.cc": '#include "testing/testing.h"\n#include "store/graph_model.h"\n',
+    }
+    assert complaints(sources) == [
+        "memory/table.h: store/graph.h is not below memory",
+        "program/steps.cc: store/graph.h is not below program",
+        'store/graph.cc: "graph.h" is no header below cpp/; others are included as <...>',
+        "store/graph.cc: testing/testing.h is for tests",
+        "store/graph.cc: store/graph_model.h is for tests",
+    ]
+
+
+def test_the_map_shows_the_layers() -> None:
+    line = " → ".join("`" + " | ".join(rooms) + "`" for rooms in LAYERS)
+    assert line in (ROOT / "ARCHITECTURE.md").read_text()
+
+
+def test_every_room_is_built() -> None:
+    text = (ROOT / "CMakeLists.txt").read_text()
+    libraries = re.findall(r"^set\((?:store|core)_rooms (.*)\)$", text, re.MULTILINE)
+    assert sorted(" ".join(libraries).split()) == sorted(set(HEIGHTS) - {"bindings", "fuzz"})
