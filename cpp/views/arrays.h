@@ -57,8 +57,8 @@ class ArrayViews {
   std::span<const T> of_size(const std::string& name, size_t count, size_t width = 0) const {
     const auto values = at<T>(name, width);
     if (values.size() != count) {
-      throw std::runtime_error("the array " + name + " holds " + std::to_string(values.size()) +
-                               " numbers, expected " + std::to_string(count));
+      throw std::runtime_error("the array " + name + " holds " + std::to_string(values.size()) + " numbers, expected " +
+                               std::to_string(count));
     }
     return values;
   }

@@ -3,10 +3,10 @@
 //   store prepares ─► view.prepare(change) ─► graph's lock, alone: graph.commit, view.commit ─► view.settle
 //                         (may throw)    └──► view.abandon, where the batch came to nothing
 //
-// Invariants: between `prepare` and `commit` or `abandon` nobody can see what was prepared. `commit` takes no memory and
-// cannot fail: whatever grows has grown aside in `prepare`.
-// Thread safety: one writer calls `prepare`, `abandon`, `settle`, `save` and `load`; `commit` runs under the graph's
-// lock taken alone. Readers share that lock, so they see graph and views before a batch or after it.
+// Invariants: between `prepare` and `commit` or `abandon` nobody can see what was prepared. `commit` takes no memory
+// and cannot fail: whatever grows has grown aside in `prepare`. Thread safety: one writer calls `prepare`, `abandon`,
+// `settle`, `save` and `load`; `commit` runs under the graph's lock taken alone. Readers share that lock, so they see
+// graph and views before a batch or after it.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,8 @@ class View {
   // that were kept to work in.
   virtual size_t settle() noexcept { return 0; }
 
-  // All that the view is, and the same view again; `load` throws std::runtime_error where the arrays do not fit the graph
-  // or each other.
+  // All that the view is, and the same view again; `load` throws std::runtime_error where the arrays do not fit the
+  // graph or each other.
   virtual void save(Arrays* to) const = 0;
   virtual void load(const ArrayViews& from) = 0;
   // Of memory.

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from livegnn.events import Events
-from livegnn.types import EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
+from livegnn.types import DoubleArray, EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from livegnn import _core
+    from livegnn.graph.after import GraphAfter
     from livegnn.graph.graph import Graph
     from livegnn.graph.view import View
 
@@ -31,7 +32,8 @@ class EdgeChanges(NamedTuple):
     first named.
 
     had, has: whether the edge was there before and is there after. Weights are 1 in a type without weights,
-    and of no meaning on the side where the edge is not. key: where the type keeps parallel edges.
+    and of no meaning on the side where the edge is not; so is the time, which is that after the batch. key,
+    time: where the type has them.
     """
 
     source: Ids
@@ -41,6 +43,7 @@ class EdgeChanges(NamedTuple):
     old_weight: FloatArray
     new_weight: FloatArray
     key: Keys | None = None
+    time: DoubleArray | None = None
 
 
 class GraphDelta:
@@ -81,6 +84,13 @@ class GraphDelta:
         self._updates[view] = update
 
     @property
+    def after(self) -> "GraphAfter":
+        """The graph as it will be, for views that prepare the batch; the graph itself is still as it was."""
+        from livegnn.graph.after import GraphAfter
+
+        return GraphAfter(self._graph, self)
+
+    @property
     def num_events(self) -> int:
         return self.native.num_events
 
@@ -96,16 +106,31 @@ class GraphDelta:
     def num_edge_changes(self, edge_type: EdgeType | None = None) -> int:
         return self.native.num_edge_changes(self._graph.edge_type_index(edge_type))
 
-    def edges(self, edge_type: EdgeType | None = None) -> EdgeChanges:
+    def edges(self, edge_type: EdgeType | None = None, *, both_directions: bool = False) -> EdgeChanges:
         """The edges that changed. To be read before the next batch: indices of removed nodes are given out
-        again.
+        again. both_directions: an undirected edge, unless it is a loop, is listed once more, turned round.
         """
         index = self._graph.edge_type_index(edge_type)
         source_type, _, target_type = list(self._graph.schema.edge_types)[index]
-        source, target, had, has, old, new, key = self.native.edges(index)
-        keyed = list(self._graph.schema.edge_types.values())[index].duplicates == "keep"
-        ends = self._ids(source, source_type), self._ids(target, target_type)
-        return EdgeChanges(*ends, had, has, old, new, key if keyed else None)
+        edges = list(self._graph.schema.edge_types.values())[index]
+        source, target, *columns = self.native.edges(index)
+        if both_directions and edges.undirected:
+            again = np.flatnonzero(source != target)
+            source, target = (
+                np.concatenate([one, other[again]]) for one, other in ((source, target), (target, source))
+            )
+            columns = [np.concatenate([column, column[again]]) for column in columns]
+        had, has, old, new, key, time = columns
+        return EdgeChanges(
+            self._ids(source, source_type),
+            self._ids(target, target_type),
+            had,
+            has,
+            old,
+            new,
+            key if edges.duplicates == "keep" else None,
+            time if edges.timed else None,
+        )
 
     def edge_features(self, edge_type: EdgeType | None = None) -> EdgeFeatures:
         """The new features of edges, as `edges` to be read before the next batch. While the batch is staged,

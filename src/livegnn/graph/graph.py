@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from livegnn import _core
-from livegnn.arguments import function, listed_ids, one_id
+from livegnn.arguments import function, incoming, listed_ids, one_id
 from livegnn.errors import (
     FileFormatError,
     InputError,
@@ -460,9 +460,9 @@ class Graph:
         index = self.edge_type_index(edge_type)
         source, relation, target = list(self.schema.edge_types)[index]
         asked = one_id(id)
-        found = self.native.neighbors(index, self.given(asked), _incoming(direction))
+        found = self.native.neighbors(index, self.given(asked), incoming(direction))
         if found is None:
-            raise UnknownNodeError(self.unknown_node(asked[0], target if _incoming(direction) else source))
+            raise UnknownNodeError(self.unknown_node(asked[0], target if incoming(direction) else source))
         names, weight, time, features, key = found
         edges = self.schema.edge_types[source, relation, target]
         return Neighbors(
@@ -479,9 +479,9 @@ class Graph:
         """How many edges come in (or go out), int64 [ids]. Raises `UnknownNodeError`."""
         index = self.edge_type_index(edge_type)
         source, _, target = list(self.schema.edge_types)[index]
-        here = target if _incoming(direction) else source
+        here = target if incoming(direction) else source
         asked = listed_ids(ids)
-        degrees = self.native.degrees_of(index, self.given(asked), _incoming(direction))
+        degrees = self.native.degrees_of(index, self.given(asked), incoming(direction))
         if isinstance(degrees, int):
             raise UnknownNodeError(self.unknown_node(asked[degrees], here))
         return degrees
@@ -675,12 +675,6 @@ class Graph:
         return UnknownNodeError(
             f"expected the id of a node of type {name!r}, got {shown!r}, which {what}: add it first"
         )
-
-
-def _incoming(direction: str) -> bool:
-    if not isinstance(direction, str) or direction not in ("in", "out"):
-        raise InputError(f"direction must be 'in' or 'out', got {direction!r}")
-    return direction == "in"
 
 
 def _as_listed(ids: "NDArray[np.generic]", *, text: bool) -> "NDArray[np.generic]":

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from livegnn.errors import FileFormatError
 from livegnn.graph.delta import GraphDelta
 from livegnn.types import DoubleArray, FloatArray, Ids, Keys, State
 
@@ -24,8 +25,9 @@ class View:
        raise nothing but interrupts.
 
     name: of its section in checkpoints, of its metrics and of its part of a deployment; it differs from
-    those of all other views of a runtime. native: what is committed under the graph's lock, together with
-    the graph, so that a reader sees both or neither; None for a view in Python alone, whose readers take
+    those of all other views of a runtime. native: a view in C++ (`cpp/views/view.h`) that does the work, and
+    is committed under the graph's lock, so that a reader sees it and the graph before the batch, or both after
+    it; what this class does by default, it asks of that. None for a view in Python alone, whose readers take
     `Graph.writer` or bring a lock of their own.
     """
 
@@ -43,24 +45,47 @@ class View:
 
     def prepare(self, change: GraphDelta) -> None:
         """Computes what the batch makes of the view. Raises `InputError` to refuse the batch."""
+        if self.native is not None:
+            self.native.prepare(self.graph.native, change.native)
 
     def commit(self, change: GraphDelta) -> object:
-        """Becomes what was prepared; returns what the batch did to the view."""
+        """Becomes what was prepared; returns what the batch did to the view. The graph has committed what is
+        native.
+        """
         return None
 
     def abandon(self, change: GraphDelta) -> None:
-        """Forgets what was prepared; called if `prepare` raised, too."""
+        """Forgets what was prepared; called if `prepare` raised, too. The graph abandons what is native."""
 
     def publish(self, change: GraphDelta) -> None:
         """Tells whoever follows the view."""
 
     def state(self) -> State | None:
         """What a checkpoint keeps. None: nothing, since the view is built from the graph at each start."""
-        return None
+        if self.native is None:
+            return None
+        with self.graph.writer:
+            return State({"kind": self.name, "seq": self.seq}, self.native.save())
+
+    def restore(self, state: State | None) -> None:
+        """Becomes what `state` returned, where the graph is at the same event; with None nothing happens.
+
+        Raises `FileFormatError` if it does not fit.
+        """
+        if state is None or self.native is None:
+            return
+        if (state.meta.get("kind"), state.meta.get("seq")) != (self.name, self.seq):
+            raise FileFormatError(
+                f"expected the state of {self.name!r} at event {self.seq}, got {dict(state.meta)}"
+            )
+        try:
+            self.native.load(dict(state.arrays))
+        except RuntimeError as error:
+            raise FileFormatError(f"the state of {self.name!r} does not fit: {error}") from error
 
     def memory(self) -> dict[str, int]:
         """Bytes of each part."""
-        return {}
+        return {} if self.native is None else {self.name: self.native.bytes()}
 
     def close(self) -> None:
         """Gives back what the view holds beside memory. The view is not used after it."""

@@ -204,7 +204,8 @@ class Engine(View):
         # What a lazy engine has computed anyway it need not record, and only then does it measure its scales.
         settled = self._lazy and native.outgrown_by(change.native) and self._settle_if_possible()
         try:
-            view.prepare(change.native, settled=settled, trusted=change.trusted)
+            view.expect(settled=settled, trusted=change.trusted)
+            view.prepare(self.graph.native, change.native)
         except _core.NotFiniteError as error:
             refuse_lost(self.graph, change.native, *error.args)
 
@@ -405,7 +406,7 @@ class Engine(View):
         parts["contexts"] += native.sums_bytes()
         parts["errors"] = native.errors_bytes()
         parts["weights"] = native.program_bytes()
-        if rows := native.batch_bytes(self._native_view):
+        if rows := self._native_view.bytes():
             parts["rows of batches"] = rows
         if self.options.partial:
             parts["residents"] = native.residents_bytes()

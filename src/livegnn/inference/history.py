@@ -213,7 +213,7 @@ def _old_nodes(graph: Graph, delta: GraphDelta, name: NodeType) -> OldNodes | No
 
 def _old_edges(graph: Graph, delta: GraphDelta, edge_type: EdgeType) -> OldEdges:
     index = graph.edge_type_index(edge_type)
-    source, target, had, _, weight, _, key = delta.native.edges(index)
+    source, target, had, _, weight, _, key, _ = delta.native.edges(index)
     # A removed node that comes back has another index, and so its edges may be here twice, before and after.
     order = np.argsort(~had, kind="stable")
     source, target, key = source[order], target[order], key[order]
