@@ -141,7 +141,7 @@ def _has_masked(value: object) -> bool:
 
 
 def incoming(direction: object) -> bool:
-    """Whether a direction is "in", of edges to a node, and not "out". Raises `InputError` for anything else."""
+    """Whether a direction is "in", of edges to a node, rather than "out". Raises `InputError`."""
     if not isinstance(direction, str) or direction not in ("in", "out"):
         raise InputError(f"direction must be 'in' or 'out', got {direction!r}")
     return direction == "in"

@@ -6,7 +6,7 @@ import json
 import time
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast, get_args, get_type_hints
@@ -105,13 +105,6 @@ class ViewsSection:
 
 
 @dataclass(frozen=True)
-class StateSection:
-    """`[state]`: as `state_dir` in `[engine]`, where it was before."""
-
-    directory: Path
-
-
-@dataclass(frozen=True)
 class LogSection:
     """`[log]`: the SQLite file of events; it is made when it is missing."""
 
@@ -137,30 +130,21 @@ class CheckpointSection:
 
 @dataclass(frozen=True)
 class RuntimeSection:
-    """`[runtime]`: how many events are merged into a batch at most, and threads, 0 for one on each core; how
-    often edges expire, 0 for never, and by which time: the latest of the "events", or the machine's "clock";
-    how often some aggregates are compared with a recomputation, 0 for never. `threads`, `history` and
-    `non_finite` are read here as well as in `[engine]`.
+    """`[runtime]`: how many events are merged into a batch at most; how often edges expire, 0 for never, and by which time: the latest of the "events", or the machine's "clock";
+    how often some aggregates are compared with a recomputation, 0 for never.
     """
 
     max_batch_events: int = 4096
-    threads: int = 0
     expire_every_seconds: float = 60.0
     expire_by: str = "events"
-    history: int = 0
     scrub_every_seconds: float = 10.0
-    non_finite: str = "refuse"
 
     def __post_init__(self) -> None:
         _at_least(1, "max_batch_events", self.max_batch_events)
-        _at_least(0, "threads", self.threads)
         _at_least(0, "expire_every_seconds", self.expire_every_seconds)
-        _at_least(0, "history", self.history)
         _at_least(0, "scrub_every_seconds", self.scrub_every_seconds)
         if self.expire_by not in ("events", "clock"):
             raise InputError(f"expire_by must be 'events' or 'clock', got {self.expire_by!r}")
-        if self.non_finite not in get_args(NonFinite):
-            raise InputError(f"non_finite must be 'refuse' or 'allow', got {self.non_finite!r}")
 
     def expiry(self) -> ExpiryPolicy | None:
         """The same in the runtime's terms; the clock counts seconds since 1970."""
@@ -194,7 +178,6 @@ class Deployment:
     model: ModelSection | None = None
     features: FeaturesSection | None = None
     engine: EngineSection = field(default_factory=EngineSection)
-    state: StateSection | None = None
     views: ViewsSection | None = None
     checkpoint: CheckpointSection | None = None
     runtime: RuntimeSection = field(default_factory=RuntimeSection)
@@ -221,13 +204,13 @@ class Deployment:
             "graph": GraphSection,
             "features": FeaturesSection,
             "engine": EngineSection,
-            "state": StateSection,
             "views": ViewsSection,
             "log": LogSection,
             "checkpoint": CheckpointSection,
             "runtime": RuntimeSection,
             "server": ServerSection,
         }
+        _refuse_moved(content)
         _refuse_unknown(content, types, "section")
         sections: dict[str, Any] = {}
         for name, type_ in types.items():
@@ -286,7 +269,7 @@ class Deployment:
         """
         factories: dict[str, ViewFactory] = {}
         if self.model is not None:
-            factories["engine"] = Engine.factory(Model.load(self.model.path), self._engine_options())
+            factories["engine"] = Engine.factory(Model.load(self.model.path), self.engine.options())
         if self.views is not None:
             factories |= self.views.load()
         log = SqliteLog(self.log.path)
@@ -310,23 +293,6 @@ class Deployment:
             expiry=self.runtime.expiry(),
             scrub=self.runtime.scrub(),
         )
-
-    def _engine_options(self) -> EngineOptions:
-        """What `[engine]` says, or `[runtime]` and `[state]`. Raises `InputError` where both do."""
-        options, known = self.engine.options(), EngineSection()
-        elsewhere: dict[str, Any] = {
-            name: getattr(self.runtime, name) for name in ("threads", "history", "non_finite")
-        }
-        elsewhere["state_dir"] = None if self.state is None else self.state.directory
-        for name, value in elsewhere.items():
-            if value == getattr(known, name):
-                continue
-            if getattr(self.engine, name) not in (getattr(known, name), value):
-                raise InputError(
-                    f"{name} must be said once, in [engine], got {getattr(self.engine, name)!r} and {value!r}"
-                )
-            options = replace(options, **{name: value})
-        return options
 
 
 def read_schema(path: Path | str) -> Schema:
@@ -354,6 +320,16 @@ def read_schema(path: Path | str) -> Schema:
 def _at_least(least: int, name: str, value: float) -> None:
     if not value >= least:
         raise InputError(f"{name} must be at least {least}, got {value}")
+
+
+def _refuse_moved(content: Mapping[str, object]) -> None:
+    """Says where keys are that stood elsewhere before."""
+    if "state" in content:
+        raise InputError("the section [state] has become the key state_dir in [engine]: write it there")
+    runtime = content.get("runtime")
+    for name in ("threads", "history", "non_finite"):
+        if isinstance(runtime, dict) and name in runtime:
+            raise InputError(f"{name} has moved from [runtime] to [engine]: write it there")
 
 
 def _refuse_unknown(content: Mapping[str, object], known: Mapping[str, object], what: str) -> None:

@@ -156,6 +156,8 @@ RUNTIME: dict[str, Call] = {
     "append": lambda world: ignore(world.runtime.append(Events().remove_edges(*world.ids([3, 7])))),
     "check": lambda world: world.runtime.check(world.to(True)),
     "failure": lambda world: world.runtime.failure,
+    "engine": lambda world: world.runtime.engine is world.engine,
+    "has_engine": lambda world: world.runtime.has_engine,
     "predict": lambda world: world.runtime.predict(world.ids(STAY)).values.tolist(),
     "predict_at_once": lambda world: world.runtime.predict_at_once(world.ids(STAY)) is None,
     "read": lambda world: world.runtime.read(lambda: world.engine.predict(world.ids(STAY)).tolist())[1],

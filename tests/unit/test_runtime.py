@@ -543,11 +543,11 @@ def test_batches_are_numbered_by_the_log_whatever_is_applied_beside_it(log: Sqli
     assert runtime.engine.verify().ok
 
 
-def test_a_runtime_is_made_of_an_engine_and_its_graph(log: SqliteLog) -> None:
+def test_a_runtime_is_made_of_a_graph_and_its_views(log: SqliteLog) -> None:
     graph, engine = make_graph(), Engine(make_graph(), MODEL, threads=1)
-    with pytest.raises(InputError, match="expected an engine on the runtime's graph, got one on another"):
+    with pytest.raises(InputError, match="expected a view of the runtime's graph, got 'engine' of another"):
         Runtime(log, graph, engine)
-    with pytest.raises(InputError, match=r"expected a Graph and an Engine, got .*Engine and .*Graph"):
+    with pytest.raises(InputError, match=r"expected a Graph and its views, got .*Engine, .*Graph"):
         Runtime(log, engine, engine.graph)  # type: ignore[arg-type]
     for settings, message in [
         ({"checkpoints": "here"}, "checkpoints must be None or of the type CheckpointPolicy, got 'here'"),

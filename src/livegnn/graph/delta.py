@@ -45,6 +45,16 @@ class EdgeChanges(NamedTuple):
     key: Keys | None = None
     time: DoubleArray | None = None
 
+    def both_directions(self) -> "EdgeChanges":
+        """With all but loops listed once more, turned round."""
+        again = np.flatnonzero(self.source != self.target)
+        turned = self._replace(source=self.target, target=self.source)
+        columns = [
+            None if column is None or other is None else np.concatenate([column, other[again]])
+            for column, other in zip(self, turned, strict=True)
+        ]
+        return EdgeChanges._make(columns)
+
 
 class GraphDelta:
     """What a batch changed, net: an edge added and removed again is not in it, nor one that stayed as it was.
@@ -113,15 +123,8 @@ class GraphDelta:
         index = self._graph.edge_type_index(edge_type)
         source_type, _, target_type = list(self._graph.schema.edge_types)[index]
         edges = list(self._graph.schema.edge_types.values())[index]
-        source, target, *columns = self.native.edges(index)
-        if both_directions and edges.undirected:
-            again = np.flatnonzero(source != target)
-            source, target = (
-                np.concatenate([one, other[again]]) for one, other in ((source, target), (target, source))
-            )
-            columns = [np.concatenate([column, column[again]]) for column in columns]
-        had, has, old, new, key, time = columns
-        return EdgeChanges(
+        source, target, had, has, old, new, key, time = self.native.edges(index)
+        changes = EdgeChanges(
             self._ids(source, source_type),
             self._ids(target, target_type),
             had,
@@ -131,6 +134,7 @@ class GraphDelta:
             key if edges.duplicates == "keep" else None,
             time if edges.timed else None,
         )
+        return changes.both_directions() if both_directions and edges.undirected else changes
 
     def edge_features(self, edge_type: EdgeType | None = None) -> EdgeFeatures:
         """The new features of edges, as `edges` to be read before the next batch. While the batch is staged,

@@ -374,11 +374,14 @@ class Graph:
             return self.apply(self.expired(now))
 
     def attach(self, view: View) -> None:
-        """From now on, `view` follows the graph for as long as someone holds it."""
+        """From now on, `view` follows the graph for as long as someone holds it; again changes nothing.
+
+        Raises `InputError` for what is no `View`.
+        """
         if not isinstance(view, View):
             raise InputError(f"expected a View, got {kind_of(view)}: derive it from livegnn.graph.View")
         with self.writer:
-            self._views = [ref for ref in self._views if ref() is not None]
+            self._views = [ref for ref in self._views if ref() is not None and ref() is not view]
             self._views.append(weakref.ref(view))
 
     # -- reading it

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+import numpy as np
+
 from livegnn.errors import FileFormatError
 from livegnn.graph.delta import GraphDelta
 from livegnn.types import DoubleArray, FloatArray, Ids, Keys, State
@@ -26,8 +28,8 @@ class View:
 
     name: of its section in checkpoints, of its metrics and of its part of a deployment; it differs from
     those of all other views of a runtime. native: a view in C++ (`cpp/views/view.h`) that does the work, and
-    is committed under the graph's lock, so that a reader sees it and the graph before the batch, or both after
-    it; what this class does by default, it asks of that. None for a view in Python alone, whose readers take
+    is committed under the graph's lock, so that a reader sees both before the batch or both after it; what
+    this class does by default, it asks of that. None for a view in Python alone, whose readers take
     `Graph.writer` or bring a lock of their own.
     """
 
@@ -67,10 +69,9 @@ class View:
         with self.graph.writer:
             return State({"kind": self.name, "seq": self.seq}, self.native.save())
 
-    def restore(self, state: State | None) -> None:
-        """Becomes what `state` returned, where the graph is at the same event; with None nothing happens.
-
-        Raises `FileFormatError` if it does not fit.
+    def _load(self, state: State | None) -> None:
+        """For constructors: becomes what `state` returned, where the graph is at the same event; with None
+        nothing happens. Raises `FileFormatError` if it does not fit.
         """
         if state is None or self.native is None:
             return
@@ -79,7 +80,7 @@ class View:
                 f"expected the state of {self.name!r} at event {self.seq}, got {dict(state.meta)}"
             )
         try:
-            self.native.load(dict(state.arrays))
+            self.native.load({name: np.ascontiguousarray(one) for name, one in state.arrays.items()})
         except RuntimeError as error:
             raise FileFormatError(f"the state of {self.name!r} does not fit: {error}") from error
 

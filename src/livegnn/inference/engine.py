@@ -430,7 +430,7 @@ class Engine(View):
         native = self.native_engine
         with self.graph.writer:
             native.settle()
-            arrays = dict(native.save())
+            arrays = self._native_view.save()
             batches, measured, touched = native.moments()
             return State(
                 {
@@ -463,9 +463,8 @@ class Engine(View):
             self.native_engine.initialize()
             return
         try:
-            self.native_engine.load(
-                dict(saved.arrays), *(meta[key] for key in ("batches", "measured", "touched"))
-            )
+            self._native_view.load({name: np.ascontiguousarray(one) for name, one in saved.arrays.items()})
+            self.native_engine.set_moments(*(meta[key] for key in ("batches", "measured", "touched")))
         except (KeyError, RuntimeError, ValueError, TypeError) as error:
             raise FileFormatError(f"the state of an engine does not fit together: {error}") from error
 
