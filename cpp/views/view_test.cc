@@ -25,7 +25,7 @@ class Stream {
     Stage stage(*graph_);
     for (size_t i = 0; i < events; ++i) {
       const auto source = static_cast<int64_t>(random_.below(kNodes));
-      const int64_t target = random_.below(3) == 0 ? 0 : static_cast<int64_t>(random_.below(kNodes));
+      const int64_t target = random_.below(2) == 0 ? 0 : static_cast<int64_t>(random_.below(kNodes));
       stage.add_nodes(0, &source, nullptr, 0, 1);
       stage.add_nodes(0, &target, nullptr, 0, 1);
       const double time = static_cast<double>(i);
@@ -101,7 +101,7 @@ TEST(change_shows_lists_as_the_commit_leaves_them) {
     Graph graph({0}, {spec}, 2);
     Stream stream(&graph);
     for (size_t batch = 0; batch < 12; ++batch) {
-      const Delta delta = stream.next(batch == 5 ? 3000 : 1 + 7 * batch);  // the large one shares a hub's leaves out
+      const Delta delta = stream.next(batch == 5 ? 6000 : 1 + 7 * batch);  // the large one shares a hub's leaves out
       const Lists before = lists_now(graph);
       graph.prepare(delta);
       const Change change(graph, delta);
