@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 namespace livegnn {
@@ -124,7 +123,7 @@ LeafView<Id> Samtrees<Id>::leaf_with(SamtreeRoot root, Id id) const {
   return {leaf(ref), size};
 }
 
-// -- making nodes ---------------------------------------------------------------------------------------------------
+// -- changing trees -------------------------------------------------------------------------------------------------
 
 template <class Id>
 void* Samtrees<Id>::make(size_t bytes, BlockRef* ref, Lane* lane) {
@@ -132,227 +131,9 @@ void* Samtrees<Id>::make(size_t bytes, BlockRef* ref, Lane* lane) {
   return heap_.at(*ref);
 }
 
-// A sixteenth more than there is, and what the block's size leaves over.
-template <class Id>
-uint32_t Samtrees<Id>::room_for(uint32_t size, uint32_t bits) const {
-  if (bits == 0) return size;  // a second id will not fit the format
-  uint32_t room = std::min(options_.capacity, size + std::max(1u, size / 16));
-  const size_t bytes = BlockHeap::rounded(Leaf<Id>::bytes(columns_, room, bits));
-  while (room < options_.capacity && Leaf<Id>::bytes(columns_, room + 1, bits) <= bytes) ++room;
-  return room;
-}
-
-template <class Id>
-Leaf<Id>* Samtrees<Id>::make_leaf(uint32_t size, IdFormat<Id> format, BlockRef* ref, Lane* lane) {
-  const uint32_t room = room_for(size, format.bits);
-  auto* to = static_cast<Leaf<Id>*>(make(Leaf<Id>::bytes(columns_, room, format.bits), ref, lane));
-  *to = {static_cast<uint16_t>(room), 0, static_cast<uint8_t>(format.bits), format.base};
-  return to;
-}
-
-template <class Id>
-typename Samtrees<Id>::Child Samtrees<Id>::child_of_leaf(Id key, BlockRef ref, uint32_t size) const {
-  return {key, ref, size, own_sum(ref, size)};
-}
-
-template <class Id>
-typename Samtrees<Id>::Child Samtrees<Id>::encode(Id key, std::span<const uint32_t> order, Lane* lane) {
-  const auto& from = lane->entries;
-  const auto n = static_cast<uint32_t>(order.size());
-  Id ids[SamtreeOptions::kMaxCapacity];
-  for (uint32_t i = 0; i < n; ++i) ids[i] = from.ids[order[i]];
-  const IdFormat<Id> format = IdCodec<Id>::choose(ids, n, options_.compress);
-  BlockRef ref;
-  Leaf<Id>* to = make_leaf(n, format, &ref, lane);
-  if (columns_.timed) {
-    for (uint32_t i = 0; i < n; ++i) to->times()[i] = from.times[order[i]];
-  }
-  if (columns_.weighted) {
-    float* weights = to->weights(columns_);
-    for (uint32_t i = 0; i < n; ++i) weights[i] = from.weights[order[i]];
-    FSTable::build(weights, n, to->sums(columns_));
-  }
-  if (columns_.featured) {
-    for (uint32_t i = 0; i < n; ++i) to->rows(columns_)[i] = from.rows[order[i]];
-  }
-  IdCodec<Id>::encode(format, ids, n, to->ids(columns_), to->room);
-  return child_of_leaf(key, ref, n);
-}
-
-// α-Split (PlatoD2GL, section IV-C): quickselect that is content with any pivot that falls near enough to the middle.
-// Returns how many of `order` have smaller ids than all others; these come first.
-template <class Id>
-uint32_t Samtrees<Id>::part(std::span<uint32_t> order, uint32_t middle, uint32_t slack, const Lane& lane) const {
-  const auto& ids = lane.entries.ids;
-  uint32_t low = 0, high = static_cast<uint32_t>(order.size());  // the cut lies within
-  while (true) {
-    const Id a = ids[order[low]], b = ids[order[(low + high) / 2]], c = ids[order[high - 1]];
-    const Id pivot = std::max(std::min(a, b), std::min(std::max(a, b), c));
-    uint32_t less = low;
-    for (uint32_t i = low; i < high; ++i) {
-      if (ids[order[i]] < pivot) std::swap(order[i], order[less++]);
-    }
-    if (less + slack >= middle && less <= middle + slack) return less;
-    if (less > middle) {
-      high = less;
-      continue;
-    }
-    // The pivot is the smallest of the upper part: step over it, or the range would not shrink.
-    for (uint32_t i = less; i < high; ++i) {
-      if (ids[order[i]] == pivot) {
-        std::swap(order[i], order[less]);
-        break;
-      }
-    }
-    low = less + 1;
-    if (low + slack >= middle) return low;
-  }
-}
-
-template <class Id>
-void Samtrees<Id>::encode_split(Id key, std::span<uint32_t> order, uint32_t pieces, Lane* lane,
-                                std::vector<Child>* out) {
-  if (pieces == 1) {
-    out->push_back(encode(key, order, lane));
-    return;
-  }
-  const auto n = static_cast<uint32_t>(order.size());
-  const uint32_t left = pieces / 2;
-  const auto middle = static_cast<uint32_t>(uint64_t{n} * left / pieces);
-  // Both sides must find room in their leaves, so the slack ends there.
-  const uint32_t room = pieces == 2 ? options_.capacity - std::max(middle, n - middle) : 0;
-  const uint32_t cut = part(order, middle, std::min(options_.slack, room), *lane);
-  encode_split(key, order.first(cut), left, lane, out);
-  const auto upper = order.subspan(cut);
-  Id smallest = lane->entries.ids[upper[0]];
-  for (uint32_t i : upper) smallest = std::min(smallest, lane->entries.ids[i]);
-  encode_split(smallest, upper, pieces - left, lane, out);
-}
-
-template <class Id>
-void Samtrees<Id>::encode_all(Id key, Lane* lane, std::vector<Child>* out) {
-  const auto n = static_cast<uint32_t>(lane->entries.ids.size());
-  if (n == 0) return;
-  lane->order.resize(n);
-  std::iota(lane->order.begin(), lane->order.end(), 0);
-  encode_split(key, lane->order, (n + options_.capacity - 1) / options_.capacity, lane, out);
-}
-
-template <class Id>
-void Samtrees<Id>::decode(const Child& child, Lane* lane) const {
-  const Leaf<Id>* from = leaf(child.node);
-  auto& to = lane->entries;
-  const size_t before = to.ids.size();
-  to.ids.resize(before + child.count);
-  from->decode(columns_, child.count, to.ids.data() + before);
-  auto append = [&](auto& column, const auto* values) { column.insert(column.end(), values, values + child.count); };
-  if (columns_.timed) append(to.times, from->times());
-  if (columns_.weighted) append(to.weights, from->weights(columns_));
-  if (columns_.featured) append(to.rows, from->rows(columns_));
-}
-
-// -- changing leaves ------------------------------------------------------------------------------------------------
-
-// The first `size` entries into a leaf that has room for `new_size`.
-template <class Id>
-Leaf<Id>* Samtrees<Id>::copy_leaf(const Leaf<Id>* from, uint32_t size, uint32_t new_size, BlockRef* ref, Lane* lane) {
-  Leaf<Id>* to = make_leaf(new_size, from->format(), ref, lane);
-  if (columns_.timed) std::memcpy(to->times(), from->times(), size * sizeof(double));
-  if (columns_.weighted) {
-    std::memcpy(to->weights(columns_), from->weights(columns_), size * sizeof(float));
-    std::memcpy(to->sums(columns_), from->sums(columns_), FSTable::size(size) * sizeof(float));
-  }
-  if (columns_.featured) std::memcpy(to->rows(columns_), from->rows(columns_), size * sizeof(uint32_t));
-  IdCodec<Id>::copy(from->format(), from->ids(columns_), from->room, size, to->ids(columns_), to->room);
-  return to;
-}
-
-// What most leaves meet in a batch: a new entry that fits, or a new value. Nothing is decoded. False: it is not so.
-template <class Id>
-bool Samtrees<Id>::update_leaf_by_one(Child* child, const Change& change, Lane* lane) {
-  const Leaf<Id>* from = leaf(child->node);
-  const uint32_t n = child->count;
-  const uint32_t found = from->find(columns_, n, change.id);
-  const bool fresh = found == IdCodec<Id>::kAbsent;
-  if (fresh && !change.has) return true;
-  if (!change.has || (fresh && (n == options_.capacity || !from->format().fits(change.id)))) return false;
-
-  Leaf<Id>* to;
-  if (fresh && n < from->room) {
-    to = const_cast<Leaf<Id>*>(from);  // beyond what anybody reads
-  } else {
-    lane->retired.push_back(child->node);
-    to = copy_leaf(from, n, fresh ? n + 1 : n, &child->node, lane);
-  }
-  const uint32_t at = fresh ? n : found;
-  if (columns_.timed) to->times()[at] = change.value.time;
-  if (columns_.featured) to->rows(columns_)[at] = change.value.row;
-  if (columns_.weighted) to->weights(columns_)[at] = change.value.weight;
-  if (fresh) {
-    IdCodec<Id>::append(to->format(), to->ids(columns_), to->room, at, change.id);
-    if (columns_.weighted) FSTable::append(to->weights(columns_), n + 1, to->sums(columns_));
-    child->count = n + 1;
-  } else if (columns_.weighted) {
-    FSTable::update(to->weights(columns_), n, to->sums(columns_), at);
-  }
-  child->sum = own_sum(child->node, child->count);
-  return true;
-}
-
-template <class Id>
-void Samtrees<Id>::update_leaf(Child child, std::span<const Change> changes, Lane* lane, std::vector<Child>* out) {
-  constexpr size_t kFew = 8;
-  if (child.node != 0 && changes.size() <= kFew) {
-    size_t done = 0;
-    while (done < changes.size() && update_leaf_by_one(&child, changes[done], lane)) ++done;
-    changes = changes.subspan(done);
-    if (changes.empty()) {
-      out->push_back(child);
-      return;
-    }
-  }
-  auto& entries = lane->entries;
-  entries.clear();
-  lane->added.clear();
-  if (child.node != 0) {
-    decode(child, lane);
-    lane->retired.push_back(child.node);
-  }
-  for (const Change& change : changes) {
-    const auto found = std::find(entries.ids.begin(), entries.ids.end(), change.id);
-    const auto i = static_cast<size_t>(found - entries.ids.begin());
-    if (found == entries.ids.end()) {
-      if (change.has) lane->added.push_back(&change);
-    } else if (change.has) {
-      if (columns_.timed) entries.times[i] = change.value.time;
-      if (columns_.weighted) entries.weights[i] = change.value.weight;
-      if (columns_.featured) entries.rows[i] = change.value.row;
-    } else {
-      auto remove = [i](auto& column) {
-        column[i] = column.back();
-        column.pop_back();
-      };
-      remove(entries.ids);
-      if (columns_.timed) remove(entries.times);
-      if (columns_.weighted) remove(entries.weights);
-      if (columns_.featured) remove(entries.rows);
-    }
-  }
-  for (const Change* change : lane->added) {
-    entries.ids.push_back(change->id);
-    if (columns_.timed) entries.times.push_back(change->value.time);
-    if (columns_.weighted) entries.weights.push_back(change->value.weight);
-    if (columns_.featured) entries.rows.push_back(change->value.row);
-  }
-  encode_all(child.key, lane, out);
-}
-
-// -- changing trees -------------------------------------------------------------------------------------------------
-
-// A leaf's as a float: then sums of them in doubles, and the differences of these, are exact where weights are alike.
 template <class Id>
 double Samtrees<Id>::own_sum(BlockRef ref, uint32_t count) const {
-  if (header(ref)->height == 0) return static_cast<float>(leaf(ref)->weight_sum(columns_, count));
+  if (header(ref)->height == 0) return leaves_.sum(*leaf(ref), count);
   const Inner<Id>* from = inner(ref);
   return columns_.weighted ? from->sums()[from->size - 1] : from->counts(columns_)[from->size - 1];
 }
@@ -413,10 +194,7 @@ void Samtrees<Id>::fix(std::vector<Child>* children, uint32_t height, Lane* lane
     const Child a = (*children)[first], b = (*children)[first + 1];
     std::vector<Child> joined;
     if (height == 0) {
-      lane->entries.clear();
-      decode(a, lane);
-      decode(b, lane);
-      encode_all(a.key, lane, &joined);
+      leaves_.join(a, b, lane, &joined);
     } else {
       std::vector<Child> below = children_of(a.node), more = children_of(b.node);
       more[0].key = b.key;
@@ -438,7 +216,7 @@ void Samtrees<Id>::update(const Child& from, std::span<const Change> changes, co
   const BlockRef ref = from.node;
   if (header(ref)->height == 0) {
     if (work == nullptr) {
-      update_leaf(from, changes, lane, out);
+      leaves_.update(from, changes, lane, out);
     } else {
       out->insert(out->end(), (*work)->made.begin(), (*work)->made.end());
       ++*work;
@@ -571,7 +349,7 @@ SamtreeRoot Samtrees<Id>::rebuild(SamtreeRoot from, std::span<const Change> chan
   if (changes.empty()) return from;
   std::vector<Child> children;
   if (from.node == 0) {
-    update_leaf({}, changes, lane, &children);
+    leaves_.update({}, changes, lane, &children);
     return with_order(from, grow(std::move(children), 0, lane), changes, lane);
   }
   const uint32_t height = header(from.node)->height;
@@ -605,7 +383,7 @@ std::vector<typename Samtrees<Id>::LeafWork> Samtrees<Id>::split(SamtreeRoot fro
 
 template <class Id>
 void Samtrees<Id>::run(LeafWork* work, Lane* lane) {
-  update_leaf(work->leaf, work->changes, lane, &work->made);
+  leaves_.update(work->leaf, work->changes, lane, &work->made);
 }
 
 template <class Id>
@@ -662,69 +440,6 @@ bool Samtrees<Id>::upsert(size_t node, Id id, EdgeValue value) {
 template <class Id>
 bool Samtrees<Id>::remove(size_t node, Id id) {
   return apply(node, {id, false, {}});
-}
-
-// -- compaction -----------------------------------------------------------------------------------------------------
-
-template <class Id>
-void Samtrees<Id>::note_batch() noexcept {
-  churn_ = std::max(freed_, churn_ - churn_ / 8);
-  freed_ = 0;
-}
-
-template <class Id>
-bool Samtrees<Id>::wants_compaction() const {
-  constexpr size_t kWorthwhile = size_t{1} << 20;
-  return heap_.free_bytes() > stuck_ + churn_ + heap_.live_bytes() / 32 + kWorthwhile;
-}
-
-template <class Id>
-bool Samtrees<Id>::begin_compaction() {
-  if (heap_.mark_sparse()) return true;
-  stuck_ = heap_.free_bytes();
-  return false;
-}
-
-template <class Id>
-bool Samtrees<Id>::end_compaction(size_t* budget) noexcept {
-  constexpr size_t kSlabCost = 256;
-  size_t slabs = budget == nullptr ? SIZE_MAX : (*budget + kSlabCost - 1) / kSlabCost;
-  if (!heap_.reclaim(&slabs)) return false;
-  stuck_ = heap_.free_bytes();
-  return true;
-}
-
-template <class Id>
-BlockRef Samtrees<Id>::relocate_below(BlockRef ref, Lane* lane, size_t* budget) {
-  if (header(ref)->height == 0) return heap_.in_sparse(ref) ? lane->copy(&heap_, ref, budget) : ref;
-  const Inner<Id>* from = inner(ref);
-  BlockRef made = heap_.in_sparse(ref) ? lane->copy(&heap_, ref, budget) : 0;
-  for (uint32_t i = 0; i < from->size && (budget == nullptr || *budget > 0); ++i) {
-    const BlockRef child = from->children(columns_)[i];
-    // The children of the lowest inner nodes are leaves, which need not be looked into.
-    if (from->height == 1 && !heap_.in_sparse(child)) continue;
-    const BlockRef moved = relocate_below(child, lane, budget);
-    if (moved == child) continue;
-    if (made == 0) made = lane->copy(&heap_, ref, budget);
-    static_cast<Inner<Id>*>(heap_.at(made))->children(columns_)[i] = moved;
-  }
-  if (columns_.timed && from->order(columns_) != 0 && (budget == nullptr || *budget > 0)) {
-    const BlockRef moved = by_time_.relocate(from->order(columns_), lane, budget);
-    if (moved != from->order(columns_)) {
-      if (made == 0) made = lane->copy(&heap_, ref, budget);
-      *static_cast<Inner<Id>*>(heap_.at(made))->order(columns_) = moved;
-    }
-  }
-  return made == 0 ? ref : made;
-}
-
-template <class Id>
-SamtreeRoot Samtrees<Id>::relocate(SamtreeRoot root, Lane* lane, size_t* budget) {
-  if (root.node == 0) return root;
-  // A root with so few neighbours is a leaf.
-  const bool few = root.degree < options_.min_leaf();
-  if (few && !heap_.in_sparse(root.node)) return root;
-  return {relocate_below(root.node, lane, budget), root.degree};
 }
 
 template struct Inner<uint32_t>;

@@ -36,20 +36,10 @@
 #include "memory/block_heap.h"
 #include "memory/growing_array.h"
 #include "memory/recent_needs.h"
-#include "store/leaf.h"
+#include "store/leaf_writer.h"
 #include "store/time_order.h"
 
 namespace livegnn {
-
-struct SamtreeOptions {
-  uint32_t capacity = 256;  // of leaves and inner nodes; at least 4, at most kMaxCapacity
-  uint32_t slack = 32;      // how far from the middle an α-Split may fall; at most capacity / 4
-  bool compress = true;     // false: ids in full, for comparison
-
-  static constexpr uint32_t kMaxCapacity = 1024;
-  uint32_t min_leaf() const { return capacity / 2 > slack ? capacity / 2 - slack : 1; }
-  uint32_t min_inner() const { return capacity / 2; }
-};
 
 // A run of neighbours of one leaf. Null where the edge type has no such column.
 template <class Id>
@@ -114,34 +104,19 @@ template <class Id>
 class Samtrees {
  public:
   // One change to one node's neighbours.
-  struct Change {
-    Id id;
-    bool has;  // false: it goes
-    EdgeValue value;
-  };
+  using Change = typename LeafWriter<Id>::Change;
 
   // What one thread needs to rebuild: its own blocks, and memory to work in.
-  struct Lane : BlockLane {
-    struct Entries {
-      std::vector<Id> ids;
-      std::vector<double> times;
-      std::vector<float> weights;
-      std::vector<uint32_t> rows;
-      void clear() { ids.clear(), times.clear(), weights.clear(), rows.clear(); }
-    } entries;
-    std::vector<uint32_t> order;
-    std::vector<const Change*> added;
+  struct Lane : LeafWriter<Id>::Lane {
     typename TimeOrder<Id>::Lane order_by_time;
 
     size_t bytes() const {
-      return bytes_of(made) + bytes_of(retired) + bytes_of(entries.ids) + bytes_of(entries.times) +
-             bytes_of(entries.weights) + bytes_of(entries.rows) + bytes_of(order) + bytes_of(added) +
-             bytes_of(order_by_time.entries) + bytes_of(order_by_time.changes);
+      return LeafWriter<Id>::Lane::bytes() + bytes_of(order_by_time.entries) + bytes_of(order_by_time.changes);
     }
   };
 
   Samtrees(EdgeColumns columns, SamtreeOptions options)
-      : columns_(columns), options_(options), by_time_(&heap_, columns.weighted) {}
+      : columns_(columns), options_(options), leaves_(columns, options, &heap_), by_time_(&heap_, columns.weighted) {}
   Samtrees(const Samtrees&) = delete;
   Samtrees& operator=(const Samtrees&) = delete;
 
@@ -287,12 +262,7 @@ class Samtrees {
   // A degree has 32 bits, and an inner node two children or more.
   static constexpr uint32_t kMaxHeight = 32;
 
-  struct Child {
-    Id key;
-    BlockRef node;
-    uint32_t count;
-    double sum;
-  };
+  using Child = typename LeafWriter<Id>::Child;
   struct Reader;  // what `load` has not read yet
 
   const Leaf<Id>* leaf(BlockRef ref) const { return static_cast<const Leaf<Id>*>(heap_.at(ref)); }
@@ -334,17 +304,6 @@ class Samtrees {
   std::optional<Id> last_below(BlockRef ref, uint32_t count, Id low, Id high) const;
 
   void* make(size_t bytes, BlockRef* ref, Lane* lane);
-  uint32_t room_for(uint32_t size, uint32_t bits) const;
-  Leaf<Id>* make_leaf(uint32_t size, IdFormat<Id> format, BlockRef* ref, Lane* lane);
-  Child child_of_leaf(Id key, BlockRef ref, uint32_t size) const;
-  Child encode(Id key, std::span<const uint32_t> order, Lane* lane);
-  void encode_split(Id key, std::span<uint32_t> order, uint32_t pieces, Lane* lane, std::vector<Child>* out);
-  void encode_all(Id key, Lane* lane, std::vector<Child>* out);
-  uint32_t part(std::span<uint32_t> order, uint32_t middle, uint32_t slack, const Lane& lane) const;
-  void decode(const Child& from, Lane* lane) const;
-  Leaf<Id>* copy_leaf(const Leaf<Id>* from, uint32_t size, uint32_t new_size, BlockRef* ref, Lane* lane);
-  bool update_leaf_by_one(Child* child, const Change& change, Lane* lane);
-  void update_leaf(Child child, std::span<const Change> changes, Lane* lane, std::vector<Child>* out);
   void update(const Child& from, std::span<const Change> changes, const LeafWork** work, Lane* lane,
               std::vector<Child>* out);
   void list_work(const Child& from, std::span<const Change> changes, std::vector<LeafWork>* work) const;
@@ -372,6 +331,7 @@ class Samtrees {
   EdgeColumns columns_;
   SamtreeOptions options_;
   BlockHeap heap_;
+  LeafWriter<Id> leaves_;
   TimeOrder<Id> by_time_;
   GrowingArray<SamtreeRoot> roots_;
   size_t freed_ = 0, churn_ = 0;  // bytes that this batch has freed, and that batches free of late

@@ -116,7 +116,7 @@ typename Samtrees<Id>::Child Samtrees<Id>::load_leaf(Reader* from, Id key, const
   assign(entries.times, times);
   assign(entries.rows, Reader::take(&from->rows, columns_.featured ? size : 0));
   std::vector<Child> made;
-  encode_all(key, lane, &made);
+  leaves_.write(key, lane, &made);
   return made[0];
 }
 

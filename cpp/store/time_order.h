@@ -27,30 +27,10 @@
 #include <vector>
 
 #include "memory/block_heap.h"
+#include "memory/block_lane.h"
 #include "store/weight_part.h"
 
 namespace livegnn {
-
-// What one thread has made and replaced in a heap of blocks, in a batch that is not over.
-struct BlockLane {
-  size_t index = 0;
-  std::vector<BlockRef> made, retired;
-
-  // The place in the list comes first, so that no block is lost if there is no memory for it: then it is 0.
-  BlockRef allocate(BlockHeap* heap, size_t bytes) {
-    made.push_back(0);
-    return made.back() = heap->allocate(bytes, index);
-  }
-  // Of a block that is moved, by which the budget of a compaction (samtree.h), if there is one, is spent.
-  BlockRef copy(BlockHeap* heap, BlockRef ref, size_t* budget) {
-    constexpr size_t kCost = 8, kBytesOfCost = 32;
-    made.push_back(0);
-    retired.push_back(ref);
-    made.back() = heap->copy(ref);
-    if (budget != nullptr) *budget -= std::min(*budget, kCost + heap->size_of(ref) / kBytesOfCost);
-    return made.back();
-  }
-};
 
 template <class Id>
 class TimeOrder {

@@ -1,0 +1,35 @@
+// What one thread has made and replaced in a heap of blocks, in a batch that is not over.
+//
+// Invariants: every block that was allocated or copied is in `made`; a 0 in it is a place whose block could not be had.
+// Thread safety: one thread at a time; different lanes, with different indices, at once.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "memory/block_heap.h"
+
+namespace livegnn {
+
+struct BlockLane {
+  size_t index = 0;
+  std::vector<BlockRef> made, retired;
+
+  // The place in the list comes first, so that no block is lost if there is no memory for it: then it is 0.
+  BlockRef allocate(BlockHeap* heap, size_t bytes) {
+    made.push_back(0);
+    return made.back() = heap->allocate(bytes, index);
+  }
+  // Of a block that is moved, by which the budget of a compaction (samtree.h), if there is one, is spent.
+  BlockRef copy(BlockHeap* heap, BlockRef ref, size_t* budget) {
+    constexpr size_t kCost = 8, kBytesOfCost = 32;
+    made.push_back(0);
+    retired.push_back(ref);
+    made.back() = heap->copy(ref);
+    if (budget != nullptr) *budget -= std::min(*budget, kCost + heap->size_of(ref) / kBytesOfCost);
+    return made.back();
+  }
+};
+
+}  // namespace livegnn
