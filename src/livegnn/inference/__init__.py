@@ -4,7 +4,7 @@ from livegnn.inference.engine import Engine, Update, Work
 from livegnn.inference.guard import NonFinite
 from livegnn.inference.scrub import Scrub, Scrubbed, ScrubPolicy
 from livegnn.inference.what_if import WhatIf
-from livegnn.model.exactness import Verification
+from livegnn.oracle.exactness import Verification
 
 __all__ = [
     "Engine",

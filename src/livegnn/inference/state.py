@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from livegnn import _core
+from livegnn.compiler.plan import Plan
 from livegnn.errors import FileFormatError
 from livegnn.graph import Graph
-from livegnn.inference.plan import Plan
 from livegnn.types import Array, State
 
 

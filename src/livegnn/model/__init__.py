@@ -11,30 +11,30 @@ from livegnn.model.propagation import Degree, Propagate
 from livegnn.model.steps import Step
 
 if TYPE_CHECKING:
-    from livegnn.model.conditions import Condition as Condition
-    from livegnn.model.convolution import Convolution as Convolution
-    from livegnn.model.importer.explanation import ImportExplanation as ImportExplanation
-    from livegnn.model.importer.explanation import explain_import as explain_import
-    from livegnn.model.importer.exported import explain_exported as explain_exported
-    from livegnn.model.proposal import ConvolutionRequest as ConvolutionRequest
-    from livegnn.model.proposal import OpenAIProposer as OpenAIProposer
-    from livegnn.model.proposal import Proposer as Proposer
-    from livegnn.model.proposal import propose as propose
-    from livegnn.model.verification import VerificationReport as VerificationReport
-    from livegnn.model.verification import verify as verify
+    from livegnn.importers.explanation import ImportExplanation as ImportExplanation
+    from livegnn.importers.explanation import explain_import as explain_import
+    from livegnn.importers.exported import explain_exported as explain_exported
+    from livegnn.importers.proposal import ConvolutionRequest as ConvolutionRequest
+    from livegnn.importers.proposal import OpenAIProposer as OpenAIProposer
+    from livegnn.importers.proposal import Proposer as Proposer
+    from livegnn.importers.proposal import propose as propose
+    from livegnn.model.own_convolution import Convolution as Convolution
+    from livegnn.verification.conditions import Condition as Condition
+    from livegnn.verification.verification import VerificationReport as VerificationReport
+    from livegnn.verification.verification import verify as verify
 
 _HOMES = {
-    "Condition": "livegnn.model.conditions",
-    "Convolution": "livegnn.model.convolution",
-    "ConvolutionRequest": "livegnn.model.proposal",
-    "ImportExplanation": "livegnn.model.importer.explanation",
-    "OpenAIProposer": "livegnn.model.proposal",
-    "Proposer": "livegnn.model.proposal",
-    "VerificationReport": "livegnn.model.verification",
-    "explain_exported": "livegnn.model.importer.exported",
-    "explain_import": "livegnn.model.importer.explanation",
-    "propose": "livegnn.model.proposal",
-    "verify": "livegnn.model.verification",
+    "Condition": "livegnn.verification.conditions",
+    "Convolution": "livegnn.model.own_convolution",
+    "ConvolutionRequest": "livegnn.importers.proposal",
+    "ImportExplanation": "livegnn.importers.explanation",
+    "OpenAIProposer": "livegnn.importers.proposal",
+    "Proposer": "livegnn.importers.proposal",
+    "VerificationReport": "livegnn.verification.verification",
+    "explain_exported": "livegnn.importers.exported",
+    "explain_import": "livegnn.importers.explanation",
+    "propose": "livegnn.importers.proposal",
+    "verify": "livegnn.verification.verification",
 }
 
 __all__ = [

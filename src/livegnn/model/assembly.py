@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 
 from livegnn.errors import ModelError
-from livegnn.model.convolution import AGGREGATES, CONTEXTS, Combine, Convolution, MessageArray, Widths
-from livegnn.model.importer.settings import check_width, to_edge_type
+from livegnn.importers.settings import check_width, to_edge_type
 from livegnn.model.model import EdgeInput, Function, Input, Model
+from livegnn.model.own_convolution import AGGREGATES, CONTEXTS, Combine, Convolution, MessageArray, Widths
 from livegnn.model.propagation import Aggregate, Propagate
 from livegnn.model.steps import Step
 from livegnn.types import DEFAULT_EDGE_TYPE, EdgeType, FloatArray
@@ -46,7 +46,7 @@ def build(
     width = in_channels
     for number, convolution in enumerate(convolutions):
         if verify:
-            from livegnn.model.verification import verify as verify_convolution
+            from livegnn.verification.verification import verify as verify_convolution
 
             verify_convolution(
                 convolution, in_channels=width, edge_features=edge_features

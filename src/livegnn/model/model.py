@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
     from livegnn.graph import Graph, Schema
-    from livegnn.model.convolution import Convolution
-    from livegnn.model.proposal import Proposer
+    from livegnn.importers.proposal import Proposer
+    from livegnn.model.own_convolution import Convolution
 
 
 @dataclass(frozen=True)
@@ -268,8 +268,8 @@ class Model:
         to do. Nothing else leaves it, whatever the module raises; that is the error's ``__cause__``.
         """
         try:
-            from livegnn.model.importer.importing import import_module
-            from livegnn.model.importer.settings import Told
+            from livegnn.importers.importing import import_module
+            from livegnn.importers.settings import Told
         except ModuleNotFoundError as error:
             if error.name not in ("torch", "torch_geometric"):
                 raise
@@ -328,7 +328,7 @@ class Model:
         program, is damaged, or would run code, `OSError` if it cannot be read.
         """
         try:
-            from livegnn.model.importer.exported import import_exported
+            from livegnn.importers.exported import import_exported
         except ModuleNotFoundError as error:
             if error.name not in ("torch", "torch_geometric"):
                 raise
