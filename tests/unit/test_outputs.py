@@ -239,7 +239,7 @@ def test_a_file_holds_the_names(tmp_path: Path) -> None:
     assert "outputs" not in make_model().to_json()
     assert "outputs" not in json.dumps(make_several({"output": "scores"}).to_json())
     assert make_model().outputs == {"output": "out"}
-    assert file.decode(file.encode(make_model())).outputs == {"output": "out"}
+    assert file.decode(file.encode(make_model()), Model).outputs == {"output": "out"}
 
 
 def test_how_it_is_printed() -> None:

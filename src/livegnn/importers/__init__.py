@@ -6,7 +6,7 @@ operators, and these as expressions, by ``operators``, ``shape_operators`` and `
 ``normal_form`` and ``edge_rules`` (the rules), ``classes`` (what each propagation reads), ``explanation``
 (for people). ``copying`` is why a module is as it was afterwards. ``exported``, ``naming`` and
 ``program_file`` begin with a program instead of a module. ``interpreter`` says what expressions mean,
-``facts`` what is known of them.
+``evaluation`` what one operation does to tensors, ``facts`` what is known of expressions.
 
 What follows makes a model of the normal form, in which each ``scatter`` along edges has one piece, unless it
 is an extremum over edges and own rows, and reads its target only where it must: ``relations``, ``own_loops``
@@ -14,5 +14,6 @@ and ``softmaxes`` find what the engine keeps as a whole, ``joining`` several agg
 ``lowering`` and ``row_steps`` write steps, equal expressions once; ``fusion`` joins some; ``assembly`` is the
 whole way. ``importing`` is the face: ``settings`` checks what callers say, ``declared`` finds what the module
 is called with, ``widths`` what nobody tells, ``proposed`` asks for layers that cannot be read, and ``check``
-holds the model against the module on small graphs.
+holds the model against the module on small graphs. ``proposal`` needs no torch: convolutions that something
+else proposes, verified.
 """

@@ -6,11 +6,11 @@ from math import prod
 
 import torch
 
-from livegnn.importers import interpreter
+from livegnn.importers import evaluation
 from livegnn.importers.expressions import Expression, Expressions, join
 from livegnn.importers.facts import Reads, is_finite, is_of_edges, squeezed
 
-_ROW_WISE = frozenset({*interpreter.ELEMENTWISE, *interpreter.CHANNELS})
+_ROW_WISE = frozenset({*evaluation.ELEMENTWISE, *evaluation.CHANNELS})
 
 
 @dataclass
@@ -24,7 +24,7 @@ class EdgeRules:
         """An operation like `one` on other arguments of the same shapes."""
         if one.op not in _ROW_WISE or not args:
             return self.make.with_args(one, args)
-        if one.op in interpreter.ELEMENTWISE:
+        if one.op in evaluation.ELEMENTWISE:
             return self.elementwise(one.op, *args, attrs=one.attrs)
         return self.hoist(args, lambda inner: self._channels(one, inner))
 
@@ -147,7 +147,7 @@ class EdgeRules:
             return self.make.reshape(x, shape)
         if x.op == "gather":
             return self.make.gather(self.reshape(x.args[0], shape), x.args[1])
-        if x.op in interpreter.ELEMENTWISE and x.args[0].kind != "id":
+        if x.op in evaluation.ELEMENTWISE and x.args[0].kind != "id":
             places = _places(x.shape, shape)
             args = [self.reshape(a, tuple(1 if p is None else a.shape[p] for p in places)) for a in x.args]
             made = self.elementwise(x.op, *args, attrs=x.attrs)
@@ -162,7 +162,7 @@ class EdgeRules:
     def _slice(self, one: Expression, x: Expression) -> Expression:
         """Rule 3, slices."""
         axis, start, stop, step = (int(str(number)) for number in one.attrs)
-        if x.op in interpreter.ELEMENTWISE and x.op != "exp_shifted":
+        if x.op in evaluation.ELEMENTWISE and x.op != "exp_shifted":
             args = [a if a.shape[axis] == 1 != x.shape[axis] else self._slice(one, a) for a in x.args]
             made = self.elementwise(x.op, *args, attrs=x.attrs)
             full = self.make.slice(x, axis, start, stop, step).shape

@@ -28,10 +28,10 @@ from livegnn.importers.settings import (
     check_node_type,
     check_output,
     check_output_type,
-    to_edge_type,
     to_relations,
     to_schema,
 )
+from livegnn.model.checks import to_edge_type
 from livegnn.model.model import Model
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
 from livegnn.wording import kind_of as wording_of

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import torch
 
 from livegnn.errors import ModelError
-from livegnn.importers import interpreter
+from livegnn.importers import evaluation
 
 Shape: TypeAlias = tuple[int, ...]
 Attributes: TypeAlias = tuple[object, ...]
@@ -101,7 +101,7 @@ class Origin:
 
 @dataclass
 class Expressions:
-    """Makes expressions. What is made of constants alone is a constant, computed by the interpreter.
+    """Makes expressions. What is made of constants alone is a constant, computed by `evaluation`.
 
     names: of constants, the parameter or buffer that they are. origins: of scatters, where they come from;
     origin: where what is made now comes from.
@@ -127,7 +127,7 @@ class Expressions:
         if args and op != "scatter" and all(arg.value is not None for arg in args):
             values = [arg.value[None] for arg in args if arg.value is not None]
             name = self.names.get(args[0], "") if op in ("permute", "reshape", "slice", "cast") else ""
-            return self.constant(interpreter.operate(op, attrs, values)[0], name)
+            return self.constant(evaluation.operate(op, attrs, values)[0], name)
         key = (op, args, attrs, tuple(shape), kind, atom)
         found = self._made.get(key)
         if found is None:
@@ -168,7 +168,7 @@ class Expressions:
     # Channel by channel
 
     def elementwise(self, op: str, *args: Expression, attrs: Attributes = ()) -> Expression:
-        """One of `interpreter.ELEMENTWISE`; channels broadcast from the right."""
+        """One of `evaluation.ELEMENTWISE`; channels broadcast from the right."""
         rank = max(len(arg.shape) for arg in args)
         args = tuple(self.reshape(arg, (1,) * (rank - len(arg.shape)) + arg.shape) for arg in args)
         shape = torch.broadcast_shapes(*(arg.shape for arg in args))
@@ -244,7 +244,7 @@ class Expressions:
     def _kind(op: str, args: Sequence[Expression]) -> str:
         if op in COMPARISONS or op in ("and", "or", "not", "isfinite", "isnan", "isinf"):
             return "bool"
-        if op in interpreter.KEEPS_INTEGERS:
+        if op in evaluation.KEEPS_INTEGERS:
             kinds = {arg.kind for arg in args[1:]} if op == "where" else {arg.kind for arg in args}
             return "float" if "float" in kinds else "int" if "int" in kinds else "bool"
         return "float"
@@ -395,7 +395,7 @@ class Expressions:
             return self.gather(*args)
         if one.op == "reshape":
             return self.reshape(args[0], one.shape)
-        if one.op in interpreter.ELEMENTWISE:
+        if one.op in evaluation.ELEMENTWISE:
             return self.elementwise(one.op, *args, attrs=one.attrs)
         if one.op == "slice":
             return self.slice(args[0], *one.attrs)  # type: ignore[arg-type]

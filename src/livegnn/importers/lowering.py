@@ -19,8 +19,9 @@ from livegnn.importers.facts import is_of_edges, strip
 from livegnn.importers.own_loops import is_weight
 from livegnn.importers.row_steps import RowSteps, Steps
 from livegnn.importers.softmaxes import pieces_of
-from livegnn.model.model import EdgeInput, Function, Input
+from livegnn.model.inputs import EdgeInput, Input
 from livegnn.model.propagation import Degree, Propagate
+from livegnn.model.steps import Function
 from livegnn.types import EdgeType
 
 _AGGREGATES = {"sum": "sum", "amax": "max", "amin": "min"}

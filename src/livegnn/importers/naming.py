@@ -19,8 +19,8 @@ from livegnn.importers.assembly import RELATION
 from livegnn.importers.export import Given
 from livegnn.importers.expressions import Atom
 from livegnn.importers.lowering import edge_type_of
-from livegnn.importers.settings import to_edge_type
 from livegnn.importers.values import symbolic
+from livegnn.model.checks import to_edge_type
 from livegnn.types import EdgeType, NodeType
 
 Said: TypeAlias = "NodeType | EdgeType | tuple[NodeType | EdgeType, str]"

@@ -15,7 +15,7 @@ import sympy
 import torch
 
 from livegnn.errors import ModelError
-from livegnn.importers import interpreter
+from livegnn.importers import evaluation
 from livegnn.importers.expressions import Attributes, Expression, Expressions
 from livegnn.importers.values import ROWS, Piece, Space, Value, Values
 
@@ -98,7 +98,7 @@ def _elementwise(op: str, operands: int) -> Operator:
 
 
 _SETTINGS = {"leaky_relu": 1, "elu": 3, "gelu": 1, "softplus": 2, "clamp": 2}
-for _op, (_operands, _) in interpreter.ELEMENTWISE_OPERANDS.items():
+for _op, (_operands, _) in evaluation.ELEMENTWISE_OPERANDS.items():
     OPERATORS[_op] = _elementwise(_op, _operands)
 for _op in ("and", "or"):
     OPERATORS[f"bitwise_{_op}"] = OPERATORS[f"logical_{_op}"] = OPERATORS.pop(_op)

@@ -19,8 +19,8 @@ import numpy as np
 
 from livegnn.arguments import switch
 from livegnn.errors import ModelError
-from livegnn.model.model import Function
 from livegnn.model.own_convolution import Convolution
+from livegnn.model.steps import Function
 from livegnn.types import FloatArray
 from livegnn.verification.verification import verify
 from livegnn.wording import kind_of

@@ -10,11 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
-
 from livegnn.errors import ModelError
+from livegnn.model.checks import check_width, to_edge_type
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
-from livegnn.wording import kind_of
+from livegnn.wording import kind_of, shown
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
@@ -75,7 +74,7 @@ class Told:
 def check_name(value: object, name: str, of: str) -> None:
     """Raises `ModelError` for what is no text. of: what it is the name of."""
     if not isinstance(value, str):
-        raise ModelError(f"{name} must be the name of {of}, as text, got {_shown(value)}")
+        raise ModelError(f"{name} must be the name of {of}, as text, got {shown(value)}")
 
 
 def check_inputs(value: object) -> None:
@@ -84,13 +83,13 @@ def check_inputs(value: object) -> None:
         return
     if not isinstance(value, Mapping):
         raise ModelError(
-            f"inputs must be a dict from arguments to what they are, got {_shown(value)}: write it as in "
+            f"inputs must be a dict from arguments to what they are, got {shown(value)}: write it as in "
             "inputs={'x': ...}"
         )
     for name, told in value.items():
         if not isinstance(name, str):
             raise ModelError(
-                f"inputs must have the names of arguments as keys, as text, got {_shown(name)}: write it as "
+                f"inputs must have the names of arguments as keys, as text, got {shown(name)}: write it as "
                 "in inputs={'x': ...}"
             )
         for one in told if isinstance(told, list) else [told]:
@@ -114,12 +113,12 @@ def check_output(value: object) -> None:
     if not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
         raise ModelError(
             "output must be the name of a result, as text, or a list of such names, the prediction first, "
-            f"got {_shown(value)}: results are named by their keys, or 'output[0]', 'output[1]', ..."
+            f"got {shown(value)}: results are named by their keys, or 'output[0]', 'output[1]', ..."
         )
     if not value:
         raise ModelError("output must name at least one result, got none: leave it out for the default")
     if len(set(value)) < len(value):
-        raise ModelError(f"output must name different results, got {_shown(value)}: name each of them once")
+        raise ModelError(f"output must name different results, got {shown(value)}: name each of them once")
 
 
 def check_output_type(value: object) -> None:
@@ -128,24 +127,13 @@ def check_output_type(value: object) -> None:
         check_name(value, "output_type", "a node type")
 
 
-def to_edge_type(value: object, name: str) -> EdgeType:
-    """An edge type as a tuple, of a tuple or a list of three names."""
-    if isinstance(value, tuple | list) and len(value) == 3 and all(isinstance(one, str) for one in value):
-        source, relation, target = value
-        return str(source), str(relation), str(target)
-    raise ModelError(
-        f"{name}: edge types must be (source type, relation, target type), got {_shown(value)}: write them "
-        "as in ('user', 'buys', 'item')"
-    )
-
-
 def to_relations(value: object) -> tuple[EdgeType, ...] | None:
     """The edge types that numbers stand for, each once."""
     if value is None:
         return None
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise ModelError(
-            f"relations must be a list of edge types, the first for the number 0, got {_shown(value)}: write "
+            f"relations must be a list of edge types, the first for the number 0, got {shown(value)}: write "
             "them as in [('user', 'likes', 'user'), ('user', 'follows', 'user')]"
         )
     found = tuple(to_edge_type(one, "relations") for one in value)
@@ -190,7 +178,7 @@ def to_metadata(value: object) -> tuple[list[NodeType], list[EdgeType]] | None:
     pair = isinstance(value, tuple | list) and len(value) == 2
     if not pair or not all(map(_is_list, cast("Sequence[object]", value))):
         raise ModelError(
-            f"metadata must be a pair, a list of node types and one of edge types, got {_shown(value)}: "
+            f"metadata must be a pair, a list of node types and one of edge types, got {shown(value)}: "
             "HeteroData.metadata() gives it"
         )
     nodes, edges = cast("Sequence[Collection[object]]", value)
@@ -210,7 +198,7 @@ def to_edge_weight(value: object) -> tuple[EdgeType, ...] | bool | None:
     if not _is_list(value) or isinstance(value, Mapping):
         raise ModelError(
             f"edge_weight must be True, False, or a list of the edge types that have weights, got "
-            f"{_shown(value)}"
+            f"{shown(value)}"
         )
     return tuple(to_edge_type(one, "edge_weight") for one in cast("Collection[object]", value))
 
@@ -219,18 +207,9 @@ def check_channels(value: object, name: str, least: int) -> None:
     """Whether widths are whole numbers of at least `least`, one or one for each type."""
     if isinstance(value, Mapping):
         for key, width in value.items():
-            check_width(width, f"{name}[{_shown(key)}]", least)
+            check_width(width, f"{name}[{shown(key)}]", least)
     elif value is not None:
         check_width(value, name, least)
-
-
-def check_width(value: object, name: str, least: int) -> None:
-    """Whether a number of channels is a whole number of at least `least`. NumPy's are, True is none."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ModelError(
-            f"{name} must be a whole number of at least {least}, got {_shown(value)}: give the number of "
-            "channels"
-        )
 
 
 def check_proposer(value: object) -> None:
@@ -239,7 +218,7 @@ def check_proposer(value: object) -> None:
         return
     takes = "a function of a ConvolutionRequest and of feedback (livegnn.model.propose)"
     if not callable(value):
-        raise ModelError(f"proposer must be {takes}, got {_shown(value)}: leave it out if there is none")
+        raise ModelError(f"proposer must be {takes}, got {shown(value)}: leave it out if there is none")
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):  # of some functions that are not Python's, nobody knows
@@ -261,7 +240,7 @@ def to_schema(value: object, name: str, *, edges: bool = False) -> "Data | Heter
     kinds = getattr(known, "node_types", None), getattr(known, "edge_types", None)
     if not of_pyg and not all(isinstance(one, Mapping) for one in kinds):
         raise ModelError(
-            f"{name} must be a Graph, a Schema, or PyG's Data or HeteroData, got {_shown(value)}: leave it "
+            f"{name} must be a Graph, a Schema, or PyG's Data or HeteroData, got {shown(value)}: leave it "
             "out if there is none"
         )
     if of_pyg and not hasattr(known, "node_types"):  # Data has one type of each
@@ -283,12 +262,3 @@ def _is_pyg(value: object) -> bool:
 
 def _is_list(value: object) -> bool:
     return isinstance(value, Collection) and not isinstance(value, str | bytes)
-
-
-def _shown(value: object) -> str:
-    """What came, as it was written if that is short, else its type."""
-    plain = isinstance(value, str | int | float | None) or (
-        isinstance(value, tuple | list) and all(isinstance(one, str | int | float | None) for one in value)
-    )
-    text = repr(value) if plain else ""
-    return text if 0 < len(text) <= 200 else kind_of(value)

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from livegnn.errors import ModelError
-from livegnn.model.model import Function
 from livegnn.model.propagation import Aggregate
+from livegnn.model.steps import Function
 from livegnn.types import Array, FloatArray, IntArray
 
 MessageArray: TypeAlias = Literal["source", "target", "weight", "edge_attr"]

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from jaxtyping import Bool, Float, Int
 
 from livegnn.errors import ModelError
-from livegnn.model.model import EdgeInput, Input, Model
+from livegnn.model.inputs import EdgeInput, Input
+from livegnn.model.model import Model
 from livegnn.model.propagation import Degree, Propagate
 from livegnn.oracle import row_reference
 from livegnn.oracle.row_reference import Inputs, Tensors, whole
