@@ -31,7 +31,7 @@ class Stream {
       const double time = static_cast<double>(i);
       stage.add_edges(0, &source, &target, nullptr, &time, nullptr, 0, 1);
       if (random_.below(3) == 0) stage.remove_edges(0, &target, &source, 1);
-      if (random_.below(8) == 0) stage.remove_nodes(0, &source, 1);
+      if (source != 0 && random_.below(8) == 0) stage.remove_nodes(0, &source, 1);
     }
     return stage.finish();
   }

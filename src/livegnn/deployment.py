@@ -130,8 +130,9 @@ class CheckpointSection:
 
 @dataclass(frozen=True)
 class RuntimeSection:
-    """`[runtime]`: how many events are merged into a batch at most; how often edges expire, 0 for never, and by which time: the latest of the "events", or the machine's "clock";
-    how often some aggregates are compared with a recomputation, 0 for never.
+    """`[runtime]`: how many events are merged into a batch at most; how often edges expire, 0 for never, and
+    by which time: the latest of the "events", or the machine's "clock"; how often some aggregates are
+    compared with a recomputation, 0 for never.
     """
 
     max_batch_events: int = 4096

@@ -13,8 +13,8 @@ from torch import nn
 import wild
 from livegnn import Engine, Events, Graph, InputError, Model
 from livegnn.graph import EdgeSchema, Schema
-from livegnn.model import reference
-from livegnn.model.exactness import judge
+from livegnn.oracle import reference
+from livegnn.oracle.exactness import judge
 from mirror import frozen
 from modules import (
     CONVOLUTIONS,

@@ -13,8 +13,9 @@ import livegnn as lg
 from imported_mirror import Mirror, held
 from imported_modules import CASES, GRAPHS, QUICK, call, draw, fresh, imported
 from livegnn.errors import ModelError
-from livegnn.model import Model, reference
-from livegnn.model.importer.assembly import assemble
+from livegnn.importers.assembly import assemble
+from livegnn.model import Model
+from livegnn.oracle import reference
 
 NAMES = CASES if os.environ.get("LIVEGNN_ALL_MODULES") else QUICK
 GLOBAL = (

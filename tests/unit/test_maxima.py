@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from model_examples import EDGES, propagate
 
 from livegnn import EdgeSchema, Engine, Events, FileFormatError, Graph, Schema
-from livegnn.model import Input, Model, Propagate, reference
+from livegnn.model import Input, Model, Propagate
+from livegnn.oracle import reference
 from livegnn.types import State
 
 HUB = 0

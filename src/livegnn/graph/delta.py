@@ -96,9 +96,7 @@ class GraphDelta:
     @property
     def after(self) -> "GraphAfter":
         """The graph as it will be, for views that prepare the batch; the graph itself is still as it was."""
-        from livegnn.graph.after import GraphAfter
-
-        return GraphAfter(self._graph, self)
+        return self._graph.after(self)
 
     @property
     def num_events(self) -> int:

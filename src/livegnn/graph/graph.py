@@ -23,6 +23,7 @@ from livegnn.errors import (
 from livegnn.events import Events
 from livegnn.events.chunk import EDGE_KINDS, to_key
 from livegnn.graph import construction, state
+from livegnn.graph.after import GraphAfter
 from livegnn.graph.columns import check_columns
 from livegnn.graph.construction import Parallel
 from livegnn.graph.core import make_core
@@ -188,6 +189,10 @@ class Graph:
             if seq is not None:
                 self._check_seq(seq)
             return self._stage(events, seq)
+
+    def after(self, change: GraphDelta) -> GraphAfter:
+        """The graph as it will be, for a view that prepares a batch: `GraphDelta.after`."""
+        return GraphAfter(self, change)
 
     def _check_seq(self, seq: int) -> None:
         if type(seq) is not int or not 0 <= seq < 1 << 63:

@@ -1,13 +1,13 @@
 """The engine: embeddings that are kept exact while the graph changes."""
 
+from livegnn.compiler.plan import Keep
 from livegnn.inference.engine import Engine
 from livegnn.inference.guard import NonFinite
 from livegnn.inference.options import EngineOptions, Mode
-from livegnn.inference.plan import Keep
 from livegnn.inference.scrub import Scrub, Scrubbed, ScrubPolicy
 from livegnn.inference.update import QueryWork, Update, Work
 from livegnn.inference.what_if import WhatIf
-from livegnn.model.exactness import Verification
+from livegnn.oracle.exactness import Verification
 
 __all__ = [
     "Engine",

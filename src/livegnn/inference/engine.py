@@ -12,6 +12,7 @@ import numpy as np
 
 from livegnn import _core
 from livegnn.arguments import as_path, function, listed_ids, not_negative, whole
+from livegnn.compiler.plan import Plan
 from livegnn.errors import FileFormatError, InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta, View
@@ -21,14 +22,13 @@ from livegnn.graph.writer import Measurement
 from livegnn.inference.guard import refuse_lost
 from livegnn.inference.history import History
 from livegnn.inference.options import EngineOptions, EngineSettings
-from livegnn.inference.outputs import Outputs
-from livegnn.inference.plan import Plan
 from livegnn.inference.scrub import Scrubbed, scrub
 from livegnn.inference.update import QueryWork, Update, Work
 from livegnn.inference.what_if import WhatIf
 from livegnn.model import Model
-from livegnn.model.exactness import Verification, judge
+from livegnn.model.outputs import Outputs
 from livegnn.model.renaming import renamed
+from livegnn.oracle.exactness import Verification, judge
 from livegnn.types import Array, FloatArray, NodeType, State
 from livegnn.wording import count, kind_of, never_raises, size
 
@@ -341,7 +341,7 @@ class Engine(View):
 
     def verify(self, sample: int | None = None, *, seed: int = 0, output: str | None = None) -> Verification:
         """Compares predictions with the oracle: the whole model on the whole graph, slowly and from scratch,
-        in float64, and if that is not enough for the promise (`livegnn.model.exactness`) in float32 too.
+        in float64, and if that is not enough for the promise (`livegnn.oracle.exactness`) in float32 too.
 
         sample: how many nodes, drawn at random, are compared: at least one; by default all of them, as where
         there are no more. seed: of the draw. output: which of the model's outputs, by default the first.
@@ -349,7 +349,7 @@ class Engine(View):
 
         Raises `InputError` for a sample below 1, a seed below 0 and an output that the model has not.
         """
-        from livegnn.model import reference
+        from livegnn.oracle import reference
 
         value = self.outputs.find(output).value
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal, TypedDict, get_args
 
 from livegnn.arguments import whole
+from livegnn.compiler.plan import Keep
 from livegnn.errors import InputError
 from livegnn.graph.core import chosen_threads
 from livegnn.inference.guard import NonFinite
-from livegnn.inference.plan import Keep
 
 Mode = Literal["eager", "lazy"]
 
