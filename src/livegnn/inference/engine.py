@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Unpack, cast
 import numpy as np
 
 from livegnn import _core
-from livegnn.arguments import as_path, function, listed_ids, not_negative, whole
+from livegnn.arguments import function, listed_ids, not_negative, whole
 from livegnn.compiler.plan import Plan
 from livegnn.errors import FileFormatError, InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta, View
-from livegnn.graph.core import chosen_threads
 from livegnn.graph.defaults import left_out
 from livegnn.graph.writer import Measurement
+from livegnn.inference.core import check_pair, make_core
 from livegnn.inference.guard import refuse_lost
 from livegnn.inference.history import History
 from livegnn.inference.options import EngineOptions, EngineSettings
@@ -67,7 +67,7 @@ class Engine(View):
         name: str = "engine",
         **settings: Unpack[EngineSettings],
     ) -> None:
-        _check_pair(graph, model)
+        check_pair(graph, model)
         options = _choose(options, settings)
         if not isinstance(state, (State, NoneType)):
             raise InputError(f"state must be what Engine.state() returned, got {kind_of(state)}")
@@ -81,7 +81,7 @@ class Engine(View):
                 'a lazy engine must keep every row, since its queries go on from them, got keep="aggregates" '
                 'or keep_degree: leave these out, or use mode="eager"'
             )
-        self.native_engine = _make_core(graph, self.plan, options)
+        self.native_engine = make_core(graph, self.plan, options)
         self.native_engine.set_guard(options.non_finite == "refuse")
         self.native = self._native_view = _core.EngineView(self.native_engine)
         self.output_type_name: NodeType = self.model.node_type(self.model.output)
@@ -469,22 +469,6 @@ class Engine(View):
             raise FileFormatError(f"the state of an engine does not fit together: {error}") from error
 
 
-def _check_pair(graph: object, model: object) -> None:
-    """Raises `InputError` for what a caller may have passed in place of a graph and a model."""
-    if isinstance(graph, Graph) and isinstance(model, Model):
-        return
-    if isinstance(graph, Model) and isinstance(model, Graph):
-        raise InputError("expected a graph and then a model, got them swapped: write Engine(graph, model)")
-    if not isinstance(graph, Graph):
-        raise InputError(
-            f"expected a Graph, got {kind_of(graph)}: Graph.from_pyg(data) makes one of PyG's data"
-        )
-    raise InputError(
-        f"expected a Model, got {kind_of(model)}: Model.from_pyg(module) imports a trained module, "
-        "Model.load(path) reads a file"
-    )
-
-
 def _choose(options: EngineOptions | None, settings: EngineSettings) -> EngineOptions:
     """Options with the settings that were given one by one. Raises `InputError`."""
     if options is None:
@@ -492,19 +476,3 @@ def _choose(options: EngineOptions | None, settings: EngineSettings) -> EngineOp
     if not isinstance(options, EngineOptions):
         raise InputError(f"options must be EngineOptions, got {kind_of(options)}: write Engine(graph, model)")
     return replace(options, **settings) if settings else options
-
-
-def _make_core(graph: Graph, plan: Plan, options: EngineOptions) -> _core.Engine:
-    threads = chosen_threads(options.threads)
-    if options.state_dir is None:
-        return _core.Engine(graph.native, plan.program, threads, "", options.keep_degree)
-    directory = as_path(options.state_dir, "state_dir")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        return _core.Engine(graph.native, plan.program, threads, str(directory), options.keep_degree)
-    except _core.ThreadError:
-        raise
-    except (OSError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(
-            f"state_dir must be a directory in which files can be made, got {options.state_dir!r}: {error}"
-        ) from error
