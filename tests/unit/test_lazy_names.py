@@ -11,7 +11,14 @@ import livegnn
 from livegnn import importers, lazy_names, oracle, verification
 from livegnn.model import entrances
 
-ROOMS_ABOVE = ("livegnn.importers", "livegnn.oracle", "livegnn.verification", "livegnn.compiler", "torch", "z3")
+ROOMS_ABOVE = (
+    "livegnn.importers",
+    "livegnn.oracle",
+    "livegnn.verification",
+    "livegnn.compiler",
+    "torch",
+    "z3",
+)
 
 
 def run(code: str) -> object:
