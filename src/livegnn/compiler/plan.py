@@ -361,7 +361,7 @@ class Plan:
         memory.
 
         That is an aggregate, what was kept for its depth, and what is computed there; not what a propagation
-        reads, which is met along edges, of other nodes.
+        reads. That is read along edges, for other nodes.
         """
         readers = [o for o in self._operations if name in o.inputs]
         along = [reader for reader in readers if reader.along_edges]
