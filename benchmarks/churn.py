@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 
 import livegnn as lg
+from livegnn.graph import View
 from livegnn.model import Input, Step
 from livegnn.sampling import sample_neighbors, sample_nodes, sample_subgraph
 from report import Report, arguments
@@ -82,22 +83,17 @@ def make_model() -> lg.Model:
     )
 
 
-class Listener:
+class Listener(View):
     """A view that only counts batches."""
 
-    native = None
+    name = "listener"
 
-    def __init__(self) -> None:
+    def __init__(self, graph: lg.Graph) -> None:
+        super().__init__(graph)
         self.batches = 0
 
-    def prepare(self, delta: lg.GraphDelta) -> None:
-        pass
-
-    def commit(self, delta: lg.GraphDelta) -> None:
-        self.batches += delta.num_events > 0
-
-    def publish(self, delta: lg.GraphDelta) -> None:
-        pass
+    def commit(self, change: lg.GraphDelta) -> None:
+        self.batches += change.num_events > 0
 
 
 class World:
@@ -206,7 +202,7 @@ class World:
         engine = lg.Engine(copy, self.model, state=self.engine.state())
         engine.apply(lg.Events().remove_nodes(self.name(self.came[: len(self.came) // 2])))
         another = lg.Engine(self.graph, self.model, keep="aggregates")
-        view = Listener()
+        view = Listener(self.graph)
         self.graph.attach(view)
         self.tick()
         assert view.batches > 0

@@ -39,8 +39,8 @@ from torch_geometric import nn as pyg
 import livegnn as lg
 from graphs import SHAPES, Float32, Int64, SyntheticGraph, make
 from livegnn.inference import Scrub, ScrubPolicy
-from livegnn.model import reference
-from livegnn.model.exactness import EXACTNESS, judge
+from livegnn.oracle import reference
+from livegnn.oracle.exactness import EXACTNESS, judge
 from report import Report, arguments
 
 HIDDEN = 16

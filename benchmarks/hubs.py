@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch_geometric import nn as pyg
 
 import livegnn as lg
-from livegnn.model.exactness import EXACTNESS, judge
+from livegnn.oracle.exactness import EXACTNESS, judge
 from report import Report, arguments
 
 WIDTH, HEADS = 6, 2

@@ -44,7 +44,7 @@ from torch import Tensor
 
 import livegnn as lg
 from graphs import SHAPES, Batch, Shape, UpdateStream, make, make_stream
-from livegnn.model.exactness import EXACTNESS, judge
+from livegnn.oracle.exactness import EXACTNESS, judge
 from peers import PEERS, SAGE, Peer, Work, make_model
 from report import Report, arguments, memory_gib
 from stopwatch import median_ms, p99_ms, time_each

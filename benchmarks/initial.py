@@ -30,7 +30,7 @@ from torch import Tensor
 import livegnn as lg
 from graphs import SHAPES, SyntheticGraph, make
 from livegnn import checkpoint
-from livegnn.model.exactness import EXACTNESS, judge
+from livegnn.oracle.exactness import EXACTNESS, judge
 from peers import SAGE, Adjacency, csr_tensor, make_model
 from report import Report, arguments
 from stopwatch import median_ms, time_each

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 import livegnn as lg
 from graphs import SHAPES, Batch, make, make_stream
 from incremental import events_of
-from livegnn.model.exactness import EXACTNESS, judge, scales_of
+from livegnn.oracle.exactness import EXACTNESS, judge, scales_of
 from peers import GCN, SAGE, NeighborhoodRecomputation
 from report import Report, arguments
 

@@ -27,8 +27,8 @@ import livegnn as lg
 from contest import in_child, resident
 from graphs import SHAPES, SyntheticGraph, UpdateStream, make, make_stream
 from incremental import events_of
-from livegnn.inference.plan import Keep
-from livegnn.model.exactness import EXACTNESS, judge
+from livegnn.compiler.plan import Keep
+from livegnn.oracle.exactness import EXACTNESS, judge
 from peers import make_model
 from report import Report, arguments
 from stopwatch import median_ms, time_each

@@ -28,7 +28,7 @@ import torch
 import livegnn as lg
 from graphs import SHAPES, Batch, SyntheticGraph, UpdateStream, make, make_stream
 from livegnn.graph import EdgeSchema, Schema
-from livegnn.model.exactness import EXACTNESS, judge
+from livegnn.oracle.exactness import EXACTNESS, judge
 from livegnn.types import DEFAULT_EDGE_TYPE
 from neighborhoods import (
     EmbeddingReuse,

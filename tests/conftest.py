@@ -17,7 +17,7 @@ from jaxtyping import install_import_hook
 
 # Before anything imports livegnn: where annotations give the shapes of arrays, each call is checked. Not
 # everywhere: a check costs more than a batch, and most modules say themselves what is wrong with a value.
-install_import_hook("livegnn.model.reference", "beartype.beartype")
+install_import_hook("livegnn.oracle.reference", "beartype.beartype")
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 

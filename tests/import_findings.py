@@ -24,14 +24,14 @@ import imported_modules
 from imported_modules import Case, answer, call, double
 from livegnn import Engine, Model
 from livegnn.errors import ModelError
-from livegnn.model import reference
-from livegnn.model.exactness import Verification, judge
-from livegnn.model.importer import importing, interpreter
-from livegnn.model.importer.classes import classify, words
-from livegnn.model.importer.export import Given, leaves
-from livegnn.model.importer.expressions import Atom
-from livegnn.model.importer.normal_form import normalize
-from livegnn.model.importer.reader import Program
+from livegnn.importers import importing, interpreter
+from livegnn.importers.classes import classify, words
+from livegnn.importers.export import Given, leaves
+from livegnn.importers.expressions import Atom
+from livegnn.importers.normal_form import normalize
+from livegnn.importers.reader import Program
+from livegnn.oracle import reference
+from livegnn.oracle.exactness import Verification, judge
 from livegnn.types import EdgeType, NodeType
 from typed_mirror import TypedMirror, edge_type
 

@@ -11,13 +11,13 @@ from torch import nn
 import livegnn as lg
 from imported_modules import Case, call, draw
 from livegnn.graph import EdgeSchema, Schema
+from livegnn.importers.facts import is_of_edges
+from livegnn.importers.interpreter import Rows
+from livegnn.importers.lowering import edge_type_of
+from livegnn.importers.reader import Program
 from livegnn.model import Model
-from livegnn.model.exactness import judge
-from livegnn.model.importer.facts import is_of_edges
-from livegnn.model.importer.interpreter import Rows
-from livegnn.model.importer.lowering import edge_type_of
-from livegnn.model.importer.reader import Program
 from livegnn.model.propagation import Propagate
+from livegnn.oracle.exactness import judge
 
 KINDS = ("add_nodes", "set_features", "add_edges", "remove_edges", "remove_nodes")
 """Of events."""

@@ -44,11 +44,11 @@ from layered_modules import (
     pna,
     polynormer,
 )
-from livegnn.model.importer import interpreter
-from livegnn.model.importer.export import Given, export_module, fill, leaves
-from livegnn.model.importer.expressions import Atom, Expression
-from livegnn.model.importer.normal_form import normalize
-from livegnn.model.importer.reader import Program, read
+from livegnn.importers import interpreter
+from livegnn.importers.export import Given, export_module, fill, leaves
+from livegnn.importers.expressions import Atom, Expression
+from livegnn.importers.normal_form import normalize
+from livegnn.importers.reader import Program, read
 
 NODE = Atom("node")
 EDGE = Atom("node-to-node", NODE, NODE)

@@ -17,8 +17,8 @@ import torch
 from livegnn import Engine, Events, Graph
 from livegnn.events import Chunk
 from livegnn.graph import EdgeSchema, Schema
-from livegnn.model import reference
-from livegnn.model.exactness import Verification, judge, scales_of
+from livegnn.oracle import reference
+from livegnn.oracle.exactness import Verification, judge, scales_of
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, State
 
 LEAST_SCALE = 1e-2

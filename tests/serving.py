@@ -19,23 +19,36 @@ path = "events.db"
 [checkpoint]
 directory = "checkpoints"
 every_events = {every_events}
+[engine]
+threads = {threads}
 [runtime]
 max_batch_events = {max_batch_events}
-threads = {threads}
+[views]
+{views}
 [server]
 port = 0
 """
 
 
 def write_deployment(
-    directory: Path, *, every_events: int = 150, max_batch_events: int = 64, threads: int = 1
+    directory: Path,
+    *,
+    every_events: int = 150,
+    max_batch_events: int = 64,
+    threads: int = 1,
+    views: str = "",
 ) -> Path:
-    """Model, graph and deployment file of the small example in `directory`; returns the file."""
+    """Model, graph and deployment file of the small example in `directory`; returns the file.
+
+    views: lines of the section of that name.
+    """
     make_model().save(directory / "model.lgnn")
     np.savez(directory / "graph.npz", **make_arrays())
     path = directory / "deployment.toml"
     path.write_text(
-        DEPLOYMENT.format(every_events=every_events, max_batch_events=max_batch_events, threads=threads)
+        DEPLOYMENT.format(
+            every_events=every_events, max_batch_events=max_batch_events, threads=threads, views=views
+        )
     )
     return path
 

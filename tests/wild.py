@@ -30,7 +30,7 @@ from torch_geometric import nn as pyg
 import modules
 from livegnn import Engine, Events, Graph, Model, ModelError, _core
 from livegnn.graph import EdgeSchema, Schema
-from livegnn.model.exactness import Verification, judge
+from livegnn.oracle.exactness import Verification, judge
 from livegnn.types import EdgeType
 
 HIDDEN, OUT, EDGE = 11, 7, modules.EDGE_WIDTH

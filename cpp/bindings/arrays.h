@@ -70,5 +70,6 @@ std::vector<T> vector_of(const In<T>& from) {
 void bind_graph(nb::module_& module);
 void bind_engine(nb::module_& module);
 void bind_sampling(nb::module_& module);
+void bind_views(nb::module_& module);
 
 }  // namespace livegnn::bindings

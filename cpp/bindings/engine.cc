@@ -324,15 +324,6 @@ void bind_engine(nb::module_& module) {
              as_writer([&] { self.prepare(delta, &prepared); });
              return prepared.lost == kNoIndex;
            })
-      .def("prepare_batch",
-           [](Engine& self, const Delta& delta, Prepared& prepared) {
-             as_writer([&] { self.prepare_batch(delta, &prepared); });
-             return prepared.lost == kNoIndex;
-           })
-      .def("changed_ids",
-           [](const Engine& self, const Delta& delta, const Prepared& prepared) {
-             return given(as_writer(prepared.changed.size(), [&] { return self.changed_ids(delta, prepared); }));
-           })
       .def("be_lazy", &Engine::be_lazy)
       .def("settle", [](Engine& self) { as_writer([&] { self.settle(); }); })
       .def("outgrown_by", &Engine::outgrown_by)
@@ -369,30 +360,6 @@ void bind_engine(nb::module_& module) {
                throw std::runtime_error("a value whose shape does not fit the graph");
              }
            })
-      .def("errors",
-           [](Engine& self, size_t propagation) { return given(as_writer([&] { return self.errors(propagation); })); })
-      .def("set_errors", [](Engine& self, size_t propagation,
-                            In<float> from) { self.load_errors(propagation, {from.data(), from.shape(0)}); })
-      .def("error_width", &Engine::saved_error_width)
-      .def("residents", [](const Engine& self, size_t edge_type) { return copy(self.residents(edge_type)); })
-      .def("set_residents",
-           [](Engine& self, size_t edge_type, In<uint32_t> nodes) {
-             if (!self.load_residents(edge_type, {nodes.data(), nodes.shape(0)})) {
-               throw std::runtime_error("nodes that are not those of the graph");
-             }
-           })
-      .def("sums", [](Engine& self, size_t context) { return copy(self.sums(context)); })
-      .def("set_sums", [](Engine& self, size_t context, In<double> from) { self.sums(context) = vector_of(from); })
-      .def("sum_errors", [](Engine& self, size_t context) { return copy(self.sum_errors(context)); })
-      .def("set_sum_errors",
-           [](Engine& self, size_t context, In<double> from) { self.sum_errors(context) = vector_of(from); })
-      .def("scales", [](const Engine& self, size_t propagation) { return copy(self.scales(propagation)); })
-      .def("set_scales",
-           [](Engine& self, size_t propagation, In<float> from) {
-             if (!self.load_scales(propagation, {from.data(), from.shape(0)})) {
-               throw std::runtime_error("scales that are not one positive number for each channel");
-             }
-           })
       .def("moments",
            [](const Engine& self) {
              const Engine::Moments moments = self.moments();
@@ -420,8 +387,6 @@ void bind_engine(nb::module_& module) {
              return nb::make_tuple(seen.difference, seen.not_finite);
            })
       .def("bytes", &Engine::bytes)
-      .def("batch_bytes",
-           [](const Engine& self, const Prepared& prepared) { return self.batch_bytes() + prepared.held(); })
       .def("program_bytes", &Engine::program_bytes)
       .def("errors_bytes", &Engine::errors_bytes)
       .def("residents_bytes", &Engine::residents_bytes)

@@ -14,9 +14,9 @@
 #include "bindings/arrays.h"
 #include "bindings/ids.h"
 #include "bindings/locks.h"
-#include "inference/commit.h"
 #include "store/stage.h"
 #include "threads/parallel.h"
+#include "views/commit.h"
 
 namespace livegnn::bindings {
 namespace {
@@ -251,6 +251,36 @@ nb::tuple edge_features_of(const Graph& graph, uint32_t edge_type, const GivenId
                         found);
 }
 
+// Between `prepare` and `commit`, by the one writer: as lists of neighbours will be. Nodes are indices.
+nb::object degrees_after(const Graph& graph, uint32_t edge_type, In<uint32_t> nodes, bool incoming) {
+  const GraphStore& store = *graph.edges[edge_type].store;
+  auto degrees = array<int64_t>(nodes.shape(0));
+  for (size_t i = 0; i < nodes.shape(0); ++i) {
+    const uint32_t node = nodes.data()[i];
+    degrees.data()[i] = incoming ? store.degree_in_after(node) : store.degree_out_after(node);
+  }
+  return nb::cast(degrees);
+}
+
+// The other ends of a node's edges, and their weights, times and keys.
+nb::tuple edges_after(const Graph& graph, uint32_t edge_type, uint32_t node, bool incoming) {
+  const GraphStore& store = *graph.edges[edge_type].store;
+  std::vector<uint32_t> others, keys;
+  std::vector<float> weights;
+  std::vector<double> times;
+  auto add = [&](NeighborSpan span) {
+    others.insert(others.end(), span.ids, span.ids + span.size);
+    for (size_t i = 0; i < span.size; ++i) {
+      weights.push_back(span.weights != nullptr ? span.weights[i] : 1.0f);
+      times.push_back(span.times != nullptr ? span.times[i] : 0.0);
+      keys.push_back(key_at(span, i));
+    }
+  };
+  as_writer([&] { incoming ? store.scan_in_after(node, add) : store.scan_out_after(node, add); });
+  return nb::make_tuple(given(std::move(others)), given(std::move(weights)), given(std::move(times)),
+                        given(std::move(keys)));
+}
+
 std::vector<uint32_t> used_indices(const IdMap& ids) {
   std::vector<uint32_t> used;
   used.reserve(ids.size());
@@ -270,14 +300,6 @@ nb::tuple expired(Graph& graph, uint32_t edge_type, double horizon) {
     key.data()[i] = edges[i].key;
   }
   return nb::make_tuple(source, target, key);
-}
-
-using Views = std::vector<std::pair<Engine*, Prepared*>>;
-
-std::vector<Follower> followers(const Views& views) {
-  std::vector<Follower> all;
-  for (const auto& [engine, prepared] : views) all.push_back({engine, prepared});
-  return all;
 }
 
 template <class Id>
@@ -407,6 +429,7 @@ void bind_graph(nb::module_& module) {
         auto had = array<bool>(changes.size()), has = array<bool>(changes.size());
         auto key = array<uint32_t>(changes.size());
         auto old_weight = array<float>(changes.size()), new_weight = array<float>(changes.size());
+        auto time = array<double>(changes.size());
         for (size_t i = 0; i < changes.size(); ++i) {
           source.data()[i] = changes[i].source;
           target.data()[i] = changes[i].target;
@@ -415,8 +438,9 @@ void bind_graph(nb::module_& module) {
           old_weight.data()[i] = changes[i].old_weight;
           new_weight.data()[i] = changes[i].new_weight;
           key.data()[i] = changes[i].key;
+          time.data()[i] = changes[i].new_time;
         }
-        return nb::make_tuple(source, target, had, has, old_weight, new_weight, key);
+        return nb::make_tuple(source, target, had, has, old_weight, new_weight, key, time);
       });
 
   // Others go on while a batch is read: the arrays are the caller's, who holds the graph's writer lock in Python.
@@ -477,13 +501,15 @@ void bind_graph(nb::module_& module) {
            })
       .def("use_texts", [](Graph& self, std::shared_ptr<TextIds> texts) { self.texts = std::move(texts); })
       .def("prepare",
-           [](Graph& self, const Delta& delta, const Views& views) {
-             as_writer([&, all = followers(views)] { prepare(&self, delta, all); });
+           [](Graph& self, const Delta& delta) {
+             as_writer([&] {
+               self.abandon();  // a batch that was left between `prepare` and `commit`
+               self.prepare(delta);
+             });
            })
-      .def("abandon",
-           [](Graph& self, const Views& views) { as_writer([&, all = followers(views)] { abandon(&self, all); }); })
+      .def("abandon", [](Graph& self) { as_writer([&] { self.abandon(); }); })
       .def("commit", [](Graph& self, const Delta& delta,
-                        const Views& views) { as_writer([&, all = followers(views)] { commit(&self, delta, all); }); })
+                        const std::vector<View*>& views) { as_writer([&] { commit(&self, delta, views); }); })
       .def("num_nodes",
            [](const Graph& self, uint32_t type) { return read(self, 1, [&] { return self.nodes[type].ids.size(); }); })
       .def("capacity", [](const Graph& self,
@@ -591,6 +617,8 @@ void bind_graph(nb::module_& module) {
              return known == count ? nb::cast(out) : nb::cast(known);
            })
       .def("edges_of", &edges_of)
+      .def("degrees_after", &degrees_after)
+      .def("edges_after", &edges_after)
       .def("edge_times", &edge_times)
       .def("edge_features", &edge_features, nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
       .def("edge_features_of", &edge_features_of, nb::arg(), nb::arg(), nb::arg(), nb::arg().none())

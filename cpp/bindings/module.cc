@@ -16,5 +16,6 @@ NB_MODULE(_core, module) {
   module.def("refuse_in_function", &livegnn::bindings::refuse_in_function);
   livegnn::bindings::bind_graph(module);
   livegnn::bindings::bind_engine(module);
+  livegnn::bindings::bind_views(module);
   livegnn::bindings::bind_sampling(module);
 }

@@ -38,9 +38,11 @@
 #include <string>
 #include <vector>
 
+#include "inference/residents.h"
 #include "memory/growing_array.h"
 #include "program/program.h"
 #include "store/graph.h"
+#include "views/arrays.h"
 
 namespace livegnn {
 
@@ -106,25 +108,6 @@ class RowArena {
 
   std::vector<FloatBlock> blocks_;
   size_t block_ = 0, used_ = 0, floats_ = 0;
-};
-
-// The targets of a direction (edge_view.h) whose aggregates are kept, where not all are. Each has a slot: a row in
-// every slab.
-struct Residents {
-  GrowingArray<uint32_t> slots;  // by node; kNoIndex where there is none
-  GrowingArray<uint32_t> nodes;  // by slot; kNoIndex where it is free
-  GrowingArray<uint32_t> free;
-
-  uint32_t slot(uint32_t node) const { return node < slots.size() ? slots[node] : kNoIndex; }
-  size_t bytes() const { return (slots.capacity() + nodes.capacity() + free.capacity()) * sizeof(uint32_t); }
-  void settle() noexcept {
-    for (auto* array : {&slots, &nodes, &free}) array->settle();
-  }
-};
-
-// Who becomes a resident and who is one no longer, by node.
-struct Moves {
-  std::vector<uint32_t> entering, leaving;
 };
 
 struct Changes {
@@ -224,6 +207,7 @@ class Engine {
 
   // Whether `prepare` looks for rows that a batch makes other than finite.
   void set_guard(bool on) { guard_ = on; }
+  bool guarded() const { return guard_; }
 
   const Program& program() const { return program_; }
   const Graph& graph() const { return graph_; }
@@ -300,6 +284,11 @@ class Engine {
   void load_moments(const Moments& moments) {
     batches_ = moments.batches, measured_ = moments.measured, touched_ = moments.touched;
   }
+
+  // All that it keeps but the moments, by name; a lazy engine must be settled. `load` throws std::runtime_error where
+  // arrays do not fit the graph, the program or each other; then the engine must be initialized, or loaded again.
+  void save(Arrays* to) const;
+  void load(const ArrayViews& from);
 
   // Whether it has a row for every node.
   bool is_stored(uint32_t value) const { return program_.values[value].derived < 0 && partial_[value] < 0; }
@@ -458,6 +447,8 @@ class Engine {
   void aggregate_computed(const PropagateStep& step, uint32_t node, float* out, float* counts) const;
   void keep_changed(Changes* changes, const std::vector<uint32_t>& nodes, const std::vector<uint8_t>& keep);
   const float* stored_row(uint32_t value, uint32_t node) const;  // of a value that is stored
+  bool is_count(uint32_t value) const;
+  size_t rows_of(uint32_t value) const;  // how many are kept
   std::vector<uint32_t>& slots(uint32_t node_type, int which);
 
   const Graph& graph_;

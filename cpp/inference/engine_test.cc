@@ -5,7 +5,6 @@
 #include <map>
 #include <mutex>
 
-#include "inference/commit.h"
 #include "inference/edge_view.h"
 #include "program/kernels.h"
 #include "program/row_operators.h"
@@ -308,9 +307,8 @@ class Stream {
 };
 
 void commit(const Delta& delta, Graph* graph, std::initializer_list<std::pair<Engine*, Prepared*>> views) {
-  std::vector<Follower> followers;
-  for (auto [engine, prepared] : views) followers.push_back({engine, prepared});
-  prepare(graph, delta, followers);
+  graph->prepare(delta);
+  for (auto [engine, prepared] : views) engine->reserve(delta, *prepared);
   {
     std::unique_lock lock(graph->lock);
     testing::check_allocates_nothing([&] {
@@ -654,14 +652,17 @@ TEST(engine_is_as_it_was_after_any_allocation_that_fails) {
       for (int batch = 0; batch < 6; ++batch) {
         const Delta delta = stream.next(batch % 3 == 2 ? 150 : 10);
         const Kept before(&engine);
-        const Follower follower{&engine, &prepared};
         failures += testing::fail_each_allocation(
             [&] {
+              graph.abandon();
+              engine.release();
+              graph.prepare(delta);
               engine.prepare(delta, &prepared);
-              prepare(&graph, delta, {&follower, 1});
+              engine.reserve(delta, prepared);
             },
             [&] { CHECK(Kept(&engine) == before); });
-        abandon(&graph, {&follower, 1});
+        graph.abandon();
+        engine.release();
         CHECK(Kept(&engine) == before);
         engine.prepare(delta, &prepared);
         untroubled.prepare(delta, &expected);

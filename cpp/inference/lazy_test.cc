@@ -7,12 +7,13 @@
 #include <mutex>
 #include <thread>
 
-#include "inference/commit.h"
+#include "inference/engine_view.h"
 #include "program/kernels.h"
 #include "program/row_operators.h"
 #include "store/stage.h"
 #include "testing/allocations.h"
 #include "testing/testing.h"
+#include "views/commit.h"
 
 namespace livegnn {
 namespace {
@@ -145,17 +146,15 @@ class Stream {
   int64_t next_ = 0;
 };
 
-struct View {
-  Engine* engine;
-  Prepared prepared;
-};
+void prepare(const Delta& delta, Graph* graph, std::initializer_list<EngineView*> views) {
+  graph->abandon();
+  graph->prepare(delta);
+  for (EngineView* view : views) view->prepare(Change(*graph, delta));
+}
 
-void apply(const Delta& delta, Graph* graph, std::initializer_list<View*> views) {
-  for (View* view : views) view->engine->prepare_batch(delta, &view->prepared);
-  std::vector<Follower> followers;
-  for (View* view : views) followers.push_back({view->engine, &view->prepared});
-  prepare(graph, delta, followers);
-  commit(graph, delta, followers);
+void apply(const Delta& delta, Graph* graph, std::initializer_list<EngineView*> views) {
+  prepare(delta, graph, views);
+  commit(graph, delta, std::vector<View*>(views.begin(), views.end()));
 }
 
 std::vector<uint32_t> nodes_of(const Graph& graph) {
@@ -210,7 +209,7 @@ TEST(lazy_engine_answers_as_a_fresh_one) {
     lazy.initialize();
     eager.initialize();
     CHECK(lazy.be_lazy(setting.eager));
-    View lazy_view{&lazy, {}}, eager_view{&eager, {}};
+    EngineView lazy_view(lazy), eager_view(eager);
     for (int batch = 0; batch < 60; ++batch) {
       apply(stream.next(1 + random.below(10)), &graph, {&lazy_view, &eager_view});
       std::vector<uint32_t> some = nodes_of(graph);
@@ -249,31 +248,24 @@ TEST(lazy_engine_is_as_it_was_after_any_allocation_that_fails) {
       each->initialize();
       CHECK(each->be_lazy(setting.eager));
     }
-    View view{&lazy, {}}, other{&untroubled, {}};
+    EngineView view(lazy), other(untroubled);
     size_t failures = 0;
     for (int batch = 0; batch < 12; ++batch) {
       const Delta delta = stream.next(1 + random.below(20));
-      const Follower follower{&lazy, &view.prepared};
-      failures += testing::fail_each_allocation(
-          [&] {
-            lazy.prepare_batch(delta, &view.prepared);
-            prepare(&graph, delta, {&follower, 1});
-          },
-          [] {});
-      abandon(&graph, {&follower, 1});
+      failures += testing::fail_each_allocation([&] { prepare(delta, &graph, {&view}); }, [] {});
+      graph.abandon();
+      view.abandon();
       const std::vector<uint32_t> all = nodes_of(graph);
       if (batch % 2 == 0) CHECK(same_bits(ask(lazy, all), ask(untroubled, all)));
-      lazy.prepare_batch(delta, &view.prepared);
-      untroubled.prepare_batch(delta, &other.prepared);
-      prepare(&graph, delta, std::array{Follower{&lazy, &view.prepared}, Follower{&untroubled, &other.prepared}});
+      prepare(delta, &graph, {&view, &other});
       {
         std::unique_lock lock(graph.lock);
         graph.commit(delta);
         const size_t made = testing::allocations;
-        for (View* each : {&view, &other}) each->engine->commit(delta, each->prepared);
+        for (EngineView* each : {&view, &other}) each->commit();
         CHECK_EQ(testing::allocations - made, 0u);
       }
-      for (Engine* each : {&lazy, &untroubled}) each->release();
+      for (EngineView* each : {&view, &other}) each->settle();
       graph.settle();
       const std::vector<uint32_t> nodes = nodes_of(graph);
       if (batch % 3 == 0) continue;
@@ -292,10 +284,10 @@ TEST(lazy_engine_gives_the_same_bits_whoever_asks_and_on_any_number_of_threads) 
     Stream stream(&graph, false);
     apply(stream.begin(1500, 9000), &graph, {});
     Engine one(graph, setting.make(), 1), three(graph, setting.make(), 3);
-    View first{&one, {}}, second{&three, {}};
-    for (View* view : {&first, &second}) {
-      view->engine->initialize();
-      CHECK(view->engine->be_lazy(setting.eager));
+    EngineView first(one), second(three);
+    for (Engine* engine : {&one, &three}) {
+      engine->initialize();
+      CHECK(engine->be_lazy(setting.eager));
     }
     for (int batch = 0; batch < 6; ++batch) {
       apply(stream.next(batch % 2 == 0 ? 300 : 10), &graph, {&first, &second});
@@ -333,12 +325,12 @@ TEST(lazy_engine_computes_only_what_is_asked_for) {
   Engine engine(graph, three_layers(false, Aggregate::kSum, Random()), 1);
   engine.initialize();
   CHECK(engine.be_lazy(1));
-  View view{&engine, {}};
+  EngineView view(engine);
   Stage stage(graph);
   const int64_t id = 5;
   stage.set_features(0, &id, Floats(kFeatures, 2.0f).data(), kFeatures, 1);
   apply(stage.finish(), &graph, {&view});
-  std::vector<uint32_t> changed = view.prepared.changed;
+  std::vector<uint32_t> changed = view.prepared().changed;
   std::sort(changed.begin(), changed.end());
   CHECK(changed == (std::vector<uint32_t>{5, 6, 7, 8}));  // its own row, and three hops along edges
   CHECK_EQ(engine.pending(), 4u);
@@ -389,7 +381,7 @@ TEST(lazy_engine_is_asked_while_batches_are_applied) {
   Engine engine(graph, three_layers(true, Aggregate::kSum, Random()), 2);
   engine.initialize();
   CHECK(engine.be_lazy(1));
-  View view{&engine, {}};
+  EngineView view(engine);
   std::atomic<bool> stop{false};
   std::vector<std::thread> askers;
   for (uint32_t t = 0; t < 3; ++t) {
@@ -424,7 +416,7 @@ TEST(lazy_engine_says_when_it_is_outgrown) {
   Engine engine(graph, three_layers(false, Aggregate::kSum, Random()), 1);
   engine.initialize();
   CHECK(engine.be_lazy(1));
-  View view{&engine, {}};
+  EngineView view(engine);
   size_t batches = 0;
   Delta next = stream.next(100);
   for (; !engine.outgrown_by(next); next = stream.next(100), ++batches) apply(next, &graph, {&view});

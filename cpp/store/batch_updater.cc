@@ -24,7 +24,8 @@ void BasicBatchUpdater<Id>::sort_into_buckets(std::span<const Item> items) {
   uint64_t num_nodes = 1;
   for (const Item& item : items) num_nodes = std::max(num_nodes, uint64_t{item.node} + 1);
   const size_t num_buckets = items.size() / kBucketItems + 1;
-  auto bucket_of = [&](const Item& item) { return static_cast<size_t>(item.node * num_buckets / num_nodes); };
+  buckets_of_batch_ = num_buckets;
+  nodes_of_batch_ = num_nodes;
   auto key_of = [&](size_t i) {
     const decltype(Key::order) node = items[i].node;
     return Key{(node << (8 * sizeof(Id))) | items[i].change.id, static_cast<uint32_t>(i)};
@@ -36,10 +37,10 @@ void BasicBatchUpdater<Id>::sort_into_buckets(std::span<const Item> items) {
   starts_.assign(num_buckets + 1, 0);
   if (buckets_.size() < num_buckets) buckets_.resize(num_buckets);
   used_buckets_ = num_buckets;
-  for (const Item& item : items) ++starts_[bucket_of(item) + 1];
+  for (const Item& item : items) ++starts_[bucket_of(item.node) + 1];
   for (size_t b = 0; b < num_buckets; ++b) starts_[b + 1] += starts_[b];
   std::vector<uint32_t> next(starts_.begin(), starts_.end() - 1);
-  for (size_t i = 0; i < items.size(); ++i) keys_[next[bucket_of(items[i])]++] = key_of(i);
+  for (size_t i = 0; i < items.size(); ++i) keys_[next[bucket_of(items[i].node)]++] = key_of(i);
 }
 
 // A node's root, the node below it, the leaf that will change, and all of that leaf are four misses in a row: each is
@@ -115,7 +116,7 @@ void BasicBatchUpdater<Id>::run_hot(const Group& group, ThreadPool* pool) {
               for (size_t i = block * kLeavesAtOnce; i < end; ++i) trees_->run(&work[i], &lanes_[lane]);
             });
   const SamtreeRoot joined = trees_->join(root, changes, work, &lanes_[0]);
-  buckets_[0].results.push_back({group.node, joined});
+  hot_results_.push_back({group.node, joined});
   buckets_[0].growth += int64_t{joined.degree} - root.degree;
 }
 
@@ -173,6 +174,17 @@ bool BasicBatchUpdater<Id>::prepare_compaction() {
 }
 
 template <class Id>
+SamtreeRoot BasicBatchUpdater<Id>::root_after(uint32_t node) const {
+  if (!in_batch_ || node >= nodes_of_batch_) return trees_->root(node);
+  for (const std::vector<Result>* results : {&buckets_[bucket_of(node)].results, &hot_results_}) {
+    const auto found = std::lower_bound(results->begin(), results->end(), node,
+                                        [](const Result& result, uint32_t node) { return result.node < node; });
+    if (found != results->end() && found->node == node) return found->root;
+  }
+  return trees_->root(node);
+}
+
+template <class Id>
 void BasicBatchUpdater<Id>::commit() noexcept {
   constexpr size_t kAhead = 16;
   for (const Bucket& bucket : std::span(buckets_).first(used_buckets_)) {
@@ -181,6 +193,7 @@ void BasicBatchUpdater<Id>::commit() noexcept {
       trees_->set_root(bucket.results[i].node, bucket.results[i].root);
     }
   }
+  for (const Result& result : hot_results_) trees_->set_root(result.node, result.root);
 }
 
 template <class Id>
@@ -199,6 +212,7 @@ size_t BasicBatchUpdater<Id>::settle() noexcept {
     bucket.groups.clear(), bucket.hot.clear(), bucket.results.clear();
     bucket.growth = 0;
   }
+  hot_results_.clear();
   used_buckets_ = 0;
   if (!needs_.outgrown(std::exchange(need_, 0))) return 0;
   const size_t held = bytes();
@@ -206,6 +220,7 @@ size_t BasicBatchUpdater<Id>::settle() noexcept {
   give_back(&changes_);
   give_back(&starts_);
   give_back(&buckets_);
+  give_back(&hot_results_);
   for (auto& lane : lanes_) {
     const size_t index = lane.index;
     lane = {};
@@ -226,7 +241,8 @@ void BasicBatchUpdater<Id>::abandon() noexcept {
 template <class Id>
 size_t BasicBatchUpdater<Id>::bytes() const {
   size_t bytes = keys_.capacity() * sizeof(Key) + changes_.capacity() * sizeof(typename Trees::Change) +
-                 starts_.capacity() * sizeof(uint32_t) + buckets_.capacity() * sizeof(Bucket);
+                 starts_.capacity() * sizeof(uint32_t) + buckets_.capacity() * sizeof(Bucket) +
+                 hot_results_.capacity() * sizeof(Result);
   for (const Bucket& bucket : buckets_) {
     bytes +=
         (bucket.groups.capacity() + bucket.hot.capacity()) * sizeof(Group) + bucket.results.capacity() * sizeof(Result);

@@ -44,6 +44,9 @@ class BasicBatchUpdater {
   bool prepare_compaction();
   bool is_moved() const { return compacting_ && !buckets_[0].results.empty(); }
 
+  // What a node's root will be after `commit`: between `prepare` and `commit`, beside readers.
+  SamtreeRoot root_after(uint32_t node) const;
+
   // How many more neighbours there are after `commit` than before; less than 0 if there are fewer.
   int64_t growth() const { return growth_; }
   void commit() noexcept;
@@ -72,6 +75,7 @@ class BasicBatchUpdater {
     int64_t growth = 0;
   };
 
+  size_t bucket_of(uint32_t node) const { return static_cast<size_t>(node * buckets_of_batch_ / nodes_of_batch_); }
   void sort_into_buckets(std::span<const Item> items);
   void run_bucket(size_t bucket, std::span<const Item> items, typename Trees::Lane* lane);
   void run_hot(const Group& group, ThreadPool* pool);
@@ -82,8 +86,10 @@ class BasicBatchUpdater {
   std::vector<typename Trees::Change> changes_;  // in the order of `keys_`
   std::vector<uint32_t> starts_;                 // of the buckets in `keys_`
   std::vector<Bucket> buckets_;
-  size_t used_buckets_ = 0;  // by the batch at hand
-  size_t need_ = 0;          // of the batch at hand, in changes
+  std::vector<Result> hot_results_;  // of the nodes that wait, ascending
+  size_t used_buckets_ = 0;          // by the batch at hand
+  uint64_t buckets_of_batch_ = 1, nodes_of_batch_ = 1;
+  size_t need_ = 0;  // of the batch at hand, in changes
   RecentNeeds needs_{size_t{1} << 12};
   std::vector<typename Trees::Lane> lanes_;
   int64_t growth_ = 0;

@@ -167,10 +167,28 @@ class GraphStore {
     keyed_ ? scan_keyed(keyed_in(), node, visit) : in().scan(node, visit);
   }
 
-  // What is one number in a list is two to whoever reads it.
+  // The same between `prepare` and `commit`: as the lists will be.
+  uint32_t degree_out_after(uint32_t node) const {
+    return (keyed_ ? keyed_->out_updater.root_after(node) : lists_.out_updater.root_after(node)).degree;
+  }
+  uint32_t degree_in_after(uint32_t node) const {
+    return (keyed_ ? in_root_after(*keyed_, node) : in_root_after(lists_, node)).degree;
+  }
   template <class Visit>
-  static void scan_keyed(const KeyedTrees& trees, uint32_t node, Visit&& visit) {
-    trees.scan(node, [&](const BasicNeighborSpan<uint64_t>& span) {
+  void scan_out_after(uint32_t node, Visit&& visit) const {
+    keyed_ ? scan_keyed(keyed_->out, keyed_->out_updater.root_after(node), visit)
+           : lists_.out.scan(lists_.out_updater.root_after(node), visit);
+  }
+  template <class Visit>
+  void scan_in_after(uint32_t node, Visit&& visit) const {
+    keyed_ ? scan_keyed(keyed_in(), in_root_after(*keyed_, node), visit)
+           : in().scan(in_root_after(lists_, node), visit);
+  }
+
+  // What is one number in a list is two to whoever reads it. `from`: a node or a root.
+  template <class From, class Visit>
+  static void scan_keyed(const KeyedTrees& trees, From from, Visit&& visit) {
+    trees.scan(from, [&](const BasicNeighborSpan<uint64_t>& span) {
       uint32_t ids[SamtreeOptions::kMaxCapacity], keys[SamtreeOptions::kMaxCapacity];
       for (size_t i = 0; i < span.size; ++i) {
         ids[i] = end_of(span.ids[i]);
@@ -228,6 +246,11 @@ class GraphStore {
   const Samtrees<Id>& in_of(const EdgeLists<Id>& lists) const {
     if (!has_in()) throw_no_in_lists();
     return options_.undirected ? lists.out : lists.in;
+  }
+  template <class Id>
+  SamtreeRoot in_root_after(const EdgeLists<Id>& lists, uint32_t node) const {
+    in_of(lists);
+    return (options_.undirected ? lists.out_updater : lists.in_updater).root_after(node);
   }
   template <class Id>
   void prepare_lists(EdgeLists<Id>* lists, std::span<const EdgeUpdate> updates, ThreadPool* pool);

@@ -137,7 +137,10 @@ class Samtrees {
   // Calls `visit(BasicNeighborSpan<Id>)` for each leaf, in the order of the keys. A span is good until `visit` returns.
   template <class Visit>
   void scan(size_t node, Visit&& visit) const {
-    const SamtreeRoot from = root(node);
+    scan(root(node), visit);
+  }
+  template <class Visit>
+  void scan(SamtreeRoot from, Visit&& visit) const {
     if (from.node == 0) return;
     Id ids[SamtreeOptions::kMaxCapacity];
     scan_below(from.node, from.degree, ids, visit);

@@ -1,11 +1,13 @@
 """Keeps the predictions of a trained graph neural network exact while its graph changes.
 
 Names are loaded when they are first used: `import livegnn` imports neither the native core nor the server.
+This module runs before every other one and stands above all rooms, so it also says where the names are that
+`livegnn.model` shows of rooms above it.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from livegnn import lazy_names
 from livegnn.errors import (
     FileFormatError,
     InputError,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from livegnn.graph import GraphDelta as GraphDelta
     from livegnn.graph import Schema as Schema
     from livegnn.inference import Engine as Engine
+    from livegnn.inference import EngineOptions as EngineOptions
     from livegnn.inference import Update as Update
     from livegnn.model import Model as Model
 
@@ -33,6 +36,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "EdgeSchema": "livegnn.graph",
     "Engine": "livegnn.inference",
+    "EngineOptions": "livegnn.inference",
     "Events": "livegnn.events",
     "Graph": "livegnn.graph",
     "GraphDelta": "livegnn.graph",
@@ -45,6 +49,7 @@ _HOMES = {
 __all__ = [
     "EdgeSchema",
     "Engine",
+    "EngineOptions",
     "Events",
     "FileFormatError",
     "Graph",
@@ -64,15 +69,40 @@ __all__ = [
     "__version__",
 ]
 
+lazy_names.register(__name__, _HOMES)
+lazy_names.register(
+    "livegnn.model",
+    {
+        "Condition": "livegnn.verification",
+        "Convolution": "livegnn.model.own_convolution",
+        "ConvolutionRequest": "livegnn.importers.proposal",
+        "ImportExplanation": "livegnn.importers.explanation",
+        "OpenAIProposer": "livegnn.importers.proposal",
+        "Proposer": "livegnn.importers.proposal",
+        "VerificationReport": "livegnn.verification",
+        "exactness": "livegnn.oracle.exactness",
+        "explain_exported": "livegnn.importers.exported",
+        "explain_import": "livegnn.importers.explanation",
+        "propose": "livegnn.importers.proposal",
+        "reference": "livegnn.oracle.reference",
+        "verify": "livegnn.verification",
+    },
+)
+lazy_names.register(
+    "livegnn.model.entrances",
+    {
+        "Told": "livegnn.importers.settings",
+        "import_exported": "livegnn.importers.exported",
+        "import_module": "livegnn.importers.importing",
+        "verify": "livegnn.verification",
+    },
+)
+
 
 def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
+    value = globals()[name] = lazy_names.load(__name__, name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *lazy_names.names(__name__)})

@@ -138,3 +138,10 @@ def _has_masked(value: object) -> bool:
         inside = any(issubclass(kind, (list, tuple, np.ma.MaskedArray)) for kind in kinds)
         return inside and any(map(_has_masked, value))
     return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
+
+
+def incoming(direction: object) -> bool:
+    """Whether a direction is "in", of edges to a node, rather than "out". Raises `InputError`."""
+    if not isinstance(direction, str) or direction not in ("in", "out"):
+        raise InputError(f"direction must be 'in' or 'out', got {direction!r}")
+    return direction == "in"

@@ -7,6 +7,7 @@ import time
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast, get_args, get_type_hints
 
@@ -17,10 +18,11 @@ from livegnn.arguments import as_path
 from livegnn.errors import FileFormatError, InputError
 from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import Graph, Parallel, Schema
-from livegnn.inference import NonFinite, ScrubPolicy
+from livegnn.inference import Engine, EngineOptions, Keep, Mode, NonFinite, ScrubPolicy
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Model
-from livegnn.runtime import CheckpointPolicy, Runtime, restore
+from livegnn.runtime import CheckpointPolicy, Runtime, ViewFactory, restore
+from livegnn.wording import kind_of
 
 _ARRAYS: Final = ("src", "dst", "weight", "time", "edge_attr", "x", "ids")
 _Section = TypeVar("_Section")
@@ -62,10 +64,44 @@ class FeaturesSection:
 
 
 @dataclass(frozen=True)
-class StateSection:
-    """`[state]`: where what the engine keeps lies in mapped files (see `Engine`)."""
+class EngineSection:
+    """`[engine]`: the fields of `EngineOptions`; threads is 0 for one on each core."""
 
-    directory: Path
+    mode: str | list[str] = "eager"
+    keep: str = "all"
+    keep_degree: int = 0
+    threads: int = 0
+    history: int = 0
+    non_finite: str = "refuse"
+    state_dir: Path | None = None
+
+    def __post_init__(self) -> None:
+        self.options()
+
+    def options(self) -> EngineOptions:
+        """The same in the engine's terms."""
+        return EngineOptions(
+            mode=cast("Mode", self.mode),
+            keep=cast("Keep", self.keep),
+            keep_degree=self.keep_degree,
+            threads=self.threads or None,
+            history=self.history,
+            non_finite=cast("NonFinite", self.non_finite),
+            state_dir=self.state_dir,
+        )
+
+
+@dataclass(frozen=True)
+class ViewsSection:
+    """`[views]`: further views of the graph by name, each as ``"module:name"`` of what makes one of a graph
+    and a saved state, or None (see docs/views.md).
+    """
+
+    factories: Mapping[str, str]
+
+    def load(self) -> dict[str, ViewFactory]:
+        """Imports them. Raises `InputError` for what is not there, or cannot be called."""
+        return {name: _import_factory(name, path) for name, path in self.factories.items()}
 
 
 @dataclass(frozen=True)
@@ -94,30 +130,22 @@ class CheckpointSection:
 
 @dataclass(frozen=True)
 class RuntimeSection:
-    """`[runtime]`: how many events are merged into a batch at most, and threads, 0 for one on each core; how
-    often edges expire, 0 for never, and by which time: the latest of the "events", or the machine's "clock";
-    over how many events predictions can be explained; how often some aggregates are compared with a
-    recomputation, 0 for never.
+    """`[runtime]`: how many events are merged into a batch at most; how often edges expire, 0 for never, and
+    by which time: the latest of the "events", or the machine's "clock"; how often some aggregates are
+    compared with a recomputation, 0 for never.
     """
 
     max_batch_events: int = 4096
-    threads: int = 0
     expire_every_seconds: float = 60.0
     expire_by: str = "events"
-    history: int = 0
     scrub_every_seconds: float = 10.0
-    non_finite: str = "refuse"
 
     def __post_init__(self) -> None:
         _at_least(1, "max_batch_events", self.max_batch_events)
-        _at_least(0, "threads", self.threads)
         _at_least(0, "expire_every_seconds", self.expire_every_seconds)
-        _at_least(0, "history", self.history)
         _at_least(0, "scrub_every_seconds", self.scrub_every_seconds)
         if self.expire_by not in ("events", "clock"):
             raise InputError(f"expire_by must be 'events' or 'clock', got {self.expire_by!r}")
-        if self.non_finite not in get_args(NonFinite):
-            raise InputError(f"non_finite must be 'refuse' or 'allow', got {self.non_finite!r}")
 
     def expiry(self) -> ExpiryPolicy | None:
         """The same in the runtime's terms; the clock counts seconds since 1970."""
@@ -146,11 +174,12 @@ class ServerSection:
 class Deployment:
     """All sections of the file. Paths in it are relative to the file itself."""
 
-    model: ModelSection
     graph: GraphSection
     log: LogSection
+    model: ModelSection | None = None
     features: FeaturesSection | None = None
-    state: StateSection | None = None
+    engine: EngineSection = field(default_factory=EngineSection)
+    views: ViewsSection | None = None
     checkpoint: CheckpointSection | None = None
     runtime: RuntimeSection = field(default_factory=RuntimeSection)
     server: ServerSection = field(default_factory=ServerSection)
@@ -175,18 +204,22 @@ class Deployment:
             "model": ModelSection,
             "graph": GraphSection,
             "features": FeaturesSection,
-            "state": StateSection,
+            "engine": EngineSection,
+            "views": ViewsSection,
             "log": LogSection,
             "checkpoint": CheckpointSection,
             "runtime": RuntimeSection,
             "server": ServerSection,
         }
+        _refuse_moved(content)
         _refuse_unknown(content, types, "section")
         sections: dict[str, Any] = {}
         for name, type_ in types.items():
-            if name in content:
+            if name == "views" and name in content:
+                sections[name] = ViewsSection(_parse_views(content[name]))
+            elif name in content:
                 sections[name] = _parse_section(name, type_, content[name], directory)
-            elif name in ("model", "graph", "log"):
+            elif name in ("graph", "log"):
                 raise InputError(f"there must be a section [{name}], got {', '.join(content) or 'none'}")
         return cls(**sections)
 
@@ -235,31 +268,27 @@ class Deployment:
 
         Raises LogError if the log is damaged, or is not the one of the checkpoints.
         """
-        model = Model.load(self.model.path)
+        factories: dict[str, ViewFactory] = {}
+        if self.model is not None:
+            factories["engine"] = Engine.factory(Model.load(self.model.path), self.engine.options())
+        if self.views is not None:
+            factories |= self.views.load()
         log = SqliteLog(self.log.path)
         try:
-            return self._open(model, log)
+            return self._open(factories, log)
         except BaseException:
             log.close()
             raise
 
-    def _open(self, model: Model, log: SqliteLog) -> Runtime:
+    def _open(self, factories: Mapping[str, ViewFactory], log: SqliteLog) -> Runtime:
         directory = None if self.checkpoint is None else self.checkpoint.directory
-        graph, engine = restore(
-            model,
-            self.load_graph,
-            directory=directory,
-            threads=self.runtime.threads or None,
-            history=self.runtime.history,
-            non_finite=cast("NonFinite", self.runtime.non_finite),
-            features_dir=self._features_dir,
-            state_dir=None if self.state is None else self.state.directory,
-            log=log,
+        graph, views = restore(
+            factories, self.load_graph, directory=directory, features_dir=self._features_dir, log=log
         )
         return Runtime(
             log,
             graph,
-            engine,
+            *views.values(),
             max_batch_events=self.runtime.max_batch_events,
             checkpoints=None if self.checkpoint is None else self.checkpoint.policy(),
             expiry=self.runtime.expiry(),
@@ -294,6 +323,16 @@ def _at_least(least: int, name: str, value: float) -> None:
         raise InputError(f"{name} must be at least {least}, got {value}")
 
 
+def _refuse_moved(content: Mapping[str, object]) -> None:
+    """Says where keys are that stood elsewhere before."""
+    if "state" in content:
+        raise InputError("the section [state] has become the key state_dir in [engine]: write it there")
+    runtime = content.get("runtime")
+    for name in ("threads", "history", "non_finite"):
+        if isinstance(runtime, dict) and name in runtime:
+            raise InputError(f"{name} has moved from [runtime] to [engine]: write it there")
+
+
 def _refuse_unknown(content: Mapping[str, object], known: Mapping[str, object], what: str) -> None:
     for name in content:
         if name not in known:
@@ -321,8 +360,37 @@ def _parse_section(name: str, type_: type[_Section], content: object, directory:
         raise InputError(f"[{name}]: {error}") from error
 
 
+def _parse_views(content: object) -> dict[str, str]:
+    if not isinstance(content, dict):
+        raise InputError(f"views must be a section [views], got {content!r}")
+    for name, path in content.items():
+        if not isinstance(path, str) or len(path.split(":")) != 2:
+            raise InputError(f'{name} in [views] must be text like "module:name", got {path!r}')
+    return content
+
+
+def _import_factory(name: str, path: str) -> ViewFactory:
+    module, _, attribute = path.partition(":")
+    try:
+        made = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"{name} in [views]: {path!r} cannot be imported: {error}") from error
+    if not callable(made):
+        raise InputError(
+            f"{name} in [views]: {path!r} must make a view of a graph and a state, got {kind_of(made)}"
+        )
+    return cast("ViewFactory", made)
+
+
 def _parse_value(place: str, type_: type, value: object, directory: Path) -> object:
-    assert not get_args(type_)
+    choices = get_args(type_)
+    if choices and type(None) in choices:  # a value that may be left out
+        (type_,) = (choice for choice in choices if choice is not type(None))
+    elif choices:  # text or a list of it
+        listed = isinstance(value, list) and all(isinstance(one, str) for one in value)
+        if listed or isinstance(value, str):
+            return value
+        raise InputError(f"{place} must be text or a list of it, got {value!r}")
     if type_ is Path and isinstance(value, str):
         return directory / value
     if type_ is float and type(value) in (int, float):

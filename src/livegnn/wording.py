@@ -41,3 +41,12 @@ def kind_of(value: object) -> str:
     """The type of a value, for a message that says what came: "list", "torch_geometric.data.data.Data"."""
     kind = type(value)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+def shown(value: object) -> str:
+    """What came, as it was written if that is short, else its type."""
+    plain = isinstance(value, str | int | float | None) or (
+        isinstance(value, tuple | list) and all(isinstance(one, str | int | float | None) for one in value)
+    )
+    text = repr(value) if plain else ""
+    return text if 0 < len(text) <= 200 else kind_of(value)

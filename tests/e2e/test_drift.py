@@ -53,7 +53,7 @@ def test_two_hundred_thousand_events_on_tolokers(kind, rng, capsys):
             events.set_features(ids[last], x[ids[last]])
         engine.apply(events)
         total += len(events)
-        recomputed += engine.native[1].recomputed
+        recomputed += engine.last_work.recomputed
     engine.apply(Events().set_features(np.unique(ids), x[np.unique(ids)]))
     assert total >= EVENTS - 3
     with capsys.disabled():

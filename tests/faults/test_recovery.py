@@ -1,12 +1,15 @@
 """A server that is killed in the middle of a stream, again and again, loses nothing, not a bit."""
 
+import os
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 import numpy as np
+import pytest
 
+from histograms import DegreeHistogram, OutDegrees
 from livegnn import Engine, Events
 from livegnn.deployment import Deployment
 from livegnn.log.sqlite import SqliteLog
@@ -54,8 +57,13 @@ def write(address: str, entries: list[Events], witness: Witness) -> None:
                 return
 
 
-def test_kill_minus_nine_again_and_again(tmp_path: Path) -> None:
-    deployment = write_deployment(tmp_path, every_events=150, max_batch_events=64, threads=2)
+VIEWS = 'degrees = "histograms:DegreeHistogram"\nout_degrees = "histograms:OutDegrees"'
+
+
+def test_kill_minus_nine_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tests = str(Path(__file__).parents[1])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")]))
+    deployment = write_deployment(tmp_path, every_events=150, max_batch_events=64, threads=2, views=VIEWS)
     stream = make_stream(1000, seed=11)
     log = SqliteLog(tmp_path / "events.db")
     for events in stream[:BACKLOG]:  # waits when the server starts, so that it has something to merge
@@ -98,6 +106,7 @@ def test_kill_minus_nine_again_and_again(tmp_path: Path) -> None:
     assert list_checkpoints(tmp_path / "checkpoints")
 
     uninterrupted = Engine(make_graph(), make_model(), threads=1)
+    histograms = [DegreeHistogram(uninterrupted.graph), OutDegrees(uninterrupted.graph)]
     read: dict[int, list[list[float]]] = {}
     for batch in batches:
         parts = [seq for seq in entries if batch.after < seq <= batch.seq and seq not in rejected]
@@ -114,6 +123,7 @@ def test_kill_minus_nine_again_and_again(tmp_path: Path) -> None:
     for ours, theirs in (
         (runtime.graph.state(), uninterrupted.graph.state()),
         (runtime.engine.state(), uninterrupted.state()),
+        *((runtime.views[one.name].state(), one.state()) for one in histograms),
     ):
         assert ours.meta == theirs.meta
         assert ours.arrays.keys() == theirs.arrays.keys()

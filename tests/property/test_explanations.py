@@ -11,7 +11,8 @@ from livegnn import Events, Graph
 from livegnn.graph import EdgeSchema, Schema, Snapshot
 from livegnn.inference.explanation import Explanation, explain
 from livegnn.inference.history import History
-from livegnn.model import EdgeInput, Input, Model, Propagate, Step, reference
+from livegnn.model import EdgeInput, Input, Model, Propagate, Step
+from livegnn.oracle import reference
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 from mirror import Mirror
 from modules import (

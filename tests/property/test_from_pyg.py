@@ -13,7 +13,8 @@ from torch import nn
 from torch_geometric import nn as pyg
 
 from livegnn.graph.snapshot import Snapshot
-from livegnn.model import Model, reference
+from livegnn.model import Model
+from livegnn.oracle import reference
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 from modules import cases
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hubs import FAMILIES, Star, run
-from livegnn.model.exactness import EXACTNESS
+from livegnn.oracle.exactness import EXACTNESS
 
 MANY = 100_000
 SETTINGS = {

@@ -20,8 +20,8 @@ from hypothesis.stateful import (
 from imported_mirror import KINDS, Mirror
 from imported_modules import CASES, fresh, imported
 from livegnn import Engine, Graph, UnknownNodeError
+from livegnn.importers.assembly import assemble
 from livegnn.model import Model
-from livegnn.model.importer.assembly import assemble
 from mirror import frozen
 
 CLASSES = (

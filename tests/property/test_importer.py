@@ -13,12 +13,12 @@ from torch import nn
 import livegnn as lg
 from imported_mirror import Mirror, held
 from imported_modules import EDGES, GRAPHS, WEIGHT, Case, X, call, compute, double, draw
-from livegnn.model import reference
-from livegnn.model.importer.assembly import assemble
-from livegnn.model.importer.classes import classify
-from livegnn.model.importer.export import export_module
-from livegnn.model.importer.normal_form import normalize
-from livegnn.model.importer.reader import read
+from livegnn.importers.assembly import assemble
+from livegnn.importers.classes import classify
+from livegnn.importers.export import export_module
+from livegnn.importers.normal_form import normalize
+from livegnn.importers.reader import read
+from livegnn.oracle import reference
 
 WIDTH = 8
 

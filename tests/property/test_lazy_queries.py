@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from livegnn import Engine, Events, Graph
 from livegnn.graph import EdgeSchema, Schema
-from livegnn.model import reference
+from livegnn.oracle import reference
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 from mirror import assert_close, assert_exact
 from modules import CONVOLUTIONS, EDGE_WIDTH, EDGE_WISE, WIDTH, Design, designs_of, make

@@ -10,7 +10,8 @@ from torch_geometric import nn as pyg
 
 from livegnn.errors import ModelError
 from livegnn.graph.snapshot import Snapshot
-from livegnn.model import EdgeInput, Input, Model, reference
+from livegnn.model import EdgeInput, Input, Model
+from livegnn.oracle import reference
 from modules import cases, fill
 
 CHANNELS, EDGE_CHANNELS = 6, 3

@@ -5,14 +5,15 @@ import pytest
 from model_examples import EDGES, make_snapshot
 
 from livegnn.errors import InputError, ModelError
-from livegnn.model import Input, Model, reference
-from livegnn.model.convolutions import Convolution, comm_net, pin_sage
+from livegnn.model import Input, Model
+from livegnn.model.convolutions import ConvolutionSteps, comm_net, pin_sage
+from livegnn.oracle import reference
 
 EDGE_LIST = [(0, 1), (2, 1), (1, 1), (3, 2), (0, 2), (2, 0), (4, 3)]  # nobody leads to 4
 WEIGHTS = [0.5, 2.0, 1.5, 0.25, 1.0, 3.0, 0.0]
 
 
-def build(convolution: Convolution, width: int) -> Model:
+def build(convolution: ConvolutionSteps, width: int) -> Model:
     layers = ("x", convolution.output)
     inputs = {"x": Input("node", width)}
     return Model(inputs, convolution.steps, convolution.tensors, convolution.output, layers)

@@ -10,7 +10,8 @@ from model_examples import EDGES, make_snapshot
 
 from livegnn import EdgeSchema, Engine, Events, Graph, ModelError, Schema
 from livegnn.graph.snapshot import Snapshot
-from livegnn.model import Degree, EdgeInput, Input, Model, Propagate, Step, reference, verify
+from livegnn.model import Degree, EdgeInput, Input, Model, Propagate, Step, verify
+from livegnn.oracle import reference
 from mirror import assert_exact, frozen
 
 LIKES = ("user", "likes", "item")

@@ -24,6 +24,7 @@ LEAST = {"model": {"path": "m"}, "graph": {"path": "g"}, "log": {"path": "l"}}
 
 def test_the_least_that_is_needed() -> None:
     deployment = Deployment.parse(LEAST, Path("/etc"))
+    assert deployment.model is not None
     assert deployment.model.path == Path("/etc/m")
     assert deployment.graph.undirected is False
     assert deployment.checkpoint is None
@@ -38,21 +39,20 @@ def test_everything() -> None:
         "graph": {"path": "/data/g.npz", "undirected": True},
         "checkpoint": {"directory": "c", "every_events": 0, "every_seconds": 3},
         "features": {"directory": "f"},
-        "runtime": {
-            "max_batch_events": 7,
-            "threads": 2,
-            "expire_every_seconds": 5,
-            "expire_by": "clock",
-            "history": 9,
-        },
+        "engine": {"threads": 2, "history": 9, "mode": ["eager", "lazy"], "state_dir": "s"},
+        "runtime": {"max_batch_events": 7, "expire_every_seconds": 5, "expire_by": "clock"},
+        "views": {"degrees": "some.module:Degrees"},
         "server": {"host": "::1", "port": 0},
     }
     deployment = Deployment.parse(content, Path("/etc"))
     assert deployment.graph.path == Path("/data/g.npz")
     assert deployment.checkpoint is not None
     assert deployment.checkpoint.policy() == CheckpointPolicy(Path("/etc/c"), None, 3.0)
-    assert deployment.runtime.threads == 2
-    assert deployment.runtime.history == 9
+    options = deployment.engine.options()
+    assert (options.threads, options.history, options.mode) == (2, 9, ["eager", "lazy"])
+    assert options.state_dir == Path("/etc/s")
+    assert deployment.views is not None
+    assert deployment.views.factories == {"degrees": "some.module:Degrees"}
     assert deployment.runtime.expiry() == ExpiryPolicy(5.0, time.time)
     assert deployment.features is not None
     assert deployment.features.directory == Path("/etc/f")
@@ -62,7 +62,7 @@ def test_everything() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({}, "there must be a section [model], got none"),
+        ({}, "there must be a section [graph], got none"),
         ({"model": {"path": "m"}}, "there must be a section [graph], got model"),
         (LEAST | {"modle": {}}, "unknown section 'modle': did you mean 'model'?"),
         (LEAST | {"zzz": {}}, "unknown section 'zzz': known are model, graph"),
@@ -78,7 +78,16 @@ def test_everything() -> None:
         (LEAST | {"server": {"port": True}}, "port in [server] must be an integer, got True"),
         (LEAST | {"server": {"port": 70000}}, "[server]: port must be from 0 to 65535, got 70000"),
         (LEAST | {"server": {"host": 1}}, "host in [server] must be text, got 1"),
-        (LEAST | {"runtime": {"threads": -1}}, "[runtime]: threads must be at least 0, got -1"),
+        (LEAST | {"engine": {"threads": -1}}, "[engine]: threads must be an integer from 1 to 1024, got -1"),
+        (
+            LEAST | {"engine": {"keep": "some"}},
+            "[engine]: keep must be one of 'all', 'aggregates', got 'some'",
+        ),
+        (LEAST | {"engine": {"mode": 3}}, "mode in [engine] must be text or a list of it, got 3"),
+        (LEAST | {"runtime": {"threads": 2}}, "threads has moved from [runtime] to [engine]"),
+        (LEAST | {"state": {"directory": "s"}}, "[state] has become the key state_dir in [engine]"),
+        (LEAST | {"views": {"degrees": "module"}}, 'degrees in [views] must be text like "module:name"'),
+        (LEAST | {"views": "module:name"}, "views must be a section [views], got 'module:name'"),
         (LEAST | {"runtime": {"max_batch_events": 0}}, "max_batch_events must be at least 1, got 0"),
         (
             LEAST | {"runtime": {"expire_every_seconds": -1}},
@@ -168,7 +177,7 @@ def test_a_deployment_whose_edges_expire_and_whose_features_and_state_are_mapped
     content = LEAST | {
         "graph": {"path": "g.npz", "time_to_live": 0.5},
         "features": {"directory": "f"},
-        "state": {"directory": "s"},
+        "engine": {"state_dir": "s"},
         "checkpoint": {"directory": "c"},
     }
     runtime = Deployment.parse(content, tmp_path).open()
@@ -241,7 +250,15 @@ def test_the_docs_list_every_key_and_its_default() -> None:
     assert block is not None
     example = Deployment.parse(tomllib.loads(block[1]), Path())
     rows = re.findall(r"^\| (?:`\[(\w+)\]`)? ?\| `(\w+)` \| ([^|]+) \| ([^|]+) \|", text, re.MULTILINE)
-    names = {Path: "text, a path", str: "text", int: "an integer", float: "a number", bool: "true or false"}
+    names = {
+        Path: "text, a path",
+        Path | None: "text, a path",
+        str: "text",
+        str | list[str]: "text or a list of it",
+        int: "an integer",
+        float: "a number",
+        bool: "true or false",
+    }
     documented = []
     section = ""
     for named, key, type_, default in rows:
@@ -250,10 +267,10 @@ def test_the_docs_list_every_key_and_its_default() -> None:
     expected = []
     for section_field in fields(Deployment):
         part = getattr(example, section_field.name)
-        for key in fields(part):
-            default = getattr(part, key.name)
+        for key in fields(part) if section_field.name != "views" else ():
             type_ = get_type_hints(type(part))[key.name]
-            shown = "required" if type_ is Path else f"`{tomlish(default)}`"
+            shown = "required" if type_ is Path else f"`{tomlish(getattr(part, key.name))}`"
+            shown = "none" if type_ == Path | None else shown
             expected.append((section_field.name, key.name, names[type_], shown))
     assert documented == expected
 

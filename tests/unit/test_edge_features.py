@@ -19,6 +19,7 @@ from livegnn import (
     UnknownEdgeError,
     UnknownNodeError,
 )
+from livegnn.graph import View
 from livegnn.types import DEFAULT_EDGE_TYPE, State
 from mirror import Mirror, assert_graph_equals, frozen
 
@@ -115,9 +116,7 @@ def test_a_view_reads_the_old_features_and_the_new() -> None:
     graph = make_graph()
     seen = []
 
-    class Reader:
-        native = None
-
+    class Reader(View):
         def prepare(self, delta) -> None:
             source, target, new, _ = delta.edge_features()
             old = graph.edge_features(source[:1], target[:1]).tolist()  # the other edge is new
@@ -126,10 +125,7 @@ def test_a_view_reads_the_old_features_and_the_new() -> None:
         def commit(self, delta) -> None:
             seen.append(delta.edge_features().features.tolist())
 
-        def publish(self, delta) -> None:
-            pass
-
-    reader = Reader()
+    reader = Reader(graph)
     graph.attach(reader)
     graph.apply(
         Events()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from livegnn import InputError
-from livegnn.model.exactness import CONDITIONING, EXACTNESS, SMALLEST, judge, scales_of
+from livegnn.oracle.exactness import CONDITIONING, EXACTNESS, SMALLEST, judge, scales_of
 
 FLOAT64 = np.array([[1.7e9, 0.1, -2.0], [1.6e9, -0.2, 0.5]])
 NAN, INF = float("nan"), float("inf")

@@ -10,7 +10,8 @@ from livegnn import Engine, Events, Graph, InputError, UnknownNodeError
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.inference import last_layer
 from livegnn.inference.history import History
-from livegnn.model import Input, Model, Propagate, Step, reference
+from livegnn.model import Input, Model, Propagate, Step
+from livegnn.oracle import reference
 from livegnn.types import DEFAULT_EDGE_TYPE
 from mirror import frozen
 from modules import WIDTH, Design, make

@@ -11,7 +11,7 @@ from torch import nn
 from torch_geometric import nn as pyg
 
 from livegnn import Engine, Graph, Model
-from livegnn.model.exactness import judge
+from livegnn.oracle.exactness import judge
 
 NODES, WIDTH, EDGE_WIDTH = 60, 4, 3
 SMALL = np.arange(NODES // 2)

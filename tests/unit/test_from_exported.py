@@ -19,7 +19,8 @@ from torch_geometric.data import Data, HeteroData
 import livegnn as lg
 from livegnn.errors import FileFormatError, ModelError
 from livegnn.graph import EdgeSchema, Schema
-from livegnn.model import Model, explain_exported, reference
+from livegnn.model import Model, explain_exported
+from livegnn.oracle import reference
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 
 pytestmark = [

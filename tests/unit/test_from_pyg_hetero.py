@@ -17,7 +17,8 @@ from torch_geometric.utils import softmax as pyg_softmax
 from livegnn import Engine, Events, Graph
 from livegnn.errors import ModelError
 from livegnn.graph import EdgeSchema, Schema, Snapshot
-from livegnn.model import EdgeInput, Input, Model, reference
+from livegnn.model import EdgeInput, Input, Model
+from livegnn.oracle import reference
 from modules import fill
 
 WIDTHS = {"user": 3, "item": 2}

@@ -7,10 +7,10 @@ from torch import nn
 
 from imported_modules import EDGES, GRAPHS, LABELS, TYPE, Case, X, call, compute, double, draw
 from layered_modules import MATRIX, Written, add, largest
-from livegnn.model.importer.classes import classify, words
-from livegnn.model.importer.export import export_module
-from livegnn.model.importer.normal_form import normalize
-from livegnn.model.importer.reader import read
+from livegnn.importers.classes import classify, words
+from livegnn.importers.export import export_module
+from livegnn.importers.normal_form import normalize
+from livegnn.importers.reader import read
 
 TABLE = torch.linspace(-1, 1, 72, dtype=torch.float64).view(3, 3, 8)
 

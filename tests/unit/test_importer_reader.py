@@ -31,12 +31,12 @@ from imported_modules import (
 )
 from livegnn.errors import ModelError
 from livegnn.graph import EdgeSchema, Schema
+from livegnn.importers import interpreter
+from livegnn.importers.classes import classify, words
+from livegnn.importers.export import Given, export_module
+from livegnn.importers.expressions import walk
+from livegnn.importers.reader import read
 from livegnn.model import explain_import
-from livegnn.model.importer import interpreter
-from livegnn.model.importer.classes import classify, words
-from livegnn.model.importer.export import Given, export_module
-from livegnn.model.importer.expressions import walk
-from livegnn.model.importer.reader import read
 
 NAMES = CASES if os.environ.get("LIVEGNN_ALL_MODULES") else QUICK
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from livegnn.errors import ModelError
-from livegnn.model.importer import interpreter
-from livegnn.model.importer.classes import shift_is_free
-from livegnn.model.importer.expressions import Atom, Expression, Expressions, walk
-from livegnn.model.importer.facts import is_finite, is_positive
-from livegnn.model.importer.normal_form import mark_shifts, normalize
+from livegnn.importers import interpreter
+from livegnn.importers.classes import shift_is_free
+from livegnn.importers.expressions import Atom, Expression, Expressions, walk
+from livegnn.importers.facts import is_finite, is_positive
+from livegnn.importers.normal_form import mark_shifts, normalize
 
 NODE = Atom("node")
 EDGE = Atom("edge", NODE, NODE)

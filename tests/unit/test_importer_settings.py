@@ -12,8 +12,8 @@ from torch.export import Dim, ExportedProgram
 from torch_geometric.data import Data, HeteroData, TemporalData
 
 from livegnn import Graph, Model, ModelError, Schema
+from livegnn.importers import settings
 from livegnn.model import Convolution, explain_exported, explain_import
-from livegnn.model.importer import settings
 
 MODULE = pyg.GCN(3, 4, 2, 2).eval()
 ENDS = torch.tensor([[0, 1, 2, 3, 4, 0, 1], [1, 2, 3, 4, 0, 2, 3]])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from livegnn import Engine, Events, FileFormatError, Graph, InputError, ModelError, UnknownNodeError
-from livegnn.model import reference
+from livegnn.oracle import reference
 from livegnn.types import State
 from mirror import frozen, predictions
 from modules import WIDTH, Design, make

@@ -156,6 +156,8 @@ RUNTIME: dict[str, Call] = {
     "append": lambda world: ignore(world.runtime.append(Events().remove_edges(*world.ids([3, 7])))),
     "check": lambda world: world.runtime.check(world.to(True)),
     "failure": lambda world: world.runtime.failure,
+    "engine": lambda world: world.runtime.engine is world.engine,
+    "has_engine": lambda world: world.runtime.has_engine,
     "predict": lambda world: world.runtime.predict(world.ids(STAY)).values.tolist(),
     "predict_at_once": lambda world: world.runtime.predict_at_once(world.ids(STAY)) is None,
     "read": lambda world: world.runtime.read(lambda: world.engine.predict(world.ids(STAY)).tolist())[1],
@@ -211,10 +213,10 @@ CALLS = {
 # What makes a world, or belongs to the loop, to a graph's views or to another class that it is read from.
 NOT_CALLED = {
     Graph: {
-        "from_edges", "from_pyg", "from_state", "edge_type_index", "given", "intern", "named",
+        "after", "from_edges", "from_pyg", "from_state", "edge_type_index", "given", "intern", "named",
         "node_type_index", "to_numbers", "to_user_ids", "unknown_node", "with_types",
     },
-    Engine: {"commit", "prepare", "publish", "trusting"},
+    Engine: {"abandon", "close", "commit", "factory", "prepare", "publish", "update_of"},
     Runtime: {"start", "step", "stop"},
     WhatIf: set[str](),
     LiveSampler: {"edge_permutation"},

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from model_examples import EDGES, propagate
 
 from livegnn import EdgeSchema, Engine, Events, FileFormatError, Graph, Schema
-from livegnn.model import Input, Model, Propagate, reference
+from livegnn.model import Input, Model, Propagate
+from livegnn.oracle import reference
 from livegnn.types import State
 
 HUB = 0
@@ -38,7 +39,7 @@ def start(kind: str, *rows: tuple[float, float], weight=None, **operators) -> En
 
 def ties_of(engine: Engine) -> np.ndarray:
     """How many messages equal the extremum, as the engine has it: [nodes, channels]."""
-    return engine.native_engine.counts(0)[engine.graph.native.indices(0)]
+    return engine.state().arrays["counts/0"][engine.graph.native.indices(0)]
 
 
 def assert_exact(engine: Engine) -> None:
@@ -64,7 +65,7 @@ def apply(engine: Engine, events: Events) -> int:
     update = engine.apply(events)
     assert (update.changed.tolist(), engine.predict(update.changed).tobytes()) == imagined
     assert_exact(engine)
-    return engine._prepared.recomputed
+    return engine.last_work.recomputed
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -225,9 +226,9 @@ def test_a_state_without_fitting_counts_is_refused(change):
 def test_a_count_that_is_wrong_is_found():
     engine = start("max", (3, 3), (3, 1))
     assert engine.scrub() == 0
-    counts = engine.native_engine.counts(0)
-    counts[HUB, 1] += 1
-    engine.native_engine.set_counts(0, counts)
+    state = engine.state()
+    state.arrays["counts/0"][HUB, 1] += 1
+    engine = Engine(engine.graph, engine.model, state=state)
     assert engine.scrub() == 1
 
 

@@ -21,7 +21,8 @@ from torch_geometric.utils import (
 
 from livegnn import Engine, Events, Graph, Model, ModelError
 from livegnn.graph import EdgeSchema, Schema
-from livegnn.model import Propagate, reference
+from livegnn.model import Propagate
+from livegnn.oracle import reference
 from mirror import assert_exact
 
 E = ("node", "to", "node")

@@ -98,7 +98,7 @@ def test_a_flipped_bit_is_found(position):
     damaged = bytearray(DATA)
     damaged[position // 8] ^= 1 << position % 8
     with pytest.raises(FileFormatError):
-        file.decode(bytes(damaged))
+        file.decode(bytes(damaged), Model)
 
 
 @given(position=st.integers(0, len(DATA) - 1), value=st.integers(0, 255))
@@ -108,25 +108,25 @@ def test_a_replaced_byte_is_found(position, value):
     if damaged == DATA:
         return
     with pytest.raises(FileFormatError):
-        file.decode(bytes(damaged))
+        file.decode(bytes(damaged), Model)
 
 
 @given(length=st.integers(0, len(DATA) - 1))
 def test_a_truncated_file_is_found(length):
     with pytest.raises(FileFormatError):
-        file.decode(DATA[:length])
+        file.decode(DATA[:length], Model)
 
 
 @given(more=st.binary(min_size=1, max_size=70))
 def test_bytes_after_the_end_are_found(more):
     with pytest.raises(FileFormatError, match="checksum"):
-        file.decode(DATA + more)
+        file.decode(DATA + more, Model)
 
 
 @given(data=st.binary(max_size=300))
 def test_any_other_bytes_are_refused(data):
     with pytest.raises(FileFormatError):
-        file.decode(data)
+        file.decode(data, Model)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_any_other_bytes_are_refused(data):
 )
 def test_what_is_no_model_is_refused(data, message):
     with pytest.raises(FileFormatError, match=message):
-        file.decode(data)
+        file.decode(data, Model)
 
 
 def test_an_error_names_the_file(tmp_path):

@@ -11,6 +11,7 @@ CPP = ROOT / "cpp"
 LAYERS = (
     ("bindings", "fuzz"),
     ("inference", "sampling"),
+    ("views",),
     ("program", "store"),
     ("ids",),
     ("memory",),

@@ -9,7 +9,8 @@ import pytest
 from model_examples import EDGES, make_snapshot
 
 from livegnn import EdgeSchema, Engine, Events, Graph, ModelError, Schema
-from livegnn.model import Degree, EdgeInput, Input, Model, Propagate, Step, reference, verify
+from livegnn.model import Degree, EdgeInput, Input, Model, Propagate, Step, verify
+from livegnn.oracle import reference
 
 LIKES = ("user", "likes", "item")
 ONLY = Propagate(EDGES, only_loops=True)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from livegnn import EdgeSchema, Engine, Events, Graph, InputError, Model, ModelError, Schema, UnknownNodeError
 from livegnn.log.sqlite import SqliteLog
-from livegnn.model import Degree, Input, Propagate, Step, file, reference
+from livegnn.model import Degree, Input, Propagate, Step, file
+from livegnn.oracle import reference
 from livegnn.runtime import Runtime
 from mirror import frozen
 from streams import make_graph, make_model, make_stream
@@ -238,7 +239,7 @@ def test_a_file_holds_the_names(tmp_path: Path) -> None:
     assert "outputs" not in make_model().to_json()
     assert "outputs" not in json.dumps(make_several({"output": "scores"}).to_json())
     assert make_model().outputs == {"output": "out"}
-    assert file.decode(file.encode(make_model())).outputs == {"output": "out"}
+    assert file.decode(file.encode(make_model()), Model).outputs == {"output": "out"}
 
 
 def test_how_it_is_printed() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_convolution import CONVOLUTIONS
 from test_edge_messages import FEATURES, WIDTH, make_graph, random_events
+from test_own_convolution import CONVOLUTIONS
 
 from livegnn import Engine, Events, Model
 from livegnn.model import Convolution

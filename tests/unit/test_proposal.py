@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from livegnn.errors import InputError, ModelError
+from livegnn.importers.proposal import ATTENTION_EXAMPLE, MEAN_EXAMPLE, PROMPT
 from livegnn.model import Convolution, ConvolutionRequest, Model, OpenAIProposer, propose
-from livegnn.model.proposal import ATTENTION_EXAMPLE, MEAN_EXAMPLE, PROMPT
 
 WEIGHT = np.array([[0.5, -1.0], [1.0, 0.25], [0.0, 2.0]], np.float32)
 REQUEST = ConvolutionRequest(

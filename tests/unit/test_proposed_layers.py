@@ -12,7 +12,8 @@ from torch_geometric import nn as pyg
 
 from livegnn import Engine, Events, Graph, Model, ModelError
 from livegnn.graph import EdgeSchema, Schema
-from livegnn.model import Convolution, ConvolutionRequest, reference
+from livegnn.model import Convolution, ConvolutionRequest
+from livegnn.oracle import reference
 from mirror import assert_exact
 
 E = ("node", "to", "node")

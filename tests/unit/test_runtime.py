@@ -370,8 +370,9 @@ def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_loop(
 
 
 def recovered(log: SqliteLog, directory: Path | None, *, text: bool = False) -> Runtime:
-    graph, engine = restore(MODEL, lambda: make_graph(text=text), directory=directory, threads=1, log=log)
-    return Runtime(log, graph, engine)
+    views = {"engine": Engine.factory(MODEL, threads=1)}
+    graph, made = restore(views, lambda: make_graph(text=text), directory=directory, log=log)
+    return Runtime(log, graph, *made.values())
 
 
 def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path, log: SqliteLog) -> None:
@@ -433,9 +434,9 @@ def test_a_checkpoint_of_another_model_is_passed_over(tmp_path: Path, log: Sqlit
     drain(runtime)
     runtime.stop()
     other = make_model(seed=9)
-    graph, engine = restore(other, make_graph, directory=tmp_path, threads=1)
+    graph, views = restore({"engine": Engine.factory(other, threads=1)}, make_graph, directory=tmp_path)
     assert graph.seq == 0
-    assert Runtime(log, graph, engine).engine.verify().ok
+    assert Runtime(log, graph, *views.values()).engine.verify().ok
 
 
 def test_a_log_of_another_graph_is_refused(tmp_path: Path, log: SqliteLog) -> None:
@@ -542,11 +543,11 @@ def test_batches_are_numbered_by_the_log_whatever_is_applied_beside_it(log: Sqli
     assert runtime.engine.verify().ok
 
 
-def test_a_runtime_is_made_of_an_engine_and_its_graph(log: SqliteLog) -> None:
+def test_a_runtime_is_made_of_a_graph_and_its_views(log: SqliteLog) -> None:
     graph, engine = make_graph(), Engine(make_graph(), MODEL, threads=1)
-    with pytest.raises(InputError, match="expected an engine on the runtime's graph, got one on another"):
+    with pytest.raises(InputError, match="expected a view of the runtime's graph, got 'engine' of another"):
         Runtime(log, graph, engine)
-    with pytest.raises(InputError, match=r"expected a Graph and an Engine, got .*Engine and .*Graph"):
+    with pytest.raises(InputError, match=r"expected a Graph and its views, got .*Engine, .*Graph"):
         Runtime(log, engine, engine.graph)  # type: ignore[arg-type]
     for settings, message in [
         ({"checkpoints": "here"}, "checkpoints must be None or of the type CheckpointPolicy, got 'here'"),

@@ -12,9 +12,10 @@ from torch_geometric import nn as pyg
 from torch_geometric.utils import softmax
 
 from livegnn import Engine, Events, Graph, Model
-from livegnn.model import EdgeInput, Input, Step, reference
-from livegnn.model.exactness import judge
+from livegnn.model import EdgeInput, Input, Step
 from livegnn.model.propagation import Propagate
+from livegnn.oracle import reference
+from livegnn.oracle.exactness import judge
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 
 WIDTH, EDGE_WIDTH = 4, 3

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from livegnn import EdgeSchema, Engine, Events, Graph, Schema
-from livegnn.model import reference
+from livegnn.oracle import reference
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 from modules import Design, make
 

@@ -10,8 +10,9 @@ import pytest
 from model_examples import EDGES, make_sage, propagate
 
 from livegnn.errors import ModelError
-from livegnn.model import Convolution, Input, Model, Propagate, Step, claims, conditions, verify
-from livegnn.model.claims import Claim, Relation, decide
+from livegnn.model import Convolution, Input, Model, Propagate, Step, verify
+from livegnn.verification import claims, conditions
+from livegnn.verification.claims import Claim, Relation, decide
 from modules import CONVOLUTIONS, WEIGHTED, Design, make
 
 WIDTH = 3
@@ -367,12 +368,12 @@ print(str(report).splitlines()[-1])
 def test_importing_models_imports_neither_solver_nor_conditions():
     code = """
 import sys, livegnn.model
-print([name for name in ("z3", "livegnn.model.conditions", "livegnn.model.proposal") if name in sys.modules])
+print([name for name in ("z3", "livegnn.verification", "livegnn.importers") if name in sys.modules])
 lacking = [name for name in livegnn.model.__all__ if not hasattr(livegnn.model, name)]
 print(livegnn.model.verify.__module__, len(lacking))
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.splitlines() == ["[]", "livegnn.model.verification 0"]
+    assert result.stdout.splitlines() == ["[]", "livegnn.verification.verification 0"]
 
 
 @pytest.mark.parametrize(

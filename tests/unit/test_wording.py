@@ -11,7 +11,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GCNConv, SAGEConv
 
 import livegnn as lg
-from livegnn.wording import count, size
+from livegnn.wording import count, shown, size
 
 
 def papers(**kwargs: object) -> lg.Graph:
@@ -54,6 +54,21 @@ def test_sizes_have_three_digits(number: int, text: str) -> None:
 
 def test_counts_have_a_plural() -> None:
     assert [count(n, "node") for n in (0, 1, 1_234_567)] == ["0 nodes", "1 node", "1,234,567 nodes"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("item", "'item'"),
+        (None, "None"),
+        ((1, "a"), "(1, 'a')"),
+        ("x" * 300, "str"),
+        ([{}], "list"),
+        (np.float32(1), "numpy.float32"),
+    ],
+)
+def test_what_came_is_shown_as_it_was_written_where_that_is_short(value: object, text: str) -> None:
+    assert shown(value) == text
 
 
 def test_a_graph_of_one_type_is_a_line() -> None:

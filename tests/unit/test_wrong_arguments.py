@@ -45,7 +45,7 @@ PATHS: dict[str, Call] = {
     "checkpoint.read": lambda w, path: checkpoint.read(path),
     "checkpoint.write": lambda w, path: checkpoint.write(path, {}, 0),
     "Deployment.read": lambda w, path: Deployment.read(path),
-    "restore": lambda w, path: restore(MODEL, make_graph, directory=path),
+    "restore": lambda w, path: restore({"engine": Engine.factory(MODEL)}, make_graph, directory=path),
     "Graph": lambda w, path: Graph(features_dir=path),
     "Engine": lambda w, path: Engine(w.graph, MODEL, state_dir=path),
 }

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livegnn.errors import InputError
-from livegnn.events.builder import Events
-from livegnn.events.chunk import EDGE_KINDS, Chunk, to_edge_type
+from livegnn.events.chunk import EDGE_KINDS, to_edge_type
 from livegnn.events.json_lines import FIELDS, NAMES
 from livegnn.types import EdgeType, Ids, NodeType
+
+if TYPE_CHECKING:
+    from livegnn.events.builder import Events
 
 COLUMNS: Final = (
     "event",
@@ -31,8 +33,8 @@ COLUMNS: Final = (
 _SEPARATOR: Final = "\x1f"
 
 
-def decode(table: pa.Table | pa.RecordBatch) -> list[Chunk]:
-    """The chunks of the rows of `table`. Raises InputError that names the row, from 0."""
+def decode(table: pa.Table | pa.RecordBatch, events: "Events") -> None:
+    """Appends the rows of `table` to events. Raises InputError that names the row, from 0."""
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
@@ -47,11 +49,9 @@ def decode(table: pa.Table | pa.RecordBatch) -> list[Chunk]:
             f"an Arrow table must have a column 'event', got {', '.join(table.column_names) or 'none'}"
         )
     columns = {name: table.column(name).combine_chunks() for name in table.column_names}
-    events = Events()
     for start, stop in _runs(columns, table.num_rows):
         rows = {name: column.slice(start, stop - start) for name, column in columns.items()}
         _append(events, rows, start)
-    return events.chunks
 
 
 def _runs(columns: dict[str, pa.Array], n: int) -> Iterator[tuple[int, int]]:
@@ -111,7 +111,7 @@ def _lists(column: pa.Array, name: str) -> pa.Array:
     return column
 
 
-def _append(events: Events, rows: dict[str, pa.Array], start: int) -> None:
+def _append(events: "Events", rows: dict[str, pa.Array], start: int) -> None:
     """Appends one run of rows that starts at row `start` of the table."""
     event = rows["event"][0].as_py()
     if event not in FIELDS:

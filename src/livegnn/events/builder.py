@@ -237,7 +237,9 @@ class Events:
         """
         from livegnn.events import arrow
 
-        return from_chunks(arrow.decode(table))
+        events = Events()
+        arrow.decode(table, events)
+        return events
 
 
 def from_chunks(chunks: Iterable[Chunk]) -> Events:

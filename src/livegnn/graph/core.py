@@ -3,7 +3,7 @@
 import os
 
 from livegnn import _core
-from livegnn.arguments import whole
+from livegnn.arguments import as_path, whole
 from livegnn.errors import InputError
 from livegnn.graph.schema import Schema
 
@@ -42,12 +42,13 @@ def make_core(
     ]
     if features_dir is None:
         return _core.Graph(list(schema.node_types.values()), edge_types, workers, "")
+    directory = as_path(features_dir, "features_dir")
     try:
-        os.makedirs(features_dir, exist_ok=True)
-        return _core.Graph(list(schema.node_types.values()), edge_types, workers, os.fspath(features_dir))
+        directory.mkdir(parents=True, exist_ok=True)
+        return _core.Graph(list(schema.node_types.values()), edge_types, workers, str(directory))
     except _core.ThreadError:
         raise
-    except (OSError, RuntimeError, TypeError) as error:
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(
             f"features_dir must be a directory in which files can be made, got {features_dir!r}: {error}"
         ) from error

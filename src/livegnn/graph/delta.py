@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from livegnn.events import Events
-from livegnn.types import EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
+from livegnn.types import DoubleArray, EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from livegnn import _core
+    from livegnn.graph.after import GraphAfter
     from livegnn.graph.graph import Graph
+    from livegnn.graph.view import View
 
 
 class EdgeFeatures(NamedTuple):
@@ -30,7 +32,8 @@ class EdgeChanges(NamedTuple):
     first named.
 
     had, has: whether the edge was there before and is there after. Weights are 1 in a type without weights,
-    and of no meaning on the side where the edge is not. key: where the type keeps parallel edges.
+    and of no meaning on the side where the edge is not; so is the time, which is that after the batch. key,
+    time: where the type has them.
     """
 
     source: Ids
@@ -40,6 +43,17 @@ class EdgeChanges(NamedTuple):
     old_weight: FloatArray
     new_weight: FloatArray
     key: Keys | None = None
+    time: DoubleArray | None = None
+
+    def both_directions(self) -> "EdgeChanges":
+        """With all but loops listed once more, turned round."""
+        again = np.flatnonzero(self.source != self.target)
+        turned = self._replace(source=self.target, target=self.source)
+        columns = [
+            None if column is None or other is None else np.concatenate([column, other[again]])
+            for column, other in zip(self, turned, strict=True)
+        ]
+        return EdgeChanges._make(columns)
 
 
 class GraphDelta:
@@ -52,7 +66,14 @@ class GraphDelta:
     """
 
     def __init__(
-        self, graph: "Graph", native: "_core.Delta", seq: int, events: Events, pin: "_core.TextPin"
+        self,
+        graph: "Graph",
+        native: "_core.Delta",
+        seq: int,
+        events: Events,
+        pin: "_core.TextPin",
+        *,
+        trusted: bool = False,
     ) -> None:
         self._graph = graph
         self.native = native
@@ -60,6 +81,22 @@ class GraphDelta:
         self.events = events
         self.pin = pin
         """Keeps the texts of all ids that the batch names."""
+        self.trusted = trusted
+        """Whether the batch was accepted before, so that no view may refuse it for what comes of it."""
+        self._updates: dict[View, object] = {}
+
+    def update_of(self, view: "View") -> object:
+        """What the batch did to a view, as its `commit` said; None before that."""
+        return self._updates.get(view)
+
+    def note_update(self, view: "View", update: object) -> None:
+        """For the graph, which commits."""
+        self._updates[view] = update
+
+    @property
+    def after(self) -> "GraphAfter":
+        """The graph as it will be, for views that prepare the batch; the graph itself is still as it was."""
+        return self._graph.after(self)
 
     @property
     def num_events(self) -> int:
@@ -77,16 +114,25 @@ class GraphDelta:
     def num_edge_changes(self, edge_type: EdgeType | None = None) -> int:
         return self.native.num_edge_changes(self._graph.edge_type_index(edge_type))
 
-    def edges(self, edge_type: EdgeType | None = None) -> EdgeChanges:
+    def edges(self, edge_type: EdgeType | None = None, *, both_directions: bool = False) -> EdgeChanges:
         """The edges that changed. To be read before the next batch: indices of removed nodes are given out
-        again.
+        again. both_directions: an undirected edge, unless it is a loop, is listed once more, turned round.
         """
         index = self._graph.edge_type_index(edge_type)
         source_type, _, target_type = list(self._graph.schema.edge_types)[index]
-        source, target, had, has, old, new, key = self.native.edges(index)
-        keyed = list(self._graph.schema.edge_types.values())[index].duplicates == "keep"
-        ends = self._ids(source, source_type), self._ids(target, target_type)
-        return EdgeChanges(*ends, had, has, old, new, key if keyed else None)
+        edges = list(self._graph.schema.edge_types.values())[index]
+        source, target, had, has, old, new, key, time = self.native.edges(index)
+        changes = EdgeChanges(
+            self._ids(source, source_type),
+            self._ids(target, target_type),
+            had,
+            has,
+            old,
+            new,
+            key if edges.duplicates == "keep" else None,
+            time if edges.timed else None,
+        )
+        return changes.both_directions() if both_directions and edges.undirected else changes
 
     def edge_features(self, edge_type: EdgeType | None = None) -> EdgeFeatures:
         """The new features of edges, as `edges` to be read before the next batch. While the batch is staged,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from livegnn import _core
-from livegnn.arguments import function, listed_ids, one_id
+from livegnn.arguments import function, incoming, listed_ids, one_id
 from livegnn.errors import (
     FileFormatError,
     InputError,
@@ -23,6 +23,7 @@ from livegnn.errors import (
 from livegnn.events import Events
 from livegnn.events.chunk import EDGE_KINDS, to_key
 from livegnn.graph import construction, state
+from livegnn.graph.after import GraphAfter
 from livegnn.graph.columns import check_columns
 from livegnn.graph.construction import Parallel
 from livegnn.graph.core import make_core
@@ -175,7 +176,7 @@ class Graph:
         # In one batch, what it is prepared in would take several times the memory of the graph.
         for part in events.parts(_FILL_AT_ONCE):
             delta = self._stage(part, 0, refuse_parallel=part.chunks[0].type in refusing)
-            self.native.prepare(delta.native, [])
+            self.native.prepare(delta.native)
             self.native.commit(delta.native, [])
         self._memory.take(self._measure)
 
@@ -189,6 +190,10 @@ class Graph:
                 self._check_seq(seq)
             return self._stage(events, seq)
 
+    def after(self, change: GraphDelta) -> GraphAfter:
+        """The graph as it will be, for a view that prepares a batch: `GraphDelta.after`."""
+        return GraphAfter(self, change)
+
     def _check_seq(self, seq: int) -> None:
         if type(seq) is not int or not 0 <= seq < 1 << 63:
             raise InputError(f"seq must be an integer of at least 0 and below 2**63, got {seq!r}")
@@ -198,7 +203,9 @@ class Graph:
                 "back; leave it out, and it grows by the number of events"
             )
 
-    def _stage(self, events: Events, seq: int | None, *, refuse_parallel: bool = False) -> GraphDelta:
+    def _stage(
+        self, events: Events, seq: int | None, *, refuse_parallel: bool = False, trusted: bool = False
+    ) -> GraphDelta:
         if self._left_out or type(events) is not Events:
             events = self.with_types(events)
         stage = _core.Stage(self.native, refuse_parallel)
@@ -232,7 +239,8 @@ class Graph:
                 raise explained from None
             raise
         pin.close()
-        return GraphDelta(self, native, self.seq + native.num_events if seq is None else seq, events, pin)
+        after = self.seq + native.num_events if seq is None else seq
+        return GraphDelta(self, native, after, events, pin, trusted=trusted)
 
     def apply(
         self,
@@ -241,6 +249,7 @@ class Graph:
         seq: int | None = None,
         on_staged: Callable[[GraphDelta], None] | None = None,
         on_committed: Callable[[GraphDelta], None] | None = None,
+        trusted: bool = False,
     ) -> GraphDelta:
         """Applies a batch of events, in order, to the graph and to every view of it, as a whole or not at
         all.
@@ -249,7 +258,8 @@ class Graph:
         back, and may stay: events that fill a graph before its log begins come with the 0 that it is at. A
         batch of more events than sequence numbers ends the `history` of engines. on_staged: called when
         everything is known to be good and nothing is visible yet; if it raises, nothing happens.
-        on_committed: called when graph and views show the batch, before subscribers are told.
+        on_committed: called when graph and views show the batch, before subscribers are told. trusted: the
+        batch was accepted before, as those of a log were: no view may refuse it for what comes of it.
 
         Raises `UnknownNodeError`, `UnknownTypeError` or `InputError`, `MemoryError` where there is no memory,
         and `OSError` where there is no space for what lies in files, and then nothing has changed. Removing
@@ -264,19 +274,10 @@ class Graph:
             self.batch_began = time.perf_counter()
             if seq is not None:
                 self._check_seq(seq)
-            delta = self._stage(events, seq)
+            delta = self._stage(events, seq, trusted=trusted)
             views = [view for ref in self._views if (view := ref()) is not None]
-            for view in views:
-                view.prepare(delta)
-            natives = [view.native for view in views if view.native is not None]
-            try:
-                self.native.prepare(delta.native, natives)
-                if on_staged is not None:
-                    on_staged(delta)
-            except BaseException:
-                self.native.abandon(natives)
-                raise
-            broken = self._commit(delta, views, natives)
+            self._prepare(delta, views, on_staged)
+            broken = self._commit(delta, views)
             if on_committed is not None:
                 on_committed(delta)
             broken = self._publish(delta, views) or broken
@@ -284,19 +285,37 @@ class Graph:
                 raise broken
             return delta
 
-    def _commit(
-        self, delta: GraphDelta, views: Sequence[View], natives: "list[tuple[_core.Engine, _core.Prepared]]"
-    ) -> BaseException | None:
+    def _prepare(
+        self, delta: GraphDelta, views: Sequence[View], on_staged: Callable[[GraphDelta], None] | None
+    ) -> None:
+        """All that may fail. The store first, so that views see its lists before and after the batch."""
+        begun: list[View] = []
+        try:
+            self.native.prepare(delta.native)
+            for view in views:
+                begun.append(view)
+                view.prepare(delta)
+            if on_staged is not None:
+                on_staged(delta)
+        except BaseException:
+            for view in begun:
+                view.abandon(delta)
+                if view.native is not None:
+                    view.native.abandon()
+            self.native.abandon()
+            raise
+
+    def _commit(self, delta: GraphDelta, views: Sequence[View]) -> BaseException | None:
         """Makes the batch visible in graph and views, in all of them; returns what came in between."""
         broken: BaseException | None = None
         try:
-            self.native.commit(delta.native, natives)
+            self.native.commit(delta.native, [view.native for view in views if view.native is not None])
         except KeyboardInterrupt as interrupt:
             broken = interrupt  # when it was done: an interrupt waits for the end of a native call
         self.seq = delta.seq
         for view in views:
             try:
-                view.commit(delta)
+                delta.note_update(view, view.commit(delta))
             except BaseException as error:
                 broken = broken or error
         if self._memory.wanted:
@@ -360,9 +379,14 @@ class Graph:
             return self.apply(self.expired(now))
 
     def attach(self, view: View) -> None:
-        """From now on, `view` follows the graph for as long as someone holds it."""
+        """From now on, `view` follows the graph for as long as someone holds it; again changes nothing.
+
+        Raises `InputError` for what is no `View`.
+        """
+        if not isinstance(view, View):
+            raise InputError(f"expected a View, got {kind_of(view)}: derive it from livegnn.graph.View")
         with self.writer:
-            self._views = [ref for ref in self._views if ref() is not None]
+            self._views = [ref for ref in self._views if ref() is not None and ref() is not view]
             self._views.append(weakref.ref(view))
 
     # -- reading it
@@ -444,9 +468,9 @@ class Graph:
         index = self.edge_type_index(edge_type)
         source, relation, target = list(self.schema.edge_types)[index]
         asked = one_id(id)
-        found = self.native.neighbors(index, self.given(asked), _incoming(direction))
+        found = self.native.neighbors(index, self.given(asked), incoming(direction))
         if found is None:
-            raise UnknownNodeError(self.unknown_node(asked[0], target if _incoming(direction) else source))
+            raise UnknownNodeError(self.unknown_node(asked[0], target if incoming(direction) else source))
         names, weight, time, features, key = found
         edges = self.schema.edge_types[source, relation, target]
         return Neighbors(
@@ -463,9 +487,9 @@ class Graph:
         """How many edges come in (or go out), int64 [ids]. Raises `UnknownNodeError`."""
         index = self.edge_type_index(edge_type)
         source, _, target = list(self.schema.edge_types)[index]
-        here = target if _incoming(direction) else source
+        here = target if incoming(direction) else source
         asked = listed_ids(ids)
-        degrees = self.native.degrees_of(index, self.given(asked), _incoming(direction))
+        degrees = self.native.degrees_of(index, self.given(asked), incoming(direction))
         if isinstance(degrees, int):
             raise UnknownNodeError(self.unknown_node(asked[degrees], here))
         return degrees
@@ -659,12 +683,6 @@ class Graph:
         return UnknownNodeError(
             f"expected the id of a node of type {name!r}, got {shown!r}, which {what}: add it first"
         )
-
-
-def _incoming(direction: str) -> bool:
-    if not isinstance(direction, str) or direction not in ("in", "out"):
-        raise InputError(f"direction must be 'in' or 'out', got {direction!r}")
-    return direction == "in"
 
 
 def _as_listed(ids: "NDArray[np.generic]", *, text: bool) -> "NDArray[np.generic]":

@@ -1,14 +1,21 @@
 """The engine: embeddings that are kept exact while the graph changes."""
 
-from livegnn.inference.engine import Engine, Update, Work
+from livegnn.compiler.plan import Keep
+from livegnn.inference.engine import Engine
 from livegnn.inference.guard import NonFinite
+from livegnn.inference.options import EngineOptions, Mode
 from livegnn.inference.scrub import Scrub, Scrubbed, ScrubPolicy
+from livegnn.inference.update import QueryWork, Update, Work
 from livegnn.inference.what_if import WhatIf
-from livegnn.model.exactness import Verification
+from livegnn.oracle.exactness import Verification
 
 __all__ = [
     "Engine",
+    "EngineOptions",
+    "Keep",
+    "Mode",
     "NonFinite",
+    "QueryWork",
     "Scrub",
     "ScrubPolicy",
     "Scrubbed",

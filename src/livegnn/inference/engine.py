@@ -1,37 +1,35 @@
 """The engine: every embedding of a model on a live graph, kept as if recomputed from scratch."""
 
 import logging
-import os
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from types import NoneType
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
 
 from livegnn import _core
 from livegnn.arguments import function, listed_ids, not_negative, whole
+from livegnn.compiler.plan import Plan
 from livegnn.errors import FileFormatError, InputError, UnknownNodeError
 from livegnn.events import Events
-from livegnn.graph import Graph, GraphDelta
-from livegnn.graph.core import chosen_threads
+from livegnn.graph import Graph, GraphDelta, View
 from livegnn.graph.defaults import left_out
 from livegnn.graph.writer import Measurement
-from livegnn.inference import state as saving
-from livegnn.inference.guard import NonFinite, refuse_lost
+from livegnn.inference.core import check_pair, make_core
+from livegnn.inference.guard import refuse_lost
 from livegnn.inference.history import History
-from livegnn.inference.outputs import Outputs
-from livegnn.inference.plan import Keep, Plan
+from livegnn.inference.options import EngineOptions, EngineSettings
 from livegnn.inference.scrub import Scrubbed, scrub
+from livegnn.inference.update import QueryWork, Update, Work
 from livegnn.inference.what_if import WhatIf
 from livegnn.model import Model
-from livegnn.model.exactness import Verification, judge
+from livegnn.model.outputs import Outputs
 from livegnn.model.renaming import renamed
-from livegnn.types import Array, FloatArray, Ids, IntArray, NodeType, State
+from livegnn.oracle.exactness import Verification, judge
+from livegnn.types import Array, FloatArray, NodeType, State
 from livegnn.wording import count, kind_of, never_raises, size
 
 if TYPE_CHECKING:
@@ -41,110 +39,15 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-Mode = Literal["eager", "lazy"]
 _SAMPLE = "sample, a number of nodes,"
 
 
-class Update:
-    """What a batch did to the predictions.
-
-    seq: the sequence number that they now reflect. affected: how many nodes were computed again, or, by a
-    lazy engine, reached. exact: whether `changed` was seen by comparing values; a lazy engine has not
-    computed any. seconds: how long the batch took, the graph's part included.
-    """
-
-    __slots__ = ("_changed", "_graph", "_ids", "_pin", "affected", "exact", "seconds", "seq")
-
-    def __init__(
-        self,
-        graph: Graph,
-        changed: IntArray,
-        *,
-        seq: int,
-        affected: int,
-        seconds: float,
-        exact: bool = True,
-    ) -> None:
-        self._graph = graph
-        self._changed = changed
-        self._ids: Ids | None = None
-        self._pin = graph.pin()
-        self._pin.close()
-        self.seq = seq
-        self.affected = affected
-        self.exact = exact
-        self.seconds = seconds
-
-    @property
-    def changed(self) -> Ids:
-        """Ids of nodes whose prediction has another value than before, added nodes among them.
-
-        If not `exact`: of nodes whose prediction may have, since the batch reached them.
-        """
-        if self._ids is None:
-            self._ids = self._graph.to_user_ids(self._changed)
-        return self._ids
-
-    @property
-    def num_changed(self) -> int:
-        """How many `changed` has, which costs nothing."""
-        return len(self._changed)
-
-    def __repr__(self) -> str:
-        return (
-            f"Update(seq={self.seq}, changed={len(self._changed)} nodes, affected={self.affected}, "
-            f"seconds={self.seconds:.6f})"
-        )
-
-
-@dataclass(frozen=True)
-class QueryWork:
-    """What queries of a lazy engine have computed since it was made.
-
-    rows: of values of any layer. edges: in-edges of nodes that were summed. recomputed: sums and maxima that
-    were taken over all in-edges, rather than over those that changed.
-    """
-
-    rows: int
-    edges: int
-    recomputed: int
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a batch touched.
-
-    affected: nodes whose prediction was computed again. edges: messages that were added, taken back, or both.
-    nodes: rows read and written for them, a row counted again for each aggregate that reads it. recomputed:
-    aggregates that were computed from all their neighbours.
-    """
-
-    affected: int
-    edges: int
-    nodes: int
-    recomputed: int
-
-
-class Engine:
+class Engine(View):
     """Keeps the embeddings of `model` on `graph` exact, whoever applies events to the graph.
 
-    threads: how many work on one batch; by default as many as the process may use. Results do not depend on
-    it, bit for bit.
-    mode: ``"eager"`` computes with each batch all that it reaches. ``"lazy"`` records what it reaches, and
-    computes a prediction when it is asked for (NeutronRT, section V.D). A list has one of the two for each
-    depth of propagation, the eager ones first.
+    options: an `EngineOptions`; its fields may also be given one by one, as keywords.
     state: what `state()` returned for the same model and graph, instead of computing every embedding.
-    history: over how many of the last events `explain` can look back; 0 keeps none of them.
-    keep: "aggregates" keeps the aggregates alone and computes each layer's rows anew, node by node, when they
-    are read; the bits are the same.
-    keep_degree: keeps even the aggregates of nodes with at least so many in-edges alone, and computes those
-    of the others from their neighbours, and theirs, when they are read; 0 for all. Implies "aggregates".
-    state_dir: where what is kept lies in mapped files, for when it outgrows memory; the directory is made if
-    it is missing, and the files are gone when the engine is.
-    non_finite: what becomes of a batch after which a value, a prediction among them, would be infinite or not
-    a number that was finite before. ``"refuse"`` raises `InputError`, as for any other bad input;
-    ``"allow"`` lets it through, with what the framework would say. What a lazy engine has only recorded it
-    cannot refuse: it says what the framework would when it is asked.
+    name: of the view, where one graph has several engines in a runtime.
 
     Raises `ModelError` if the model does not fit the graph or the settings, `InputError` if the mode does not
     fit the model, or the settings each other, or if no files can be made in `state_dir`, `FileFormatError` if
@@ -158,56 +61,37 @@ class Engine:
         self,
         graph: Graph,
         model: Model,
+        options: EngineOptions | None = None,
         *,
-        threads: int | None = None,
-        mode: Mode | Sequence[Mode] = "eager",
         state: State | None = None,
-        history: int = 0,
-        keep: Keep = "all",
-        keep_degree: int = 0,
-        state_dir: "str | os.PathLike[str] | None" = None,
-        non_finite: NonFinite = "refuse",
+        name: str = "engine",
+        **settings: Unpack[EngineSettings],
     ) -> None:
-        _check_pair(graph, model)
-        lanes = chosen_threads(threads)
-        history = whole(history, "history, a number of events,", 0)
-        if len(graph.schema.node_types) == 1:
-            model = renamed(model, left_out(graph.schema))
+        check_pair(graph, model)
+        options = _choose(options, settings)
         if not isinstance(state, (State, NoneType)):
             raise InputError(f"state must be what Engine.state() returned, got {kind_of(state)}")
-        self.graph = graph
-        self.model = model
-        if keep not in get_args(Keep):
-            raise InputError(f"keep must be one of {', '.join(map(repr, get_args(Keep)))}, got {keep!r}")
-        if non_finite not in get_args(NonFinite):
-            raise InputError(
-                f"non_finite must be one of {', '.join(map(repr, get_args(NonFinite)))}, got {non_finite!r}"
-            )
-        keep_degree = whole(keep_degree, "keep_degree", 0)
-        self.plan = Plan(model, graph, keep, partial=keep_degree > 0)
-        self._partial = keep_degree > 0
-        eager_steps = self.plan.eager_steps(mode)
-        if eager_steps is not None and (keep != "all" or keep_degree > 0):
+        super().__init__(graph)
+        self.name, self.options = name, options
+        self.model = renamed(model, left_out(graph.schema)) if len(graph.schema.node_types) == 1 else model
+        self.plan = Plan(self.model, graph, options.keep, partial=options.partial)
+        eager_steps = self.plan.eager_steps(options.mode)
+        if eager_steps is not None and (options.keep != "all" or options.partial):
             raise InputError(
                 'a lazy engine must keep every row, since its queries go on from them, got keep="aggregates" '
                 'or keep_degree: leave these out, or use mode="eager"'
             )
-        self.native_engine = _make_core(graph, self.plan, lanes, state_dir, keep_degree)
-        self.non_finite: NonFinite = non_finite
-        self.native_engine.set_guard(non_finite == "refuse")
-        self._prepared = _core.Prepared()
-        self.native: tuple[_core.Engine, _core.Prepared] | None = (self.native_engine, self._prepared)
-        self.output_type_name: NodeType = model.node_type(model.output)
+        self.native_engine = make_core(graph, self.plan, options)
+        self.native_engine.set_guard(options.non_finite == "refuse")
+        self.native = self._native_view = _core.EngineView(self.native_engine)
+        self.output_type_name: NodeType = self.model.node_type(self.model.output)
         self.output_type = graph.node_type_index(self.output_type_name)
-        self.outputs = Outputs(model)
+        self.outputs = Outputs(self.model)
         self.epoch = 0
         self._lazy = False
         self.subscriber_failures = 0
         """How often a subscriber raised."""
         self._subscribers: list[Callable[[Update], None]] = []
-        self._unpublished: deque[tuple[GraphDelta, Update]] = deque()
-        self._last: Update | None = None
-        self._changed: IntArray = np.empty(0, dtype=np.int64)
         self._last_work = (0, 0, 0, 0)
         self._memory = Measurement(graph.writer)
         with graph.writer:
@@ -218,10 +102,28 @@ class Engine:
             if eager_steps is not None:
                 self._lazy = self.native_engine.be_lazy(eager_steps)
             graph.attach(self)
-            self._history = History(graph, history) if history else None
+            self._history = History(graph, options.history) if options.history else None
             if self._history is not None:
                 graph.attach(self._history)
             self._memory.take(self._measure)
+
+    @classmethod
+    def factory(
+        cls,
+        model: Model,
+        options: EngineOptions | None = None,
+        *,
+        name: str = "engine",
+        **settings: Unpack[EngineSettings],
+    ) -> "Callable[[Graph, State | None], Engine]":
+        """What makes such an engine for a graph and, if there is one, a saved state, as
+        `livegnn.runtime.restore` wants it. Arguments are those of the constructor."""
+        chosen = _choose(options, settings)
+
+        def make(graph: Graph, state: State | None) -> Engine:
+            return cls(graph, model, chosen, state=state, name=name)
+
+        return make
 
     @never_raises
     def __repr__(self) -> str:
@@ -230,11 +132,6 @@ class Engine:
         how = f"lazy, {pending}" if self._lazy else "eager"
         graph = repr(self.graph).replace("\n", "\n  ")
         return f"Engine(\n  {graph},\n  {self.model!r},\n  {how}, seq={self.seq:,}, state {state}\n)"
-
-    @property
-    def seq(self) -> int:
-        """The sequence number that the predictions reflect."""
-        return self.graph.seq
 
     @property
     def pending(self) -> int:
@@ -263,32 +160,24 @@ class Engine:
         """
         if on_committed is not None:
             function(on_committed, "on_committed", "an Update")
-        update: Update | None = None
 
-        def note(delta: GraphDelta) -> None:
-            nonlocal update
-            update = self._last
+        def tell(change: GraphDelta) -> None:
             if on_committed is not None:
-                assert update is not None
-                on_committed(update)
+                on_committed(self.update_of(change))
 
-        self.graph.apply(events, seq=seq, on_staged=on_staged, on_committed=note)
-        assert update is not None
+        return self.update_of(self.graph.apply(events, seq=seq, on_staged=on_staged, on_committed=tell))
+
+    def update_of(self, change: GraphDelta) -> Update:
+        """What a batch that was committed did to this engine's predictions."""
+        update = change.update_of(self)
+        if not isinstance(update, Update):
+            raise InputError("expected a batch that was applied to the engine's graph, got another")
         return update
 
     @property
     def last_work(self) -> Work:
         """What the last batch touched."""
         return Work(*self._last_work)
-
-    @contextmanager
-    def trusting(self) -> Iterator[None]:
-        """Inside, no batch is refused for what comes of it: those of a log were accepted before."""
-        self.native_engine.set_guard(False)
-        try:
-            yield
-        finally:
-            self.native_engine.set_guard(self.non_finite == "refuse")
 
     def subscribe(self, callback: Callable[[Update], None]) -> Callable[[], None]:
         """Calls `callback` after each batch that changed a prediction, in order; returns what ends it.
@@ -310,36 +199,31 @@ class Engine:
 
         return unsubscribe
 
-    def prepare(self, delta: GraphDelta) -> None:
-        native = self.native_engine
+    def prepare(self, change: GraphDelta) -> None:
+        native, view = self.native_engine, self._native_view
         # What a lazy engine has computed anyway it need not record, and only then does it measure its scales.
-        if self._lazy and native.outgrown_by(delta.native) and self._settle_if_possible():
-            finite = native.prepare(delta.native, self._prepared)
-        else:
-            finite = native.prepare_batch(delta.native, self._prepared)
-        if not finite:
-            refuse_lost(self.graph, delta.native, self._prepared)
-        # Here, since a commit must not fail for want of memory; not when they are asked for, since by then
-        # their indices may be those of other nodes.
-        self._changed = native.changed_ids(delta.native, self._prepared)
+        settled = self._lazy and native.outgrown_by(change.native) and self._settle_if_possible()
+        try:
+            view.expect(settled=settled, trusted=change.trusted)
+            view.prepare(self.graph.native, change.native)
+        except _core.NotFiniteError as error:
+            refuse_lost(self.graph, change.native, *error.args)
 
-    def commit(self, delta: GraphDelta) -> None:
+    def commit(self, change: GraphDelta) -> Update:
         self.epoch += 1
-        prepared = self._prepared
-        changed = self._changed
-        update = self._last = Update(
+        view = self._native_view
+        update = Update(
             self.graph,
-            changed,
-            seq=delta.seq,
-            affected=prepared.affected,
+            view.take_changed_ids(),
+            seq=change.seq,
+            affected=view.affected,
             seconds=time.perf_counter() - self.graph.batch_began,
-            exact=not prepared.marked,
+            exact=not view.marked,
         )
-        self._last_work = prepared.work()
-        if self._subscribers and len(changed):
-            self._unpublished.append((delta, update))
+        self._last_work = view.work()
         if self._memory.wanted:
             self._memory.take(self._measure)
+        return update
 
     def _settle_if_possible(self) -> bool:
         """A batch may come, whatever a function of the model raises about those before it: whoever asks for a
@@ -352,20 +236,19 @@ class Engine:
             return False
         return True
 
-    def publish(self, delta: GraphDelta) -> None:
-        if not self._unpublished:
+    def publish(self, change: GraphDelta) -> None:
+        update = change.update_of(self)
+        if not isinstance(update, Update) or not update.num_changed:
             return
         interrupt: BaseException | None = None
-        while self._unpublished and self._unpublished[0][0] is delta:
-            _, update = self._unpublished.popleft()
-            for callback in tuple(self._subscribers):
-                try:
-                    callback(update)
-                except Exception:
-                    self.subscriber_failures += 1
-                    _logger.exception("a subscriber to the changes of event %d failed", update.seq)
-                except BaseException as error:
-                    interrupt = interrupt or error
+        for callback in tuple(self._subscribers):
+            try:
+                callback(update)
+            except Exception:
+                self.subscriber_failures += 1
+                _logger.exception("a subscriber to the changes of event %d failed", update.seq)
+            except BaseException as error:
+                interrupt = interrupt or error
         if interrupt is not None:
             raise interrupt
 
@@ -458,7 +341,7 @@ class Engine:
 
     def verify(self, sample: int | None = None, *, seed: int = 0, output: str | None = None) -> Verification:
         """Compares predictions with the oracle: the whole model on the whole graph, slowly and from scratch,
-        in float64, and if that is not enough for the promise (`livegnn.model.exactness`) in float32 too.
+        in float64, and if that is not enough for the promise (`livegnn.oracle.exactness`) in float32 too.
 
         sample: how many nodes, drawn at random, are compared: at least one; by default all of them, as where
         there are no more. seed: of the draw. output: which of the model's outputs, by default the first.
@@ -466,7 +349,7 @@ class Engine:
 
         Raises `InputError` for a sample below 1, a seed below 0 and an output that the model has not.
         """
-        from livegnn.model import reference
+        from livegnn.oracle import reference
 
         value = self.outputs.find(output).value
 
@@ -523,9 +406,9 @@ class Engine:
         parts["contexts"] += native.sums_bytes()
         parts["errors"] = native.errors_bytes()
         parts["weights"] = native.program_bytes()
-        if rows := native.batch_bytes(self._prepared):
+        if rows := self._native_view.bytes():
             parts["rows of batches"] = rows
-        if self._partial:
+        if self.options.partial:
             parts["residents"] = native.residents_bytes()
         if self._lazy:
             parts["overlay"], parts["record"] = native.lazy_bytes()
@@ -547,7 +430,7 @@ class Engine:
         native = self.native_engine
         with self.graph.writer:
             native.settle()
-            arrays = saving.save(native, self.plan, self._partial_directions())
+            arrays = self._native_view.save()
             batches, measured, touched = native.moments()
             return State(
                 {
@@ -561,12 +444,6 @@ class Engine:
                 },
                 arrays,
             )
-
-    def _partial_directions(self) -> list[int]:
-        """The directions (`cpp/inference/edge_view.h`) in which not all aggregates are kept."""
-        types = len(self.graph.schema.edge_types)
-        turned = (types + edge_type for edge_type in sorted(self.plan.turned))
-        return [*range(types), *turned] if self._partial else []
 
     def _restore(self, saved: State) -> None:
         meta = saved.meta
@@ -585,40 +462,17 @@ class Engine:
             # that are combined with d^-1/2 were kept scaled down.
             self.native_engine.initialize()
             return
-        saving.restore(self.native_engine, self.graph, self.plan, saved, self._partial_directions())
+        try:
+            self._native_view.load({name: np.ascontiguousarray(one) for name, one in saved.arrays.items()})
+            self.native_engine.set_moments(*(meta[key] for key in ("batches", "measured", "touched")))
+        except (KeyError, RuntimeError, ValueError, TypeError) as error:
+            raise FileFormatError(f"the state of an engine does not fit together: {error}") from error
 
 
-def _check_pair(graph: object, model: object) -> None:
-    """Raises `InputError` for what a caller may have passed in place of a graph and a model."""
-    if isinstance(graph, Graph) and isinstance(model, Model):
-        return
-    if isinstance(graph, Model) and isinstance(model, Graph):
-        raise InputError("expected a graph and then a model, got them swapped: write Engine(graph, model)")
-    if not isinstance(graph, Graph):
-        raise InputError(
-            f"expected a Graph, got {kind_of(graph)}: Graph.from_pyg(data) makes one of PyG's data"
-        )
-    raise InputError(
-        f"expected a Model, got {kind_of(model)}: Model.from_pyg(module) imports a trained module, "
-        "Model.load(path) reads a file"
-    )
-
-
-def _make_core(
-    graph: Graph,
-    plan: Plan,
-    threads: int,
-    state_dir: "str | os.PathLike[str] | None",
-    keep_degree: int,
-) -> _core.Engine:
-    if state_dir is None:
-        return _core.Engine(graph.native, plan.program, threads, "", keep_degree)
-    try:
-        os.makedirs(state_dir, exist_ok=True)
-        return _core.Engine(graph.native, plan.program, threads, os.fspath(state_dir), keep_degree)
-    except _core.ThreadError:
-        raise
-    except (OSError, RuntimeError, TypeError) as error:
-        raise InputError(
-            f"state_dir must be a directory in which files can be made, got {state_dir!r}: {error}"
-        ) from error
+def _choose(options: EngineOptions | None, settings: EngineSettings) -> EngineOptions:
+    """Options with the settings that were given one by one. Raises `InputError`."""
+    if options is None:
+        return EngineOptions(**settings)
+    if not isinstance(options, EngineOptions):
+        raise InputError(f"options must be EngineOptions, got {kind_of(options)}: write Engine(graph, model)")
+    return replace(options, **settings) if settings else options

@@ -165,7 +165,7 @@ def _explain(
 
 
 def _predict(model: Model, cone: Cone, frame: Frame) -> DoubleArray:
-    from livegnn.model import reference
+    from livegnn.oracle import reference
 
     if not frame.there:
         return np.zeros(model.width(model.output))

@@ -13,13 +13,12 @@ if TYPE_CHECKING:
 NonFinite = Literal["refuse", "allow"]
 
 
-def refuse_lost(graph: "Graph", delta: "_core.Delta", prepared: "_core.Prepared") -> NoReturn:
+def refuse_lost(graph: "Graph", delta: "_core.Delta", node_type: int, index: int) -> NoReturn:
     """Raises `InputError` that names a node of which what was prepared would make a row other than finite.
 
     Beside the features, which are always finite, rows are what a node's neighbours add up to, what layers
     make of that, and the prediction.
     """
-    node_type, index = prepared.lost()
     added = delta.added(node_type)[delta.added_indices(node_type) == index]
     numbers = added[added >= 0]
     if not len(numbers):

@@ -15,7 +15,7 @@ import numpy as np
 
 from livegnn.errors import InputError
 from livegnn.events import Chunk
-from livegnn.graph import Graph, GraphDelta
+from livegnn.graph import Graph, GraphDelta, View
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, Keys, NodeType
 
 if TYPE_CHECKING:
@@ -85,17 +85,17 @@ class PastBatch:
 _Parts = tuple[tuple[Chunk, ...], dict[NodeType, OldNodes], dict[EdgeType, OldEdges]]
 
 
-class History:
+class History(View):
     """A view of a graph that remembers the last batches, whole ones, with at least `num_events` events.
 
     Thread safety: it changes only while `Graph.writer` is held, which whoever reads it must hold too. The
     batches themselves never change.
     """
 
-    native: "tuple[_core.Engine, _core.Prepared] | None" = None
+    name = "history"
 
     def __init__(self, graph: Graph, num_events: int) -> None:
-        self.graph = graph
+        super().__init__(graph)
         self.num_events = num_events
         self.oldest = self._seq = graph.seq
         """The first sequence number that can be gone back to."""
@@ -150,9 +150,6 @@ class History:
     def _begin_anew(self) -> None:
         self._batches.clear()
         self._kept, self.nbytes, self.oldest = 0, 0, self._seq
-
-    def publish(self, delta: GraphDelta) -> None:
-        """Nobody follows it."""
 
     def since(self, seq: int) -> list[PastBatch]:
         """The batches after `seq`, the first of which may have begun before it. Raises InputError."""
@@ -216,7 +213,7 @@ def _old_nodes(graph: Graph, delta: GraphDelta, name: NodeType) -> OldNodes | No
 
 def _old_edges(graph: Graph, delta: GraphDelta, edge_type: EdgeType) -> OldEdges:
     index = graph.edge_type_index(edge_type)
-    source, target, had, _, weight, _, key = delta.native.edges(index)
+    source, target, had, _, weight, _, key, _ = delta.native.edges(index)
     # A removed node that comes back has another index, and so its edges may be here twice, before and after.
     order = np.argsort(~had, kind="stable")
     source, target, key = source[order], target[order], key[order]

@@ -97,7 +97,7 @@ def share_among_neighbors(
 
 class _LastLayer:
     def __init__(self, model: Model, before: Frame, now: Frame, place: int) -> None:
-        from livegnn.model import reference
+        from livegnn.oracle import reference
 
         self._model, self._place, self._own_turn = model, place, 0
         self._frames = before, now
@@ -148,7 +148,7 @@ class _LastLayer:
         return np.concatenate([rows for rows, _ in parts]), [row for _, told in parts for row in told]
 
     def _compute(self, copies: IntArray) -> tuple[DoubleArray, list[DoubleArray]]:
-        from livegnn.model import reference
+        from livegnn.oracle import reference
 
         counts = {name: len(x) for name, x in self._frames[0].x.items()}
         first = 2 * self._sides * counts[self._own_type]

@@ -8,8 +8,8 @@ import numpy as np
 
 from livegnn import _core
 from livegnn.arguments import above_zero, whole
+from livegnn.compiler.plan import Plan
 from livegnn.graph import Graph
-from livegnn.inference.plan import Plan
 
 if TYPE_CHECKING:
     from livegnn.inference.engine import Engine

@@ -6,29 +6,34 @@ definition, and `livegnn.model.verify` shows that it does what it should.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from livegnn.errors import ModelError
-from livegnn.model.convolution import AGGREGATES, CONTEXTS, Combine, Convolution, MessageArray, Widths
-from livegnn.model.importer.settings import check_width, to_edge_type
-from livegnn.model.model import EdgeInput, Function, Input, Model
+from livegnn.model import entrances
+from livegnn.model.checks import check_width, to_edge_type
+from livegnn.model.inputs import EdgeInput, Input
+from livegnn.model.own_convolution import AGGREGATES, CONTEXTS, Combine, Convolution, MessageArray, Widths
 from livegnn.model.propagation import Aggregate, Propagate
-from livegnn.model.steps import Step
+from livegnn.model.steps import Function, Step
 from livegnn.types import DEFAULT_EDGE_TYPE, EdgeType, FloatArray
 from livegnn.wording import kind_of
 
+if TYPE_CHECKING:
+    from livegnn.model.model import Model
+
 
 def build(
+    make: "type[Model]",
     convolutions: Sequence[Convolution],
     in_channels: int,
     *,
     edge_type: EdgeType = DEFAULT_EDGE_TYPE,
     edge_features: int = 0,
     verify: bool = True,
-) -> Model:
-    """What `Model.from_convolutions` does."""
+) -> "Model":
+    """What `Model.from_convolutions` does. make: `Model`, which this module does not import."""
     if not isinstance(convolutions, Sequence) or not all(isinstance(c, Convolution) for c in convolutions):
         raise ModelError(f"convolutions must be a list of Convolution, got {_kinds(convolutions)}")
     if not convolutions:
@@ -46,15 +51,12 @@ def build(
     width = in_channels
     for number, convolution in enumerate(convolutions):
         if verify:
-            from livegnn.model.verification import verify as verify_convolution
-
-            verify_convolution(
-                convolution, in_channels=width, edge_features=edge_features
-            ).raise_for_failure()
+            report = entrances.verify(convolution, in_channels=width, edge_features=edge_features)
+            report.raise_for_failure()
         widths = convolution.widths(width, edge_features)
         layers.append(assembly.add(convolution, widths, layers[-1], f"h{number + 1}"))
         width = widths.output
-    return Model(
+    return make(
         inputs={"x": Input(node_type, in_channels)},
         steps=tuple(assembly.steps),
         tensors={},

@@ -16,8 +16,11 @@ from livegnn.types import DEFAULT_EDGE_TYPE, EdgeType, FloatArray
 
 
 @dataclass(frozen=True)
-class Convolution:
-    """A part of a model. steps, tensors: to be among the model's. output: the value that it ends with."""
+class ConvolutionSteps:
+    """A convolution as a part of a model.
+
+    steps, tensors: to be among the model's. output: the value that it ends with.
+    """
 
     steps: tuple[Step, ...]
     tensors: Mapping[str, FloatArray]
@@ -32,7 +35,7 @@ def comm_net(
     *,
     bias: FloatArray | None = None,
     edge_type: EdgeType = DEFAULT_EDGE_TYPE,
-) -> Convolution:
+) -> ConvolutionSteps:
     """CommNet (row CommNet): ``h'_v = own @ h_v + neighbors @ sum of h_u + bias``.
 
     name: of the output. x: the value that it reads, rows of the nodes at both ends. own, neighbors:
@@ -60,7 +63,7 @@ def comm_net(
         Step("linear", (x,), f"{name}.self", weights),
         Step("add", (f"{name}.self", f"{name}.around"), name),
     )
-    return Convolution(steps, tensors, name)
+    return ConvolutionSteps(steps, tensors, name)
 
 
 def pin_sage(
@@ -75,7 +78,7 @@ def pin_sage(
     divide_by: Literal["count", "sum"] = "count",
     normalize: bool = True,
     edge_type: EdgeType = DEFAULT_EDGE_TYPE,
-) -> Convolution:
+) -> ConvolutionSteps:
     """PinSAGE (row PinSAGE): the mean of ``alpha_uv * relu(message @ h_u + message_bias)``, joined with h_v.
 
     The output is ``relu(update @ [h_v, mean] + update_bias)``, of length 1 if `normalize` is set.
@@ -108,7 +111,7 @@ def pin_sage(
     ]
     if normalize:
         steps.append(Step("l2_normalize", (last,), name, attrs={"eps": 1e-12}))
-    return Convolution(tuple(steps), tensors, name)
+    return ConvolutionSteps(tuple(steps), tensors, name)
 
 
 def _check_matrices(**given: FloatArray) -> None:

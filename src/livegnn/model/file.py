@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from os import PathLike
+from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
@@ -17,15 +18,18 @@ from safetensors.numpy import save as save_tensors
 from livegnn.arguments import as_path
 from livegnn.atomic_file import replace_file
 from livegnn.errors import FileFormatError, ModelError
-from livegnn.model.model import EdgeInput, Input, Model
+from livegnn.model.inputs import EdgeInput, Input
 from livegnn.model.steps import Step
+
+if TYPE_CHECKING:
+    from livegnn.model.model import Model
 
 VERSION = 1
 _KEY = "livegnn.model"
 _NO_CHECKSUM = "0" * 64
 
 
-def encode(model: Model) -> bytes:
+def encode(model: "Model") -> bytes:
     """The bytes of a model's file."""
     description = {"version": VERSION, "sha256": _NO_CHECKSUM, **model.to_json()}
     blank: bytes = save_tensors(dict(model.tensors), metadata={_KEY: json.dumps(description)})
@@ -33,20 +37,23 @@ def encode(model: Model) -> bytes:
     return blank.replace(_NO_CHECKSUM.encode(), checksum.encode(), 1)
 
 
-def decode(data: bytes) -> Model:
-    """The model in the bytes of a file. Raises `FileFormatError` if they are damaged, or no model file."""
+def decode(data: bytes, make: "type[Model]") -> "Model":
+    """The model in the bytes of a file. Raises `FileFormatError` if they are damaged, or no model file.
+
+    make: `Model`, which this module does not import: the class loads itself with it.
+    """
     description = _read_description(data)
     version = description.get("version")
     if version != VERSION:
         raise FileFormatError(f"the model file must be of version {VERSION}, got {version!r}: update livegnn")
     _check_sum(data, description.get("sha256"))
     try:
-        return _build(description, data)
+        return _build(description, data, make)
     except (KeyError, TypeError, ValueError, AttributeError, SafetensorError, ModelError) as error:
         raise FileFormatError(f"the file holds no valid model: {error}") from error
 
 
-def write(model: Model, path: str | PathLike[str]) -> None:
+def write(model: "Model", path: str | PathLike[str]) -> None:
     """Writes a model's file; a reader sees the old file or the new one, never a part.
 
     Raises `InputError` if something other than a regular file is at `path`, `OSError` if the disk refuses.
@@ -55,12 +62,15 @@ def write(model: Model, path: str | PathLike[str]) -> None:
         stream.write(encode(model))
 
 
-def read(path: str | PathLike[str]) -> Model:
-    """Reads a model's file. Raises `FileFormatError` if it is damaged, or of another kind or version."""
+def read(path: str | PathLike[str], make: "type[Model]") -> "Model":
+    """Reads a model's file; make is as in `decode`.
+
+    Raises `FileFormatError` if it is damaged, or of another kind or version.
+    """
     path = as_path(path, "path")
     data = path.read_bytes()
     try:
-        return decode(data)
+        return decode(data, make)
     except FileFormatError as error:
         raise FileFormatError(f"{path}: {error}") from error.__cause__
 
@@ -114,7 +124,7 @@ def _check_sum(data: bytes, checksum: object) -> None:
         )
 
 
-def _build(description: Mapping[str, object], data: bytes) -> Model:
+def _build(description: Mapping[str, object], data: bytes, make: "type[Model]") -> "Model":
     inputs, steps, layers = description["inputs"], description["steps"], description["layers"]
     edge_inputs = description.get("edge_inputs", {})
     outputs = description.get("outputs", {})
@@ -124,7 +134,7 @@ def _build(description: Mapping[str, object], data: bytes) -> Model:
         raise ModelError("outputs must be an object")
     if not isinstance(steps, list) or not isinstance(layers, list):
         raise ModelError("steps and layers must be lists")
-    return Model(
+    return make(
         inputs={name: Input(**given) for name, given in inputs.items()},
         steps=tuple(Step(**{**step, "inputs": tuple(step["inputs"])}) for step in steps),
         tensors=load_tensors(data),

@@ -2,21 +2,23 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from livegnn.arguments import as_array, switch
 from livegnn.errors import ModelError
+from livegnn.model import entrances
+from livegnn.model.inputs import EdgeInput, Input
 from livegnn.model.operators import check_values
 from livegnn.model.propagation import Degree, Propagate
 from livegnn.model.softmax import exponentiate_on_edges
-from livegnn.model.steps import Step, check_step, describe
+from livegnn.model.steps import Function, Step, check_step, describe
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, NodeType
 from livegnn.wording import count, never_raises
 
@@ -25,29 +27,8 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
     from livegnn.graph import Graph, Schema
-    from livegnn.model.convolution import Convolution
-    from livegnn.model.proposal import Proposer
-
-
-@dataclass(frozen=True)
-class Input:
-    """A value that the model reads from the graph: the features of one node type, `width` channels each."""
-
-    node_type: NodeType
-    width: int
-
-
-@dataclass(frozen=True)
-class EdgeInput:
-    """A value that the model reads from the edges of one type: their features, or their weight."""
-
-    edge_type: EdgeType
-    width: int = 1
-    column: Literal["features", "weight"] = "features"
-
-
-Function: TypeAlias = Callable[..., FloatArray]
-"""A user's own operator: arrays float32 [rows, channels] -> float32 [rows, width], each row from its row."""
+    from livegnn.importers.proposal import Proposer
+    from livegnn.model.own_convolution import Convolution
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +186,7 @@ class Model:
         """Reads a model from a file that `save` wrote. Raises `FileFormatError` if it is none, or damaged."""
         from livegnn.model import file
 
-        return file.read(path)
+        return file.read(path, Model)
 
     @staticmethod
     def from_pyg(
@@ -268,14 +249,13 @@ class Model:
         to do. Nothing else leaves it, whatever the module raises; that is the error's ``__cause__``.
         """
         try:
-            from livegnn.model.importer.importing import import_module
-            from livegnn.model.importer.settings import Told
+            import_module = entrances.import_module
         except ModuleNotFoundError as error:
             if error.name not in ("torch", "torch_geometric"):
                 raise
             needed = f"importing a PyG module needs {error.name}, which is not installed"
             raise ModelError(f"{needed}: pip install 'livegnn[torch]'") from error
-        told = Told(
+        told = entrances.Told(
             data=data,
             inputs=inputs,
             method=method,
@@ -328,7 +308,7 @@ class Model:
         program, is damaged, or would run code, `OSError` if it cannot be read.
         """
         try:
-            from livegnn.model.importer.exported import import_exported
+            import_exported = entrances.import_exported
         except ModuleNotFoundError as error:
             if error.name not in ("torch", "torch_geometric"):
                 raise
@@ -365,6 +345,7 @@ class Model:
         from livegnn.model.assembly import build
 
         return build(
+            Model,
             convolutions,
             in_channels,
             edge_type=edge_type,

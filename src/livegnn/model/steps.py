@@ -7,12 +7,16 @@ be they nodes or edges. ``source`` and ``target`` give each edge the row of one 
 value, but what the edges of each node add up to.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from livegnn.errors import ModelError
 from livegnn.model.operators import OPERATORS, Attribute, Shape
-from livegnn.types import EdgeType
+from livegnn.types import EdgeType, FloatArray
+
+Function: TypeAlias = Callable[..., FloatArray]
+"""A user's own operator: arrays float32 [rows, channels] -> float32 [rows, width], each row from its row."""
 
 
 @dataclass(frozen=True)

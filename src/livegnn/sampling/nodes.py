@@ -34,16 +34,16 @@ def sample_nodes(
     by: `"uniform"`: every node of `node_type` alike. `"degree"`: in proportion to how many edges of
     `edge_type` go out of a node (come in, with `direction="in"`). `"weight"`: in proportion to the sum of
     their weights; a weight below 0 counts as 0. replace: a node may be drawn again. Without replacement, each
-    draw takes one of the nodes that are left, by the same law; where fewer than `count` can be drawn, all of
+    draw takes one of the nodes that are left, from the same distribution; where fewer than `count` can be drawn, all of
     them come. seed: a fresh one by default; give one to draw the same nodes again.
 
     Drawing by degree or weight looks at each node of the type once.
     Raises `InputError`, also for `"weight"` on edges without weights, and `UnknownTypeError`.
     """
     check_graph(graph)
-    law = position_in(NODES_BY, by, "by")
+    strategy = position_in(NODES_BY, by, "by")
     incoming = is_incoming(direction)
-    if law == 0:
+    if strategy == 0:
         if edge_type is not None:
             raise InputError("edge_type says whose edges count by 'degree' or 'weight'; by is 'uniform'")
         type_ = graph.node_type_index(node_type)
@@ -57,6 +57,13 @@ def sample_nodes(
     number = checked_count(count, "count")
     with explained(graph, {}):
         ids = sampler_of(graph).nodes(
-            graph.native, type_, law, incoming, switch(replace, "replace"), number, chosen_seed(seed), True
+            graph.native,
+            type_,
+            strategy,
+            incoming,
+            switch(replace, "replace"),
+            number,
+            chosen_seed(seed),
+            True,
         )
     return graph.named(ids)

@@ -355,7 +355,7 @@ def sample_native(
 
     Raises `_core.SampleError`, which `explained` words.
     """
-    law = position_in(NEIGHBORS_BY, by, "by")
+    strategy = position_in(NEIGHBORS_BY, by, "by")
     node_types = list(graph.schema.node_types)
     edge_types = list(graph.schema.edge_types)
     counts = {graph.edge_type_index(name): checked_hops(hops) for name, hops in fan_outs.items()}
@@ -366,7 +366,7 @@ def sample_native(
         graph.native,
         [(graph.node_type_index(name), numbers) for name, numbers in seeds.items()],
         ordered,
-        law,
+        strategy,
         switch(replace, "replace"),
         switch(disjoint, "disjoint"),
         is_incoming(direction),

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from livegnn.histogram import Histogram
+from livegnn.inference import Scrub
 from livegnn.runtime import Runtime
 from livegnn.server.feed import Feed
 
@@ -12,7 +13,10 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 def render(runtime: Runtime, feed: Feed) -> str:
     """All metrics of the process."""
     statistics, graph = runtime.statistics, runtime.graph
-    memory: dict[tuple[str, ...], float] = {(part,): size for part, size in runtime.engine.memory().items()}
+    memory: dict[tuple[str, ...], float] = {(part,): size for part, size in graph.memory().items()}
+    for view in runtime.views.values():
+        memory |= {(part,): size for part, size in view.memory().items()}
+    scrubs = [] if runtime.scrub is None else _scrubs(runtime.scrub)
     parts: list[Iterable[str]] = [
         _gauge(
             "livegnn_up", "1 while the runtime's loop runs, 0 after it has failed", runtime.failure is None
@@ -39,19 +43,7 @@ def render(runtime: Runtime, feed: Feed) -> str:
             "Checkpoints that could not be written",
             statistics.failed_checkpoint_seconds.count,
         ),
-        _counter(
-            "livegnn_scrubs_total", "Rounds in which aggregates were computed anew", runtime.scrub.rounds
-        ),
-        _gauge(
-            "livegnn_scrub_largest_difference",
-            "Largest difference that a scrub has seen, as a part of the channel's magnitude",
-            runtime.scrub.largest,
-        ),
-        _gauge(
-            "livegnn_scrub_not_finite",
-            "Rows that the last scrub saw and that are infinite or not a number",
-            runtime.scrub.not_finite,
-        ),
+        *scrubs,
         _gauges(
             "livegnn_nodes",
             "Nodes in the graph",
@@ -74,6 +66,22 @@ def render(runtime: Runtime, feed: Feed) -> str:
         _counter("livegnn_feed_dropped_total", "Changes dropped for slow clients", feed.dropped),
     ]
     return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def _scrubs(scrub: Scrub) -> list[Iterable[str]]:
+    return [
+        _counter("livegnn_scrubs_total", "Rounds in which aggregates were computed anew", scrub.rounds),
+        _gauge(
+            "livegnn_scrub_largest_difference",
+            "Largest difference that a scrub has seen, as a part of the channel's magnitude",
+            scrub.largest,
+        ),
+        _gauge(
+            "livegnn_scrub_not_finite",
+            "Rows that the last scrub saw and that are infinite or not a number",
+            scrub.not_finite,
+        ),
+    ]
 
 
 def _head(name: str, kind: str, text: str) -> Iterator[str]:

@@ -1,0 +1,119 @@
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "bindings/arrays.h"
+#include "bindings/locks.h"
+#include "inference/engine_view.h"
+#include "views/degree_histogram.h"
+
+namespace livegnn::bindings {
+namespace {
+
+nb::dict to_python(Arrays&& arrays) {
+  nb::dict all;
+  for (SavedArray& array : arrays.all()) {
+    nb::object value = std::visit(
+        [&](auto& values) {
+          const size_t width = array.width, count = values.size();
+          return width == 0 ? nb::cast(given(std::move(values)))
+                            : nb::cast(given(std::move(values), count / width, width));
+        },
+        array.values);
+    all[array.name.c_str()] = value;
+  }
+  return all;
+}
+
+template <class T>
+bool put(ArrayViews* all, const std::string& name, const nb::handle& value) {
+  using Any = nb::ndarray<const T, nb::c_contig, nb::device::cpu>;
+  Any array;
+  if (!nb::try_cast(value, array, false) || array.ndim() < 1 || array.ndim() > 2) return false;
+  all->put<T>(name, {array.data(), array.size()}, array.ndim() == 2 ? array.shape(1) : 0);
+  return true;
+}
+
+// The arrays stay those of the dict, which outlives what is returned.
+ArrayViews from_python(const nb::dict& arrays) {
+  ArrayViews all;
+  for (const auto& [key, value] : arrays) {
+    const std::string name = nb::cast<std::string>(key);
+    if (!put<float>(&all, name, value) && !put<double>(&all, name, value) && !put<uint32_t>(&all, name, value) &&
+        !put<int64_t>(&all, name, value)) {
+      throw std::runtime_error("the array " + name + " is none that a native view keeps");
+    }
+  }
+  return all;
+}
+
+// Its engine may hold functions that know the view: the garbage collector has to see through it.
+struct HeldEngineView : EngineView {
+  explicit HeldEngineView(nb::object engine) : EngineView(nb::cast<Engine&>(engine)), engine(std::move(engine)) {}
+  nb::object engine;
+};
+
+int traverse_view(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<HeldEngineView>(self)->engine.ptr());
+  return 0;
+}
+
+int clear_view(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<HeldEngineView>(self)->engine.reset();
+  return 0;
+}
+
+PyType_Slot view_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_view)},
+                            {Py_tp_clear, reinterpret_cast<void*>(clear_view)},
+                            {0, nullptr}};
+
+void bind_engine_view(nb::module_& module) {
+  static nb::object not_finite = nb::steal(PyErr_NewException("livegnn._core.NotFiniteError", nullptr, nullptr));
+  module.attr("NotFiniteError") = not_finite;
+  nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const NotFinite& error) {
+      nb::tuple args = nb::make_tuple(error.node_type, error.node);
+      PyErr_SetObject(not_finite.ptr(), args.ptr());
+    }
+  });
+  nb::class_<HeldEngineView, View>(module, "EngineView", nb::type_slots(view_slots))
+      .def(nb::init<nb::object>())
+      .def("expect", &HeldEngineView::expect, nb::arg("settled"), nb::arg("trusted"))
+      .def("take_changed_ids", [](HeldEngineView& self) { return given(self.take_changed_ids()); })
+      .def_prop_ro("affected", [](const HeldEngineView& self) { return self.prepared().affected; })
+      .def_prop_ro("marked", [](const HeldEngineView& self) { return self.prepared().marked; })
+      .def("work", [](const HeldEngineView& self) {
+        const Prepared& done = self.prepared();
+        return nb::make_tuple(done.affected, done.edges_touched, done.nodes_touched, done.recomputed);
+      });
+}
+
+}  // namespace
+
+void bind_views(nb::module_& module) {
+  nb::class_<View>(module, "View")
+      .def("prepare", [](View& self, const Graph& graph,
+                         const Delta& delta) { as_writer([&] { self.prepare(Change(graph, delta)); }); })
+      .def("abandon", [](View& self) { as_writer([&] { self.abandon(); }); })
+      .def("save",
+           [](const View& self) {
+             Arrays arrays;
+             as_writer([&] { self.save(&arrays); });
+             return to_python(std::move(arrays));
+           })
+      .def("load", [](View& self, const nb::dict& arrays) { self.load(from_python(arrays)); })
+      .def("bytes", &View::bytes);
+  bind_engine_view(module);
+  nb::class_<DegreeHistogram, View>(module, "DegreeHistogram")
+      .def(nb::init<const Graph&, uint32_t>())
+      .def("counts", [](const DegreeHistogram& self, const Graph& graph) {
+        return given(read(graph, 1, [&] { return self.counts(); }));
+      });
+}
+
+}  // namespace livegnn::bindings

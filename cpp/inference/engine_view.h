@@ -1,0 +1,53 @@
+// An engine as a view of its graph: one batch at a time, prepared aside and committed with the graph.
+//
+// Thread safety: as of every view (views/view.h).
+#pragma once
+
+#include <stdexcept>
+#include <vector>
+
+#include "inference/engine.h"
+#include "views/view.h"
+
+namespace livegnn {
+
+// A batch would make a row of a node other than finite that was finite.
+class NotFinite : public std::runtime_error {
+ public:
+  NotFinite(uint32_t node_type, uint32_t node)
+      : std::runtime_error("a value that would not be finite"), node_type(node_type), node(node) {}
+  uint32_t node_type, node;
+};
+
+class EngineView : public View {
+ public:
+  // The engine must outlive it.
+  explicit EngineView(Engine& engine) : engine_(engine) {}
+
+  // How the next batch is prepared. settled: nothing of a lazy engine is stale, so it may compute the batch instead of
+  // marking it. trusted: it is not refused for what comes of it.
+  void expect(bool settled, bool trusted) { settled_ = settled, trusted_ = trusted; }
+
+  // Throws NotFinite where the engine guards against that.
+  void prepare(const Change& change) override;
+  void commit() noexcept override;
+  void abandon() noexcept override;
+  size_t settle() noexcept override;
+  void save(Arrays* to) const override { engine_.save(to); }
+  void load(const ArrayViews& from) override { engine_.load(from); }
+  size_t bytes() const override { return engine_.batch_bytes() + prepared_.held(); }
+
+  // What the last batch was and did.
+  const Prepared& prepared() const { return prepared_; }
+  // Ids of the nodes whose prediction is another, once.
+  std::vector<int64_t> take_changed_ids() { return std::move(changed_ids_); }
+
+ private:
+  Engine& engine_;
+  Prepared prepared_;
+  const Delta* delta_ = nullptr;
+  std::vector<int64_t> changed_ids_;
+  bool settled_ = false, trusted_ = false;
+};
+
+}  // namespace livegnn

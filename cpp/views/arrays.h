@@ -1,0 +1,75 @@
+// Arrays by name: what states of views are made of.
+//
+// Thread safety: none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace livegnn {
+
+// An array to keep: [count], or [rows, width] where `width` is not 0.
+struct SavedArray {
+  std::string name;
+  size_t width;
+  std::variant<std::vector<float>, std::vector<double>, std::vector<uint32_t>, std::vector<int64_t>> values;
+};
+
+class Arrays {
+ public:
+  template <class T>
+  void put(std::string name, std::vector<T> values, size_t width = 0) {
+    all_.push_back({std::move(name), width, std::move(values)});
+  }
+  std::vector<SavedArray>& all() { return all_; }
+
+ private:
+  std::vector<SavedArray> all_;
+};
+
+// Arrays that somebody else holds.
+class ArrayViews {
+ public:
+  template <class T>
+  void put(std::string name, std::span<const T> values, size_t width = 0) {
+    all_.insert_or_assign(std::move(name), Held{width, values});
+  }
+
+  // The array [count], or [rows, width]. Throws std::runtime_error where there is none of this name, type and width.
+  template <class T>
+  std::span<const T> at(const std::string& name, size_t width = 0) const {
+    const auto found = all_.find(name);
+    if (found == all_.end()) throw std::runtime_error("there is no array " + name);
+    const auto* values = std::get_if<std::span<const T>>(&found->second.values);
+    if (values == nullptr) throw std::runtime_error("the array " + name + " holds numbers of another type");
+    if (found->second.width != width) throw std::runtime_error("the array " + name + " has another shape");
+    return *values;
+  }
+  // The same of a known size.
+  template <class T>
+  std::span<const T> of_size(const std::string& name, size_t count, size_t width = 0) const {
+    const auto values = at<T>(name, width);
+    if (values.size() != count) {
+      throw std::runtime_error("the array " + name + " holds " + std::to_string(values.size()) + " numbers, expected " +
+                               std::to_string(count));
+    }
+    return values;
+  }
+
+ private:
+  struct Held {
+    size_t width;
+    std::variant<std::span<const float>, std::span<const double>, std::span<const uint32_t>, std::span<const int64_t>>
+        values;
+  };
+  std::map<std::string, Held> all_;
+};
+
+}  // namespace livegnn

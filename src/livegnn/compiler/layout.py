@@ -1,0 +1,188 @@
+"""Where values lie while rows are computed, and what computes them, as the native program has it."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from livegnn import _core
+from livegnn.compiler.messages import Operation
+from livegnn.model import Function, Model, Step
+from livegnn.model.operators import Attribute, heads_of
+from livegnn.types import FloatArray
+
+_PANEL = 32
+"""Columns of packed matrices come in panels of so many (kPanel in kernels.h)."""
+
+_OPERATORS = {made[0]: (place, made[4], made[5]) for place, made in enumerate(_core.row_operators())}
+"""Name -> place in the native table, settings, tensors."""
+
+
+class Layout:
+    """Where values lie while rows are computed: buffers, and registers that are columns of them."""
+
+    def __init__(self) -> None:
+        self.buffers: list[int] = []
+        self.registers: list[tuple[int, int, int]] = []
+        self.register: dict[str, int] = {}
+        self.ops: list[tuple[int, list[int], int, list[float], int, int]] = []
+
+    def add_source(self, name: str, width: int) -> None:
+        self.register[name] = len(self.registers)
+        self.registers.append((0, 0, width))
+
+    def add(self, name: str, width: int) -> int:
+        self.register[name] = len(self.registers)
+        self.registers.append((len(self.buffers), 0, width))
+        self.buffers.append(width)
+        return self.register[name]
+
+    def add_side_by_side(self, values: Sequence[tuple[str, int]]) -> int:
+        """Registers for each value in one buffer; returns the register of the whole buffer."""
+        whole = len(self.registers)
+        total = sum(width for _, width in values)
+        self.registers.append((len(self.buffers), 0, total))
+        column = 0
+        for name, width in values:
+            self.register[name] = len(self.registers)
+            self.registers.append((len(self.buffers), column, width))
+            column += width
+        self.buffers.append(total)
+        return whole
+
+
+class Layouts:
+    """Lays out rows for one program, which gets each tensor and each function of the model once."""
+
+    def __init__(self, model: Model, program: _core.Program) -> None:
+        self._model = model
+        self._program = program
+        self._tensors: dict[tuple[str, ...], int] = {}
+        self._functions: dict[str, int] = {}
+
+    def lay_out(self, sources: Mapping[str, int], operations: Sequence[Operation]) -> Layout:
+        """Registers for each value; linear layers of one input become one product, side by side.
+
+        sources: name -> width of the rows that are read where they lie.
+        """
+        layout = Layout()
+        for name, width in sources.items():
+            layout.add_source(name, width)
+        merged: dict[str, list[Operation]] = {}
+        for operation in operations:
+            if self._is_merged(operation):
+                merged.setdefault(operation.inputs[0], []).append(operation)
+        for operation in operations:
+            if not self._is_merged(operation):
+                register = layout.add(operation.output, operation.width)
+                layout.ops.append(self._op(operation, layout, register))
+                continue
+            together = merged[operation.inputs[0]]
+            if operation is together[0]:
+                register = layout.add_side_by_side([(o.output, o.width) for o in together])
+                weight, bias = self._products(together)
+                source = layout.register[operation.inputs[0]]
+                layout.ops.append((_OPERATORS["linear"][0], [source], register, [], weight, bias))
+        return layout
+
+    def _is_merged(self, operation: Operation) -> bool:
+        """Whether an operation is a linear layer that may share its product with others."""
+        return (
+            operation.op == "linear" and operation.step is not None and is_whole(self._model, operation.step)
+        )
+
+    def _op(
+        self, operation: Operation, layout: Layout, output: int
+    ) -> tuple[int, list[int], int, list[float], int, int]:
+        step = operation.step
+        op, numbers, tensors = operation.op, [operation.factor], [-1, -1]
+        if op == "combine":
+            numbers, tensors = [float(operation.heads)], [operation.parts, int(operation.softmax)]
+        if step is not None:
+            _, settings, roles = _OPERATORS[op]
+            if settings and op != "call":
+                numbers = [
+                    _as_number(step.attrs.get(name), choices, fallback)
+                    for name, _, choices, _, fallback in settings
+                ]
+            if op == "call":
+                tensors[0] = self._function(step.text("function"))
+            elif op == "linear":
+                op, numbers, tensors = "linear_by_head", *self._products_by_head(step, operation.factor)
+            else:
+                given = [self._vector(step.tensors.get(role)) for role, _ in roles]
+                tensors = [*given, -1, -1][:2]
+            if op == "lookup":
+                numbers = [float(len(self._model.tensors[step.tensors["table"]]))]
+        inputs = [layout.register[name] for name in operation.inputs]
+        return _OPERATORS[op][0], inputs, output, numbers, tensors[0], tensors[1]
+
+    def _vector(self, name: str | None) -> int:
+        if name is None:
+            return -1
+        if (name,) not in self._tensors:
+            self._tensors[name,] = self._program.add_vector(self._model.tensors[name].ravel())
+        return self._tensors[name,]
+
+    def _function(self, name: str) -> int:
+        if name not in self._functions:
+            self._functions[name] = self._program.add_function(_as_float32(self._model.functions[name]))
+        return self._functions[name]
+
+    def _products_by_head(self, step: Step, factor: float) -> tuple[list[float], list[int]]:
+        """Number of heads and whether each has its own matrix; the matrices packed, and the biases."""
+        weight = np.float32(factor) * self._model.tensors[step.tensors["weight"]]
+        own = weight.ndim == 3
+        key = ("by head", step.tensors["weight"], str(factor))
+        if key not in self._tensors:
+            each = weight if own else weight[None]
+            filled = -each.shape[1] % _PANEL
+            padded = np.pad(each, ((0, 0), (0, filled), (0, 0))).reshape(-1, each.shape[2])
+            self._tensors[key] = self._program.add_weight(np.ascontiguousarray(padded))
+        heads = len(weight) if own else heads_of(step.attrs)
+        bias = self._vector(step.tensors.get("bias"))
+        return [float(heads), float(own)], [self._tensors[key], bias]
+
+    def _products(self, operations: Sequence[Operation]) -> tuple[int, int]:
+        steps = [operation.step for operation in operations if operation.step is not None]
+        factors = [np.float32(operation.factor) for operation in operations if operation.step is not None]
+        key = tuple(
+            f"{step.tensors['weight']} {step.tensors.get('bias', '')} {factor}"
+            for step, factor in zip(steps, factors, strict=True)
+        )
+        if key not in self._tensors:
+            weights = [
+                factor * self._model.tensors[step.tensors["weight"]]
+                for step, factor in zip(steps, factors, strict=True)
+            ]
+            self._tensors[key] = self._program.add_weight(np.ascontiguousarray(np.concatenate(weights)))
+            if any("bias" in step.tensors for step in steps):
+                biases: list[FloatArray] = [
+                    self._model.tensors[step.tensors["bias"]]
+                    if "bias" in step.tensors
+                    else np.zeros(len(weight), dtype=np.float32)
+                    for step, weight in zip(steps, weights, strict=True)
+                ]
+                self._tensors[*key, "bias"] = self._program.add_vector(np.concatenate(biases))
+        return self._tensors[key], self._tensors.get((*key, "bias"), -1)
+
+
+def is_whole(model: Model, step: Step) -> bool:
+    """Whether a linear layer multiplies its whole input with one matrix."""
+    return heads_of(step.attrs) == 1 and model.tensors[step.tensors["weight"]].ndim == 2
+
+
+def _as_number(value: Attribute, choices: Sequence[str], fallback: float) -> float:
+    if value is None:
+        return fallback
+    if isinstance(value, str):
+        return float(choices.index(value))
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def _as_float32(function: Function) -> Function:
+    def call(*rows: FloatArray) -> FloatArray:
+        return np.ascontiguousarray(function(*rows), dtype=np.float32)
+
+    call.__name__ = getattr(function, "__name__", "function")
+    return call

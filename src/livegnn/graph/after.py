@@ -1,0 +1,90 @@
+"""The graph as it will be after a batch that is being prepared."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from livegnn.arguments import incoming, listed_ids, one_id
+from livegnn.errors import UnknownNodeError
+from livegnn.graph.view import Neighbors
+from livegnn.types import EdgeType, IntArray, NodeType
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from livegnn.graph.delta import GraphDelta
+    from livegnn.graph.graph import Graph
+
+_NO_INDEX = 0xFFFFFFFF
+
+
+class GraphAfter:
+    """Answers, for views, as the graph will when the batch is committed; to be asked in `View.prepare` alone.
+
+    What it does not tell, such as features of nodes, is in the batch itself (`GraphDelta`) or stays.
+    """
+
+    def __init__(self, graph: "Graph", change: "GraphDelta") -> None:
+        self._graph, self._change = graph, change
+
+    def contains(self, ids: "ArrayLike", node_type: NodeType | None = None) -> "NDArray[np.bool_]":
+        """Which of `ids` will be in the graph."""
+        found: NDArray[np.bool_] = self._indices(listed_ids(ids), node_type) != _NO_INDEX
+        return found
+
+    def degree(
+        self, ids: "ArrayLike", *, edge_type: EdgeType | None = None, direction: str = "in"
+    ) -> IntArray:
+        """How many edges will come in (or go out), int64 [ids]. Raises `UnknownNodeError`."""
+        index, node_type = self._end(edge_type, direction)
+        nodes = self._known(listed_ids(ids), node_type)
+        return self._graph.native.degrees_after(index, nodes, incoming(direction))
+
+    def neighbors(
+        self, id: int | str, *, edge_type: EdgeType | None = None, direction: str = "in"
+    ) -> Neighbors:
+        """The neighbours that a node will have, as `Graph.neighbors`, without the features of edges.
+
+        Raises `UnknownNodeError`.
+        """
+        graph = self._graph
+        index, node_type = self._end(edge_type, direction)
+        (node,) = self._known(one_id(id), node_type).tolist()
+        others, weight, time, key = graph.native.edges_after(index, node, incoming(direction))
+        source_type, _, target_type = list(graph.schema.edge_types)[index]
+        edges = list(graph.schema.edge_types.values())[index]
+        numbers = self._change.numbers_of(others, source_type if incoming(direction) else target_type)
+        return Neighbors(
+            graph.to_user_ids(numbers),
+            weight if edges.weighted else None,
+            time if edges.timed else None,
+            None,
+            key if edges.duplicates == "keep" else None,
+        )
+
+    def _end(self, edge_type: EdgeType | None, direction: str) -> tuple[int, NodeType]:
+        index = self._graph.edge_type_index(edge_type)
+        source_type, _, target_type = list(self._graph.schema.edge_types)[index]
+        return index, target_type if incoming(direction) else source_type
+
+    def _known(self, ids: "NDArray[np.generic]", node_type: NodeType) -> "NDArray[np.uint32]":
+        indices = self._indices(ids, node_type)
+        unknown = np.flatnonzero(indices == _NO_INDEX)
+        if len(unknown):
+            raise UnknownNodeError(self._graph.unknown_node(ids[unknown[0]], node_type))
+        return indices
+
+    def _indices(self, ids: "NDArray[np.generic]", node_type: NodeType | None) -> "NDArray[np.uint32]":
+        graph, delta = self._graph, self._change.native
+        index = graph.node_type_index(node_type)
+        numbers = graph.to_numbers(ids)
+        indices = graph.native.indices_of(index, numbers)
+        indices[np.isin(indices, delta.removed_indices(index))] = _NO_INDEX
+        added, there = delta.added(index), delta.added(index) >= 0
+        order = np.argsort(added[there])
+        names, places = added[there][order], delta.added_indices(index)[there][order]
+        if len(names):
+            at = np.minimum(np.searchsorted(names, numbers), len(names) - 1)
+            hit = names[at] == numbers
+            indices[hit] = places[at[hit]]
+        return indices

@@ -1,0 +1,275 @@
+"""What a module is called with: found from its signature, and from PyG data or a schema if there is one."""
+
+import inspect
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from livegnn.errors import ModelError
+from livegnn.importers.export import Given, Record
+from livegnn.importers.expressions import Atom
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, HeteroData
+
+    from livegnn.graph import Schema
+
+NAMES = {
+    **dict.fromkeys(("x", "h", "feat", "feats", "features", "inputs", "z"), "x"),
+    **dict.fromkeys(("edge_index", "adj", "adj_t", "edges"), "edge_index"),
+    **dict.fromkeys(("edge_weight", "edge_weights", "weight"), "edge_weight"),
+    **dict.fromkeys(("edge_attr", "edge_attrs", "edge_features", "edge_feat"), "edge_attr"),
+    **{"edge_type": "edge_type", "num_nodes": "num_nodes"},
+}
+"""What arguments are called, and what that is."""
+_ORDER = ("x", "edge_index")
+_RECORDS = ("data", "batch")
+"""What arguments are called that are PyG data as a whole."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A method's arguments, by name or place, and parameters of the module that have a row for each node."""
+
+    arguments: Mapping[str, object]
+    parameters: tuple[Given, ...]
+    positional: tuple[object, ...] = ()
+
+
+def find_arguments(
+    module: nn.Module,
+    data: "Data | HeteroData | Schema | None",
+    method: str,
+    inputs: Mapping[str, object] | None,
+) -> Found:
+    """What each argument of a method stands for.
+
+    Raises `ModelError` with the name of an argument of which it cannot be told, and of an input that there is
+    no argument for.
+    """
+    finding = _Finding(module, data)
+    given = dict(inputs or {})
+    parameters = tuple(
+        Given(name, finding.node, tuple(tensor.shape[1:]), tensor.dtype, parameter=True)
+        for name, tensor in module.named_parameters()
+        if given.pop(name, None) == "node" or finding.is_embedding(name)
+    )
+    taken: set[str] = set()
+    arguments: dict[str, object] = {}
+    positional: tuple[object, ...] = ()
+    signature = inspect.signature(getattr(module, method))
+    named = {NAMES.get(name.removesuffix("_dict")) for name in signature.parameters}
+    required = {
+        name.removesuffix("_dict") for name, one in signature.parameters.items() if one.default is one.empty
+    }
+    for place, (name, parameter) in enumerate(signature.parameters.items()):
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            rest = finding.rest(given.pop(name, None), name, {*taken, *given})
+            if rest:
+                positional, arguments = (*arguments.values(), *rest), {}
+            continue
+        if parameter.kind is parameter.VAR_KEYWORD:
+            arguments |= {key: finding.rows(given.pop(key), key) for key in list(given)}
+            if positional and getattr(data, "asked_for", False):
+                for column in ("edge_weight", "edge_attr"):  # as HeteroConv hands them on
+                    if column in finding.known:
+                        arguments[f"{column}_dict"] = finding.known[column]
+            continue
+        if name in given:
+            arguments[name] = finding.rows(given.pop(name), name)
+            continue
+        needed = parameter.default is parameter.empty
+        own = name.removesuffix("_dict")
+        meaning = _meaning(own, needed=needed, taken=taken, required=required)
+        if (
+            meaning is None
+            and needed
+            and own not in (*NAMES, *_RECORDS)
+            and name not in finding.known
+            and place < len(_ORDER)
+            and _ORDER[place] not in named
+        ):
+            meaning = _ORDER[place]
+        if not needed and (own == "num_nodes" or (meaning is None and NAMES.get(own) in taken)):
+            continue
+        if own in _RECORDS and needed and own not in finding.known and not named & set(_ORDER):
+            arguments[name] = finding.record()
+            continue
+        found = finding.find(meaning or own, required=needed)
+        if meaning == "edge_attr" and not needed and finding.leaves_edge_features_out():
+            continue
+        if found is not None:
+            arguments[name] = found
+            taken.add(meaning or name)
+        elif parameter.default is parameter.empty:
+            raise ModelError(
+                f"{type(module).__name__}.{method} takes {name!r}, and nothing tells what that is: give it "
+                f"as inputs={{{name!r}: ...}}, the name of an attribute of data, ('node', channels), "
+                "('edge', channels), or the value itself"
+            )
+    if given:
+        raise ModelError(
+            f"inputs has {sorted(given)[0]!r}, which {method} does not take: it takes "
+            f"{', '.join(signature.parameters)}"
+        )
+    if not arguments and not positional:
+        raise ModelError(
+            f"{type(module).__name__}.{method} takes no rows of a graph, so that it has one of its own, or "
+            "none: give it arguments, such as x and edge_index"
+        )
+    return Found(arguments, parameters, positional)
+
+
+def _meaning(name: str, *, needed: bool, taken: Collection[str], required: Collection[str]) -> str | None:
+    """What an argument is by its name.
+
+    Another name for what has an argument of its own, such as ``h`` beside ``x``, means something else; so may
+    that of an argument that can be left out, such as ``h=None``, a state.
+    """
+    meaning = NAMES.get(name)
+    if meaning is None or meaning in taken:
+        return None
+    if name != meaning and (meaning in required or not (needed or name.startswith("edge_"))):
+        return None
+    return meaning
+
+
+class _Finding:
+    """What a graph and a module tell of rows. known: name -> type of node or edge -> its rows."""
+
+    def __init__(self, module: nn.Module, data: "Data | HeteroData | Schema | None") -> None:
+        self.module, self.data = module, data
+        floats = [one.dtype for one in module.parameters() if one.is_floating_point()]
+        self.dtype = floats[0] if floats else torch.float32
+        self.hetero = hasattr(data, "node_types")
+        node_types = list(getattr(data, "node_types", ())) if self.hetero else [DEFAULT_NODE_TYPE]
+        edge_types = list(getattr(data, "edge_types", ())) if self.hetero else [DEFAULT_EDGE_TYPE]
+        self.nodes = {name: Atom(name) for name in node_types}
+        self.edges = {
+            kind: Atom("-".join(kind), self.nodes[kind[0]], self.nodes[kind[2]]) for kind in edge_types
+        }
+        if not hasattr(data, "stores") and len(node_types) == len(edge_types) == 1:
+            self.hetero = False  # a schema of one type
+        self.node, self.edge = next(iter(self.nodes.values())), next(iter(self.edges.values()), None)
+        self.known: dict[str, dict[object, Given]] = {}
+        for key, atom in (*self.nodes.items(), *self.edges.items()):
+            self._learn(key, atom)
+
+    def _learn(self, key: str | tuple[str, str, str], atom: Atom) -> None:
+        """The rows that the graph has for one type."""
+        if atom.source is not None:
+            self._know("edge_index", key, atom)
+        if self.data is None:
+            return
+        if not hasattr(self.data, "stores"):
+            self._learn_schema(self.data, key, atom)
+            return
+        graph: Any = self.data  # PyG's classes are not typed
+        store = graph[key] if self.hetero else graph
+        of_edges = atom.source is not None
+        number = store.num_edges if of_edges else store.num_nodes
+        ambiguous = not self.hetero and store.num_nodes == store.num_edges
+        for name, tensor in store.to_dict().items():
+            if not isinstance(tensor, torch.Tensor) or not tensor.dim() or name == "edge_index":
+                continue
+            if len(tensor) == number and (not ambiguous or name.startswith("edge") == of_edges):
+                self._know(name, key, atom, tuple(tensor.shape[1:]), tensor.dtype)
+
+    def _learn_schema(self, schema: "Schema", key: str | tuple[str, str, str], atom: Atom) -> None:
+        if isinstance(key, str):
+            self._know("x", key, atom, (schema.node_types[key],))
+            return
+        edges = schema.edge_types[key]
+        if edges.features:
+            self._know("edge_attr", key, atom, (edges.features,))
+        if edges.weighted:
+            self._know("edge_weight", key, atom)
+
+    def _know(
+        self,
+        name: str,
+        key: object,
+        atom: Atom,
+        channels: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        dtype = self.dtype if dtype.is_floating_point else dtype
+        full = f"{name}:{key}" if self.hetero else name
+        self.known.setdefault(name, {})[key] = Given(full, atom, channels, dtype, ends=name == "edge_index")
+
+    def leaves_edge_features_out(self) -> bool:
+        """Whether some of the module's layers can be made for features of edges, and none is.
+
+        Where nobody but the caller has told of features, they are meant.
+        """
+        if getattr(self.data, "asked_for", False):
+            return False
+        made = [part.edge_dim for part in self.module.modules() if hasattr(part, "edge_dim")]
+        return bool(made) and not any(made)
+
+    def record(self) -> Record:
+        """All that the graph has, as PyG data."""
+        if self.hetero:
+            return Record(
+                {(key, name): one for name, rows in self.known.items() for key, one in rows.items()}
+            )
+        rows = {name: self.find(name, required=True) for name in ("x", *self.known)}
+        return Record({(None, name): one for name, one in rows.items() if one is not None})
+
+    def is_embedding(self, name: str) -> bool:
+        """Whether a parameter is an embedding of the nodes of the data."""
+        owner, _, _ = name.rpartition(".")
+        part = self.module.get_submodule(owner)
+        nodes = getattr(self.data, "num_nodes", None) if not self.hetero else None
+        return isinstance(part, nn.Embedding) and nodes is not None and part.num_embeddings == nodes
+
+    def rows(self, given: object, name: str) -> object:
+        """What inputs says of an argument."""
+        if isinstance(given, str):
+            found = self.find(given, required=True)
+            if found is None:
+                raise ModelError(f"inputs says that {name!r} is {given!r}, which the data does not have")
+            return found
+        if isinstance(given, list):
+            return [self.rows(one, name) for one in given]
+        if isinstance(given, tuple) and given in self.edges:
+            return self.known["edge_index"][given]
+        if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], str):
+            return self._of_type(*given)
+        if isinstance(given, tuple) and given and given[0] in ("node", "edge"):
+            channels = tuple(int(size) for size in given[1:] if size)
+            atom = self.node if given[0] == "node" else self.edge
+            assert atom is not None
+            return Given(name, atom, channels, torch.int64 if name == "edge_type" else self.dtype)
+        return given
+
+    def rest(self, given: object, name: str, taken: Collection[str]) -> tuple[object, ...]:
+        """What ``*args`` stand for: what inputs says, or those of ``x, edge_index`` that are not taken."""
+        if given is not None:
+            return tuple(self.rows(one, name) for one in (given if isinstance(given, list) else [given]))
+        found = (self.find(one, required=True) for one in _ORDER if one not in taken)
+        return tuple(one for one in found if one is not None)
+
+    def _of_type(self, key: object, name: str) -> Given:
+        """The rows of this name of one type; ``num_nodes`` how many of it there are."""
+        atom = self.nodes.get(key) or self.edges.get(key)
+        if atom is None:
+            kinds = ", ".join(map(repr, (*self.nodes, *self.edges)))
+            raise ModelError(f"inputs names {key!r}, but the types of the data are {kinds}")
+        if name == "num_nodes":
+            return Given(f"{name}:{atom}", atom, count=True)
+        if key not in self.known.get(name, {}):
+            raise ModelError(f"inputs names {name!r} of {key!r}, which the data does not have")
+        return self.known[name][key]
+
+    def find(self, name: str, *, required: bool) -> object | None:
+        """The rows of this name, by type if there are several; None if there are none, or none are needed."""
+        if name in self.known:
+            return self.known[name] if self.hetero else next(iter(self.known[name].values()))
+        if name == "num_nodes" and not self.hetero:
+            return Given(name, self.node, count=True)
+        return None

@@ -1,0 +1,233 @@
+"""From what was read of a module to a `Model`: the whole way through the rules, the steps and the checks."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from math import prod
+
+from livegnn.errors import ModelError
+from livegnn.importers.export import Given
+from livegnn.importers.expressions import Atom, Expression
+from livegnn.importers.facts import is_of_edges
+from livegnn.importers.fusion import fuse, needed
+from livegnn.importers.joining import join_aggregates
+from livegnn.importers.lowering import Columns, Lowering, edge_type_of
+from livegnn.importers.normal_form import normalize
+from livegnn.importers.own_loops import find_own_loops
+from livegnn.importers.reader import Program
+from livegnn.importers.relations import split_relations
+from livegnn.importers.softmaxes import find_softmaxes
+from livegnn.model.model import Model
+from livegnn.model.propagation import Degree, Propagate
+from livegnn.model.steps import Step
+from livegnn.types import EdgeType, NodeType
+
+RELATION = "edge_type"
+"""The input that numbers the relations of edges."""
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """A model, and what of the module it is. columns: where each input lies among the features of its nodes
+    or edges. output: the name of the module's result that is the prediction. row_axis: where that has rows.
+    """
+
+    model: Model
+    columns: Mapping[Atom, Columns]
+    output: str
+    row_axis: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """What stands in the place of a layer that is not read. name: of its result among the inputs. x: what it
+    reads. write: writes its steps, given the name of the value that x is, and returns that of its result.
+    """
+
+    name: str
+    x: Expression
+    write: Callable[[Lowering, str], str]
+
+
+def assemble(
+    program: Program,
+    *,
+    relations: Sequence[EdgeType] | None = None,
+    output: str | Sequence[str] | None = None,
+    output_type: NodeType | None = None,
+    parts: Sequence[Part] = (),
+) -> Assembled:
+    """The model of a program. relations: the edge types that the numbers in ``edge_type`` stand for.
+
+    output: which of several results is the prediction; by default the first. output_type: whose rows it has.
+    parts: of layers that were not read.
+    """
+    make, given = program.make, list(program.given)
+    rows = _choose(program, output, output_type)
+    outputs = [*rows.values(), *(part.x for part in parts), *program.read]
+    if relations is not None:
+        edges = next(one.atom for one in given if one.name == RELATION)
+        atoms = [Atom("-".join(kind), edges.source, edges.target) for kind in relations]
+        outputs = split_relations(make, outputs, edges, RELATION, atoms)
+        given = [one for one in given if one.atom is not edges] + [
+            Given(
+                f"{one.name}:{edge_type_of(atom)}",
+                atom,
+                one.channels,
+                one.dtype,
+                ends=one.ends,
+                count=one.count,
+            )
+            for one in given
+            if one.atom is edges and one.name != RELATION
+            for atom in atoms
+        ]
+    columns = _columns(given)
+    outputs = find_softmaxes(make, find_own_loops(make, normalize(make, outputs)))
+    lowering = Lowering(make, columns)
+    outputs, inner = outputs[: len(rows)], outputs[len(rows) :]
+    for part, x in zip(parts, inner, strict=False):
+        lowering.parts[part.name] = partial(_write_part, lowering, part, x)
+    names = lowering.write(outputs)
+    steps = lowering.steps
+    for i, name in enumerate(names):
+        if name in lowering.inputs or name in lowering.edge_inputs or name in names[:i]:
+            names[i] = steps.write("scale", (name,), "output", value=1.0)
+    read = [lowering.written(one) for one in inner[len(parts) :]]
+    model = partial(
+        _model,
+        lowering,
+        outputs=dict(zip(rows, names, strict=True)),
+        layers=[one for one in read if one],
+    )
+    left = needed(steps.steps, names)
+    if not any(
+        name in lowering.inputs or name in lowering.edge_inputs for one in left for name in one.inputs
+    ):
+        raise ModelError(
+            f"{program.module_name} returns what no feature of a node or an edge is read for, such as a "
+            "degree: a model must read one"
+        )
+    as_written = cache(lambda: model(left))
+    joined = join_aggregates(left, lowering.edge_inputs, lambda value: as_written().width(value))
+    left = fuse(joined, steps.tensors, names)
+    first = next(iter(rows))
+    return Assembled(model(left), columns, first, program.outputs[first].row_axis or 0)
+
+
+def _write_part(lowering: Lowering, part: Part, x: Expression) -> str:
+    return part.write(lowering, lowering.value(x))
+
+
+def _choose(
+    program: Program, output: str | Sequence[str] | None, output_type: NodeType | None
+) -> dict[str, Expression]:
+    """The rows of each result, the prediction first; with `output` or `output_type` of these alone."""
+    wanted = None if output is None else [output] if isinstance(output, str) else list(output)
+    returns = f"{program.module_name} returns"
+    found = {name: value for name, value in program.outputs.items() if len(value.pieces) == 1}
+    for name in wanted or ():
+        if name not in found:
+            raise ModelError(f"output must be one of {', '.join(map(repr, found))}, got {name!r}")
+    if not found:
+        raise ModelError(f"{returns} the rows of several tensors behind each other: return them apart")
+    kept = {name: found[name].pieces[0] for name in wanted or found}
+    kept = {name: one for name, one in kept.items() if one.atom and not is_of_edges(one.atom)}
+    if not kept:
+        raise ModelError(
+            f"{returns} rows of edges, or none: a prediction has a row for each node; import the method that "
+            'makes the nodes\' embeddings, such as method="encode"'
+        )
+    types = list(dict.fromkeys(str(piece.atom) for piece in kept.values()))
+    if output_type is not None:
+        kept = {name: piece for name, piece in kept.items() if str(piece.atom) == output_type}
+        if not kept:
+            raise ModelError(
+                f"output_type must be one of the node types that {program.module_name} returns rows of, "
+                f"{', '.join(map(repr, types))}; got {output_type!r}"
+            )
+    elif len(types) > 1 and wanted is None:
+        raise ModelError(
+            f"{returns} rows of {', '.join(map(repr, types))}: say with output_type=... whose rows are the "
+            "prediction, or with output=[...] which results there are to be, the prediction first"
+        )
+    return {name: piece.row for name, piece in kept.items()}
+
+
+def _columns(given: Sequence[Given]) -> dict[Atom, Columns]:
+    """Where each input lies among the features of its nodes or edges: in the order of the arguments."""
+    places: dict[Atom, dict[str, tuple[int, int]]] = {}
+    for one in given:
+        if one.ends or one.count or (is_of_edges(one.atom) and one.name.partition(":")[0] == "edge_weight"):
+            continue
+        held = places.setdefault(one.atom, {})
+        start = max((stop for _, stop in held.values()), default=0)
+        held.setdefault(one.name, (start, start + prod(one.channels)))
+    return {atom: Columns(held, max(stop for _, stop in held.values())) for atom, held in places.items()}
+
+
+def _model(
+    lowering: Lowering, steps: Sequence[Step], outputs: Mapping[str, str], layers: Sequence[str]
+) -> Model:
+    read = {name for step in steps for name in step.inputs}
+    tensors = {name: lowering.steps.tensors[name] for step in steps for name in step.tensors.values()}
+    first = next(iter(outputs.values()))
+    inputs = {name: given for name, given in lowering.inputs.items() if name in read}
+    return Model(
+        inputs=inputs,
+        steps=tuple(steps),
+        tensors=tensors,
+        output=first,
+        outputs=dict(outputs),
+        layers=tuple(
+            find_layers(steps, {name: one.node_type for name, one in inputs.items()}, first, layers)
+        ),
+        edge_inputs={name: given for name, given in lowering.edge_inputs.items() if name in read},
+        functions=lowering.functions,
+    )
+
+
+_INSIDE = frozenset({"linear", "scale", "rsqrt_degree", "source", "target", "slice", "repeat", "exp"})
+"""Operators with which convolutions begin: what they are applied to is what a convolution reads."""
+
+
+def find_layers(
+    steps: Sequence[Step], inputs: Mapping[str, NodeType], output: str, read: Sequence[str]
+) -> list[str]:
+    """The input, what each depth of propagation reads of the one before, and the output.
+
+    inputs: name -> node type. read: values that convolutions are called with, where they are known. Where
+    rows of the predicted nodes are read at a depth, it is these.
+    """
+    makers = {step.output: step for step in steps}
+    depths = dict.fromkeys(inputs, 0)
+    types: dict[str, NodeType | None] = dict(inputs)
+    found: list[tuple[int, str]] = []
+    for step in needed(steps, [output]):
+        types[step.output] = _node_type(step, types)
+        if not any(name in depths for name in step.inputs):
+            continue  # of edges alone, such as a degree
+        below = max(depths.get(name, 0) for name in step.inputs)
+        depths[step.output] = below + (step.op == "propagate")
+        if step.op == "propagate" and below:
+            name = next(name for name in step.inputs if depths.get(name, 0) == below)
+            while name in makers and (types[name] is None or makers[name].op in _INSIDE):
+                name = next((one for one in makers[name].inputs if depths.get(one, 0) == below), "")
+            if name in depths:
+                found.append((below, name))
+    known = [(depths[name], name) for name in read if depths.get(name) and name != output]
+    layers: dict[int, str] = {}
+    for depth, name in sorted(known or found, key=lambda one: types[one[1]] != types[output]):
+        layers.setdefault(depth, name)
+    between = [layers[depth] for depth in sorted(layers)]
+    first = sorted(inputs, key=lambda name: inputs[name] != types[output])
+    return list(dict.fromkeys([first[0] if first else output, *between, output]))
+
+
+def _node_type(step: Step, types: Mapping[str, NodeType | None]) -> NodeType | None:
+    """Whose rows a step writes; None if they are edges'."""
+    if step.op == "propagate":
+        return Propagate.from_step(step).target_type
+    if step.op == "degree":
+        return Degree.from_step(step).node_type
+    return None if step.op in ("source", "target") else types.get(step.inputs[0])

@@ -1,0 +1,222 @@
+"""The last step of an import: module and model must agree on small random graphs.
+
+What reading cannot see, such as a module that does something else on a graph of another size, shows here. The
+oracle computes in float64; where that is too far from the module, the oracle in float32 tells how much of the
+difference is rounding.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from livegnn.errors import ModelError
+from livegnn.importers.arguments import Found
+from livegnn.importers.assembly import RELATION
+from livegnn.importers.export import Given, call_with, inputs_of
+from livegnn.importers.expressions import Atom
+from livegnn.importers.facts import is_of_edges
+from livegnn.importers.lowering import Columns, edge_type_of
+from livegnn.importers.reader import name_results
+from livegnn.model.model import Model
+from livegnn.oracle import reference
+from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
+from livegnn.wording import count
+
+TOLERANCE = 1e-3
+"""How far from the module the model may be, as a part of the largest value."""
+SIZES = ((12, 26), (2, 1), (3, 0), (1, 1), (1, 0))
+"""Nodes and edges of each type. What is read is read where there are two of each at least."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A small graph, as the oracle reads it."""
+
+    x: dict[NodeType, FloatArray] = field(default_factory=dict)
+    edge_index: dict[EdgeType, IntArray] = field(default_factory=dict)
+    weight: dict[EdgeType, FloatArray] = field(default_factory=dict)
+    edge_attr: dict[EdgeType, FloatArray] = field(default_factory=dict)
+
+
+def check_import(
+    model: Model,
+    module: nn.Module,
+    found: Found,
+    method: str,
+    *,
+    columns: Mapping[Atom, Columns],
+    relations: Sequence[EdgeType] | None,
+    output: tuple[str, int],
+) -> None:
+    """Raises `ModelError` if a model and its module differ on a small graph.
+
+    The first graph has loops, parallel edges and isolated nodes; the others hardly anything.
+    found: what the method is called with. columns: where each input lies among the features. relations: the
+    edge types that `RELATION` numbers. output: the name of the module's result, and the axis of its rows.
+    """
+    name = f"{type(module).__name__}.{method}"
+    given = inputs_of(found.parameters, (found.positional, found.arguments))
+    random = np.random.default_rng(0)
+    for nodes, edges in SIZES:
+        drawing = _Drawing(random, nodes, edges, relations)
+        try:
+            tensors, result = _call(module, found, method, given, drawing)
+        except Exception as error:
+            if nodes < SIZES[0][0]:
+                continue  # there is no answer to differ from
+            raise ModelError(f"{name} fails on a graph of {nodes} nodes: {error}") from error
+        probe = drawing.probe(given, tensors, columns)
+        tensors, spec = pytree.tree_flatten(result)
+        rows = tensors[name_results(spec).index(output[0])].detach().movedim(output[1], 0)
+        expected: DoubleArray = rows.reshape(len(rows), -1).double().numpy()
+        _compare(
+            model, probe, expected, f"{name} on a graph of {count(nodes, 'node')}, {count(edges, 'edge')}"
+        )
+
+
+def _call(
+    module: nn.Module, found: Found, method: str, given: Sequence[Given], drawing: "_Drawing"
+) -> tuple[list[torch.Tensor], object]:
+    """Random tensors, and what the module returns for them.
+
+    A module that looks categories up among its features takes no others than 0 and 1 for certain.
+    """
+    tensors = [drawing.draw(one) for one in given]
+    called = (found.positional, found.arguments, method, found.parameters)
+    try:
+        return tensors, call_with(module, *called, tensors)
+    except Exception as error:
+        tensors = [(one > 0).to(one.dtype) if one.is_floating_point() else one for one in tensors]
+        try:
+            return tensors, call_with(module, *called, tensors)
+        except Exception:
+            raise error from None
+
+
+def _compare(model: Model, probe: Probe, expected: DoubleArray, what: str) -> None:
+    got = reference.compute(model, probe)[model.output]
+    if got.shape != expected.shape:
+        raise ModelError(f"{what} returns rows of shape {expected.shape}, the imported model {got.shape}")
+    if _differ(got, expected, 0.0) is None:
+        return
+    rough = reference.compute(model, probe, dtype=np.float32)[model.output].astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        rounding = np.nan_to_num(np.abs(rough - got), nan=np.inf).max(initial=0)
+    place = _differ(got, expected, 10 * float(rounding))
+    if place is None:
+        return
+    row, channel = place
+    raise ModelError(
+        f"{what} says {expected[row, channel]:.6g} where the imported model says {got[row, channel]:.6g} "
+        f"(row {row}, channel {channel}): its computation depends on something that reading cannot see, such "
+        "as the size of the graph, the order of edges, the last node that has one, or a test of types; build "
+        "that part of the model from steps, or write the layer as a livegnn.model.Convolution"
+    )
+
+
+def _differ(got: DoubleArray, expected: DoubleArray, rounding: float) -> tuple[int, int] | None:
+    """Where two arrays differ most, if by more than rounding explains."""
+    finite = np.isfinite(expected)
+    scale = np.abs(expected[finite]).max(initial=1e-6)
+    with np.errstate(invalid="ignore"):
+        difference = np.where(finite, np.abs(got - expected), np.where(np.isfinite(got), np.inf, 0.0))
+    difference = np.nan_to_num(difference, nan=np.inf)
+    if not difference.size or difference.max() <= TOLERANCE * scale + rounding:
+        return None
+    row, channel = np.unravel_index(int(difference.argmax()), difference.shape)
+    return int(row), int(channel)
+
+
+@dataclass
+class _Drawing:
+    """Random tensors of a small graph."""
+
+    random: np.random.Generator
+    nodes: int
+    edges: int
+    relations: Sequence[EdgeType] | None
+
+    def draw(self, one: Given) -> torch.Tensor:
+        rows = self.edges if is_of_edges(one.atom) else self.nodes
+        if one.ends:
+            assert one.atom.source is not None
+            return torch.from_numpy(self._ends(one.atom.source is one.atom.target))
+        if one.name == RELATION and self.relations is not None:
+            return torch.from_numpy(self.random.integers(0, len(self.relations), rows))
+        if not one.dtype.is_floating_point:
+            return torch.zeros(rows, *one.channels, dtype=one.dtype)
+        weight = _is_weight(one)
+        drawn = (
+            self.random.random(rows) + 0.5 if weight else self.random.standard_normal((rows, *one.channels))
+        )
+        return torch.from_numpy(drawn.astype(np.float32)).to(one.dtype)
+
+    def _ends(self, same_type: bool) -> IntArray:
+        """Some edges run between the same nodes, some from a node to itself, and some nodes have none."""
+        if self.edges < 2:
+            return np.array([[0], [self.nodes - 1]])[:, : self.edges]
+        reached = self.nodes * 3 // 4
+        ends = self.random.integers(0, reached, (2, self.edges))
+        ends[:, 1] = ends[:, 0]
+        if same_type:
+            ends[1, 2:4] = ends[0, 2:4]
+            ends[:, 4] = ends[:, 3]
+        return ends
+
+    def probe(
+        self, given: Sequence[Given], tensors: Sequence[torch.Tensor], columns: Mapping[Atom, Columns]
+    ) -> Probe:
+        """The graph that these tensors are of, as a model's inputs are named."""
+        probe = Probe()
+        arrays = {one.name: tensor for one, tensor in zip(given, tensors, strict=True)}
+        for one, tensor in zip(given, tensors, strict=True):
+            if not one.ends and not is_of_edges(one.atom):
+                probe.x[one.atom.name] = _features(columns, one.atom, arrays, self.nodes)
+            elif one.ends:
+                self._put_edges(probe, one, tensor.numpy(), arrays, columns)
+        return probe
+
+    def _put_edges(
+        self,
+        probe: Probe,
+        one: Given,
+        ends: IntArray,
+        arrays: Mapping[str, torch.Tensor],
+        columns: Mapping[Atom, Columns],
+    ) -> None:
+        _, colon, kind = one.name.partition(":")
+        weight = arrays.get(f"edge_weight{colon}{kind}")
+        weights = np.ones(self.edges, np.float32) if weight is None else weight.float().numpy()
+        if self.relations is None:
+            edge_type = edge_type_of(one.atom)
+            probe.edge_index[edge_type], probe.weight[edge_type] = ends, weights
+            probe.edge_attr[edge_type] = _features(columns, one.atom, arrays, self.edges)
+            return
+        numbers = arrays[RELATION].numpy()
+        by_name = {str(atom): atom for atom in columns}
+        for i, edge_type in enumerate(self.relations):
+            some = numbers == i
+            probe.edge_index[edge_type], probe.weight[edge_type] = ends[:, some], weights[some]
+            atom = by_name.get("-".join(edge_type))
+            probe.edge_attr[edge_type] = _features(columns, atom, arrays, self.edges)[some]
+
+
+def _features(
+    columns: Mapping[Atom, Columns], atom: Atom | None, arrays: Mapping[str, torch.Tensor], rows: int
+) -> FloatArray:
+    """The inputs of an atom side by side. Of one relation each is named after it, the tensor is not."""
+    if atom is None or atom not in columns:
+        return np.zeros((rows, 0), np.float32)
+    named = [
+        arrays[name] if name in arrays else arrays[name.partition(":")[0]] for name in columns[atom].places
+    ]
+    return np.concatenate([one.float().reshape(rows, prod(one.shape[1:])).numpy() for one in named], axis=1)
+
+
+def _is_weight(one: Given) -> bool:
+    return is_of_edges(one.atom) and one.name.partition(":")[0] == "edge_weight"

@@ -1,0 +1,258 @@
+"""What a module is called with where no data tells: types and columns as the caller says, widths as it shows.
+
+The face of it is `Declared`: the types of nodes and edges, whether these have weights and features, and how
+wide each input is, found by calling the module (`widths`) where nobody says.
+"""
+
+import inspect
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from torch import nn
+
+from livegnn.errors import ModelError
+from livegnn.importers.arguments import Found, find_arguments
+from livegnn.importers.assembly import RELATION
+from livegnn.importers.export import call_with, leaves, ordered_layer
+from livegnn.importers.settings import Metadata, Told, check_joined
+from livegnn.importers.widths import discover
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
+
+if TYPE_CHECKING:
+    from livegnn.graph import Schema
+
+_Kind = TypeVar("_Kind", NodeType, EdgeType)
+Key = tuple[str, NodeType | EdgeType]
+"""A width that is to be known: ("x", node type) or ("edge_attr", edge type)."""
+_WIDEST = 100_000
+
+
+def with_relations(
+    inputs: Mapping[str, object] | None, relations: Sequence[EdgeType] | None
+) -> Mapping[str, object] | None:
+    if relations is None:
+        return inputs
+    return {"edge_type": ("edge",), **(inputs or {})}
+
+
+def check_takes_relations(module: nn.Module, method: str, relations: Sequence[EdgeType] | None) -> None:
+    if relations is not None and RELATION not in inspect.signature(getattr(module, method)).parameters:
+        name = f"{type(module).__name__}.{method}"
+        raise ModelError(f"{name} takes no edge_type, so relations must not be given")
+
+
+@dataclass(frozen=True)
+class _Edges:
+    """What the edges of one type carry, as a schema says it."""
+
+    weighted: bool
+    features: int
+
+
+@dataclass(frozen=True)
+class _Described:
+    """What a schema tells, where there is none. asked_for: the module is called with all that it has."""
+
+    asked_for = True
+    node_types: Mapping[NodeType, int]
+    edge_types: Mapping[EdgeType, _Edges]
+
+
+class Declared:
+    """The types of nodes and edges that a module without data is for, and how wide its inputs are."""
+
+    def __init__(self, module: nn.Module, told: Told) -> None:
+        self.module, self.method, self.relations = module, told.method, told.relations
+        node_type, edge_type, metadata = told.node_type, told.edge_type, told.metadata
+        self.parameters = inspect.signature(getattr(module, told.method)).parameters
+        self._check_given(node_type, edge_type, metadata)
+        self.unknown: list[tuple[str, str, str, str]] = []
+        if metadata is not None:
+            self.nodes, self.edges = list(metadata[0]), list(metadata[1])
+            self._check_convolutions()
+        else:
+            self.nodes = (
+                list(dict.fromkeys((edge_type[0], edge_type[2]))) if self.relations is None else [node_type]
+            )
+            self.edges = [edge_type] if self.relations is None else [(node_type, "relation", node_type)]
+        for edge in self.edges:
+            for end in (edge[0], edge[2]):
+                if end not in self.nodes:
+                    raise ModelError(
+                        f"metadata has the edge type {edge}, but of its node types, "
+                        f"{', '.join(map(repr, self.nodes)) or 'none'}, none is {end!r}"
+                    )
+        check_joined(self.relations or (), node_type)
+        self.known = self._describe(told.edge_weight, told.in_channels, told.edge_channels)
+
+    def _check_given(self, node_type: NodeType, edge_type: EdgeType, metadata: Metadata | None) -> None:
+        """Whether the keywords go with each other, and with what the method takes."""
+        name = f"{type(self.module).__name__}.{self.method}"
+        told = (node_type, edge_type) != (DEFAULT_NODE_TYPE, DEFAULT_EDGE_TYPE) or self.relations is not None
+        if metadata is not None and told:
+            raise ModelError("metadata names all types: leave out node_type, edge_type and relations")
+        dicts = any(one.endswith("_dict") for one in self.parameters)
+        if metadata is None and (dicts or any(map(_convolutions, self.module.modules()))):
+            raise ModelError(
+                f"{name} is for several types of nodes or edges: name its types with metadata=, or data"
+            )
+        if self.relations is None:
+            numbered = self.parameters.get(RELATION)
+            if numbered is not None and numbered.default is numbered.empty:
+                raise ModelError(f"{name} takes edge_type: say with relations=... what its numbers stand for")
+            return
+        check_takes_relations(self.module, self.method, self.relations)
+
+    def _check_convolutions(self) -> None:
+        for name, part in self.module.named_modules():
+            for edge in _convolutions(part):
+                if edge not in self.edges:
+                    raise ModelError(
+                        f"HeteroConv at {name!r} has a convolution for {edge}, which metadata lacks: name it "
+                        "there, even if the graph has no such edges yet"
+                    )
+
+    def _describe(
+        self,
+        edge_weight: Collection[EdgeType] | bool | None,
+        in_channels: int | Mapping[NodeType, int] | None,
+        edge_channels: int | Mapping[EdgeType, int] | None,
+    ) -> "dict[Key, int | bool | None]":
+        """What is known of each input: ``("x", type)`` and ``("edge_attr", type)`` -> width, None if unknown;
+        ``("edge_weight", type)`` -> whether the module is called with it."""
+        several = any(one.kind is one.VAR_KEYWORD for one in self.parameters.values()) or any(
+            map(_convolutions, [self.module])
+        )
+        takes = {name.removesuffix("_dict") for name in self.parameters}
+        needs = {n.removesuffix("_dict") for n, p in self.parameters.items() if p.default is p.empty}
+        self._check_columns(edge_weight, edge_channels, takes, needs, several=several)
+        known: dict[Key, int | bool | None] = {}
+        for node in self.nodes:
+            known["x", node] = _told("in_channels", in_channels, node, self.nodes)
+        made_for = dict(self._made_for_features())
+        typed = any(map(_convolutions, self.module.modules()))
+        for edge in self.edges:
+            width = _told("edge_channels", edge_channels, edge, self.edges)
+            needed = "edge_attr" in needs and not typed
+            if edge_channels is None and (needed or made_for.get(edge)):
+                known["edge_attr", edge] = None
+            elif width:
+                known["edge_attr", edge] = width
+            weighted = edge_weight if isinstance(edge_weight, bool | None) else edge in edge_weight
+            known["edge_weight", edge] = bool(weighted) if several else weighted is not False
+        return known
+
+    def _check_columns(
+        self,
+        edge_weight: Collection[EdgeType] | bool | None,
+        edge_channels: int | Mapping[EdgeType, int] | None,
+        takes: Collection[str],
+        needs: Collection[str],
+        *,
+        several: bool,
+    ) -> None:
+        """Whether weights and features of edges are what the method takes, of edge types that there are."""
+        name = f"{type(self.module).__name__}.{self.method}"
+        if not isinstance(edge_weight, bool | None):
+            for kind in edge_weight:
+                if kind not in self.edges:
+                    raise ModelError(f"edge_weight must name edge types of metadata, got {kind}")
+        for column, keyword, given, no in (
+            ("edge_weight", "edge_weight", edge_weight, False),
+            ("edge_attr", "edge_channels", edge_channels, 0),
+        ):
+            if given and column not in takes and not several:
+                raise ModelError(f"{name} takes no {column}, so {keyword} must not be {given}")
+            if given is not None and not given and column in needs:
+                raise ModelError(f"{name} needs {column}, so {keyword} must not be {no}")
+
+    def _made_for_features(self) -> Iterator[tuple[EdgeType, bool]]:
+        """Which edge types have a layer that was made for features of edges."""
+        by_type = [
+            (edge, conv) for part in self.module.modules() for edge, conv in _convolutions(part).items()
+        ]
+        for edge in self.edges:
+            layers = [conv for kind, conv in by_type if kind == edge] if by_type else [self.module]
+            yield edge, any(_reads_features(one) for layer in layers for one in layer.modules())
+
+    def find(self, inputs: Mapping[str, object] | None) -> Found:
+        """The module's arguments, with the widths that it takes."""
+        inputs, known = with_relations(inputs, self.relations), self.known
+        unknown = [key for key, width in known.items() if width is None]
+
+        def arguments(widths: Mapping[Hashable, int]) -> Found:
+            full = {key: widths.get(key, given) for key, given in known.items()}
+            described = _Described(
+                {node: int(full["x", node] or 0) for node in self.nodes},
+                {
+                    edge: _Edges(bool(full["edge_weight", edge]), int(full.get(("edge_attr", edge)) or 0))
+                    for edge in self.edges
+                },
+            )
+            return find_arguments(self.module, cast("Schema", described), self.method, inputs)
+
+        if not unknown:
+            return arguments({})
+
+        def call(widths: Mapping[Hashable, int]) -> object:
+            found = arguments(widths)
+            return call_with(self.module, found.positional, found.arguments, self.method, found.parameters)
+
+        sizes = {size for one in self.module.parameters() for size in one.shape}
+        for part in self.module.modules():
+            held = (
+                size for size in vars(part).values() if isinstance(size, int) and not isinstance(size, bool)
+            )
+            sizes.update(size for size in held if 0 < size < _WIDEST)
+        try:
+            widths = discover(unknown, call, sizes)
+        except ModelError:
+            raise
+        except Exception as error:
+            what = ordered_layer(self.module) or (
+                f"{type(error).__name__}: {error}".rstrip(": ")
+                + "; say how wide its inputs are with in_channels and edge_channels if it is that"
+            )
+            raise ModelError(f"{type(self.module).__name__}.{self.method} fails: {what}") from error
+        found = arguments({**dict.fromkeys(unknown, 1), **widths})
+        inputs_read = {one.name.partition(":")[0] for one in leaves([found.positional, found.arguments])}
+        for column, name in (("x", "in_channels"), ("edge_attr", "edge_channels")):
+            lacking = [key[1] for key in unknown if key[0] == column and key not in widths]
+            self.unknown += [(f"{column}:{one}", column, str(one), name) for one in lacking]
+        if len(self.nodes) == len(self.edges) == 1:
+            self.check_widths(inputs_read)
+        return found
+
+    def check_widths(self, read: Collection[str]) -> None:
+        """Raises `ModelError` if one of these inputs is as wide as nobody knows."""
+        for full, column, one, name in self.unknown:
+            if column in read or full in read:
+                raise ModelError(
+                    f"no layer tells how wide {column} of {one!r} is: say so with {name}=..., or give data"
+                )
+
+
+def _reads_features(layer: nn.Module) -> bool:
+    """Whether a layer cannot do, or was not trained, without features of edges."""
+    return type(layer).__name__ in ("GINEConv", "GMMConv") or bool(getattr(layer, "edge_dim", None))
+
+
+def _convolutions(part: nn.Module) -> dict[EdgeType, nn.Module]:
+    """The convolutions of a HeteroConv by edge type."""
+    convs = getattr(part, "convs", None)
+    if type(part).__name__ != "HeteroConv" or convs is None:
+        return {}
+    return {cast("EdgeType", tuple(edge)): conv for edge, conv in convs.items()}
+
+
+def _told(
+    parameter: str, told: int | Mapping[_Kind, int] | None, key: _Kind, keys: Sequence[_Kind]
+) -> int | None:
+    """The width that the caller tells for one type."""
+    if not isinstance(told, Mapping):
+        return told
+    for one in told:
+        if one not in keys:
+            raise ModelError(f"{parameter} must name {', '.join(map(repr, keys))}; got {one!r}")
+    return cast("Mapping[object, int]", told).get(key)

@@ -1,0 +1,497 @@
+"""A module as an exported program with any number of nodes and edges; the module itself stays as it is."""
+
+import builtins
+import logging
+import re
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, TypeAlias, cast
+
+import sympy
+import torch
+import torch_geometric
+from torch import fx, nn
+from torch.export import Dim, ExportedProgram, _trace, export
+from torch.fx.experimental import symbolic_shapes
+from torch.nn.parameter import is_lazy
+from torch.nn.utils import stateless
+from torch.utils import _pytree as pytree
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.nn.dense import HeteroLinear
+from torch_geometric.utils import num_nodes
+
+from livegnn.errors import ModelError
+from livegnn.importers.copying import copy_module, keeping_random
+from livegnn.importers.decompositions import decompose
+from livegnn.importers.expressions import Atom, kind_of
+
+_LOCK = threading.Lock()
+"""Tracing replaces functions of torch's and PyG's for as long as it lasts."""
+
+_WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
+
+
+@dataclass(frozen=True)
+class Given:
+    """A tensor that the module is called with: a row for each row of an atom, or the ends of its edges.
+
+    channels: a row's shape. ends: [2, edges] whole numbers. parameter: instead of an argument, the parameter
+    of the module that has a row for each node. count: instead of the rows, how many there are.
+    """
+
+    name: str
+    atom: Atom
+    channels: tuple[int, ...] = ()
+    dtype: torch.dtype = torch.float32
+    ends: bool = False
+    parameter: bool = False
+    count: bool = False
+
+
+@dataclass(frozen=True)
+class Record:
+    """PyG data as an argument. fields: type, or None where there is one of each, and name -> what it is."""
+
+    fields: Mapping[tuple[object, str], object]
+
+    def to_data(self) -> object:
+        """As ``Data`` or ``HeteroData``."""
+        if all(key is None for key, _ in self.fields):
+            return Data(**{name: value for (_, name), value in self.fields.items()})
+        data = HeteroData()
+        for (key, name), value in self.fields.items():
+            data[key][name] = value
+        return data
+
+
+pytree.register_pytree_node(
+    Record,
+    lambda one: (list(one.fields.values()), tuple(one.fields)),
+    lambda values, keys: Record(dict(zip(keys, values, strict=True))),
+)
+
+Arguments: TypeAlias = object
+"""`Given` where the module is called with rows; other values as they are; dicts and lists of these."""
+
+
+Called: TypeAlias = tuple[Sequence[object], Mapping[str, object]]
+
+
+def leaves(arguments: Arguments) -> list[Given]:
+    """The rows that a module is called with, in order; some more than once."""
+    return [one for one in pytree.tree_leaves(arguments) if isinstance(one, Given)]
+
+
+def fill(arguments: Arguments, tensors: Iterator[object]) -> object:
+    """The arguments with tensors in the place of `Given`."""
+    filled = pytree.tree_map(lambda one: next(tensors) if isinstance(one, Given) else one, arguments)
+    return pytree.tree_map(
+        lambda one: one.to_data() if isinstance(one, Record) else one,
+        filled,
+        is_leaf=lambda one: isinstance(one, Record),
+    )
+
+
+def inputs_of(parameters: Sequence[Given], arguments: Arguments) -> list[Given]:
+    """The tensors that a module is called with, each once: parameters, then in the order of the call."""
+    inputs = {one.name: one for one in leaves(arguments) if not one.count}
+    counted = {one.atom for one in (*parameters, *inputs.values())}
+    for one in leaves(arguments):
+        if one.atom not in counted:  # how many there are is all that is known of them
+            inputs[one.name] = Given(one.name, one.atom, (0,), torch.float32)
+    return [*parameters, *inputs.values()]
+
+
+class _Flat(nn.Module):
+    """A module called with tensors one after the other, some of them in the place of parameters."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        method: str,
+        arguments: Called,
+        parameters: Sequence[Given],
+    ) -> None:
+        super().__init__()
+        self.module, self.method, self.arguments = module, method, arguments
+        self.parameters_given = list(parameters)
+        self.given = inputs_of(parameters, arguments)
+
+    def forward(self, *tensors: torch.Tensor) -> object:
+        named = dict(zip([one.name for one in self.given], tensors, strict=True))
+        sizes = {one.atom: named[one.name].shape[1 if one.ends else 0] for one in self.given}
+        nodes = {one.atom for one in self.given if one.atom.source is None} | set(_ends_of(self.given))
+        _NODES[:] = [sizes[one] for one in nodes if len(nodes) == 1 and one in sizes]
+        rows = [sizes[one.atom] if one.count else named[one.name] for one in leaves(self.arguments)]
+        args, kwargs = cast(Called, fill(self.arguments, iter(rows)))
+        replaced = {one.name: named[one.name] for one in self.parameters_given}
+        with stateless._reparametrize_module(self.module, replaced):
+            return getattr(self.module, self.method)(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A program, its graph decomposed, and what its tensors are, in the order of its arguments."""
+
+    program: ExportedProgram
+    graph: fx.Graph
+    given: Sequence[Given]
+    module_name: str
+
+
+def export_module(
+    module: nn.Module,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    *,
+    method: str = "forward",
+    parameters: Sequence[Given] = (),
+) -> Exported:
+    """Traces a copy of a module in evaluation mode.
+
+    args, kwargs: what the method is called with (`Arguments`). parameters: those with a row for each node.
+    Raises `ModelError` with what stands in the way.
+    """
+    module = unwrap(module, method)
+    name = f"{type(module).__name__}.{method}"
+    with _LOCK, _tracing(), _counting_nodes():
+        flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
+        tensors, shapes = _examples(flat.given)
+        try:
+            with _hooked(flat), _catching_tests() as tests:
+                program = export(flat.eval(), tuple(tensors), dynamic_shapes=(tuple(shapes),), strict=False)
+            _refuse_assertions(program, name)
+            _refuse_conditions(program, flat.given)
+            if tests:
+                raise ModelError(f"{name}: {tests[0]}: {_ADVICE['data-dependent']}")
+            graph = decompose(program)
+        except ModelError:
+            raise
+        except Exception as error:
+            raise ModelError(f"{name} cannot be traced: {explain_failure(error, module)}") from error
+    return Exported(program, graph, flat.given, name)
+
+
+def decompose_program(program: ExportedProgram, given: Sequence[Given], name: str) -> Exported:
+    """A program that was exported elsewhere. given: what its inputs are, in order, but for constants."""
+    with _LOCK, _tracing():
+        try:
+            return Exported(program, decompose(program), given, name)
+        except Exception as error:
+            said = " ".join(str(error).split())[:400] or type(error).__name__
+            raise ModelError(f"{name} has an operator that cannot be taken apart: {said}") from error
+
+
+def call_with(
+    module: nn.Module,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    method: str,
+    parameters: Sequence[Given],
+    tensors: Sequence[torch.Tensor] | None = None,
+) -> object:
+    """Calls a copy of a module with tensors in the place of `Given`, by default on a small random graph."""
+    with _LOCK, _tracing():
+        flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
+        return flat(*(tensors or _examples(flat.given)[0]))
+
+
+def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
+    """The module that others wrap, to distribute it or compiled.
+
+    Raises `ModelError` if it cannot be traced, or has no such method.
+    """
+    if not isinstance(module, nn.Module):
+        raise ModelError(f"module must be a torch.nn.Module, got {type(module).__name__}")
+    while type(module).__name__ in _WRAPPERS:
+        module = getattr(module, _WRAPPERS[type(module).__name__])
+    for path, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise ModelError(
+                f"{path or 'module'} is a torch.jit.ScriptModule, which holds no Python to trace: give the "
+                "module that was scripted"
+            )
+    if not callable(getattr(module, method, None)):
+        raise ModelError(f"{type(module).__name__} has no method {method!r}: give one that it has")
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(tensor):
+            raise ModelError(f"{name} has no shape yet: call the module once on a graph first")
+        try:
+            kind_of(tensor.dtype)
+        except ModelError as error:
+            raise ModelError(f"{name}: {error}, as with module.float()") from None
+    return module
+
+
+@contextmanager
+def _tracing() -> Iterator[None]:
+    """PyG as it can be traced: kernels that it has no formula for, by the formulas that they stand for."""
+    backend, length = torch_geometric.backend, builtins.len
+    segments, linear = backend.use_segment_matmul, HeteroLinear.forward
+    backend.use_segment_matmul = False
+    HeteroLinear.forward = _hetero_linear
+
+    def symbolic_length(of: Any) -> int:
+        """Of a tensor, its first size as a symbol, which `len` makes a number of."""
+        return of.shape[0] if isinstance(of, torch.Tensor) and of.dim() else length(of)
+
+    builtins.len = symbolic_length  # for other threads the same
+    try:
+        with warnings.catch_warnings(), torch.no_grad(), keeping_random(), _silent():
+            warnings.simplefilter("ignore")
+            with torch.backends.mkldnn.flags(enabled=False):  # its kernels are whole layers
+                yield
+    finally:
+        backend.use_segment_matmul, HeteroLinear.forward = segments, linear
+        builtins.len = length
+
+
+@contextmanager
+def ordinary() -> Iterator[None]:
+    """Torch as it is at its start, whatever the caller has set: dtype, device, precision, inference mode."""
+    dtype = torch.get_default_dtype()
+    if dtype != torch.float32:  # for other threads the same
+        torch.set_default_dtype(torch.float32)
+    try:
+        with torch.inference_mode(False), torch.autocast("cpu", enabled=False), torch.device("cpu"):
+            yield
+    finally:
+        if dtype != torch.float32:
+            torch.set_default_dtype(dtype)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """What torch logs of this thread, and prints, pages for each refusal, is said once, by the error."""
+    own = threading.get_ident()
+    loggers = [one for name, one in logging.Logger.manager.loggerDict.items() if name.startswith("torch")]
+    handlers = [handler for one in loggers for handler in getattr(one, "handlers", ())]
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return record.thread != own
+
+    for handler in handlers:
+        handler.addFilter(of_others)
+    vars(_trace)["print"] = lambda *args, **kwargs: None
+    try:
+        yield
+    finally:
+        del vars(_trace)["print"]
+        for handler in handlers:
+            handler.removeFilter(of_others)
+
+
+@contextmanager
+def _catching_tests() -> Iterator[list[str]]:
+    """Tests of values that tracing refuses, as some modules catch that and go on."""
+    found: list[str] = []
+    kind = symbolic_shapes.GuardOnDataDependentSymNode
+    before = kind.__init__
+
+    def note(self: Exception, *args: object, **kwargs: object) -> None:
+        before(self, *args, **kwargs)
+        found.append(" by way of ".join(code_lines("".join(traceback.format_stack()))))
+
+    kind.__init__ = note
+    try:
+        yield found
+    finally:
+        kind.__init__ = before
+
+
+@contextmanager
+def _hooked(module: nn.Module) -> Iterator[None]:
+    """Hooks of PyG's layers run, which leave them out while they are compiled."""
+    kinds = ("_propagate", "_message", "_aggregate", "_edge_update")
+    changed: list[tuple[dict[str, object], object]] = []
+    for part in module.modules():
+        if not any(
+            held for name, held in vars(part).items() if name.endswith("_hooks") and name.startswith(kinds)
+        ):
+            continue
+        for name in ("propagate", "edge_updater"):
+            names = getattr(getattr(part, name, None), "__globals__", {})
+            if "is_compiling" in names:
+                changed.append((names, names["is_compiling"]))
+                names["is_compiling"] = lambda: False
+    try:
+        yield
+    finally:
+        for names, before in reversed(changed):
+            names["is_compiling"] = before
+
+
+_NODES: list[object] = []
+"""How many nodes of each type there are in the call that is traced."""
+
+
+@contextmanager
+def _counting_nodes() -> Iterator[None]:
+    """PyG's functions that are not told how many nodes there are: all, instead of one more than the last that
+    has an edge. Where that makes a difference, the import's final check sees it.
+    """
+    counted = num_nodes.maybe_num_nodes
+    named = [one for name, one in sys.modules.items() if name.startswith("torch_geometric")]
+    users = [one for one in named if getattr(one, "maybe_num_nodes", None) is counted]
+
+    def count(edge_index: object, num_nodes: object = None) -> object:
+        return _NODES[0] if num_nodes is None and len(_NODES) == 1 else counted(edge_index, num_nodes)
+
+    try:
+        for user in users:
+            user.maybe_num_nodes = count  # type: ignore[attr-defined]
+        yield
+    finally:
+        _NODES.clear()
+        for user in users:
+            user.maybe_num_nodes = counted  # type: ignore[attr-defined]
+
+
+def _hetero_linear(self: HeteroLinear, x: torch.Tensor, type_vec: torch.Tensor) -> torch.Tensor:
+    result = torch.einsum("ni,nio->no", x, self.weight[type_vec])
+    return result if self.bias is None else result + self.bias[type_vec]
+
+
+_PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
+
+
+def _examples(given: Sequence[Given]) -> tuple[list[torch.Tensor], list[dict[int, Dim]]]:
+    """Tensors to trace with, and a dimension for each atom that all its rows share."""
+    atoms = list(dict.fromkeys([*_ends_of(given), *(one.atom for one in given)]))
+    sizes = {atom: _PRIMES[i % len(_PRIMES)] + 90 * (i // len(_PRIMES)) for i, atom in enumerate(atoms)}
+    dims = {atom: Dim(f"rows_{i}", min=2, max=2**40) for i, atom in enumerate(atoms)}
+    random = torch.Generator().manual_seed(0)
+    tensors, shapes = [], []
+    for one in given:
+        rows = sizes[one.atom]
+        shapes.append({1 if one.ends else 0: dims[one.atom]})
+        if one.ends:
+            ends = [torch.randint(sizes[end], (rows,), generator=random) for end in _ends_of([one])]
+            tensors.append(torch.stack(ends))
+        elif one.dtype.is_floating_point:
+            tensors.append(torch.rand(rows, *one.channels, generator=random, dtype=one.dtype))
+        else:
+            tensors.append(torch.zeros(rows, *one.channels, dtype=one.dtype))
+    return tensors, shapes
+
+
+def _ends_of(given: Sequence[Given]) -> Iterator[Atom]:
+    for one in given:
+        for end in (one.atom.source, one.atom.target):
+            if end is not None:
+                yield end
+
+
+def code_lines(trace: str) -> list[str]:
+    """Of a stack, innermost last: the user's own line, and PyG's where that is below."""
+    frames = [
+        (file, f"{PurePath(file).name}:{line}" + (f", {code!r}" if code else ""))
+        for file, line, code in _FRAME.findall(trace)
+    ]
+    own = [line for file, line in frames if not any(library in file for library in _LIBRARIES)]
+    below = [line for file, line in frames if "/torch_geometric/" in file]
+    return own[-1:] + below[-1:]
+
+
+def where(node: fx.Node) -> str:
+    """The lines that a node comes from, as errors begin; empty if they are not known."""
+    lines = code_lines(node.meta.get("stack_trace") or "")
+    return " by way of ".join(lines) + ": " if lines else ""
+
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in [^\n]+(?:\n\s*(?!File ")(\S.*\S))?')
+_LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/importer/", "torch_geometric.nn.", "<string>")
+"""Parts of the names of files that are not the user's; PyG writes some of its layers' anew."""
+
+
+def line_of(error: BaseException) -> str:
+    """The line of the user's that an error went through last, empty if none did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if not any(library in one.filename for library in _NOT_OWN)]
+    return f"{PurePath(own[-1].filename).name}:{own[-1].lineno}, {own[-1].line!r}" if own else ""
+
+
+_NOT_OWN = ("/torch/", "torch_geometric", "/livegnn/model/", "<")
+"""As `_LIBRARIES`, of errors, which also go through the rest of the package."""
+
+
+def _refuse_assertions(program: ExportedProgram, name: str) -> None:
+    """A prediction that is kept up to date cannot fail for one row: left out, an assertion would be lost."""
+    for node in program.graph.nodes:
+        if str(node.target).startswith("aten._assert_async"):
+            raise ModelError(
+                f"{name}: {where(node)}a value is asserted, which a prediction that is kept up to date does "
+                "not check: check the data before they come in, and leave it out here"
+            )
+
+
+def _refuse_conditions(program: ExportedProgram, given: Sequence[Given]) -> None:
+    """A module whose sizes decide what it does: tracing has gone one way, and noted which sizes go it too."""
+    held = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
+    rows: dict[Atom, sympy.Expr] = {}
+    same: dict[sympy.Expr, sympy.Expr] = {}
+    environment: Any = None
+    for name, one in zip(program.graph_signature.user_inputs, given, strict=True):
+        tensor = held[str(name)]
+        size = tensor.shape[1 if one.ends else 0]
+        if isinstance(size, torch.SymInt):
+            environment = size.node.shape_env
+            same[size.node.expr] = rows.setdefault(one.atom, size.node.expr)
+    for guard in environment.guards if environment is not None else ():
+        if environment.replace(guard.expr).subs(same) != sympy.true:
+            raise ModelError(
+                f"a size decides what it does: it was read where {guard.expr} (sizes of its arguments), and "
+                "a change of the graph may end that: leave the test out, or choose with torch.where"
+            )
+
+
+def explain_failure(error: Exception, module: nn.Module) -> str:
+    """What torch says, with the line of the user's code, and what to do where that is known."""
+    ordered = ordered_layer(module)
+    if ordered:
+        return ordered
+    text = str(error) or type(error).__name__
+    said = " ".join(text.strip().split("\n\n")[0].split())[:400]
+    lines = code_lines("".join(traceback.format_exception(error)).split(_CAUSE)[0])
+    advice = next((advice for mark, advice in _ADVICE.items() if mark in text), "")
+    place = f"{' by way of '.join(lines)}{': ' if lines else ''}"
+    return place + (f"{advice} ({said})" if advice else said)
+
+
+def ordered_layer(module: nn.Module) -> str:
+    """Which of its layers depends on an order that a graph has not, and what to do; empty if none does."""
+    for path, part in module.named_modules():
+        for kind, reason in _ORDERED.items():
+            if any(of.__name__ == kind for of in type(part).__mro__):
+                return f"{path or name_of(part)} is a {name_of(part)}, which {reason}"
+    return ""
+
+
+def name_of(module: nn.Module) -> str:
+    return type(module).__name__
+
+
+_CAUSE = "The above exception was the direct cause"
+_SORTS = "sorts the messages of each node: use sum, mean, max, min, std, var or softmax"
+_ORDERED: Mapping[str, str] = {
+    **dict.fromkeys(("MedianAggregation", "QuantileAggregation", "SortAggregation"), _SORTS),
+    **dict.fromkeys(
+        ("LSTMAggregation", "GRUAggregation", "MLPAggregation"),
+        "depends on the order of the edges, and a graph has none: use sum, mean, max or softmax",
+    ),
+    "SetTransformerAggregation": "lets the messages of a node meet each other: use softmax or attention",
+}
+_ADVICE: Mapping[str, str] = {
+    "data-dependent": (
+        "the way of its computation, a size, or an assertion depends on data: give what is fixed as an "
+        "argument, choose with torch.where, and check the data before they come in"
+    ),
+    "Constraints violated": "it works for one number of nodes or edges alone: a size decides what it does",
+    "torch._dynamo.exc": "it calls what cannot be traced",
+}

@@ -1,0 +1,116 @@
+"""What is known of expressions without computing them: what they read, their signs, what is finite."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from livegnn.importers.expressions import Atom, Expression
+
+SHAPES = frozenset({"reshape", "expand", "permute", "slice"})
+"""Operations that move one argument's channels."""
+
+_INCREASING = frozenset({"relu", "sigmoid", "tanh", "exp", "softplus", "leaky_relu", "elu", "expm1", "clamp"})
+
+
+def strip(one: Expression) -> Expression:
+    """Without axes of one put in or left out."""
+    while one.op == "reshape" and squeezed(one.shape) == squeezed(one.args[0].shape):
+        one = one.args[0]
+    return one
+
+
+def squeezed(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size != 1)
+
+
+def is_of_edges(atom: Atom | None) -> bool:
+    return atom is not None and atom.source is not None
+
+
+@dataclass
+class Reads:
+    """Which rows an expression of edges reads: of ``"end 0"``, ``"end 1"``, ``"edge"``; of nodes, ``"node"``.
+
+    Outside the exponentials of softmaxes: what logits read is `inside`.
+    """
+
+    _known: dict[Expression, frozenset[str]] = field(default_factory=dict)
+    inside: bool = False
+
+    def __call__(self, one: Expression) -> frozenset[str]:
+        found = self._known.get(one)
+        if found is None:
+            found = self._read(one)
+            self._known[one] = found
+        return found
+
+    def _read(self, one: Expression) -> frozenset[str]:
+        if one.atom is None:
+            return frozenset()
+        if one.op == "gather":
+            return (
+                frozenset({f"end {one.args[1].attrs[0]}"}) if one.args[1].op == "end" else frozenset({"node"})
+            )
+        if one.atom.source is None:
+            return frozenset({"node"})
+        if one.op in ("input", "scatter"):
+            return frozenset({"edge"})
+        if one.op in ("end", "rows"):
+            return frozenset({"edge"})
+        if one.op == "exp_shifted":
+            return self(one.args[0]) if self.inside else frozenset({"exponential"})
+        return frozenset().union(*(self(arg) for arg in one.args))
+
+
+def is_increasing(one: Expression) -> bool:
+    """Whether an element-wise operation keeps the order of what it is applied to."""
+    if one.op not in _INCREASING or len(one.args) != 1:
+        return False
+    if one.op == "leaky_relu":
+        return float(str(one.attrs[0])) >= 0
+    if one.op == "elu":
+        return all(float(str(number)) > 0 for number in one.attrs)
+    return True
+
+
+def is_finite(one: Expression) -> bool:
+    """Whether rows are finite numbers wherever the inputs are."""
+    if one.value is not None:
+        return bool(one.value.isfinite().all())
+    if one.op == "where" and one.args[0].op == "eq" and one.args[1].value is not None:
+        tested = [arg for arg in one.args[0].args if not arg.is_number(float("inf"))]
+        if tested == [one.args[2]]:
+            return is_finite(one.args[1])
+    if one.op == "div":
+        under = one.args[1]
+        known = under.value is not None and bool((under.value != 0).all())
+        return is_finite(one.args[0]) and (known or is_positive(under))
+    return one.op == "input" or (
+        one.op in ("add", "mul", "neg", "gather", "scatter", "where", "cast", "sum", "linear", *SHAPES)
+        and all(is_finite(arg) for arg in one.args if arg.kind == "float")
+    )
+
+
+def is_positive(one: Expression, *, or_zero: bool = False) -> bool:
+    """Whether all numbers of all rows are above 0 (or not below it)."""
+    if one.value is not None:
+        return bool((one.value >= 0).all() if or_zero else (one.value > 0).all())
+    args = one.args
+    if one.op == "add":
+        both = all(is_positive(arg, or_zero=True) for arg in args)
+        return both and (or_zero or any(is_positive(arg) for arg in args))
+    if one.op == "clamp" and isinstance(one.attrs[0], int | float) and one.attrs[0] > 0:
+        return True
+    if one.op in ("mul", "div"):
+        if or_zero and one.op == "mul" and args[0] is args[1]:
+            return True
+        of_other = is_positive(args[1], or_zero=or_zero and one.op == "mul")
+        return is_positive(args[0], or_zero=or_zero) and of_other
+    if one.op in ("exp", "exp_shifted", "sigmoid", "relu", "abs", "softmax"):
+        return or_zero  # what is small enough is 0 in floating point
+    if one.op == "scatter":
+        return or_zero and all(is_positive(message, or_zero=True) for message, _, _ in one.pieces)
+    if one.op == "maximum":
+        return any(is_positive(arg, or_zero=or_zero) for arg in args)
+    if one.op in ("gather", "sqrt", "sum", *SHAPES):
+        return is_positive(args[0], or_zero=or_zero)
+    return False

@@ -1,0 +1,181 @@
+"""Importing a module: what it is called with, found or told; reading, lowering, checking."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from torch import nn
+
+from livegnn.errors import ModelError
+from livegnn.importers.arguments import Found, find_arguments
+from livegnn.importers.assembly import Assembled, assemble
+from livegnn.importers.check import check_import
+from livegnn.importers.copying import keeping_random
+from livegnn.importers.declared import Declared, check_takes_relations, with_relations
+from livegnn.importers.export import call_with, export_module, line_of, ordinary, unwrap
+from livegnn.importers.proposal import Proposer
+from livegnn.importers.proposed import Cuts, Proposals, import_proposed
+from livegnn.importers.reader import Program, read
+from livegnn.importers.settings import Told, check_output, check_output_type, check_proposer
+from livegnn.model.model import Model
+from livegnn.types import EdgeType, NodeType
+from livegnn.wording import kind_of
+
+
+def import_module(
+    module: object,
+    told: Told,
+    *,
+    output: str | Sequence[str] | None,
+    output_type: NodeType | None,
+    proposer: Proposer | None = None,
+    allow_code: bool = False,
+) -> Model:
+    """The model of a module; `Model.from_pyg` says what the arguments are.
+
+    Whatever the module does, raises nothing but `ModelError`, with the line of the module where it is known.
+    """
+    known, told = _check_module(module), told.checked()
+    check_output(output)
+    check_output_type(output_type)
+    check_proposer(proposer)
+    with _refusals(known, told):
+        inner = unwrap(known, told.method)
+        found, declared = _find(inner, told)
+        relations = None if told.relations is None else tuple(told.relations)
+        reading = Reading(inner, found, told.method, relations, output, output_type)
+        model = reading.model(None if proposer is None else Proposals(proposer, allow_code))
+        if declared is not None:
+            declared.check_widths({*model.inputs, *model.edge_inputs})
+        return model
+
+
+def read_module(module: object, told: Told) -> Program:
+    """What a module computes, as it was read. Raises as `import_module` does."""
+    known, told = _check_module(module), told.checked()
+    with _refusals(known, told):
+        inner = unwrap(known, told.method)
+        return _read(inner, _find(inner, told)[0], told.method)
+
+
+def _check_module(given: object) -> nn.Module:
+    if not isinstance(given, nn.Module):
+        raise ModelError(f"must be a torch.nn.Module, got {kind_of(given)}: {_instead_of(given)}")
+    return given
+
+
+def _find(module: nn.Module, told: Told) -> tuple[Found, Declared | None]:
+    """What a module is called with; and what is known of it, where no data tells."""
+    schema = told.schema
+    if schema is None:
+        declared = Declared(module, told)
+        return declared.find(told.inputs), declared
+    check_takes_relations(module, told.method, told.relations)
+    return find_arguments(module, schema, told.method, with_relations(told.inputs, told.relations)), None
+
+
+def _read(module: nn.Module, found: Found, method: str) -> Program:
+    return read(
+        export_module(module, found.positional, found.arguments, method=method, parameters=found.parameters)
+    )
+
+
+@contextmanager
+def _refusals(module: nn.Module, told: Told) -> Iterator[None]:
+    """Whatever is raised, as a `ModelError` with the method's name and the line of the module."""
+    name = f"{type(module).__name__}.{told.method}"
+    try:
+        with ordinary(), keeping_random():
+            yield
+    except ModelError as error:
+        raise ModelError(_with_place(error, module, name, told.relations)) from error.__cause__
+    except Exception as error:
+        place = line_of(error)
+        what = f"{type(error).__name__}: {error}".rstrip(": ")
+        if told.relations is not None:
+            what += _other_numbers(module, len(told.relations))
+        raise ModelError(f"{name} cannot be imported: {place and place + ': '}{what}") from error
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A module, what its method is called with, and which of its results is the prediction."""
+
+    module: nn.Module
+    found: Found
+    method: str
+    relations: tuple[EdgeType, ...] | None
+    output: str | Sequence[str] | None
+    output_type: NodeType | None
+
+    def model(self, proposals: Proposals | None = None) -> Model:
+        """The model, checked against the module."""
+        if proposals is None:
+            made = self.assemble(self.module, None)
+        else:
+            made = import_proposed(self.module, self.assemble, self.call, proposals)
+        check_import(
+            made.model,
+            self.module,
+            self.found,
+            self.method,
+            columns=made.columns,
+            relations=self.relations,
+            output=(made.output, made.row_axis),
+        )
+        return made.model
+
+    def assemble(self, module: nn.Module, cuts: Cuts | None) -> Assembled:
+        """What the module computes, as steps. cuts: the layers that are taken out of it."""
+        program = _read(module, self.found, self.method)
+        return assemble(
+            program,
+            relations=self.relations,
+            output=self.output,
+            output_type=self.output_type,
+            parts=() if cuts is None else cuts.parts(),
+        )
+
+    def call(self, module: nn.Module) -> object:
+        """Calls a module on a small graph."""
+        found = self.found
+        return call_with(module, found.positional, found.arguments, self.method, found.parameters)
+
+
+def _other_numbers(module: nn.Module, relations: int) -> str:
+    """Which layers have another number of relations than there are, as errors end."""
+    for path, part in module.named_modules():
+        number = getattr(part, "num_relations", relations)
+        if number != relations:
+            return (
+                f"; {path or type(part).__name__} has num_relations={number}, and relations are {relations}"
+            )
+    return ""
+
+
+def _with_place(error: ModelError, module: nn.Module, name: str, relations: Sequence[EdgeType] | None) -> str:
+    """What an error says, with the name of the method and the line of the module."""
+    text = str(error)
+    place = "" if error.__cause__ is None else line_of(error.__cause__)
+    if place and place not in text:
+        text = f"{place}: {text}"
+    if type(module).__name__ not in text:
+        text = f"{name}: {text}"
+    if relations is not None and error.__cause__ is not None:
+        text += _other_numbers(module, len(relations))
+    if "must be finite" in text:
+        text = f"{text}; of its parameters and buffers, these are not: {_not_finite(module)}"
+    return text
+
+
+def _not_finite(module: nn.Module) -> str:
+    named = (*module.named_parameters(), *module.named_buffers())
+    return ", ".join(repr(name) for name, tensor in named if not bool(tensor.isfinite().all()))
+
+
+def _instead_of(given: object) -> str:
+    if isinstance(given, Mapping):
+        return "weights alone are no model, so load them into its module and pass that"
+    if hasattr(given, "edge_index") or hasattr(given, "edge_types") or hasattr(given, "schema"):
+        return "pass the trained module; Graph.from_pyg(data) imports the graph"
+    return "pass the trained module itself"

@@ -1,0 +1,405 @@
+"""The normal form: what is summed along edges reads as little as it can.
+
+Rules, applied from the inputs to the outputs; each keeps the value of every row but for rounding.
+
+Shifts
+    1. ``exp(l - max l)``, where the maximum is that of the same logits over a target's edges, is
+       ``exp_shifted``: the maximum is a softmax's shift and no part of a message. This comes first, as later
+       rules take terms out of maxima.
+Edges to nodes
+    2. An operation on edges that reads one end alone is computed on nodes: ``f(x[end]) = f(x)[end]``.
+    3. Axes of one move below element-wise operations and concatenations; slices below element-wise
+       operations, concatenations and linear maps; concatenations above element-wise operations; what these
+       broadcast anyway is not expanded before.
+    4. A linear map of a concatenation is the sum of linear maps of its parts; so is one of a sum whose terms
+       read different rows. What is finite is not compared with infinity.
+    5. The terms of a sum, and the factors of a product, are put together by what they read.
+Sums
+    6. A sum over several pieces is the sum over each; rows that go to themselves are added.
+    7. A message is a sum of products T(target) * R, if no R reads the target: sum(T R) = T sum(R). Equal T
+       are merged; R = 1 is a count. Where a target has no edge the sum is 0, whatever T is there.
+    8. Linear maps, constant factors and changes of shape leave a sum, whatever they are of; so does a term
+       that reads less. Sums over channels stay: rows are narrower behind them.
+    9. A sum of concatenated channels is the concatenation of sums, if the message reads the target.
+    14. ``mean(m^2) - mean(m)^2`` over a target's edges is that of m without the terms that read the target
+        alone: the mean takes them away, and in float32 they would cancel. It is marked before other rules.
+Extrema
+    10. Terms that read the target alone, and increasing functions, leave a maximum: where a target has any
+        edge. What it is where there is none stays as it was.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import torch
+
+from livegnn.importers.edge_rules import EdgeRules
+from livegnn.importers.expressions import Atom, Expression, Expressions, walk
+from livegnn.importers.facts import SHAPES, is_finite, is_increasing, is_positive, strip
+
+_MOST_TERMS = 24
+
+
+def normalize(
+    make: Expressions, outputs: Sequence[Expression], *, multiply_out: bool = True
+) -> list[Expression]:
+    """The normal forms of expressions, made with `make`.
+
+    multiply_out: whether products of sums are multiplied out by rule 7. A square of differences then reads no
+    target, but its terms are larger than it and cancel: in float32 that may cost more than it saves.
+    """
+    marked = mark_variances(make, mark_shifts(make, outputs))
+    form = _Form(make, multiply_out=multiply_out)
+    form.shifts = {strip(_shift_of(one)) for one in walk(marked) if one.op == "exp_shifted"}
+    return form.rewrite(marked)
+
+
+def rewrite(
+    make: Expressions, outputs: Sequence[Expression], rule: Callable[..., Expression]
+) -> list[Expression]:
+    """Expressions anew from the inputs on, each made by ``rule(old, new arguments)``."""
+    new: dict[Expression, Expression] = {}
+    for one in walk(outputs):
+        make.origin = make.origins.get(one, make.origin)
+        new[one] = rule(one, [new[arg] for arg in one.args])
+    return [new[one] for one in outputs]
+
+
+def _shift_of(one: Expression) -> Expression:
+    shift = one.args[1]
+    return shift.args[0] if shift.op == "gather" else shift
+
+
+# Rule 1
+
+
+def mark_shifts(make: Expressions, outputs: Sequence[Expression]) -> list[Expression]:
+    """Rule 1: the exponentials of softmaxes on the graph as ``exp_shifted(logit, shift)``."""
+
+    def rule(one: Expression, args: Sequence[Expression]) -> Expression:
+        if one.op == "exp" and args[0].op == "add":
+            for logit, other in (args[0].args, args[0].args[::-1]):
+                if other.op == "neg" and _is_shift(make, logit, other.args[0]):
+                    return make.elementwise("exp_shifted", logit, other.args[0])
+        return make.with_args(one, args)
+
+    return rewrite(make, outputs, rule)
+
+
+def _is_shift(make: Expressions, logit: Expression, shift: Expression) -> bool:
+    """Whether a shift is the largest of these logits among those of the same target."""
+    shift = strip(shift)
+    largest, index = (strip(shift.args[0]), shift.args[1]) if shift.op == "gather" else (shift, None)
+    if largest.op != "scatter" or largest.attrs != ("amax",) or largest.atom is None:
+        return False
+    index = index or make.rows(largest.atom)
+    return any(strip(m) is strip(logit) and to is index for m, to, _ in largest.pieces)
+
+
+# Rule 14
+
+
+def mark_variances(make: Expressions, outputs: Sequence[Expression]) -> list[Expression]:
+    """Rule 14: variances over a target's edges as ``variance(message, index, mask, count)``."""
+
+    def rule(one: Expression, args: Sequence[Expression]) -> Expression:
+        made = make.with_args(one, args)
+        if made.op == "add" and made.atom is not None:
+            for squares, other in (made.args, made.args[::-1]):
+                if other.op == "neg":
+                    return _variance_of(make, squares, other.args[0]) or made
+        return made
+
+    return rewrite(make, outputs, rule)
+
+
+def _variance_of(make: Expressions, squares: Expression, square: Expression) -> Expression | None:
+    mean = _root_of(square)
+    upper, lower = _mean_of(squares), None if mean is None else _mean_of(mean)
+    if upper is None or lower is None or upper[1:] != lower[1:] or _root_of(upper[0]) is not lower[0]:
+        return None
+    return make.make("variance", lower, shape=squares.shape, atom=squares.atom)
+
+
+def _root_of(one: Expression) -> Expression | None:
+    """x of ``x * x`` and ``x ** 2``."""
+    if (one.op == "mul" and one.args[0] is one.args[1]) or (one.op == "pow" and one.args[1].is_number(2)):
+        return one.args[0]
+    return None
+
+
+def _mean_of(one: Expression) -> tuple[Expression, Expression, Expression, Expression] | None:
+    """Message, index, mask and count of ``sum(message) / max(count, 1)`` over the same edges."""
+    if one.op != "div" or one.args[0].op != "scatter" or one.args[0].attrs != ("sum",):
+        return None
+    total, under = one.args
+    inner = under
+    while inner.op in ("reshape", "expand"):
+        inner = inner.args[0]
+    if inner.op != "clamp" or inner.attrs != (1, None) or len(total.pieces) != 1:
+        return None
+    number, (message, index, mask) = strip(inner.args[0]), total.pieces[0]
+    if number.op != "scatter" or number.attrs != ("sum",) or len(number.pieces) != 1 or index.op != "end":
+        return None
+    ones, *same = number.pieces[0]
+    if not ones.is_number(1) or same != [index, mask] or one.shape != message.shape:
+        return None
+    return message, index, mask, under
+
+
+@dataclass(frozen=True)
+class Term:
+    """A product: of target rows (over others), and of what does not read the target. None stands for 1."""
+
+    target: Expression | None
+    under: Expression | None
+    rest: Expression | None
+
+
+Terms: TypeAlias = list[Term]
+
+
+@dataclass
+class _Form(EdgeRules):
+    """All rules. shifts: the maxima that softmaxes read, as they were. multiply_out: see `normalize`."""
+
+    shifts: set[Expression] = field(default_factory=set)
+    multiply_out: bool = True
+
+    def rewrite(self, outputs: Sequence[Expression]) -> list[Expression]:
+        def rule(one: Expression, args: Sequence[Expression]) -> Expression:
+            return self.make.with_args(one, args) if one in self.shifts else self.build(one, args)
+
+        return rewrite(self.make, outputs, rule)
+
+    def build(self, one: Expression, args: Sequence[Expression]) -> Expression:
+        if one.op == "variance":
+            return self._variance(args[0], args[1], args[2], args[3], one.atom)
+        return self._scatter(one, args) if one.op == "scatter" else super().build(one, args)
+
+    def _variance(
+        self, message: Expression, index: Expression, mask: Expression, count: Expression, atom: Atom | None
+    ) -> Expression:
+        """Rule 14."""
+        assert atom is not None
+        shape = message.shape
+        terms = self.split(message, index) or []
+        if any(term.rest is None for term in terms) and all(
+            term.rest is None or (term.target is None and term.under is None) for term in terms
+        ):
+            left = [term.rest for term in terms if term.rest is not None]
+            message = self.make.constant(torch.zeros(shape, dtype=torch.float64))
+            for i, rest in enumerate(left):
+                message = self.expand(rest if i == 0 else self.elementwise("add", message, rest), shape)
+        if message.value is not None:
+            return self.make.constant(torch.zeros(shape, dtype=torch.float64))
+        both = (self.elementwise("mul", message, message), message)
+        sums = [self._sum(one, index, mask, atom) for one in both]
+        of_squares, mean = (self.elementwise("div", one, count) for one in sums)
+        square = self.elementwise("mul", mean, mean)
+        return self.elementwise("add", of_squares, self.elementwise("neg", square))
+
+    def _scatter(self, one: Expression, args: Sequence[Expression]) -> Expression:
+        made = self.make.with_args(one, args)
+        if made.op != "scatter" or one.attrs == ("last",) or one.atom is None:
+            return made
+        if one.attrs == ("sum",):
+            result: Expression | None = None
+            for message, index, mask in made.pieces:
+                part = self._sum(message, index, mask, one.atom)
+                result = part if result is None else self.make.elementwise("add", result, part)
+            assert result is not None
+            return self.make.cast(result, one.kind)
+        if len(made.pieces) == 1 and one.attrs[0] in ("amax", "amin"):
+            return self._extremum(made, *made.pieces[0])
+        return made
+
+    def _sum(self, message: Expression, index: Expression, mask: Expression, atom: Atom) -> Expression:
+        """Rules 6 and 7."""
+        make, shape = self.make, message.shape
+        if index.op == "rows":
+            zero = make.constant(0.0)
+            unit = make.reshape(mask, (1,) * len(shape))
+            own = message if mask.is_number(1) else make.elementwise("where", unit, message, zero)
+            return make.expand(own, shape)
+        terms = self.split(message, index)
+        if terms is None:
+            if message.op in ("linear", "neg", "sum") or message.op in SHAPES:
+                inner = make.expand(self._sum(message.args[0], index, mask, atom), message.args[0].shape)
+                return make.with_args(message, [inner, *message.args[1:]])
+            if message.op == "concat":
+                axis = int(str(message.attrs[0]))
+                return make.concat([self._sum(part, index, mask, atom) for part in message.args], axis)
+            return make.scatter("sum", [(message, index, mask)], atom)
+        merged: dict[tuple[Expression | None, Expression | None], Expression | None] = {}
+        for term in terms:
+            key = (term.target, term.under)
+            if key not in merged:
+                merged[key] = term.rest
+            else:
+                one = make.constant(1.0)
+                merged[key] = self.elementwise("add", merged[key] or one, term.rest or one)
+        result = None
+        for (target, under), rest in merged.items():
+            part = self._leave(rest, index, mask, atom, len(shape))
+            part = part if target is None else make.elementwise("mul", target, part)
+            part = part if under is None else make.elementwise("div", part, under)
+            if not ((target is None or is_finite(target)) and (under is None or is_positive(under))):
+                part = self._where_any(part, index, mask, atom)
+            result = part if result is None else make.elementwise("add", result, part)
+        assert result is not None
+        return make.expand(result, shape)
+
+    def _leave(
+        self, rest: Expression | None, index: Expression, mask: Expression, atom: Atom, rank: int
+    ) -> Expression:
+        """Rule 8: the sum of what does not read the target, or a count."""
+        make = self.make
+        if rest is None or rest.value is not None:
+            number = make.scatter("sum", [(make.constant(1.0), index, mask)], atom)
+            number = make.reshape(number, (1,) * rank)
+            return number if rest is None else make.elementwise("mul", number, self.unit(rest, rank))
+
+        def inner(x: Expression) -> Expression:
+            return self._leave(x, index, mask, atom, len(x.shape))
+
+        if rest.op == "linear" or rest.op in SHAPES:
+            x = inner(rest.args[0])
+            return make.with_args(rest, [make.expand(x, rest.args[0].shape), *rest.args[1:]])
+        if rest.op == "neg":
+            return make.elementwise("neg", inner(rest.args[0]))
+        if rest.op in ("mul", "div"):
+            for one, other in (rest.args, rest.args[::-1]) if rest.op == "mul" else (rest.args,):
+                if other.value is not None:
+                    return make.elementwise(rest.op, inner(one), other)
+        if rest.op == "add" and len({self.reads(arg) for arg in rest.args}) > 1:
+            return make.elementwise("add", *(inner(arg) for arg in rest.args))
+        return make.scatter("sum", [(rest, index, mask)], atom)
+
+    def split(self, message: Expression, index: Expression) -> Terms | None:
+        """Rule 7: a message as a sum of products; None if some part of it needs both ends together."""
+        if f"end {index.attrs[0]}" not in self.reads(message):
+            return [Term(None, None, message)]
+        args = message.args
+        if message.op == "gather":
+            return [Term(args[0], None, None)]
+        if message.op == "pow" and args[1].is_number(2):
+            return self._cross(self.split(args[0], index), self.split(args[0], index), len(message.shape))
+        if message.op == "mul":
+            return self._cross(self.split(args[0], index), self.split(args[1], index), len(message.shape))
+        if message.op == "div":
+            under = self.split(args[1], index)
+            if under is None or len(under) > 1 or under[0].under is not None:
+                return None
+            one = self.make.constant(1.0)
+            rest = (
+                None
+                if under[0].rest is None
+                else self._div(self.unit(one, len(message.shape)), under[0].rest)
+            )
+            return self._cross(
+                self.split(args[0], index), [Term(None, under[0].target, rest)], len(message.shape)
+            )
+        if message.op == "add":
+            both = [self.split(arg, index) for arg in args]
+            if any(terms is None for terms in both):
+                return None
+            return [term for terms in both for term in terms or ()]
+        if message.op in ("neg", "linear", "sum") or message.op in SHAPES:
+            terms = self.split(args[0], index)
+            if terms is None:
+                return None
+            mapped = [self._map(message, term) for term in terms]
+            return None if any(term is None for term in mapped) else [term for term in mapped if term]
+        return None
+
+    def _div(self, a: Expression, b: Expression) -> Expression:
+        return self.hoist([a, b], lambda inner: self.make.elementwise("div", *inner))
+
+    def _cross(self, left: Terms | None, right: Terms | None, rank: int) -> Terms | None:
+        if left is None or right is None or len(left) * len(right) > _MOST_TERMS:
+            return None
+        if not self.multiply_out and min(len(left), len(right)) > 1:
+            return None
+
+        def product(a: Expression | None, b: Expression | None) -> Expression | None:
+            if a is None or b is None:
+                return a or b
+            return self.elementwise("mul", self.unit(a, rank), self.unit(b, rank))
+
+        return [
+            Term(product(a.target, b.target), product(a.under, b.under), product(a.rest, b.rest))
+            for a in left
+            for b in right
+        ]
+
+    def _map(self, one: Expression, term: Term) -> Term | None:
+        """A linear operation of a product: of the factor that varies where it acts, if only one does."""
+        shape = one.args[0].shape
+        factors = [term.target, term.under, term.rest]
+        given = [factor for factor in factors if factor is not None]
+        if one.op == "neg":
+            place = 2 if term.rest is not None else 0
+            if factors[place] is None:
+                return None
+            factors[place] = self.build(one, [factors[place]])  # type: ignore[list-item]
+            return Term(*factors)
+        if one.op in SHAPES:
+            return Term(*(f and self.build(one, [self.expand(f, shape)]) for f in factors))
+        axes = [len(shape) - 1] if one.op == "linear" else list(one.attrs[0])  # type: ignore[call-overload]
+        vary = [f for f in given if any(self.unit(f, len(shape)).shape[axis] != 1 for axis in axes)]
+        if len(vary) > 1 or (len(vary) == 1 and vary[0] is term.under):
+            return None
+        place = 2 if term.rest is not None else 0
+        if vary:
+            place = factors.index(vary[0])
+        if factors[place] is None:
+            return None
+        mapped: list[Expression | None] = []
+        for i, factor in enumerate(factors):
+            if factor is None or i != place:
+                mapped.append(factor)
+            else:
+                full = self.expand(factor, shape)
+                mapped.append(self.build(one, [full, *one.args[1:]]))
+        return Term(*mapped)
+
+    def _extremum(
+        self, one: Expression, message: Expression, index: Expression, mask: Expression
+    ) -> Expression:
+        """Rule 10."""
+        make, reduce, atom = self.make, str(one.attrs[0]), one.atom
+        assert atom is not None
+        if index.op != "end":
+            return one
+        if message.op == "concat":
+            scatters = [make.scatter(reduce, [(part, index, mask)], atom) for part in message.args]
+            parts = [self._scatter(part, part.args) for part in scatters]
+            return make.concat(parts, int(str(message.attrs[0])))
+        target = f"end {index.attrs[0]}"
+        out: Callable[[Expression], Expression] | None = None
+        if message.op == "add" and message.args[0].shape == message.args[1].shape:
+            for term, other in (message.args, message.args[::-1]):
+                if term.value is not None or (self.reads(term) == {target} and term.op == "gather"):
+                    row = term if term.value is not None else term.args[0]
+                    out, inside = (lambda x, row=row: make.elementwise("add", x, row)), other
+                    break
+        elif is_increasing(message):
+            inside = message.args[0]
+            out = lambda x: make.elementwise(message.op, x, *message.args[1:], attrs=message.attrs)  # noqa: E731
+        elif message.op in ("reshape", "permute"):
+            inside = message.args[0]
+            moved = self._scatter(make.scatter(reduce, [(inside, index, mask)], atom), [inside, index, mask])
+            return make.with_args(message, [moved])
+        if out is None:
+            return one
+        found = make.scatter(reduce, [(inside, index, mask)], atom)
+        found = self._scatter(found, found.args)
+        return self._where_any(out(found), index, mask, atom)
+
+    def _where_any(self, row: Expression, index: Expression, mask: Expression, atom: Atom) -> Expression:
+        """A row where a target has any edge, 0 where it has none."""
+        number = self._leave(None, index, mask, atom, len(row.shape))
+        some = self.make.elementwise("gt", number, self.make.constant(0.0))
+        return self.make.elementwise("where", some, row, self.make.constant(0.0))

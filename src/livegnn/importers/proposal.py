@@ -1,0 +1,275 @@
+"""Decompositions that something else proposes, a language model for instance, checked before they are used.
+
+A proposal is never trusted for what it is: `propose` accepts a convolution only if `livegnn.model.verify`
+shows the conditions of theorem 1 and the operators equal the original layer on small graphs. What is wrong
+goes back to the proposer, which may try again.
+
+Proposed source code is executed only if the caller says ``allow_code=True``. It runs in this process with all
+that the process may do. The names that it gets are NumPy, `Convolution` and the parameters, but that is no
+sandbox: allow it only where you would run what the proposer sends by hand.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+
+from livegnn.arguments import switch
+from livegnn.errors import ModelError
+from livegnn.model.own_convolution import Convolution
+from livegnn.model.steps import Function
+from livegnn.types import FloatArray
+from livegnn.verification.verification import verify
+from livegnn.wording import kind_of
+
+
+@dataclass(frozen=True)
+class ConvolutionRequest:
+    """A layer whose six operators are wanted.
+
+    name: of the layer, as error messages show it. source: the Python text of its forward, message, aggregate
+    and update. in_channels, out_channels: of its rows. parameters: name -> float32 array; code finds ``.`` in
+    a name as ``_``. edge_features: channels of the edges' features.
+    """
+
+    name: str
+    source: str
+    in_channels: int
+    out_channels: int
+    parameters: Mapping[str, FloatArray] = field(default_factory=dict)
+    edge_features: int = 0
+
+    def describe(self) -> str:
+        """The request in words, without the parameters' values."""
+        shapes = [f"- `{_variable(name)}`: {list(p.shape)}" for name, p in self.parameters.items()]
+        return "\n".join(
+            (
+                f"The layer `{self.name}` reads {self.in_channels} channels a node and writes "
+                f"{self.out_channels}. Edges have {self.edge_features} channels of features.",
+                "Its parameters, as float32 arrays of these names:",
+                *(shapes or ["- none"]),
+                "Its source:",
+                f"```python\n{self.source.strip()}\n```",
+            )
+        )
+
+
+class Proposer(Protocol):
+    """Anything that proposes a decomposition."""
+
+    def __call__(self, request: ConvolutionRequest, feedback: str | None) -> Convolution | str | None:
+        """A convolution, the Python source of one (it assigns ``convolution``), or None to give up.
+
+        feedback: None at first; later the last proposal, and why it was rejected.
+        """
+        ...
+
+
+def propose(
+    request: ConvolutionRequest,
+    proposer: Proposer,
+    reference: Function,
+    *,
+    attempts: int = 3,
+    allow_code: bool = False,
+) -> Convolution:
+    """The first proposal that passes verification, equality with the original layer included.
+
+    reference: (h, edge_index, weight, edge_attr) -> output: the original layer. attempts: how often the
+    proposer is asked. allow_code: whether source code may be executed, which is not confined in any way.
+
+    Raises `ModelError` with everything that failed, if no proposal passes; at once if the proposer raises
+    (its error is the ``__cause__``), answers with what is no proposal, or with source code where `allow_code`
+    is not set.
+    """
+    allow_code = switch(allow_code, "allow_code")
+    if attempts < 1:
+        raise ModelError(f"attempts must be at least 1, got {attempts}")
+    failed: list[str] = []
+    feedback = None
+    for attempt in range(attempts):
+        proposal = _proposal(proposer, request, feedback)
+        if proposal is None:
+            failed.append(f"attempt {attempt + 1}: the proposer had no proposal")
+            break
+        if isinstance(proposal, str) and not allow_code:
+            raise ModelError(
+                f"{request.name}: the proposer answered with source code, which is executed only with "
+                "allow_code=True: it can do all that this process can"
+            )
+        try:
+            convolution = _run(proposal, request) if isinstance(proposal, str) else proposal
+            convolution = replace(convolution, name=request.name, reference=reference)
+            report = verify(convolution, in_channels=request.in_channels, edge_features=request.edge_features)
+            report.raise_for_failure()
+        except ModelError as error:
+            failed.append(f"attempt {attempt + 1}: {error}")
+            feedback = _feedback(proposal, str(error))
+            continue
+        return convolution
+    raise ModelError(f"{request.name}: no proposal passed verification\n" + "\n".join(failed))
+
+
+def _proposal(
+    proposer: Proposer, request: ConvolutionRequest, feedback: str | None
+) -> Convolution | str | None:
+    """What the proposer answers, if it is what a proposer may answer."""
+    try:
+        proposal: object = proposer(request, feedback)
+    except ModelError:
+        raise  # it says what is wrong, as that of `OpenAIProposer` does
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise ModelError(f"{request.name}: the proposer raised {what}") from error
+    if proposal is None or isinstance(proposal, Convolution | str):
+        return proposal
+    raise ModelError(
+        f"{request.name}: the proposer must return a livegnn.model.Convolution, the source code of one as "
+        f"text, or None, got {kind_of(proposal)}"
+    )
+
+
+@dataclass(frozen=True)
+class OpenAIProposer:
+    """Asks a server that speaks OpenAI's protocol (``POST base_url/chat/completions``).
+
+    base_url: for instance ``http://localhost:8000/v1``. model: the name that the server knows it by. api_key:
+    sent as a bearer token, if given. timeout: seconds to wait for the server.
+    """
+
+    base_url: str
+    model: str
+    api_key: str | None = field(default=None, repr=False)
+    timeout: float = 120.0
+
+    def __post_init__(self) -> None:
+        if not self.base_url.startswith(("http://", "https://")):
+            raise ModelError(f"base_url must begin with http:// or https://, got {self.base_url!r}")
+
+    def __call__(self, request: ConvolutionRequest, feedback: str | None) -> str | None:
+        """The Python block of the server's answer; None if it has none. Raises `ModelError` if there is no
+        answer.
+        """
+        messages = [
+            {"role": "system", "content": PROMPT},
+            {"role": "user", "content": request.describe()},
+        ]
+        if feedback is not None:
+            messages.append({"role": "user", "content": feedback})
+        content = self._ask({"model": self.model, "messages": messages, "temperature": 0})
+        blocks: list[str] = re.findall(r"```(?:python|py)?[ \t]*\n(.*?)```", content, re.DOTALL)
+        return blocks[-1] if blocks else None
+
+    def _ask(self, body: Mapping[str, object]) -> str:
+        import urllib.error  # here, as it is slow to import
+        import urllib.request
+
+        url = f"{self.base_url.rstrip('/')}/chat/completions"
+        headers = {"Content-Type": "application/json"}
+        if self.api_key is not None:
+            headers["Authorization"] = f"Bearer {self.api_key}"
+        asked = urllib.request.Request(url, json.dumps(body).encode(), headers)
+        try:
+            with urllib.request.urlopen(asked, timeout=self.timeout) as response:
+                answer = json.load(response)
+            content = answer["choices"][0]["message"]["content"]
+        except urllib.error.HTTPError as error:
+            text = error.read(500).decode(errors="replace")
+            error.close()
+            raise ModelError(f"{url} must answer with status 200, got {error.code}: {text}") from None
+        except OSError as error:
+            raise ModelError(f"{url} cannot be reached within {self.timeout:g} s: {error}") from error
+        except (ValueError, LookupError, TypeError) as error:
+            raise ModelError(f"{url} must answer as /chat/completions does, got {error!r}") from error
+        return content if isinstance(content, str) else ""
+
+
+def _run(source: str, request: ConvolutionRequest) -> Convolution:
+    """Executes source code. Nothing confines it."""
+    names: dict[str, object] = {
+        "np": np,
+        "Convolution": Convolution,
+        **{_variable(name): array for name, array in request.parameters.items()},
+    }
+    try:
+        exec(compile(source, f"<proposal for {request.name}>", "exec"), names)
+    except Exception as error:
+        raise ModelError(f"the code fails: {type(error).__name__}: {error}") from error
+    convolution = names.get("convolution")
+    if not isinstance(convolution, Convolution):
+        raise ModelError(f"the code must assign a Convolution to `convolution`, got {convolution!r}")
+    return convolution
+
+
+def _variable(name: str) -> str:
+    return re.sub(r"\W", "_", name)
+
+
+def _feedback(proposal: Convolution | str, error: str) -> str:
+    shown = f"```python\n{proposal.strip()}\n```" if isinstance(proposal, str) else "Your last proposal"
+    return f"{shown}\nwas rejected:\n{error}\nPropose one for which this is mended."
+
+
+MEAN_EXAMPLE = """\
+# The layer: update(concat(h_v, mean of h_u)). A mean is not associative; its sum is, and the count a context.
+convolution = Convolution(
+    neighbor_context="count",
+    aggregate="sum",
+    combine=lambda context, aggregate: aggregate / context,
+    combine_inverse=lambda context, combined: combined * context,
+    update=lambda h, a: np.concatenate([h, a], axis=1) @ lin_weight.T + lin_bias,
+)
+"""
+
+ATTENTION_EXAMPLE = """\
+# The layer: sum of softmax over in-edges of leaky_relu(att_src . W h_u + att_dst . W h_v), times W h_u.
+def message_local(source, target):
+    logits = source @ lin_weight.T @ att_src[:, None] + target @ lin_weight.T @ att_dst[:, None]
+    return np.exp(np.where(logits > 0, logits, 0.2 * logits))
+
+convolution = Convolution(
+    message_local=message_local,
+    neighbor_context="sum",
+    aggregate="sum",
+    combine=lambda context, aggregate: aggregate / context,
+    combine_inverse=lambda context, combined: combined * context,
+    transform=lambda h: h @ lin_weight.T,
+    update=lambda h, a: a + bias,
+)
+"""
+
+PROMPT = f"""\
+You rewrite a layer of a graph neural network as six operators, so that it can be updated incrementally.
+For a target node v and its in-edges (u, v):
+
+    mlc_uv = message_local(source, target, weight, edge_attr)   # rows of edges: h_u, h_v, weight, features
+    c_v    = neighbor_context of all mlc_uv                     # "none", "count" or "sum"
+    a_v    = combine(c_v, aggregate of all mlc_uv * transform(h_u))
+    h'_v   = update(h_v, a_v)
+
+Rules:
+- Every function works on float32 NumPy arrays [rows, channels], row by row; a row never sees another one.
+- message_local takes any of the four parameters, by these names; take `target` only if it must be read.
+  It returns [edges, 1], [edges, heads], or as many channels as transform does. Leave it out if it is 1.
+- aggregate is "sum", "min" or "max". A mean, a softmax or a degree is never part of it: what depends on all
+  neighbours goes into neighbor_context, and combine applies it once a node.
+- combine must distribute over aggregate and be monotone in the context; combine_inverse undoes it. Both get
+  arrays as wide as the aggregate. With neighbor_context "none" leave both out.
+- transform="one" if the message is mlc_uv itself. Operators that are the identity are left out.
+- self_loops=True if the layer adds a loop to every node.
+
+Answer with one Python block that assigns `convolution`. `np`, `Convolution` and the parameters are there.
+The proposal is verified with a solver, and against the original layer.
+
+First example, with parameters lin_weight [out, 2 * in] and lin_bias [out]:
+```python
+{MEAN_EXAMPLE}```
+
+Second example, with parameters lin_weight [out, in], att_src [out], att_dst [out] and bias [out]:
+```python
+{ATTENTION_EXAMPLE}```
+"""
+"""What `OpenAIProposer` says first. Both examples pass verification."""

@@ -1,0 +1,264 @@
+"""What a caller says of a module, or of an exported program, checked before anything is done with it.
+
+Each function takes one argument of a public call, and raises `ModelError` with what it must be, what came and
+what to do. Those named ``to_...`` return it as the importer reads it. Imports no torch.
+"""
+
+import inspect
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from livegnn.errors import ModelError
+from livegnn.model.checks import check_width, to_edge_type
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
+from livegnn.wording import kind_of, shown
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, HeteroData
+
+    from livegnn.graph import Graph, Schema
+
+Metadata = tuple[Sequence[NodeType], Sequence[EdgeType]]
+"""Node types and edge types, as ``HeteroData.metadata()`` gives them."""
+_ROWS = ("node", "edge")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a caller says of how a module is called; `Model.from_pyg` says what each is."""
+
+    data: "Data | HeteroData | Schema | Graph | None" = None
+    inputs: Mapping[str, object] | None = None
+    method: str = "forward"
+    node_type: NodeType = DEFAULT_NODE_TYPE
+    edge_type: EdgeType = DEFAULT_EDGE_TYPE
+    relations: Sequence[EdgeType] | None = None
+    metadata: Metadata | None = None
+    edge_weight: Collection[EdgeType] | bool | None = None
+    in_channels: int | Mapping[NodeType, int] | None = None
+    edge_channels: int | Mapping[EdgeType, int] | None = None
+
+    @property
+    def schema(self) -> "Data | HeteroData | Schema | None":
+        """What tells types and widths, if anything does."""
+        return to_schema(self.data, "data")
+
+    def checked(self) -> "Told":
+        """The same, its edge types as tuples. Raises `ModelError` for what does not go."""
+        check_name(self.method, "method", "the method that predicts")
+        check_inputs(self.inputs)
+        schema, metadata = self.schema, to_metadata(self.metadata)
+        edge_type, relations = to_edge_type(self.edge_type, "edge_type"), to_relations(self.relations)
+        alone = relations is None and metadata is None and schema is None
+        check_node_type(self.node_type, edge_type, alone=alone)
+        edge_weight = to_edge_weight(self.edge_weight)
+        check_channels(self.in_channels, "in_channels", 1)
+        check_channels(self.edge_channels, "edge_channels", 0)
+        told = replace(
+            self, metadata=metadata, edge_type=edge_type, relations=relations, edge_weight=edge_weight
+        )
+        if schema is not None:
+            told._check_beside_data()
+        return told
+
+    def _check_beside_data(self) -> None:
+        default = Told()
+        names = ("node_type", "edge_type", "metadata", "edge_weight", "in_channels", "edge_channels")
+        given = [name for name in names if getattr(self, name) != getattr(default, name)]
+        if given:
+            raise ModelError(f"data tells the types and widths: leave out {', '.join(given)}, or data")
+
+
+def check_name(value: object, name: str, of: str) -> None:
+    """Raises `ModelError` for what is no text. of: what it is the name of."""
+    if not isinstance(value, str):
+        raise ModelError(f"{name} must be the name of {of}, as text, got {shown(value)}")
+
+
+def check_inputs(value: object) -> None:
+    """Whether `inputs` is a mapping from names; of rows, whether their channels are whole numbers."""
+    if value is None:
+        return
+    if not isinstance(value, Mapping):
+        raise ModelError(
+            f"inputs must be a dict from arguments to what they are, got {shown(value)}: write it as in "
+            "inputs={'x': ...}"
+        )
+    for name, told in value.items():
+        if not isinstance(name, str):
+            raise ModelError(
+                f"inputs must have the names of arguments as keys, as text, got {shown(name)}: write it as "
+                "in inputs={'x': ...}"
+            )
+        for one in told if isinstance(told, list) else [told]:
+            _check_rows(one, name)
+
+
+def _check_rows(told: object, name: str) -> None:
+    """The channels of ``("node", channels)``; ``("node", "x")`` names a column instead."""
+    if not isinstance(told, tuple) or not told or not isinstance(told[0], str) or told[0] not in _ROWS:
+        return
+    if any(isinstance(one, str) for one in told[1:]):
+        return
+    for channels in told[1:]:
+        check_width(channels, f"the channels in inputs[{name!r}]", 0)
+
+
+def check_output(value: object) -> None:
+    """Whether `output` names one result, or several different ones."""
+    if value is None or isinstance(value, str):
+        return
+    if not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
+        raise ModelError(
+            "output must be the name of a result, as text, or a list of such names, the prediction first, "
+            f"got {shown(value)}: results are named by their keys, or 'output[0]', 'output[1]', ..."
+        )
+    if not value:
+        raise ModelError("output must name at least one result, got none: leave it out for the default")
+    if len(set(value)) < len(value):
+        raise ModelError(f"output must name different results, got {shown(value)}: name each of them once")
+
+
+def check_output_type(value: object) -> None:
+    """Whether `output_type` is a name, or None."""
+    if value is not None:
+        check_name(value, "output_type", "a node type")
+
+
+def to_relations(value: object) -> tuple[EdgeType, ...] | None:
+    """The edge types that numbers stand for, each once."""
+    if value is None:
+        return None
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise ModelError(
+            f"relations must be a list of edge types, the first for the number 0, got {shown(value)}: write "
+            "them as in [('user', 'likes', 'user'), ('user', 'follows', 'user')]"
+        )
+    found = tuple(to_edge_type(one, "relations") for one in value)
+    if not found:
+        raise ModelError(
+            "relations must have at least one edge type, got none: leave it out if there is no edge_type"
+        )
+    if len(set(found)) < len(found):
+        raise ModelError(
+            f"relations must be different edge types, got {', '.join(map(str, found))}: give each number an "
+            "edge type of its own"
+        )
+    return found
+
+
+def check_joined(relations: Sequence[EdgeType], node_type: NodeType) -> None:
+    """Whether relations are between nodes of one type, that of `node_type`."""
+    for one in relations:
+        if (one[0], one[2]) != (node_type, node_type):
+            raise ModelError(
+                f"relations must be edge types that join {node_type!r} nodes (node_type), got {one}: say "
+                "with node_type=... which nodes they join"
+            )
+
+
+def check_node_type(value: object, edge_type: EdgeType, *, alone: bool) -> None:
+    """Whether `node_type` is a name. alone: nothing but it and `edge_type` tells the types of nodes."""
+    check_name(value, "node_type", "the nodes' type")
+    ends = (edge_type[0], edge_type[2])
+    if alone and value not in (DEFAULT_NODE_TYPE, *ends):
+        told = "" if edge_type == DEFAULT_EDGE_TYPE else " as well"
+        raise ModelError(
+            f"node_type must be one of the types that edge_type joins, {' and '.join(map(repr, ends))}, got "
+            f"{value!r}: give edge_type{told}, as in edge_type=({value!r}, 'to', {value!r})"
+        )
+
+
+def to_metadata(value: object) -> tuple[list[NodeType], list[EdgeType]] | None:
+    """Node types, at least one, and edge types."""
+    if value is None:
+        return None
+    pair = isinstance(value, tuple | list) and len(value) == 2
+    if not pair or not all(map(_is_list, cast("Sequence[object]", value))):
+        raise ModelError(
+            f"metadata must be a pair, a list of node types and one of edge types, got {shown(value)}: "
+            "HeteroData.metadata() gives it"
+        )
+    nodes, edges = cast("Sequence[Collection[object]]", value)
+    if not nodes:
+        raise ModelError(
+            "metadata must have at least one node type, got none: name all that the module reads"
+        )
+    for one in nodes:
+        check_name(one, "metadata[0]", "node types")
+    return [str(one) for one in nodes], [to_edge_type(one, "metadata[1]") for one in edges]
+
+
+def to_edge_weight(value: object) -> tuple[EdgeType, ...] | bool | None:
+    """Whether edges have weights, or the edge types of those that have."""
+    if value is None or isinstance(value, bool):
+        return value
+    if not _is_list(value) or isinstance(value, Mapping):
+        raise ModelError(
+            f"edge_weight must be True, False, or a list of the edge types that have weights, got "
+            f"{shown(value)}"
+        )
+    return tuple(to_edge_type(one, "edge_weight") for one in cast("Collection[object]", value))
+
+
+def check_channels(value: object, name: str, least: int) -> None:
+    """Whether widths are whole numbers of at least `least`, one or one for each type."""
+    if isinstance(value, Mapping):
+        for key, width in value.items():
+            check_width(width, f"{name}[{shown(key)}]", least)
+    elif value is not None:
+        check_width(value, name, least)
+
+
+def check_proposer(value: object) -> None:
+    """Whether `proposer` can be called with a request and feedback."""
+    if value is None:
+        return
+    takes = "a function of a ConvolutionRequest and of feedback (livegnn.model.propose)"
+    if not callable(value):
+        raise ModelError(f"proposer must be {takes}, got {shown(value)}: leave it out if there is none")
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):  # of some functions that are not Python's, nobody knows
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise ModelError(
+            f"proposer must be {takes}, got {kind_of(value)}, which takes {signature}: {error}"
+        ) from None
+
+
+def to_schema(value: object, name: str, *, edges: bool = False) -> "Data | HeteroData | Schema | None":
+    """A schema, that of a graph too, or PyG's data. edges: whether it must have an edge type."""
+    known = getattr(value, "schema", value)
+    if known is None:
+        return None
+    of_pyg = _is_pyg(known)
+    kinds = getattr(known, "node_types", None), getattr(known, "edge_types", None)
+    if not of_pyg and not all(isinstance(one, Mapping) for one in kinds):
+        raise ModelError(
+            f"{name} must be a Graph, a Schema, or PyG's Data or HeteroData, got {shown(value)}: leave it "
+            "out if there is none"
+        )
+    if of_pyg and not hasattr(known, "node_types"):  # Data has one type of each
+        return cast("Data", known)
+    for kind, of, needed in zip(kinds, ("node type", "edge type"), (True, edges), strict=True):
+        if needed and not kind:
+            raise ModelError(
+                f"{name} must have at least one {of}, got {kind_of(value)} without any: give a graph that "
+                "has what the module reads, or leave it out"
+            )
+    return cast("HeteroData | Schema", known)
+
+
+def _is_pyg(value: object) -> bool:
+    """Of what is PyG's, PyG is loaded."""
+    pyg = sys.modules.get("torch_geometric.data")
+    return pyg is not None and isinstance(value, (pyg.Data, pyg.HeteroData))
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, str | bytes)

@@ -1,0 +1,43 @@
+"""The native engine of a plan, and what it is made for."""
+
+from livegnn import _core
+from livegnn.arguments import as_path
+from livegnn.compiler.plan import Plan
+from livegnn.errors import InputError
+from livegnn.graph import Graph
+from livegnn.graph.core import chosen_threads
+from livegnn.inference.options import EngineOptions
+from livegnn.model import Model
+from livegnn.wording import kind_of
+
+
+def check_pair(graph: object, model: object) -> None:
+    """Raises `InputError` for what a caller may have passed in place of a graph and a model."""
+    if isinstance(graph, Graph) and isinstance(model, Model):
+        return
+    if isinstance(graph, Model) and isinstance(model, Graph):
+        raise InputError("expected a graph and then a model, got them swapped: write Engine(graph, model)")
+    if not isinstance(graph, Graph):
+        raise InputError(
+            f"expected a Graph, got {kind_of(graph)}: Graph.from_pyg(data) makes one of PyG's data"
+        )
+    raise InputError(
+        f"expected a Model, got {kind_of(model)}: Model.from_pyg(module) imports a trained module, "
+        "Model.load(path) reads a file"
+    )
+
+
+def make_core(graph: Graph, plan: Plan, options: EngineOptions) -> _core.Engine:
+    threads = chosen_threads(options.threads)
+    if options.state_dir is None:
+        return _core.Engine(graph.native, plan.program, threads, "", options.keep_degree)
+    directory = as_path(options.state_dir, "state_dir")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return _core.Engine(graph.native, plan.program, threads, str(directory), options.keep_degree)
+    except _core.ThreadError:
+        raise
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"state_dir must be a directory in which files can be made, got {options.state_dir!r}: {error}"
+        ) from error

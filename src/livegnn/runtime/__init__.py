@@ -1,0 +1,20 @@
+"""The loop between the log and the answers, its checkpoints, and the predictions that it serves."""
+
+from livegnn.runtime.checkpoints import CheckpointPolicy, ViewFactory, list_checkpoints, restore
+from livegnn.runtime.loop import Chore, Loop
+from livegnn.runtime.predictions import Change, Prediction, Runtime, SupposedPrediction
+from livegnn.runtime.statistics import Statistics
+
+__all__ = [
+    "Change",
+    "CheckpointPolicy",
+    "Chore",
+    "Loop",
+    "Prediction",
+    "Runtime",
+    "Statistics",
+    "SupposedPrediction",
+    "ViewFactory",
+    "list_checkpoints",
+    "restore",
+]

@@ -1,0 +1,362 @@
+"""The one loop: take entries from the log, apply them to the graph and its views, write checkpoints.
+
+    log ─► entries, whole, merged up to max_batch_events ─► graph.apply ─┬─ staged: boundaries into the log
+                                                                         └─ committed: waiters, subscribers
+
+Invariants: `seq` only grows and is the end of a recorded batch; a batch is recorded before it is visible; a
+checkpoint is written between batches; what expires is removed by events in the log, like any others, which
+events that were appended before them do not contradict. Threads: one runs the loop and is the only one that
+applies events; `append`, `read` and `wait` may be called from any.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from types import NoneType
+from typing import Protocol, TypeVar
+
+from livegnn import _core
+from livegnn.arguments import function, not_negative, whole
+from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired
+from livegnn.events import Chunk, Events
+from livegnn.expiry import Expiry, ExpiryPolicy
+from livegnn.graph import Graph, GraphDelta, View, check_columns, without_strays
+from livegnn.log import Batch, Entry, Log, Rejection
+from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
+from livegnn.runtime.statistics import Statistics
+from livegnn.wording import kind_of
+
+_logger = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+_LARGEST_SEQ = 2**63 - 1
+
+
+class Chore(Protocol):
+    """Something that the loop does between batches, from time to time."""
+
+    def until(self) -> float | None:
+        """Seconds until it is due, 0 if it is, None if only an event can make it so."""
+
+    def run(self) -> None:
+        """One round."""
+
+
+class Loop:
+    """Keeps `graph` and `views` of it at the end of `log`.
+
+    Making one replays the batches that the log recorded after `graph.seq`, exactly as they were. Raises
+    LogError if the log does not lead on from there, InputError if a view is not one of this graph, if two
+    have one name, or if settings make no sense.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        graph: Graph,
+        views: Sequence[View],
+        *,
+        max_batch_events: int,
+        checkpoints: CheckpointPolicy | None,
+        expiry: ExpiryPolicy | None,
+        clock: Callable[[], float],
+    ) -> None:
+        for given, policy, name in (
+            (checkpoints, CheckpointPolicy, "checkpoints"),
+            (expiry, ExpiryPolicy, "expiry"),
+        ):
+            if not isinstance(given, (policy, NoneType)):
+                raise InputError(f"{name} must be None or of the type {policy.__name__}, got {given!r}")
+        function(clock, "clock", "nothing, which says seconds")
+        max_batch_events = whole(max_batch_events, "max_batch_events", 1)
+        self.log, self.graph = log, graph
+        self.views = _by_name(graph, views)
+        self.statistics = Statistics()
+        self._max_batch_events = max_batch_events
+        self._clock = clock
+        self._appending = threading.RLock()  # taken first of all; by the loop, when it appends what expires
+        self._becoming_visible = threading.RLock()  # held while a batch is committed, and by those who read
+        self._visible = threading.Condition()
+        self._arrivals: dict[int, float] = {}
+        self._thread: threading.Thread | None = None
+        self._stopping = self._ended = False
+        self._open_views: Sequence[View] = tuple(self.views.values())
+        self._failure: BaseException | None = None
+        if log.last_seq() < graph.seq:
+            raise LogError(
+                f"the log must reach event {graph.seq}, where the graph is, got one that ends at "
+                f"{log.last_seq()}: it is not the log of this graph"
+            )
+        self._replay()
+        self._seq = graph.seq
+        self._checkpoints = Checkpoints(
+            checkpoints, log, graph, self.views.values(), self.statistics, self._clock
+        )
+        self._expiry = Expiry(graph, expiry, clock)
+        self._chores: list[Chore] = []
+
+    # -- what a subclass adds
+
+    def _count(self, change: GraphDelta) -> None:
+        """Notes what a batch did, when it is visible and nobody has been told."""
+
+    def _tell(self, change: GraphDelta, seconds: float) -> None:
+        """Tells others of a batch, when it is visible and whoever waited for it goes on."""
+
+    def _tell_end(self) -> None:
+        """Tells others that no batch will come any more."""
+
+    @property
+    def seq(self) -> int:
+        """The last event that answers reflect."""
+        return self._seq
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What stopped the loop, None while all is well."""
+        return self._failure
+
+    @property
+    def running(self) -> bool:
+        """Whether the loop runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> None:
+        """Runs the loop in a thread of its own until `stop`."""
+        if self._thread is not None:
+            raise LiveGNNError("a runtime can be started once: make another one")
+        self._thread = threading.Thread(target=self._run, name="livegnn-runtime", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the loop after the batch that it is at, writes a checkpoint, and closes the views; again does
+        nothing."""
+        self._stopping = True
+        self.log.wake()
+        if self._thread is not None:
+            self._thread.join()
+        self._end()
+        if self._failure is None:
+            self._checkpoints.write(self._seq)
+        views, self._open_views = self._open_views, ()
+        for view in views:
+            view.close()
+
+    def check(self, events: Events) -> None:
+        """Raises InputError for events that the graph could never take, whatever comes before them.
+
+        Whether the nodes exist is known only when the events' turn comes: see `rejection`.
+        """
+        named = self.graph.with_types(events)
+        named.check()
+        for chunk in named.chunks:
+            _check_schema(self.graph, chunk)
+
+    def append(self, events: Events) -> int:
+        """Checks and logs events; returns the sequence number of the last one, for `wait`.
+
+        Raises InputError, with nothing logged, if `check` does.
+        """
+        self.check(events)
+        events = self.graph.with_types(events)
+        started = self._clock()
+        with self._appending:
+            seq = self.log.append(events)
+        with self._visible:
+            if seq > self._seq:
+                self._arrivals[seq] = started
+            elif len(events):
+                self.statistics.latency_seconds.record(self._clock() - started)
+        return seq
+
+    def wait(self, seq: int, timeout: float | None = None) -> int:
+        """Returns when event `seq` is visible: the sequence number that is.
+
+        Raises TimeoutExpired after `timeout` seconds, LiveGNNError if the loop ended before, or if the loop
+        itself asks, in a subscriber, for what it has not come to, InputError for what is no sequence number.
+        """
+        seq = whole(seq, "seq", 0, _LARGEST_SEQ)
+        if timeout is not None:  # what is longer the system cannot wait
+            timeout = min(not_negative(timeout, "timeout, in seconds,"), threading.TIMEOUT_MAX)
+        if self._seq < seq and threading.current_thread() is self._thread:
+            raise LiveGNNError(
+                f"a subscriber must not wait for event {seq}: the loop applies it when the subscriber returns"
+            )
+        with self._visible:
+            done = self._visible.wait_for(lambda: self._seq >= seq or self._ended, timeout)
+            if self._seq >= seq:
+                return self._seq
+        if not done:
+            raise TimeoutExpired(f"event {seq} must be visible within {timeout} seconds, got to {self._seq}")
+        raise LiveGNNError(
+            f"event {seq} will not be visible: the runtime ended at {self._seq} ({self._failure})"
+        )
+
+    def rejection(self, seq: int) -> Rejection | None:
+        """Why entry `seq` was not applied, None if it was (or was not reached yet)."""
+        seq = whole(seq, "seq", 0, _LARGEST_SEQ)
+        rejections = self.log.rejections(seq - 1, up_to=seq)
+        return rejections[0] if rejections else None
+
+    def read(self, question: Callable[[], _Answer]) -> tuple[int, _Answer]:
+        """The answer to a question about the graph or a view, with the sequence number that it reflects.
+
+        It waits for a batch only while that becomes visible, and a batch for it: a question must be quick.
+        """
+        _core.refuse_in_function()
+        with self._becoming_visible:
+            return self.graph.seq, question()
+
+    def step(self) -> bool:
+        """Does one round of the loop without waiting; returns whether there were entries."""
+        entries = self.log.entries(self._seq, max_events=self._max_batch_events)
+        if entries:
+            self._apply(list(entries))
+        if self._expiry.until() == 0:
+            self._expire()
+        for chore in self._chores:
+            if chore.until() == 0:
+                chore.run()
+        if self._checkpoints.until(self._seq) == 0:
+            self._checkpoints.write(self._seq)
+        return bool(entries)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                if not self.step():
+                    waits = [chore.until() for chore in self._chores]
+                    waits += [self._expiry.until(), self._checkpoints.until(self._seq)]
+                    self.log.wait(self._seq, min((one for one in waits if one is not None), default=None))
+        except BaseException as error:
+            _logger.exception("the runtime ended at event %d", self._seq)
+            self._failure = error
+            self._end()
+
+    def _end(self) -> None:
+        """Wakes those who wait for events that will never become visible."""
+        with self._visible:
+            self._ended = True
+            self._visible.notify_all()
+        self._tell_end()
+
+    def _replay(self) -> None:
+        """Applies the recorded batches after the graph's position, with their boundaries and rejections."""
+        for batch in self.log.batches(self.graph.seq):
+            rejected = {rejection.seq for rejection in self.log.rejections(batch.after, up_to=batch.seq)}
+            entries = self.log.entries(batch.after, up_to=batch.seq)
+            if not entries or entries[-1].seq != batch.seq:
+                raise LogError(
+                    f"the log must hold the entries of its batch {batch}, got {len(entries)} of them"
+                )
+            events = Events.concatenate(entry.events for entry in entries if entry.seq not in rejected)
+            try:
+                self.graph.apply(without_strays(self.graph.schema, events), seq=batch.seq, trusted=True)
+            except InputError as error:
+                raise LogError(
+                    f"batch {batch} was applied before, so it must apply again, but: {error}. "
+                    "This log is not of this graph, or the graph it began with has changed"
+                ) from error
+
+    def _apply(self, entries: list[Entry]) -> None:
+        """Applies entries as one batch or, if that is refused, one by one, to find those to blame."""
+        if len(entries) > 1:
+            try:
+                self._commit(entries, Events.concatenate(entry.events for entry in entries))
+            except InputError:
+                pass
+            else:
+                return
+        for entry in entries:
+            try:
+                self._commit([entry], entry.events)
+            except InputError as error:
+                self._commit([entry], Events(), Rejection(entry.seq, type(error).__name__, str(error)))
+
+    def _commit(self, entries: list[Entry], events: Events, rejection: Rejection | None = None) -> None:
+        """Applies one batch and publishes it. Raises InputError with nothing changed or recorded."""
+        batch = Batch(self._seq, entries[-1].seq)
+        started = self._clock()
+        commit = ExitStack()
+
+        def record(delta: GraphDelta) -> None:
+            self.log.record_batch(batch, rejection)
+            commit.enter_context(self._becoming_visible)
+
+        def let_go(change: GraphDelta) -> None:
+            # First of all: whatever comes now, this batch will not be applied again.
+            self._seq = batch.seq
+            commit.close()
+            self._record(entries, self._clock() - started, rejection)
+            if rejection is None:
+                self._count(change)
+            with self._visible:
+                now = self._clock()
+                for entry in entries:
+                    arrival = self._arrivals.pop(entry.seq, None)
+                    if arrival is not None:
+                        self.statistics.latency_seconds.record(now - arrival)
+                self._visible.notify_all()
+
+        with commit, self.graph.writer:
+            # Its numbers are those of the log, whatever somebody has applied beside it.
+            self.graph.seq = self._seq
+            change = self.graph.apply(events, seq=batch.seq, on_staged=record, on_committed=let_go)
+        self._tell(change, self._clock() - started)
+
+    def _record(self, entries: list[Entry], seconds: float, rejection: Rejection | None) -> None:
+        count = sum(len(entry.events) for entry in entries)
+        if rejection is not None:
+            self.statistics.rejected_entries.record(count)
+            return
+        self.statistics.batch_seconds.record(seconds)
+        self.statistics.batch_events.record(count)
+
+    def _expire(self) -> None:
+        """Appends the removal of what has expired to the log, from where it comes back as any other event."""
+        now = self._expiry.begin()
+        if now is None:
+            return
+        with self._appending:
+            # What waits may renew an edge, or remove its node, so it comes first, and no other comes between.
+            while entries := self.log.entries(self._seq, max_events=self._max_batch_events):
+                self._apply(list(entries))
+            count = 0
+            for part in self._expiry.removals(now, self._max_batch_events):
+                self.log.append(part)
+                count += len(part)
+        if count:
+            self.statistics.expired_edges.record(count)
+
+
+def _by_name(graph: Graph, views: Sequence[View]) -> Mapping[str, View]:
+    """Raises `InputError` for what is no view of the graph, and for a name that is taken."""
+    named: dict[str, View] = {}
+    for view in views:
+        if not isinstance(view, View):
+            raise InputError(f"expected views of the graph, such as an Engine, got {kind_of(view)}")
+        if view.graph is not graph:
+            raise InputError(
+                f"expected a view of the runtime's graph, got {view.name!r} of another: write "
+                "Runtime(log, view.graph, view)"
+            )
+        if not view.name or view.name in View.reserved_names or view.name in named:
+            raise InputError(
+                f"a view's name must be its own, and neither empty nor one of {sorted(View.reserved_names)}, "
+                f"got {view.name!r}"
+            )
+        named[view.name] = view
+    return named
+
+
+def _check_schema(graph: Graph, chunk: Chunk) -> None:
+    """Raises InputError for a type that the graph does not have, ids of the other kind, or columns."""
+    if isinstance(chunk.type, str):
+        graph.node_type_index(chunk.type)
+    else:
+        graph.edge_type_index(chunk.type)
+    check_columns(graph.schema, chunk)
+    expected = "text" if graph.schema.text_ids else "integers"
+    for ids in (chunk.ids, chunk.dst):
+        if ids is not None and (ids.dtype.kind == "U") != graph.schema.text_ids:
+            raise InputError(f"ids must be {expected} in this graph, got {ids[0].item()!r}")

@@ -1,0 +1,222 @@
+"""The runtime as those who want predictions see it: read, supposed, and told when they change.
+
+Thread safety: everything may be called from any thread.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from types import NoneType
+from typing import NamedTuple
+
+import numpy as np
+
+from livegnn.arguments import function
+from livegnn.errors import InputError
+from livegnn.events import Events
+from livegnn.events.chunk import IdsLike
+from livegnn.expiry import ExpiryPolicy
+from livegnn.graph import Graph, GraphDelta, View
+from livegnn.inference import Engine, Scrub, ScrubPolicy, Update
+from livegnn.log import Log
+from livegnn.runtime.checkpoints import CheckpointPolicy
+from livegnn.runtime.loop import Loop
+from livegnn.types import FloatArray, Ids
+from livegnn.wording import kind_of
+
+_logger = logging.getLogger(__name__)
+_NO_IDS = np.empty(0, np.int64)
+
+
+class Change(NamedTuple):
+    """What a batch changed: the nodes with another prediction at `seq`: `ids[n]`, `predictions[n, out]`.
+
+    Where the runtime has no engine, there are none.
+    """
+
+    seq: int
+    ids: Ids
+    predictions: FloatArray
+    affected: int
+    seconds: float
+
+
+class SupposedPrediction(NamedTuple):
+    """Predictions `values[n, out]` as if events had happened after `seq`, and whose would be another."""
+
+    seq: int
+    values: FloatArray
+    changed: Ids
+
+
+class Prediction(NamedTuple):
+    """Rows of the model's output, `values[n, out]`, as they are after event `seq`."""
+
+    seq: int
+    values: FloatArray
+
+
+class Runtime(Loop):
+    """Keeps `graph` and `views` of it, such as an engine, at the end of `log`.
+
+    Making one replays the batches that the log recorded after `graph.seq`, exactly as they were. Of the views
+    the first engine answers questions for predictions; without one, those raise `InputError`. Raises LogError
+    if the log does not lead on from there, InputError if a view is not one of this graph, or if settings make
+    no sense.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        graph: Graph,
+        *views: View,
+        max_batch_events: int = 4096,
+        checkpoints: CheckpointPolicy | None = None,
+        expiry: ExpiryPolicy | None = ExpiryPolicy(),  # noqa: B008
+        scrub: ScrubPolicy | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not isinstance(graph, Graph):
+            got = ", ".join(map(kind_of, (graph, *views)))
+            raise InputError(f"expected a Graph and its views, got {got}: write Runtime(log, graph, engine)")
+        if not isinstance(scrub, (ScrubPolicy, NoneType)):
+            raise InputError(f"scrub must be None or of the type ScrubPolicy, got {scrub!r}")
+        super().__init__(
+            log,
+            graph,
+            views,
+            max_batch_events=max_batch_events,
+            checkpoints=checkpoints,
+            expiry=expiry,
+            clock=clock,
+        )
+        self._engine = next((view for view in views if isinstance(view, Engine)), None)
+        self._subscribers: list[Callable[[Change], None]] = []
+        self._at_end: list[Callable[[], None]] = []
+        self._subscriber_failures = 0
+        self.scrub = None if self._engine is None else Scrub(self._engine, scrub, clock)
+        if self.scrub is not None:
+            self._chores.append(self.scrub)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that answers. Raises `InputError` where the runtime has none."""
+        if self._engine is None:
+            raise InputError(
+                "this runtime has no engine, and so no predictions: make it with one, "
+                "Runtime(log, graph, Engine(graph, model))"
+            )
+        return self._engine
+
+    @property
+    def has_engine(self) -> bool:
+        """Whether there are predictions."""
+        return self._engine is not None
+
+    @property
+    def subscriber_failures(self) -> int:
+        """How often a subscriber raised, those of the engine among them."""
+        of_engine = 0 if self._engine is None else self._engine.subscriber_failures
+        return self._subscriber_failures + of_engine
+
+    def predict(self, ids: IdsLike, *, output: str | None = None) -> Prediction:
+        """The model's output for nodes, with the sequence number that it reflects, `values[n, out]`.
+
+        output: which one, as of `Engine.predict`. Raises UnknownNodeError, and InputError if there is no such
+        output.
+        """
+        engine = self.engine
+        return Prediction(*self.read(lambda: engine.predict(ids, output=output)))
+
+    def predict_at_once(self, ids: IdsLike, *, output: str | None = None) -> Prediction | None:
+        """What `predict` returns, if that is there to be read: None where it would have to wait or to
+        compute, or if there is no such node.
+        """
+        engine = self.engine
+        if not self._becoming_visible.acquire(blocking=False):
+            return None
+        try:
+            values = engine.predict_at_once(ids, output=output)
+            return None if values is None else Prediction(self.graph.seq, values)
+        finally:
+            self._becoming_visible.release()
+
+    def what_if(self, events: Events, ids: IdsLike, *, output: str | None = None) -> SupposedPrediction:
+        """What `predict(ids)` would say if `events` happened now; nothing is kept. Raises InputError."""
+        self.check(events)
+        with self.graph.writer:
+            answer = self.engine.what_if(events)
+            return SupposedPrediction(self.graph.seq, answer.predict(ids, output=output), answer.changed)
+
+    def subscribe(
+        self, callback: Callable[[Change], None], *, on_end: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        """Calls `callback` after every batch, in order, from the loop's thread; returns what ends that.
+
+        A callback must return quickly; what it raises is logged, counted (`subscriber_failures`) and
+        otherwise ignored. It must not wait for events that come later. on_end: called once, when the loop has
+        failed or the runtime is stopped, and no batch will come any more.
+
+        Raises InputError for what cannot be called.
+        """
+        function(callback, "callback", "a Change")
+        if on_end is not None:
+            function(on_end, "on_end", "nothing")
+        with self._visible:
+            self._subscribers.append(callback)
+            if on_end is not None:
+                self._at_end.append(on_end)
+
+        def unsubscribe() -> None:
+            with self._visible:
+                if callback in self._subscribers:
+                    self._subscribers.remove(callback)
+                if on_end in self._at_end:
+                    self._at_end.remove(on_end)
+
+        return unsubscribe
+
+    def _count(self, change: GraphDelta) -> None:
+        update = self._update_of(change)
+        if update is not None:
+            self.statistics.affected_nodes.record(update.affected)
+            self.statistics.changed_nodes.record(update.num_changed)
+
+    def _update_of(self, change: GraphDelta) -> Update | None:
+        return None if self._engine is None else self._engine.update_of(change)
+
+    def _tell(self, change: GraphDelta, seconds: float) -> None:
+        described = self._describe(change, self._update_of(change), seconds)
+        with self._visible:
+            subscribers = list(self._subscribers)
+        for callback in subscribers:
+            try:
+                callback(described)
+            except Exception:
+                self._subscriber_failures += 1
+                _logger.exception("a subscriber to the changes of batch %d failed", described.seq)
+
+    def _describe(self, change: GraphDelta, update: Update | None, seconds: float) -> Change:
+        engine = self._engine
+        if engine is None or update is None:
+            return Change(change.seq, _NO_IDS, np.empty((0, 0), np.float32), 0, seconds)
+        ids, width = update.changed, engine.model.width(engine.model.output)
+        predictions = np.empty((0, width), np.float32)
+        if self._subscribers and len(ids):
+            try:
+                predictions = engine.predict(ids)
+            except Exception:
+                # Of a lazy engine, which computes them now, by a function of the model that fails.
+                _logger.exception("the predictions that batch %d changed cannot be told", update.seq)
+                predictions = np.full((len(ids), width), np.nan, np.float32)
+        return Change(update.seq, ids, predictions, update.affected, seconds)
+
+    def _tell_end(self) -> None:
+        with self._visible:
+            callbacks, self._at_end = self._at_end, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                self._subscriber_failures += 1
+                _logger.exception("a subscriber to the end of the loop failed")

@@ -1,0 +1,32 @@
+"""What a runtime did so far, for metrics."""
+
+from dataclasses import dataclass, field
+
+from livegnn.histogram import COUNTS, SECONDS, Histogram
+
+
+def _seconds() -> Histogram:
+    return Histogram(SECONDS)
+
+
+def _counts() -> Histogram:
+    return Histogram(COUNTS)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What the runtime did so far, for metrics.
+
+    latency_seconds: from append to visible. rejected_entries: counts their events. expired_edges: each time
+    that there were any. affected_nodes, changed_nodes: of the engine, if there is one.
+    """
+
+    latency_seconds: Histogram = field(default_factory=_seconds)
+    batch_seconds: Histogram = field(default_factory=_seconds)
+    batch_events: Histogram = field(default_factory=_counts)
+    affected_nodes: Histogram = field(default_factory=_counts)
+    changed_nodes: Histogram = field(default_factory=_counts)
+    checkpoint_seconds: Histogram = field(default_factory=_seconds)
+    failed_checkpoint_seconds: Histogram = field(default_factory=_seconds)
+    rejected_entries: Histogram = field(default_factory=_counts)
+    expired_edges: Histogram = field(default_factory=_counts)

@@ -1,0 +1,99 @@
+"""Names that are loaded when they are first used, and what `livegnn.model` shows of the rooms above it."""
+
+import importlib
+import json
+import subprocess
+import sys
+
+import pytest
+
+import livegnn
+from livegnn import importers, lazy_names, oracle, verification
+from livegnn.model import entrances
+
+ROOMS_ABOVE = (
+    "livegnn.importers",
+    "livegnn.oracle",
+    "livegnn.verification",
+    "livegnn.compiler",
+    "torch",
+    "z3",
+)
+
+
+def run(code: str) -> object:
+    """What a fresh process prints last, as JSON."""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_a_name_is_that_of_its_module_or_a_module() -> None:
+    lazy_names.register("somewhere", {"dumps": "json", "decoder": "json.decoder", "lost": "json"})
+    assert lazy_names.load("somewhere", "dumps") is json.dumps
+    assert lazy_names.load("somewhere", "decoder") is json.decoder
+    with pytest.raises(AttributeError, match="module 'somewhere' has no attribute 'loads'"):
+        lazy_names.load("somewhere", "loads")
+    with pytest.raises(AttributeError, match="module 'json' has no attribute 'lost'"):
+        lazy_names.load("somewhere", "lost")
+
+
+def test_a_module_that_is_missing_is_named() -> None:
+    lazy_names.register("somewhere", {"name": "livegnn.missing"})
+    with pytest.raises(ModuleNotFoundError, match=r"livegnn\.missing"):
+        lazy_names.load("somewhere", "name")
+
+
+@pytest.mark.parametrize("package", ["livegnn", "livegnn.model", "livegnn.model.entrances"])
+def test_every_registered_name_is_shown(package: str) -> None:
+    names = lazy_names.names(package)
+    assert names
+    for name in names:
+        assert getattr(importlib.import_module(package), name) is lazy_names.load(package, name)
+
+
+def test_the_model_shows_what_lies_above_it() -> None:
+    assert livegnn.model.verify is verification.verify is entrances.verify
+    assert livegnn.model.reference is oracle.reference
+    assert livegnn.model.exactness is oracle.exactness
+    assert livegnn.model.explain_import is importers.explanation.explain_import
+    assert livegnn.model.propose is importers.proposal.propose
+
+
+def test_a_model_alone_loads_no_room_above_it() -> None:
+    code = f"""
+import json, sys
+from livegnn.model import Convolution, Input, Model, Propagate, Step
+Model({{"x": Input("node", 2)}}, (Step("relu", ("x",), "y"),), {{}}, "y", ("x", "y"))
+Model.from_convolutions([Convolution()], in_channels=2, verify=False)
+print(json.dumps([room for room in {ROOMS_ABOVE} if room in sys.modules]))
+"""
+    assert run(code) == []
+
+
+def test_what_needs_no_torch_loads_none() -> None:
+    code = """
+import json, sys
+from livegnn.model import Convolution, OpenAIProposer, exactness, propose, reference, verify
+verify(Convolution(), in_channels=2)
+print(json.dumps("torch" in sys.modules))
+"""
+    assert run(code) is False
+
+
+def test_without_torch_importing_says_what_to_install() -> None:
+    code = """
+import json, sys
+sys.modules["torch"] = None
+from livegnn import Model, ModelError
+messages = []
+for call in (lambda: Model.from_pyg(None), lambda: Model.from_exported("model.pt2")):
+    try:
+        call()
+    except ModelError as error:
+        messages.append(str(error))
+print(json.dumps(messages))
+"""
+    assert run(code) == [
+        "importing a PyG module needs torch, which is not installed: pip install 'livegnn[torch]'",
+        "importing an exported program needs torch, which is not installed: pip install 'livegnn[torch]'",
+    ]
