@@ -20,9 +20,6 @@ VIEWS = "is taken apart as views replace graph and engine"
 STEPS = "steps that follow each other, each on what the one before made"
 TESTS = "tests of one structure, each short"
 EXCEPTIONS = {
-    "cpp/bindings/engine.cc bind_engine": STEPS,
-    "cpp/bindings/graph.cc": STEPS,
-    "cpp/bindings/graph.cc bind_graph": STEPS,
     "cpp/inference/edge_messages.cc": VIEWS,
     "cpp/inference/edge_messages.cc Engine::find_terms": VIEWS,
     "cpp/inference/edge_messages.cc Engine::prepare_messages": VIEWS,
