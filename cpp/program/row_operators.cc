@@ -63,7 +63,7 @@ auto as_number(Test) {
   };
 }
 
-void add_elementwise(std::vector<RowOperator>* all) {
+void add_functions_of_one(std::vector<RowOperator>* all) {
   auto add = [&](RowOperator made) { all->push_back(std::move(made)); };
   add(tuned(OpKind::kScale, one("scale", "x * value", [](auto x, auto s) { return x * s[0]; }, {number("value")})));
   add(tuned(OpKind::kRelu, one("relu", "max(x, 0)", [](auto x) { return x <= 0 ? decltype(x)(0) : x; })));
@@ -131,6 +131,10 @@ void add_elementwise(std::vector<RowOperator>* all) {
           {{RowSetting::kBound, "least", {}, true, -kInfinity}, {RowSetting::kBound, "most", {}, true, kInfinity}}));
   add(made("power_of", RowGroup::kElementwise, 1, "x to the power exponent", [](const auto& block) { power_of(block); },
            {number("exponent")}));
+}
+
+void add_functions_of_several(std::vector<RowOperator>* all) {
+  auto add = [&](RowOperator made) { all->push_back(std::move(made)); };
   add(tuned(OpKind::kAdd, two("add", "a + b", [](auto a, auto b) { return a + b; })));
   add(tuned(OpKind::kMultiply, two("multiply", "a * b", [](auto a, auto b) { return a * b; })));
   add(tuned(OpKind::kMaximum,
@@ -229,7 +233,8 @@ void add_others(std::vector<RowOperator>* all) {
 const std::vector<RowOperator>& row_operators() {
   static const std::vector<RowOperator> all = [] {
     std::vector<RowOperator> made;
-    add_elementwise(&made);
+    add_functions_of_one(&made);
+    add_functions_of_several(&made);
     add_others(&made);
     return made;
   }();
