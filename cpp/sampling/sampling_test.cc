@@ -9,80 +9,15 @@
 #include <shared_mutex>
 #include <thread>
 
-#include "hashing/random.h"
-#include "store/stage.h"
+#include "sampling/sampling_model.h"
 #include "testing/chi_square.h"
 #include "testing/testing.h"
 
 namespace livegnn {
+
+using namespace testing;
+
 namespace {
-
-using testing::chi_square_limit;
-
-// Users (0) and items (1): who follows whom, who bought what, which items are alike, and one type without in-lists.
-const std::vector<EdgeTypeSpec> kEdgeTypes{
-    {0, 0, {{true, true}, false}},
-    {0, 1, {{true, true}, false}},
-    {1, 1, {{false, false}, true}},
-    {0, 1, {{false, false}, false, false, false}},
-};
-constexpr uint32_t kFollows = 0, kBuys = 1, kAlike = 2, kOneWay = 3;
-
-void apply(Graph* graph, Stage* stage) {
-  const Delta delta = stage->finish();
-  graph->prepare(delta);
-  {
-    std::unique_lock lock(graph->lock);
-    graph->commit(delta);
-  }
-  graph->settle();
-}
-
-// Ids are the indices times ten.
-struct Shop {
-  Shop(size_t users, size_t items, size_t edges) : graph({0, 0}, kEdgeTypes) {
-    Stage nodes(graph);
-    const size_t counts[] = {users, items};
-    for (uint32_t type : {0u, 1u}) {
-      std::vector<int64_t> ids(counts[type]);
-      for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i * 10);
-      nodes.add_nodes(type, ids.data(), nullptr, 0, ids.size());
-    }
-    apply(&graph, &nodes);
-    Stage stage(graph);
-    for (uint32_t type = 0; type < kEdgeTypes.size(); ++type) {
-      RandomStream random(1, 1, type);
-      std::vector<int64_t> source(edges), target(edges);
-      std::vector<float> weight(edges);
-      std::vector<double> time(edges);
-      for (size_t i = 0; i < edges; ++i) {
-        // Low numbers come more often, so that some lists are long.
-        const auto from = counts[kEdgeTypes[type].source_type], to = counts[kEdgeTypes[type].target_type];
-        source[i] = static_cast<int64_t>(random.below(random.below(from) + 1) * 10);
-        target[i] = static_cast<int64_t>(random.below(to) * 10);
-        weight[i] = static_cast<float>(random.uniform());
-        time[i] = random.uniform();
-      }
-      stage.add_edges(type, source.data(), target.data(), weight.data(), time.data(), nullptr, 0, edges);
-    }
-    apply(&graph, &stage);
-  }
-
-  Graph graph;
-};
-
-std::vector<int64_t> every_tenth(size_t count) {
-  std::vector<int64_t> ids(count);
-  for (size_t i = 0; i < count; ++i) ids[i] = static_cast<int64_t>(i * 10);
-  return ids;
-}
-
-template <class T>
-std::vector<T> vector_of(const Column<T>& column) {
-  std::vector<T> values(column.size());
-  std::copy_n(column.data(), column.size(), values.begin());
-  return values;
-}
 
 void check_same(const Subgraph& a, const Subgraph& b) {
   for (size_t t = 0; t < a.nodes.size(); ++t) {
@@ -168,7 +103,7 @@ TEST(a_node_sample_has_its_law) {
         }
         const auto possible =
             static_cast<size_t>(std::count_if(weights.begin(), weights.end(), [](double w) { return w > 0; }));
-        CHECK(testing::chi_square(seen, weights) < chi_square_limit(possible - 1));
+        CHECK(chi_square(seen, weights) < chi_square_limit(possible - 1));
         const auto all = sampler.nodes({by == NodesBy::kUniform ? 0 : kFollows, by, incoming, replace, 100, 1});
         CHECK_EQ(all.size(), replace ? 100 : possible);
       }
