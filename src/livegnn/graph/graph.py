@@ -5,7 +5,8 @@ import os
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from types import NoneType
 from typing import TYPE_CHECKING, cast
 
@@ -172,7 +173,7 @@ class Graph:
         graph._fill(events, refusing)
         return graph
 
-    def _fill(self, events: Events, refusing: "Set[EdgeType]") -> None:
+    def _fill(self, events: Events, refusing: "AbstractSet[EdgeType]") -> None:
         # In one batch, what it is prepared in would take several times the memory of the graph.
         for part in events.parts(_FILL_AT_ONCE):
             delta = self._stage(part, 0, refuse_parallel=part.chunks[0].type in refusing)
