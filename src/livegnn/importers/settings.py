@@ -41,7 +41,7 @@ def check_torch(installed: str | None = None) -> None:
     if tuple(map(int, numbers)) < OLDEST_TORCH:
         raise ModelError(
             f"importing a model needs PyTorch {OLDEST_TORCH[0]}.{OLDEST_TORCH[1]} or newer, got {installed}: "
-            "upgrade it, or import the model elsewhere, and load the file that Model.save writes, which needs "
+            "upgrade it, or import the model elsewhere and load the file that Model.save writes: that needs "
             "no torch"
         )
 
