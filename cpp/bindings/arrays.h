@@ -67,9 +67,4 @@ std::vector<T> vector_of(const In<T>& from) {
   return {from.data(), from.data() + from.shape(0)};
 }
 
-void bind_graph(nb::module_& module);
-void bind_engine(nb::module_& module);
-void bind_sampling(nb::module_& module);
-void bind_views(nb::module_& module);
-
 }  // namespace livegnn::bindings

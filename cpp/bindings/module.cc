@@ -1,4 +1,5 @@
-#include "bindings/arrays.h"
+#include "bindings/module.h"
+
 #include "bindings/locks.h"
 #include "program/kernels.h"
 
@@ -14,7 +15,11 @@ NB_MODULE(_core, module) {
   });
   module.def("wait_with_gil", [](const livegnn::Graph& graph) { std::shared_lock wrong(graph.lock); });
   module.def("refuse_in_function", &livegnn::bindings::refuse_in_function);
+  livegnn::bindings::bind_errors(module);
+  livegnn::bindings::bind_text_ids(module);
+  livegnn::bindings::bind_stage(module);
   livegnn::bindings::bind_graph(module);
+  livegnn::bindings::bind_program(module);
   livegnn::bindings::bind_engine(module);
   livegnn::bindings::bind_views(module);
   livegnn::bindings::bind_sampling(module);

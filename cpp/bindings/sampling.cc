@@ -10,6 +10,7 @@
 #include "bindings/arrays.h"
 #include "bindings/ids.h"
 #include "bindings/locks.h"
+#include "bindings/module.h"
 
 namespace livegnn::bindings {
 namespace {

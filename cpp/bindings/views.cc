@@ -6,6 +6,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/locks.h"
+#include "bindings/module.h"
 #include "inference/engine_view.h"
 #include "views/degree_histogram.h"
 

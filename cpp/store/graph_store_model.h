@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "store/graph_store.h"
+#include "store/samtree_model.h"
 #include "testing/testing.h"
 
 namespace livegnn::testing {
@@ -25,21 +26,6 @@ using Neighbors = std::map<std::pair<uint32_t, uint32_t>, EdgeValue>;  // by oth
 inline Edge named(Edge edge, bool undirected) {
   if (undirected && edge.target < edge.source) std::swap(edge.source, edge.target);
   return edge;
-}
-
-// What is left of a value in a type that lacks some columns.
-inline EdgeValue kept(EdgeValue value, EdgeColumns columns) {
-  return {columns.weighted ? value.weight : 1.0f, columns.timed ? value.time : 0.0,
-          columns.featured ? value.row : kNoRow};
-}
-
-inline bool same_value(EdgeValue a, EdgeValue b) { return a.weight == b.weight && a.time == b.time && a.row == b.row; }
-
-// Of states of trees.
-template <class Saved>
-bool same_columns(const Saved& a, const Saved& b) {
-  return a.shape == b.shape && a.keys == b.keys && a.ids == b.ids && a.weights == b.weights && a.times == b.times &&
-         a.rows == b.rows && a.sums == b.sums && a.orders == b.orders;
 }
 
 inline Neighbors neighbors(const GraphStore& store, uint32_t node, bool out) {

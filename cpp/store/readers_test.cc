@@ -1,9 +1,11 @@
 // Readers beside a writer: that they see the edges before a batch or after it, and that the thread sanitizer sees
 // nothing.
+#include "testing/readers.h"
+
 #include <atomic>
 #include <mutex>
 #include <shared_mutex>
-#include <thread>
+#include <vector>
 
 #include "store/graph.h"
 #include "store/graph_store.h"
@@ -16,54 +18,7 @@ namespace livegnn {
 namespace {
 
 using testing::Random;
-
-// A failed check ends a test only in the thread that runs it.
-class Readers {
- public:
-  template <class Body>
-  Readers(size_t count, const Body& body) {
-    for (size_t i = 0; i < count; ++i) {
-      threads_.emplace_back([this, body] {
-        Random random;
-        try {
-          while (!stop_.load(std::memory_order_relaxed)) {
-            body(&random);
-            rounds_.fetch_add(1, std::memory_order_relaxed);
-          }
-        } catch (const testing::Failure& error) {
-          std::lock_guard lock(mutex_);
-          failure_ = error.what;
-          failed_.store(true, std::memory_order_relaxed);
-        }
-      });
-    }
-  }
-  ~Readers() { join(); }
-
-  bool failed() const { return failed_.load(std::memory_order_relaxed); }
-  // Waits until so many rounds more have been read, which there are as long as no reader has failed.
-  void wait_for(size_t rounds) const {
-    const size_t until = rounds_.load(std::memory_order_relaxed) + rounds;
-    while (!failed() && rounds_.load(std::memory_order_relaxed) < until) std::this_thread::yield();
-  }
-  void finish() {
-    join();
-    if (!failure_.empty()) throw testing::Failure{failure_};
-  }
-
- private:
-  void join() {
-    stop_.store(true, std::memory_order_relaxed);
-    for (auto& thread : threads_) thread.join();
-    threads_.clear();
-  }
-
-  std::atomic<bool> stop_{false}, failed_{false};
-  std::atomic<size_t> rounds_{0};
-  std::mutex mutex_;
-  std::string failure_;
-  std::vector<std::thread> threads_;
-};
+using testing::Readers;
 
 // After batch b, node u < kNodes has the neighbours b, .. b + degree(u) - 1, each with the weight b; the hub is node 0.
 // The nodes behind them come and go, so that there is something to compact.
@@ -174,6 +129,32 @@ void read_batches(const EdgeOptions& options) {
   store.check();
 }
 
+// A ring over all members but the one whose turn it is, with the batch as its weight and as each member's feature.
+constexpr int64_t kMembers = 60;
+void stage_ring(int64_t batch, Stage* stage) {
+  const auto value = static_cast<float>(batch);
+  const int64_t leaves = batch % kMembers, comes = (batch + kMembers - 1) % kMembers;
+  if (batch > 0) stage->remove_nodes(0, &leaves, 1);
+  if (batch > 1) stage->add_nodes(0, &comes, &value, 1, 1);
+  std::vector<int64_t> members;
+  for (int64_t id = 0; id < kMembers; ++id) {
+    if (id != leaves || batch == 0) members.push_back(id);
+  }
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (batch == 0) stage->add_nodes(0, &members[i], &value, 1, 1);
+    stage->set_features(0, &members[i], &value, 1, 1);
+  }
+  for (size_t i = 0; i < members.size(); ++i) {
+    const double time = static_cast<double>(batch);
+    const int64_t next = members[(i + 1) % members.size()];
+    if (batch > 0) {
+      const int64_t over = members[(i + 2) % members.size()];
+      stage->remove_edges(0, &members[i], &over, 1);
+    }
+    stage->add_edges(0, &members[i], &next, &value, &time, nullptr, 0, 1);
+  }
+}
+
 }  // namespace
 
 TEST(readers_see_a_store_before_a_batch_or_after_it) {
@@ -183,7 +164,7 @@ TEST(readers_see_a_store_before_a_batch_or_after_it) {
 
 // The whole way of an event: `Stage` reads beside readers, too.
 TEST(readers_see_a_graph_before_a_batch_or_after_it) {
-  constexpr int64_t kMembers = 60, kBatches = 60;
+  constexpr int64_t kBatches = 60;
   EdgeOptions options;
   options.columns = {true, true, false};
   options.undirected = true;
@@ -200,31 +181,7 @@ TEST(readers_see_a_graph_before_a_batch_or_after_it) {
     }
     graph.settle();
   };
-  // A ring over all members but the one whose turn it is, with the batch as its weight and as each member's feature.
-  auto batch_of = [&](int64_t batch, Stage* stage) {
-    const auto value = static_cast<float>(batch);
-    const int64_t leaves = batch % kMembers, comes = (batch + kMembers - 1) % kMembers;
-    if (batch > 0) stage->remove_nodes(0, &leaves, 1);
-    if (batch > 1) stage->add_nodes(0, &comes, &value, 1, 1);
-    std::vector<int64_t> members;
-    for (int64_t id = 0; id < kMembers; ++id) {
-      if (id != leaves || batch == 0) members.push_back(id);
-    }
-    for (size_t i = 0; i < members.size(); ++i) {
-      if (batch == 0) stage->add_nodes(0, &members[i], &value, 1, 1);
-      stage->set_features(0, &members[i], &value, 1, 1);
-    }
-    for (size_t i = 0; i < members.size(); ++i) {
-      const double time = static_cast<double>(batch);
-      const int64_t next = members[(i + 1) % members.size()];
-      if (batch > 0) {
-        const int64_t over = members[(i + 2) % members.size()];
-        stage->remove_edges(0, &members[i], &over, 1);
-      }
-      stage->add_edges(0, &members[i], &next, &value, &time, nullptr, 0, 1);
-    }
-  };
-  apply([&](Stage* stage) { batch_of(0, stage); });
+  apply([&](Stage* stage) { stage_ring(0, stage); });
   Readers readers(3, [&](Random*) {
     std::shared_lock shared(graph.lock);
     const GraphStore& store = *graph.edges[0].store;
@@ -253,86 +210,11 @@ TEST(readers_see_a_graph_before_a_batch_or_after_it) {
     CHECK_EQ(store.num_edges(), static_cast<size_t>(weight > 0 ? kMembers - 1 : kMembers));
   });
   for (int64_t batch = 1; batch <= kBatches && !readers.failed(); ++batch) {
-    apply([&](Stage* stage) { batch_of(batch, stage); });
+    apply([&](Stage* stage) { stage_ring(batch, stage); });
     readers.wait_for(3);
   }
   readers.finish();
   graph.edges[0].store->check();
-}
-
-// Each reader keeps the lock until another has it too, or until a good while has gone by because none can come in any
-// more. A lock that lets readers pass a waiting writer never lets this writer in, and the test never ends.
-TEST(readers_who_overlap_do_not_starve_a_writer) {
-  constexpr int kPatience = 2000, kCommits = 50;
-  FairLock lock;
-  std::atomic<size_t> entries{0};
-  size_t a = 0, b = 0;  // equal, but while a writer is at work
-  Readers readers(3, [&](Random*) {
-    std::shared_lock shared(lock);
-    const size_t mine = entries.fetch_add(1) + 1;
-    CHECK_EQ(a, b);
-    for (int i = 0; i < kPatience && entries.load() == mine; ++i) std::this_thread::yield();
-    CHECK_EQ(a, b);
-  });
-  readers.wait_for(10);
-  for (int i = 0; i < kCommits; ++i) {
-    std::unique_lock alone(lock);
-    const size_t before = entries.load();
-    ++a;
-    std::this_thread::yield();
-    ++b;
-    CHECK_EQ(entries.load(), before);
-  }
-  readers.finish();
-  CHECK_EQ(a, static_cast<size_t>(kCommits));
-}
-
-// A reader who only tries is refused while somebody commits, and never waits; one who gets in sees no batch half done.
-TEST(readers_who_only_try_are_refused_while_a_writer_is_at_work) {
-  FairLock lock;
-  {
-    std::unique_lock alone(lock);
-    CHECK(!lock.try_lock_shared());
-  }
-  {
-    std::shared_lock shared(lock);
-    CHECK(lock.try_lock_shared());
-    lock.unlock_shared();
-  }
-  std::atomic<size_t> reads{0};
-  size_t a = 0, b = 0;  // equal, but while a writer is at work
-  Readers readers(3, [&](Random*) {
-    if (!lock.try_lock_shared()) return;
-    std::shared_lock shared(lock, std::adopt_lock);
-    CHECK_EQ(a, b);
-    reads.fetch_add(1);
-  });
-  for (size_t commits = 0; (commits < 200 || reads.load() < 100) && !readers.failed(); ++commits) {
-    std::unique_lock alone(lock);
-    ++a;
-    std::this_thread::yield();
-    ++b;
-  }
-  readers.finish();
-}
-
-// What the bindings rely on in their tests: whoever may have to wait is asked first, whether it comes to that or not.
-TEST(readers_and_writers_say_that_they_are_about_to_wait) {
-  static std::atomic<int> said;
-  said = 0;
-  Checked<FairLock> lock;
-  before_waiting = +[] { said.fetch_add(1); };
-  {
-    std::unique_lock alone(lock);
-  }
-  {
-    std::shared_lock shared(lock);
-  }
-  CHECK_EQ(said.load(), 2);
-  CHECK(lock.try_lock_shared());
-  lock.unlock_shared();
-  CHECK_EQ(said.load(), 2);
-  before_waiting = nullptr;
 }
 
 }  // namespace livegnn

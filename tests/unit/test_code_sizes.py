@@ -20,9 +20,6 @@ VIEWS = "is taken apart as views replace graph and engine"
 STEPS = "steps that follow each other, each on what the one before made"
 TESTS = "tests of one structure, each short"
 EXCEPTIONS = {
-    "cpp/bindings/engine.cc bind_engine": STEPS,
-    "cpp/bindings/graph.cc": STEPS,
-    "cpp/bindings/graph.cc bind_graph": STEPS,
     "cpp/inference/edge_messages.cc": VIEWS,
     "cpp/inference/edge_messages.cc Engine::find_terms": VIEWS,
     "cpp/inference/edge_messages.cc Engine::prepare_messages": VIEWS,
@@ -36,10 +33,6 @@ EXCEPTIONS = {
     "cpp/program/kernels_impl.h": "one source of kernels, compiled once per instruction set",
     "cpp/program/kernels_test.cc": TESTS,
     "cpp/program/row_operators.cc add_elementwise": "a table, an entry per operator",
-    "cpp/store/graph_test.cc": TESTS,
-    "cpp/store/graph_test.cc stage_at_random": TESTS,
-    "cpp/store/readers_test.cc TEST(readers_see_a_graph_before_a_batch_or_after_it)": TESTS,
-    "cpp/store/samtree_test.cc": TESTS,
     "src/livegnn/cli.py import_model": STEPS,
     "src/livegnn/graph/construction.py read_pyg": STEPS,
     "src/livegnn/graph/graph.py": VIEWS,

@@ -1,0 +1,86 @@
+// The exact state of a graph as arrays, and back.
+#include <nanobind/stl/tuple.h>
+
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+
+#include "bindings/arrays.h"
+#include "bindings/locks.h"
+#include "bindings/module.h"
+#include "bindings/table_rows.h"
+#include "store/graph.h"
+
+namespace livegnn::bindings {
+namespace {
+
+template <class Id>
+nb::tuple columns_out(typename Samtrees<Id>::Saved&& columns) {
+  return nb::make_tuple(given(std::move(columns.shape)), given(std::move(columns.keys)), given(std::move(columns.ids)),
+                        given(std::move(columns.weights)), given(std::move(columns.times)),
+                        given(std::move(columns.rows)), given(std::move(columns.sums)),
+                        given(std::move(columns.orders)));
+}
+
+template <class Id>
+using ColumnsIn =
+    std::tuple<In<uint32_t>, In<Id>, In<Id>, In<float>, In<double>, In<uint32_t>, In<double>, In<uint64_t>>;
+
+template <class Id>
+typename Samtrees<Id>::Saved columns_in(const ColumnsIn<Id>& from) {
+  const auto& [shape, keys, ids, weights, times, rows, sums, orders] = from;
+  return {vector_of(shape), vector_of(keys), vector_of(ids),  vector_of(weights),
+          vector_of(times), vector_of(rows), vector_of(sums), vector_of(orders)};
+}
+
+template <class Id>
+void load_edges(Graph& graph, uint32_t type, const ColumnsIn<Id>& out, const ColumnsIn<Id>& in, size_t num_edges) {
+  graph.load_edges(type, columns_in<Id>(out), columns_in<Id>(in), num_edges);
+}
+
+}  // namespace
+
+void bind_graph_state(nb::class_<Graph>& graph) {
+  graph
+      .def("save_nodes",
+           [](const Graph& self, uint32_t type) {
+             const auto& nodes = self.nodes[type];
+             auto [ids, free] = as_writer([&] { return std::make_pair(nodes.ids.ids(), nodes.ids.free_list()); });
+             return nb::make_tuple(given(std::move(ids)), given(std::move(free)), read_all_rows(nodes.features));
+           })
+      .def("load_nodes",
+           [](Graph& self, uint32_t type, In<int64_t> ids, In<uint32_t> free, InRows<float> x) {
+             auto& nodes = self.nodes[type];
+             if (x.shape(0) != ids.shape(0) || x.shape(1) != nodes.features.width()) {
+               throw std::runtime_error("features that do not fit their nodes");
+             }
+             nodes.ids.restore(vector_of(ids), vector_of(free));
+             if (self.texts) self.texts->retain(nodes.ids.ids());
+             nodes.features.resize(x.shape(0));
+             for (size_t i = 0; i < x.shape(0); ++i) nodes.features.write(i, x.data() + i * x.shape(1));
+           })
+      .def("save_edges",
+           [](const Graph& self, uint32_t type) {
+             const GraphStore& store = *self.edges[type].store;
+             if (store.options().keyed) {
+               auto [out, in] =
+                   as_writer([&] { return std::make_pair(store.save_keyed_out(), store.save_keyed_in()); });
+               return nb::make_tuple(columns_out<uint64_t>(std::move(out)), columns_out<uint64_t>(std::move(in)));
+             }
+             auto [out, in] = as_writer([&] { return std::make_pair(store.save_out(), store.save_in()); });
+             return nb::make_tuple(columns_out<uint32_t>(std::move(out)), columns_out<uint32_t>(std::move(in)));
+           })
+      .def("load_edges", &load_edges<uint32_t>)
+      .def("load_keyed_edges", &load_edges<uint64_t>)
+      .def("save_edge_features",
+           [](const Graph& self, uint32_t type) {
+             const EdgeFeatures& features = self.edges[type].features;
+             return nb::make_tuple(copy(features.free_list()), read_all_rows(features.table()));
+           })
+      .def("load_edge_features", [](Graph& self, uint32_t type, In<uint32_t> free, InRows<float> x) {
+        if (x.shape(1) != self.edges[type].spec.width) throw std::runtime_error("features that do not fit their edges");
+        self.load_edge_features(type, x.data(), x.shape(0), vector_of(free));
+      });
+}
+
+}  // namespace livegnn::bindings

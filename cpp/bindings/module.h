@@ -1,0 +1,26 @@
+// The parts of the module `livegnn._core`, in the order in which they are bound.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "store/graph.h"
+
+namespace livegnn::bindings {
+
+namespace nb = nanobind;
+
+void bind_errors(nb::module_& module);
+void bind_text_ids(nb::module_& module);
+void bind_stage(nb::module_& module);
+void bind_graph(nb::module_& module);
+void bind_program(nb::module_& module);
+void bind_engine(nb::module_& module);
+void bind_views(nb::module_& module);
+void bind_sampling(nb::module_& module);
+
+// Of the class `Graph`: what it tells of nodes and of edges, and how it is saved and loaded.
+void bind_nodes(nb::class_<Graph>& graph);
+void bind_edges(nb::class_<Graph>& graph);
+void bind_graph_state(nb::class_<Graph>& graph);
+
+}  // namespace livegnn::bindings

@@ -1,0 +1,39 @@
+// Functions of the user's in a program.
+#pragma once
+
+#include <cstring>
+#include <span>
+#include <string>
+
+#include "bindings/arrays.h"
+#include "bindings/locks.h"
+
+namespace livegnn::bindings {
+
+// A function of the user's as the engine calls it, from any thread.
+struct RowCall {
+  nb::callable function;
+
+  void operator()(size_t count, std::span<const float* const> inputs, std::span<const size_t> widths, size_t width,
+                  float* out) const {
+    nb::gil_scoped_acquire acquire;
+    InFunction running;
+    nb::list arguments;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      auto copied = rows<float>(count, widths[i]);
+      std::memcpy(copied.data(), inputs[i], count * widths[i] * sizeof(float));
+      arguments.append(nb::cast(copied));
+    }
+    nb::object result = function(*arguments);
+    InRows<float> got;
+    if (!nb::try_cast(result, got) || got.shape(0) != count || got.shape(1) != width) {
+      const std::string name = nb::cast<std::string>(nb::str(nb::handle(function)));
+      throw nb::value_error((name + " must return a float32 array of shape [" + std::to_string(count) + ", " +
+                             std::to_string(width) + "], a row for each row that it was given")
+                                .c_str());
+    }
+    std::memcpy(out, got.data(), count * width * sizeof(float));
+  }
+};
+
+}  // namespace livegnn::bindings

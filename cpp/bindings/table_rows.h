@@ -1,0 +1,63 @@
+// Rows of tables as arrays without padding.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "bindings/arrays.h"
+#include "bindings/locks.h"
+#include "memory/scratch_file.h"
+#include "memory/table.h"
+
+namespace livegnn::bindings {
+
+inline void copy_rows(const Table& table, float* to) {
+  if (table.width() == 0) return;
+  for (size_t i = 0; i < table.rows(); ++i) {
+    std::memcpy(to + i * table.width(), table.row(i), table.width() * sizeof(float));
+  }
+}
+
+inline void read_rows(const Table& table, const uint32_t* indices, size_t count, float* out) {
+  for (size_t i = 0; i < count && table.width() > 0; ++i) {
+    std::memcpy(out + i * table.width(), table.row(indices[i]), table.width() * sizeof(float));
+  }
+}
+
+inline std::vector<float> read_rows(const Table& table, const std::vector<uint32_t>& indices) {
+  std::vector<float> out(indices.size() * table.width());
+  read_rows(table, indices.data(), indices.size(), out.data());
+  return out;
+}
+
+// How much it is to read so many rows: what lies in a file may have to come from a disk.
+inline size_t size_of(const Table& table, size_t count) { return table.file() == nullptr ? count : SIZE_MAX; }
+
+// All rows without padding. What lies in a file since it outgrows memory is copied to a file too, which goes with the
+// array.
+inline nb::object read_all_rows(const Table& table) {
+  const size_t floats = table.rows() * table.width();
+  if (table.file() == nullptr || floats == 0) {
+    std::vector<float> rows = as_writer([&] {
+      std::vector<float> all;
+      all.reserve(floats);
+      for (size_t i = 0; i < table.rows(); ++i) all.insert(all.end(), table.row(i), table.row(i) + table.width());
+      return all;
+    });
+    return nb::cast(given(std::move(rows), table.rows(), table.width()));
+  }
+  auto file = as_writer([&] {
+    auto made = std::make_unique<ScratchFile>(table.file()->directory());
+    made->reserve(floats);
+    made->adopt();
+    copy_rows(table, made->data());
+    return made;
+  });
+  float* data = file->data();
+  nb::capsule owner(file.release(), [](void* p) noexcept { delete static_cast<ScratchFile*>(p); });
+  return nb::cast(OutRows<float>(data, {table.rows(), table.width()}, owner));
+}
+
+}  // namespace livegnn::bindings

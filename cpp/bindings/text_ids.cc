@@ -1,0 +1,80 @@
+#include "ids/text_ids.h"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/arrays.h"
+#include "bindings/ids.h"
+#include "bindings/locks.h"
+#include "bindings/module.h"
+
+namespace livegnn::bindings {
+
+void bind_text_ids(nb::module_& module) {
+  nb::class_<TextIds>(module, "TextIds")
+      .def(nb::init<>())
+      .def("intern",
+           [](TextIds& self, InRows<uint32_t> texts) {
+             auto out = array<int64_t>(texts.shape(0));
+             const uint32_t* from = texts.data();
+             const size_t width = texts.shape(1);
+             run(texts.shape(0) > TextIds::kAtOnce, [&] {
+               self.intern(texts.shape(0), [&](size_t i) { return utf8(from + i * width, width); }, out.data());
+             });
+             return out;
+           })
+      .def("find",
+           [](const TextIds& self, InRows<uint32_t> texts) {
+             auto out = array<int64_t>(texts.shape(0));
+             const uint32_t* from = texts.data();
+             const size_t width = texts.shape(1);
+             run(texts.shape(0) > TextIds::kAtOnce, [&] {
+               self.find(texts.shape(0), [&](size_t i) { return utf8(from + i * width, width); }, out.data());
+             });
+             return out;
+           })
+      .def("texts",
+           [](const TextIds& self, In<int64_t> numbers) {
+             std::vector<std::string> out(numbers.shape(0));
+             self.read(numbers.data(), numbers.shape(0), [&](size_t i, const std::string* text) {
+               if (text == nullptr)
+                 throw std::out_of_range("no text has the number " + std::to_string(numbers.data()[i]));
+               out[i] = *text;
+             });
+             return out;
+           })
+      // As UTF-8, one after the other, and how long each is.
+      .def("encode",
+           [](const TextIds& self, In<int64_t> numbers) {
+             std::vector<uint8_t> bytes;
+             std::vector<int64_t> lengths;
+             as_writer([&] {
+               self.read(numbers.data(), numbers.shape(0), [&](size_t i, const std::string* text) {
+                 if (text == nullptr)
+                   throw std::out_of_range("no text has the number " + std::to_string(numbers.data()[i]));
+                 bytes.insert(bytes.end(), text->begin(), text->end());
+                 lengths.push_back(static_cast<int64_t>(text->size()));
+               });
+             });
+             return nb::make_tuple(given(std::move(bytes)), given(std::move(lengths)));
+           })
+      .def("collect", [](TextIds& self) { run(true, [&] { self.collect(); }); })
+      .def("__len__", &TextIds::size)
+      .def("bytes", &TextIds::bytes);
+
+  nb::class_<TextPin>(module, "TextPin")
+      .def(nb::init<std::shared_ptr<TextIds>>(), nb::arg().none())
+      .def("close", &TextPin::close)
+      .def("let_go", &TextPin::let_go)
+      .def("__enter__", [](nb::object self) { return self; })
+      .def("__exit__", [](TextPin& self, nb::args) { self.let_go(); });
+}
+
+}  // namespace livegnn::bindings
