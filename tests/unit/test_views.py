@@ -190,6 +190,55 @@ def test_a_batch_that_one_view_refuses_happens_in_none() -> None:
     assert engine.verify().ok
 
 
+@pytest.mark.parametrize("mode", ["eager", "lazy"])
+@pytest.mark.parametrize("when", ["prepare", "commit", "on_staged"])
+def test_a_view_cannot_begin_another_batch_within_one(when: str, mode: lg.inference.Mode) -> None:
+    graph = make_graph()
+    engine = lg.Engine(graph, make_model(), mode=mode)
+    refused: list[str] = []
+
+    def attempt(*_: object) -> None:
+        calls = [
+            lambda: graph.apply(lg.Events().remove_nodes(3)),
+            lambda: engine.what_if(lg.Events().remove_nodes(3)).predict([0]),
+            *([lambda: engine.embeddings(-1), engine.settle, engine.state] if mode == "lazy" else []),
+        ]
+        for call in calls:
+            with pytest.raises(lg.InputError, match="expected a call between batches"):
+                call()
+            refused.append(when)
+        assert graph.snapshot().ids["node"].size  # reading is allowed
+
+    class Nested(View):
+        """Does what it must not."""
+
+    nested = Nested(graph)
+    if when != "on_staged":
+        setattr(nested, when, attempt)
+    graph.attach(nested)
+    graph.apply(lg.Events().remove_nodes(7), on_staged=attempt if when == "on_staged" else None)
+    assert len(refused) == (5 if mode == "lazy" else 2)
+    assert engine.verify().ok
+    graph.apply(lg.Events().add_nodes(7), on_committed=lambda change: None)
+    assert graph.contains([3]).all()
+
+
+def test_a_batch_may_begin_in_publish() -> None:
+    graph = make_graph()
+    engine = lg.Engine(graph, make_model(), threads=1)
+
+    class Follower(View):
+        def publish(self, change: GraphDelta) -> None:
+            if len(change.removed()):
+                self.graph.apply(lg.Events().add_nodes(change.removed()))
+
+    follower = Follower(graph)
+    graph.attach(follower)
+    graph.apply(lg.Events().remove_nodes(7))
+    assert graph.contains([7]).all()
+    assert engine.verify().ok
+
+
 def test_what_if_asks_no_view() -> None:
     graph = make_graph()
     engine, picky = lg.Engine(graph, make_model(), threads=1), Picky(graph)

@@ -92,6 +92,7 @@ class Graph:
         self._views: list[weakref.ref[View]] = []
         self._unpublished: deque[tuple[GraphDelta, Sequence[View]]] = deque()
         self._publishing = False
+        self._within_batch = False  # a batch is prepared and not yet committed in all views
         self.batch_began = 0.0  # when the batch at hand had its turn
         self._memory = Measurement(self.writer)
         self.native = make_core(self.schema, threads, features_dir)
@@ -187,6 +188,7 @@ class Graph:
     def stage(self, events: Events, *, seq: int | None = None) -> GraphDelta:
         """What `events` would change, without changing it. Raises what `apply` raises."""
         with self.writer:
+            self.refuse_within_batch()
             if seq is not None:
                 self._check_seq(seq)
             return self._stage(events, seq)
@@ -194,6 +196,16 @@ class Graph:
     def after(self, change: GraphDelta) -> GraphAfter:
         """The graph as it will be, for a view that prepares a batch: `GraphDelta.after`."""
         return GraphAfter(self, change)
+
+    def refuse_within_batch(self) -> None:
+        """Raises `InputError` if a batch is being prepared or committed: then it is a view, or whoever is
+        told that it is staged, who asks for what another batch would need.
+        """
+        if self._within_batch:
+            raise InputError(
+                "expected a call between batches, got one from a view that prepares or commits a batch, or "
+                "from on_staged: apply batches and suppose events in View.publish, or in on_committed"
+            )
 
     def _check_seq(self, seq: int) -> None:
         if type(seq) is not int or not 0 <= seq < 1 << 63:
@@ -272,13 +284,18 @@ class Graph:
         if on_committed is not None:
             function(on_committed, "on_committed", "a GraphDelta")
         with self.writer:
+            self.refuse_within_batch()
             self.batch_began = time.perf_counter()
             if seq is not None:
                 self._check_seq(seq)
             delta = self._stage(events, seq, trusted=trusted)
             views = [view for ref in self._views if (view := ref()) is not None]
-            self._prepare(delta, views, on_staged)
-            broken = self._commit(delta, views)
+            self._within_batch = True
+            try:
+                self._prepare(delta, views, on_staged)
+                broken = self._commit(delta, views)
+            finally:
+                self._within_batch = False
             if on_committed is not None:
                 on_committed(delta)
             broken = self._publish(delta, views) or broken
