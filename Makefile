@@ -12,7 +12,7 @@ WILD_CASES ?= 100000
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard 'cpp/*.h' 'cpp/*.cc' 'cpp/*.cpp' 'benchmarks/native/*')
 
 .PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild format bench bench-native churn \
-  hubs imports models-table test-cpp-threads-engine docs-check clean
+  hubs imports imports-oldest models-table test-cpp-threads-engine docs-check clean
 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
 	$(BIN)/livegnn demo
@@ -99,6 +99,13 @@ fuzz: $(FUZZ_BUILD)/build.ninja  ## each structure of the store against a model,
 
 imports: $(VENV)/installed-test  ## the importer on every module of tests/imported_modules.py, and on many random ones
 	LIVEGNN_ALL_MODULES=1 LIVEGNN_IMPORT_CASES=300 $(BIN)/pytest tests/unit/test_importer_reader.py tests/unit/test_importer_lowering.py tests/property/test_importer.py
+
+OLDEST := build/oldest-torch
+
+imports-oldest:  ## the same modules with the oldest PyTorch that imports them, in an environment of its own
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/pip install --quiet "torch==2.6.*" ".[torch,test]"
+	LIVEGNN_ALL_MODULES=1 $(OLDEST)/bin/pytest -p no:cacheprovider tests/unit/test_importer_reader.py tests/unit/test_importer_lowering.py
 
 wild: $(VENV)/installed-test  ## random networks on data of any magnitude, beside PyG in float64; commit what it writes
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/wild.py --cases $(WILD_CASES) --json tests/wild.json

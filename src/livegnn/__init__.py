@@ -92,6 +92,7 @@ lazy_names.register(
     "livegnn.model.entrances",
     {
         "Told": "livegnn.importers.settings",
+        "check_torch": "livegnn.importers.settings",
         "import_exported": "livegnn.importers.exported",
         "import_module": "livegnn.importers.importing",
         "verify": "livegnn.verification",

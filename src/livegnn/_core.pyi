@@ -1,23 +1,23 @@
 """The native core. Ids are integers here, types are positions in the schema, nodes are dense indices."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-_U8 = npt.NDArray[np.uint8]
-_U32 = npt.NDArray[np.uint32]
-_U64 = npt.NDArray[np.uint64]
-_I64 = npt.NDArray[np.int64]
-_F32 = npt.NDArray[np.float32]
-_F64 = npt.NDArray[np.float64]
-_Bool = npt.NDArray[np.bool_]
-_Columns = tuple[_U32, _U32, _U32, _F32, _F64, _U32, _F64, _U64]
-_KeyedColumns = tuple[_U32, _U64, _U64, _F32, _F64, _U32, _F64, _U64]
+_U8: TypeAlias = npt.NDArray[np.uint8]
+_U32: TypeAlias = npt.NDArray[np.uint32]
+_U64: TypeAlias = npt.NDArray[np.uint64]
+_I64: TypeAlias = npt.NDArray[np.int64]
+_F32: TypeAlias = npt.NDArray[np.float32]
+_F64: TypeAlias = npt.NDArray[np.float64]
+_Bool: TypeAlias = npt.NDArray[np.bool_]
+_Columns: TypeAlias = tuple[_U32, _U32, _U32, _F32, _F64, _U32, _F64, _U64]
+_KeyedColumns: TypeAlias = tuple[_U32, _U64, _U64, _F32, _F64, _U32, _F64, _U64]
 
-_GivenIds = _I64 | _U32
-_Names = _I64 | list[str]
+_GivenIds: TypeAlias = _I64 | _U32
+_Names: TypeAlias = _I64 | list[str]
 
 instruction_set: str
 
@@ -134,9 +134,9 @@ class Graph:
     def save_edge_features(self, edge_type: int) -> tuple[_U32, _F32]: ...
     def load_edge_features(self, edge_type: int, free: _U32, x: _F32) -> None: ...
 
-_Op = tuple[int, list[int], int, list[float], int, int]
-_RowSetting = tuple[str, str, list[str], bool, float]
-_RowTensor = tuple[str, bool]
+_Op: TypeAlias = tuple[int, list[int], int, list[float], int, int]
+_RowSetting: TypeAlias = tuple[str, str, list[str], bool, float]
+_RowTensor: TypeAlias = tuple[str, bool]
 
 def row_operators() -> list[tuple[str, str, int, int, list[_RowSetting], list[_RowTensor], str]]: ...
 
@@ -274,8 +274,8 @@ class DegreeHistogram(View):
 class SampleError(ValueError):
     args: tuple[int, str, int, int]
 
-_NodesOfType = tuple[_Names, _I64, list[int], _F32 | None]
-_EdgesOfType = tuple[_I64, _I64, _I64 | None, list[int], _F32 | None, _F64 | None, _F32 | None]
+_NodesOfType: TypeAlias = tuple[_Names, _I64, list[int], _F32 | None]
+_EdgesOfType: TypeAlias = tuple[_I64, _I64, _I64 | None, list[int], _F32 | None, _F64 | None, _F32 | None]
 
 class Sampler:
     def __init__(self, graph: Graph) -> None: ...

@@ -198,8 +198,7 @@ def unkeyed(batches: list[list[tuple]]) -> list[list[tuple]]:
 
 
 def write_batch(mirror: Multigraph, changes: list[tuple]) -> Events:
-    events = write(mirror, changes)
-    return events
+    return write(mirror, changes)
 
 
 @pytest.mark.parametrize(

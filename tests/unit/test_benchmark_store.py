@@ -39,7 +39,7 @@ def apply_to_dict(graph: Graph, batch: tuple[np.ndarray, ...]) -> None:
 def check_lists(contestant: Contestant, graph: Graph, weighted: bool) -> None:
     assert contestant.num_edges == len(graph)
     contestant.check()
-    for node in range(0, NODES):
+    for node in range(NODES):
         ids, weights = contestant.neighbors(node)
         assert len(set(ids.tolist())) == len(ids)
         assert set(ids.tolist()) == {target for source, target in graph if source == node}

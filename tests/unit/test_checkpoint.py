@@ -49,10 +49,10 @@ def small_states() -> dict[str, State]:
 
 def assert_same(a: dict[str, State], b: dict[str, State]) -> None:
     assert list(a) == list(b)
-    for name in a:
-        assert a[name].meta == b[name].meta
-        assert list(a[name].arrays) == list(b[name].arrays)
-        for key, array in a[name].arrays.items():
+    for name, state in a.items():
+        assert state.meta == b[name].meta
+        assert list(state.arrays) == list(b[name].arrays)
+        for key, array in state.arrays.items():
             other = b[name].arrays[key]
             assert other.shape == array.shape
             assert other.dtype == array.dtype.newbyteorder("<")

@@ -195,13 +195,13 @@ def test_weights_that_are_made_of_others_are_copied():
 
 def test_random_numbers_are_as_they_were():
     def draws() -> tuple[float, float]:
-        return float(np.random.rand()), float(torch.rand(()))  # noqa: NPY002
+        return float(np.random.rand()), float(torch.rand(()))
 
     def seed() -> None:
-        np.random.seed(1)  # noqa: NPY002
+        np.random.seed(1)
         torch.manual_seed(1)
 
-    module = Net(lambda net, x, e: net.conv(x, e) + 0 * float(np.random.rand()))  # noqa: NPY002
+    module = Net(lambda net, x, e: net.conv(x, e) + 0 * float(np.random.rand()))
     seed()
     expected = draws()
     seed()

@@ -319,3 +319,16 @@ def test_a_column_is_a_name(program: ExportedProgram) -> None:
 def test_convolutions(told: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         Model.from_convolutions(**{"convolutions": [Convolution()], "in_channels": 3, **told})
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"), [("2.5.1", False), ("1.13", False), ("2.6.0+cu124", True), ("2.10", True)]
+)
+def test_a_torch_that_is_too_old_is_named(version, fits):
+    if fits:
+        settings.check_torch(version)
+        return
+    with pytest.raises(
+        ModelError, match=r"needs PyTorch 2.6 or newer, got .*: upgrade it, or import the model"
+    ):
+        settings.check_torch(version)

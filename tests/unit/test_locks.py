@@ -213,7 +213,8 @@ CALLS = {
 # What makes a world, or belongs to the loop, to a graph's views or to another class that it is read from.
 NOT_CALLED = {
     Graph: {
-        "after", "from_edges", "from_pyg", "from_state", "edge_type_index", "given", "intern", "named",
+        "after", "refuse_within_batch", "from_edges", "from_pyg", "from_state", "edge_type_index",
+        "given", "intern", "named",
         "node_type_index", "to_numbers", "to_user_ids", "unknown_node", "with_types",
     },
     Engine: {"abandon", "close", "commit", "factory", "prepare", "publish", "update_of"},

@@ -190,6 +190,123 @@ def test_a_batch_that_one_view_refuses_happens_in_none() -> None:
     assert engine.verify().ok
 
 
+@pytest.mark.parametrize("mode", ["eager", "lazy"])
+@pytest.mark.parametrize("when", ["prepare", "commit", "on_staged"])
+def test_a_view_cannot_begin_another_batch_within_one(when: str, mode: lg.inference.Mode) -> None:
+    graph = make_graph()
+    engine = lg.Engine(graph, make_model(), mode=mode)
+    refused: list[str] = []
+
+    def attempt(*_: object) -> None:
+        calls = [
+            lambda: graph.apply(lg.Events().remove_nodes(3)),
+            lambda: engine.what_if(lg.Events().remove_nodes(3)).predict([0]),
+            *([lambda: engine.embeddings(-1), engine.settle, engine.state] if mode == "lazy" else []),
+        ]
+        for call in calls:
+            with pytest.raises(lg.InputError, match="expected a call between batches"):
+                call()
+            refused.append(when)
+        assert graph.snapshot().ids["node"].size  # reading is allowed
+
+    class Nested(View):
+        """Does what it must not."""
+
+    nested = Nested(graph)
+    if when != "on_staged":
+        setattr(nested, when, attempt)
+    graph.attach(nested)
+    graph.apply(lg.Events().remove_nodes(7), on_staged=attempt if when == "on_staged" else None)
+    assert len(refused) == (5 if mode == "lazy" else 2)
+    assert engine.verify().ok
+    graph.apply(lg.Events().add_nodes(7), on_committed=lambda change: None)
+    assert graph.contains([3]).all()
+
+
+def test_a_batch_may_begin_in_publish() -> None:
+    graph = make_graph()
+    engine = lg.Engine(graph, make_model(), threads=1)
+
+    class Follower(View):
+        def publish(self, change: GraphDelta) -> None:
+            if len(change.removed()):
+                self.graph.apply(lg.Events().add_nodes(change.removed()))
+
+    follower = Follower(graph)
+    graph.attach(follower)
+    graph.apply(lg.Events().remove_nodes(7))
+    assert graph.contains([7]).all()
+    assert engine.verify().ok
+
+
+class Failing(View):
+    """Raises in one of its calls, once."""
+
+    name = "failing"
+
+    def __init__(self, graph: lg.Graph, when: str) -> None:
+        super().__init__(graph)
+        self.when = when
+        graph.attach(self)
+
+    def _fail(self, when: str) -> None:
+        if self.when == when:
+            self.when = ""
+            raise lg.InputError(f"cannot {when}")
+
+    def prepare(self, change: GraphDelta) -> None:
+        self._fail("prepare")
+
+    def commit(self, change: GraphDelta) -> None:
+        self._fail("commit")
+
+    def abandon(self, change: GraphDelta) -> None:
+        raise ValueError("cannot abandon")
+
+    def publish(self, change: GraphDelta) -> None:
+        self._fail("publish")
+
+
+@pytest.mark.parametrize("when", ["commit", "publish"])
+def test_a_view_that_fails_after_the_fact_is_named_and_refuses_nothing(when: str) -> None:
+    graph = make_graph()
+    failing, after = Failing(graph, when), Picky(graph, forbidden=-1)
+    message = rf"a batch was applied, but the view 'failing' failed as it .*: cannot {when}"
+    with pytest.raises(lg.LiveGNNError, match=message) as raised:
+        graph.apply(lg.Events().remove_nodes(7))
+    assert not isinstance(raised.value, lg.InputError)  # whoever sees one may apply the batch again
+    assert not graph.contains([7]).any()
+    assert after.told == ["prepare", "commit", "publish"]
+    assert failing.when == ""
+
+
+def test_a_view_that_cannot_abandon_hides_no_refusal(caplog: pytest.LogCaptureFixture) -> None:
+    graph = make_graph()
+    before, failing = Picky(graph, forbidden=-1), Failing(graph, "prepare")
+    with pytest.raises(lg.InputError, match="cannot prepare"):
+        graph.apply(lg.Events().remove_nodes(7))
+    assert before.told == ["prepare", "abandon"]
+    assert "the view 'failing' failed to abandon a batch" in caplog.text
+    graph.apply(lg.Events().remove_nodes(7))
+    assert failing.when == ""
+
+
+@pytest.mark.parametrize("when", ["commit", "publish"])
+def test_a_runtime_ends_where_a_view_fails_and_applies_nothing_twice(log: SqliteLog, when: str) -> None:
+    graph = lg.Graph.from_edges([0, 1], [1, 2], weight=[1.0, 1.0], parallel="sum")
+    failing = Failing(graph, when)
+    runtime = Runtime(log, graph, failing)
+    for _ in range(3):
+        runtime.append(lg.Events().add_edges(0, 1, weight=1.0))
+    with pytest.raises(lg.LiveGNNError, match="failed as it"):
+        runtime.step()
+    assert runtime.seq == 3
+    weights = graph.neighbors(1).weight
+    assert weights is not None
+    assert weights.tolist() == [4.0]
+    assert not runtime.step()
+
+
 def test_what_if_asks_no_view() -> None:
     graph = make_graph()
     engine, picky = lg.Engine(graph, make_model(), threads=1), Picky(graph)

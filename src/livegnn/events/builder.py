@@ -25,7 +25,7 @@ from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, EdgeType, 
 from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
-    import pyarrow
+    import pyarrow as pa
 
 _SHOWN = 8  # kinds of events, in a repr
 
@@ -229,7 +229,7 @@ class Events:
         return from_chunks(json_lines.from_records(records))
 
     @staticmethod
-    def from_arrow(table: "pyarrow.Table | pyarrow.RecordBatch") -> "Events":
+    def from_arrow(table: "pa.Table | pa.RecordBatch") -> "Events":
         """Reads a table with a column `event` and, as the events need them, `src`, `dst`, `id`, `weight`,
         `time`, `key`, `x` and `features` (lists of numbers), `edge_type` (lists of three names), `node_type`.
 

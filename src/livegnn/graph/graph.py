@@ -3,9 +3,8 @@
 import math
 import os
 import time
-import weakref
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from types import NoneType
 from typing import TYPE_CHECKING, cast
 
@@ -30,6 +29,7 @@ from livegnn.graph.core import make_core
 from livegnn.graph.defaults import left_out, with_types
 from livegnn.graph.delta import GraphDelta
 from livegnn.graph.description import describe
+from livegnn.graph.followers import Followers
 from livegnn.graph.schema import Schema
 from livegnn.graph.snapshot import Snapshot, in_order_of_keys
 from livegnn.graph.view import Neighbors, View
@@ -88,9 +88,7 @@ class Graph:
         self._edge_types = {name: i for i, name in enumerate(self.schema.edge_types)}
         self._left_out = left_out(self.schema)
         self.texts = _core.TextIds() if self.schema.text_ids else None
-        self._views: list[weakref.ref[View]] = []
-        self._unpublished: deque[tuple[GraphDelta, Sequence[View]]] = deque()
-        self._publishing = False
+        self._followers = Followers()
         self.batch_began = 0.0  # when the batch at hand had its turn
         self._memory = Measurement(self.writer)
         self.native = make_core(self.schema, threads, features_dir)
@@ -172,7 +170,7 @@ class Graph:
         graph._fill(events, refusing)
         return graph
 
-    def _fill(self, events: Events, refusing: "Set[EdgeType]") -> None:
+    def _fill(self, events: Events, refusing: "AbstractSet[EdgeType]") -> None:
         # In one batch, what it is prepared in would take several times the memory of the graph.
         for part in events.parts(_FILL_AT_ONCE):
             delta = self._stage(part, 0, refuse_parallel=part.chunks[0].type in refusing)
@@ -186,6 +184,7 @@ class Graph:
     def stage(self, events: Events, *, seq: int | None = None) -> GraphDelta:
         """What `events` would change, without changing it. Raises what `apply` raises."""
         with self.writer:
+            self.refuse_within_batch()
             if seq is not None:
                 self._check_seq(seq)
             return self._stage(events, seq)
@@ -193,6 +192,16 @@ class Graph:
     def after(self, change: GraphDelta) -> GraphAfter:
         """The graph as it will be, for a view that prepares a batch: `GraphDelta.after`."""
         return GraphAfter(self, change)
+
+    def refuse_within_batch(self) -> None:
+        """Raises `InputError` if a batch is being prepared or committed (`Followers`)."""
+        self._followers.refuse_within_batch()
+
+    def _show(self, delta: GraphDelta) -> None:
+        """The graph has committed a batch."""
+        self.seq = delta.seq
+        if self._memory.wanted:
+            self._memory.take(self._measure)
 
     def _check_seq(self, seq: int) -> None:
         if type(seq) is not int or not 0 <= seq < 1 << 63:
@@ -271,78 +280,18 @@ class Graph:
         if on_committed is not None:
             function(on_committed, "on_committed", "a GraphDelta")
         with self.writer:
+            self.refuse_within_batch()
             self.batch_began = time.perf_counter()
             if seq is not None:
                 self._check_seq(seq)
             delta = self._stage(events, seq, trusted=trusted)
-            views = [view for ref in self._views if (view := ref()) is not None]
-            self._prepare(delta, views, on_staged)
-            broken = self._commit(delta, views)
+            views, broken = self._followers.apply(self.native, delta, on_staged, lambda: self._show(delta))
             if on_committed is not None:
                 on_committed(delta)
-            broken = self._publish(delta, views) or broken
+            broken = self._followers.publish(delta, views) or broken
             if broken is not None:
                 raise broken
             return delta
-
-    def _prepare(
-        self, delta: GraphDelta, views: Sequence[View], on_staged: Callable[[GraphDelta], None] | None
-    ) -> None:
-        """All that may fail. The store first, so that views see its lists before and after the batch."""
-        begun: list[View] = []
-        try:
-            self.native.prepare(delta.native)
-            for view in views:
-                begun.append(view)
-                view.prepare(delta)
-            if on_staged is not None:
-                on_staged(delta)
-        except BaseException:
-            for view in begun:
-                view.abandon(delta)
-                if view.native is not None:
-                    view.native.abandon()
-            self.native.abandon()
-            raise
-
-    def _commit(self, delta: GraphDelta, views: Sequence[View]) -> BaseException | None:
-        """Makes the batch visible in graph and views, in all of them; returns what came in between."""
-        broken: BaseException | None = None
-        try:
-            self.native.commit(delta.native, [view.native for view in views if view.native is not None])
-        except KeyboardInterrupt as interrupt:
-            broken = interrupt  # when it was done: an interrupt waits for the end of a native call
-        self.seq = delta.seq
-        for view in views:
-            try:
-                delta.note_update(view, view.commit(delta))
-            except BaseException as error:
-                broken = broken or error
-        if self._memory.wanted:
-            self._memory.take(self._measure)
-        return broken
-
-    def _publish(self, delta: GraphDelta, views: Sequence[View]) -> BaseException | None:
-        """Tells of batches in their order: one that a subscriber applies itself, when all have been told of
-        the one before. Returns the first interrupt that came meanwhile.
-        """
-        if self._publishing:
-            self._unpublished.append((delta, views))
-            return None
-        self._publishing = True
-        interrupt: BaseException | None = None
-        try:
-            while True:
-                for view in views:
-                    try:
-                        view.publish(delta)
-                    except BaseException as error:
-                        interrupt = interrupt or error
-                if not self._unpublished:
-                    return interrupt
-                delta, views = self._unpublished.popleft()
-        finally:
-            self._publishing = False
 
     def expired(self, now: float) -> Events:
         """The removal of all edges whose time is before `now` less their type's time to live.
@@ -383,11 +332,8 @@ class Graph:
 
         Raises `InputError` for what is no `View`.
         """
-        if not isinstance(view, View):
-            raise InputError(f"expected a View, got {kind_of(view)}: derive it from livegnn.graph.View")
         with self.writer:
-            self._views = [ref for ref in self._views if ref() is not None and ref() is not view]
-            self._views.append(weakref.ref(view))
+            self._followers.attach(view)
 
     # -- reading it
     # ---------------------------------------------------------------------------------------------

@@ -23,7 +23,8 @@ NAMES = {
     **dict.fromkeys(("edge_index", "adj", "adj_t", "edges"), "edge_index"),
     **dict.fromkeys(("edge_weight", "edge_weights", "weight"), "edge_weight"),
     **dict.fromkeys(("edge_attr", "edge_attrs", "edge_features", "edge_feat"), "edge_attr"),
-    **{"edge_type": "edge_type", "num_nodes": "num_nodes"},
+    "edge_type": "edge_type",
+    "num_nodes": "num_nodes",
 }
 """What arguments are called, and what that is."""
 _ORDER = ("x", "edge_index")
@@ -113,7 +114,7 @@ def find_arguments(
             )
     if given:
         raise ModelError(
-            f"inputs has {sorted(given)[0]!r}, which {method} does not take: it takes "
+            f"inputs has {min(given)!r}, which {method} does not take: it takes "
             f"{', '.join(signature.parameters)}"
         )
     if not arguments and not positional:

@@ -129,7 +129,7 @@ class _Flat(nn.Module):
         nodes = {one.atom for one in self.given if one.atom.source is None} | set(_ends_of(self.given))
         _NODES[:] = [sizes[one] for one in nodes if len(nodes) == 1 and one in sizes]
         rows = [sizes[one.atom] if one.count else named[one.name] for one in leaves(self.arguments)]
-        args, kwargs = cast(Called, fill(self.arguments, iter(rows)))
+        args, kwargs = cast("Called", fill(self.arguments, iter(rows)))
         replaced = {one.name: named[one.name] for one in self.parameters_given}
         with stateless._reparametrize_module(self.module, replaced):
             return getattr(self.module, self.method)(*args, **kwargs)

@@ -47,8 +47,10 @@ class ConvolutionRequest:
         shapes = [f"- `{_variable(name)}`: {list(p.shape)}" for name, p in self.parameters.items()]
         return "\n".join(
             (
-                f"The layer `{self.name}` reads {self.in_channels} channels a node and writes "
-                f"{self.out_channels}. Edges have {self.edge_features} channels of features.",
+                (
+                    f"The layer `{self.name}` reads {self.in_channels} channels a node and writes "
+                    f"{self.out_channels}. Edges have {self.edge_features} channels of features."
+                ),
                 "Its parameters, as float32 arrays of these names:",
                 *(shapes or ["- none"]),
                 "Its source:",

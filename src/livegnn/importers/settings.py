@@ -5,9 +5,11 @@ what to do. Those named ``to_...`` return it as the importer reads it. Imports n
 """
 
 import inspect
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, cast
 
 from livegnn.errors import ModelError
@@ -23,6 +25,25 @@ if TYPE_CHECKING:
 Metadata = tuple[Sequence[NodeType], Sequence[EdgeType]]
 """Node types and edge types, as ``HeteroData.metadata()`` gives them."""
 _ROWS = ("node", "edge")
+
+
+OLDEST_TORCH = (2, 6)
+"""Before it, `torch.export` keeps numbers of nodes and edges as numbers in much of what PyG's layers do."""
+
+
+def check_torch(installed: str | None = None) -> None:
+    """Raises `ModelError` if torch is too old to import models. installed: its version, if it is known."""
+    try:
+        installed = installed or version("torch")
+    except PackageNotFoundError:
+        return  # whoever imports it says so
+    numbers = re.findall(r"\d+", installed)[:2]
+    if tuple(map(int, numbers)) < OLDEST_TORCH:
+        raise ModelError(
+            f"importing a model needs PyTorch {OLDEST_TORCH[0]}.{OLDEST_TORCH[1]} or newer, got {installed}: "
+            "upgrade it, or import the model elsewhere and load the file that Model.save writes: that needs "
+            "no torch"
+        )
 
 
 @dataclass(frozen=True)

@@ -259,7 +259,13 @@ class Engine(View):
         a sixteenth of the graph, and for `embeddings`, `verify`, `scrub`, `what_if` and `state`.
         """
         with self.graph.writer:
-            self.native_engine.settle()
+            self._settle()
+
+    def _settle(self) -> None:
+        """Before all rows are read: between batches alone."""
+        if self._lazy:
+            self.graph.refuse_within_batch()
+        self.native_engine.settle()
 
     # -- reading
     # ------------------------------------------------------------------------------------------------
@@ -302,7 +308,7 @@ class Engine(View):
     def _rows(self, name: str) -> FloatArray:
         """All rows of an output or a layer, in the order of the graph's ids."""
         with self.graph.writer:
-            self.native_engine.settle()
+            self._settle()
             rows = (
                 self.native_engine.evaluate(self.plan.on_demand[name])
                 if name in self.plan.on_demand
@@ -385,7 +391,7 @@ class Engine(View):
         """The same, and how many of the rows that it saw are not finite."""
         sample, seed = whole(sample, _SAMPLE, 1), whole(seed, "seed", 0)
         with self.graph.writer:
-            self.native_engine.settle()
+            self._settle()
             return scrub(self.native_engine, self.graph, self.plan, sample, seed)
 
     def memory(self) -> dict[str, int]:
@@ -429,7 +435,7 @@ class Engine(View):
         """All kept values, exactly: an engine restored from it goes on as this one would, bit for bit."""
         native = self.native_engine
         with self.graph.writer:
-            native.settle()
+            self._settle()
             arrays = self._native_view.save()
             batches, measured, touched = native.moments()
             return State(

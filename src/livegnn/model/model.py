@@ -248,6 +248,7 @@ class Model:
         Raises `ModelError` with the line of the module that cannot be imported, where it is known, and what
         to do. Nothing else leaves it, whatever the module raises; that is the error's ``__cause__``.
         """
+        entrances.check_torch()
         try:
             import_module = entrances.import_module
         except ModuleNotFoundError as error:
@@ -307,6 +308,7 @@ class Model:
         Raises `ModelError` with what stands in the way and what to do, `FileFormatError` if the file holds no
         program, is damaged, or would run code, `OSError` if it cannot be read.
         """
+        entrances.check_torch()
         try:
             import_exported = entrances.import_exported
         except ModuleNotFoundError as error:

@@ -165,8 +165,7 @@ def _differences(got: Rows, float64: Rows) -> Rows:
 
 def _as_float32(values: Rows) -> FloatArray:
     with np.errstate(over="ignore", invalid="ignore"):
-        rounded = np.asarray(values, np.float32)
-    return rounded
+        return np.asarray(values, np.float32)
 
 
 def _equal(a: Rows, b: Rows) -> Bool[np.ndarray, "rows channels"]:

@@ -183,7 +183,9 @@ class Runtime(Loop):
             self.statistics.changed_nodes.record(update.num_changed)
 
     def _update_of(self, change: GraphDelta) -> Update | None:
-        return None if self._engine is None else self._engine.update_of(change)
+        """None where there is no engine, or where it has failed to commit."""
+        update = None if self._engine is None else change.update_of(self._engine)
+        return update if isinstance(update, Update) else None
 
     def _tell(self, change: GraphDelta, seconds: float) -> None:
         described = self._describe(change, self._update_of(change), seconds)

@@ -61,10 +61,10 @@ def sample_neighbors(
     neighbour alike. `"weight"`: in proportion to the weights of the edges; one whose weight is not above 0 is
     never drawn, with -1 neither. `"latest"`: those with the greatest times, the latest first, equal ones in
     the order of `Graph.ids`. replace: a neighbour may be drawn again. Without replacement, each draw
-    takes one of those that are left, from the same distribution; a node with fewer neighbours than asked for gives all
-    of them. until: only edges whose time is at most this: one time, or one for each node. direction: `"in"`:
-    neighbours that point at a node, `"out"`: that it points at. threads: by default as many as the process
-    may use; the sample does not depend on it.
+    takes one of those that are left, from the same distribution; a node with fewer neighbours than asked for
+    gives all of them. until: only edges whose time is at most this: one time, or one for each node.
+    direction: `"in"`: neighbours that point at a node, `"out"`: that it points at. threads: by default as
+    many as the process may use; the sample does not depend on it.
 
     Raises `UnknownNodeError`, `UnknownTypeError`, and `InputError`, also for `"weight"` on edges without
     weights, and for `"latest"` or `until` on edges without times.

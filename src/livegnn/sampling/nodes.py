@@ -34,8 +34,8 @@ def sample_nodes(
     by: `"uniform"`: every node of `node_type` alike. `"degree"`: in proportion to how many edges of
     `edge_type` go out of a node (come in, with `direction="in"`). `"weight"`: in proportion to the sum of
     their weights; a weight below 0 counts as 0. replace: a node may be drawn again. Without replacement, each
-    draw takes one of the nodes that are left, from the same distribution; where fewer than `count` can be drawn, all of
-    them come. seed: a fresh one by default; give one to draw the same nodes again.
+    draw takes one of the nodes that are left, from the same distribution; where fewer than `count` can be
+    drawn, all of them come. seed: a fresh one by default; give one to draw the same nodes again.
 
     Drawing by degree or weight looks at each node of the type once.
     Raises `InputError`, also for `"weight"` on edges without weights, and `UnknownTypeError`.

@@ -1,0 +1,136 @@
+"""The views of a graph, and how one batch goes through all of them, or through none.
+
+Thread safety: whoever calls holds `Graph.writer`.
+"""
+
+import logging
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from livegnn.errors import InputError, LiveGNNError
+from livegnn.graph.delta import GraphDelta
+from livegnn.graph.view import View
+from livegnn.wording import kind_of
+
+if TYPE_CHECKING:
+    from livegnn import _core
+
+_logger = logging.getLogger(__name__)
+
+
+class Followers:
+    """Views in the order in which they were attached, each held weakly."""
+
+    def __init__(self) -> None:
+        self._views: list[weakref.ref[View]] = []
+        self._unpublished: deque[tuple[GraphDelta, Sequence[View]]] = deque()
+        self._publishing = False
+        self._within_batch = False  # a batch is prepared and not yet committed in all views
+
+    def attach(self, view: View) -> None:
+        """A view that is attached already stays where it is last."""
+        if not isinstance(view, View):
+            raise InputError(f"expected a View, got {kind_of(view)}: derive it from livegnn.graph.View")
+        self._views = [ref for ref in self._views if ref() is not None and ref() is not view]
+        self._views.append(weakref.ref(view))
+
+    def refuse_within_batch(self) -> None:
+        """Raises `InputError` if a batch is being prepared or committed: then it is a view, or whoever is
+        told that it is staged, who asks for what another batch would need.
+        """
+        if self._within_batch:
+            raise InputError(
+                "expected a call between batches, got one from a view that prepares or commits a batch, or "
+                "from on_staged: apply batches and suppose events in View.publish, or in on_committed"
+            )
+
+    def apply(
+        self,
+        graph: "_core.Graph",
+        delta: GraphDelta,
+        on_staged: Callable[[GraphDelta], None] | None,
+        committed: Callable[[], None],
+    ) -> tuple[Sequence[View], BaseException | None]:
+        """Prepares a batch and makes it visible in the graph and all views; returns these, and what came in
+        between when nothing could fail any more. committed: called when the graph shows the batch.
+        """
+        views = [view for ref in self._views if (view := ref()) is not None]
+        self._within_batch = True
+        try:
+            self._prepare(graph, delta, views, on_staged)
+            broken: BaseException | None = None
+            try:
+                graph.commit(delta.native, [view.native for view in views if view.native is not None])
+            except KeyboardInterrupt as interrupt:
+                broken = interrupt  # when it was done: an interrupt waits for the end of a native call
+            committed()
+            for view in views:
+                try:
+                    delta.note_update(view, view.commit(delta))
+                except BaseException as error:
+                    broken = broken or _explain(error, view, "committed it, and is out of date")
+            return views, broken
+        finally:
+            self._within_batch = False
+
+    def _prepare(
+        self,
+        graph: "_core.Graph",
+        delta: GraphDelta,
+        views: Sequence[View],
+        on_staged: Callable[[GraphDelta], None] | None,
+    ) -> None:
+        """All that may fail. The store first, so that views see its lists before and after the batch."""
+        begun: list[View] = []
+        try:
+            graph.prepare(delta.native)
+            for view in views:
+                begun.append(view)
+                view.prepare(delta)
+            if on_staged is not None:
+                on_staged(delta)
+        except BaseException:
+            for view in begun:
+                try:
+                    view.abandon(delta)
+                except Exception:
+                    _logger.exception("the view %r failed to abandon a batch", view.name)
+                if view.native is not None:
+                    view.native.abandon()
+            graph.abandon()
+            raise
+
+    def publish(self, delta: GraphDelta, views: Sequence[View]) -> BaseException | None:
+        """Tells of batches in their order: one that a subscriber applies itself, when all have been told of
+        the one before. Returns the first interrupt, or failure of a view, that came meanwhile.
+        """
+        if self._publishing:
+            self._unpublished.append((delta, views))
+            return None
+        self._publishing = True
+        broken: BaseException | None = None
+        try:
+            while True:
+                for view in views:
+                    try:
+                        view.publish(delta)
+                    except BaseException as error:
+                        broken = broken or _explain(error, view, "told of it")
+                if not self._unpublished:
+                    return broken
+                delta, views = self._unpublished.popleft()
+        finally:
+            self._publishing = False
+
+
+def _explain(error: BaseException, view: View, when: str) -> BaseException:
+    """An interrupt as it is; anything else as what it means for the graph, which no caller takes for a batch
+    that was refused.
+    """
+    if not isinstance(error, Exception):
+        return error
+    explained = LiveGNNError(f"a batch was applied, but the view {view.name!r} failed as it {when}: {error}")
+    explained.__cause__ = error
+    return explained
