@@ -20,10 +20,8 @@ VIEWS = "is taken apart as views replace graph and engine"
 STEPS = "steps that follow each other, each on what the one before made"
 TESTS = "tests of one structure, each short"
 EXCEPTIONS = {
-    "cpp/inference/edge_messages.cc": VIEWS,
     "cpp/inference/edge_messages.cc Engine::find_terms": VIEWS,
     "cpp/inference/edge_messages.cc Engine::prepare_messages": VIEWS,
-    "cpp/inference/engine.cc": VIEWS,
     "cpp/inference/engine_test.cc": TESTS,
     "cpp/inference/maximum.cc Engine::prepare_max": VIEWS,
     "cpp/inference/propagate.cc Engine::find_frontier": VIEWS,
