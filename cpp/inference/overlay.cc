@@ -28,6 +28,7 @@ void Overlay::reserve_rows(size_t slots) {
 }
 
 void Overlay::place(uint32_t node) {
+  assert(stale(node) || wanted(node));
   if (free_.empty()) {
     reserve_rows(errors_.size() + 1);
     free_.push_back(static_cast<uint32_t>(errors_.size()));

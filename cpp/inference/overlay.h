@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -27,8 +28,11 @@ class Overlay {
 
   bool covers(uint32_t node) const { return node / 64 < bits_.size() && (bits_[node / 64] >> (node % 64) & 1) != 0; }
   bool stale(uint32_t node) const { return has_slot(node) && slot(node) == kStale; }
-  // Of a node that has a row.
-  float* row(uint32_t node) { return at(slot(node) - kFirst); }
+  // Requires: the node has a row.
+  float* row(uint32_t node) {
+    assert(slot(node) >= kFirst);
+    return at(slot(node) - kFirst);
+  }
   const float* row(uint32_t node) const { return const_cast<Overlay*>(this)->row(node); }
   float* error(uint32_t node) { return errors_[slot(node) - kFirst].data(); }
 
@@ -36,8 +40,9 @@ class Overlay {
   void reserve(size_t capacity, size_t spoiled, size_t placed);
   void resize(size_t capacity) noexcept { bits_.resize(std::max(bits_.size(), (capacity + 63) / 64)); }
   void settle() noexcept { bits_.settle(); }
-  // Its row, if there is one, is worth nothing any more.
+  // Its row, if there is one, is worth nothing any more. Requires: it is not wanted.
   void spoil(uint32_t node) {
+    assert(slot(node) != kWanted);
     if (slot(node) == kStale) return;
     if (slot(node) == kClean) {
       bits_[node / 64] |= uint64_t{1} << (node % 64);
@@ -48,13 +53,16 @@ class Overlay {
     slot(node) = kStale;
     ++num_stale_;
   }
-  // Of a stale node: it is on a list of those whose rows will be computed.
-  void want(uint32_t node) { slot(node) = kWanted; }
+  // It is on a list of those whose rows will be computed. Requires: it is stale.
+  void want(uint32_t node) {
+    assert(stale(node));
+    slot(node) = kWanted;
+  }
   bool wanted(uint32_t node) const { return has_slot(node) && slot(node) == kWanted; }
   void unwant(uint32_t node) {
     if (slot(node) == kWanted) slot(node) = kStale;
   }
-  // Room for the row of a node that is stale or wanted; what is in it is left as it was, its padding is zero.
+  // Room for the row of a node; what is in it is left as it was, its padding is zero. Requires: it is stale or wanted.
   void place(uint32_t node);
 
   const std::vector<uint32_t>& nodes() const { return nodes_; }  // that are covered
