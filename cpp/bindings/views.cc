@@ -84,13 +84,17 @@ void bind_engine_view(nb::module_& module) {
   });
   nb::class_<HeldEngineView, View>(module, "EngineView", nb::type_slots(view_slots))
       .def(nb::init<nb::object>())
-      .def("expect", &HeldEngineView::expect, nb::arg("settled"), nb::arg("trusted"))
-      .def("take_changed_ids", [](HeldEngineView& self) { return given(self.take_changed_ids()); })
-      .def_prop_ro("affected", [](const HeldEngineView& self) { return self.prepared().affected; })
-      .def_prop_ro("marked", [](const HeldEngineView& self) { return self.prepared().marked; })
-      .def("work", [](const HeldEngineView& self) {
+      // In one call, since a batch of one event takes microseconds.
+      .def("prepare_batch",
+           [](HeldEngineView& self, const Graph& graph, const Delta& delta, bool settled, bool trusted) {
+             self.expect(settled, trusted);
+             as_writer([&] { self.prepare(Change(graph, delta)); });
+           })
+      // What the last batch did: ids of nodes whose prediction changed, whether it was only marked, and its work.
+      .def("take_outcome", [](HeldEngineView& self) {
         const Prepared& done = self.prepared();
-        return nb::make_tuple(done.affected, done.edges_touched, done.nodes_touched, done.recomputed);
+        return nb::make_tuple(given(self.take_changed_ids()), done.marked,
+                              nb::make_tuple(done.affected, done.edges_touched, done.nodes_touched, done.recomputed));
       });
 }
 

@@ -1,5 +1,4 @@
 // What an engine keeps, as arrays by name and back, to the bit (docs/checkpoint.md).
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,9 +17,11 @@ bool is_stored(const Value& value) { return !value.features && value.derived < 0
 template <class T>
 std::vector<T> copy_rows(const Rows& rows, const std::vector<uint32_t>& slots, size_t width) {
   static_assert(sizeof(T) == sizeof(float));
-  std::vector<T> all(slots.size() * width);
-  for (size_t i = 0; width > 0 && i < slots.size(); ++i) {
-    std::memcpy(all.data() + i * width, rows.row(slots[i]), width * sizeof(T));
+  std::vector<T> all;
+  all.reserve(slots.size() * width);
+  for (uint32_t slot : slots) {
+    const T* const row = reinterpret_cast<const T*>(rows.row(slot));
+    all.insert(all.end(), row, row + width);
   }
   return all;
 }

@@ -16,6 +16,7 @@ from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
     from livegnn import _core
+    from livegnn.graph.graph import Graph
 
 _logger = logging.getLogger(__name__)
 
@@ -48,24 +49,23 @@ class Followers:
 
     def apply(
         self,
-        graph: "_core.Graph",
+        graph: "Graph",
         delta: GraphDelta,
         on_staged: Callable[[GraphDelta], None] | None,
-        committed: Callable[[], None],
     ) -> tuple[Sequence[View], BaseException | None]:
         """Prepares a batch and makes it visible in the graph and all views; returns these, and what came in
-        between when nothing could fail any more. committed: called when the graph shows the batch.
+        between when nothing could fail any more.
         """
         views = [view for ref in self._views if (view := ref()) is not None]
         self._within_batch = True
         try:
-            self._prepare(graph, delta, views, on_staged)
+            self._prepare(graph.native, delta, views, on_staged)
             broken: BaseException | None = None
             try:
-                graph.commit(delta.native, [view.native for view in views if view.native is not None])
+                graph.native.commit(delta.native, [view.native for view in views if view.native is not None])
             except KeyboardInterrupt as interrupt:
                 broken = interrupt  # when it was done: an interrupt waits for the end of a native call
-            committed()
+            graph.seq = delta.seq
             for view in views:
                 try:
                     delta.note_update(view, view.commit(delta))
@@ -83,16 +83,16 @@ class Followers:
         on_staged: Callable[[GraphDelta], None] | None,
     ) -> None:
         """All that may fail. The store first, so that views see its lists before and after the batch."""
-        begun: list[View] = []
+        begun = 0
         try:
             graph.prepare(delta.native)
             for view in views:
-                begun.append(view)
+                begun += 1
                 view.prepare(delta)
             if on_staged is not None:
                 on_staged(delta)
         except BaseException:
-            for view in begun:
+            for view in views[:begun]:
                 try:
                     view.abandon(delta)
                 except Exception:

@@ -197,12 +197,6 @@ class Graph:
         """Raises `InputError` if a batch is being prepared or committed (`Followers`)."""
         self._followers.refuse_within_batch()
 
-    def _show(self, delta: GraphDelta) -> None:
-        """The graph has committed a batch."""
-        self.seq = delta.seq
-        if self._memory.wanted:
-            self._memory.take(self._measure)
-
     def _check_seq(self, seq: int) -> None:
         if type(seq) is not int or not 0 <= seq < 1 << 63:
             raise InputError(f"seq must be an integer of at least 0 and below 2**63, got {seq!r}")
@@ -285,7 +279,9 @@ class Graph:
             if seq is not None:
                 self._check_seq(seq)
             delta = self._stage(events, seq, trusted=trusted)
-            views, broken = self._followers.apply(self.native, delta, on_staged, lambda: self._show(delta))
+            views, broken = self._followers.apply(self, delta, on_staged)
+            if self._memory.wanted:
+                self._memory.take(self._measure)
             if on_committed is not None:
                 on_committed(delta)
             broken = self._followers.publish(delta, views) or broken

@@ -161,10 +161,7 @@ class Engine(View):
         if on_committed is not None:
             function(on_committed, "on_committed", "an Update")
 
-        def tell(change: GraphDelta) -> None:
-            if on_committed is not None:
-                on_committed(self.update_of(change))
-
+        tell = None if on_committed is None else lambda change: on_committed(self.update_of(change))
         return self.update_of(self.graph.apply(events, seq=seq, on_staged=on_staged, on_committed=tell))
 
     def update_of(self, change: GraphDelta) -> Update:
@@ -204,23 +201,21 @@ class Engine(View):
         # What a lazy engine has computed anyway it need not record, and only then does it measure its scales.
         settled = self._lazy and native.outgrown_by(change.native) and self._settle_if_possible()
         try:
-            view.expect(settled=settled, trusted=change.trusted)
-            view.prepare(self.graph.native, change.native)
+            view.prepare_batch(self.graph.native, change.native, settled, change.trusted)
         except _core.NotFiniteError as error:
             refuse_lost(self.graph, change.native, *error.args)
 
     def commit(self, change: GraphDelta) -> Update:
         self.epoch += 1
-        view = self._native_view
+        changed, marked, self._last_work = self._native_view.take_outcome()
         update = Update(
             self.graph,
-            view.take_changed_ids(),
+            changed,
             seq=change.seq,
-            affected=view.affected,
+            affected=self._last_work[0],
             seconds=time.perf_counter() - self.graph.batch_began,
-            exact=not view.marked,
+            exact=not marked,
         )
-        self._last_work = view.work()
         if self._memory.wanted:
             self._memory.take(self._measure)
         return update
