@@ -22,7 +22,6 @@ TESTS = "tests of one structure, each short"
 EXCEPTIONS = {
     "cpp/inference/edge_messages.cc Engine::find_terms": VIEWS,
     "cpp/inference/edge_messages.cc Engine::prepare_messages": VIEWS,
-    "cpp/inference/engine_test.cc": TESTS,
     "cpp/inference/maximum.cc Engine::prepare_max": VIEWS,
     "cpp/inference/propagate.cc Engine::find_frontier": VIEWS,
     "cpp/inference/propagate.cc Engine::prepare_sum": VIEWS,
