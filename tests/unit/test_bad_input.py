@@ -221,7 +221,7 @@ def test_samples_of_no_nodes(engine, sample):
         ({"history": True}, "history, a number of events, must be an integer of at least 0, got True"),
         ({"mode": 5}, "mode must be 'eager' or 'lazy', or a list of these, got 5"),
         ({"state": {}}, r"state must be what Engine.state\(\) returned, got dict"),
-        ({"state_dir": 5}, "state_dir must be a directory in which files can be made, got 5"),
+        ({"state_dir": 5}, "state_dir must be a path, as text or a pathlib.Path, got 5"),
     ],
 )
 def test_settings_of_an_engine(engine, settings, message):

@@ -406,7 +406,7 @@ def where(node: fx.Node) -> str:
 
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in [^\n]+(?:\n\s*(?!File ")(\S.*\S))?')
-_LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/model/importer/", "torch_geometric.nn.", "<string>")
+_LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/importers/", "torch_geometric.nn.", "<string>")
 """Parts of the names of files that are not the user's; PyG writes some of its layers' anew."""
 
 
@@ -417,7 +417,7 @@ def line_of(error: BaseException) -> str:
     return f"{PurePath(own[-1].filename).name}:{own[-1].lineno}, {own[-1].line!r}" if own else ""
 
 
-_NOT_OWN = ("/torch/", "torch_geometric", "/livegnn/model/", "<")
+_NOT_OWN = ("/torch/", "torch_geometric", "/livegnn/importers/", "/livegnn/model/", "/livegnn/oracle/", "<")
 """As `_LIBRARIES`, of errors, which also go through the rest of the package."""
 
 
