@@ -410,12 +410,17 @@ inline Program keeping_aggregates(Program program) {
   return program;
 }
 
-inline Floats all_predictions(const Engine& engine) {
-  std::vector<uint32_t> nodes;
+inline std::vector<uint32_t> nodes_in_use(const Engine& engine) {
   const IdMap& ids = engine.graph().nodes[0].ids;
-  for (uint32_t i = 0; i < ids.capacity(); ++i) {
-    if (ids.in_use(i)) nodes.push_back(i);
+  std::vector<uint32_t> nodes;
+  for (uint32_t node = 0; node < ids.capacity(); ++node) {
+    if (ids.in_use(node)) nodes.push_back(node);
   }
+  return nodes;
+}
+
+inline Floats all_predictions(const Engine& engine) {
+  const std::vector<uint32_t> nodes = nodes_in_use(engine);
   Floats rows(nodes.size() * engine.output_width());
   engine.predict(nodes, rows.data());
   return rows;

@@ -26,9 +26,6 @@ TEST(initializing_gives_what_batches_give) {
         Engine fresh(graph, setting.make(), 1);
         fresh.initialize();
         check_near(tables(engine, true), tables(fresh, true));
-        std::vector<uint32_t> nodes(graph.nodes[0].ids.capacity());
-        for (uint32_t i = 0; i < nodes.size(); ++i) nodes[i] = i;
-        for (size_t p = 0; p < engine.program().propagations.size(); ++p) check_scrub(engine.scrub(p, nodes));
       }
     }
   }

@@ -17,7 +17,7 @@ TEST(maxima_are_those_of_all_in_edges) {
     for (const PropagateStep& step : engine.program().propagations) {
       if (step.aggregate != Aggregate::kMax) continue;
       const Rows input = engine.rows(step.input), out = engine.rows(step.output), counts = engine.rows(step.counts);
-      for (uint32_t node : nodes_of(engine)) {
+      for (uint32_t node : nodes_in_use(engine)) {
         const std::vector<InEdge> edges = in_edges(engine, step, node);
         for (size_t c = 0; c < out.width; ++c) {
           std::vector<float> messages;

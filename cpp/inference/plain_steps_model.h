@@ -41,15 +41,6 @@ void for_each_state(const Check& check) {
   }
 }
 
-inline std::vector<uint32_t> nodes_of(const Engine& engine) {
-  const IdMap& ids = engine.graph().nodes[0].ids;
-  std::vector<uint32_t> nodes;
-  for (uint32_t node = 0; node < ids.capacity(); ++node) {
-    if (ids.in_use(node)) nodes.push_back(node);
-  }
-  return nodes;
-}
-
 inline PlainRow plain_row(const Engine& engine, uint32_t value, uint32_t node) {
   const Rows rows = engine.rows(value);
   return {rows.row(node), rows.row(node) + rows.width};

@@ -15,7 +15,7 @@ TEST(sums_are_those_of_all_in_edges) {
     for (const PropagateStep& step : engine.program().propagations) {
       if (step.aggregate != Aggregate::kSum || step.message != kNoIndex) continue;
       const size_t width = engine.rows(step.output).width;
-      for (uint32_t node : nodes_of(engine)) {
+      for (uint32_t node : nodes_in_use(engine)) {
         PlainRow sum(width), reach(width);
         for (const InEdge& edge : in_edges(engine, step, node)) {
           const PlainRow message = plain_row(engine, step.input, edge.source);

@@ -14,7 +14,7 @@ TEST(rows_are_those_of_plain_operations) {
   for_each_state([](const Engine& engine) {
     const Program& program = engine.program();
     for (const RowsStep& step : program.rows) {
-      for (uint32_t node : nodes_of(engine)) {
+      for (uint32_t node : nodes_in_use(engine)) {
         std::vector<PlainRow> sources;
         for (uint32_t source : step.sources) sources.push_back(plain_row(engine, source, node));
         const std::vector<PlainRow> registers = plain_registers(program, step, sources);

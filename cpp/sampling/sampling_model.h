@@ -14,7 +14,7 @@
 namespace livegnn::testing {
 
 // Users (0) and items (1): who follows whom, who bought what, which items are alike, and one type without in-lists.
-inline const std::vector<EdgeTypeSpec> kEdgeTypes{
+inline const std::vector<EdgeTypeSpec> kShopTypes{
     {0, 0, {{true, true}, false}},
     {0, 1, {{true, true}, false}},
     {1, 1, {{false, false}, true}},
@@ -34,7 +34,7 @@ inline void apply(Graph* graph, Stage* stage) {
 
 // Ids are the indices times ten.
 struct Shop {
-  Shop(size_t users, size_t items, size_t edges) : graph({0, 0}, kEdgeTypes) {
+  Shop(size_t users, size_t items, size_t edges) : graph({0, 0}, kShopTypes) {
     Stage nodes(graph);
     const size_t counts[] = {users, items};
     for (uint32_t type : {0u, 1u}) {
@@ -44,14 +44,14 @@ struct Shop {
     }
     apply(&graph, &nodes);
     Stage stage(graph);
-    for (uint32_t type = 0; type < kEdgeTypes.size(); ++type) {
+    for (uint32_t type = 0; type < kShopTypes.size(); ++type) {
       RandomStream random(1, 1, type);
       std::vector<int64_t> source(edges), target(edges);
       std::vector<float> weight(edges);
       std::vector<double> time(edges);
       for (size_t i = 0; i < edges; ++i) {
         // Low numbers come more often, so that some lists are long.
-        const auto from = counts[kEdgeTypes[type].source_type], to = counts[kEdgeTypes[type].target_type];
+        const auto from = counts[kShopTypes[type].source_type], to = counts[kShopTypes[type].target_type];
         source[i] = static_cast<int64_t>(random.below(random.below(from) + 1) * 10);
         target[i] = static_cast<int64_t>(random.below(to) * 10);
         weight[i] = static_cast<float>(random.uniform());

@@ -188,7 +188,7 @@ TEST(a_sample_is_from_before_a_batch_or_after_it) {
   // Each batch gives every edge the same weight, and moves the whole list of each node from one half of the items to
   // the other: a sample that sees both halves, or two weights, saw a batch half done.
   constexpr int64_t kUsers = 50, kItems = 400;
-  Graph graph({0, 0}, kEdgeTypes);
+  Graph graph({0, 0}, kShopTypes);
   Stage first(graph);
   const auto users = every_tenth(kUsers), items = every_tenth(2 * kItems);
   first.add_nodes(0, users.data(), nullptr, 0, users.size());

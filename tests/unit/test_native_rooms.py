@@ -90,3 +90,35 @@ def test_every_room_is_built() -> None:
     text = (ROOT / "CMakeLists.txt").read_text()
     libraries = re.findall(r"^set\((?:store|core)_rooms (.*)\)$", text, re.MULTILINE)
     assert sorted(" ".join(libraries).split()) == sorted(set(HEIGHTS) - {"bindings", "fuzz"})
+
+
+# What has no test of its own beside it, and why.
+UNTESTED = {
+    f"program/kernels_{name}.cc": "kernels_impl.h for one instruction set: kernels_test.cc runs all of them"
+    for name in ("generic", "avx2", "avx512")
+}
+
+
+def test_every_source_has_its_test() -> None:
+    sources = read_sources()
+    without = {
+        path
+        for path in sources
+        if path.endswith(".cc") and not is_test(path) and not path.startswith("bindings/")
+        if f"{path.removesuffix('.cc')}_test.cc" not in sources
+    }
+    assert without == set(UNTESTED)
+
+
+def test_models_have_names_of_their_own() -> None:
+    """The linker keeps one of two inline variables, or of two types' functions, of one name."""
+    owners: dict[str, list[str]] = {}
+    for path, text in read_sources().items():
+        if not path.endswith("_model.h"):
+            continue
+        namespace = re.findall(r"^namespace ([\w:]+)", text, re.MULTILINE)[-1].removeprefix("livegnn::")
+        for variable, type_ in re.findall(
+            r"^(?:inline const\S* .*?\b(k\w+)|(?:struct|class) (\w+))", text, re.MULTILINE
+        ):
+            owners.setdefault(f"{namespace}::{variable}{type_}", []).append(path)
+    assert {name: paths for name, paths in owners.items() if len(paths) > 1} == {}

@@ -1,0 +1,42 @@
+// The bounds of rounding: how many a row has, and all of them as numbers and back.
+#include <vector>
+
+#include "inference/engine_model.h"
+#include "testing/testing.h"
+
+namespace livegnn {
+
+using namespace testing;
+
+TEST(error_bounds_come_back_as_they_were) {
+  for (const Setting& setting : kSettings) {
+    Graph graph({kFeatures}, {{0, 0, setting.options, setting.edge_features}});
+    EventStream stream(&graph);
+    commit(stream.begin(60, 250), &graph, {});
+    Engine engine(graph, setting.make(), 1), other(graph, setting.make(), 1);
+    engine.initialize();
+    Prepared prepared;
+    bool moved = false;
+    for (int batch = 0; batch < 20; ++batch) {
+      const Delta delta = stream.next(8);
+      std::vector<std::vector<float>> before;
+      for (size_t p = 0; p < engine.program().propagations.size(); ++p) before.push_back(engine.errors(p));
+      engine.prepare(delta, &prepared);
+      commit(delta, &graph, {{&engine, &prepared}});
+      other.initialize();
+      for (size_t p = 0; p < engine.program().propagations.size(); ++p) {
+        const std::vector<float> errors = engine.errors(p);
+        CHECK_EQ(errors.size(),
+                 engine.saved_error_width(p) *
+                     (engine.error_width(engine.program().propagations[p]) > 0 ? graph.nodes[0].ids.capacity() : 0));
+        for (float bound : errors) CHECK(bound >= 0);
+        other.load_errors(p, errors);
+        CHECK(other.errors(p) == errors);
+        moved = moved || errors != before[p];
+      }
+    }
+    CHECK(moved);
+  }
+}
+
+}  // namespace livegnn
