@@ -10,6 +10,7 @@ namespace livegnn {
 using namespace testing;
 
 TEST(residents_alone_keep_what_all_would) {
+  size_t came = 0;  // batches with more residents after them: of all settings, since one alone may have none
   for (const Setting& setting : kSettings) {
     if (!setting.make().messages.empty()) continue;  // those are kept of every node
     for (size_t threads : {1, 2}) {
@@ -21,7 +22,6 @@ TEST(residents_alone_keep_what_all_would) {
       Engine sparse(graph, keeping_aggregates(setting.make()), threads, "", kDegree);
       for (Engine* engine : {&plain, &sparse}) engine->initialize();
       Prepared prepared[2];
-      size_t came = 0;
       for (int batch = 0; batch < 30; ++batch) {
         const std::vector<uint32_t> before = sparse.residents(0);
         const Delta delta = stream.next(batch % 10 == 9 ? 150 : 8);
@@ -44,9 +44,9 @@ TEST(residents_alone_keep_what_all_would) {
         const std::vector<uint32_t> nodes = nodes_in_use(sparse);
         for (size_t p = 0; p < plain.program().propagations.size(); ++p) check_scrub(sparse.scrub(p, nodes));
       }
-      CHECK(came > 0);
     }
   }
+  CHECK(came > 0);
 }
 
 }  // namespace livegnn
