@@ -80,7 +80,7 @@ test-cpp: $(CPP_BUILD)/build.ninja
 
 test-cpp-sanitized: $(SANITIZED_BUILD)/build.ninja
 	$(BIN)/ninja -C $(SANITIZED_BUILD) livegnn_tests
-	$(SANITIZED_BUILD)/livegnn_tests
+	$(SANITIZED_BUILD)/livegnn_tests --part=1/2 & first=$$!; $(SANITIZED_BUILD)/livegnn_tests --part=2/2 && wait $$first
 
 test-cpp-threads: $(THREADS_BUILD)/build.ninja
 	$(BIN)/ninja -C $(THREADS_BUILD) livegnn_thread_tests

@@ -1,4 +1,5 @@
-// Runs the tests whose names contain one of the arguments, or all of them.
+// Runs the tests whose names contain one of the arguments, or all of them; with `--part=I/N` as the first argument
+// every N-th of these, from the I-th on, so that N processes share them.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -43,11 +44,14 @@ int main(int argc, char** argv) {
   const char* given = std::getenv("LIVEGNN_SEED");
   const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
   std::fprintf(stderr, "LIVEGNN_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  unsigned part = 1, parts = 1, place = 0;
+  if (argc > 1 && std::sscanf(argv[1], "--part=%u/%u", &part, &parts) == 2) --argc, ++argv;
   int passed = 0, failed = 0;
   for (const auto& [name, body] : testing::tests) {
     const std::string_view text = name;
     auto wanted = [text](const char* part) { return text.find(part) != text.npos; };
     if (argc > 1 && std::none_of(argv + 1, argv + argc, wanted)) continue;
+    if (place++ % parts != part - 1) continue;
     testing::seed = seed;
     for (char c : text) testing::seed = MixHash{}(testing::seed ^ static_cast<uint64_t>(c));
     std::string failure;
