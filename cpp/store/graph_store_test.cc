@@ -309,9 +309,9 @@ TEST(recent_needs_of_batches_are_given_back) {
   for (const EdgeOptions& options :
        {EdgeOptions{}, EdgeOptions{{true, true, true}, true}, EdgeOptions{{false, true, false}, false, false, false}}) {
     GraphStore store(options);
-    store.resize(4000, 4000);
+    store.resize(8000, 8000);
     auto apply = [&](size_t count) {
-      store.prepare(updates_of(count, 4000, &random), &pool);
+      store.prepare(updates_of(count, 8000, &random), &pool);
       store.commit();
       store.settle();
     };
