@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -56,8 +57,9 @@ class IdTable {
     const Entry& entry = entries()[place_of(key_of(id))];
     return entry.key == 0 ? kNoIndex : entry.index;
   }
-  // There is room.
+  // Requires: `has_room(1)`; an id of at least 0.
   void insert(int64_t id, uint32_t index) {
+    assert(has_room(1) && id >= 0);
     Entry& entry = entries()[place_of(key_of(id))];
     size_ += entry.key == 0 ? 1 : 0;
     entry = {key_of(id), index};
@@ -108,6 +110,7 @@ class IdMap {
   size_t capacity() const { return ids_.size(); }
   size_t size() const { return ids_.size() - free_.size(); }
   bool in_use(uint32_t index) const { return index < ids_.size() && ids_[index] != kNoId; }
+  // kNoId where the index is free. Requires: an index below `capacity`.
   int64_t id_of(uint32_t index) const { return ids_[index]; }
 
   uint32_t index_of(int64_t id) const {
@@ -142,7 +145,7 @@ class IdMap {
     next_ = IdTable();
   }
 
-  // With kNoId the index is taken but names nothing, until `release` frees it.
+  // With kNoId the index is taken but names nothing, until `release` frees it. Requires: the id names nothing.
   uint32_t insert(int64_t id) {
     const uint32_t index = next_index(0);
     if (id != kNoId && (identity_ ? id != index : !table_.has_room(1))) {
@@ -161,8 +164,10 @@ class IdMap {
   }
   void release(uint32_t index) { free_.push_back(index); }
 
-  // The id may have been inserted again under another index: then it stays known by that one.
+  // The id may have been inserted again under another index: then it stays known by that one. Requires: an index in
+  // use.
   void erase(uint32_t index) {
+    assert(in_use(index));
     if (!identity_ && table_.find(ids_[index]) == index) table_.erase(ids_[index]);
     ids_[index] = kNoId;
     free_.push_back(index);

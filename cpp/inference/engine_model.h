@@ -325,11 +325,12 @@ inline void commit(const Delta& delta, Graph* graph, std::initializer_list<std::
   graph->settle();
 }
 
-// Sums of exponentials are relative to logits that depend on what came before: only their quotients are comparable.
-inline bool is_relative(const Program& program, uint32_t value) {
-  return std::any_of(program.propagations.begin(), program.propagations.end(), [&](const PropagateStep& step) {
-    return step.message != kNoIndex && program.messages[step.message].softmax &&
-           (step.output == value || step.context == value);
+// Sums of exponentials are relative to logits that depend on what came before: only their quotients are comparable. And
+// messages that are equal in one engine may differ in the last bit in another, which counts them otherwise.
+inline bool is_comparable(const Program& program, uint32_t value) {
+  return std::none_of(program.propagations.begin(), program.propagations.end(), [&](const PropagateStep& step) {
+    const bool softmax = step.message != kNoIndex && program.messages[step.message].softmax;
+    return step.counts == value || (softmax && (step.output == value || step.context == value));
   });
 }
 
@@ -337,7 +338,7 @@ inline bool is_relative(const Program& program, uint32_t value) {
 inline std::vector<Floats> tables(const Engine& engine, bool comparable = false) {
   std::vector<Floats> all;
   for (uint32_t v = 0; v < engine.program().values.size(); ++v) {
-    if (comparable && is_relative(engine.program(), v)) continue;
+    if (comparable && !is_comparable(engine.program(), v)) continue;
     const Rows rows = engine.rows(v);
     const IdMap& ids = engine.graph().nodes[engine.program().values[v].node_type].ids;
     all.emplace_back();

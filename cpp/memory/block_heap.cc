@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -129,6 +130,7 @@ void BlockHeap::close(uint32_t i) noexcept {
 }
 
 BlockRef BlockHeap::allocate(size_t bytes, size_t lane) {
+  assert(bytes <= kMaxBlock && lane < lanes_.size());
   const size_t size_class = class_of(bytes);
   Bin& bin = lanes_[lane].bins[size_class];
   if (bin.open != 0) {
@@ -156,6 +158,7 @@ BlockRef BlockHeap::allocate(size_t bytes, size_t lane) {
 void BlockHeap::free(BlockRef ref) noexcept {
   const uint32_t index = slab_of(ref);
   Slab& from = slab(index);
+  assert(ref != 0 && from.live > 0);
   const auto place = static_cast<uint32_t>(ref % kSlabGranules);
   *link(index, place) = from.free;
   if (from.free == 0 && !from.sparse) open(index);

@@ -50,9 +50,10 @@ class BlockHeap {
   // Before more threads than until now allocate at once.
   void add_lanes(size_t lanes);
 
-  // Throws std::bad_alloc when all that 32 bits can name is used up, or the system has no more; then nothing has
-  // happened.
+  // Requires: at most kMaxBlock bytes; a lane that was added. Throws std::bad_alloc when all that 32 bits can name is
+  // used up, or the system has no more; then nothing has happened.
   BlockRef allocate(size_t bytes, size_t lane);
+  // Requires: a block that is in use.
   void free(BlockRef ref) noexcept;
 
   size_t size_of(BlockRef ref) const;  // its class's

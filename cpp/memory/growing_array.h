@@ -11,6 +11,7 @@
 // Thread safety: `prepare` and `settle` beside readers, all else alone.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -25,8 +26,15 @@ class GrowingArray {
   size_t capacity() const { return now_.capacity(); }
   T* data() { return now_.data(); }
   const T* data() const { return now_.data(); }
-  T& operator[](size_t i) { return now_[i]; }
-  const T& operator[](size_t i) const { return now_[i]; }
+  // Requires: there is such an element.
+  T& operator[](size_t i) {
+    assert(i < now_.size());
+    return now_[i];
+  }
+  const T& operator[](size_t i) const {
+    assert(i < now_.size());
+    return now_[i];
+  }
   T* begin() { return now_.data(); }
   T* end() { return now_.data() + now_.size(); }
   const T* begin() const { return now_.data(); }
@@ -59,7 +67,11 @@ class GrowingArray {
     now_.resize(size, fill);
   }
   void push_back(T value) { now_.push_back(value); }
-  void pop_back() { now_.pop_back(); }
+  // Requires: it is not empty.
+  void pop_back() {
+    assert(!now_.empty());
+    now_.pop_back();
+  }
   void assign(size_t size, T value) { *this = std::vector<T>(size, value); }
   GrowingArray& operator=(std::vector<T> values) {
     now_ = std::move(values);

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -117,8 +118,12 @@ class Table {
   const ScratchFile* file() const { return file_.get(); }
   size_t mapped_bytes() const { return file_ == nullptr ? 0 : file_->size() * sizeof(float); }
 
-  float* row(size_t i) { return data_ + i * stride_; }
-  const float* row(size_t i) const { return data_ + i * stride_; }
+  // Requires: there is such a row, or i is 0.
+  float* row(size_t i) {
+    assert(i < rows_ || i == 0);
+    return data_ + i * stride_;
+  }
+  const float* row(size_t i) const { return const_cast<Table*>(this)->row(i); }
 
   // All of `resize` to more rows that takes time or can fail, done aside while readers go on. The rows must stay as
   // they are until `resize` or `settle`. Throws std::bad_alloc or std::system_error; then nothing has happened.
@@ -160,10 +165,13 @@ class Table {
     rows_ = rows;
   }
 
+  // Requires: there is such a row.
   void write(size_t i, const float* values) {
+    assert(i < rows_);
     if (width_ > 0) std::memcpy(row(i), values, width_ * sizeof(float));
   }
   void clear_row(size_t i) {
+    assert(i < rows_);
     if (width_ > 0) std::memset(row(i), 0, width_ * sizeof(float));
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -97,6 +98,7 @@ template void Choice::by_weight(std::span<const double>, size_t, bool, RandomStr
 
 template <class Id>
 void Choice::latest(std::span<const double> times, std::span<const Id> ids, size_t count, std::vector<uint32_t>* to) {
+  assert(times.size() == ids.size());
   order_.resize(times.size());
   std::iota(order_.begin(), order_.end(), 0);
   auto earlier_drawn = [=](uint32_t a, uint32_t b) {

@@ -9,6 +9,7 @@
 // Thread safety: a Choice belongs to one thread.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -27,8 +28,9 @@ class NumberSet {
  public:
   // `expected`: how many numbers will come, about.
   void clear(size_t expected);
-  // False if it was there.
+  // False if it was there. Requires: it is not the greatest of its type.
   bool insert(Number number) {
+    assert(number != kEmpty);
     if (2 * (size_ + 1) > slots_.size()) grow();
     Number* slot = find(number);
     if (*slot == number) return false;
@@ -72,7 +74,7 @@ class Choice {
   template <class Weight>
   void by_weight(std::span<const Weight> weights, size_t count, bool replace, RandomStream* random,
                  std::vector<uint32_t>* to);
-  // The greatest times, the greatest first; of equal ones the smaller id.
+  // The greatest times, the greatest first; of equal ones the smaller id. Requires: as many ids as times.
   template <class Id>
   void latest(std::span<const double> times, std::span<const Id> ids, size_t count, std::vector<uint32_t>* to);
 

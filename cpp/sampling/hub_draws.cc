@@ -1,12 +1,14 @@
 #include "sampling/hub_draws.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace livegnn {
 
 template <class Id>
 void HubDraws<Id>::alike(const Task& task, uint32_t first, std::vector<Id>* to) {
   const auto order = task.trees->order_of(task.root);
+  assert(first <= order.count);
   if (first == 0) return;
   // Without replacement at least a third of them is left to the last (`draws_a_large_share`), so this ends.
   for (size_t taken = 0; taken < task.count;) {

@@ -36,7 +36,7 @@ class HubDraws {
   };
 
   // Each appends what it draws to `to`; fewer where there are not so many. `first`: only from so many at the beginning
-  // of the order by time.
+  // of the order by time. Requires: a root with neighbours, which has such an order where `first` is given.
   void alike(const Task& task, uint32_t first, std::vector<Id>* to);
   void by_weight(const Task& task, uint32_t first, std::vector<Id>* to);
   void by_weight(const Task& task, std::vector<Id>* to);

@@ -74,7 +74,8 @@ class NeighborDraws {
   ~NeighborDraws();
 
   // `until`: only edges whose time is at most this; nothing, one for all, or one for each node. `first_place`: of the
-  // first node; the others follow. Replaces what is in `to`.
+  // first node; the others follow. Replaces what is in `to`. Requires: trees that have the columns that are wanted, and
+  // those by which is drawn.
   void draw(const Task& task, std::span<const uint32_t> nodes, std::span<const double> until, uint64_t first_place,
             NeighborColumns* to);
 

@@ -1,6 +1,7 @@
 #include "store/batch_updater.h"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "threads/parallel.h"
@@ -122,6 +123,7 @@ void BasicBatchUpdater<Id>::run_hot(const Group& group, ThreadPool* pool) {
 
 template <class Id>
 void BasicBatchUpdater<Id>::prepare(std::span<const Item> items, ThreadPool* pool) {
+  assert(!in_batch_ && !compacting_);
   in_batch_ = true;
   batch_items_ = items.size();
   try {
@@ -147,6 +149,7 @@ void BasicBatchUpdater<Id>::prepare(std::span<const Item> items, ThreadPool* poo
 
 template <class Id>
 bool BasicBatchUpdater<Id>::prepare_compaction() {
+  assert(!in_batch_ && !compacting_);
   if (compaction_ == kNone) {
     if (!trees_->wants_compaction() || !trees_->begin_compaction()) return false;
     compaction_ = kMoving;

@@ -36,7 +36,8 @@ class BasicBatchUpdater {
 
   explicit BasicBatchUpdater(Trees* trees) : trees_(trees) {}
 
-  // No (node, id) may occur twice. If it throws, nothing has happened.
+  // Requires: no (node, id) twice; the batch or step before it is settled or abandoned. If it throws, nothing has
+  // happened.
   void prepare(std::span<const Item> items, ThreadPool* pool);
   // Builds aside what the next step of a compaction moves, about as much as the last batch has changed, so that no
   // batch waits for more; false if none is wanted. Then `commit`, unless nothing `is_moved`, and `settle`, as for a
@@ -49,6 +50,7 @@ class BasicBatchUpdater {
 
   // How many more neighbours there are after `commit` than before; less than 0 if there are fewer.
   int64_t growth() const { return growth_; }
+  // Does nothing if nothing is prepared.
   void commit() noexcept;
   // Returns how many bytes to work in it has given back (recent_needs.h).
   size_t settle() noexcept;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -27,8 +28,11 @@ class EarliestTimes {
   // Nothing is known any more.
   void forget() { std::fill(bounds_.begin(), bounds_.end(), -kNever); }
 
-  // There is, or will be, an edge of this time.
-  void note(uint32_t node, double time) { bounds_[node / kBlock] = std::min(bounds_[node / kBlock], time); }
+  // There is, or will be, an edge of this time. Requires: a node below the size.
+  void note(uint32_t node, double time) {
+    assert(node / kBlock < bounds_.size());
+    bounds_[node / kBlock] = std::min(bounds_[node / kBlock], time);
+  }
 
   size_t num_blocks() const { return bounds_.size(); }
   bool before(size_t block, double time) const { return bounds_[block] < time; }

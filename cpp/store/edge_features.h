@@ -54,6 +54,7 @@ class EdgeFeatures {
     table_.prepare(rows_after(delta));
     free_.prepare(free_.size() + delta.freed.size());
   }
+  // Requires: `prepare` of the same delta was the last call.
   void commit(const EdgeFeaturesDelta& delta) noexcept {
     const size_t rows = rows_after(delta);
     free_.resize(free_.size() - std::min(free_.size(), delta.taken));

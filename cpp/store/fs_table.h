@@ -18,6 +18,7 @@
 #pragma once
 
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -35,8 +36,9 @@ struct BasicFSTable {
     for (uint32_t i = 0; i < size(n); ++i) table[i] = entry(weights, table, i);
   }
 
-  // After weight i of n has changed: the entry of its run, and those that contain it.
+  // After weight i of n has changed: the entry of its run, and those that contain it. Requires: i < n.
   static void update(const float* weights, uint32_t n, float* table, uint32_t i) {
+    assert(i < n);
     for (uint32_t r = i / Run; r < size(n); r += lowest_bit(r + 1)) table[r] = entry(weights, table, r);
   }
 
@@ -90,8 +92,9 @@ struct BasicFSTable {
     return last;
   }
 
-  // Draws by weight: `at` is uniform in [0, total). n, if every weight is 0.
+  // Draws by weight: `at` is uniform in [0, total). n, if every weight is 0. Requires: `at` is not negative.
   static uint32_t find(const float* weights, uint32_t n, const float* table, double at) {
+    assert(at >= 0);
     const uint32_t run = find_run(n, table, &at);
     const uint32_t found = find_in_run(weights, n, run, at);
     if (found < n || run == 0) return found;

@@ -15,6 +15,7 @@
 // sees the edges before a batch or after it.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -91,13 +92,22 @@ class GraphStore {
   size_t num_edges() const { return num_edges_; }
   size_t num_sources() const { return keyed_ ? keyed_->out.size() : lists_.out.size(); }
   size_t num_targets() const { return options_.undirected ? num_sources() : num_targets_; }
-  // Of a type whose edges have no keys.
-  const Trees& out() const { return lists_.out; }
+  // Requires: a type whose edges have no keys.
+  const Trees& out() const {
+    assert(!keyed_);
+    return lists_.out;
+  }
   // Throws std::logic_error where there are no in-lists.
   const Trees& in() const { return in_of(lists_); }
-  // Of a type whose edges have keys; else they may not be asked for.
-  const KeyedTrees& keyed_out() const { return keyed_->out; }
-  const KeyedTrees& keyed_in() const { return in_of(*keyed_); }
+  // Requires: a type whose edges have keys.
+  const KeyedTrees& keyed_out() const {
+    assert(keyed_);
+    return keyed_->out;
+  }
+  const KeyedTrees& keyed_in() const {
+    assert(keyed_);
+    return in_of(*keyed_);
+  }
   bool has_in() const { return options_.undirected || options_.in_lists; }
 
   // Nodes come into being without edges. Both numbers only grow. `prepare_nodes` makes room aside, beside readers, so
@@ -130,12 +140,15 @@ class GraphStore {
     keyed_->out.scan_range(source, list_id<uint64_t>(target, 0), list_id<uint64_t>(target, UINT32_MAX),
                            [&](uint64_t id, EdgeValue value) { visit(static_cast<uint32_t>(id), value); });
   }
+  // Requires: a type whose edges have keys.
   std::optional<uint32_t> last_key(uint32_t source, uint32_t target, uint32_t most = UINT32_MAX) const {
+    assert(keyed_);
     const auto id = keyed_->out.last_in_range(source, list_id<uint64_t>(target, 0), list_id<uint64_t>(target, most));
     return id ? std::optional(static_cast<uint32_t>(*id)) : std::nullopt;
   }
 
-  // -- a batch; no edge may occur twice in it, an undirected one in neither direction
+  // -- a batch. Requires: no edge twice, an undirected one in neither direction; the batch before it is settled or
+  // abandoned, and `commit` comes after `prepare`.
 
   void prepare(std::span<const EdgeUpdate> updates, ThreadPool* pool);
   void commit() noexcept;

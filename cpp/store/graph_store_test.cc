@@ -51,13 +51,13 @@ void for_all_options(const Body& body) {
   }
 }
 
-// Edges of distinct pairs, for one batch.
+// Edges of distinct pairs, whichever way round, for one batch.
 std::vector<EdgeUpdate> updates_of(size_t count, uint32_t nodes, Random* random) {
   std::vector<EdgeUpdate> updates;
-  const uint32_t first = random->index(nodes);
+  const uint32_t first = random->index(nodes), half = nodes / 2;
   for (size_t i = 0; i < count; ++i) {
-    updates.push_back({static_cast<uint32_t>((first + i) % nodes),
-                       static_cast<uint32_t>((first + i / nodes) % nodes),
+    updates.push_back({static_cast<uint32_t>((first + i) % half),
+                       static_cast<uint32_t>(half + (first + i / half) % half),
                        random->chance(0.5),
                        {}});
   }
@@ -309,9 +309,9 @@ TEST(recent_needs_of_batches_are_given_back) {
   for (const EdgeOptions& options :
        {EdgeOptions{}, EdgeOptions{{true, true, true}, true}, EdgeOptions{{false, true, false}, false, false, false}}) {
     GraphStore store(options);
-    store.resize(4000, 4000);
+    store.resize(8000, 8000);
     auto apply = [&](size_t count) {
-      store.prepare(updates_of(count, 4000, &random), &pool);
+      store.prepare(updates_of(count, 8000, &random), &pool);
       store.commit();
       store.settle();
     };

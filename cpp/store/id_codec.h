@@ -16,7 +16,9 @@
 // written and read as a whole. All else alone. A column is never read past its end.
 #pragma once
 
+#include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -52,7 +54,10 @@ class IdCodec {
     return size_t{bits / 8} * room + (size_t{bits % 8} * room + 7) / 8;
   }
 
+  // Requires: n <= room; ids that the format fits.
   static void encode(IdFormat<Id> format, const Id* ids, uint32_t n, uint8_t* to, uint32_t room) {
+    assert(n <= room);
+    assert(std::all_of(ids, ids + n, [&](Id id) { return format.fits(id); }));
     uint32_t shift = 0;
     for_planes(format.bits, [&]<class Part>(Part) {
       for (uint32_t i = 0; i < n; ++i)
@@ -92,7 +97,9 @@ class IdCodec {
     for (uint32_t i = 0; i < n; ++i) ids[i] = static_cast<Id>(format.base + mixed(ids[i]));
   }
 
+  // Requires: i < room.
   static Id get(IdFormat<Id> format, const uint8_t* from, uint32_t room, uint32_t i) {
+    assert(i < room);
     Id rest = 0;
     uint32_t shift = 0;
     for_planes(format.bits, [&]<class Part>(Part) {
@@ -126,8 +133,10 @@ class IdCodec {
     if (packed != 0) std::memcpy(to, from, (size_t{packed} * n + 7) / 8);
   }
 
-  // Writes id number i behind those that are there, over whatever lies there. The format must fit it.
+  // Writes id number i behind those that are there, over whatever lies there. Requires: i < room; an id that the format
+  // fits.
   static void append(IdFormat<Id> format, uint8_t* to, uint32_t room, uint32_t i, Id id) {
+    assert(i < room && format.fits(id));
     const Id rest = mixed(static_cast<Id>(id - format.base));
     uint32_t shift = 0;
     for_planes(format.bits, [&]<class Part>(Part) {

@@ -1,6 +1,7 @@
 #include "store/samtree.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -9,6 +10,12 @@ namespace livegnn {
 namespace {
 
 constexpr size_t kKeptEntries = 1 << 12;  // of the longest list whose memory is kept for the next
+
+template <class Id>
+[[maybe_unused]] bool ascend(std::span<const typename Samtrees<Id>::Change> changes) {
+  return std::adjacent_find(changes.begin(), changes.end(),
+                            [](const auto& a, const auto& b) { return a.id >= b.id; }) == changes.end();
+}
 
 }  // namespace
 
@@ -74,6 +81,7 @@ double Samtrees<Id>::weight_sum(size_t node) const {
 // On the way down the height is counted, not read: a leaf is not touched before whoever wants it has asked for it.
 template <class Id>
 LeafView<Id> Samtrees<Id>::leaf_of(SamtreeRoot root, uint32_t* at) const {
+  assert(*at < root.degree);
   BlockRef ref = root.node;
   uint32_t size = root.degree;
   for (uint32_t height = header(ref)->height; height > 0; --height) {
@@ -89,6 +97,7 @@ LeafView<Id> Samtrees<Id>::leaf_of(SamtreeRoot root, uint32_t* at) const {
 
 template <class Id>
 LeafView<Id> Samtrees<Id>::leaf_at_weight(SamtreeRoot root, double* at) const {
+  assert(root.node != 0 && *at >= 0);
   BlockRef ref = root.node;
   uint32_t size = root.degree;
   for (uint32_t height = header(ref)->height; height > 0; --height) {
@@ -346,6 +355,7 @@ SamtreeRoot Samtrees<Id>::with_order(SamtreeRoot from, SamtreeRoot to, std::span
 
 template <class Id>
 SamtreeRoot Samtrees<Id>::rebuild(SamtreeRoot from, std::span<const Change> changes, Lane* lane) {
+  assert(ascend<Id>(changes));
   if (changes.empty()) return from;
   std::vector<Child> children;
   if (from.node == 0) {
@@ -376,6 +386,7 @@ void Samtrees<Id>::list_work(const Child& from, std::span<const Change> changes,
 template <class Id>
 std::vector<typename Samtrees<Id>::LeafWork> Samtrees<Id>::split(SamtreeRoot from,
                                                                  std::span<const Change> changes) const {
+  assert(ascend<Id>(changes));
   std::vector<LeafWork> work;
   if (from.node != 0 && !changes.empty()) list_work({Id{0}, from.node, from.degree, 0}, changes, &work);
   return work;

@@ -27,6 +27,7 @@
 // and for different nodes; all else alone.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -158,15 +159,18 @@ class Samtrees {
   // Of all neighbours of a node; a negative weight counts as 0, and without weights each counts as 1.
   double weight_sum(size_t node) const;
 
-  // The leaf of neighbour `*at` in the order of a scan (`*at` < degree), and of the neighbour at which the running sum
-  // of weights first exceeds `*at` (`*at` < weight_sum). `*at` becomes what is left of it in that leaf.
+  // The leaf of neighbour `*at` in the order of a scan, and of the neighbour at which the running sum of weights first
+  // exceeds `*at`. `*at` becomes what is left of it in that leaf. Requires: `*at` below the degree, and below the sum
+  // of weights but for rounding.
   LeafView<Id> leaf_of(SamtreeRoot root, uint32_t* at) const;
   LeafView<Id> leaf_at_weight(SamtreeRoot root, double* at) const;
 
   // What draws by weight are made from: all neighbours of a node that has many (weight_part.h). `find` gives the one at
   // which the running sum exceeds `rest` < part.sum, or false where rounding led to weights that are all 0;
-  // `take_apart` parts what lies on that way. What `skip(id)` is left out where it stands alone.
+  // `take_apart` parts what lies on that way. What `skip(id)` is left out where it stands alone. Requires: a root with
+  // neighbours; a part that is a node.
   WeightPart<Id> part_of(SamtreeRoot root) const {
+    assert(root.node != 0);
     return {own_sum(root.node, root.degree), root.node, root.degree, 0};
   }
   bool find(WeightPart<Id> part, double rest, Id* id, size_t* leaves) const;
@@ -198,7 +202,8 @@ class Samtrees {
   // Before `rebuild` runs on so many threads at once.
   void add_lanes(size_t lanes) { heap_.add_lanes(lanes); }
 
-  // The tree of `from` after changes of distinct ids in ascending order; nothing that can be seen changes.
+  // The tree of `from` after changes; nothing that can be seen changes. Requires: changes of distinct ids in ascending
+  // order.
   SamtreeRoot rebuild(SamtreeRoot from, std::span<const Change> changes, Lane* lane);
 
   // The same with the leaves, where the work is, shared out: `split` lists which leaf takes which changes, `run` of

@@ -1,6 +1,7 @@
 #include "store/time_order.h"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 namespace livegnn {
@@ -238,6 +239,7 @@ BlockRef TimeOrder<Id>::grow(std::vector<Child> children, uint32_t height, Block
 
 template <class Id>
 BlockRef TimeOrder<Id>::build(std::span<const Entry> entries, BlockLane* lane) {
+  assert(std::is_sorted(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.before(b); }));
   std::vector<Child> children;
   if (!entries.empty()) make_leaves(entries[0], entries, lane, &children);
   return grow(std::move(children), 0, lane);
@@ -259,6 +261,8 @@ double TimeOrder<Id>::sum_of(Tree from) const {
 
 template <class Id>
 BlockRef TimeOrder<Id>::rebuild(Tree from, std::span<const Change> changes, Lane* work, BlockLane* lane) {
+  assert(from.root != 0 && std::is_sorted(changes.begin(), changes.end(),
+                                          [](const Change& a, const Change& b) { return a.entry.before(b.entry); }));
   if (changes.empty()) return from.root;
   std::vector<Child> children;
   update({{}, from.root, from.count, sum_of(from), false}, changes, work, lane, &children);
@@ -297,6 +301,7 @@ BlockRef TimeOrder<Id>::relocate(BlockRef ref, BlockLane* lane, size_t* budget) 
 
 template <class Id>
 uint32_t TimeOrder<Id>::rank(Tree from, double until, size_t* leaves) const {
+  assert(from.root != 0);
   BlockRef ref = from.root;
   uint32_t count = from.count, before = 0;
   while (header(ref)->height > 0) {
@@ -314,6 +319,7 @@ uint32_t TimeOrder<Id>::rank(Tree from, double until, size_t* leaves) const {
 
 template <class Id>
 typename TimeOrder<Id>::Entry TimeOrder<Id>::at(Tree from, uint32_t at, size_t* leaves) const {
+  assert(at < from.count);
   BlockRef ref = from.root;
   while (header(ref)->height > 0) {
     const Inner node = inner(ref);

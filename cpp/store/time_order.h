@@ -62,11 +62,11 @@ class TimeOrder {
 
   TimeOrder(BlockHeap* heap, bool weighted) : heap_(heap), weighted_(weighted) {}
 
-  // -- reading; `leaves` counts those that were looked at
+  // -- reading; `leaves` counts those that were looked at. Requires: a tree with entries.
 
   // How many entries have a time that is not above this one: they are the first.
   uint32_t rank(Tree from, double until, size_t* leaves) const;
-  // Entry `at` < count.
+  // Requires: `at` < count.
   Entry at(Tree from, uint32_t at, size_t* leaves) const;
   // Appends entries begin .. end.
   void list(Tree from, uint32_t begin, uint32_t end, std::vector<Entry>* to, size_t* leaves) const;
@@ -98,9 +98,10 @@ class TimeOrder {
 
   // -- writing
 
-  // A tree of entries that are sorted.
+  // Requires: sorted entries.
   BlockRef build(std::span<const Entry> entries, BlockLane* lane);
-  // After changes that are sorted by their entries; an entry that goes, or gets another weight, must be there.
+  // The tree after changes. Requires: changes that are sorted by their entries; an entry that goes, or gets another
+  // weight, is there.
   BlockRef rebuild(Tree from, std::span<const Change> changes, Lane* work, BlockLane* lane);
   // All blocks of a tree are retired.
   void retire(BlockRef ref, BlockLane* lane) const;
