@@ -4,6 +4,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -48,8 +49,8 @@ OutRows<T> read_value(const Engine& engine, uint32_t value) {
   std::vector<T> all;
   const size_t width = engine.program().values[value].width;
   const size_t count = as_writer([&] {
-    const Rows table = engine.kept_rows(value);
-    const std::vector<uint32_t> slots = engine.slots(value);
+    const Rows table = engine.state().kept_rows(value);
+    const std::vector<uint32_t> slots = engine.state().slots(value);
     all.reserve(slots.size() * width);
     for (uint32_t slot : slots) {
       const T* const row = reinterpret_cast<const T*>(table.row(slot));
@@ -70,13 +71,13 @@ uint32_t counts_of(const Engine& engine, size_t propagation) {
 // lazy engine, or may have to come from a disk, may take long.
 size_t size_of(const Engine& engine, size_t count, size_t output) {
   const Program& program = engine.program();
-  const uint32_t type = engine.output_type(output);
-  const auto [kept, position] = engine.output_at(output);
-  if (engine.lazy() || !program.functions.empty() || engine.mapped_bytes() > 0) return SIZE_MAX;
+  const uint32_t type = engine.state().output_type(output);
+  const auto [kept, position] = engine.state().output_at(output);
+  if (engine.lazy() || !program.functions.empty() || engine.state().mapped_bytes() > 0) return SIZE_MAX;
   if (engine.graph().nodes[type].features.file() != nullptr) return SIZE_MAX;
-  if (kept) return engine.is_stored(position) ? count : SIZE_MAX;
+  if (kept) return engine.state().is_stored(position) ? count : SIZE_MAX;
   for (uint32_t source : program.on_demand[position].sources) {
-    if (!engine.is_stored(source)) return SIZE_MAX;
+    if (!engine.state().is_stored(source)) return SIZE_MAX;
   }
   return count;
 }
@@ -88,7 +89,7 @@ nb::object predict(const Engine& engine, const GivenIds& ids, size_t output) {
   const size_t known = read(
       engine.graph(), [&] { return size_of(engine, count, output); },
       [&] {
-        const auto [nodes, known] = indices_of(engine.graph(), engine.output_type(output), ids);
+        const auto [nodes, known] = indices_of(engine.graph(), engine.state().output_type(output), ids);
         if (known == count) engine.predict(nodes, out.data(), output);
         return known;
       });
@@ -101,7 +102,7 @@ nb::object predict_at_once(const Engine& engine, const GivenIds& ids, size_t out
   auto out = rows<float>(count, engine.output_width(output));
   const bool done = try_read(engine.graph(), [&] {
     if (size_of(engine, count, output) > kQuick) return false;
-    const auto [nodes, known] = indices_of(engine.graph(), engine.output_type(output), ids);
+    const auto [nodes, known] = indices_of(engine.graph(), engine.state().output_type(output), ids);
     if (known == count) engine.predict(nodes, out.data(), output);
     return known == count;
   });
@@ -110,7 +111,6 @@ nb::object predict_at_once(const Engine& engine, const GivenIds& ids, size_t out
 
 void bind_prepared(nb::module_& module) {
   nb::class_<Prepared>(module, "Prepared")
-      .def(nb::init<>())
       .def_ro("affected", &Prepared::affected)
       .def_ro("edges_touched", &Prepared::edges_touched)
       .def_ro("nodes_touched", &Prepared::nodes_touched)
@@ -137,6 +137,7 @@ void bind_batches(nb::class_<Engine>& engine) {
              as_writer([&] { self.prepare(delta, &prepared); });
              return prepared.lost == kNoIndex;
            })
+      .def("new_prepared", [](const Engine& self) { return self.new_prepared(); }, nb::keep_alive<0, 1>())
       .def("be_lazy", &Engine::be_lazy)
       .def("settle", [](Engine& self) { as_writer([&] { self.settle(); }); })
       .def("outgrown_by", &Engine::outgrown_by)
@@ -170,7 +171,7 @@ void bind_rows(nb::class_<Engine>& engine) {
            })
       .def("read", [](const Engine& self, uint32_t value) { return read_value<float>(self, value); })
       .def("write", [](Engine& self, uint32_t value, InRows<float> from) {
-        if (!self.load(value, from.data(), from.shape(0), from.shape(1))) {
+        if (!self.load_rows(value, from.data(), from.shape(0), from.shape(1))) {
           throw std::runtime_error("a value whose shape does not fit the graph");
         }
       });
@@ -181,7 +182,7 @@ void bind_rounding(nb::class_<Engine>& engine) {
   engine
       .def("moments",
            [](const Engine& self) {
-             const Engine::Moments moments = self.moments();
+             const Moments moments = self.moments();
              return nb::make_tuple(moments.batches, moments.measured, moments.touched);
            })
       .def("set_moments", [](Engine& self, size_t batches, size_t measured,
@@ -191,7 +192,7 @@ void bind_rounding(nb::class_<Engine>& engine) {
       .def("set_counts",
            [](Engine& self, size_t propagation, InRows<uint32_t> from) {
              const auto* bits = reinterpret_cast<const float*>(from.data());
-             if (!self.load(counts_of(self, propagation), bits, from.shape(0), from.shape(1))) {
+             if (!self.load_rows(counts_of(self, propagation), bits, from.shape(0), from.shape(1))) {
                throw std::runtime_error("counts whose shape does not fit the graph");
              }
            })
@@ -219,12 +220,12 @@ void bind_engine(nb::module_& module) {
   bind_batches(engine);
   bind_rows(engine);
   bind_rounding(engine);
-  engine.def("bytes", &Engine::bytes)
-      .def("program_bytes", &Engine::program_bytes)
-      .def("errors_bytes", &Engine::errors_bytes)
-      .def("residents_bytes", &Engine::residents_bytes)
-      .def("sums_bytes", &Engine::sums_bytes)
-      .def("mapped_bytes", &Engine::mapped_bytes);
+  engine.def("bytes", [](const Engine& self, uint32_t value) { return self.state().bytes(value); })
+      .def("program_bytes", [](const Engine& self) { return self.state().program_bytes(); })
+      .def("errors_bytes", [](const Engine& self) { return self.state().errors_bytes(); })
+      .def("residents_bytes", [](const Engine& self) { return self.state().residents_bytes(); })
+      .def("sums_bytes", [](const Engine& self) { return self.state().sums_bytes(); })
+      .def("mapped_bytes", [](const Engine& self) { return self.state().mapped_bytes(); });
 }
 
 }  // namespace livegnn::bindings

@@ -1,8 +1,9 @@
-// Contexts: what a node knows of its in-edges without any features (NeutronRT, section IV.A, nbr_ctx).
+#include "inference/context.h"
+
+#include <algorithm>
 #include <cmath>
 
 #include "inference/directed_changes.h"
-#include "inference/engine_scratch.h"
 #include "threads/parallel.h"
 
 namespace livegnn {
@@ -53,113 +54,135 @@ Loops loops_of(const EdgeView& store, uint32_t node, std::span<const DirectedCha
 
 }  // namespace
 
-double Engine::context_sum(const ContextStep& step, uint32_t node, std::span<const DirectedChange> changes) const {
+double Context::sum_weights(uint32_t node, std::span<const DirectedChange> changes) const {
   double sum = 0;
-  const EdgeView store = view_of(graph_, step);
-  const bool skip_loops = step.skip_loops || takes_last_loop(step, store);
+  const EdgeView store = view_of(state_.graph, step_);
+  const bool skip_loops = step_.skip_loops || takes_last_loop(step_, store);
   scan_new_in(store, node, changes, [&](uint32_t source, float weight) {
     if (!skip_loops || source != node) sum += static_cast<double>(weight);
   });
   return sum;
 }
 
-void Engine::compute_context(const ContextStep& step, uint32_t node, float* row, double* sum) const {
-  const EdgeView store = view_of(graph_, step);
-  const Loops loops = step.fill || step.skip_loops ? loops_of(store, node, {}) : Loops{};
-  if (step.kind == ContextKind::kCount) {
-    *row = static_cast<float>(store.degree_in(node) - loops.count + (step.fill ? 1 : 0));
-  } else if (step.kind == ContextKind::kLoop) {
-    *row = static_cast<float>(loops.missing(step, store));
+Context::Row Context::compute(uint32_t node) const {
+  const EdgeView store = view_of(state_.graph, step_);
+  const Loops loops = step_.fill || step_.skip_loops ? loops_of(store, node, {}) : Loops{};
+  Row out;
+  if (step_.kind == ContextKind::kCount) {
+    out.row = static_cast<float>(store.degree_in(node) - loops.count + (step_.fill ? 1 : 0));
+  } else if (step_.kind == ContextKind::kLoop) {
+    out.row = static_cast<float>(loops.missing(step_, store));
   } else {
-    *sum = context_sum(step, node, {});
-    *row = static_cast<float>(*sum + loops.missing(step, store));
+    out.sum = sum_weights(node, {});
+    out.row = static_cast<float>(out.sum + loops.missing(step_, store));
   }
+  return out;
 }
 
-void Engine::initialize_context(size_t position) {
-  const ContextStep& context = program_.contexts[position];
-  const IdMap& ids = graph_.nodes[program_.values[context.output].node_type].ids;
-  Rows out = rows(context.output);
-  auto& sums = sums_[position];
-  sums.assign(context.kind == ContextKind::kSum ? ids.capacity() : 0, 0.0);
-  sum_errors_[position].assign(sums.size(), 0.0);
-  pool_->run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
-    size_t end = std::min(ids.capacity(), (block + 1) * kBlockRows);
+Context::Row Context::update(uint32_t node, std::span<const DirectedChange> changes, bool fresh) const {
+  const EdgeView store = view_of(state_.graph, step_);
+  const bool skip_loops = step_.skip_loops || takes_last_loop(step_, store);
+  const Loops loops = step_.fill || step_.skip_loops ? loops_of(store, node, changes) : Loops{};
+  Row out;
+  if (step_.kind == ContextKind::kLoop) {
+    out.row = static_cast<float>(loops.missing(step_, store));
+    return out;
+  }
+  if (step_.kind == ContextKind::kCount) {
+    int64_t count = store.degree_in(node);
+    for (const DirectedChange& change : changes) count += int{change.has} - int{change.had};
+    out.row = static_cast<float>(count - loops.count + (step_.fill ? 1 : 0));
+    return out;
+  }
+  const auto& sums = state_.sums[position_];
+  if (!fresh && node < sums.size()) {
+    out.sum = sums[node];
+    out.error = state_.sum_errors[position_][node];
+  }
+  for (const DirectedChange& change : changes) {
+    if (skip_loops && change.source == node) continue;
+    const double difference = (change.has ? change.new_weight : 0.0) - (change.had ? change.old_weight : 0.0);
+    if (difference == 0) continue;
+    out.sum += difference;
+    out.error += kDoubleUnit * (std::fabs(difference) + std::fabs(out.sum));
+  }
+  if (!(out.error <= kSumTolerance * std::fabs(out.sum))) {
+    out.sum = sum_weights(node, changes);
+    out.error = 0;
+  }
+  out.row = static_cast<float>(out.sum + loops.missing(step_, store));
+  return out;
+}
+
+void Context::initialize(State* state, ThreadPool* pool) const {
+  const IdMap& ids = state->graph.nodes[state->program.values[step_.output].node_type].ids;
+  const Rows out = state->rows(step_.output);
+  auto& sums = state->sums[position_];
+  sums.assign(step_.kind == ContextKind::kSum ? ids.capacity() : 0, 0.0);
+  state->sum_errors[position_].assign(sums.size(), 0.0);
+  pool->run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
+    const size_t end = std::min(ids.capacity(), (block + 1) * kBlockRows);
     for (auto node = static_cast<uint32_t>(block * kBlockRows); node < end; ++node) {
       if (!ids.in_use(node)) continue;
-      double sum = 0;
-      compute_context(context, node, out.row(node), &sum);
-      if (!sums.empty()) sums[node] = sum;
+      const Row computed = compute(node);
+      *out.row(node) = computed.row;
+      if (!sums.empty()) sums[node] = computed.sum;
     }
   });
 }
 
-void Engine::prepare_context(const ContextStep& step, size_t context, const Delta& delta, Prepared* prepared) {
-  const auto& edges = prepared->edges[direction_of(graph_, step)];
-  const EdgeView store = view_of(graph_, step);
-  uint32_t node_type = program_.values[step.output].node_type;
-  const NodeDelta& node_delta = delta.nodes[node_type];
-  const auto& removed = scratches_->removed[node_type];
-  Changes& changes = prepared->changes[step.output];
-  auto& sums = sums_[context];
-  const auto& sum_errors = sum_errors_[context];
-  const bool skip_loops = step.skip_loops || takes_last_loop(step, store);
+void Context::prepare(Preparation* prepared) const {
+  const auto& edges = prepared->edges[direction_of(state_.graph, step_)];
+  const uint32_t node_type = state_.program.values[step_.output].node_type;
+  const NodeDelta& nodes = prepared->delta->nodes[node_type];
+  const auto& removed = prepared->workspace->removed[node_type];
+  Changes& changes = prepared->changes[step_.output];
   changes.sums.clear();
   changes.sum_errors.clear();
-  float* rows = changes.rows.reserve((edges.size() + node_delta.added.size()) * changes.stride);
+  float* rows = changes.open(edges.size() + nodes.added.size());
 
   auto write = [&](uint32_t node, std::span<const DirectedChange> node_changes, bool fresh) {
-    const Loops loops = step.fill || step.skip_loops ? loops_of(store, node, node_changes) : Loops{};
-    float row = 0;
-    double sum = 0, error = 0;
-    if (step.kind == ContextKind::kLoop) {
-      row = static_cast<float>(loops.missing(step, store));
-    } else if (step.kind == ContextKind::kCount) {
-      int64_t count = store.degree_in(node);
-      for (const DirectedChange& change : node_changes) count += int{change.has} - int{change.had};
-      row = static_cast<float>(count - loops.count + (step.fill ? 1 : 0));
-    } else {
-      const bool known = !fresh && node < sums.size();
-      sum = known ? sums[node] : 0.0;
-      error = known ? sum_errors[node] : 0.0;
-      for (const DirectedChange& change : node_changes) {
-        if (skip_loops && change.source == node) continue;
-        double difference = (change.has ? change.new_weight : 0.0) - (change.had ? change.old_weight : 0.0);
-        if (difference == 0) continue;
-        sum += difference;
-        error += kDoubleUnit * (std::fabs(difference) + std::fabs(sum));
-      }
-      if (!(error <= kSumTolerance * std::fabs(sum))) {
-        sum = context_sum(step, node, node_changes);
-        error = 0;
-      }
-      row = static_cast<float>(sum + loops.missing(step, store));
+    const Row now = update(node, node_changes, fresh);
+    if (!fresh && now.row == *state_.stored_row(step_.output, node)) {
+      if (step_.kind != ContextKind::kSum) return;
+      if (now.sum == state_.sums[position_][node] && now.error == state_.sum_errors[position_][node]) return;
     }
-    if (!fresh && row == *stored_row(step.output, node)) {
-      if (step.kind != ContextKind::kSum || (sum == sums[node] && error == sum_errors[node])) return;
-    }
-    if (!std::isfinite(row)) lose_row(step.output, node);
-    rows[changes.nodes.size()] = row;
-    changes.positions.push_back(static_cast<uint32_t>(changes.nodes.size()));
-    changes.nodes.push_back(node);
-    changes.sums.push_back(sum);
-    changes.sum_errors.push_back(error);
+    if (!std::isfinite(now.row)) prepared->lose_row(state_, step_.output, node);
+    rows[changes.size()] = now.row;
+    changes.add(node, static_cast<uint32_t>(changes.size()));
+    changes.sums.push_back(now.sum);
+    changes.sum_errors.push_back(now.error);
   };
 
-  auto& slots = scratches_->slots[0][node_type];
-  for (size_t i = 0; i < node_delta.added.size(); ++i) {
-    if (node_delta.added_ids[i] == kNoId) continue;
-    slots[node_delta.added[i]] = 0;
-    write(node_delta.added[i], changes_of(edges, node_delta.added[i]), true);
+  auto& slots = prepared->workspace->slots[0][node_type];
+  for (size_t i = 0; i < nodes.added.size(); ++i) {
+    if (nodes.added_ids[i] == kNoId) continue;
+    slots[nodes.added[i]] = 0;
+    write(nodes.added[i], changes_of(edges, nodes.added[i]), true);
   }
   for (size_t i = 0; i < edges.size();) {
     size_t end = i;
     while (end < edges.size() && edges[end].target == edges[i].target) ++end;
-    uint32_t node = edges[i].target;
+    const uint32_t node = edges[i].target;
     if (!removed[node] && slots[node] == kNoIndex) write(node, {edges.data() + i, end - i}, false);
     i = end;
   }
-  for (uint32_t node : node_delta.added) slots[node] = kNoIndex;
+  for (uint32_t node : nodes.added) slots[node] = kNoIndex;
+}
+
+Scrubbed Context::scrub(std::span<const uint32_t> nodes) const {
+  const Rows kept = state_.rows(step_.output);
+  Scrubbed seen;
+  for (uint32_t node : nodes) {
+    if (!state_.graph.nodes[state_.program.values[step_.output].node_type].ids.in_use(node)) continue;
+    const Row anew = compute(node);
+    seen.not_finite += std::isfinite(*kept.row(node)) ? 0 : 1;
+    seen.difference = std::max(seen.difference, part_of(*kept.row(node), anew.row, std::fabs(anew.row)));
+    if (step_.kind != ContextKind::kSum) continue;
+    const double sum = state_.sums[position_][node];
+    seen.difference = std::max(seen.difference, part_of(sum, anew.sum, std::fabs(anew.sum)));
+  }
+  return seen;
 }
 
 }  // namespace livegnn

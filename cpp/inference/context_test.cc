@@ -84,7 +84,7 @@ TEST(contexts_of_every_kind_are_those_of_all_in_edges) {
         Engine engine(graph, contexts_alone(weighted, reversed), 1);
         engine.initialize();
         check_contexts(engine);
-        Prepared prepared;
+        Preparation prepared;
         for (int batch = 0; batch < 30; ++batch) {
           const Delta delta = stream.next(1 + random.below(30));
           engine.prepare(delta, &prepared);
@@ -103,7 +103,7 @@ TEST(contexts_do_not_keep_what_a_large_weight_rounded_off) {
   commit(stream.begin(10, 0), &graph, {});
   Engine engine(graph, contexts_alone(true, false), 1);
   engine.initialize();
-  Prepared prepared;
+  Preparation prepared;
   auto apply = [&](int64_t from, std::optional<float> weight) {
     Stage stage(graph);
     const int64_t source = graph.nodes[0].ids.id_of(static_cast<uint32_t>(from)), target = graph.nodes[0].ids.id_of(0);

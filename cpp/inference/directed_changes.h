@@ -8,9 +8,27 @@
 #include <vector>
 
 #include "inference/edge_view.h"
-#include "inference/engine.h"
+#include "program/program.h"
+#include "store/graph.h"
 
 namespace livegnn {
+
+struct DirectedChange {
+  uint32_t source, target;  // in a reversed direction the other way round
+  float old_weight, new_weight;
+  bool had, has;
+  uint32_t key;                              // among the edges between the same two nodes
+  const float *old_features, *new_features;  // null in a type without
+
+  uint64_t order() const { return (uint64_t{source} << 32) | key; }  // among those of a target
+};
+
+// What a batch changes of an edge type, in order of target, source and key; undirected edges in both directions. `zeros`:
+// features of edges that had none.
+void direct_changes(const Graph& graph, const Delta& delta, size_t edge_type, const float* zeros,
+                    std::vector<DirectedChange>* changes);
+// The same from targets to sources.
+void reverse_changes(const std::vector<DirectedChange>& changes, std::vector<DirectedChange>* reversed);
 
 // Changes are in order of target, source and key.
 inline std::span<const DirectedChange> changes_of(const std::vector<DirectedChange>& changes, uint32_t target) {

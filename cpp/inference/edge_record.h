@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "hashing/mix_hash.h"
-#include "inference/engine.h"
+#include "inference/directed_changes.h"
 
 namespace livegnn {
 

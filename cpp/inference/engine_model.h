@@ -13,6 +13,7 @@
 
 #include "inference/edge_view.h"
 #include "inference/engine.h"
+#include "inference/error_bounds.h"
 #include "program/kernels.h"
 #include "program/row_operators.h"
 #include "store/stage.h"
@@ -311,7 +312,7 @@ class EventStream {
   int now_ = 0;
 };
 
-inline void commit(const Delta& delta, Graph* graph, std::initializer_list<std::pair<Engine*, Prepared*>> views) {
+inline void commit(const Delta& delta, Graph* graph, std::initializer_list<std::pair<Engine*, Preparation*>> views) {
   graph->prepare(delta);
   for (auto [engine, prepared] : views) engine->reserve(delta, *prepared);
   {
@@ -357,11 +358,11 @@ inline bool same_bits(const std::vector<Floats>& a, const std::vector<Floats>& b
 
 // Everything, drift included, as bytes that must not move.
 struct Kept {
-  explicit Kept(Engine* engine) : rows(tables(*engine)) {
-    for (size_t p = 0; p < engine->program().propagations.size(); ++p) errors.push_back(engine->errors(p));
+  explicit Kept(const Engine* engine) : rows(tables(*engine)) {
+    for (size_t p = 0; p < engine->program().propagations.size(); ++p) errors.push_back(saved_errors(engine->state(), p));
     for (size_t c = 0; c < engine->program().contexts.size(); ++c) {
-      sums.push_back(engine->sums(c));
-      sums.push_back(engine->sum_errors(c));
+      sums.push_back(engine->state().sums[c]);
+      sums.push_back(engine->state().sum_errors[c]);
     }
   }
   bool operator==(const Kept& other) const {
@@ -372,7 +373,7 @@ struct Kept {
   std::vector<std::vector<double>> sums;
 };
 
-inline void check_scrub(const Engine::Scrubbed& seen) {
+inline void check_scrub(const Scrubbed& seen) {
   CHECK(seen.difference < 1e-4);
   CHECK_EQ(seen.not_finite, 0u);
 }

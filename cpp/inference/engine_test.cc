@@ -21,7 +21,7 @@ TEST(engine_prepares_without_changing_anything) {
     Engine engine(graph, setting.make(), 1), plain(graph, setting.make(), 1);
     engine.initialize();
     plain.initialize();
-    Prepared asked, prepared;
+    Preparation asked, prepared;
     for (int batch = 0; batch < 20; ++batch) {
       const Delta delta = stream.next(8);
       const Kept before(&engine);
@@ -36,7 +36,7 @@ TEST(engine_prepares_without_changing_anything) {
       CHECK_EQ(prepared.affected, affected);
       CHECK_EQ(prepared.edges_touched, touched);
       CHECK(Kept(&engine) == before);
-      Prepared plainly;
+      Preparation plainly;
       plain.prepare(delta, &plainly);
       commit(delta, &graph, {{&engine, &prepared}, {&plain, &plainly}});
       CHECK(Kept(&engine) == Kept(&plain));
@@ -51,7 +51,7 @@ TEST(engine_names_the_rows_that_change) {
     commit(stream.begin(50, 120), &graph, {});
     Engine engine(graph, setting.make(), 1);
     engine.initialize();
-    Prepared prepared;
+    Preparation prepared;
     for (int batch = 0; batch < 20; ++batch) {
       const Rows out = engine.rows(engine.program().output);
       std::vector<Floats> before;
@@ -62,7 +62,7 @@ TEST(engine_names_the_rows_that_change) {
       const Rows now = engine.rows(engine.program().output);
       const Changes& changes = prepared.changes[engine.program().output];
       std::map<uint32_t, size_t> changed;
-      for (size_t i = 0; i < changes.nodes.size(); ++i) CHECK(changed.emplace(changes.nodes[i], i).second);
+      for (size_t i = 0; i < changes.size(); ++i) CHECK(changed.emplace(changes.nodes()[i], i).second);
       CHECK(changed.size() <= prepared.affected);
       for (uint32_t i = 0; i < now.count; ++i) {
         if (!graph.nodes[0].ids.in_use(i)) {
@@ -87,7 +87,7 @@ TEST(engine_gives_the_same_bits_on_any_number_of_threads) {
     one.initialize();
     three.initialize();
     CHECK(Kept(&one) == Kept(&three));
-    Prepared by_one, by_three;
+    Preparation by_one, by_three;
     for (int batch = 0; batch < 6; ++batch) {
       // Large enough that waking the others is worth it.
       const Delta delta = stream.next(batch % 2 == 0 ? 400 : 20);
@@ -112,7 +112,7 @@ TEST(engine_is_as_it_was_after_any_allocation_that_fails) {
       commit(stream.begin(60, 250), &graph, {});
       Engine engine(graph, program(), 2, "", keep_degree), untroubled(graph, program(), 2, "", keep_degree);
       for (Engine* each : {&engine, &untroubled}) each->initialize();
-      Prepared prepared, expected;
+      Preparation prepared, expected;
       size_t failures = 0;
       for (int batch = 0; batch < 6; ++batch) {
         const Delta delta = stream.next(batch % 3 == 2 ? 150 : 10);

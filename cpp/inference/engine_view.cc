@@ -3,42 +3,24 @@
 #include <utility>
 
 namespace livegnn {
-namespace {
-
-// Lets a trusted batch pass, and no other.
-class Guard {
- public:
-  Guard(Engine* engine, bool trusted) : engine_(engine), guarded_(engine->guarded()) {
-    if (trusted) engine->set_guard(false);
-  }
-  ~Guard() { engine_->set_guard(guarded_); }
-  Guard(const Guard&) = delete;
-
- private:
-  Engine* engine_;
-  bool guarded_;
-};
-
-}  // namespace
-
 void EngineView::prepare(const Change& change) {
   abandon();
   delta_ = &change.delta;
-  const Guard guard(&engine_, std::exchange(trusted_, false));
+  prepared_->trusted = std::exchange(trusted_, false);
   if (std::exchange(settled_, false)) {
-    engine_.prepare(change.delta, &prepared_);
+    engine_.prepare(change.delta, prepared_.get());
   } else {
-    engine_.prepare_batch(change.delta, &prepared_);
+    engine_.prepare_batch(change.delta, prepared_.get());
   }
-  if (prepared_.lost != kNoIndex) throw NotFinite(prepared_.lost_type, prepared_.lost);
+  if (prepared_->lost != kNoIndex) throw NotFinite(prepared_->lost_type, prepared_->lost);
   // Here, since a commit must not fail for want of memory; not when they are asked for, since by then their indices may
   // be those of other nodes.
-  changed_ids_ = engine_.changed_ids(change.delta, prepared_);
-  engine_.reserve(change.delta, prepared_);
+  changed_ids_ = engine_.changed_ids(change.delta, *prepared_);
+  engine_.reserve(change.delta, *prepared_);
 }
 
 void EngineView::commit() noexcept {
-  engine_.commit(*delta_, prepared_);
+  engine_.commit(*delta_, *prepared_);
   delta_ = nullptr;
 }
 
@@ -49,7 +31,7 @@ void EngineView::abandon() noexcept {
 
 size_t EngineView::settle() noexcept {
   engine_.release();
-  return prepared_.settle();
+  return prepared_->settle();
 }
 
 }  // namespace livegnn

@@ -3,6 +3,7 @@
 // Thread safety: as of every view (views/view.h).
 #pragma once
 
+#include <memory>
 #include <stdexcept>
 #include <vector>
 
@@ -22,7 +23,7 @@ class NotFinite : public std::runtime_error {
 class EngineView : public View {
  public:
   // The engine must outlive it.
-  explicit EngineView(Engine& engine) : engine_(engine) {}
+  explicit EngineView(Engine& engine) : engine_(engine), prepared_(engine.new_prepared()) {}
 
   // How the next batch is prepared. settled: nothing of a lazy engine is stale, so it may compute the batch instead of
   // marking it. trusted: it is not refused for what comes of it.
@@ -35,16 +36,16 @@ class EngineView : public View {
   size_t settle() noexcept override;
   void save(Arrays* to) const override { engine_.save(to); }
   void load(const ArrayViews& from) override { engine_.load(from); }
-  size_t bytes() const override { return engine_.batch_bytes() + prepared_.held(); }
+  size_t bytes() const override { return engine_.batch_bytes() + prepared_->held(); }
 
   // What the last batch was and did.
-  const Prepared& prepared() const { return prepared_; }
+  const Prepared& prepared() const { return *prepared_; }
   // Ids of the nodes whose prediction is another, once.
   std::vector<int64_t> take_changed_ids() { return std::move(changed_ids_); }
 
  private:
   Engine& engine_;
-  Prepared prepared_;
+  std::unique_ptr<Prepared> prepared_;
   const Delta* delta_ = nullptr;
   std::vector<int64_t> changed_ids_;
   bool settled_ = false, trusted_ = false;

@@ -41,7 +41,7 @@ TEST(engine_view_follows_its_graph) {
     Engine engine(graph, setting.make(), 1), plain(graph, setting.make(), 1);
     for (Engine* each : {&engine, &plain}) each->initialize();
     EngineView view(engine);
-    Prepared prepared;
+    Preparation prepared;
     for (int batch = 0; batch < 20; ++batch) {
       const Delta delta = stream.next(3);
       const auto before = predictions(engine);

@@ -1,10 +1,13 @@
-// The bounds of what rows may have lost to rounding (rounding.h): how many a row has, and all of them as numbers.
-#include <cmath>
-#include <span>
-#include <vector>
+#include "inference/error_bounds.h"
 
-#include "inference/engine.h"
+#include <algorithm>
+#include <cmath>
+
+#include "inference/blocks.h"
+#include "inference/edge_view.h"
 #include "inference/rounding.h"
+#include "program/kernels.h"
+#include "threads/parallel.h"
 
 namespace livegnn {
 namespace {
@@ -16,27 +19,26 @@ bool has_packed_bounds(const PropagateStep& step) {
 
 }  // namespace
 
-size_t Engine::heads_of(const PropagateStep& step) const {
-  const MessageProgram& program = program_.messages[step.message];
-  return program.coefficient == kNoIndex ? 1 : program.step.registers[program.coefficient].width;
+size_t heads_of(const Program& program, const PropagateStep& step) {
+  const MessageProgram& messages = program.messages[step.message];
+  return messages.coefficient == kNoIndex ? 1 : messages.step.registers[messages.coefficient].width;
 }
 
-size_t Engine::error_width(const PropagateStep& step) const {
+size_t error_width(const Program& program, const PropagateStep& step) {
   if (step.aggregate != Aggregate::kSum) return 0;
-  return has_packed_bounds(step) ? kRowBounds : 2 * heads_of(step);
+  return has_packed_bounds(step) ? kRowBounds : 2 * heads_of(program, step);
 }
 
-size_t Engine::saved_error_width(size_t propagation) const {
-  const PropagateStep& step = program_.propagations[propagation];
-  return has_packed_bounds(step) ? 2 : error_width(step);
+size_t saved_error_width(const Program& program, const PropagateStep& step) {
+  return has_packed_bounds(step) ? 2 : error_width(program, step);
 }
 
-std::vector<float> Engine::errors(size_t propagation) const {
-  const Table& table = errors_[propagation];
-  const PropagateStep& step = program_.propagations[propagation];
+std::vector<float> saved_errors(const State& state, size_t propagation) {
+  const Table& table = state.errors[propagation];
+  const PropagateStep& step = state.program.propagations[propagation];
   std::vector<float> all;
   if (table.width() == 0) return all;
-  for (uint32_t slot : slots(step.output)) {
+  for (uint32_t slot : state.slots(step.output)) {
     if (has_packed_bounds(step)) {
       const Bounds bounds = unpack(table.row(slot));
       all.insert(all.end(), {bounds.own, bounds.moved});
@@ -47,18 +49,47 @@ std::vector<float> Engine::errors(size_t propagation) const {
   return all;
 }
 
-void Engine::load_errors(size_t propagation, std::span<const float> errors) {
-  Table& table = errors_[propagation];
+void load_errors(State* state, size_t propagation, std::span<const float> errors) {
+  Table& table = state->errors[propagation];
   if (table.width() == 0) return;
-  const size_t width = saved_error_width(propagation);
-  const bool packed = has_packed_bounds(program_.propagations[propagation]);
+  const PropagateStep& step = state->program.propagations[propagation];
+  const size_t width = saved_error_width(state->program, step);
   table.resize(errors.size() / width);
   for (size_t i = 0; i < table.rows(); ++i) {
     const float* const from = errors.data() + i * width;
-    if (packed) {
+    if (has_packed_bounds(step)) {
       pack({std::fabs(from[0]), std::fabs(from[1])}, table.row(i));
     } else {
       table.write(i, from);
+    }
+  }
+}
+
+void begin_all_bounds(State* state, size_t propagation, ThreadPool* pool) {
+  const PropagateStep& step = state->program.propagations[propagation];
+  const EdgeView store = view_of(state->graph, step);
+  const Rows kept = state->kept_rows(step.output);
+  const float* const inverse = state->units[propagation].inverses.data();
+  Table& errors = state->errors[propagation];
+  const size_t count = std::min(errors.rows(), kept.count);
+  pool->run(blocks_of(count), kLong, [&](size_t block) {
+    for (size_t slot = block * kBlockRows; slot < std::min(count, (block + 1) * kBlockRows); ++slot) {
+      const uint32_t node = state->node_at(step, slot);
+      if (node == kNoIndex) continue;
+      const float peak = kernels().scaled_peak(kept.width, kept.row(slot), inverse);
+      begin_bounds(peak, store.degree_in(node), errors.row(slot));
+    }
+  });
+}
+
+void shrink_bounds(const PropagateStep& step, float shrunk, Table* errors) noexcept {
+  for (size_t i = 0; i < errors->rows(); ++i) {
+    float* const row = errors->row(i);
+    if (step.context != kNoIndex) {
+      for (size_t h = 0; h < errors->width() / 2; ++h) row[h] *= shrunk;  // those of contexts, behind them, have no unit
+    } else {
+      const Bounds bounds = unpack(row);
+      pack({shrunk * bounds.own, shrunk * bounds.moved}, row);
     }
   }
 }

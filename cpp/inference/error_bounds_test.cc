@@ -13,25 +13,26 @@ TEST(error_bounds_come_back_as_they_were) {
     Graph graph({kFeatures}, {{0, 0, setting.options, setting.edge_features}});
     EventStream stream(&graph);
     commit(stream.begin(60, 250), &graph, {});
-    Engine engine(graph, setting.make(), 1), other(graph, setting.make(), 1);
+    Engine engine(graph, setting.make(), 1);
+    State other(graph, setting.make(), "", 0);
     engine.initialize();
-    Prepared prepared;
+    Preparation prepared;
     bool moved = false;
     for (int batch = 0; batch < 20; ++batch) {
       const Delta delta = stream.next(8);
       std::vector<std::vector<float>> before;
-      for (size_t p = 0; p < engine.program().propagations.size(); ++p) before.push_back(engine.errors(p));
+      for (size_t p = 0; p < engine.program().propagations.size(); ++p) before.push_back(saved_errors(engine.state(), p));
       engine.prepare(delta, &prepared);
       commit(delta, &graph, {{&engine, &prepared}});
-      other.initialize();
+      other.clear();
       for (size_t p = 0; p < engine.program().propagations.size(); ++p) {
-        const std::vector<float> errors = engine.errors(p);
-        CHECK_EQ(errors.size(),
-                 engine.saved_error_width(p) *
-                     (engine.error_width(engine.program().propagations[p]) > 0 ? graph.nodes[0].ids.capacity() : 0));
+        const std::vector<float> errors = saved_errors(engine.state(), p);
+        const PropagateStep& step = engine.program().propagations[p];
+        const size_t rows = error_width(engine.program(), step) > 0 ? graph.nodes[0].ids.capacity() : 0;
+        CHECK_EQ(errors.size(), saved_error_width(engine.program(), step) * rows);
         for (float bound : errors) CHECK(bound >= 0);
-        other.load_errors(p, errors);
-        CHECK(other.errors(p) == errors);
+        load_errors(&other, p, errors);
+        CHECK(saved_errors(other, p) == errors);
         moved = moved || errors != before[p];
       }
     }

@@ -15,7 +15,7 @@ TEST(initializing_gives_what_batches_give) {
       Graph graph({kFeatures}, {{0, 0, setting.options, setting.edge_features}});
       EventStream stream(&graph);
       Engine engine(graph, setting.make(), 1);
-      Prepared prepared;
+      Preparation prepared;
       if (!from_nothing) commit(stream.begin(60, 250), &graph, {});
       engine.initialize();
       for (int batch = 0; batch < 30; ++batch) {

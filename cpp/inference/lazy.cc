@@ -9,8 +9,7 @@
 #include <utility>
 
 #include "inference/directed_changes.h"
-#include "inference/engine_scratch.h"
-#include "inference/message_sums.h"
+#include "inference/blocks.h"
 #include "program/kernels.h"
 
 namespace livegnn {
@@ -29,44 +28,9 @@ bool same_messages(const DirectedChange& change, bool weighted) {
 
 }  // namespace
 
-// -- the engine's side
-
-bool Engine::be_lazy(size_t eager) {
-  if (!Lazy::knows(program_, eager)) return false;
-  lazy_ = std::make_unique<Lazy>(this, eager, pool_->threads());
-  return true;
-}
-
-void Engine::prepare_batch(const Delta& delta, Prepared* prepared) {
-  if (lazy_ == nullptr) return prepare(delta, prepared);
-  const bool removes = std::any_of(delta.nodes.begin(), delta.nodes.end(),
-                                   [](const NodeDelta& nodes) { return !nodes.removed.empty(); });
-  if (removes) {
-    settle();
-    return prepare(delta, prepared);
-  }
-  forget_units(prepared);
-  prepare_steps(delta, lazy_->eager(), prepared);
-  lazy_->prepare(delta, prepared);
-}
-
-void Engine::predict(std::span<const uint32_t> nodes, float* out, size_t output) const {
-  if (lazy_ != nullptr) return lazy_->predict(nodes, out, output);
-  predict_kept(nodes, out, output);
-}
-
-void Engine::settle() {
-  if (lazy_ != nullptr) lazy_->settle();
-}
-bool Engine::outgrown_by(const Delta& delta) const { return lazy_ != nullptr && lazy_->outgrown_by(delta); }
-size_t Engine::pending() const { return lazy_ == nullptr ? 0 : lazy_->pending(); }
-LazyWork Engine::work() const { return lazy_ == nullptr ? LazyWork{} : lazy_->work(); }
-size_t Engine::overlay_bytes() const { return lazy_ == nullptr ? 0 : lazy_->overlay_bytes(); }
-size_t Engine::record_bytes() const { return lazy_ == nullptr ? 0 : lazy_->record_bytes(); }
-
 // -- what there is
 
-bool Engine::Lazy::knows(const Program& program, size_t eager) {
+bool Lazy::knows(const Program& program, size_t eager) {
   if (eager >= program.order.size()) return false;
   for (size_t i = eager; i < program.order.size(); ++i) {
     const Step step = program.order[i];
@@ -76,16 +40,17 @@ bool Engine::Lazy::knows(const Program& program, size_t eager) {
   return true;
 }
 
-Engine::Lazy::Lazy(Engine* engine, size_t eager, size_t threads)
-    : engine_(*engine),
+Lazy::Lazy(State* state, size_t eager, ThreadPool* writer_pool)
+    : state_(*state),
       eager_(eager),
-      pool_(threads),
-      differs_(engine->program_.values.size()),
-      site_of_(engine->program_.values.size(), kNoIndex),
-      column_of_(engine->program_.values.size()),
-      edges_(engine->has_direction_.size()),
+      writer_pool_(*writer_pool),
+      pool_(writer_pool->threads()),
+      differs_(state->program.values.size()),
+      lazy_step_of_(state->program.values.size(), kNoIndex),
+      column_of_(state->program.values.size()),
+      edges_(state->has_direction.size()),
       recorded_(edges_.size()) {
-  const Program& program = engine->program_;
+  const Program& program = state->program;
   std::vector<bool> computed(program.values.size());
   for (size_t i = eager; i < program.order.size(); ++i) {
     const Step step = program.order[i];
@@ -96,11 +61,11 @@ Engine::Lazy::Lazy(Engine* engine, size_t eager, size_t threads)
       for (uint32_t value : values_of(propagate)) computed[value] = true;
       // Messages of both ends are computed anew for whoever they reach, from rows as they are now.
       if (propagate.message != kNoIndex) continue;
-      differs_[propagate.input] = recorded_[direction_of(engine->graph_, propagate)] = true;
+      differs_[propagate.input] = recorded_[direction_of(state->graph, propagate)] = true;
     }
   }
   for (uint32_t v = 0; v < program.values.size(); ++v) {
-    if (differs_[v] && !computed[v]) add_site(Site::kSaved, program.values[v].node_type, {v}, nullptr, 0);
+    if (differs_[v] && !computed[v]) add_step(LazyStep::kSaved, program.values[v].node_type, {v}, nullptr, 0);
   }
   for (size_t i = eager; i < program.order.size(); ++i) {
     const Step step = program.order[i];
@@ -108,97 +73,97 @@ Engine::Lazy::Lazy(Engine* engine, size_t eager, size_t threads)
       const RowsStep& rows = program.rows[step.position];
       std::vector<uint32_t> values;
       for (const Sink& sink : rows.sinks) values.push_back(sink.value);
-      add_site(Site::kRows, rows.node_type, values, &rows, 0);
+      add_step(LazyStep::kRows, rows.node_type, values, &rows, 0);
     } else {
       const PropagateStep& propagate = program.propagations[step.position];
-      add_site(Site::kPropagate, program.values[propagate.output].node_type, values_of(propagate), nullptr,
+      add_step(LazyStep::kPropagate, program.values[propagate.output].node_type, values_of(propagate), nullptr,
                step.position);
     }
   }
   for (size_t i = 0; i <= program.others.size(); ++i) {
-    const auto [kept, position] = engine->output_at(i);
+    const auto [kept, position] = state->output_at(i);
     if (kept) {
-      const uint32_t site = site_of_[position];
-      outputs_.push_back(site != kNoIndex && sites_[site].kind == Site::kSaved ? kNoIndex : site);
+      const uint32_t lazy_step = lazy_step_of_[position];
+      outputs_.push_back(lazy_step != kNoIndex && lazy_steps_[lazy_step].kind == LazyStep::kSaved ? kNoIndex : lazy_step);
     } else {
-      outputs_.push_back(static_cast<uint32_t>(sites_.size()));
+      outputs_.push_back(static_cast<uint32_t>(lazy_steps_.size()));
       const RowsStep& rows = program.on_demand[position];
-      add_site(Site::kRows, rows.node_type, {kNoIndex}, &rows, 0);
+      add_step(LazyStep::kRows, rows.node_type, {kNoIndex}, &rows, 0);
     }
   }
   output_ = outputs_[0];
-  need_.resize(sites_.size());
+  need_.resize(lazy_steps_.size());
 }
 
 // What a propagation computes of a target: the aggregate, and what is kept beside it.
-std::vector<uint32_t> Engine::Lazy::values_of(const PropagateStep& step) {
+std::vector<uint32_t> Lazy::values_of(const PropagateStep& step) {
   std::vector<uint32_t> values{step.output};
   if (step.counts != kNoIndex) values.push_back(step.counts);
   if (step.context != kNoIndex) values.push_back(step.context);
   return values;
 }
 
-void Engine::Lazy::add_site(Site::Kind kind, uint32_t node_type, const std::vector<uint32_t>& values,
+void Lazy::add_step(LazyStep::Kind kind, uint32_t node_type, const std::vector<uint32_t>& values,
                             const RowsStep* rows, uint32_t propagation) {
-  std::vector<Site::Column> columns;
+  std::vector<LazyStep::Column> columns;
   size_t stride = 0;
   for (uint32_t value : values) {
     const size_t width = row_stride(value == kNoIndex ? rows->registers[rows->sinks[0].reg].width
-                                                      : engine_.program_.values[value].width);
-    Site::Column column{value, stride, 0};
+                                                      : state_.program.values[value].width);
+    LazyStep::Column column{value, stride, 0};
     stride += width;
     if (value != kNoIndex && differs_[value]) {
       column.difference = stride;
       stride += width;
     }
     if (value != kNoIndex) {
-      site_of_[value] = static_cast<uint32_t>(sites_.size());
+      lazy_step_of_[value] = static_cast<uint32_t>(lazy_steps_.size());
       column_of_[value] = columns.size();
     }
     columns.push_back(column);
   }
-  sites_.push_back({kind, node_type, rows, propagation, std::move(columns), Overlay(stride)});
+  lazy_steps_.push_back({kind, node_type, rows, propagation, std::move(columns), Overlay(stride)});
 }
 
-Engine::Lazy::Source Engine::Lazy::source_of(uint32_t value) const {
+Lazy::Source Lazy::source_of(uint32_t value) const {
   Source source;
-  source.table = engine_.rows(value);
-  if (site_of_[value] == kNoIndex) return source;
-  Site& site = const_cast<Site&>(sites_[site_of_[value]]);
-  const Site::Column& column = site.columns[column_of_[value]];
-  source.overlay = &site.overlay;
-  source.saved = site.kind == Site::kSaved;
+  source.table = state_.rows(value);
+  if (lazy_step_of_[value] == kNoIndex) return source;
+  LazyStep& lazy_step = const_cast<LazyStep&>(lazy_steps_[lazy_step_of_[value]]);
+  const LazyStep::Column& column = lazy_step.columns[column_of_[value]];
+  source.overlay = &lazy_step.overlay;
+  source.saved = lazy_step.kind == LazyStep::kSaved;
   source.at = column.at;
   source.difference = column.difference;
   return source;
 }
 
-LazyWork Engine::Lazy::work() const {
+LazyWork Lazy::work() const {
   std::shared_lock lock(mutex_);
   return work_;
 }
 
-size_t Engine::Lazy::overlay_bytes() const {
+size_t Lazy::overlay_bytes() const {
   std::shared_lock lock(mutex_);
   size_t total = 0;
-  for (const Site& site : sites_) total += site.kind == Site::kSaved ? 0 : site.overlay.bytes();
+  for (const LazyStep& lazy_step : lazy_steps_) total += lazy_step.kind == LazyStep::kSaved ? 0 : lazy_step.overlay.bytes();
   return total;
 }
 
-size_t Engine::Lazy::record_bytes() const {
+size_t Lazy::record_bytes() const {
   size_t total = 0;
-  for (const Site& site : sites_) total += site.kind == Site::kSaved ? site.overlay.bytes() : 0;
+  for (const LazyStep& lazy_step : lazy_steps_) total += lazy_step.kind == LazyStep::kSaved ? lazy_step.overlay.bytes() : 0;
   for (const EdgeRecord& record : edges_) total += record.bytes();
   return total;
 }
 
-bool Engine::Lazy::outgrown_by(const Delta& delta) const {
+bool Lazy::outgrown_by(const Delta& delta) const {
   size_t recorded = saved_features_, graph = 0;
-  for (const auto& type : engine_.graph_.nodes) graph += type.ids.size();
+  for (const auto& type : state_.graph.nodes) graph += type.ids.size();
   for (const NodeDelta& nodes : delta.nodes) recorded += nodes.featured.size();
   for (const EdgeRecord& record : edges_) recorded += record.size();
   for (size_t e = 0; e < delta.edges.size(); ++e) {
-    const auto& type = engine_.graph_.edges[e];
+    const auto& type = state_.graph.edges[e];
     const size_t directions = type.spec.options.undirected ? 2 : 1;
     recorded += delta.edges[e].size() * directions;
     graph += type.store->num_edges() * directions;
@@ -208,23 +173,22 @@ bool Engine::Lazy::outgrown_by(const Delta& delta) const {
 
 // -- a batch
 
-void Engine::Lazy::prepare(const Delta& delta, Prepared* prepared) {
-  const Program& program = engine_.program_;
+void Lazy::prepare(const Delta& delta, Preparation* prepared) {
+  const Program& program = state_.program;
   prepared->marked = true;
   prepared->before.resize(program.values.size());
-  for (const Site& site : sites_) {
-    if (site.kind != Site::kSaved) continue;
-    const uint32_t value = site.columns[0].value;
-    const Changes& changes = prepared->changes[value];
+  for (const LazyStep& lazy_step : lazy_steps_) {
+    if (lazy_step.kind != LazyStep::kSaved) continue;
+    const uint32_t value = lazy_step.columns[0].value;
+    const Changes& changes = prepared->of(value);
     Changes& before = prepared->before[value];
-    before.nodes.clear();
-    before.stride = changes.stride;
-    float* rows = before.rows.reserve(changes.nodes.size() * before.stride);
-    for (uint32_t node : changes.nodes) {
-      if (site.overlay.covers(node)) continue;
-      std::memcpy(rows, engine_.stored_row(value, node), before.stride * sizeof(float));
-      rows += before.stride;
-      before.nodes.push_back(node);
+    before.begin(program.values[value].width);
+    float* rows = before.open(changes.size());
+    for (uint32_t node : changes.nodes()) {
+      if (lazy_step.overlay.covers(node)) continue;
+      std::memcpy(rows, state_.stored_row(value, node), before.stride() * sizeof(float));
+      rows += before.stride();
+      before.add(node, static_cast<uint32_t>(before.size()));
     }
   }
   try {
@@ -236,44 +200,44 @@ void Engine::Lazy::prepare(const Delta& delta, Prepared* prepared) {
   if (output_ != kNoIndex) {
     prepared->changed = prepared->reached[output_];
   } else {
-    prepared->changed = prepared->changes[program.output].nodes;
+    prepared->changed = prepared->of(program.output).nodes();
   }
   prepared->affected = prepared->changed.size();
 }
 
 // What a batch reaches, step by step and without arithmetic. A node that is stale already is marked again: who asks
 // what a batch may change is told, and this reads nothing that a query may be writing.
-void Engine::Lazy::mark(const Delta& delta, Prepared* prepared) {
-  const Program& program = engine_.program_;
+void Lazy::mark(const Delta& delta, Preparation* prepared) {
+  const Program& program = state_.program;
   for (const NodeDelta& nodes : delta.nodes) grow(&seen_, nodes.capacity);
-  prepared->reached.resize(sites_.size());
+  prepared->reached.resize(lazy_steps_.size());
   auto changed_of = [&](uint32_t value) -> const std::vector<uint32_t>& {
-    const uint32_t site = site_of_[value];
-    const bool eager = site == kNoIndex || sites_[site].kind == Site::kSaved;
-    return eager ? prepared->changes[value].nodes : prepared->reached[site];
+    const uint32_t lazy_step = lazy_step_of_[value];
+    const bool eager = lazy_step == kNoIndex || lazy_steps_[lazy_step].kind == LazyStep::kSaved;
+    return eager ? prepared->of(value).nodes() : prepared->reached[lazy_step];
   };
-  for (size_t s = 0; s < sites_.size(); ++s) {
-    const Site& site = sites_[s];
+  for (size_t s = 0; s < lazy_steps_.size(); ++s) {
+    const LazyStep& lazy_step = lazy_steps_[s];
     std::vector<uint32_t>& reached = prepared->reached[s];
     reached.clear();
-    if (site.kind == Site::kSaved) continue;
+    if (lazy_step.kind == LazyStep::kSaved) continue;
     auto reach = [&](uint32_t node) {
       if (seen_[node]) return;
       seen_[node] = 1;
       reached.push_back(node);
     };
-    if (site.kind == Site::kRows) {
-      const NodeDelta& nodes = delta.nodes[site.node_type];
+    if (lazy_step.kind == LazyStep::kRows) {
+      const NodeDelta& nodes = delta.nodes[lazy_step.node_type];
       for (size_t i = 0; i < nodes.added.size(); ++i) {
         if (nodes.added_ids[i] != kNoId) reach(nodes.added[i]);
       }
-      for (uint32_t source : site.rows->sources) {
+      for (uint32_t source : lazy_step.rows->sources) {
         for (uint32_t node : changed_of(source)) reach(node);
       }
     } else {
       constexpr size_t kAhead = 16;
-      const PropagateStep& step = program.propagations[site.propagation];
-      const EdgeView store = view_of(engine_.graph_, step);
+      const PropagateStep& step = program.propagations[lazy_step.propagation];
+      const EdgeView store = view_of(state_.graph, step);
       size_t messages = 0;
       auto scan = [&](const std::vector<uint32_t>& sources) {
         if (step.only_loops) {
@@ -298,7 +262,7 @@ void Engine::Lazy::mark(const Delta& delta, Prepared* prepared) {
           for (uint32_t node : changed_of(source.value)) reach(node);
         }
       }
-      for (const DirectedChange& change : prepared->edges[direction_of(engine_.graph_, step)]) {
+      for (const DirectedChange& change : prepared->edges[direction_of(state_.graph, step)]) {
         if (step.message == kNoIndex && same_messages(change, step.weighted)) continue;
         if (step.only_loops && change.source != change.target) continue;
         ++messages;
@@ -310,15 +274,15 @@ void Engine::Lazy::mark(const Delta& delta, Prepared* prepared) {
   }
 }
 
-// Queries go on between this and the commit. They may take the place of rows that the commit spoils, but cover no node,
+// Queries go on between this and the commit. They may take the place of rows that the commit makes stale, but cover no node,
 // and whatever has a slot has room among the free ones.
-void Engine::Lazy::reserve(const Delta& delta, const Prepared& prepared) {
+void Lazy::reserve(const Delta& delta, const Preparation& prepared) {
   std::unique_lock lock(mutex_);
-  for (size_t s = 0; s < sites_.size(); ++s) {
-    Site& site = sites_[s];
-    const bool saved = site.kind == Site::kSaved;
-    const size_t rows = saved ? prepared.before[site.columns[0].value].nodes.size() : 0;
-    site.overlay.reserve(delta.nodes[site.node_type].capacity, rows + prepared.reached[s].size(), rows);
+  for (size_t s = 0; s < lazy_steps_.size(); ++s) {
+    LazyStep& lazy_step = lazy_steps_[s];
+    const bool saved = lazy_step.kind == LazyStep::kSaved;
+    const size_t rows = saved ? prepared.before[lazy_step.columns[0].value].size() : 0;
+    lazy_step.overlay.reserve(delta.nodes[lazy_step.node_type].capacity, rows + prepared.reached[s].size(), rows);
   }
   for (size_t e = 0; e < edges_.size(); ++e) {
     if (recorded_[e]) edges_[e].prepare(prepared.edges[e]);
@@ -326,51 +290,51 @@ void Engine::Lazy::reserve(const Delta& delta, const Prepared& prepared) {
   reserved_ = true;
 }
 
-void Engine::Lazy::release() noexcept {
-  for (Site& site : sites_) site.overlay.settle();
+void Lazy::release() noexcept {
+  for (LazyStep& lazy_step : lazy_steps_) lazy_step.overlay.settle();
   for (EdgeRecord& record : edges_) record.forget();
   reserved_ = false;
 }
 
-void Engine::Lazy::commit(const Delta& delta, const Prepared& prepared) noexcept {
+void Lazy::commit(const Delta& delta, const Preparation& prepared) noexcept {
   if (!reserved_) reserve(delta, prepared);
   reserved_ = false;
-  for (Site& site : sites_) site.overlay.resize(delta.nodes[site.node_type].capacity);
-  for (Site& site : sites_) {
-    if (site.kind != Site::kSaved) continue;
-    const Site::Column& column = site.columns[0];
-    const Value& value = engine_.program_.values[column.value];
+  for (LazyStep& lazy_step : lazy_steps_) lazy_step.overlay.resize(delta.nodes[lazy_step.node_type].capacity);
+  for (LazyStep& lazy_step : lazy_steps_) {
+    if (lazy_step.kind != LazyStep::kSaved) continue;
+    const LazyStep::Column& column = lazy_step.columns[0];
+    const Value& value = state_.program.values[column.value];
     const Changes& before = prepared.before[column.value];
-    const std::vector<uint32_t>& changed = prepared.changes[column.value].nodes;
-    for (size_t i = 0; i < before.nodes.size(); ++i) {
-      site.overlay.spoil(before.nodes[i]);
-      site.overlay.place(before.nodes[i]);
-      std::memcpy(site.overlay.row(before.nodes[i]), before.at(i), before.stride * sizeof(float));
+    const std::vector<uint32_t>& changed = prepared.of(column.value).nodes();
+    for (size_t i = 0; i < before.size(); ++i) {
+      lazy_step.overlay.invalidate(before.nodes()[i]);
+      lazy_step.overlay.place(before.nodes()[i]);
+      std::memcpy(lazy_step.overlay.row(before.nodes()[i]), before.at(i), before.stride() * sizeof(float));
     }
-    if (value.features) saved_features_ += before.nodes.size();
-    const Rows now = engine_.rows(column.value);
-    engine_.pool_->run(blocks_of(changed.size()), kMessageCost * static_cast<double>(changed.size()),
+    if (value.features) saved_features_ += before.size();
+    const Rows now = state_.rows(column.value);
+    writer_pool_.run(blocks_of(changed.size()), kMessageCost * static_cast<double>(changed.size()),
                        [&](size_t block) {
                          const size_t end = std::min(changed.size(), (block + 1) * kBlockRows);
                          for (size_t i = block * kBlockRows; i < end; ++i) {
-                           float* row = site.overlay.row(changed[i]);
-                           kernels().subtract(before.stride, now.row(changed[i]), row, row + column.difference);
+                           float* row = lazy_step.overlay.row(changed[i]);
+                           kernels().subtract(before.stride(), now.row(changed[i]), row, row + column.difference);
                          }
                        });
   }
   for (size_t e = 0; e < edges_.size(); ++e) {
     if (recorded_[e]) edges_[e].merge();
   }
-  for (size_t s = 0; s < sites_.size(); ++s) {
-    for (uint32_t node : prepared.reached[s]) sites_[s].overlay.spoil(node);
+  for (size_t s = 0; s < lazy_steps_.size(); ++s) {
+    for (uint32_t node : prepared.reached[s]) lazy_steps_[s].overlay.invalidate(node);
   }
-  if (output_ != kNoIndex) pending_.store(sites_[output_].overlay.num_stale(), std::memory_order_relaxed);
+  if (output_ != kNoIndex) pending_.store(lazy_steps_[output_].overlay.num_stale(), std::memory_order_relaxed);
 }
 
 // -- settling
 
-void Engine::Lazy::settle() {
-  if (std::all_of(sites_.begin(), sites_.end(), [](const Site& site) { return site.overlay.nodes().empty(); })) {
+void Lazy::settle() {
+  if (std::all_of(lazy_steps_.begin(), lazy_steps_.end(), [](const LazyStep& lazy_step) { return lazy_step.overlay.nodes().empty(); })) {
     // Changed edges that reach nobody cannot be, but weights may have changed that no step reads.
     for (EdgeRecord& record : edges_) record.clear();
     return;
@@ -378,9 +342,9 @@ void Engine::Lazy::settle() {
   {
     // Without the graph's lock: nobody else commits, and functions of the user's run.
     std::unique_lock lock(mutex_);
-    for (size_t s = 0; s < sites_.size(); ++s) need_[s].reserve(sites_[s].overlay.num_stale());
-    for (size_t s = 0; s < sites_.size(); ++s) {
-      Overlay& overlay = sites_[s].overlay;
+    for (size_t s = 0; s < lazy_steps_.size(); ++s) need_[s].reserve(lazy_steps_[s].overlay.num_stale());
+    for (size_t s = 0; s < lazy_steps_.size(); ++s) {
+      Overlay& overlay = lazy_steps_[s].overlay;
       if (overlay.num_stale() == 0) continue;
       for (uint32_t node : overlay.nodes()) {
         if (!overlay.stale(node)) continue;
@@ -390,38 +354,38 @@ void Engine::Lazy::settle() {
     }
     compute(true);
   }
-  std::unique_lock alone(engine_.graph_.lock);
-  for (Site& site : sites_) {
-    if (site.kind == Site::kSaved) continue;
-    const std::vector<uint32_t>& nodes = site.overlay.nodes();
-    for (const Site::Column& column : site.columns) {
+  std::unique_lock alone(state_.graph.lock);
+  for (LazyStep& lazy_step : lazy_steps_) {
+    if (lazy_step.kind == LazyStep::kSaved) continue;
+    const std::vector<uint32_t>& nodes = lazy_step.overlay.nodes();
+    for (const LazyStep::Column& column : lazy_step.columns) {
       if (column.value == kNoIndex) continue;
-      const Rows out = engine_.rows(column.value);
-      engine_.pool_->run(blocks_of(nodes.size()), kMessageCost * static_cast<double>(nodes.size()), [&](size_t block) {
+      const Rows out = state_.rows(column.value);
+      writer_pool_.run(blocks_of(nodes.size()), kMessageCost * static_cast<double>(nodes.size()), [&](size_t block) {
         const size_t end = std::min(nodes.size(), (block + 1) * kBlockRows);
         for (size_t i = block * kBlockRows; i < end; ++i) {
-          std::memcpy(out.row(nodes[i]), site.overlay.row(nodes[i]) + column.at, out.width * sizeof(float));
+          std::memcpy(out.row(nodes[i]), lazy_step.overlay.row(nodes[i]) + column.at, out.width * sizeof(float));
         }
       });
     }
-    if (site.kind != Site::kPropagate) continue;
-    Table& errors = engine_.errors_[site.propagation];
+    if (lazy_step.kind != LazyStep::kPropagate) continue;
+    Table& errors = state_.errors[lazy_step.propagation];
     if (errors.width() == 0) continue;  // of a maximum
     // Messages of both ends have been summed anew, whatever the number of their bounds.
-    const bool anew = engine_.program_.propagations[site.propagation].message != kNoIndex;
+    const bool anew = state_.program.propagations[lazy_step.propagation].message != kNoIndex;
     for (uint32_t node : nodes) {
       if (anew) {
         errors.clear_row(node);
       } else {
-        errors.write(node, site.overlay.error(node));
+        errors.write(node, lazy_step.overlay.error(node));
       }
     }
   }
   clear();
 }
 
-void Engine::Lazy::clear() {
-  for (Site& site : sites_) site.overlay.clear();
+void Lazy::clear() {
+  for (LazyStep& lazy_step : lazy_steps_) lazy_step.overlay.clear();
   for (EdgeRecord& record : edges_) record.clear();
   saved_features_ = 0;
   pending_.store(0, std::memory_order_relaxed);

@@ -10,7 +10,7 @@
 // features; where a lazy propagation reads them, the overlay holds what they were (`Source::kSaved`). Beside each row
 // that a lazy propagation reads lies its difference to the base, so that a query reads one row per affected in-edge:
 //   new aggregate = base aggregate + sum over affected in-edges of w (now - base) + what changed edges bring and take
-// It is summed anew where that reads fewer rows or the error is too large, as in a batch (engine.h).
+// It is summed anew where that reads fewer rows or the error is too large, as in a batch (sum_propagation.h).
 //
 // Invariants: `prepare` marks all that a batch reaches along edges, old and new. So a row that is there depends on no
 // stale one; and a row is a function of the base and the graph alone, never of what was asked before or of who computed
@@ -31,24 +31,31 @@
 #include <vector>
 
 #include "inference/edge_record.h"
-#include "inference/engine.h"
 #include "inference/overlay.h"
+#include "inference/preparation.h"
+#include "inference/state.h"
 #include "threads/parallel.h"
 #include "threads/waiting.h"
 
 namespace livegnn {
 
-struct Engine::Lazy {
+// What queries of a lazy engine have computed so far.
+struct LazyWork {
+  size_t rows, edges, recomputed;  // rows of all values; in-edges looked at; aggregates summed from all neighbours
+};
+
+class Lazy {
  public:
   // Whether everything in the program from step `eager` on can be computed here.
   static bool knows(const Program& program, size_t eager);
 
-  Lazy(Engine* engine, size_t eager, size_t threads);
+  // What batches and settling compute runs on `writer_pool`; queries have one of their own.
+  Lazy(State* state, size_t eager, ThreadPool* writer_pool);
 
   size_t eager() const { return eager_; }  // how many steps are computed with each batch
-  void prepare(const Delta& delta, Prepared* prepared);
-  void reserve(const Delta& delta, const Prepared& prepared);
-  void commit(const Delta& delta, const Prepared& prepared) noexcept;
+  void prepare(const Delta& delta, Preparation* prepared);
+  void reserve(const Delta& delta, const Preparation& prepared);
+  void commit(const Delta& delta, const Preparation& prepared) noexcept;
   void release() noexcept;
   void predict(std::span<const uint32_t> nodes, float* out, size_t output);
   void settle();
@@ -61,7 +68,7 @@ struct Engine::Lazy {
   size_t record_bytes() const;
 
  private:
-  struct Site {
+  struct LazyStep {
     enum Kind : uint8_t { kSaved, kRows, kPropagate } kind;
     uint32_t node_type;
     const RowsStep* rows = nullptr;  // of kRows
@@ -101,32 +108,33 @@ struct Engine::Lazy {
   };
   struct Terms;
 
-  void add_site(Site::Kind kind, uint32_t node_type, const std::vector<uint32_t>& values, const RowsStep* rows,
+  void add_step(LazyStep::Kind kind, uint32_t node_type, const std::vector<uint32_t>& values, const RowsStep* rows,
                 uint32_t propagation);
   Source source_of(uint32_t value) const;
-  void mark(const Delta& delta, Prepared* prepared);
+  void mark(const Delta& delta, Preparation* prepared);
   void compute(bool all);
-  void want_inputs(size_t site);
+  void want_inputs(size_t lazy_step);
   bool push_is_cheaper(const PropagateStep& step, const std::vector<uint32_t>& targets, const Overlay& sources) const;
   void push(const PropagateStep& step, const std::vector<uint32_t>& targets, const Overlay& sources, Pushed* pushed);
-  void compute_rows(Site* site, const std::vector<uint32_t>& nodes);
-  void compute_aggregates(Site* site, const std::vector<uint32_t>& nodes);
+  void compute_rows(LazyStep* lazy_step, const std::vector<uint32_t>& nodes);
+  void compute_aggregates(LazyStep* lazy_step, const std::vector<uint32_t>& nodes);
   // The new aggregate row of a target from its terms; one function for each kind of propagation.
   void sum_row(const PropagateStep& step, uint32_t propagation, uint32_t target, const Source& input,
                const Source& output, Terms* terms, float* row, float* error);
   void max_row(const PropagateStep& step, uint32_t target, const Source& input, Terms* terms, float* row,
                float* counts);
-  void compute_messages(Site* site, const PropagateStep& step, const std::vector<uint32_t>& nodes);
+  void compute_messages(LazyStep* lazy_step, const PropagateStep& step, const std::vector<uint32_t>& nodes);
   static std::vector<uint32_t> values_of(const PropagateStep& step);
 
-  Engine& engine_;
+  State& state_;
   size_t eager_;
+  ThreadPool& writer_pool_;
   ThreadPool pool_;
   std::vector<bool> differs_;      // by value: a lazy propagation reads it
-  std::vector<Site> sites_;        // in the order of the steps, those of saved values first
-  std::vector<uint32_t> site_of_;  // by value
+  std::vector<LazyStep> lazy_steps_;        // in the order of the steps, those of saved values first
+  std::vector<uint32_t> lazy_step_of_;  // by value
   std::vector<size_t> column_of_;  // by value
-  std::vector<uint32_t> outputs_;  // by output: its site, kNoIndex if it is eager
+  std::vector<uint32_t> outputs_;  // by output: its lazy_step, kNoIndex if it is eager
   uint32_t output_ = kNoIndex;     // that of the prediction
   std::vector<EdgeRecord> edges_;  // by direction
   std::vector<bool> recorded_;     // by direction: a lazy propagation goes so
@@ -134,7 +142,7 @@ struct Engine::Lazy {
   bool reserved_ = false;  // for the batch that is about to be committed
 
   mutable Checked<std::shared_mutex> mutex_;  // over rows and stale marks in the overlays, and what follows
-  std::vector<std::vector<uint32_t>> need_;   // by site
+  std::vector<std::vector<uint32_t>> need_;   // by lazy_step
   LazyWork work_{};
   std::vector<uint32_t> place_of_;  // by node, while edges are pushed
   std::atomic<size_t> pending_{0};

@@ -7,23 +7,24 @@
 #include <utility>
 
 #include "inference/directed_changes.h"
-#include "inference/engine_scratch.h"
+#include "inference/blocks.h"
 #include "inference/lazy.h"
 #include "inference/message_sums.h"
 #include "inference/rounding.h"
+#include "inference/row_evaluation.h"
+#include "inference/stored_rows.h"
 #include "program/kernels.h"
-#include "program/row_operators.h"
 #include "program/row_sum.h"
 
 namespace livegnn {
 
-void Engine::Lazy::predict(std::span<const uint32_t> nodes, float* out, size_t output) {
-  const size_t width = engine_.output_width(output);
-  const uint32_t site = outputs_[output];
+void Lazy::predict(std::span<const uint32_t> nodes, float* out, size_t output) {
+  const size_t width = state_.output_width(output);
+  const uint32_t lazy_step = outputs_[output];
   std::vector<uint32_t> kept;
   std::vector<size_t> kept_at, asked_at;
-  if (site != kNoIndex) {
-    const Overlay& overlay = sites_[site].overlay;
+  if (lazy_step != kNoIndex) {
+    const Overlay& overlay = lazy_steps_[lazy_step].overlay;
     for (size_t i = 0; i < nodes.size(); ++i) {
       if (overlay.covers(nodes[i])) {
         asked_at.push_back(i);
@@ -33,18 +34,18 @@ void Engine::Lazy::predict(std::span<const uint32_t> nodes, float* out, size_t o
       }
     }
   }
-  if (asked_at.empty()) return engine_.predict_kept(nodes, out, output);
+  if (asked_at.empty()) return read_output(state_, output, nodes, out);
   if (!kept.empty()) {
     std::vector<float> rows(kept.size() * width);
-    engine_.predict_kept(kept, rows.data(), output);
+    read_output(state_, output, kept, rows.data());
     for (size_t i = 0; i < kept.size(); ++i) {
       std::memcpy(out + kept_at[i] * width, rows.data() + i * width, width * sizeof(float));
     }
   }
-  Overlay& overlay = sites_[site].overlay;
-  // The site of an output that is kept may fill other values too.
-  const auto [is_kept, position] = engine_.output_at(output);
-  const size_t column = is_kept ? sites_[site].columns[column_of_[position]].at : 0;
+  Overlay& overlay = lazy_steps_[lazy_step].overlay;
+  // The lazy_step of an output that is kept may fill other values too.
+  const auto [is_kept, position] = state_.output_at(output);
+  const size_t column = is_kept ? lazy_steps_[lazy_step].columns[column_of_[position]].at : 0;
   auto copy = [&] {
     for (size_t i : asked_at) std::memcpy(out + i * width, overlay.row(nodes[i]) + column, width * sizeof(float));
   };
@@ -55,10 +56,10 @@ void Engine::Lazy::predict(std::span<const uint32_t> nodes, float* out, size_t o
     }
   }
   std::unique_lock lock(mutex_);
-  need_[site].reserve(asked_at.size());
+  need_[lazy_step].reserve(asked_at.size());
   for (size_t i : asked_at) {
     if (!overlay.stale(nodes[i])) continue;
-    need_[site].push_back(nodes[i]);
+    need_[lazy_step].push_back(nodes[i]);
     overlay.want(nodes[i]);
   }
   compute(false);
@@ -67,29 +68,29 @@ void Engine::Lazy::predict(std::span<const uint32_t> nodes, float* out, size_t o
 
 // From what is needed of some steps to what that needs of the steps before, and then forwards. `all`: everything that
 // is stale is needed already.
-void Engine::Lazy::compute(bool all) {
+void Lazy::compute(bool all) {
   size_t done = 0;
   try {
-    for (size_t s = sites_.size(); s-- > 0 && !all;) {
+    for (size_t s = lazy_steps_.size(); s-- > 0 && !all;) {
       if (!need_[s].empty()) want_inputs(s);
     }
-    for (; done < sites_.size(); ++done) {
-      Site& site = sites_[done];
+    for (; done < lazy_steps_.size(); ++done) {
+      LazyStep& lazy_step = lazy_steps_[done];
       const std::vector<uint32_t>& nodes = need_[done];
       if (nodes.empty()) continue;
-      for (uint32_t node : nodes) site.overlay.place(node);
+      for (uint32_t node : nodes) lazy_step.overlay.place(node);
       work_.rows += nodes.size();
-      if (site.kind == Site::kRows) {
-        compute_rows(&site, nodes);
+      if (lazy_step.kind == LazyStep::kRows) {
+        compute_rows(&lazy_step, nodes);
       } else {
-        compute_aggregates(&site, nodes);
+        compute_aggregates(&lazy_step, nodes);
       }
     }
   } catch (...) {
-    for (size_t s = done; s < sites_.size(); ++s) {
+    for (size_t s = done; s < lazy_steps_.size(); ++s) {
       for (uint32_t node : need_[s]) {
-        sites_[s].overlay.unwant(node);
-        sites_[s].overlay.spoil(node);
+        lazy_steps_[s].overlay.unwant(node);
+        lazy_steps_[s].overlay.invalidate(node);
       }
     }
     for (auto& nodes : need_) nodes.clear();
@@ -97,53 +98,53 @@ void Engine::Lazy::compute(bool all) {
     throw;
   }
   for (auto& nodes : need_) nodes.clear();
-  if (output_ != kNoIndex) pending_.store(sites_[output_].overlay.num_stale(), std::memory_order_relaxed);
+  if (output_ != kNoIndex) pending_.store(lazy_steps_[output_].overlay.num_stale(), std::memory_order_relaxed);
 }
 
-void Engine::Lazy::want_inputs(size_t s) {
-  const Site& site = sites_[s];
+void Lazy::want_inputs(size_t s) {
+  const LazyStep& lazy_step = lazy_steps_[s];
   const std::vector<uint32_t>& nodes = need_[s];
   auto want = [&](uint32_t from, uint32_t node) {
-    if (!sites_[from].overlay.stale(node)) return;
+    if (!lazy_steps_[from].overlay.stale(node)) return;
     need_[from].push_back(node);
-    sites_[from].overlay.want(node);
+    lazy_steps_[from].overlay.want(node);
   };
-  if (site.kind == Site::kRows) {
-    for (uint32_t source : site.rows->sources) {
-      const uint32_t from = site_of_[source];
-      if (from == kNoIndex || sites_[from].kind == Site::kSaved) continue;
+  if (lazy_step.kind == LazyStep::kRows) {
+    for (uint32_t source : lazy_step.rows->sources) {
+      const uint32_t from = lazy_step_of_[source];
+      if (from == kNoIndex || lazy_steps_[from].kind == LazyStep::kSaved) continue;
       for (uint32_t node : nodes) want(from, node);
     }
     return;
   }
-  const PropagateStep& step = engine_.program_.propagations[site.propagation];
+  const PropagateStep& step = state_.program.propagations[lazy_step.propagation];
   if (step.message != kNoIndex) {
-    for (const MessageSource& source : engine_.program_.messages[step.message].sources) {
+    for (const MessageSource& source : state_.program.messages[step.message].sources) {
       if (source.side != MessageSource::kSource && source.side != MessageSource::kTarget) continue;
-      const uint32_t from = site_of_[source.value];
-      if (from == kNoIndex || sites_[from].kind == Site::kSaved || sites_[from].overlay.num_stale() == 0) continue;
+      const uint32_t from = lazy_step_of_[source.value];
+      if (from == kNoIndex || lazy_steps_[from].kind == LazyStep::kSaved || lazy_steps_[from].overlay.num_stale() == 0) continue;
       for (uint32_t node : nodes) {
         if (source.side == MessageSource::kTarget) {
           want(from, node);
           continue;
         }
-        scan_messages(view_of(engine_.graph_, step), step, node, [&](NeighborSpan span) {
+        scan_messages(view_of(state_.graph, step), step, node, [&](NeighborSpan span) {
           for (size_t j = 0; j < span.size; ++j) want(from, span.ids[j]);
         });
       }
     }
     return;
   }
-  const uint32_t from = site_of_[step.input];
-  if (sites_[from].kind == Site::kSaved || sites_[from].overlay.num_stale() == 0) return;
-  const EdgeView store = view_of(engine_.graph_, step);
-  const Overlay& input = sites_[from].overlay;
+  const uint32_t from = lazy_step_of_[step.input];
+  if (lazy_steps_[from].kind == LazyStep::kSaved || lazy_steps_[from].overlay.num_stale() == 0) return;
+  const EdgeView store = view_of(state_.graph, step);
+  const Overlay& input = lazy_steps_[from].overlay;
   if (push_is_cheaper(step, nodes, input)) {
     for (uint32_t source : input.nodes()) {
       if (!input.stale(source)) continue;
       bool read = false;
       store.scan_out(source, [&](NeighborSpan span) {
-        for (size_t j = 0; j < span.size && !read; ++j) read = site.overlay.wanted(span.ids[j]);
+        for (size_t j = 0; j < span.size && !read; ++j) read = lazy_step.overlay.wanted(span.ids[j]);
       });
       if (read) want(from, source);
     }
@@ -167,22 +168,15 @@ void Engine::Lazy::want_inputs(size_t s) {
   }
 }
 
-void Engine::Lazy::compute_rows(Site* site, const std::vector<uint32_t>& nodes) {
-  const RowsStep& step = *site->rows;
+void Lazy::compute_rows(LazyStep* lazy_step, const std::vector<uint32_t>& nodes) {
+  const RowsStep& step = *lazy_step->rows;
   std::vector<Source> inputs;
   for (uint32_t source : step.sources) inputs.push_back(source_of(source));
-  double row_cost = kRowCost;
-  for (const Op& op : step.ops) row_cost += 2 * kFlopCost * multiplications(step, op);
-  pool_.run(blocks_of(nodes.size()), row_cost * static_cast<double>(nodes.size()), [&](size_t block) {
-    static thread_local std::vector<Scratch> memory;
-    static thread_local std::vector<float*> buffers;
+  pool_.run(blocks_of(nodes.size()), row_cost_of(step) * static_cast<double>(nodes.size()), [&](size_t block) {
+    static thread_local RowBuffers memory;
     static thread_local std::vector<const float*> sources;
     const size_t first = block * kBlockRows, count = std::min(kBlockRows, nodes.size() - first);
-    memory.resize(std::max(memory.size(), step.buffers.size()));
-    buffers.resize(step.buffers.size());
-    for (size_t b = 0; b < step.buffers.size(); ++b) {
-      buffers[b] = memory[b].reserve(kBlockRows * row_stride(step.buffers[b]));
-    }
+    float* const* const buffers = memory.open(step);
     sources.resize(inputs.size() * kBlockRows);
     for (size_t s = 0; s < inputs.size(); ++s) {
       for (size_t i = 0; i < count; ++i) {
@@ -190,19 +184,16 @@ void Engine::Lazy::compute_rows(Site* site, const std::vector<uint32_t>& nodes) 
         for (size_t c = 0; c < inputs[s].table.width; c += 16) __builtin_prefetch(row + c);
       }
     }
-    engine_.run_rows(step, count, sources.data(), buffers.data());
+    run_rows(state_.program, step, count, sources.data(), buffers);
     for (size_t s = 0; s < step.sinks.size(); ++s) {
-      const Register& reg = step.registers[step.sinks[s].reg];
-      const Site::Column& column = site->columns[s];
+      const size_t width = step.registers[step.sinks[s].reg].width;
+      const LazyStep::Column& column = lazy_step->columns[s];
       for (size_t i = 0; i < count; ++i) {
-        const float* from = step.sinks[s].reg < inputs.size()
-                                ? sources[step.sinks[s].reg * kBlockRows + i]
-                                : buffers[reg.buffer] + i * row_stride(step.buffers[reg.buffer]) + reg.column;
-        float* row = site->overlay.row(nodes[first + i]) + column.at;
-        std::memcpy(row, from, reg.width * sizeof(float));
+        float* const row = lazy_step->overlay.row(nodes[first + i]) + column.at;
+        std::memcpy(row, row_in(step, step.sinks[s].reg, i, sources.data(), buffers), width * sizeof(float));
         if (column.difference == 0) continue;
-        const float* base = engine_.stored_row(column.value, nodes[first + i]);
-        kernels().subtract(row_stride(reg.width), row, base, row - column.at + column.difference);
+        const float* base = state_.stored_row(column.value, nodes[first + i]);
+        kernels().subtract(row_stride(width), row, base, row - column.at + column.difference);
       }
     }
   });
@@ -210,9 +201,9 @@ void Engine::Lazy::compute_rows(Site* site, const std::vector<uint32_t>& nodes) 
 
 // Whether the affected in-edges of some targets are found sooner from their sources than from the targets. One target
 // has few in-edges. But many targets have hubs among them, with long lists of which hardly an edge is affected.
-bool Engine::Lazy::push_is_cheaper(const PropagateStep& step, const std::vector<uint32_t>& targets,
+bool Lazy::push_is_cheaper(const PropagateStep& step, const std::vector<uint32_t>& targets,
                                    const Overlay& sources) const {
-  const EdgeView store = view_of(engine_.graph_, step);
+  const EdgeView store = view_of(state_.graph, step);
   size_t in = 0, out = 0;
   for (uint32_t target : targets) in += store.degree_in(target);
   if (in <= 4 * sources.nodes().size()) return false;  // it would take as long to find out
@@ -221,7 +212,7 @@ bool Engine::Lazy::push_is_cheaper(const PropagateStep& step, const std::vector<
 }
 
 // Rows and what they are multiplied by, to be added in this order.
-struct Engine::Lazy::Terms {
+struct Lazy::Terms {
   std::vector<InEdge> found;  // of the target at hand
   std::vector<const float*> rows;
   std::vector<float> weights;
@@ -240,9 +231,9 @@ struct Engine::Lazy::Terms {
 };
 
 // The affected in-edges of all targets, grouped by target.
-void Engine::Lazy::push(const PropagateStep& step, const std::vector<uint32_t>& targets, const Overlay& sources,
+void Lazy::push(const PropagateStep& step, const std::vector<uint32_t>& targets, const Overlay& sources,
                         Pushed* pushed) {
-  const EdgeView store = view_of(engine_.graph_, step);
+  const EdgeView store = view_of(state_.graph, step);
   std::vector<std::pair<uint32_t, InEdge>> found;
   pushed->offsets.assign(targets.size() + 1, 0);
   for (uint32_t target : targets) {
@@ -271,10 +262,10 @@ void Engine::Lazy::push(const PropagateStep& step, const std::vector<uint32_t>& 
   for (const auto& [place, edge] : found) pushed->found[next[place]++] = edge;
 }
 
-void Engine::Lazy::compute_aggregates(Site* site, const std::vector<uint32_t>& nodes) {
-  const PropagateStep& step = engine_.program_.propagations[site->propagation];
-  if (step.message != kNoIndex) return compute_messages(site, step, nodes);
-  const EdgeView store = view_of(engine_.graph_, step);
+void Lazy::compute_aggregates(LazyStep* lazy_step, const std::vector<uint32_t>& nodes) {
+  const PropagateStep& step = state_.program.propagations[lazy_step->propagation];
+  if (step.message != kNoIndex) return compute_messages(lazy_step, step, nodes);
+  const EdgeView store = view_of(state_.graph, step);
   const Source input = source_of(step.input), output = source_of(step.output);
   const size_t stride = row_stride(output.table.width);
   Pushed pushed;
@@ -290,11 +281,11 @@ void Engine::Lazy::compute_aggregates(Site* site, const std::vector<uint32_t>& n
     for (size_t i = first; i < end && !push_first; ++i) store.prefetch_in_leaf(nodes[i]);
     for (size_t i = first; i < end; ++i) fetch(output.table, nodes[i]);
     for (size_t i = first; i < end; ++i) {
-      float* row = site->overlay.row(nodes[i]);
-      float* error = site->overlay.error(nodes[i]);
+      float* row = lazy_step->overlay.row(nodes[i]);
+      float* error = lazy_step->overlay.error(nodes[i]);
       std::fill_n(error, kRowBounds, 0.0f);
       if (step.aggregate == Aggregate::kMax) {
-        max_row(step, nodes[i], input, &terms, row, row + site->columns[1].at);
+        max_row(step, nodes[i], input, &terms, row, row + lazy_step->columns[1].at);
       } else {
         terms.found.clear();
         if (push_first) {
@@ -310,9 +301,9 @@ void Engine::Lazy::compute_aggregates(Site* site, const std::vector<uint32_t>& n
             }
           });
         }
-        sum_row(step, site->propagation, nodes[i], input, output, &terms, row, error);
+        sum_row(step, lazy_step->propagation, nodes[i], input, output, &terms, row, error);
       }
-      const size_t difference = site->columns[0].difference;
+      const size_t difference = lazy_step->columns[0].difference;
       if (difference != 0) kernels().subtract(stride, row, output.table.row(nodes[i]), row + difference);
     }
     edges.fetch_add(terms.edges, std::memory_order_relaxed);
@@ -323,9 +314,9 @@ void Engine::Lazy::compute_aggregates(Site* site, const std::vector<uint32_t>& n
 }
 
 // All messages of each target anew, in the order of its in-edges.
-void Engine::Lazy::compute_messages(Site* site, const PropagateStep& step, const std::vector<uint32_t>& nodes) {
-  const MessageProgram& program = engine_.program_.messages[step.message];
-  const Graph::EdgeType& type = engine_.graph_.edges[step.edge_type];
+void Lazy::compute_messages(LazyStep* lazy_step, const PropagateStep& step, const std::vector<uint32_t>& nodes) {
+  const MessageProgram& program = state_.program.messages[step.message];
+  const Graph::EdgeType& type = state_.graph.edges[step.edge_type];
   const Table& features = type.features.table();
   std::vector<Source> sources;
   for (const MessageSource& source : program.sources) {
@@ -334,11 +325,11 @@ void Engine::Lazy::compute_messages(Site* site, const PropagateStep& step, const
   }
   std::atomic<size_t> edges{0};
   pool_.run(blocks_of(nodes.size()), 16 * kMessageCost * static_cast<double>(nodes.size()), [&](size_t block) {
-    MessageSums& sums = engine_.sums_of(step);
+    MessageSums& sums = sums_of(state_, step, state_.units[lazy_step->propagation].inverses.data());
     const size_t first = block * kBlockRows, end = std::min(nodes.size(), first + kBlockRows);
     size_t read = 0;
     auto add = [&](size_t n) {
-      scan_messages(view_of(engine_.graph_, step), step, nodes[n], [&](NeighborSpan span) {
+      scan_messages(view_of(state_.graph, step), step, nodes[n], [&](NeighborSpan span) {
         read += span.size;
         for (size_t j = 0; j < span.size; ++j) {
           const uint32_t source = span.ids[j];
@@ -352,9 +343,9 @@ void Engine::Lazy::compute_messages(Site* site, const PropagateStep& step, const
       });
     };
     auto write = [&](size_t n) {
-      float* const row = site->overlay.row(nodes[n]);
-      engine_.write_sums(step, &sums, n - first, row, step.context == kNoIndex ? nullptr : row + site->columns[1].at);
-      std::fill_n(site->overlay.error(nodes[n]), kRowBounds, 0.0f);
+      float* const row = lazy_step->overlay.row(nodes[n]);
+      write_sums(state_.program, step, &sums, n - first, row, step.context == kNoIndex ? nullptr : row + lazy_step->columns[1].at);
+      std::fill_n(lazy_step->overlay.error(nodes[n]), kRowBounds, 0.0f);
     };
     sums.sum_up(first, end, add, write);
     edges.fetch_add(read, std::memory_order_relaxed);
@@ -365,14 +356,14 @@ void Engine::Lazy::compute_messages(Site* site, const PropagateStep& step, const
 
 // The affected in-edges are in `terms->found`, in any order: they are added in that of their sources, so that it does
 // not matter how they were found, and after them what changed edges bring and take.
-void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint32_t target, const Source& input,
+void Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint32_t target, const Source& input,
                            const Source& output, Terms* terms, float* row, float* error) {
   const Kernels& k = kernels();
-  const EdgeView store = view_of(engine_.graph_, step);
-  const std::span<const DirectedChange> changes = edges_[direction_of(engine_.graph_, step)].of(target);
+  const EdgeView store = view_of(state_.graph, step);
+  const std::span<const DirectedChange> changes = edges_[direction_of(state_.graph, step)].of(target);
   const size_t stride = row_stride(output.table.width), degree = store.degree_in(target);
   const float* const base = output.table.row(target);
-  const float* const inverse = engine_.inverses_[propagation].data();
+  const float* const inverse = state_.units[propagation].inverses.data();
 
   std::sort(terms->found.begin(), terms->found.end(),
             [](const InEdge& a, const InEdge& b) { return a.order() < b.order(); });
@@ -402,9 +393,9 @@ void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint
     float* const sum = memory.reserve(stride);
     sum_rows(stride, terms->rows.size(), terms->rows.data(), terms->order.data(), terms->weights.data(), sum);
     k.apply_delta(stride, base, sum, inverse, row, &peak);
-    const float* const before = engine_.errors_[propagation].row(target);
+    const float* const before = state_.errors[propagation].row(target);
     const Bounds bounds = touch_bounds(before, 1, peak, reach, terms->rows.size(), error);
-    anew = !is_good(bounds, peak, engine_.means_[propagation], [&] { return degree; });
+    anew = !is_good(bounds, peak, state_.units[propagation].mean, [&] { return degree; });
   }
   if (!anew) return;
   terms->clear();
@@ -420,9 +411,9 @@ void Engine::Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint
   ++terms->recomputed;
 }
 
-void Engine::Lazy::max_row(const PropagateStep& step, uint32_t target, const Source& input, Terms* terms, float* row,
+void Lazy::max_row(const PropagateStep& step, uint32_t target, const Source& input, Terms* terms, float* row,
                            float* counts) {
-  const EdgeView store = view_of(engine_.graph_, step);
+  const EdgeView store = view_of(state_.graph, step);
   const size_t width = input.table.width;
   terms->clear();
   store.scan_in(target, [&](NeighborSpan span) {

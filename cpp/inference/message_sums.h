@@ -21,33 +21,30 @@
 #include <limits>
 #include <vector>
 
-#include "inference/engine_scratch.h"
+#include "inference/error_bounds.h"
+#include "inference/row_evaluation.h"
+#include "inference/state.h"
 #include "program/kernels.h"
 #include "program/row_sum.h"
 
 namespace livegnn {
 
-class Engine::MessageSums {
+class MessageSums {
  public:
   struct Edge {
     float weight;
     const float* features;
   };
 
-  MessageSums(const Engine& engine, const PropagateStep& step)
-      : engine_(engine),
+  MessageSums(const Program& program, const PropagateStep& step)
+      : all_(program),
         step_(step),
-        program_(engine.program_.messages[step.message]),
-        heads_(engine.heads_of(step)),
+        program_(program.messages[step.message]),
+        heads_(heads_of(program, step)),
         width_(program_.step.registers[program_.message].width),
         channels_(width_ / heads_),
         stride_(width_ + heads_),
-        inverse_(engine.inverses_[static_cast<size_t>(&step - engine.program_.propagations.data())].data()) {
-    buffers_.resize(program_.step.buffers.size());
-    for (size_t b = 0; b < buffers_.size(); ++b) {
-      blocks_.emplace_back(kBlockRows * row_stride(program_.step.buffers[b]));
-      buffers_[b] = blocks_[b].data();
-    }
+        buffers_(memory_.open(program_.step)) {
     sources_.resize(program_.sources.size() * kBlockRows);
     scaled_.resize(heads_);
     ties_.resize(width_);
@@ -56,6 +53,9 @@ class Engine::MessageSums {
   size_t heads() const { return heads_; }
   size_t channels() const { return channels_; }
   size_t width() const { return width_; }
+
+  // By what the magnitudes in `reach` are multiplied, channel by channel; null for a maximum.
+  void set_units(const float* inverse) { inverse_ = inverse; }
 
   // Sums for targets 0 to `count`, all nothing.
   void open(size_t count, bool widely = false) {
@@ -149,14 +149,12 @@ class Engine::MessageSums {
 
  private:
   const float* row_of(uint32_t reg, size_t i) const {
-    if (reg < program_.sources.size()) return sources_[reg * kBlockRows + i];
-    const Register& r = program_.step.registers[reg];
-    return buffers_[r.buffer] + i * row_stride(program_.step.buffers[r.buffer]) + r.column;
+    return row_in(program_.step, reg, i, sources_.data(), buffers_);
   }
 
   void evaluate() {
     if (filled_ == 0) return;
-    engine_.run_rows(program_.step, filled_, sources_.data(), buffers_.data(), widely_);
+    run_rows(all_, program_.step, filled_, sources_.data(), buffers_, widely_);
     for (size_t i = 0; i < filled_; ++i) add_up(i);
     filled_ = 0;
   }
@@ -267,15 +265,15 @@ class Engine::MessageSums {
   static constexpr float kLow = -8, kLeast = 87;
   static constexpr float kLowest = std::numeric_limits<float>::lowest();
 
-  const Engine& engine_;
+  const Program& all_;
   const PropagateStep& step_;
   const MessageProgram& program_;
   static constexpr size_t kNobody = ~size_t{0};
 
   const size_t heads_, width_, channels_, stride_;
-  const float* const inverse_;  // null for a maximum
-  std::vector<FloatBlock> blocks_;
-  std::vector<float*> buffers_;
+  const float* inverse_ = nullptr;
+  RowBuffers memory_;
+  float* const* buffers_;
   std::vector<const float*> sources_;
   std::vector<float> scaled_;
   std::vector<uint32_t> ties_;  // which nobody reads
@@ -290,5 +288,13 @@ class Engine::MessageSums {
   std::vector<float> references_, factors_, headroom_, reaches_;
   std::vector<size_t> messages_;
 };
+
+// One for each thread and step: its sums belong to whoever asks until somebody on the same thread asks again. `inverse`:
+// units.h.
+MessageSums& sums_of(const State& state, const PropagateStep& step, const float* inverse);
+
+// Turns sums of all messages of a target into its rows.
+void write_sums(const Program& program, const PropagateStep& step, MessageSums* sums, size_t target, float* row,
+                float* context);
 
 }  // namespace livegnn

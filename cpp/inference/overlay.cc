@@ -11,12 +11,12 @@ void make_room(std::vector<T>* for_all, size_t size) {
 
 }  // namespace
 
-void Overlay::reserve(size_t capacity, size_t spoiled, size_t placed) {
+void Overlay::reserve(size_t capacity, size_t invalidated, size_t placed) {
   bits_.prepare((capacity + 63) / 64);
   const size_t pages = (capacity + kPage - 1) / kPage;
   make_room(&pages_, pages);
   while (pages_.size() < pages) pages_.push_back(std::make_unique<uint32_t[]>(kPage));
-  make_room(&nodes_, nodes_.size() + spoiled);
+  make_room(&nodes_, nodes_.size() + invalidated);
   reserve_rows(errors_.size() + placed);
 }
 

@@ -1,9 +1,9 @@
 // Rows of some nodes over those of a table: which nodes are covered, and the rows of those that have been computed.
 //
-//   clean ── spoil ──► stale ── want ──► wanted ── place ──► a row in a slot ── spoil ──► stale
+//   clean ── invalidate ──► stale ── want ──► wanted ── place ──► a row in a slot ── invalidate ──► stale
 //
 // Invariants: a covered node is stale, wanted, or has a row and an error. Rows stay where they are until `clear`.
-// What a batch needs is reserved before it is committed: then `resize`, `spoil` and (for so many nodes) `place` cannot
+// What a batch needs is reserved before it is committed: then `resize`, `invalidate` and (for so many nodes) `place` cannot
 // fail. Slots lie in pages, which stay where they are as the graph grows: queries write to them meanwhile.
 //
 // Thread safety: none, the owner sees to it (lazy.h); but `covers` may be asked beside `reserve`.
@@ -36,12 +36,12 @@ class Overlay {
   const float* row(uint32_t node) const { return const_cast<Overlay*>(this)->row(node); }
   float* error(uint32_t node) { return errors_[slot(node) - kFirst].data(); }
 
-  // Room for so many nodes in all, for `spoiled` more that are covered, and for `placed` more that have a row.
-  void reserve(size_t capacity, size_t spoiled, size_t placed);
+  // Room for so many nodes in all, for `invalidated` more that are covered, and for `placed` more that have a row.
+  void reserve(size_t capacity, size_t invalidated, size_t placed);
   void resize(size_t capacity) noexcept { bits_.resize(std::max(bits_.size(), (capacity + 63) / 64)); }
   void settle() noexcept { bits_.settle(); }
   // Its row, if there is one, is worth nothing any more. Requires: it is not wanted.
-  void spoil(uint32_t node) {
+  void invalidate(uint32_t node) {
     assert(slot(node) != kWanted);
     if (slot(node) == kStale) return;
     if (slot(node) == kClean) {

@@ -46,7 +46,7 @@ struct OverlayModel {
 
 }  // namespace
 
-// Batches that spoil rows, for which all is reserved, and queries that compute some of them.
+// Batches that invalidate rows, for which all is reserved, and queries that compute some of them.
 TEST(overlay_agrees_with_a_map) {
   Random random;
   constexpr size_t kStride = 4;
@@ -55,16 +55,16 @@ TEST(overlay_agrees_with_a_map) {
     OverlayModel model;
     size_t capacity = 1;
     for (int turn = 0; turn < 150; ++turn) {
-      std::vector<uint32_t> spoiled, wanted;
+      std::vector<uint32_t> invalidated, wanted;
       capacity += random.below(random.chance(0.05) ? 9000 : 20);
-      for (size_t i = random.below(40); i > 0; --i) spoiled.push_back(random.index(std::min<size_t>(capacity, 3000)));
+      for (size_t i = random.below(40); i > 0; --i) invalidated.push_back(random.index(std::min<size_t>(capacity, 3000)));
       for (const auto& [node, covered] : model.nodes) {
         if (covered.state != OverlayModel::kPlaced && random.chance(0.3)) wanted.push_back(node);
       }
-      overlay.reserve(capacity, spoiled.size(), wanted.size());
+      overlay.reserve(capacity, invalidated.size(), wanted.size());
       check_allocates_nothing([&] {
         overlay.resize(capacity);
-        for (uint32_t node : spoiled) overlay.spoil(node);
+        for (uint32_t node : invalidated) overlay.invalidate(node);
         for (uint32_t node : wanted) {
           if (!overlay.stale(node)) continue;
           overlay.want(node);
@@ -72,7 +72,7 @@ TEST(overlay_agrees_with_a_map) {
           if (node % 4 != 1) overlay.place(node);
         }
       });
-      for (uint32_t node : spoiled) model.nodes[node] = {OverlayModel::kStale, {}};
+      for (uint32_t node : invalidated) model.nodes[node] = {OverlayModel::kStale, {}};
       for (uint32_t node : wanted) {
         auto& covered = model.nodes[node];
         if (covered.state != OverlayModel::kStale) continue;
@@ -105,7 +105,7 @@ TEST(overlay_rows_stay_where_they_are) {
   overlay.resize(5000);
   std::vector<const float*> rows;
   for (uint32_t node = 0; node < 5000; ++node) {
-    overlay.spoil(node);
+    overlay.invalidate(node);
     overlay.place(node);
     rows.push_back(overlay.row(node));
   }

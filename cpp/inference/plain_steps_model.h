@@ -31,7 +31,7 @@ void for_each_state(const Check& check) {
     Engine engine(graph, setting.make(), 1);
     engine.initialize();
     check(engine);
-    Prepared prepared;
+    Preparation prepared;
     for (int batch = 0; batch < 12; ++batch) {
       const Delta delta = stream.next(batch % 6 == 5 ? 150 : 8);
       engine.prepare(delta, &prepared);

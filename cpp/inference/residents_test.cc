@@ -21,16 +21,16 @@ TEST(residents_alone_keep_what_all_would) {
       Engine plain(graph, setting.make(), threads);
       Engine sparse(graph, keeping_aggregates(setting.make()), threads, "", kDegree);
       for (Engine* engine : {&plain, &sparse}) engine->initialize();
-      Prepared prepared[2];
+      Preparation prepared[2];
       for (int batch = 0; batch < 30; ++batch) {
-        const std::vector<uint32_t> before = sparse.residents(0);
+        const std::vector<uint32_t> before = sparse.state().residents_of(0);
         const Delta delta = stream.next(batch % 10 == 9 ? 150 : 8);
         plain.prepare(delta, &prepared[0]);
         sparse.prepare(delta, &prepared[1]);
         commit(delta, &graph, {{&plain, &prepared[0]}, {&sparse, &prepared[1]}});
         check_near({all_predictions(sparse)}, {all_predictions(plain)});
         // Whoever has come below the degree may stay for one edge less.
-        const std::vector<uint32_t> residents = sparse.residents(0);
+        const std::vector<uint32_t> residents = sparse.state().residents_of(0);
         std::set<uint32_t> kept;
         for (uint32_t node : residents) {
           if (node == kNoIndex) continue;

@@ -34,11 +34,11 @@
 #include <cstring>
 #include <limits>
 
-#include "inference/engine.h"
 #include "program/row_sum.h"
 
 namespace livegnn {
 
+inline constexpr float kDriftTolerance = 2e-5f;
 inline constexpr float kUnit = 5.9604645e-8f;  // half the distance from 1 to the next float32
 inline constexpr size_t kRowBounds = 1;        // floats that a row of sums keeps of its rounding: see `pack`
 

@@ -15,14 +15,14 @@ using namespace testing;
 namespace {
 
 // The same rows with one number of one node changed, by so many times the largest of all.
-void spoil(Engine* engine, uint32_t value, uint32_t node, size_t channel, float times) {
+void corrupt(Engine* engine, uint32_t value, uint32_t node, size_t channel, float times) {
   const Rows rows = engine->rows(value);
   Floats all;
   for (size_t i = 0; i < rows.count; ++i) all.insert(all.end(), rows.row(i), rows.row(i) + rows.width);
   float largest = 1;
   for (float one : all) largest = std::max(largest, std::fabs(one));
   all[node * rows.width + channel] += times * largest;
-  CHECK(engine->load(value, all.data(), rows.count, rows.width));
+  CHECK(engine->load_rows(value, all.data(), rows.count, rows.width));
 }
 
 // A node that somebody else sends something: what is kept of others is not read.
@@ -47,7 +47,7 @@ TEST(scrub_finds_right_what_batches_leave) {
     commit(stream.begin(60, 250), &graph, {});
     Engine engine(graph, setting.make(), 1);
     engine.initialize();
-    Prepared prepared;
+    Preparation prepared;
     for (int batch = 0; batch < 20; ++batch) {
       const Delta delta = stream.next(10);
       engine.prepare(delta, &prepared);
@@ -76,19 +76,19 @@ TEST(scrub_finds_what_is_wrong_where_it_is) {
       const auto of_all = [&] { return engine.scrub(p, nodes); };
       const auto of_node = [&](uint32_t one) { return engine.scrub(p, std::vector<uint32_t>{one}); };
       engine.initialize();
-      spoil(&engine, value, node, channel, 1000);
+      corrupt(&engine, value, node, channel, 1000);
       CHECK(of_all().difference > 1);
       CHECK_EQ(of_all().difference, of_node(node).difference);
       check_scrub(of_node(nodes[node == nodes[0] ? 1 : 0]));
       engine.initialize();
-      spoil(&engine, value, node, channel, std::numeric_limits<float>::infinity());
+      corrupt(&engine, value, node, channel, std::numeric_limits<float>::infinity());
       CHECK_EQ(of_node(node).not_finite, 1u);
       CHECK(std::isinf(of_node(node).difference));
     }
     for (size_t c = 0; c < engine.program().contexts.size(); ++c) {
       engine.initialize();
       const uint32_t node = nodes[random.below(nodes.size())];
-      spoil(&engine, engine.program().contexts[c].output, node, 0, 2);
+      corrupt(&engine, engine.program().contexts[c].output, node, 0, 2);
       CHECK(engine.scrub_context(c, nodes).difference >= 1);
       CHECK(engine.scrub_context(c, std::vector<uint32_t>{node}).difference >= 1);
       check_scrub(engine.scrub_context(c, std::vector<uint32_t>{nodes[node == nodes[0] ? 1 : 0]}));

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "inference/engine_model.h"
+#include "inference/stored_rows.h"
 #include "testing/testing.h"
 
 namespace livegnn {
@@ -16,8 +17,8 @@ void check_stored_rows(const Engine& plain, const Engine& saver) {
   std::vector<const float*> expected(nodes.size()), rows(nodes.size());
   RowArena arena, other;
   for (uint32_t value = 0; value < plain.program().values.size(); ++value) {
-    plain.stored_rows(value, nodes, &arena, expected.data());
-    saver.stored_rows(value, nodes, &other, rows.data());
+    stored_rows(plain.state(), value, nodes, &arena, expected.data());
+    stored_rows(saver.state(), value, nodes, &other, rows.data());
     const size_t width = plain.program().values[value].width;
     for (size_t i = 0; i < nodes.size(); ++i) {
       CHECK(std::memcmp(rows[i], expected[i], width * sizeof(float)) == 0);
@@ -40,8 +41,8 @@ TEST(stored_rows_are_the_same_whatever_is_kept) {
       Engine saver(graph, keeping_aggregates(setting.make()), threads);
       Engine mapped(graph, setting.make(), threads, "/tmp");
       for (Engine* engine : {&plain, &saver, &mapped}) engine->initialize();
-      CHECK(mapped.mapped_bytes() > 0);
-      Prepared prepared[3];
+      CHECK(mapped.state().mapped_bytes() > 0);
+      Preparation prepared[3];
       for (int batch = 0; batch < 20; ++batch) {
         const Delta delta = stream.next(batch % 10 == 9 ? 150 : 8);
         plain.prepare(delta, &prepared[0]);

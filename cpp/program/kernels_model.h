@@ -27,7 +27,7 @@ namespace testing {
 
 using Floats = std::vector<float>;
 
-inline constexpr double kUnit = 1.0 / (1 << 24);  // half the distance from 1 to the next float32
+inline constexpr double kHalfUlp = 1.0 / (1 << 24);  // half the distance from 1 to the next float32
 
 // The sets that this processor has, the plainest first.
 inline std::vector<const Kernels*> all_kernels() {

@@ -54,7 +54,7 @@ void check_product(const Product& product, const Floats& c, bool with_bias) {
       expected += term;
       magnitude += std::fabs(term);
     }
-    CHECK_NEAR(c[i], expected, (static_cast<double>(product.inner) + 2) * kUnit * magnitude);
+    CHECK_NEAR(c[i], expected, (static_cast<double>(product.inner) + 2) * kHalfUlp * magnitude);
   }
 }
 

@@ -40,7 +40,7 @@ TEST(kernels_add_rows) {
             total += term;
             magnitude += std::fabs(term);
           }
-          CHECK_NEAR(sum[c], total, 2 * static_cast<double>(count + 1) * kUnit * magnitude);
+          CHECK_NEAR(sum[c], total, 2 * static_cast<double>(count + 1) * kHalfUlp * magnitude);
         }
         CHECK(std::all_of(sum.begin() + static_cast<std::ptrdiff_t>(row_stride(width)), sum.end(),
                           [](float value) { return value == 77.0f; }));
@@ -269,12 +269,12 @@ TEST(kernels_take_exponentials) {
         k->exponential(1, width, &row, out.data(), width);
         for (size_t c = 0; c < width; ++c) {
           const double expected = std::exp(static_cast<double>(row[c]));
-          CHECK_NEAR(out[c] / expected, 1.0, 3 * kUnit);
+          CHECK_NEAR(out[c] / expected, 1.0, 3 * kHalfUlp);
         }
         k->sigmoid(1, width, &row, out.data(), width);
         for (size_t c = 0; c < width; ++c) {
           const double expected = 1 / (1 + std::exp(-static_cast<double>(row[c])));
-          CHECK_NEAR(out[c] / expected, 1.0, 4 * kUnit);
+          CHECK_NEAR(out[c] / expected, 1.0, 4 * kHalfUlp);
         }
       }
     }
@@ -307,7 +307,7 @@ TEST(kernels_work_by_heads) {
               sum += a.rows[r][h * channels + c];
               reach += std::fabs(a.rows[r][h * channels + c]);
             }
-            CHECK_NEAR(out[r * (width + 2) + h], sum, kUnit * static_cast<double>(channels) * reach + 1e-30);
+            CHECK_NEAR(out[r * (width + 2) + h], sum, kHalfUlp * static_cast<double>(channels) * reach + 1e-30);
           }
         }
         k->scale_heads(rows, heads, channels, a.rows.data(), factors.rows.data(), out.data(), width + 2);
@@ -324,7 +324,7 @@ TEST(kernels_work_by_heads) {
           float peak = 0;
           for (size_t c = h * channels; c < (h + 1) * channels; ++c) {
             const float part = factors.rows[0][h] * a.rows[0][c];
-            CHECK_NEAR(sum[c], start[c] + part, 2 * kUnit * (std::fabs(start[c]) + std::fabs(part)));
+            CHECK_NEAR(sum[c], start[c] + part, 2 * kHalfUlp * (std::fabs(start[c]) + std::fabs(part)));
             peak = std::max(peak, std::fabs(a.rows[0][c] * inverse[c]));
           }
           CHECK_EQ(reach[h], 1.0f + std::fabs(factors.rows[0][h]) * peak);

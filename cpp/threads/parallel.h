@@ -4,8 +4,9 @@
 // end to end; so a result depends on the block alone, never on who ran it or when (that is what makes results
 // reproducible).
 //
-// Thread safety: one `run` at a time per pool; blocks of one run go on at once and must not write to the same memory. A
-// forked process may destroy a pool that it inherited, and not use it. Blocks may need the interpreter's lock, so who
+// Thread safety: any number of threads may call `run` at once; whoever finds the team at work runs its blocks alone, in
+// lane 0. Blocks of one run go on at once and must not write to the same memory. A forked process may destroy a pool that
+// it inherited, and not use it. Blocks may need the interpreter's lock, so who
 // calls `run` does not hold it (waiting.h).
 #pragma once
 
@@ -71,10 +72,11 @@ class ThreadPool {
   // about what all of it costs one thread: little work is done where it is, since waking a thread takes longer.
   template <class Body>
   void run(size_t blocks, double nanoseconds, const Body& body) {
-    if (team_->workers.empty() || blocks < 2 || nanoseconds < kWorthWaking) {
+    if (team_->workers.empty() || blocks < 2 || nanoseconds < kWorthWaking || busy_.exchange(true)) {
       for (size_t i = 0; i < blocks; ++i) call(body, i, 0);
       return;
     }
+    const Free free{&busy_};
     about_to_wait();
     Job job{&body,  [](const void* b, size_t i, size_t lane) { call(*static_cast<const Body*>(b), i, lane); },
             blocks, {},
@@ -111,6 +113,11 @@ class ThreadPool {
     std::vector<std::thread> workers;
     std::mutex mutex;
     std::condition_variable wake;
+  };
+
+  struct Free {
+    std::atomic<bool>* busy;
+    ~Free() { *busy = false; }
   };
 
   static constexpr double kWorthWaking = 60'000;
@@ -185,6 +192,7 @@ class ThreadPool {
   std::unique_ptr<Team> team_;
   pid_t process_;
   std::atomic<size_t> generation_{0}, running_{0}, sleeping_{0};
+  std::atomic<bool> busy_{false};  // the team runs somebody's blocks
   Job* job_ = nullptr;
   bool stopping_ = false;
 };

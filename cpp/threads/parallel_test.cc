@@ -10,7 +10,7 @@
 namespace livegnn {
 namespace {
 
-constexpr double kLong = 1e9;  // worth waking everybody for
+constexpr double kMuchWork = 1e9;  // worth waking everybody for
 
 }  // namespace
 
@@ -19,7 +19,7 @@ TEST(thread_pool_runs_every_block_once) {
     ThreadPool pool(threads);
     CHECK_EQ(pool.threads(), threads);
     for (size_t blocks : {0u, 1u, 2u, 3u, 7u, 64u, 1000u}) {
-      for (double nanoseconds : {0.0, kLong}) {
+      for (double nanoseconds : {0.0, kMuchWork}) {
         // Without atomics: the end of `run` is what makes them visible.
         std::vector<int> runs(blocks);
         pool.run(blocks, nanoseconds, [&](size_t block) { ++runs[block]; });
@@ -40,7 +40,7 @@ TEST(thread_pool_uses_its_workers) {
   ThreadPool pool(3);
   // Each block waits for the others: this ends only if three threads are at it.
   std::atomic<int> arrived{0};
-  pool.run(3, kLong, [&](size_t) {
+  pool.run(3, kMuchWork, [&](size_t) {
     ++arrived;
     while (arrived.load() < 3) std::this_thread::yield();
   });
@@ -54,7 +54,7 @@ TEST(thread_pool_runs_many_small_jobs) {
     constexpr size_t kJobs = 3000;
     // What a job writes is what the next one reads.
     for (size_t job = 0; job < kJobs; ++job) {
-      pool.run(sums.size(), kLong, [&](size_t block) { sums[block] += block + job; });
+      pool.run(sums.size(), kMuchWork, [&](size_t block) { sums[block] += block + job; });
     }
     for (size_t block = 0; block < sums.size(); ++block) {
       CHECK_EQ(sums[block], kJobs * block + kJobs * (kJobs - 1) / 2);
@@ -68,18 +68,18 @@ TEST(thread_pool_throws_what_a_block_throws) {
     for (size_t blocks : {1u, 2u, 100u}) {
       for (size_t bad = 0; bad < blocks; bad += 33) {
         auto run = [&] {
-          pool.run(blocks, kLong, [&](size_t block) {
+          pool.run(blocks, kMuchWork, [&](size_t block) {
             if (block == bad) throw std::runtime_error("block " + std::to_string(block));
           });
         };
         CHECK_THROWS(run(), std::runtime_error, "block " + std::to_string(bad));
         // The pool is as good as before.
         std::vector<int> runs(blocks);
-        pool.run(blocks, kLong, [&](size_t block) { ++runs[block]; });
+        pool.run(blocks, kMuchWork, [&](size_t block) { ++runs[block]; });
         CHECK_EQ(std::accumulate(runs.begin(), runs.end(), size_t{0}), blocks);
       }
     }
-    auto run = [&] { pool.run(50, kLong, [](size_t block) { throw block; }); };
+    auto run = [&] { pool.run(50, kMuchWork, [](size_t block) { throw block; }); };
     bool thrown = false;
     try {
       run();
@@ -94,7 +94,7 @@ TEST(thread_pools_come_and_go) {
   for (int i = 0; i < 50; ++i) {
     ThreadPool idle(3), busy(2);
     std::atomic<size_t> done{0};
-    busy.run(4, kLong, [&](size_t) { ++done; });
+    busy.run(4, kMuchWork, [&](size_t) { ++done; });
     CHECK_EQ(done.load(), 4u);
   }
 }

@@ -44,7 +44,7 @@ class WhatIf:
         self._engine = engine
         self._events = events
         self._epoch = -1
-        self._prepared = _core.Prepared()
+        self._prepared = self._engine.native_engine.new_prepared()
         self._refresh()
 
     @property

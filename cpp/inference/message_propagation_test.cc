@@ -101,12 +101,12 @@ TEST(messages_are_summed_whichever_logit_is_the_largest) {
   commit(stream.begin(60, 400), &graph, {});
   Engine engine(graph, steep_attention(Random()), 1);
   engine.initialize();
-  Prepared prepared;
+  Preparation prepared;
   size_t added = 0;
   for (int batch = 0; batch < 100; ++batch) {
     const Delta delta = stream.next(3);
     engine.prepare(delta, &prepared);
-    added += prepared.changes[engine.program().output].nodes.size() - prepared.recomputed;
+    added += prepared.changes[engine.program().output].size() - prepared.recomputed;
     commit(delta, &graph, {{&engine, &prepared}});
     for (uint32_t node : nodes_in_use(engine)) check_messages(engine, engine.program().propagations[0], node);
   }

@@ -43,7 +43,7 @@ struct Scaled {
   Graph graph{{kFeatures}, {{0, 0, {{true, false}, false, false}}}};
   EventStream stream{&graph};
   Engine engine{graph, sums_of_features(true), 1};
-  Prepared prepared;
+  Preparation prepared;
 
   // Features of all nodes, each channel of another magnitude.
   void set_features(float factor, Random* random) {
@@ -76,7 +76,7 @@ TEST(scales_are_typical_magnitudes_of_messages) {
   commit(scaled.stream.begin(100, 600), &scaled.graph, {});
   scaled.set_features(1, &random);
   scaled.engine.initialize();
-  const std::vector<float> scales = scaled.engine.scales(0);
+  const std::vector<float> scales = scaled.engine.state().units[0].saved();
   CHECK_EQ(scales.size(), kFeatures + 1);
   for (size_t c = 0; c < kFeatures; ++c) {
     Floats all = magnitudes(scaled.engine, c);
@@ -94,9 +94,9 @@ TEST(scales_fall_at_once_and_rise_in_steps) {
   scaled.set_features(1, &random);
   scaled.engine.initialize();
   for (float factor : {1.0f, 0x1p-20f, 1.5f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f}) {
-    const std::vector<float> before = scaled.engine.scales(0);
+    const std::vector<float> before = scaled.engine.state().units[0].saved();
     scaled.set_features(factor, &random);
-    const std::vector<float> scales = scaled.engine.scales(0);
+    const std::vector<float> scales = scaled.engine.state().units[0].saved();
     for (size_t c = 0; c < kFeatures; ++c) {
       const Floats all = magnitudes(scaled.engine, c);
       const float largest = *std::max_element(all.begin(), all.end());
@@ -104,7 +104,7 @@ TEST(scales_fall_at_once_and_rise_in_steps) {
       CHECK(scales[c] <= 4 * before[c]);
     }
   }
-  const std::vector<float> scales = scaled.engine.scales(0);
+  const std::vector<float> scales = scaled.engine.state().units[0].saved();
   for (size_t c = 0; c < kFeatures; ++c) CHECK(scales[c] > std::ldexp(0.01f, 3 * static_cast<int>(c)));
 }
 
@@ -115,12 +115,12 @@ TEST(scales_stay_while_messages_vary) {
   commit(scaled.stream.begin(100, 600), &scaled.graph, {});
   scaled.set_features(1, &random);
   scaled.engine.initialize();
-  const std::vector<float> before = scaled.engine.scales(0);
+  const std::vector<float> before = scaled.engine.state().units[0].saved();
   std::vector<Floats> first;
   const Rows features = scaled.engine.rows(0);
   for (size_t i = 0; i < features.count; ++i) first.emplace_back(features.row(i), features.row(i) + kFeatures);
   for (int batch = 0; batch < 10; ++batch) scaled.vary_features(first, &random);
-  const std::vector<float> scales = scaled.engine.scales(0);
+  const std::vector<float> scales = scaled.engine.state().units[0].saved();
   CHECK(std::equal(before.begin(), before.begin() + kFeatures, scales.begin()));
 }
 

@@ -1,21 +1,18 @@
-// Operations on rows that come out not finite: once more, slowly, in float64, and rounded.
-//
-// A product may fit into float32 where a sum of some of its terms does not, and a framework adds them in another order.
-// So what is past the end of float32 here is so in any order.
+#include "inference/wide_rows.h"
+
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
-#include "inference/engine_scratch.h"
 #include "program/combine.h"
 #include "program/row_functions.h"
 
 namespace livegnn {
-// What `op` makes of these rows, where `to` is not finite.
-void Engine::run_widely(const Op& op, const RowsStep& step, std::span<const float* const> rows, float* to) const {
+
+void run_widely(const Program& program, const Op& op, const RowsStep& step, std::span<const float* const> rows,
+                float* to) {
   const size_t width = step.registers[op.output].width, inner = step.registers[op.inputs[0]].width;
-  auto tensor = [&](int32_t t) { return t < 0 ? nullptr : program_.tensors[static_cast<size_t>(t)].data(); };
+  auto tensor = [&](int32_t t) { return t < 0 ? nullptr : program.tensors[static_cast<size_t>(t)].data(); };
   const bool has_tensors = op.kind != OpKind::kCombine && op.kind != OpKind::kCall;
   const float* const first = has_tensors ? tensor(op.first) : nullptr;
   const float* const second = has_tensors ? tensor(op.second) : nullptr;

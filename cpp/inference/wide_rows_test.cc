@@ -32,7 +32,7 @@ TEST(rows_are_finite_where_they_can_be) {
   commit(stream.begin(200, 0), &graph, {});
   Engine engine(graph, one_layer(random), 1);
   engine.initialize();
-  Prepared prepared;
+  Preparation prepared;
   constexpr double kLargest = std::numeric_limits<float>::max();
   size_t overflowing = 0;
   for (int batch = 0; batch < 10; ++batch) {

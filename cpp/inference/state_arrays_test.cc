@@ -39,7 +39,7 @@ TEST(engine_goes_on_from_what_was_saved) {
       commit(stream.begin(60, 250), &graph, {});
       Engine engine(graph, program(), 1, "", keep_degree), restored(graph, program(), 1, "", keep_degree);
       engine.initialize();
-      Prepared prepared[2];
+      Preparation prepared[2];
       for (int batch = 0; batch < 10; ++batch) {
         const Delta delta = stream.next(10);
         engine.prepare(delta, &prepared[0]);
@@ -109,12 +109,14 @@ TEST(engine_refuses_rows_of_another_shape) {
   for (uint32_t v = 0; v < engine.program().values.size(); ++v) {
     const size_t width = engine.program().values[v].width;
     const Floats flat((capacity + 1) * (width + 1));
-    CHECK(!engine.load(v, flat.data(), capacity - 1, width));
-    CHECK(!engine.load(v, flat.data(), capacity, width + 1));
+    CHECK(!engine.load_rows(v, flat.data(), capacity - 1, width));
+    CHECK(!engine.load_rows(v, flat.data(), capacity, width + 1));
   }
   for (size_t p = 0; p < engine.program().propagations.size(); ++p) {
-    CHECK(!engine.load_scales(p, Floats(engine.scales(p).size() + 1, 1.0f)));
-    CHECK(!engine.load_scales(p, Floats(engine.scales(p).size(), -1.0f)));
+    Unit unit;
+    unit.begin(engine.state().units[p].scales.size());
+    CHECK(!unit.load(Floats(unit.saved().size() + 1, 1.0f)));
+    CHECK(!unit.load(Floats(unit.saved().size(), -1.0f)));
   }
   CHECK(Kept(&engine) == before);
 }

@@ -21,14 +21,14 @@ TEST(engine_says_what_its_rows_take) {
       size_t total = 0, least = 0;
       for (uint32_t v = 0; v < engine.program().values.size(); ++v) {
         if (engine.program().values[v].features) continue;
-        CHECK(engine.bytes(v) > 0 || engine.rows(v).count == 0);
-        total += engine.bytes(v);
+        CHECK(engine.state().bytes(v) > 0 || engine.rows(v).count == 0);
+        total += engine.state().bytes(v);
         least += engine.rows(v).count * engine.rows(v).width * sizeof(float);
       }
       CHECK(total >= least);
       CHECK(total < 3 * least + (size_t{1} << 20));
-      CHECK_EQ(engine.mapped_bytes() > 0, *directory != '\0');
-      CHECK(engine.program_bytes() > 0 || engine.program().tensors.empty());
+      CHECK_EQ(engine.state().mapped_bytes() > 0, *directory != '\0');
+      CHECK(engine.state().program_bytes() > 0 || engine.program().tensors.empty());
     }
   }
 }
@@ -41,7 +41,7 @@ TEST(engine_gives_back_what_a_large_batch_needed) {
     commit(stream.begin(3000, 9000), &graph, {});
     Engine engine(graph, setting.make(), 1);
     engine.initialize();
-    Prepared prepared;
+    Preparation prepared;
     auto apply = [&](size_t events) {
       const Delta delta = stream.next(events);
       engine.prepare(delta, &prepared);

@@ -39,7 +39,7 @@ TEST(sums_are_touched_where_a_batch_reaches) {
   commit(stream.begin(400, 400), &graph, {});
   Engine engine(graph, gcn(true, Random()), 1);
   engine.initialize();
-  Prepared prepared;
+  Preparation prepared;
   Stage stage(graph);
   const int64_t source = graph.nodes[0].ids.id_of(7), target = graph.nodes[0].ids.id_of(390);
   const float weight = 0.5f;
@@ -51,7 +51,7 @@ TEST(sums_are_touched_where_a_batch_reaches) {
   PropagateStep back = engine.program().propagations[0];
   back.reversed = true;
   for (const InEdge& edge : in_edges(engine, back, 390)) reached.push_back(edge.source);
-  for (uint32_t node : prepared.changes[sum].nodes) {
+  for (uint32_t node : prepared.of(sum).nodes()) {
     CHECK(std::find(reached.begin(), reached.end(), node) != reached.end());
   }
   CHECK(prepared.affected < 100);

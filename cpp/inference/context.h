@@ -1,0 +1,41 @@
+// What a node knows of its in-edges without any features (NeutronRT, section IV.A, nbr_ctx): degrees, sums of weights,
+// loops.
+//
+// Thread safety: as of a propagation (propagation.h).
+#pragma once
+
+#include <span>
+
+#include "inference/preparation.h"
+#include "inference/propagation.h"
+#include "inference/state.h"
+
+namespace livegnn {
+
+class Context {
+ public:
+  Context(const State& state, size_t position)
+      : state_(state), position_(position), step_(state.program.contexts[position]) {}
+
+  void initialize(State* state, ThreadPool* pool) const;
+  void prepare(Preparation* prepared) const;
+  Scrubbed scrub(std::span<const uint32_t> nodes) const;
+
+ private:
+  struct Row {
+    float row = 0;
+    double sum = 0, error = 0;  // where weights are summed
+  };
+
+  // Of one node, as the graph is.
+  Row compute(uint32_t node) const;
+  // As it will be, from what it was; `fresh`: there was no such node.
+  Row update(uint32_t node, std::span<const DirectedChange> changes, bool fresh) const;
+  double sum_weights(uint32_t node, std::span<const DirectedChange> changes) const;
+
+  const State& state_;
+  size_t position_;
+  const ContextStep& step_;
+};
+
+}  // namespace livegnn

@@ -1,0 +1,47 @@
+// What a batch does to messages that depend on more than their source, grouped by target: which targets have to be
+// computed anew because their own rows changed, and for the others which messages go, come or change.
+//
+// Thread safety: one thread, and the pool's, for each preparation.
+#pragma once
+
+#include "inference/preparation.h"
+#include "inference/state.h"
+
+namespace livegnn {
+
+// Fills the workspace's messages, and leaves its second slots at the targets and, where rows of sources are read, its
+// first ones at the sources, for the caller to clear.
+void find_message_frontier(const State& state, const PropagateStep& step, ThreadPool* pool, Preparation* prepared);
+
+// The in-edges of a node whose messages a step takes, as they will be: `visit(source, weight, features)`, those that
+// stay first, in the store's order.
+template <class Visit>
+void scan_new_edges(const Graph& graph, const PropagateStep& step, uint32_t node,
+                    std::span<const DirectedChange> changes, Visit&& visit) {
+  const Table& features = graph.edges[step.edge_type].features.table();
+  const EdgeView store = view_of(graph, step);
+  if (step.only_loops) {
+    const std::optional<OwnLoop> loop = own_loop(store, node, changes);
+    if (!loop) return;
+    if (loop->change != nullptr) return visit(node, loop->change->new_weight, loop->change->new_features);
+    return visit(node, loop->value.weight, loop->value.row == kNoRow ? nullptr : features.row(loop->value.row));
+  }
+  store.scan_in(node, [&](NeighborSpan span) {
+    for (size_t i = 0; i < span.size; ++i) {
+      if (step.skip_loops && span.ids[i] == node) continue;
+      const DirectedChange* change = changes.empty() ? nullptr : change_from(changes, span.ids[i], key_at(span, i));
+      if (change == nullptr) {
+        visit(span.ids[i], span.weights == nullptr ? 1.0f : span.weights[i],
+              span.rows == nullptr ? nullptr : features.row(span.rows[i]));
+      } else if (change->has) {
+        visit(span.ids[i], change->new_weight, change->new_features);
+      }
+    }
+  });
+  for (const DirectedChange& change : changes) {
+    if (step.skip_loops && change.source == node) continue;
+    if (!change.had && change.has) visit(change.source, change.new_weight, change.new_features);
+  }
+}
+
+}  // namespace livegnn

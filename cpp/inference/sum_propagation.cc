@@ -1,0 +1,271 @@
+#include "inference/sum_propagation.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "inference/aggregate.h"
+#include "inference/frontier.h"
+#include "inference/measurement.h"
+#include "inference/node_rows.h"
+#include "inference/rounding.h"
+#include "program/kernels.h"
+#include "program/row_sum.h"
+#include "threads/parallel.h"
+
+namespace livegnn {
+namespace {
+
+// A recomputed row reads its neighbours at random from memory, an added message lies in the cache.
+constexpr size_t kRecomputeFactor = 2;
+// Neighbours whose rows are located at once, since rows that are not kept lie in memory of their own meanwhile.
+constexpr size_t kPiece = 1024;
+
+std::vector<uint32_t> ascending(size_t count) {
+  std::vector<uint32_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0u);
+  return numbers;
+}
+
+// Adds up rows of neighbours as they will be.
+class NeighborSum {
+ public:
+  NeighborSum() : order_(ascending(kPiece)), ones_(kPiece, 1.0f) {}
+
+  // `sources`: rows of those that have not changed, where they are kept; `slots`: places among what has changed.
+  void begin(const State& state, const PropagateStep& step, const Changes& input, const Rows& sources,
+             const std::vector<uint32_t>& slots) {
+    state_ = &state, step_ = &step, input_ = &input, slots_ = &slots;
+    sources_ = sources;
+  }
+  void open(float* row, bool widely) {
+    total_.open(input_->stride(), row, widely);
+    clear_piece();  // of somebody who ran out of memory
+    terms_ = 0;
+  }
+  void add(uint32_t source, float weight) {
+    ++terms_;
+    const uint32_t slot = (*slots_)[source];
+    if (slot != kNoIndex) {
+      rows_.push_back(input_->row(slot));
+    } else if (source < sources_.count) {
+      rows_.push_back(sources_.row(source));
+    } else {
+      rows_.push_back(nullptr);
+      unchanged_.push_back(source);
+    }
+    if (step_->weighted) weights_.push_back(weight);
+    if (rows_.size() == kPiece) add_piece();
+  }
+  void close() {
+    add_piece();
+    total_.close();
+  }
+  size_t terms() const { return terms_; }
+
+ private:
+  void add_piece() {
+    if (!unchanged_.empty()) {
+      const float* from[kPiece];
+      arena_.clear();
+      stored_rows(*state_, step_->input, unchanged_, &arena_, from);
+      for (size_t n = 0, next = 0; n < rows_.size(); ++n) {
+        if (rows_[n] == nullptr) rows_[n] = from[next++];
+      }
+    }
+    total_.add(rows_.size(), rows_.data(), order_.data(), step_->weighted ? weights_.data() : ones_.data());
+    clear_piece();
+  }
+  void clear_piece() {
+    rows_.clear();
+    weights_.clear();
+    unchanged_.clear();
+  }
+
+  const State* state_ = nullptr;
+  const PropagateStep* step_ = nullptr;
+  const Changes* input_ = nullptr;
+  const std::vector<uint32_t>* slots_ = nullptr;
+  Rows sources_{};
+  RowSum total_;
+  RowArena arena_;
+  std::vector<const float*> rows_;
+  std::vector<float> weights_;
+  std::vector<uint32_t> unchanged_;
+  const std::vector<uint32_t> order_;
+  const std::vector<float> ones_;
+  size_t terms_ = 0;
+};
+
+}  // namespace
+
+struct SumPropagation::Batch {
+  Preparation& prepared;
+  SumFrontier& frontier;
+  const Changes& input;
+  Changes& output;
+  const EdgeView store;
+  const std::vector<DirectedChange>& edges;
+  const std::vector<uint32_t>& source_slots;
+  const UnitInUse unit;
+  const Table& errors;
+  const Rows stored, kept;  // by node, and by slot
+  const Rows sources;       // where they are kept
+  std::atomic<size_t> recomputed{0}, read{0};
+
+  float* row(size_t t) const { return output.row_to_write(t); }
+  float* cell(size_t t) const { return output.errors.data() + t * kRowBounds; }
+};
+
+void SumPropagation::recompute(Batch* batch, size_t t) const {
+  const Kernels& k = kernels();
+  const uint32_t node = batch->frontier.targets[t];
+  const size_t stride = batch->input.stride();
+  const auto changed = changes_of(batch->edges, node);
+  float* const row = batch->row(t);
+  static thread_local NeighborSum sum;
+  sum.begin(state_, step_, batch->input, batch->sources, batch->source_slots);
+  const auto add = [&](uint32_t source, float weight) {
+    if (!step_.skip_loops || source != node) sum.add(source, weight);
+  };
+  for (const bool widely : {false, true}) {
+    sum.open(row, widely);
+    if (state_.keep_degree == 0) {
+      scan_new_in(batch->store, node, changed, add);
+    } else {
+      // As `pull` would.
+      static thread_local std::vector<std::pair<uint32_t, float>> sorted;
+      const Trimmed trimmed(&sorted);
+      sorted.clear();
+      scan_new_in(batch->store, node, changed,
+                  [&](uint32_t source, float weight) { sorted.emplace_back(source, weight); });
+      std::sort(sorted.begin(), sorted.end());
+      for (const auto& [source, weight] : sorted) add(source, weight);
+    }
+    sum.close();
+    batch->read.fetch_add(sum.terms(), std::memory_order_relaxed);
+    if (k.finite(stride, row)) break;
+  }
+  if (!k.finite(stride, row)) batch->prepared.lose_row(state_, step_.output, node);
+  begin_bounds(k.scaled_peak(stride, row, batch->unit.inverse), sum.terms(), batch->cell(t));
+  batch->recomputed.fetch_add(1, std::memory_order_relaxed);
+}
+
+// The row of a target from what it was, or anew where rounding has grown too large, or where that is cheaper.
+void SumPropagation::update(Batch* batch, size_t t, float* sum) const {
+  SumFrontier& s = batch->frontier;
+  const Kernels& k = kernels();
+  const uint32_t node = s.targets[t];
+  // What a row was that is not kept is not known.
+  if (batch->prepared.recompute_all || (is_partial() && !stays(batch->prepared, node))) {
+    recompute(batch, t);
+    s.keep[t] = 1;
+    return;
+  }
+  const size_t first = s.offsets[t], count = s.offsets[t + 1] - first, stride = batch->input.stride();
+  const uint32_t slot = is_partial() ? state_.slot_of(step_.output, node) : node;
+  float reach = 0, peak = 0;
+  for (size_t m = first; m < first + count; ++m) reach += std::fabs(s.weight_of[m]) * s.peaks[s.row_of[m]];
+  sum_rows(stride, count, s.rows.data(), s.row_of.data() + first, s.weight_of.data() + first, sum);
+  const float* const zeros = state_.zeros.data();
+  const float* const old = slot < batch->kept.count ? batch->kept.row(slot) : zeros;
+  float* const row = batch->row(t);
+  s.keep[t] = k.apply_delta(stride, old, sum, batch->unit.inverse, row, &peak);
+  const float* const before = slot < batch->errors.rows() ? batch->errors.row(slot) : zeros;
+  const Bounds bounds = touch_bounds(before, batch->unit.shrunk, peak, reach, count, batch->cell(t));
+  const bool drifted = !is_good(bounds, peak, batch->unit.mean, [&] { return batch->store.degree_in(node); });
+  const bool cheaper = count >= 4 && count > kRecomputeFactor * (batch->store.degree_in(node) + 1);
+  if (drifted || cheaper || s.orphaned[t]) {
+    recompute(batch, t);
+    s.keep[t] = k.differs(stride, old, row);
+  }
+}
+
+// A row that lost its last neighbour is nothing, not what rounding left of it.
+void SumPropagation::find_orphans(Batch* batch, const std::vector<uint32_t>& slots) const {
+  const auto& edges = batch->edges;
+  batch->frontier.orphaned.assign(batch->frontier.targets.size(), 0);
+  for (size_t i = 0; i < edges.size();) {
+    size_t end = i;
+    int64_t lost = 0;
+    for (; end < edges.size() && edges[end].target == edges[i].target; ++end) {
+      lost += int{edges[end].had} - int{edges[end].has};
+    }
+    const uint32_t slot = slots[edges[i].target];
+    if (slot != kNoIndex && lost > 0 && batch->store.degree_in(edges[i].target) == lost) {
+      batch->frontier.orphaned[slot] = 1;
+    }
+    i = end;
+  }
+}
+
+void SumPropagation::update_block(Batch* batch, size_t begin, size_t end) const {
+  // What a block reads of its targets is fetched before it begins.
+  for (size_t t = begin; t < end; ++t) {
+    const uint32_t node = batch->frontier.targets[t];
+    if (node >= batch->stored.count) continue;
+    touch(batch->stored.row(node));
+    __builtin_prefetch(batch->errors.row(node));
+    batch->store.prefetch_in(node);
+  }
+  for (size_t t = begin; t < end; ++t) fetch(batch->stored, batch->frontier.targets[t]);
+  // Aligned, so that what is written to it can be read again without a detour through the cache.
+  static thread_local Scratch memory;
+  float* const sum = memory.reserve(batch->input.stride());
+  for (size_t t = begin; t < end; ++t) update(batch, t, sum);
+}
+
+void SumPropagation::prepare(const NodeRows* reader, Preparation* prepared) const {
+  Workspace& workspace = *prepared->workspace;
+  SumFrontier& s = workspace.sums;
+  const UnitInUse unit = unit_in_use(state_, *prepared, position_);
+  find_frontier(state_, step_, unit.inverse, &pool_, prepared);
+  const size_t num_targets = s.targets.size();
+  auto& slots = workspace.slots[1][target_type()];
+  auto& source_slots = workspace.slots[0][state_.program.values[step_.input].node_type];
+  Changes& output = prepared->changes[step_.output];
+  output.open(num_targets);
+  grow(&output.errors, num_targets * kRowBounds);
+  s.keep.assign(num_targets, 0);
+  const bool stored = state_.is_stored(step_.input);
+  Batch batch{*prepared,
+              s,
+              prepared->of(step_.input),
+              output,
+              view_of(state_.graph, step_),
+              changes(*prepared),
+              source_slots,
+              unit,
+              state_.errors[position_],
+              state_.rows(step_.output),
+              state_.kept_rows(step_.output),
+              stored ? state_.rows(step_.input) : Rows{}};
+  find_orphans(&batch, slots);
+  if (reader == nullptr) {
+    for (uint32_t target : s.targets) slots[target] = kNoIndex;
+  } else {
+    reader->open(step_.output, prepared);
+  }
+  const size_t total = reader == nullptr ? num_targets : workspace.reach.nodes.size();
+  const double cost = kMessageCost * static_cast<double>(s.num_messages + num_targets) +
+                      (reader == nullptr ? 0 : reader->row_cost() * static_cast<double>(total));
+  pool_.run(blocks_of(total), cost, [&](size_t block) {
+    const size_t first = block * kBlockRows, end = std::min(total, first + kBlockRows);
+    update_block(&batch, std::min(first, num_targets), std::min(end, num_targets));
+    if (reader != nullptr) reader->run_block(first, end - first, prepared);
+  });
+  if (reader != nullptr) reader->close(prepared);
+  for (uint32_t node : batch.input.nodes()) source_slots[node] = kNoIndex;
+  output.reached = s.targets;
+  output.keep(s.targets, s.keep);
+  // Messages that were found but not added, all being computed anew, do not count.
+  const size_t added = prepared->recompute_all ? 0 : s.num_messages;
+  prepared->edges_touched += added + batch.read.load();
+  prepared->nodes_touched += added + batch.read.load() + num_targets;
+  prepared->recomputed += batch.recomputed.load();
+}
+
+}  // namespace livegnn

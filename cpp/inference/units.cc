@@ -1,0 +1,203 @@
+#include "inference/units.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "inference/error_bounds.h"
+#include "inference/measurement.h"
+#include "inference/preparation.h"
+#include "inference/rounding.h"
+#include "inference/state.h"
+#include "program/kernels.h"
+
+namespace livegnn {
+namespace {
+
+constexpr size_t kEvery = 1024;  // batches
+constexpr size_t kPart = 8;      // of the messages that there are
+constexpr float kMoved = 4;
+
+// The last number of batches up to `batches` at which scales are measured.
+size_t last_moment(size_t batches) {
+  if (batches >= kEvery) return batches / kEvery * kEvery;
+  size_t moment = batches == 0 ? 0 : 1;
+  while (4 * moment <= batches && moment > 0) moment *= 4;
+  return moment;
+}
+
+// Channels that have had no messages but 0 have no scale, and must have a unit.
+float unit_without_scale(std::span<const float> scales) {
+  float least = 0;
+  for (float scale : scales) {
+    if (scale > 0 && (least == 0 || scale < least)) least = scale;
+  }
+  return least == 0 ? kLeastScale : std::max(least / 100, kLeastScale);
+}
+
+// By how much units are smaller than those that `inverses` are of, where they are smaller most.
+float shrinkage(std::span<const float> scales, const float* smaller, const float* inverses) {
+  float shrunk = 1;
+  for (size_t c = 0; c < scales.size(); ++c) shrunk = std::max(shrunk, smaller[c] / inverses[c]);
+  return std::min(shrunk, kMostScale);
+}
+
+// A scale that is measured beside the one before.
+float moved_scale(float before, float now) {
+  if (now == 0 || before == 0 || now <= before / kMoved) return now;
+  return now >= before * kMoved ? before * kMoved : before;
+}
+
+// The rows whose bounds are past what they may be in other units, in order.
+void find_overdue(const State& state, size_t propagation, Preparation::NewUnit* unit) {
+  const PropagateStep& step = state.program.propagations[propagation];
+  const Table& errors = state.errors[propagation];
+  const Rows kept = state.kept_rows(step.output);
+  const float* const inverse = unit->inverses.data();
+  const size_t heads = step.message == kNoIndex ? 1 : heads_of(state.program, step), channels = kept.width / heads;
+  const EdgeView store = view_of(state.graph, step);
+  for (size_t slot = 0; slot < std::min(errors.rows(), kept.count); ++slot) {
+    const uint32_t node = state.node_at(step, slot);
+    if (node == kNoIndex) continue;
+    const float *const before = errors.row(slot), *const row = kept.row(slot);
+    bool good = true;
+    if (step.context == kNoIndex) {
+      const Bounds bounds = unpack(before);
+      good = is_good({unit->shrunk * bounds.own, unit->shrunk * bounds.moved},
+                     kernels().scaled_peak(kept.width, row, inverse), unit->mean, [&] { return store.degree_in(node); });
+    } else {
+      const float* const totals = state.stored_row(step.context, node);
+      for (size_t h = 0; h < heads; ++h) {
+        const float peak = kernels().scaled_peak(channels, row + h * channels, inverse + h * channels);
+        good &= unit->shrunk * before[h] <= kDriftTolerance * std::min(peak, std::fabs(totals[h]));
+      }
+    }
+    if (!good) unit->overdue.push_back(node);
+  }
+  std::sort(unit->overdue.begin(), unit->overdue.end());
+}
+
+// What a propagation's unit becomes. Whether it is a smaller one.
+bool measure_unit(const State& state, const Preparation& prepared, size_t p, Preparation::NewUnit* unit) {
+  const Unit& now = state.units[p];
+  const Measurement measurement(state, state.program.propagations[p], &prepared);
+  const std::vector<float> measured = measurement.scales(now.scales);
+  std::vector<float> scales = now.scales, present(scales.size());
+  for (size_t c = 0; c < scales.size(); ++c) {
+    scales[c] = moved_scale(scales[c], measured[c]);
+    present[c] = measured[c] == 0 ? 0 : scales[c];
+  }
+  FloatBlock inverses(row_stride(scales.size()));
+  invert_scales(scales, inverses.data());
+  unit->shrunk = shrinkage(scales, inverses.data(), now.inverses.data());
+  const float mean = measurement.mean(present), before = now.mean;
+  const bool moved = before == 0 || mean <= before / kMoved || mean >= before * kMoved;
+  unit->mean = !moved ? before : before == 0 ? mean : std::min(mean, before * kMoved);
+  if (scales == now.scales && unit->mean == before) return false;
+  unit->scales = std::move(scales);
+  unit->inverses = std::move(inverses);
+  if (unit->shrunk == 1 && unit->mean >= before) return false;
+  find_overdue(state, p, unit);
+  return true;
+}
+
+}  // namespace
+
+void Unit::begin(size_t width) {
+  scales.assign(width, 0.0f);
+  inverses = FloatBlock(row_stride(width));
+  invert_scales(scales, inverses.data());
+}
+
+void Unit::set(std::span<const float> measured, float typical_mean) noexcept {
+  std::copy(measured.begin(), measured.end(), scales.begin());
+  mean = typical_mean;
+  invert_scales(scales, inverses.data());
+}
+
+std::vector<float> Unit::saved() const {
+  std::vector<float> all = scales;
+  if (!all.empty()) all.push_back(mean);
+  return all;
+}
+
+bool Unit::load(std::span<const float> from) {
+  const size_t width = scales.size();
+  if (width == 0) return from.empty();
+  if (from.size() != width + 1 || !(from[width] >= 0 && from[width] <= 1)) return false;
+  for (float scale : from.first(width)) {
+    if (scale != 0 && !(scale >= kLeastScale && scale <= kMostScale)) return false;
+  }
+  set(from.first(width), from[width]);
+  return true;
+}
+
+UnitInUse unit_in_use(const State& state, const Preparation& prepared, size_t propagation) {
+  const Unit& kept = state.units[propagation];
+  const Preparation::NewUnit& unit = prepared.units[propagation];
+  if (!prepared.in_new_units || unit.scales.empty()) return {kept.inverses.data(), kept.mean, 1};
+  return {unit.inverses.data(), unit.mean, unit.shrunk};
+}
+
+void fill_scales(std::vector<float>* scales) {
+  const float least = unit_without_scale(*scales), unit = least == kLeastScale ? 1 : least;
+  for (float& scale : *scales) scale = scale == 0 ? unit : scale;
+}
+
+void invert_scales(std::span<const float> scales, float* inverses) noexcept {
+  const float unit = unit_without_scale(scales);
+  for (size_t c = 0; c < scales.size(); ++c) inverses[c] = 1 / (scales[c] == 0 ? unit : scales[c]);
+}
+
+void measure_first(State* state, ThreadPool* pool) {
+  for (size_t p = 0; p < state->program.propagations.size(); ++p) {
+    const PropagateStep& step = state->program.propagations[p];
+    if (step.aggregate != Aggregate::kSum) continue;
+    const Measurement measurement(*state, step, nullptr);
+    const std::vector<float> scales = measurement.typical();
+    state->units[p].set(scales, measurement.mean(scales));
+    if (step.context == kNoIndex) begin_all_bounds(state, p, pool);
+  }
+}
+
+void forget_units(const State& state, Preparation* prepared) {
+  prepared->measured = prepared->in_new_units = false;
+  prepared->units.resize(state.program.propagations.size());
+  for (Preparation::NewUnit& unit : prepared->units) unit = {};
+}
+
+bool is_measured_after(const State& state, const Preparation& prepared) {
+  if (prepared.affected == 0 && prepared.edges_touched == 0) return false;  // nothing, or as good as
+  if (state.moments.measured < last_moment(state.moments.batches + 1)) return true;
+  size_t messages = 0;
+  for (const PropagateStep& step : state.program.propagations) {
+    if (step.aggregate != Aggregate::kSum) continue;
+    messages += state.graph.edges[step.edge_type].store->num_edges() + prepared.delta->edges[step.edge_type].size();
+  }
+  return kPart * (state.moments.touched + prepared.edges_touched) > messages;
+}
+
+bool measure_after(const State& state, Preparation* prepared) {
+  bool smaller = false;
+  for (size_t p = 0; p < state.program.propagations.size(); ++p) {
+    if (state.program.propagations[p].aggregate != Aggregate::kSum) continue;
+    smaller |= measure_unit(state, *prepared, p, &prepared->units[p]);
+  }
+  prepared->measured = true;
+  return smaller;
+}
+
+void commit_units(const Preparation& prepared, State* state) noexcept {
+  Moments& moments = state->moments;
+  ++moments.batches;
+  moments.touched += prepared.edges_touched;
+  if (!prepared.measured) return;
+  moments.measured = last_moment(moments.batches);
+  moments.touched = 0;
+  for (size_t p = 0; p < prepared.units.size(); ++p) {
+    const Preparation::NewUnit& unit = prepared.units[p];
+    if (!unit.scales.empty()) state->units[p].set(unit.scales, unit.mean);
+  }
+}
+
+}  // namespace livegnn
