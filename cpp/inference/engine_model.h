@@ -286,6 +286,13 @@ class EventStream {
     return stage.finish();
   }
 
+  // One that goes on from here in another way.
+  EventStream branch(size_t number) const {
+    EventStream other = *this;
+    for (size_t i = 0; i <= number; ++i) other.random_.below(2);
+    return other;
+  }
+
  private:
   void add_node(Stage* stage) {
     int64_t id = ids_.empty() ? 0 : ids_.back() + 1 + static_cast<int64_t>(random_.below(2));

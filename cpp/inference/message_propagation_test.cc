@@ -21,6 +21,7 @@ void check_messages(const Engine& engine, const PropagateStep& step, uint32_t no
   const PlainRow context = step.context == kNoIndex ? PlainRow() : plain_row(engine, step.context, node);
   const size_t heads = step.context == kNoIndex ? 1 : context.size() / (messages.softmax ? 2 : 1);
   PlainRow sum(row.size()), reach(row.size()), weights(heads);
+  double unsure = 1e-4;
   for (const InEdge& edge : in_edges(engine, step, node)) {
     if (step.skip_loops && edge.source == node) continue;
     std::vector<PlainRow> sources;
@@ -35,20 +36,24 @@ void check_messages(const Engine& engine, const PropagateStep& step, uint32_t no
     for (size_t c = 0; c < row.size(); ++c) {
       const size_t h = c / (row.size() / heads);
       double weight = step.weighted ? edge.weight : 1.0f;
-      if (messages.softmax) weight *= std::exp(registers[messages.coefficient][h] - context[heads + h]);
+      if (messages.softmax) {
+        const double logit = registers[messages.coefficient][h];
+        weight *= std::exp(logit - context[heads + h]);
+        unsure = std::max(unsure, 1e-4 + 4e-7 * std::fabs(logit));  // a logit's rounding is a factor of its weight
+      }
       const double term = weight * registers[messages.message][c];
       sum[c] += term;
       reach[c] += std::fabs(term);
       if (c % (row.size() / heads) == 0) weights[h] += weight;
     }
   }
-  for (size_t c = 0; c < row.size(); ++c) CHECK_NEAR(row[c], sum[c], 1e-4 * (reach[c] + 1e-2));
+  for (size_t c = 0; c < row.size(); ++c) CHECK_NEAR(row[c], sum[c], unsure * (reach[c] + 1e-2));
   for (size_t h = 0; step.context != kNoIndex && h < heads; ++h) {
-    CHECK_NEAR(context[h], weights[h], 1e-4 * (weights[h] + 1e-2));
+    CHECK_NEAR(context[h], weights[h], unsure * (weights[h] + 1e-2));
     if (!(weights[h] > 0)) continue;
     // As it is read: divided, however small the weights are.
     for (size_t c = h * row.size() / heads; c < (h + 1) * row.size() / heads; ++c) {
-      CHECK_NEAR(row[c] / context[h], sum[c] / weights[h], 1e-4 * (reach[c] / weights[h] + 1e-2));
+      CHECK_NEAR(row[c] / context[h], sum[c] / weights[h], unsure * (reach[c] / weights[h] + 1e-2));
     }
   }
 }
