@@ -90,7 +90,7 @@ test-cpp-threads: $(THREADS_BUILD)/build.ninja
 # The engine's part: a minute or more of compiling.
 test-cpp-threads-engine: $(THREADS_BUILD)/build.ninja
 	$(BIN)/ninja -C $(THREADS_BUILD) livegnn_engine_thread_tests
-	$(THREADS_BUILD)/livegnn_engine_thread_tests asked_while
+	$(THREADS_BUILD)/livegnn_engine_thread_tests asked_while prepared_at_once workspace first_lost
 
 # -- by hand ------------------------------------------------------------------------------------------------------
 

@@ -137,7 +137,8 @@ void bind_batches(nb::class_<Engine>& engine) {
              as_writer([&] { self.prepare(delta, &prepared); });
              return prepared.lost == kNoIndex;
            })
-      .def("new_prepared", [](const Engine& self) { return self.new_prepared(); }, nb::keep_alive<0, 1>())
+      .def(
+          "new_prepared", [](const Engine& self) { return self.new_prepared(); }, nb::keep_alive<0, 1>())
       .def("be_lazy", &Engine::be_lazy)
       .def("settle", [](Engine& self) { as_writer([&] { self.settle(); }); })
       .def("outgrown_by", &Engine::outgrown_by)

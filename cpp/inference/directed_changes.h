@@ -23,8 +23,8 @@ struct DirectedChange {
   uint64_t order() const { return (uint64_t{source} << 32) | key; }  // among those of a target
 };
 
-// What a batch changes of an edge type, in order of target, source and key; undirected edges in both directions. `zeros`:
-// features of edges that had none.
+// What a batch changes of an edge type, in order of target, source and key; undirected edges in both directions.
+// `zeros`: features of edges that had none.
 void direct_changes(const Graph& graph, const Delta& delta, size_t edge_type, const float* zeros,
                     std::vector<DirectedChange>* changes);
 // The same from targets to sources.

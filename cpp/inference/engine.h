@@ -11,8 +11,8 @@
 // What is not finite does not stay: a row or a bound that is not is computed anew whenever it is touched. A batch that
 // would make a row other than finite that was finite is found out in `prepare`; its owner may refuse it.
 //
-// Thread safety: as of every back end (backend.h); a lazy engine marks one batch at a time. Readers of rows go on beside
-// all but `initialize`, `load` and `commit`.
+// Thread safety: as of every back end (backend.h); a lazy engine marks one batch at a time. Readers of rows go on
+// beside all but `initialize`, `load` and `commit`.
 #pragma once
 
 #include <atomic>
@@ -35,8 +35,8 @@ namespace livegnn {
 
 class Engine final : public Backend {
  public:
-  // Does not compute anything: `initialize` or `load` comes next. The graph must outlive the engine. For `directory` and
-  // `keep_degree` see `State`.
+  // Does not compute anything: `initialize` or `load` comes next. The graph must outlive the engine. For `directory`
+  // and `keep_degree` see `State`.
   Engine(const Graph& graph, Program program, size_t threads, const std::string& directory = {},
          size_t keep_degree = 0);
   ~Engine() override;
@@ -98,8 +98,7 @@ class Engine final : public Backend {
   // An output of nodes that exist, `output_width` floats each. A lazy engine computes what they need, and keeps it.
   void predict(std::span<const uint32_t> nodes, float* out, size_t output = 0) const;
   // As they would be if a prepared batch were committed; nodes that it adds may be asked for.
-  void predict_prepared(const Prepared& prepared, std::span<const uint32_t> nodes, float* out,
-                        size_t output = 0) const;
+  void predict_prepared(const Prepared& prepared, std::span<const uint32_t> nodes, float* out, size_t output = 0) const;
   // Rows of an on-demand step for every index of its node type, `width` floats each.
   void evaluate(size_t on_demand, float* out);
 

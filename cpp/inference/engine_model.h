@@ -366,7 +366,8 @@ inline bool same_bits(const std::vector<Floats>& a, const std::vector<Floats>& b
 // Everything, drift included, as bytes that must not move.
 struct Kept {
   explicit Kept(const Engine* engine) : rows(tables(*engine)) {
-    for (size_t p = 0; p < engine->program().propagations.size(); ++p) errors.push_back(saved_errors(engine->state(), p));
+    for (size_t p = 0; p < engine->program().propagations.size(); ++p)
+      errors.push_back(saved_errors(engine->state(), p));
     for (size_t c = 0; c < engine->program().contexts.size(); ++c) {
       sums.push_back(engine->state().sums[c]);
       sums.push_back(engine->state().sum_errors[c]);

@@ -86,7 +86,8 @@ void shrink_bounds(const PropagateStep& step, float shrunk, Table* errors) noexc
   for (size_t i = 0; i < errors->rows(); ++i) {
     float* const row = errors->row(i);
     if (step.context != kNoIndex) {
-      for (size_t h = 0; h < errors->width() / 2; ++h) row[h] *= shrunk;  // those of contexts, behind them, have no unit
+      for (size_t h = 0; h < errors->width() / 2; ++h)
+        row[h] *= shrunk;  // those of contexts, behind them, have no unit
     } else {
       const Bounds bounds = unpack(row);
       pack({shrunk * bounds.own, shrunk * bounds.moved}, row);

@@ -1,5 +1,5 @@
-// The bounds of what rows of an aggregate may have lost to rounding (rounding.h): how many numbers a row has, and all of
-// them as numbers.
+// The bounds of what rows of an aggregate may have lost to rounding (rounding.h): how many numbers a row has, and all
+// of them as numbers.
 //
 // A row has its bounds packed into one number; a softmax has one for each head's sums and one for each context.
 #pragma once

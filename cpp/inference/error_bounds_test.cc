@@ -21,7 +21,8 @@ TEST(error_bounds_come_back_as_they_were) {
     for (int batch = 0; batch < 20; ++batch) {
       const Delta delta = stream.next(8);
       std::vector<std::vector<float>> before;
-      for (size_t p = 0; p < engine.program().propagations.size(); ++p) before.push_back(saved_errors(engine.state(), p));
+      for (size_t p = 0; p < engine.program().propagations.size(); ++p)
+        before.push_back(saved_errors(engine.state(), p));
       engine.prepare(delta, &prepared);
       commit(delta, &graph, {{&engine, &prepared}});
       other.clear();

@@ -9,9 +9,10 @@
 
 namespace livegnn {
 
-// The messages that change sums, each group in the order of its sources and after them its changed edges. Fills targets,
-// offsets, row_of, weight_of, rows and peaks of the workspace's sums, and leaves its second slots at the targets and its
-// first ones at the sources, for the caller to clear. Rows are worked on with their padding, which is zero everywhere.
+// The messages that change sums, each group in the order of its sources and after them its changed edges. Fills
+// targets, offsets, row_of, weight_of, rows and peaks of the workspace's sums, and leaves its second slots at the
+// targets and its first ones at the sources, for the caller to clear. Rows are worked on with their padding, which is
+// zero everywhere.
 void find_frontier(const State& state, const PropagateStep& step, const float* inverse, ThreadPool* pool,
                    Preparation* prepared);
 

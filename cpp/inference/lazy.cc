@@ -8,8 +8,8 @@
 #include <mutex>
 #include <utility>
 
-#include "inference/directed_changes.h"
 #include "inference/blocks.h"
+#include "inference/directed_changes.h"
 #include "program/kernels.h"
 
 namespace livegnn {
@@ -84,7 +84,8 @@ Lazy::Lazy(State* state, size_t eager, ThreadPool* writer_pool)
     const auto [kept, position] = state->output_at(i);
     if (kept) {
       const uint32_t lazy_step = lazy_step_of_[position];
-      outputs_.push_back(lazy_step != kNoIndex && lazy_steps_[lazy_step].kind == LazyStep::kSaved ? kNoIndex : lazy_step);
+      outputs_.push_back(lazy_step != kNoIndex && lazy_steps_[lazy_step].kind == LazyStep::kSaved ? kNoIndex
+                                                                                                  : lazy_step);
     } else {
       outputs_.push_back(static_cast<uint32_t>(lazy_steps_.size()));
       const RowsStep& rows = program.on_demand[position];
@@ -103,13 +104,13 @@ std::vector<uint32_t> Lazy::values_of(const PropagateStep& step) {
   return values;
 }
 
-void Lazy::add_step(LazyStep::Kind kind, uint32_t node_type, const std::vector<uint32_t>& values,
-                            const RowsStep* rows, uint32_t propagation) {
+void Lazy::add_step(LazyStep::Kind kind, uint32_t node_type, const std::vector<uint32_t>& values, const RowsStep* rows,
+                    uint32_t propagation) {
   std::vector<LazyStep::Column> columns;
   size_t stride = 0;
   for (uint32_t value : values) {
-    const size_t width = row_stride(value == kNoIndex ? rows->registers[rows->sinks[0].reg].width
-                                                      : state_.program.values[value].width);
+    const size_t width =
+        row_stride(value == kNoIndex ? rows->registers[rows->sinks[0].reg].width : state_.program.values[value].width);
     LazyStep::Column column{value, stride, 0};
     stride += width;
     if (value != kNoIndex && differs_[value]) {
@@ -146,13 +147,15 @@ LazyWork Lazy::work() const {
 size_t Lazy::overlay_bytes() const {
   std::shared_lock lock(mutex_);
   size_t total = 0;
-  for (const LazyStep& lazy_step : lazy_steps_) total += lazy_step.kind == LazyStep::kSaved ? 0 : lazy_step.overlay.bytes();
+  for (const LazyStep& lazy_step : lazy_steps_)
+    total += lazy_step.kind == LazyStep::kSaved ? 0 : lazy_step.overlay.bytes();
   return total;
 }
 
 size_t Lazy::record_bytes() const {
   size_t total = 0;
-  for (const LazyStep& lazy_step : lazy_steps_) total += lazy_step.kind == LazyStep::kSaved ? lazy_step.overlay.bytes() : 0;
+  for (const LazyStep& lazy_step : lazy_steps_)
+    total += lazy_step.kind == LazyStep::kSaved ? lazy_step.overlay.bytes() : 0;
   for (const EdgeRecord& record : edges_) total += record.bytes();
   return total;
 }
@@ -274,8 +277,8 @@ void Lazy::mark(const Delta& delta, Preparation* prepared) {
   }
 }
 
-// Queries go on between this and the commit. They may take the place of rows that the commit makes stale, but cover no node,
-// and whatever has a slot has room among the free ones.
+// Queries go on between this and the commit. They may take the place of rows that the commit makes stale, but cover no
+// node, and whatever has a slot has room among the free ones.
 void Lazy::reserve(const Delta& delta, const Preparation& prepared) {
   std::unique_lock lock(mutex_);
   for (size_t s = 0; s < lazy_steps_.size(); ++s) {
@@ -313,14 +316,13 @@ void Lazy::commit(const Delta& delta, const Preparation& prepared) noexcept {
     }
     if (value.features) saved_features_ += before.size();
     const Rows now = state_.rows(column.value);
-    writer_pool_.run(blocks_of(changed.size()), kMessageCost * static_cast<double>(changed.size()),
-                       [&](size_t block) {
-                         const size_t end = std::min(changed.size(), (block + 1) * kBlockRows);
-                         for (size_t i = block * kBlockRows; i < end; ++i) {
-                           float* row = lazy_step.overlay.row(changed[i]);
-                           kernels().subtract(before.stride(), now.row(changed[i]), row, row + column.difference);
-                         }
-                       });
+    writer_pool_.run(blocks_of(changed.size()), kMessageCost * static_cast<double>(changed.size()), [&](size_t block) {
+      const size_t end = std::min(changed.size(), (block + 1) * kBlockRows);
+      for (size_t i = block * kBlockRows; i < end; ++i) {
+        float* row = lazy_step.overlay.row(changed[i]);
+        kernels().subtract(before.stride(), now.row(changed[i]), row, row + column.difference);
+      }
+    });
   }
   for (size_t e = 0; e < edges_.size(); ++e) {
     if (recorded_[e]) edges_[e].merge();
@@ -334,7 +336,8 @@ void Lazy::commit(const Delta& delta, const Preparation& prepared) noexcept {
 // -- settling
 
 void Lazy::settle() {
-  if (std::all_of(lazy_steps_.begin(), lazy_steps_.end(), [](const LazyStep& lazy_step) { return lazy_step.overlay.nodes().empty(); })) {
+  if (std::all_of(lazy_steps_.begin(), lazy_steps_.end(),
+                  [](const LazyStep& lazy_step) { return lazy_step.overlay.nodes().empty(); })) {
     // Changed edges that reach nobody cannot be, but weights may have changed that no step reads.
     for (EdgeRecord& record : edges_) record.clear();
     return;

@@ -130,14 +130,14 @@ class Lazy {
   size_t eager_;
   ThreadPool& writer_pool_;
   ThreadPool pool_;
-  std::vector<bool> differs_;      // by value: a lazy propagation reads it
-  std::vector<LazyStep> lazy_steps_;        // in the order of the steps, those of saved values first
+  std::vector<bool> differs_;           // by value: a lazy propagation reads it
+  std::vector<LazyStep> lazy_steps_;    // in the order of the steps, those of saved values first
   std::vector<uint32_t> lazy_step_of_;  // by value
-  std::vector<size_t> column_of_;  // by value
-  std::vector<uint32_t> outputs_;  // by output: its lazy_step, kNoIndex if it is eager
-  uint32_t output_ = kNoIndex;     // that of the prediction
-  std::vector<EdgeRecord> edges_;  // by direction
-  std::vector<bool> recorded_;     // by direction: a lazy propagation goes so
+  std::vector<size_t> column_of_;       // by value
+  std::vector<uint32_t> outputs_;       // by output: its lazy_step, kNoIndex if it is eager
+  uint32_t output_ = kNoIndex;          // that of the prediction
+  std::vector<EdgeRecord> edges_;       // by direction
+  std::vector<bool> recorded_;          // by direction: a lazy propagation goes so
   size_t saved_features_ = 0;
   bool reserved_ = false;  // for the batch that is about to be committed
 

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <utility>
 
-#include "inference/directed_changes.h"
 #include "inference/blocks.h"
+#include "inference/directed_changes.h"
 #include "inference/lazy.h"
 #include "inference/message_sums.h"
 #include "inference/rounding.h"
@@ -122,7 +122,8 @@ void Lazy::want_inputs(size_t s) {
     for (const MessageSource& source : state_.program.messages[step.message].sources) {
       if (source.side != MessageSource::kSource && source.side != MessageSource::kTarget) continue;
       const uint32_t from = lazy_step_of_[source.value];
-      if (from == kNoIndex || lazy_steps_[from].kind == LazyStep::kSaved || lazy_steps_[from].overlay.num_stale() == 0) continue;
+      if (from == kNoIndex || lazy_steps_[from].kind == LazyStep::kSaved || lazy_steps_[from].overlay.num_stale() == 0)
+        continue;
       for (uint32_t node : nodes) {
         if (source.side == MessageSource::kTarget) {
           want(from, node);
@@ -202,7 +203,7 @@ void Lazy::compute_rows(LazyStep* lazy_step, const std::vector<uint32_t>& nodes)
 // Whether the affected in-edges of some targets are found sooner from their sources than from the targets. One target
 // has few in-edges. But many targets have hubs among them, with long lists of which hardly an edge is affected.
 bool Lazy::push_is_cheaper(const PropagateStep& step, const std::vector<uint32_t>& targets,
-                                   const Overlay& sources) const {
+                           const Overlay& sources) const {
   const EdgeView store = view_of(state_.graph, step);
   size_t in = 0, out = 0;
   for (uint32_t target : targets) in += store.degree_in(target);
@@ -232,7 +233,7 @@ struct Lazy::Terms {
 
 // The affected in-edges of all targets, grouped by target.
 void Lazy::push(const PropagateStep& step, const std::vector<uint32_t>& targets, const Overlay& sources,
-                        Pushed* pushed) {
+                Pushed* pushed) {
   const EdgeView store = view_of(state_.graph, step);
   std::vector<std::pair<uint32_t, InEdge>> found;
   pushed->offsets.assign(targets.size() + 1, 0);
@@ -344,7 +345,8 @@ void Lazy::compute_messages(LazyStep* lazy_step, const PropagateStep& step, cons
     };
     auto write = [&](size_t n) {
       float* const row = lazy_step->overlay.row(nodes[n]);
-      write_sums(state_.program, step, &sums, n - first, row, step.context == kNoIndex ? nullptr : row + lazy_step->columns[1].at);
+      write_sums(state_.program, step, &sums, n - first, row,
+                 step.context == kNoIndex ? nullptr : row + lazy_step->columns[1].at);
       std::fill_n(lazy_step->overlay.error(nodes[n]), kRowBounds, 0.0f);
     };
     sums.sum_up(first, end, add, write);
@@ -357,7 +359,7 @@ void Lazy::compute_messages(LazyStep* lazy_step, const PropagateStep& step, cons
 // The affected in-edges are in `terms->found`, in any order: they are added in that of their sources, so that it does
 // not matter how they were found, and after them what changed edges bring and take.
 void Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint32_t target, const Source& input,
-                           const Source& output, Terms* terms, float* row, float* error) {
+                   const Source& output, Terms* terms, float* row, float* error) {
   const Kernels& k = kernels();
   const EdgeView store = view_of(state_.graph, step);
   const std::span<const DirectedChange> changes = edges_[direction_of(state_.graph, step)].of(target);
@@ -412,7 +414,7 @@ void Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint32_t tar
 }
 
 void Lazy::max_row(const PropagateStep& step, uint32_t target, const Source& input, Terms* terms, float* row,
-                           float* counts) {
+                   float* counts) {
   const EdgeView store = view_of(state_.graph, step);
   const size_t width = input.table.width;
   terms->clear();

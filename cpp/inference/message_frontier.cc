@@ -101,10 +101,9 @@ class MessageFrontierSearch {
         const float weight = span.weights == nullptr ? 1.0f : span.weights[j];
         const float* row = span.rows == nullptr ? nullptr : features.row(span.rows[j]);
         s_.found[at] = {source, static_cast<uint32_t>(i), weight, weight, row, row, true, true};
-        const bool elsewhere =
-            (slot != kNoIndex && slot < s_.constrained) || (step_.skip_loops && target == source) ||
-            (!changes_.empty() && slot != kNoIndex && slot < num_changed_ &&
-             change_from(changes_of(changes_, target), source, key_at(span, j)) != nullptr);
+        const bool elsewhere = (slot != kNoIndex && slot < s_.constrained) || (step_.skip_loops && target == source) ||
+                               (!changes_.empty() && slot != kNoIndex && slot < num_changed_ &&
+                                change_from(changes_of(changes_, target), source, key_at(span, j)) != nullptr);
         s_.found_target[at] = elsewhere ? kNoIndex : target;
       }
     });

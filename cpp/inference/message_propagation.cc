@@ -324,9 +324,8 @@ void MessagePropagation::add_reach(const std::vector<InEdge>& in, const std::vec
     sums->open(count);
     for (size_t i = 0; i < count; ++i) {
       const InEdge& edge = in[first + i];
-      sums->add(i, 1, {edge.weight, edge.features}, [&](size_t s) -> const float* {
-        return stored[s].row(is_of_source(s) ? edge.source : edge.target);
-      });
+      sums->add(i, 1, {edge.weight, edge.features},
+                [&](size_t s) -> const float* { return stored[s].row(is_of_source(s) ? edge.source : edge.target); });
     }
     sums->finish();
     for (size_t i = 0; i < count; ++i) {
@@ -389,9 +388,8 @@ Scrubbed MessagePropagation::scrub(std::span<const uint32_t> nodes) const {
     });
     auto add_all = [&](size_t) {
       for (const InEdge& edge : in) {
-        sums.add(0, 1, {edge.weight, edge.features}, [&](size_t s) -> const float* {
-          return stored[s].row(is_of_source(s) ? edge.source : edge.target);
-        });
+        sums.add(0, 1, {edge.weight, edge.features},
+                 [&](size_t s) -> const float* { return stored[s].row(is_of_source(s) ? edge.source : edge.target); });
       }
     };
     auto take = [&](size_t) {

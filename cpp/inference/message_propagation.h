@@ -26,8 +26,8 @@ class MessagePropagation final : public Propagation {
   Scrubbed scrub(std::span<const uint32_t> nodes) const override;
 
  private:
-  struct Batch;       // what blocks of targets share
-  struct InEdge;      // one of a node that is looked over
+  struct Batch;   // what blocks of targets share
+  struct InEdge;  // one of a node that is looked over
   using Sums = MessageSums;
 
   bool has_context() const { return step_.context != kNoIndex; }

@@ -148,9 +148,7 @@ class MessageSums {
   size_t messages(size_t target) const { return messages_[target]; }
 
  private:
-  const float* row_of(uint32_t reg, size_t i) const {
-    return row_in(program_.step, reg, i, sources_.data(), buffers_);
-  }
+  const float* row_of(uint32_t reg, size_t i) const { return row_in(program_.step, reg, i, sources_.data(), buffers_); }
 
   void evaluate() {
     if (filled_ == 0) return;
@@ -289,8 +287,8 @@ class MessageSums {
   std::vector<size_t> messages_;
 };
 
-// One for each thread and step: its sums belong to whoever asks until somebody on the same thread asks again. `inverse`:
-// units.h.
+// One for each thread and step: its sums belong to whoever asks until somebody on the same thread asks again.
+// `inverse`: units.h.
 MessageSums& sums_of(const State& state, const PropagateStep& step, const float* inverse);
 
 // Turns sums of all messages of a target into its rows.

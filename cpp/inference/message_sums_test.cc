@@ -18,8 +18,7 @@ namespace {
 Program plain_attention() {
   enum : uint32_t { kX, kLogit, kSum, kContext };
   Program program;
-  program.values = {
-      {0, kHidden, true, 0}, {0, kHeads, false, 0}, {0, kHidden, false, 1}, {0, 2 * kHeads, false, 1}};
+  program.values = {{0, kHidden, true, 0}, {0, kHeads, false, 0}, {0, kHidden, false, 1}, {0, 2 * kHeads, false, 1}};
   program.output = kSum;
   MessageProgram softmax{{{MessageSource::kSource, kX}, {MessageSource::kSource, kLogit}},
                          RowsBuilder::on_edges(&program, {kHidden, kHeads}, [](RowsBuilder*) {}),

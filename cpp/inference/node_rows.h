@@ -1,6 +1,6 @@
 // Steps that work on one node's row at a time: linear layers, activations, norms, and what a node's context does to its
-// row. Also the prediction, where it is not kept: it is computed from the old rows and from the new ones, to see whether
-// it is another.
+// row. Also the prediction, where it is not kept: it is computed from the old rows and from the new ones, to see
+// whether it is another.
 //
 // Thread safety: any number of threads prepare, each with a preparation of its own; of one preparation blocks run at
 // once. `initialize` is the one writer's.

@@ -3,8 +3,8 @@
 //   clean ── invalidate ──► stale ── want ──► wanted ── place ──► a row in a slot ── invalidate ──► stale
 //
 // Invariants: a covered node is stale, wanted, or has a row and an error. Rows stay where they are until `clear`.
-// What a batch needs is reserved before it is committed: then `resize`, `invalidate` and (for so many nodes) `place` cannot
-// fail. Slots lie in pages, which stay where they are as the graph grows: queries write to them meanwhile.
+// What a batch needs is reserved before it is committed: then `resize`, `invalidate` and (for so many nodes) `place`
+// cannot fail. Slots lie in pages, which stay where they are as the graph grows: queries write to them meanwhile.
 //
 // Thread safety: none, the owner sees to it (lazy.h); but `covers` may be asked beside `reserve`.
 #pragma once

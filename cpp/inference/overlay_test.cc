@@ -57,7 +57,8 @@ TEST(overlay_agrees_with_a_map) {
     for (int turn = 0; turn < 150; ++turn) {
       std::vector<uint32_t> invalidated, wanted;
       capacity += random.below(random.chance(0.05) ? 9000 : 20);
-      for (size_t i = random.below(40); i > 0; --i) invalidated.push_back(random.index(std::min<size_t>(capacity, 3000)));
+      for (size_t i = random.below(40); i > 0; --i)
+        invalidated.push_back(random.index(std::min<size_t>(capacity, 3000)));
       for (const auto& [node, covered] : model.nodes) {
         if (covered.state != OverlayModel::kPlaced && random.chance(0.3)) wanted.push_back(node);
       }

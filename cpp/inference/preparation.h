@@ -71,9 +71,9 @@ class Changes {
 
 struct Preparation final : Prepared {
   const Delta* delta = nullptr;
-  size_t steps = 0;            // of the program's order: how many are computed
-  bool guarded = false;        // rows that a batch makes other than finite are looked for
-  bool recompute_all = false;  // aggregates are computed from all their neighbours, whatever is cheaper
+  size_t steps = 0;             // of the program's order: how many are computed
+  bool guarded = false;         // rows that a batch makes other than finite are looked for
+  bool recompute_all = false;   // aggregates are computed from all their neighbours, whatever is cheaper
   bool output_done = false;     // of a prediction that is not kept
   Workspaces::Lease workspace;  // from `begin` to `finish`
 
@@ -115,7 +115,7 @@ struct Preparation final : Prepared {
 
   size_t bytes() const;  // now
 
-  RecentNeeds needs_{size_t{1} << 12};  // in `need`
+  RecentNeeds needs_{size_t{1} << 12};             // in `need`
   std::atomic<uint64_t> lost_here_{kNothingLost};  // the first node, after its type, that the step at hand loses
 };
 

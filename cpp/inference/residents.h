@@ -27,7 +27,7 @@ class Residents {
  public:
   uint32_t slot(uint32_t node) const { return node < slots_.size() ? slots_[node] : kNoIndex; }
   bool has(uint32_t node) const { return slot(node) != kNoIndex; }
-  size_t size() const { return nodes_.size(); }  // slots, free ones among them
+  size_t size() const { return nodes_.size(); }              // slots, free ones among them
   uint32_t node(size_t slot) const { return nodes_[slot]; }  // kNoIndex where it is free
   std::vector<uint32_t> sorted() const;
 

@@ -2,7 +2,7 @@
 //
 // Channels of one row may differ by ten orders of magnitude, and a model may read the smallest. So a magnitude is that
 // of a row whose every channel is divided by the channel's scale: what messages typically are there, over the graph
-// (scales.cc). A spike in one channel is then large whichever channel it is in.
+// (units.h). A spike in one channel is then large whichever channel it is in.
 //
 // What a row has gathered comes in two parts, to first order and for its worst channel:
 //

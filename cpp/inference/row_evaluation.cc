@@ -54,9 +54,7 @@ class BlockRun {
  private:
   using Inputs = const float* [kMaxRowInputs][kBlockRows];
 
-  const float* tensor(int32_t t) const {
-    return t < 0 ? nullptr : program_.tensors[static_cast<size_t>(t)].data();
-  }
+  const float* tensor(int32_t t) const { return t < 0 ? nullptr : program_.tensors[static_cast<size_t>(t)].data(); }
 
   void run_kernel(const Op& op, Inputs& inputs) const {
     const Kernels& k = kernels();
@@ -155,8 +153,8 @@ class BlockRun {
   }
 
   void run_rowwise(const Op& op, Inputs& inputs) const {
-    RowBlock<float> block{count_, width(op.output), stride(op.output),  out(op.output, 0), {},
-                          {},     op.settings.data(), tensor(op.first), tensor(op.second)};
+    RowBlock<float> block{count_, width(op.output),   stride(op.output), out(op.output, 0), {},
+                          {},     op.settings.data(), tensor(op.first),  tensor(op.second)};
     for (size_t p = 0; p < op.inputs.size(); ++p) {
       block.inputs[p] = inputs[p];
       block.widths[p] = width(op.inputs[p]);

@@ -1,13 +1,13 @@
 // What an engine keeps between batches: the rows of values, bounds on their rounding, sums of weights, the units in
 // which rounding is bounded, and who has rows where not everyone has.
 //
-// Parts that prepare a batch see it as constant. It changes when it is initialized or loaded, when a batch is committed,
-// and when a lazy engine settles.
+// Parts that prepare a batch see it as constant. It changes when it is initialized or loaded, when a batch is
+// committed, and when a lazy engine settles.
 //
 // Layout: values that are read together lie side by side in the rows of one table, their slab. Beside each maximum lies
-// the number of messages that equal it, a value like any other, whose rows hold uint32 bits rather than floats: behind a
-// ReLU whole neighbourhoods tie at 0, and a hub may have more in-edges than the 2^24 up to which a float counts. Nobody
-// calculates with such rows, they are copied and compared as bytes.
+// the number of messages that equal it, a value like any other, whose rows hold uint32 bits rather than floats: behind
+// a ReLU whole neighbourhoods tie at 0, and a hub may have more in-edges than the 2^24 up to which a float counts.
+// Nobody calculates with such rows, they are copied and compared as bytes.
 //
 // Thread safety: one writer; `commit` runs under the graph's lock taken alone, readers share it.
 #pragma once
@@ -31,8 +31,8 @@ struct Preparation;
 
 struct State {
   // Where `keep_degree` is not 0, aggregates are kept of nodes with so many in-edges alone; then each must have a slab
-  // of its own, and all else must be derived. Rows and errors lie in files in `directory`, for when they outgrow memory;
-  // an empty name means memory. Throws std::system_error.
+  // of its own, and all else must be derived. Rows and errors lie in files in `directory`, for when they outgrow
+  // memory; an empty name means memory. Throws std::system_error.
   State(const Graph& graph, Program program, const std::string& directory, size_t keep_degree);
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -42,11 +42,11 @@ struct State {
   const size_t keep_degree;
   const uint64_t serial;  // tells this state from any other, of now or before
   std::vector<Table> slabs;
-  std::vector<uint32_t> columns;     // by value: where it begins in its slab
-  std::vector<int32_t> partial;      // by value: the propagation whose residents alone have rows; -1: none
-  std::vector<bool> has_direction;   // by direction: in reverse, only where a step goes so
-  std::vector<Residents> residents;  // by direction
-  std::vector<Table> errors;         // by propagation: bounds on rounding (error_bounds.h)
+  std::vector<uint32_t> columns;                // by value: where it begins in its slab
+  std::vector<int32_t> partial;                 // by value: the propagation whose residents alone have rows; -1: none
+  std::vector<bool> has_direction;              // by direction: in reverse, only where a step goes so
+  std::vector<Residents> residents;             // by direction
+  std::vector<Table> errors;                    // by propagation: bounds on rounding (error_bounds.h)
   std::vector<std::vector<double>> sums;        // by context
   std::vector<std::vector<double>> sum_errors;  // bounds on their rounding
   std::vector<Unit> units;                      // by propagation

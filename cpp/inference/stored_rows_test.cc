@@ -1,8 +1,9 @@
 // Rows that are kept in memory, in a file, or computed when they are read.
+#include "inference/stored_rows.h"
+
 #include <vector>
 
 #include "inference/engine_model.h"
-#include "inference/stored_rows.h"
 #include "testing/testing.h"
 
 namespace livegnn {

@@ -63,8 +63,9 @@ void find_overdue(const State& state, size_t propagation, Preparation::NewUnit* 
     bool good = true;
     if (step.context == kNoIndex) {
       const Bounds bounds = unpack(before);
-      good = is_good({unit->shrunk * bounds.own, unit->shrunk * bounds.moved},
-                     kernels().scaled_peak(kept.width, row, inverse), unit->mean, [&] { return store.degree_in(node); });
+      good =
+          is_good({unit->shrunk * bounds.own, unit->shrunk * bounds.moved},
+                  kernels().scaled_peak(kept.width, row, inverse), unit->mean, [&] { return store.degree_in(node); });
     } else {
       const float* const totals = state.stored_row(step.context, node);
       for (size_t h = 0; h < heads; ++h) {

@@ -1,7 +1,7 @@
 // What one batch needs while it is prepared, and the next can use again.
 //
-// An engine has as many as batches were ever prepared at once. Thread safety: of a workspace none, it is one batch's; of
-// the engine's workspaces any thread may take one, and give it back.
+// An engine has as many as batches were ever prepared at once. Thread safety: of a workspace none, it is one batch's;
+// of the engine's workspaces any thread may take one, and give it back.
 #pragma once
 
 #include <atomic>

@@ -5,9 +5,9 @@
 // reproducible).
 //
 // Thread safety: any number of threads may call `run` at once; whoever finds the team at work runs its blocks alone, in
-// lane 0. Blocks of one run go on at once and must not write to the same memory. A forked process may destroy a pool that
-// it inherited, and not use it. Blocks may need the interpreter's lock, so who
-// calls `run` does not hold it (waiting.h).
+// lane 0. Blocks of one run go on at once and must not write to the same memory. A forked process may destroy a pool
+// that it inherited, and not use it. Blocks may need the interpreter's lock, so who calls `run` does not hold it
+// (waiting.h).
 #pragma once
 
 #include <unistd.h>

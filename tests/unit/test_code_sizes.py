@@ -20,13 +20,6 @@ VIEWS = "one step of the engine, to be divided with it"
 STEPS = "steps that follow each other, each on what the one before made"
 TESTS = "tests of one structure, each short"
 EXCEPTIONS = {
-    "cpp/inference/edge_messages.cc Engine::find_terms": VIEWS,
-    "cpp/inference/edge_messages.cc Engine::prepare_messages": VIEWS,
-    "cpp/inference/maximum.cc Engine::prepare_max": VIEWS,
-    "cpp/inference/propagate.cc Engine::find_frontier": VIEWS,
-    "cpp/inference/propagate.cc Engine::prepare_sum": VIEWS,
-    "cpp/inference/rows.cc Engine::run_rows": VIEWS,
-    "cpp/inference/scrub.cc Engine::scrub_messages": VIEWS,
     "src/livegnn/cli.py import_model": STEPS,
     "src/livegnn/graph/construction.py read_pyg": STEPS,
     "src/livegnn/graph/graph.py": VIEWS,

@@ -158,7 +158,7 @@ def test_the_map_shows_the_layers_as_they_are_checked() -> None:
 
 
 def test_the_drift_tolerance_is_told() -> None:
-    (tolerance,) = re.findall(r"kDriftTolerance = ([\d.e-]+)f;", read("cpp/inference/engine.h"))
+    (tolerance,) = re.findall(r"kDriftTolerance = ([\d.e-]+)f;", read("cpp/inference/rounding.h"))
     assert f"`kDriftTolerance` ({tolerance})" in read("ARCHITECTURE.md")
     assert f"it passes {tolerance} of" in read("docs/engine.md")
 
