@@ -291,14 +291,16 @@ def test_answers_carry_the_sequence_number_that_they_reflect(log: SqliteLog) -> 
     expected = {0: runtime.engine.predict([0]).tolist()}
     runtime.subscribe(lambda change: expected.__setitem__(change.seq, runtime.engine.predict([0]).tolist()))
     answers = []
-    done = threading.Event()
+    reading, done = threading.Event(), threading.Event()
 
     def read() -> None:
         while not done.is_set():
             answers.append(runtime.predict([0]))
+            reading.set()
 
     reader = threading.Thread(target=read)
     reader.start()
+    assert reading.wait(60)
     runtime.start()
     for value in range(100):
         seq = runtime.append(Events().set_features(0, np.full(WIDTH, value)))
