@@ -17,7 +17,7 @@ CPP_FILES = $(shell git ls-files --cached --others --exclude-standard 'cpp/*.h' 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
 	$(BIN)/livegnn demo
 
-test: test-cpp test-cpp-sanitized test-cpp-threads test-python  ## all tests: C++ (once more under sanitizers), then Python
+test: test-cpp-sanitized test-cpp-threads test-python  ## all tests: C++ under sanitizers, then Python
 
 check: $(VENV)/installed-test  ## style, types and layers
 	$(BIN)/ruff check .

@@ -59,8 +59,8 @@ class LiveStore {
   }
 
   void sample(std::span<const uint32_t> seeds, uint32_t k, bool by_weight, uint64_t seed, uint32_t* to) {
-    const NeighborLaw law{by_weight ? SampleBy::kWeight : SampleBy::kUniform, true, static_cast<int32_t>(k)};
-    draws_.draw({&store_.out(), law, {}, seed, 0}, seeds, {}, 0, &drawn_);
+    const NeighborStrategy strategy{by_weight ? SampleBy::kWeight : SampleBy::kUniform, true, static_cast<int32_t>(k)};
+    draws_.draw({&store_.out(), strategy, {}, seed, 0}, seeds, {}, 0, &drawn_);
     const uint32_t* from = drawn_.ids.data();
     for (size_t i = 0; i < seeds.size(); ++i, to += k) {
       const uint32_t* end = from + drawn_.counts[i];

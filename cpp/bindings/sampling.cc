@@ -75,8 +75,8 @@ std::vector<int64_t> numbers_of(const Graph& graph, const GivenIds& ids) {
 nb::object nodes(const Sampler& self, const Graph& graph, uint32_t type, int by, bool incoming, bool replace,
                  size_t count, uint64_t seed, bool named) {
   auto drawn = read(graph, SIZE_MAX, [&] {
-    const auto law = static_cast<NodesBy>(by);
-    return Drawn(graph, named, self.nodes({type, law, incoming, replace, count, seed}));
+    const auto strategy = static_cast<NodesBy>(by);
+    return Drawn(graph, named, self.nodes({type, strategy, incoming, replace, count, seed}));
   });
   return std::move(drawn).given();
 }
@@ -86,10 +86,10 @@ nb::tuple neighbors(Sampler& self, const Graph& graph, uint32_t edge_type, const
                     bool named) {
   NeighborSample out;
   auto drawn = read(graph, SIZE_MAX, [&] {
-    const NeighborLaw law{static_cast<SampleBy>(by), replace, count};
+    const NeighborStrategy strategy{static_cast<SampleBy>(by), replace, count};
     const EdgeColumns wanted{true, true, true};
     const std::vector<int64_t> numbers = numbers_of(graph, ids);
-    out = self.neighbors({edge_type, incoming, law, wanted, bounds_of(until), seed, threads}, numbers);
+    out = self.neighbors({edge_type, incoming, strategy, wanted, bounds_of(until), seed, threads}, numbers);
     return Drawn(graph, named, std::move(out.ids));
   });
   const EdgeColumns columns = graph.edges[edge_type].spec.options.columns;

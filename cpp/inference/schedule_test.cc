@@ -1,7 +1,9 @@
 // Batches depth by depth: several at once, and what may happen between two depths.
 #include "inference/schedule.h"
 
+#include <memory>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -29,7 +31,52 @@ struct Outcome {
   std::vector<Floats> rows;
 };
 
+// A back end of another kind: it says what it is asked for, and wants the first batch twice.
+class Witness final : public Backend {
+ public:
+  struct Nothing final : Prepared {
+    size_t settle() override { return 0; }
+  };
+
+  const Program& program() const override { return program_; }
+  void initialize() override {}
+  std::unique_ptr<Prepared> new_prepared() const override { return std::make_unique<Nothing>(); }
+  size_t depths() const override { return 3; }
+  void begin(const Delta&, Prepared*) override { said += "begin "; }
+  void prepare_depth(size_t depth, Prepared*) override { said += std::to_string(depth) + " "; }
+  bool finish(Prepared*) override {
+    said += "finish ";
+    return again-- > 0;
+  }
+  void reserve(const Delta&, const Prepared&) override {}
+  void commit(const Delta&, const Prepared&) noexcept override {}
+  void release() noexcept override {}
+  void read_rows(uint32_t, std::span<const uint32_t>, float*) const override {}
+  void read_rows(const Prepared&, uint32_t, std::span<const uint32_t>, float*) const override {}
+  void save(Arrays*) const override {}
+  void load(const ArrayViews&) override {}
+
+  std::string said;
+  int again = 1;
+
+ private:
+  Program program_;
+};
+
 }  // namespace
+
+TEST(a_batch_goes_from_depth_to_depth_with_an_exchange_before_each_but_the_first) {
+  Witness backend;
+  const std::unique_ptr<Prepared> prepared = backend.new_prepared();
+  prepare_depths(&backend, Delta(), prepared.get(),
+                 [&](size_t depth) { backend.said += "rows for " + std::to_string(depth) + ": "; });
+  CHECK_EQ(backend.said, std::string("begin 0 rows for 1: 1 rows for 2: 2 finish "
+                                     "0 rows for 1: 1 rows for 2: 2 finish "));
+  backend.said.clear();
+  backend.again = 0;
+  prepare_depths(&backend, Delta(), prepared.get());
+  CHECK_EQ(backend.said, std::string("begin 0 1 2 finish "));
+}
 
 TEST(batches_prepared_at_once_come_out_as_one_after_the_other) {
   for (const Setting& setting : kSettings) {

@@ -3,8 +3,8 @@
 // By weight without replacement is successive sampling: each draw takes one of those that are left, with probability
 // proportional to its weight. Draws that repeat an earlier one are drawn again; where that would take longer than
 // looking at everything, the rest is those with the smallest exponential keys (Efraimidis and Spirakis, Weighted random
-// sampling with a reservoir, 2006). Both have the same law, given what was drawn before, so changing over leaves it as
-// it is.
+// sampling with a reservoir, 2006). Both have the same distribution, given what was drawn before, so changing over
+// leaves it as it is.
 //
 // Thread safety: a Choice belongs to one thread.
 #pragma once

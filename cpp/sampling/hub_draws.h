@@ -5,8 +5,8 @@
 //   by weight:               parts (weight_part.h) with a sum each, of the tree or of the order's beginning; a part in
 //                            which a draw repeats an earlier one is taken apart, and loses what has been drawn
 //
-// So a draw costs a walk down a tree, or a few; never a look at all neighbours. The law is that of rejection, given
-// what was drawn before: each draw takes one of those that are left, alike or in proportion to the weights.
+// So a draw costs a walk down a tree, or a few; never a look at all neighbours. The distribution is that of rejection,
+// given what was drawn before: each draw takes one of those that are left, alike or in proportion to the weights.
 //
 // Thread safety: a HubDraws belongs to one thread; the trees may be read by many.
 #pragma once

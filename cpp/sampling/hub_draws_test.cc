@@ -83,13 +83,13 @@ TEST_OF_LISTS(draws_from_hubs_have_their_law_where_rejection_would_take_long) {
         for (double until : {kForEver, 5.0, shape.neighbors > 1'000 ? 400.0 : 250.0}) {
           // The slow way looks at all candidates: few enough.
           if (until == kForEver && (by == SampleBy::kUniform || shape.neighbors > 1'000)) continue;
-          const NeighborLaw law{by, replace, 8};
+          const NeighborStrategy strategy{by, replace, 8};
           const bool by_time = until < kForEver;
           const Classes classes = list.classes(by == SampleBy::kWeight, until, by_time);
-          if (law.replace && by == SampleBy::kUniform && until > 5) continue;  // no other way than above
+          if (strategy.replace && by == SampleBy::kUniform && until > 5) continue;  // no other way than above
           constexpr size_t kRepeats = 1'500;
           const std::vector<uint32_t> nodes(kRepeats, 0);
-          const auto out = draw(list.trees, law, nodes, std::vector<double>(until < kForEver ? 1 : 0, until), 77);
+          const auto out = draw(list.trees, strategy, nodes, std::vector<double>(until < kForEver ? 1 : 0, until), 77);
           if (classes.of.size() < 8 && !replace) continue;
           CHECK_EQ(out.ids.size(), kRepeats * 8);
           std::vector<std::vector<size_t>> seen(8, std::vector<size_t>(classes.probabilities.size()));
@@ -105,7 +105,7 @@ TEST_OF_LISTS(draws_from_hubs_have_their_law_where_rejection_would_take_long) {
                          .size(),
                      8u);
           }
-          check_alike(seen, successive_draws(list.oracle, classes, law, until, kRepeats));
+          check_alike(seen, successive_draws(list.oracle, classes, strategy, until, kRepeats));
         }
       }
     }
@@ -120,7 +120,7 @@ TEST_OF_LISTS(draws_from_hubs_take_all_there_is_where_too_many_are_asked_for) {
       for (const auto& [id, value] : list.oracle) {
         if (value.time <= until && (by != SampleBy::kWeight || value.weight > 0)) there.insert(id);
       }
-      for (int32_t count : {NeighborLaw::kAll, 40, 900}) {
+      for (int32_t count : {NeighborStrategy::kAll, 40, 900}) {
         const auto out = draw(list.trees, {by, false, count}, std::vector<uint32_t>{0}, std::vector<double>{until}, 5);
         const std::set<uint32_t> drawn(out.ids.begin(), out.ids.end());
         CHECK_EQ(drawn.size(), out.ids.size());
@@ -138,10 +138,10 @@ TEST_OF_LISTS(draws_from_a_hub_look_at_few_leaves) {
   size_t all = 0;
   list.trees.scan(0, [&](const BasicNeighborSpan<Id>&) { ++all; });
   CHECK(all > 500);
-  auto leaves = [&](NeighborLaw law, std::span<const double> until) {
+  auto leaves = [&](NeighborStrategy strategy, std::span<const double> until) {
     NeighborDraws draws;
     NeighborColumns out;
-    draws.draw(task_of(list.trees, law, 3), nodes, until, 0, &out);
+    draws.draw(task_of(list.trees, strategy, 3), nodes, until, 0, &out);
     CHECK_EQ(out.ids.size(), size_t{10});
     return draws.leaves_looked_at();
   };

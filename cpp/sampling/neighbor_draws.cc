@@ -106,14 +106,14 @@ struct NeighborDraws::Scratch {
   void collect(size_t i, EdgeColumns keep, bool distinct, BasicNeighborColumns<To>* into);
   void scan(size_t i);
   bool needs_all(const Node& node) const {
-    return task.law.count == NeighborLaw::kAll || (!task.law.replace && node.root.degree <= count);
+    return task.strategy.count == NeighborStrategy::kAll || (!task.strategy.replace && node.root.degree <= count);
   }
 
   // Of the call at hand.
   Task task;
   const Samtrees<Id>* trees = nullptr;
   EdgeColumns columns;
-  size_t count = 0;  // as in the law; where that asks for all, of no meaning
+  size_t count = 0;  // as in the strategy; where that asks for all, of no meaning
   bool bounded = false;
   NeighborColumns* to = nullptr;
 
@@ -173,7 +173,7 @@ void NeighborDraws::draw_from(const Samtrees<Id>& trees, const Task& task, std::
   work.task = task;
   work.trees = &trees;
   work.columns = trees.columns();
-  work.count = task.law.count > 0 ? static_cast<size_t>(task.law.count) : 0;
+  work.count = task.strategy.count > 0 ? static_cast<size_t>(task.strategy.count) : 0;
   work.bounded = !until.empty();
   work.to = to;
   to->clear();
@@ -216,16 +216,17 @@ void NeighborDraws::Scratch<Id>::draw_group(std::span<const uint32_t> group, std
 
 template <class Id>
 void NeighborDraws::Scratch<Id>::choose_ways() {
-  const NeighborLaw law = task.law;
+  const NeighborStrategy strategy = task.strategy;
   for (size_t i = 0; i < size; ++i) {
     Node& node = nodes[i];
-    if (node.root.degree == 0 || law.count == 0) continue;
-    const bool scanned =
-        law.by == kLatest || needs_all(node) || (!law.replace && draws_a_large_share(node.root.degree, count));
+    if (node.root.degree == 0 || strategy.count == 0) continue;
+    const bool scanned = strategy.by == kLatest || needs_all(node) ||
+                         (!strategy.replace && draws_a_large_share(node.root.degree, count));
     node.way = scanned ? Way::kScan : Way::kDraw;
     const auto* top = static_cast<const SamtreeNode*>(trees->address(node.node));
     node.hub = top->height > 0;
-    if (node.hub && law.by == kLatest && law.count != NeighborLaw::kAll && is_a_small_share(count, node.root.degree))
+    if (node.hub && strategy.by == kLatest && strategy.count != NeighborStrategy::kAll &&
+        is_a_small_share(count, node.root.degree))
       node.way = Way::kHub;
     if (node.hub) {
       prefetch(top, std::min(Inner<Id>::bytes(columns, top->size), kMostAhead));
@@ -234,15 +235,15 @@ void NeighborDraws::Scratch<Id>::choose_ways() {
     const auto* leaf = reinterpret_cast<const Leaf<Id>*>(top);
     if (scanned) {
       prefetch(leaf, std::min(Leaf<Id>::bytes(columns, leaf->room, leaf->bits), kMostAhead));
-    } else if (law.by == kWeight) {
+    } else if (strategy.by == kWeight) {
       prefetch_sums(leaf, node.root.degree);
     }
   }
   for (size_t i = 0; i < size; ++i) {
     Node& node = nodes[i];
     if (node.way != Way::kDraw) continue;
-    if (!law.replace) drawn[i].clear(count);
-    if (law.by != kWeight) continue;
+    if (!strategy.replace) drawn[i].clear(count);
+    if (strategy.by != kWeight) continue;
     node.weight_sum = trees->weight_sum(node.node);
     if (!(node.weight_sum > 0)) node.way = Way::kNothing;
   }
@@ -265,13 +266,13 @@ void NeighborDraws::Scratch<Id>::start_round() {
     if (node.way != Way::kDraw) continue;
     for (size_t missing = count - node.taken; missing > 0; --missing) {
       Draw draw{{}, 0, i, 0};
-      if (task.law.by == kWeight) {
+      if (task.strategy.by == kWeight) {
         draw.rest = node.random.uniform() * node.weight_sum;
         draw.in = trees->leaf_at_weight(node.root, &draw.rest);
       } else {
         do {
           draw.entry = static_cast<uint32_t>(node.random.below(node.root.degree));
-        } while (!task.law.replace && !drawn[i].insert(draw.entry));
+        } while (!task.strategy.replace && !drawn[i].insert(draw.entry));
         draw.in = trees->leaf_of(node.root, &draw.entry);
       }
       __builtin_prefetch(draw.in.leaf);
@@ -291,7 +292,7 @@ void NeighborDraws::Scratch<Id>::prefetch_sums(const Leaf<Id>* leaf, uint32_t si
 template <class Id>
 void NeighborDraws::Scratch<Id>::choose_entries() {
   leaves += draws.size();
-  if (task.law.by != kWeight) return;
+  if (task.strategy.by != kWeight) return;
   for (const Draw& draw : draws) {
     prefetch(draw.in.leaf->sums(columns), FSTable::size(draw.in.size) * sizeof(float));
   }
@@ -319,7 +320,7 @@ void NeighborDraws::Scratch<Id>::prefetch_entries() {
 // False when no node misses any more draws.
 template <class Id>
 bool NeighborDraws::Scratch<Id>::accept_entries() {
-  const bool distinct_ids = task.law.by == kWeight && !task.law.replace;
+  const bool distinct_ids = task.strategy.by == kWeight && !task.strategy.replace;
   for (const Draw& draw : draws) {
     Node& node = nodes[draw.node];
     // Rounding can lead into a run whose weights are all 0.
@@ -337,10 +338,11 @@ bool NeighborDraws::Scratch<Id>::accept_entries() {
   for (size_t i = 0; i < size; ++i) {
     Node& node = nodes[i];
     if (node.way != Way::kDraw || node.taken == count) continue;
-    const bool by_hub = node.hub && (bounded || task.law.by == kWeight);
+    const bool by_hub = node.hub && (bounded || task.strategy.by == kWeight);
     const size_t tolerated = by_hub ? count + kToleratedInHub : tolerated_rejections(node.root.degree, count);
     // Of places that are drawn once each, the next round needs as many as are missing.
-    const bool used_up = task.law.by == kUniform && !task.law.replace && node.rejected + count > node.root.degree;
+    const bool used_up =
+        task.strategy.by == kUniform && !task.strategy.replace && node.rejected + count > node.root.degree;
     if (node.rejected > tolerated || used_up) {
       node.way = by_hub ? Way::kHub : Way::kScan;
     } else {
@@ -396,13 +398,13 @@ void NeighborDraws::Scratch<Id>::forget_but_taken(size_t i) {
 template <class Id>
 void NeighborDraws::Scratch<Id>::draw_from_hub(size_t i) {
   Node& node = nodes[i];
-  const NeighborLaw law = task.law;
+  const NeighborStrategy strategy = task.strategy;
   const auto order = trees->order_of(node.root);
-  const uint32_t first = bounded             ? trees->by_time().rank(order, node.until, &leaves)
-                         : law.by == kLatest ? node.root.degree
-                                             : 0;
-  const bool distinct = !law.replace && law.by != kLatest;
-  if (law.by == kUniform && distinct && draws_a_large_share(first, count)) {
+  const uint32_t first = bounded                  ? trees->by_time().rank(order, node.until, &leaves)
+                         : strategy.by == kLatest ? node.root.degree
+                                                  : 0;
+  const bool distinct = !strategy.replace && strategy.by != kLatest;
+  if (strategy.by == kUniform && distinct && draws_a_large_share(first, count)) {
     scan(i);
     return;
   }
@@ -410,9 +412,9 @@ void NeighborDraws::Scratch<Id>::draw_from_hub(size_t i) {
   const typename HubDraws<Id>::Task rest{trees,        node.root, count - node.taken, distinct ? &drawn[i] : nullptr,
                                          &node.random, &leaves};
   hub_ids.clear();
-  if (law.by == kLatest) {
+  if (strategy.by == kLatest) {
     hub_draws.latest(rest, first, &hub_ids);
-  } else if (law.by == kUniform) {
+  } else if (strategy.by == kUniform) {
     hub_draws.alike(rest, first, &hub_ids);
   } else if (bounded) {
     hub_draws.by_weight(rest, first, &hub_ids);
@@ -427,7 +429,7 @@ template <class Id>
 template <class To>
 void NeighborDraws::Scratch<Id>::collect(size_t i, EdgeColumns keep, bool distinct, BasicNeighborColumns<To>* into) {
   const Node& node = nodes[i];
-  const bool by_weight = task.law.by == kWeight;
+  const bool by_weight = task.strategy.by == kWeight;
   if (bounded && node.hub) {
     const auto order = trees->order_of(node.root);
     const uint32_t first = trees->by_time().rank(order, node.until, &leaves);
@@ -461,12 +463,12 @@ void NeighborDraws::Scratch<Id>::collect(size_t i, EdgeColumns keep, bool distin
 template <class Id>
 void NeighborDraws::Scratch<Id>::scan(size_t i) {
   Node& node = nodes[i];
-  const NeighborLaw law = task.law;
-  const bool direct = law.by != kLatest && needs_all(node);
+  const NeighborStrategy strategy = task.strategy;
+  const bool direct = strategy.by != kLatest && needs_all(node);
   EdgeColumns keep = task.wanted;
-  keep.weighted = keep.weighted || (!direct && law.by == kWeight);
-  keep.timed = keep.timed || law.by == kLatest;
-  const bool distinct = !law.replace && node.taken > 0;
+  keep.weighted = keep.weighted || (!direct && strategy.by == kWeight);
+  keep.timed = keep.timed || strategy.by == kLatest;
+  const bool distinct = !strategy.replace && node.taken > 0;
   if (distinct) forget_but_taken(i);
   if (direct) {
     collect(i, keep, distinct, to);
@@ -476,13 +478,13 @@ void NeighborDraws::Scratch<Id>::scan(size_t i) {
   collect(i, keep, distinct, &pool);
   need = std::max(need, pool.ids.size());
   chosen.clear();
-  const size_t missing = law.count == NeighborLaw::kAll ? pool.ids.size() : count - node.taken;
-  if (law.by == kLatest) {
+  const size_t missing = strategy.count == NeighborStrategy::kAll ? pool.ids.size() : count - node.taken;
+  if (strategy.by == kLatest) {
     choice.latest(pool.times, std::span<const Id>(pool.ids), missing, &chosen);
-  } else if (law.by == kWeight) {
-    choice.by_weight(std::span<const float>(pool.weights), missing, law.replace, &node.random, &chosen);
+  } else if (strategy.by == kWeight) {
+    choice.by_weight(std::span<const float>(pool.weights), missing, strategy.replace, &node.random, &chosen);
   } else {
-    choice.uniform(pool.ids.size(), missing, law.replace, &node.random, &chosen);
+    choice.uniform(pool.ids.size(), missing, strategy.replace, &node.random, &chosen);
   }
   for (uint32_t one : chosen) push(pool.ids[one], &to->ids);
   if (task.wanted.weighted) gather(pool.weights, chosen, &to->weights);

@@ -10,10 +10,10 @@
 // is rejected and drawn again in the next round. Where that takes too long (`tolerated_rejections`), or a large share
 // of a node's neighbours is asked for, all of them are looked at instead (choice.h); of a node that has many, the order
 // by time and the sums of weights are walked down instead (hub_draws.h), so that no draw costs a look at all of them.
-// The law is the same either way. Parallel edges are drawn each by itself, in the same way: what is the other end's
-// index elsewhere is index and key there (graph_store.h).
+// The distribution is the same either way. Parallel edges are drawn each by itself, in the same way: what is the other
+// end's index elsewhere is index and key there (graph_store.h).
 //
-// Invariant: what is drawn for a node is a function of the trees, the law, and the node's stream of random numbers
+// Invariant: what is drawn for a node is a function of the trees, the strategy, and the node's stream of random numbers
 // (random.h): seed, purpose, and the node's place. Not of the group it is in.
 // Thread safety: a NeighborDraws belongs to one thread; the trees may be read by many.
 #pragma once
@@ -34,7 +34,7 @@ enum class SampleBy : uint8_t {
   kLatest,   // those with the greatest times; of equal ones those with the smaller ids
 };
 
-struct NeighborLaw {
+struct NeighborStrategy {
   static constexpr int32_t kAll = -1;
 
   SampleBy by = SampleBy::kUniform;
@@ -62,7 +62,7 @@ class NeighborDraws {
  public:
   struct Task {
     const Samtrees<uint32_t>* trees;  // null where edges have keys
-    NeighborLaw law;
+    NeighborStrategy strategy;
     EdgeColumns wanted;  // no more than the trees have
     uint64_t seed = 0, purpose = 0;
     const Samtrees<uint64_t>* keyed = nullptr;  // lists of ends and keys (graph_store.h)

@@ -46,20 +46,20 @@ Id id_at(uint32_t place) {
 }
 
 template <class Id>
-NeighborDraws::Task task_of(const Samtrees<Id>& trees, NeighborLaw law, uint64_t seed) {
+NeighborDraws::Task task_of(const Samtrees<Id>& trees, NeighborStrategy strategy, uint64_t seed) {
   if constexpr (sizeof(Id) == sizeof(uint32_t)) {
-    return {&trees, law, trees.columns(), seed, 0};
+    return {&trees, strategy, trees.columns(), seed, 0};
   } else {
-    return {nullptr, law, trees.columns(), seed, 0, &trees};
+    return {nullptr, strategy, trees.columns(), seed, 0, &trees};
   }
 }
 
 // `ids` of the result are places.
 template <class Id>
-NeighborColumns draw(const Samtrees<Id>& trees, NeighborLaw law, std::span<const uint32_t> nodes,
+NeighborColumns draw(const Samtrees<Id>& trees, NeighborStrategy strategy, std::span<const uint32_t> nodes,
                      std::span<const double> until, uint64_t seed) {
   NeighborColumns out;
-  NeighborDraws().draw(task_of(trees, law, seed), nodes, until, 0, &out);
+  NeighborDraws().draw(task_of(trees, strategy, seed), nodes, until, 0, &out);
   CHECK_EQ(out.ids.size(), out.rows.size());
   for (size_t i = 0; i < out.ids.size(); ++i) CHECK_EQ(out.ids[i], end_of(id_at<Id>(out.rows[i])));
   out.ids = out.rows;
@@ -99,13 +99,13 @@ struct Shape {
   uint32_t neighbors, capacity;
 };
 // Draws one after another from a list of candidates, the slow way.
-inline std::vector<std::vector<size_t>> successive_draws(const Oracle& oracle, const Classes& classes, NeighborLaw law,
-                                                         double until, size_t repeats) {
-  std::vector<std::vector<size_t>> seen(static_cast<size_t>(law.count),
+inline std::vector<std::vector<size_t>> successive_draws(const Oracle& oracle, const Classes& classes,
+                                                         NeighborStrategy strategy, double until, size_t repeats) {
+  std::vector<std::vector<size_t>> seen(static_cast<size_t>(strategy.count),
                                         std::vector<size_t>(classes.probabilities.size()));
   std::vector<std::pair<uint32_t, double>> all;
   for (const auto& [id, value] : oracle) {
-    const double chance = Classes::chance(value, law.by == SampleBy::kWeight, until);
+    const double chance = Classes::chance(value, strategy.by == SampleBy::kWeight, until);
     if (chance > 0) all.emplace_back(id, chance);
   }
   for (size_t repeat = 0; repeat < repeats; ++repeat) {
@@ -118,13 +118,13 @@ inline std::vector<std::vector<size_t>> successive_draws(const Oracle& oracle, c
       size_t i = 0;
       while (i + 1 < left.size() && at >= left[i].second) at -= left[i++].second;
       ++place[classes.of.at(left[i].first)];
-      if (!law.replace) left.erase(left.begin() + static_cast<std::ptrdiff_t>(i));
+      if (!strategy.replace) left.erase(left.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
   return seen;
 }
 
-// Whether two samples of each place of a sequence can be of one law.
+// Whether two samples of each place of a sequence can be of one distribution.
 inline void check_alike(const std::vector<std::vector<size_t>>& seen, const std::vector<std::vector<size_t>>& oracle) {
   for (size_t place = 0; place < seen.size(); ++place) {
     double sum = 0;

@@ -61,12 +61,12 @@ TEST_OF_LISTS(draws_have_their_law_on_lists_of_every_height) {
       for (bool replace : {false, true}) {
         for (double until : {kForEver, 25.0, 2.0}) {
           const Classes classes(list.oracle, by_weight, until);
-          const NeighborLaw law{by_weight ? SampleBy::kWeight : SampleBy::kUniform, replace, 4};
-          // The first that is drawn has the law of a single draw, with replacement each of them.
+          const NeighborStrategy strategy{by_weight ? SampleBy::kWeight : SampleBy::kUniform, replace, 4};
+          // The first that is drawn has the distribution of a single draw, with replacement each of them.
           const size_t repeats = shape.neighbors > 10'000 ? 4'000 : 20'000;
           const std::vector<uint32_t> nodes(repeats, 0);
           const std::vector<double> bounds(until == kForEver ? 0 : 1, until);
-          const auto out = draw(list.trees, law, nodes, bounds, 23);
+          const auto out = draw(list.trees, strategy, nodes, bounds, 23);
           std::vector<size_t> seen(classes.probabilities.size());
           const auto there = static_cast<uint32_t>(classes.of.size());
           const uint32_t expected = replace && there > 0 ? 4 : std::min(4u, there);
@@ -112,7 +112,7 @@ TEST_OF_LISTS(draws_without_replacement_take_each_of_a_list_equally_often) {
 }
 
 TEST_OF_LISTS(draws_by_weight_without_replacement_are_successive) {
-  // Each place of the sequence is held against a slow sampler: two samples of one law.
+  // Each place of the sequence is held against a slow sampler: two samples of one distribution.
   for (int32_t count : {6, 40}) {
     const LongList<Id> list(100, 32);
     const Classes classes(list.oracle, true, kForEver);
@@ -130,7 +130,7 @@ TEST_OF_LISTS(draws_by_weight_without_replacement_are_successive) {
 TEST_OF_LISTS(draws_bring_the_columns_of_their_edges) {
   const LongList<Id> list(300, 64);
   for (SampleBy by : {SampleBy::kUniform, SampleBy::kWeight, SampleBy::kLatest}) {
-    for (int32_t count : {NeighborLaw::kAll, 0, 5, 200, 1'000}) {
+    for (int32_t count : {NeighborStrategy::kAll, 0, 5, 200, 1'000}) {
       for (bool replace : {false, true}) {
         if (replace && by == SampleBy::kLatest) continue;
         const std::vector<uint32_t> nodes = {0, 1, 0, 7};
@@ -152,7 +152,7 @@ TEST_OF_LISTS(draws_bring_the_columns_of_their_edges) {
             static_cast<size_t>(std::count_if(list.oracle.begin(), list.oracle.end(), [&](const auto& e) {
               return e.second.time <= 20 && (by != SampleBy::kWeight || e.second.weight > 0);
             }));
-        const size_t asked = count == NeighborLaw::kAll ? there : static_cast<size_t>(count);
+        const size_t asked = count == NeighborStrategy::kAll ? there : static_cast<size_t>(count);
         CHECK_EQ(out.counts[0], replace && count >= 0 ? asked : std::min(asked, there));
       }
     }
@@ -236,7 +236,7 @@ TEST_OF_LISTS(draws_by_weights_that_are_all_zero_are_empty) {
   }
   const std::vector<uint32_t> nodes = {0, 1};
   for (bool replace : {false, true}) {
-    for (int32_t count : {NeighborLaw::kAll, 2, 60}) {
+    for (int32_t count : {NeighborStrategy::kAll, 2, 60}) {
       const auto out = draw(trees, {SampleBy::kWeight, replace, count}, nodes, {}, 0);
       CHECK_EQ(out.counts[0], 0u);
       CHECK_EQ(out.counts[1], replace && count > 0 ? static_cast<uint32_t>(count) : 1u);

@@ -36,21 +36,21 @@ void check_node_type(const Graph& graph, uint32_t node_type) {
   if (node_type >= graph.nodes.size()) throw SampleError(BadSample::kRequest, "there is no such node type", node_type);
 }
 
-void check_law(const Graph& graph, uint32_t edge_type, bool incoming, const NeighborLaw& law, bool bounded) {
+void check_law(const Graph& graph, uint32_t edge_type, bool incoming, const NeighborStrategy& strategy, bool bounded) {
   if (edge_type >= graph.edges.size()) throw SampleError(BadSample::kRequest, "there is no such edge type", edge_type);
   const GraphStore& store = *graph.edges[edge_type].store;
   const EdgeColumns columns = store.options().columns;
-  if (law.count < NeighborLaw::kAll) {
+  if (strategy.count < NeighborStrategy::kAll) {
     throw SampleError(BadSample::kRequest,
-                      "num_neighbors must be at least -1, which is all, got " + std::to_string(law.count));
+                      "num_neighbors must be at least -1, which is all, got " + std::to_string(strategy.count));
   }
-  if (law.by == SampleBy::kLatest && law.replace) {
+  if (strategy.by == SampleBy::kLatest && strategy.replace) {
     throw SampleError(BadSample::kRequest, "the latest neighbors are not drawn, so they know no replacement");
   }
-  if (law.by == SampleBy::kWeight && !columns.weighted) {
+  if (strategy.by == SampleBy::kWeight && !columns.weighted) {
     throw SampleError(BadSample::kEdgeType, "has no weights to draw by", edge_type);
   }
-  if (law.by == SampleBy::kLatest && !columns.timed) {
+  if (strategy.by == SampleBy::kLatest && !columns.timed) {
     throw SampleError(BadSample::kEdgeType, "has no times, so it has no latest neighbors", edge_type);
   }
   if (bounded && !columns.timed) {
@@ -101,12 +101,12 @@ Column<int64_t> Sampler::nodes(const NodeRequest& request) const {
       for (uint32_t& node : chosen) node = in_use[node];
     }
   } else {
-    NeighborLaw law;
-    if (request.by == NodesBy::kWeight) law.by = SampleBy::kWeight;
-    check_law(graph_, request.type, request.incoming, law, false);
+    NeighborStrategy strategy;
+    if (request.by == NodesBy::kWeight) strategy.by = SampleBy::kWeight;
+    check_law(graph_, request.type, request.incoming, strategy, false);
     const EdgeTypeSpec& spec = graph_.edges[request.type].spec;
     node_type = request.incoming ? spec.target_type : spec.source_type;
-    const auto task = draws_from(graph_, request.type, request.incoming, law, {}, 0, 0);
+    const auto task = draws_from(graph_, request.type, request.incoming, strategy, {}, 0, 0);
     auto weights_of = [&](const auto& trees) {
       return request.by == NodesBy::kWeight ? weight_sums(trees) : degrees(trees);
     };
@@ -120,7 +120,7 @@ Column<int64_t> Sampler::nodes(const NodeRequest& request) const {
 
 NeighborSample Sampler::neighbors(const NeighborRequest& request, std::span<const int64_t> ids) {
   const auto& until = request.until;
-  check_law(graph_, request.edge_type, request.incoming, request.law, !until.empty());
+  check_law(graph_, request.edge_type, request.incoming, request.strategy, !until.empty());
   check_bounds(until, ids.size());
   const EdgeTypeSpec& spec = graph_.edges[request.edge_type].spec;
   const EdgeColumns columns = graph_.edges[request.edge_type].store->options().columns;
@@ -133,7 +133,7 @@ NeighborSample Sampler::neighbors(const NeighborRequest& request, std::span<cons
   wanted.timed = wanted.timed && columns.timed;
   wanted.featured = wanted.featured && columns.featured;
   Workers workers(request.threads);
-  const auto task = draws_from(graph_, request.edge_type, request.incoming, request.law, wanted, request.seed, 0);
+  const auto task = draws_from(graph_, request.edge_type, request.incoming, request.strategy, wanted, request.seed, 0);
   scratch->draw_blocks(task, scratch->indices, until.size(), [&](size_t i) { return until[i]; }, 0, &workers);
 
   NeighborSample out;

@@ -70,7 +70,7 @@ struct NodeRequest {
 struct NeighborRequest {
   uint32_t edge_type = 0;
   bool incoming = true;  // neighbours that point at a node
-  NeighborLaw law;
+  NeighborStrategy strategy;
   EdgeColumns wanted;             // those that the type lacks stay empty
   std::span<const double> until;  // nothing, one bound, or one for each id
   uint64_t seed = 0;

@@ -109,7 +109,7 @@ struct SampleScratch {
   void draw_blocks(const NeighborDraws::Task& task, std::span<const uint32_t> nodes, size_t bounds, const Until& until,
                    size_t first_block, Workers* workers) {
     if (blocks.size() < first_block + num_blocks(nodes.size())) blocks.resize(first_block + num_blocks(nodes.size()));
-    const double expected = task.law.count == NeighborLaw::kAll ? 64 : std::min(task.law.count, 4096);
+    const double expected = task.strategy.count == NeighborStrategy::kAll ? 64 : std::min(task.strategy.count, 4096);
     workers->run(num_blocks(nodes.size()), static_cast<double>(nodes.size()) * (100 + 40 * expected),
                  [&](size_t block) {
                    const size_t begin = block * kBlockNodes, size = std::min(kBlockNodes, nodes.size() - begin);
@@ -201,20 +201,20 @@ struct Sampler::Lease {
 // -- checks; they throw SampleError
 
 void check_node_type(const Graph& graph, uint32_t node_type);
-void check_law(const Graph& graph, uint32_t edge_type, bool incoming, const NeighborLaw& law, bool bounded);
+void check_law(const Graph& graph, uint32_t edge_type, bool incoming, const NeighborStrategy& strategy, bool bounded);
 // One bound for all, or one for each of `seeds`.
 void check_bounds(std::span<const double> until, size_t seeds);
 // Appends the index of each id.
 void resolve(const Graph& graph, uint32_t node_type, std::span<const int64_t> ids, std::vector<uint32_t>* indices);
 
 // Where the neighbours of an edge type are drawn from.
-inline NeighborDraws::Task draws_from(const Graph& graph, uint32_t edge_type, bool incoming, NeighborLaw law,
+inline NeighborDraws::Task draws_from(const Graph& graph, uint32_t edge_type, bool incoming, NeighborStrategy strategy,
                                       EdgeColumns wanted, uint64_t seed, uint64_t purpose) {
   const GraphStore& store = *graph.edges[edge_type].store;
   if (!store.options().keyed) {
-    return {incoming ? &store.in() : &store.out(), law, wanted, seed, purpose};
+    return {incoming ? &store.in() : &store.out(), strategy, wanted, seed, purpose};
   }
-  return {nullptr, law, wanted, seed, purpose, incoming ? &store.keyed_in() : &store.keyed_out()};
+  return {nullptr, strategy, wanted, seed, purpose, incoming ? &store.keyed_in() : &store.keyed_out()};
 }
 
 // The numbers inside of nodes that are scattered over their type.

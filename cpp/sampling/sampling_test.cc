@@ -38,7 +38,7 @@ TEST(samples_are_the_same_on_any_number_of_threads) {
   const auto users = every_tenth(4'000);
   for (SampleBy by : {SampleBy::kUniform, SampleBy::kWeight, SampleBy::kLatest}) {
     NeighborRequest neighbors;
-    neighbors.law = {by, false, 20};
+    neighbors.strategy = {by, false, 20};
     neighbors.wanted = {true, true, false};
     neighbors.seed = 8;
     const auto first = sampler.neighbors(neighbors, users);
@@ -98,7 +98,7 @@ TEST(a_node_sample_has_its_law) {
           CHECK_EQ(drawn.size(), 3u);
           const auto ids = vector_of(drawn);
           if (!replace) CHECK_EQ(std::set<int64_t>(ids.begin(), ids.end()).size(), 3u);
-          // The first has the law of a single draw, with replacement each.
+          // The first has the distribution of a single draw, with replacement each.
           for (size_t i = 0; i < (replace ? 3 : 1); ++i) ++seen[static_cast<size_t>(ids[i]) / 10];
         }
         const auto possible =
@@ -124,7 +124,7 @@ TEST(a_large_sample_leaves_what_small_ones_need) {
     sampler.subgraph(request);
     NeighborRequest neighbors;
     neighbors.edge_type = kFollows;
-    neighbors.law.count = count;
+    neighbors.strategy.count = count;
     sampler.neighbors(neighbors, std::span<const int64_t>(ids).first(seeds));
   };
   for (int i = 0; i < 3; ++i) draw(5, 3, i % 2 == 0);
@@ -156,10 +156,10 @@ TEST(a_sample_that_cannot_be_had_is_refused) {
   Shop shop(10, 10, 30);
   Sampler sampler(shop.graph);
   const std::vector<int64_t> known = {0, 10}, unknown = {0, 5};
-  auto neighbors = [&](uint32_t type, NeighborLaw law, const std::vector<int64_t>& ids,
+  auto neighbors = [&](uint32_t type, NeighborStrategy strategy, const std::vector<int64_t>& ids,
                        const std::vector<double>& until,
-                       bool incoming = false) { return sampler.neighbors({type, incoming, law, {}, until}, ids); };
-  const NeighborLaw uniform{SampleBy::kUniform, false, 2}, weight{SampleBy::kWeight, false, 2};
+                       bool incoming = false) { return sampler.neighbors({type, incoming, strategy, {}, until}, ids); };
+  const NeighborStrategy uniform{SampleBy::kUniform, false, 2}, weight{SampleBy::kWeight, false, 2};
   CHECK_THROWS(neighbors(kFollows, uniform, unknown, {}), SampleError, "no such node");
   CHECK_THROWS(neighbors(9, uniform, known, {}), SampleError, "no such edge type");
   CHECK_THROWS(neighbors(kFollows, {SampleBy::kUniform, false, -2}, known, {}), SampleError, "at least -1");
@@ -220,7 +220,7 @@ TEST(a_sample_is_from_before_a_batch_or_after_it) {
       NeighborRequest request;
       request.edge_type = kBuys;
       request.incoming = false;
-      request.law = {seed % 3 == 0 ? SampleBy::kUniform : SampleBy::kWeight, false, seed % 5 == 0 ? -1 : 30};
+      request.strategy = {seed % 3 == 0 ? SampleBy::kUniform : SampleBy::kWeight, false, seed % 5 == 0 ? -1 : 30};
       request.wanted.weighted = true;
       request.seed = seed;
       std::shared_lock lock(graph.lock);

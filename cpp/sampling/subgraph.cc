@@ -65,12 +65,12 @@ class SubgraphSample {
                                                    std::to_string(fan_out.counts.size()));
       }
       for (int32_t count : fan_out.counts)
-        check_law(graph_, fan_out.edge_type, request_.incoming, law(count), bounded());
+        check_law(graph_, fan_out.edge_type, request_.incoming, strategy(count), bounded());
     }
   }
 
   bool bounded() const { return !request_.until.empty(); }
-  NeighborLaw law(int32_t count) const { return {request_.by, request_.replace, count}; }
+  NeighborStrategy strategy(int32_t count) const { return {request_.by, request_.replace, count}; }
 
   uint32_t number(Numbering* numbering, NodesOfType* type, uint32_t node, uint32_t seed) {
     const auto next = static_cast<uint32_t>(type->nodes.size());
@@ -114,7 +114,7 @@ class SubgraphSample {
       const EdgeColumns columns = graph_.edges[fan_out.edge_type].store->options().columns;
       const EdgeColumns wanted{request_.attributes && columns.weighted, request_.attributes && columns.timed,
                                columns.featured};
-      const auto task = draws_from(graph_, fan_out.edge_type, request_.incoming, law(fan_out.counts[hop]), wanted,
+      const auto task = draws_from(graph_, fan_out.edge_type, request_.incoming, strategy(fan_out.counts[hop]), wanted,
                                    request_.seed, 1 + hop * graph_.edges.size() + fan_out.edge_type);
       const auto& until = request_.until;
       auto bound = [&](size_t i) { return until[until.size() > 1 ? here.batch[here.frontier + i] : 0]; };

@@ -1,4 +1,4 @@
-// Whether draws have the law that they should have, for tests.
+// Whether draws have the distribution that they should have, for tests.
 //
 // The level is 1e-4: a right sampler fails one seed in ten thousand, so tests draw with a fixed seed. The limit is
 // Wilson's and Hilferty's approximation (The distribution of chi-square, 1931), which is good to a part in a thousand
