@@ -2,8 +2,8 @@
 //
 // This is the one table of them. Python reads names, numbers of inputs, settings and roles of tensors from it
 // (`_core.row_operators`), and a program names an operator by its place here. A formula stands here once, for float32
-// and for float64 (wide_rows.h); operators whose kernels are tuned (kernels.h) have a kind of their own in program.h, and
-// here what they are in float64, and what they are where an input is one channel wide.
+// and for float64 (wide_rows.h); operators whose kernels are tuned (kernels.h) have a kind of their own in program.h,
+// and here what they are in float64, and what they are where an input is one channel wide.
 //
 // Invariant: a row of the result is a function of the same row of the inputs, bit by bit, whatever rows stand beside it
 // in the block.
