@@ -114,6 +114,9 @@ struct SumPropagation::Batch {
   const Table& errors;
   const Rows stored, kept;  // by node, and by slot
   const Rows sources;       // where they are kept
+  const float* const zeros;
+  const size_t stride;
+  const bool partial, recompute_all;
   std::atomic<size_t> recomputed{0}, read{0};
 
   float* row(size_t t) const { return output.row_to_write(t); }
@@ -160,21 +163,20 @@ void SumPropagation::update(Batch* batch, size_t t, float* sum) const {
   const Kernels& k = kernels();
   const uint32_t node = s.targets[t];
   // What a row was that is not kept is not known.
-  if (batch->prepared.recompute_all || (is_partial() && !stays(batch->prepared, node))) {
+  if (batch->recompute_all || (batch->partial && !stays(batch->prepared, node))) {
     recompute(batch, t);
     s.keep[t] = 1;
     return;
   }
-  const size_t first = s.offsets[t], count = s.offsets[t + 1] - first, stride = batch->input.stride();
-  const uint32_t slot = is_partial() ? state_.slot_of(step_.output, node) : node;
+  const size_t first = s.offsets[t], count = s.offsets[t + 1] - first, stride = batch->stride;
+  const uint32_t slot = batch->partial ? state_.slot_of(step_.output, node) : node;
   float reach = 0, peak = 0;
   for (size_t m = first; m < first + count; ++m) reach += std::fabs(s.weight_of[m]) * s.peaks[s.row_of[m]];
   sum_rows(stride, count, s.rows.data(), s.row_of.data() + first, s.weight_of.data() + first, sum);
-  const float* const zeros = state_.zeros.data();
-  const float* const old = slot < batch->kept.count ? batch->kept.row(slot) : zeros;
+  const float* const old = slot < batch->kept.count ? batch->kept.row(slot) : batch->zeros;
   float* const row = batch->row(t);
   s.keep[t] = k.apply_delta(stride, old, sum, batch->unit.inverse, row, &peak);
-  const float* const before = slot < batch->errors.rows() ? batch->errors.row(slot) : zeros;
+  const float* const before = slot < batch->errors.rows() ? batch->errors.row(slot) : batch->zeros;
   const Bounds bounds = touch_bounds(before, batch->unit.shrunk, peak, reach, count, batch->cell(t));
   const bool drifted = !is_good(bounds, peak, batch->unit.mean, [&] { return batch->store.degree_in(node); });
   const bool cheaper = count >= 4 && count > kRecomputeFactor * (batch->store.degree_in(node) + 1);
@@ -242,7 +244,11 @@ void SumPropagation::prepare(const NodeRows* reader, Preparation* prepared) cons
               state_.errors[position_],
               state_.rows(step_.output),
               state_.kept_rows(step_.output),
-              stored ? state_.rows(step_.input) : Rows{}};
+              stored ? state_.rows(step_.input) : Rows{},
+              state_.zeros.data(),
+              prepared->of(step_.input).stride(),
+              is_partial(),
+              prepared->recompute_all};
   find_orphans(&batch, slots);
   if (reader == nullptr) {
     for (uint32_t target : s.targets) slots[target] = kNoIndex;

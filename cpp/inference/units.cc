@@ -164,7 +164,12 @@ void measure_first(State* state, ThreadPool* pool) {
 void forget_units(const State& state, Preparation* prepared) {
   prepared->measured = prepared->in_new_units = false;
   prepared->units.resize(state.program.propagations.size());
-  for (Preparation::NewUnit& unit : prepared->units) unit = {};
+  for (Preparation::NewUnit& unit : prepared->units) {
+    unit.scales.clear();
+    unit.overdue.clear();
+    unit.mean = 0;
+    unit.shrunk = 1;
+  }
 }
 
 bool is_measured_after(const State& state, const Preparation& prepared) {

@@ -73,7 +73,7 @@ Workspaces::Lease Workspaces::take() {
     if (free_ != nullptr) {
       taken = std::move(free_);
       free_ = std::move(taken->next_);
-      bytes_ -= taken->bytes();
+      bytes_ -= taken->held_;
     }
   }
   if (taken == nullptr) taken = std::make_unique<Workspace>();
@@ -82,8 +82,9 @@ Workspaces::Lease Workspaces::take() {
 
 void Workspaces::Return::operator()(Workspace* workspace) const noexcept {
   if (workspace->open_) workspace->reset();
+  workspace->held_ = workspace->bytes();
   std::lock_guard lock(to->mutex_);
-  to->bytes_ += workspace->bytes();
+  to->bytes_ += workspace->held_;
   workspace->next_ = std::move(to->free_);
   to->free_.reset(workspace);
 }

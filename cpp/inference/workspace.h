@@ -93,6 +93,7 @@ struct Workspace {
   friend class Workspaces;
   RecentNeeds needs_{size_t{1} << 12};
   bool open_ = false;
+  size_t held_ = 0;                  // bytes, when it was given back
   std::unique_ptr<Workspace> next_;  // among those that nobody uses
 };
 
