@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 import time
 import traceback
 import warnings
@@ -240,7 +241,8 @@ def import_model(module: nn.Module, case: Case, data: Data | HeteroData) -> tupl
             if "output_type=" not in str(error):
                 raise
             programs.clear()  # it returns rows of several types
-            model = Model.from_pyg(module, data, output_type="paper", **settings)
+            several = re.findall(r"'(\w+)'", str(error))
+            model = Model.from_pyg(module, data, output_type=several[0], **settings)
     return model, programs[0]
 
 

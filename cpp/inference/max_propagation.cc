@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "inference/directed_changes.h"
-#include "inference/frontier.h"
+#include "inference/row_frontier.h"
 #include "program/kernels.h"
 #include "threads/parallel.h"
 
@@ -19,7 +19,7 @@ constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 struct MaxPropagation::Batch {
   Preparation& prepared;
-  SumFrontier& frontier;
+  RowFrontier& frontier;
   const Changes& input;
   Changes &output, &counts;
   const EdgeView store;
@@ -34,7 +34,7 @@ struct MaxPropagation::Batch {
 };
 
 void MaxPropagation::add(uint32_t target, const Message& message, Batch* batch) const {
-  SumFrontier& s = batch->frontier;
+  RowFrontier& s = batch->frontier;
   if (batch->removed[target]) return;
   uint32_t slot = batch->slots[target];
   if (slot == kNoIndex) {
@@ -48,7 +48,7 @@ void MaxPropagation::add(uint32_t target, const Message& message, Batch* batch) 
 }
 
 void MaxPropagation::find_messages(Batch* batch) const {
-  SumFrontier& s = batch->frontier;
+  RowFrontier& s = batch->frontier;
   const Changes& input = batch->input;
   const std::vector<uint32_t>& nodes = input.nodes();
   s.targets.clear();
@@ -76,7 +76,7 @@ void MaxPropagation::find_messages(Batch* batch) const {
     const float before_weight = step_.weighted ? change.old_weight : 1.0f;
     add(change.target, {before, after, before_weight, step_.weighted ? change.new_weight : 1.0f}, batch);
   }
-  count_offsets(&s);
+  count_offsets(&s.counts, s.targets.size(), &s.offsets);
   grow(&s.row_of, batch->found.size());
   for (size_t m = 0; m < batch->found.size(); ++m) {
     s.row_of[s.counts[batch->found_target[m]]++] = static_cast<uint32_t>(m);
@@ -108,7 +108,7 @@ void MaxPropagation::update(Batch* batch, size_t t) const {
   static thread_local std::vector<uint32_t> ties, left, gained;
   static thread_local std::vector<float> best;
   const Kernels& k = kernels();
-  SumFrontier& s = batch->frontier;
+  RowFrontier& s = batch->frontier;
   const uint32_t node = s.targets[t], zero = 0;
   const size_t width = state_.program.values[step_.input].width;
   ties.resize(width);
@@ -159,7 +159,7 @@ void MaxPropagation::update(Batch* batch, size_t t) const {
 
 void MaxPropagation::prepare(const NodeRows* /*reader*/, Preparation* prepared) const {
   Workspace& workspace = *prepared->workspace;
-  SumFrontier& s = workspace.sums;
+  RowFrontier& s = workspace.row_frontier;
   Batch batch{*prepared,
               s,
               prepared->of(step_.input),

@@ -16,7 +16,7 @@ class MessageFrontierSearch {
         program_(state.program.messages[step.message]),
         pool_(*pool),
         prepared_(*prepared),
-        s_(prepared->workspace->messages),
+        s_(prepared->workspace->message_frontier),
         store_(view_of(state.graph, step)),
         changes_(prepared->edges[direction_of(state.graph, step)]),
         removed_(prepared->workspace->removed[state.program.values[step.output].node_type]),
@@ -131,12 +131,7 @@ class MessageFrontierSearch {
       if (slot == s_.counts.size()) s_.counts.push_back(0);
       ++s_.counts[slot];
     }
-    grow(&s_.offsets, s_.targets.size() + 1);
-    s_.offsets[0] = 0;
-    for (size_t t = 0; t < s_.targets.size(); ++t) {
-      s_.offsets[t + 1] = s_.offsets[t] + s_.counts[t];
-      s_.counts[t] = s_.offsets[t];
-    }
+    count_offsets(&s_.counts, s_.targets.size(), &s_.offsets);
     grow(&s_.terms, s_.offsets[s_.targets.size()]);
     for (size_t m = 0; m < found; ++m) {
       if (s_.found_target[m] != kNoIndex) s_.terms[s_.counts[s_.found_target[m]]++] = s_.found[m];

@@ -9,8 +9,8 @@
 
 namespace livegnn {
 
-// Fills the workspace's messages, and leaves its second slots at the targets and, where rows of sources are read, its
-// first ones at the sources, for the caller to clear.
+// Fills the workspace's `message_frontier`, and leaves its second slots at the targets and, where rows of sources are
+// read, its first ones at the sources, for the caller to clear.
 void find_message_frontier(const State& state, const PropagateStep& step, ThreadPool* pool, Preparation* prepared);
 
 // The in-edges of a node whose messages a step takes, as they will be: `visit(source, weight, features)`, those that

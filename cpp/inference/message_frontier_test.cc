@@ -65,7 +65,7 @@ TEST(message_frontier_finds_whoever_gets_another_message) {
       try {
         prepare_depths(&engine, delta, &prepared, [&](size_t) {
           find_message_frontier(engine.state(), step, &pool, &prepared);
-          const MessageFrontier& s = prepared.workspace->messages;
+          const MessageFrontier& s = prepared.workspace->message_frontier;
           for (size_t t = 0; t < s.targets.size(); ++t) {
             CHECK(reached.insert(s.targets[t]).second);
             if (t < s.constrained) anew.insert(s.targets[t]);

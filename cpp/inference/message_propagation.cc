@@ -103,7 +103,7 @@ struct MessagePropagation::Batch {
   float* error(size_t t) const { return output.errors.data() + t * error_width; }
 };
 
-void MessagePropagation::recompute(Batch* batch, Sums* sums, size_t place, size_t t) const {
+void MessagePropagation::recompute(Batch* batch, MessageSums* sums, size_t place, size_t t) const {
   const MessageFrontier& s = batch->frontier;
   const uint32_t node = s.targets[t];
   const auto of_node = changes_of(batch->changes, node);
@@ -120,7 +120,7 @@ void MessagePropagation::recompute(Batch* batch, Sums* sums, size_t place, size_
   batch->nodes.fetch_add(read + 1, std::memory_order_relaxed);
 }
 
-void MessagePropagation::write(Batch* batch, Sums* sums, size_t place, size_t t) const {
+void MessagePropagation::write(Batch* batch, MessageSums* sums, size_t place, size_t t) const {
   const Kernels& k = kernels();
   MessageFrontier& s = batch->frontier;
   const uint32_t node = s.targets[t];
@@ -139,7 +139,7 @@ void MessagePropagation::write(Batch* batch, Sums* sums, size_t place, size_t t)
   if (!k.finite(context_width, context_row)) batch->prepared.lose_row(state_, step_.context, node);
 }
 
-bool MessagePropagation::apply(Batch* batch, Sums* sums, size_t place, size_t t) const {
+bool MessagePropagation::apply(Batch* batch, MessageSums* sums, size_t place, size_t t) const {
   if (has_context()) return apply_heads(batch, sums, place, t);
   const uint32_t node = batch->frontier.targets[t];
   const size_t width = state_.program.values[step_.output].width;
@@ -155,7 +155,7 @@ bool MessagePropagation::apply(Batch* batch, Sums* sums, size_t place, size_t t)
   return is_good(bounds, peak, 0, [&] { return batch->store.degree_in(node); });
 }
 
-bool MessagePropagation::apply_heads(Batch* batch, Sums* sums, size_t place, size_t t) const {
+bool MessagePropagation::apply_heads(Batch* batch, MessageSums* sums, size_t place, size_t t) const {
   const Kernels& k = kernels();
   MessageFrontier& s = batch->frontier;
   const uint32_t node = s.targets[t];
@@ -191,7 +191,7 @@ bool MessagePropagation::apply_heads(Batch* batch, Sums* sums, size_t place, siz
   return good;
 }
 
-bool MessagePropagation::add_changes(Batch* batch, Sums* sums, size_t place, size_t t) const {
+bool MessagePropagation::add_changes(Batch* batch, MessageSums* sums, size_t place, size_t t) const {
   const MessageFrontier& s = batch->frontier;
   const uint32_t node = s.targets[t];
   size_t evaluations = 0;
@@ -272,7 +272,7 @@ void MessagePropagation::update_block(Batch* batch, size_t begin, size_t end) co
 
 void MessagePropagation::prepare(const NodeRows* /*reader*/, Preparation* prepared) const {
   find_message_frontier(state_, step_, &pool_, prepared);
-  MessageFrontier& s = prepared->workspace->messages;
+  MessageFrontier& s = prepared->workspace->message_frontier;
   const size_t num_targets = s.targets.size();
   Changes& output = prepared->changes[step_.output];
   Changes* const context = has_context() ? &prepared->changes[step_.context] : nullptr;
@@ -316,7 +316,8 @@ struct MessagePropagation::InEdge {
 };
 
 void MessagePropagation::add_reach(const std::vector<InEdge>& in, const std::vector<float>& context,
-                                   const std::vector<Rows>& stored, Sums* sums, std::vector<double>* reach) const {
+                                   const std::vector<Rows>& stored, MessageSums* sums,
+                                   std::vector<double>* reach) const {
   const size_t width = sums->width(), channels = sums->channels();
   // Each message in a sum of its own.
   for (size_t first = 0; first < in.size(); first += kBlockRows) {

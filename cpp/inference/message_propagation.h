@@ -28,7 +28,6 @@ class MessagePropagation final : public Propagation {
  private:
   struct Batch;   // what blocks of targets share
   struct InEdge;  // one of a node that is looked over
-  using Sums = MessageSums;
 
   bool has_context() const { return step_.context != kNoIndex; }
   bool is_sum() const { return step_.aggregate == Aggregate::kSum; }
@@ -38,17 +37,17 @@ class MessagePropagation final : public Propagation {
 
   void update_block(Batch* batch, size_t begin, size_t end) const;
   // Adds what the batch changes of a target; false if it has to be computed anew.
-  bool add_changes(Batch* batch, Sums* sums, size_t place, size_t t) const;
+  bool add_changes(Batch* batch, MessageSums* sums, size_t place, size_t t) const;
   // Adds all messages of a target as they will be.
-  void recompute(Batch* batch, Sums* sums, size_t place, size_t t) const;
-  void write(Batch* batch, Sums* sums, size_t place, size_t t) const;
+  void recompute(Batch* batch, MessageSums* sums, size_t place, size_t t) const;
+  void write(Batch* batch, MessageSums* sums, size_t place, size_t t) const;
   // Adds what has come and gone to the rows as they were. False if they are to be computed anew instead.
-  bool apply(Batch* batch, Sums* sums, size_t place, size_t t) const;
-  bool apply_heads(Batch* batch, Sums* sums, size_t place, size_t t) const;
+  bool apply(Batch* batch, MessageSums* sums, size_t place, size_t t) const;
+  bool apply_heads(Batch* batch, MessageSums* sums, size_t place, size_t t) const;
 
-  // Sums the magnitudes of a node's messages, channel by channel.
+  // MessageSums the magnitudes of a node's messages, channel by channel.
   void add_reach(const std::vector<InEdge>& in, const std::vector<float>& context, const std::vector<Rows>& stored,
-                 Sums* sums, std::vector<double>* reach) const;
+                 MessageSums* sums, std::vector<double>* reach) const;
   double difference_of(uint32_t node, size_t terms, const std::vector<float>& row, const std::vector<float>& context,
                        const std::vector<float>& units, const std::vector<double>& reach) const;
 

@@ -51,7 +51,7 @@ void NodeRows::find_reach(uint32_t aggregate, Preparation* prepared) const {
   const bool fused = aggregate != kNoIndex;
   // The frontier has left the places of its targets in the second slots.
   auto& slots = workspace.slots[fused ? 1 : 0][step_.node_type];
-  const std::vector<uint32_t>& targets = workspace.sums.targets;
+  const std::vector<uint32_t>& targets = workspace.row_frontier.targets;
   reach.nodes.clear();
   if (fused) reach.nodes = targets;
   if (reach.positions.size() < step_.sources.size()) reach.positions.resize(step_.sources.size());

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "inference/aggregate.h"
-#include "inference/frontier.h"
 #include "inference/measurement.h"
 #include "inference/node_rows.h"
 #include "inference/rounding.h"
+#include "inference/row_frontier.h"
 #include "program/kernels.h"
 #include "program/row_sum.h"
 #include "threads/parallel.h"
@@ -104,7 +104,7 @@ class NeighborSum {
 
 struct SumPropagation::Batch {
   Preparation& prepared;
-  SumFrontier& frontier;
+  RowFrontier& frontier;
   const Changes& input;
   Changes& output;
   const EdgeView store;
@@ -159,7 +159,7 @@ void SumPropagation::recompute(Batch* batch, size_t t) const {
 
 // The row of a target from what it was, or anew where rounding has grown too large, or where that is cheaper.
 void SumPropagation::update(Batch* batch, size_t t, float* sum) const {
-  SumFrontier& s = batch->frontier;
+  RowFrontier& s = batch->frontier;
   const Kernels& k = kernels();
   const uint32_t node = s.targets[t];
   // What a row was that is not kept is not known.
@@ -222,9 +222,9 @@ void SumPropagation::update_block(Batch* batch, size_t begin, size_t end) const 
 
 void SumPropagation::prepare(const NodeRows* reader, Preparation* prepared) const {
   Workspace& workspace = *prepared->workspace;
-  SumFrontier& s = workspace.sums;
+  RowFrontier& s = workspace.row_frontier;
   const UnitInUse unit = unit_in_use(state_, *prepared, position_);
-  find_frontier(state_, step_, unit.inverse, &pool_, prepared);
+  find_row_frontier(state_, step_, unit.inverse, &pool_, prepared);
   const size_t num_targets = s.targets.size();
   auto& slots = workspace.slots[1][target_type()];
   auto& source_slots = workspace.slots[0][state_.program.values[step_.input].node_type];

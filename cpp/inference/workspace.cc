@@ -9,7 +9,7 @@ size_t Reach::bytes() const {
   return bytes_of(nodes) + bytes_of(added) + bytes_of(positions) + bytes_of(keep) + bytes_of(stored);
 }
 
-size_t SumFrontier::bytes() const {
+size_t RowFrontier::bytes() const {
   size_t bytes = 0;
   for (const auto* list : {&targets, &counts, &offsets, &first, &found_target, &found_row, &row_of, &edge_nodes}) {
     bytes += bytes_of(*list);
@@ -48,8 +48,8 @@ void Workspace::close(const Delta& delta, size_t need) {
   open_ = false;
   if (!needs_.outgrown(need)) return;
   const size_t held = bytes();
-  sums = {};
-  messages = {};
+  row_frontier = {};
+  message_frontier = {};
   reach = {};
   return_freed(held);
 }
@@ -63,7 +63,8 @@ void Workspace::reset() noexcept {
 }
 
 size_t Workspace::bytes() const {
-  return bytes_of(slots[0]) + bytes_of(slots[1]) + bytes_of(removed) + sums.bytes() + messages.bytes() + reach.bytes();
+  return bytes_of(slots[0]) + bytes_of(slots[1]) + bytes_of(removed) + row_frontier.bytes() + message_frontier.bytes() +
+         reach.bytes();
 }
 
 Workspaces::Lease Workspaces::take() {

@@ -28,8 +28,8 @@ struct Reach {
   size_t bytes() const;
 };
 
-// The messages of a batch that sums along edges carry, grouped by target (sum_frontier.h).
-struct SumFrontier {
+// The messages of a batch where a message is a row of its source, times a weight, grouped by target (row_frontier.h).
+struct RowFrontier {
   // First in the order in which messages were found, then grouped by target. Those that `grow` fills hold more than is
   // in use.
   std::vector<uint32_t> targets, counts, offsets, first;
@@ -71,14 +71,26 @@ struct MessageFrontier {
   size_t bytes() const;
 };
 
+// How many messages each target has, in `counts`, as where those of each begin: `offsets`, one more than there are
+// targets. Then `counts` are where the next message of each target goes.
+template <class Count>
+void count_offsets(std::vector<Count>* counts, size_t targets, std::vector<Count>* offsets) {
+  grow(offsets, targets + 1);
+  (*offsets)[0] = 0;
+  for (size_t t = 0; t < targets; ++t) {
+    (*offsets)[t + 1] = (*offsets)[t] + (*counts)[t];
+    (*counts)[t] = (*offsets)[t];
+  }
+}
+
 struct Workspace {
   // By node type: where a node stands in the list at hand, kNoIndex between uses. Two, since a frontier needs its
   // sources and its targets at once.
   std::vector<std::vector<uint32_t>> slots[2];
   std::vector<std::vector<uint8_t>> removed;  // by node type: set while a batch that removes the node is prepared
 
-  SumFrontier sums;
-  MessageFrontier messages;
+  RowFrontier row_frontier;
+  MessageFrontier message_frontier;
   Reach reach;
 
   // Room for the nodes that there will be; marks those that the batch removes.

@@ -104,8 +104,8 @@ TEST(workspace_gives_back_what_a_large_batch_needed) {
   const auto run = [&](size_t messages) {
     const Workspaces::Lease workspace = all.take();
     workspace->open(delta);
-    workspace->sums.found_row.resize(messages);
-    workspace->messages.found.resize(messages);
+    workspace->row_frontier.found_row.resize(messages);
+    workspace->message_frontier.found.resize(messages);
     workspace->reach.nodes.resize(messages);
     workspace->close(delta, messages);
   };

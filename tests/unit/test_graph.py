@@ -539,15 +539,15 @@ def test_other_threads_of_python_go_on_while_a_large_batch_is_read_and_a_state_i
     graph = Graph(Schema(text_ids=text))
     graph.apply(Events().add_nodes(ids))
     graph.apply(Events().add_edges(ends[0], ends[1]))
-    numbers = [graph.intern(column) for column in ends]
+    numbers = [graph.node_ids.intern(column) for column in ends]
     stage = _core.Stage(graph.native, False)
     calls: dict[str, Callable[[], object]] = {
         "add_edges": lambda: stage.add_edges(0, *numbers, None, None, None, None),
         "save_edges": lambda: graph.native.save_edges(0),
         "save_nodes": lambda: graph.native.save_nodes(0),
     }
-    if graph.texts is not None:
-        texts = graph.texts
+    if graph.node_ids.texts is not None:
+        texts = graph.node_ids.texts
         points = np.ascontiguousarray(ends[0]).view(np.uint32).reshape(len(ends[0]), -1)
         calls = {"intern": lambda: texts.intern(points), "encode": lambda: texts.encode(numbers[0])} | calls
     interval = sys.getswitchinterval()

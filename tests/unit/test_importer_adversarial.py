@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch_geometric.data import Data
 
 from imported_modules import EDGES, GRAPHS, LABELS, TYPE, Case, X, call, compute, double, draw
 from layered_modules import MATRIX, Written, add, largest
+from livegnn import Engine, Graph, Model
 from livegnn.importers.classes import classify, words
 from livegnn.importers.export import export_module
 from livegnn.importers.normal_form import normalize
@@ -338,3 +340,37 @@ def test_is_read_as_it_is(function) -> None:
                 for got, right in zip(compute(program, rows, graph), expected, strict=True):
                     np.testing.assert_allclose(got, right, rtol=1e-11, atol=1e-11, err_msg=kind)
     assert words(classify(program.make, normal)) == RIGHT[function]
+
+
+class Overwriting(nn.Module):
+    """Scales what it is called with where it lies, or takes its memory away, as reversible layers do."""
+
+    def __init__(self, how) -> None:
+        super().__init__()
+        self.how = how
+
+    def forward(self, x, edge_index, edge_weight):
+        out = add(x[edge_index[0]] * edge_weight[:, None], edge_index[1], x)
+        self.how(x, edge_weight)
+        return out
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda x, weight: x.mul_(3),
+        lambda x, weight: weight.zero_(),
+        lambda x, weight: torch.compiler.is_compiling() or x.untyped_storage().resize_(0),
+    ],
+    ids=["its features", "its weights", "their memory"],
+)
+def test_what_a_module_does_to_its_inputs_is_no_matter(how) -> None:
+    data = Data(torch.randn(5, 2), torch.tensor([[0, 1, 2, 2], [1, 2, 3, 0]]), edge_weight=torch.ones(4))
+    before = data.clone()
+    model = Model.from_pyg(Overwriting(how), data)
+    assert torch.equal(data.x, before.x)
+    assert torch.equal(data.edge_weight, before.edge_weight)
+    engine = Engine(Graph.from_pyg(before), model)
+    np.testing.assert_allclose(
+        engine.predict(range(5)), Overwriting(lambda *_: None)(data.x, data.edge_index, data.edge_weight)
+    )

@@ -214,7 +214,7 @@ CALLS = {
 NOT_CALLED = {
     Graph: {
         "after", "refuse_within_batch", "from_edges", "from_pyg", "from_state", "edge_type_index",
-        "given", "intern", "named",
+
         "node_type_index", "to_numbers", "to_user_ids", "unknown_node", "with_types",
     },
     Engine: {"abandon", "close", "commit", "factory", "prepare", "publish", "update_of"},

@@ -37,7 +37,7 @@ SAMPLES: dict[str, Callable[[Graph, object], object]] = {
 OTHERS = {
     "apply", "attach", "expire", "expired", "from_edges", "from_pyg", "from_state", "memory", "snapshot",
     "after", "refuse_within_batch",
-    "stage", "state", "edge_type_index", "given", "intern", "named", "node_type_index", "pin", "to_numbers",
+    "stage", "state", "edge_type_index", "node_type_index", "pin", "to_numbers",
     "to_user_ids", "unknown_node", "with_types",
 }  # fmt: skip
 
@@ -95,8 +95,8 @@ def test_a_public_read_is_one_read_of_the_native_graph(name: str, text: bool) ->
     graph.native = counted = Counted(graph.native)  # type: ignore[assignment]
     READS[name](graph, id)
     assert counted.calls == 1
-    if graph.texts is not None:
-        texts = graph.texts = Counted(graph.texts)  # type: ignore[assignment]
+    if graph.node_ids.texts is not None:
+        texts = graph.node_ids.texts = Counted(graph.node_ids.texts)  # type: ignore[assignment]
         READS[name](graph, id)
         assert texts.calls == 0, "texts must be looked up in the read"
 
@@ -118,7 +118,7 @@ def test_a_prediction_is_one_read_of_the_native_graph() -> None:
 def test_a_sample_is_named_in_the_read_that_drew_it(name: str, text: bool) -> None:
     graph = make_graph(text=text)
     id = named(np.array([3]), text=text)[0].item()
-    graph.texts = None if graph.texts is None else Counted(graph.texts)  # type: ignore[assignment]
+    graph.node_ids.texts = None if graph.node_ids.texts is None else Counted(graph.node_ids.texts)  # type: ignore[assignment]
     drawn = SAMPLES[name](graph, id)
     ids = {
         "sample_nodes": lambda: drawn,
@@ -128,7 +128,7 @@ def test_a_sample_is_named_in_the_read_that_drew_it(name: str, text: bool) -> No
     }[name]()
     assert ids.dtype.kind == ("U" if text else "i")
     assert len(ids) > 0
-    assert not isinstance(graph.texts, Counted) or graph.texts.calls == 0
+    assert not isinstance(graph.node_ids.texts, Counted) or graph.node_ids.texts.calls == 0
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ def make_graph(nodes: int = 20) -> Graph:
 
 
 def known(graph: Graph) -> int:
-    assert graph.texts is not None
-    graph.texts.collect()
-    return len(graph.texts)
+    assert graph.node_ids.texts is not None
+    graph.node_ids.texts.collect()
+    return len(graph.node_ids.texts)
 
 
 def batch(number: int, count: int = 500) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What `repr` says of a graph: how much of each type, what it carries, and the memory that it takes."""
+"""What a graph says of itself: how much of each type, what it carries, the memory that each part takes."""
 
 from typing import TYPE_CHECKING
 
@@ -46,3 +46,25 @@ def columns_of(edges: EdgeSchema) -> list[str]:
         f"time_to_live={edges.time_to_live}": edges.time_to_live is not None,
     }
     return [words for words, holds in said.items() if holds]
+
+
+def measure_parts(graph: "Graph") -> dict[str, int]:
+    """Bytes of each part, as `Graph.memory` says them. Whoever calls holds `Graph.writer`."""
+    nodes, edges, updates, samples = graph.native.memory()
+    texts = graph.node_ids.texts
+    parts = {} if texts is None else {"texts of ids": texts.bytes()}
+    for name, (ids, x, mapped) in zip(graph.schema.node_types, nodes, strict=True):
+        parts[f"ids of {name}"], parts[f"features of {name}"] = ids, x
+        if mapped:
+            parts[f"mapped features of {name}"] = mapped
+    for (edge_type, carried), (lists, batches, x, mapped) in zip(
+        graph.schema.edge_types.items(), edges, strict=True
+    ):
+        name = "-".join(edge_type)
+        parts[f"edges of {name}"], parts[f"batches of {name}"] = lists, batches
+        if carried.features:
+            parts[f"features of {name}"] = x
+        if mapped:
+            parts[f"mapped features of {name}"] = mapped
+    beside = {"changes of batches": updates, "samples": samples}
+    return parts | {name: taken for name, taken in beside.items() if taken}

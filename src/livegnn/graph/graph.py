@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from types import NoneType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,18 +20,20 @@ from livegnn.errors import (
     UnknownTypeError,
 )
 from livegnn.events import Events
-from livegnn.events.chunk import EDGE_KINDS, to_key
+from livegnn.events.chunk import to_key
 from livegnn.graph import construction, state
 from livegnn.graph.after import GraphAfter
-from livegnn.graph.columns import check_columns
 from livegnn.graph.construction import Parallel
 from livegnn.graph.core import make_core
 from livegnn.graph.defaults import left_out, with_types
 from livegnn.graph.delta import GraphDelta
-from livegnn.graph.description import describe
+from livegnn.graph.description import describe, measure_parts
+from livegnn.graph.expiry import find_expired
 from livegnn.graph.followers import Followers
+from livegnn.graph.node_ids import NodeIds
 from livegnn.graph.schema import Schema
-from livegnn.graph.snapshot import Snapshot, in_order_of_keys
+from livegnn.graph.snapshot import Snapshot, take_snapshot
+from livegnn.graph.staging import check_seq, stage_events
 from livegnn.graph.view import Neighbors, View
 from livegnn.graph.writer import Measurement, Writer
 from livegnn.types import (
@@ -50,7 +52,6 @@ if TYPE_CHECKING:
 
 _FILL_AT_ONCE = 1 << 20  # events
 _NO_INDEX = 0xFFFFFFFF
-_UNKNOWN_NODE, _PARALLEL = 0, 6
 _LACKS_SOURCE, _LACKS_EDGE = 1, 3
 
 
@@ -87,14 +88,13 @@ class Graph:
         self._node_types = {name: i for i, name in enumerate(self.schema.node_types)}
         self._edge_types = {name: i for i, name in enumerate(self.schema.edge_types)}
         self._left_out = left_out(self.schema)
-        self.texts = _core.TextIds() if self.schema.text_ids else None
+        self.node_ids = NodeIds(text=self.schema.text_ids)
         self._followers = Followers()
         self.batch_began = 0.0  # when the batch at hand had its turn
         self._memory = Measurement(self.writer)
         self.native = make_core(self.schema, threads, features_dir)
-        self._no_pin = _core.TextPin(None)
-        if self.texts is not None:
-            self.native.use_texts(self.texts)
+        if self.node_ids.texts is not None:
+            self.native.use_texts(self.node_ids.texts)
 
     @never_raises
     def __repr__(self) -> str:
@@ -186,7 +186,7 @@ class Graph:
         with self.writer:
             self.refuse_within_batch()
             if seq is not None:
-                self._check_seq(seq)
+                check_seq(seq, self.seq)
             return self._stage(events, seq)
 
     def after(self, change: GraphDelta) -> GraphAfter:
@@ -197,51 +197,12 @@ class Graph:
         """Raises `InputError` if a batch is being prepared or committed (`Followers`)."""
         self._followers.refuse_within_batch()
 
-    def _check_seq(self, seq: int) -> None:
-        if type(seq) is not int or not 0 <= seq < 1 << 63:
-            raise InputError(f"seq must be an integer of at least 0 and below 2**63, got {seq!r}")
-        if seq < self.seq:
-            raise InputError(
-                f"seq must be at least {self.seq}, where the graph is, got {seq}: sequence numbers never go "
-                "back; leave it out, and it grows by the number of events"
-            )
-
     def _stage(
         self, events: Events, seq: int | None, *, refuse_parallel: bool = False, trusted: bool = False
     ) -> GraphDelta:
         if self._left_out or type(events) is not Events:
             events = self.with_types(events)
-        stage = _core.Stage(self.native, refuse_parallel)
-        pin = self.pin()
-        try:
-            for chunk in events.chunks:
-                kind, type_, ids, dst, weight, time, x, key = chunk
-                if kind in EDGE_KINDS:
-                    edge_type = self.edge_type_index(cast("EdgeType", type_))
-                    check_columns(self.schema, chunk)
-                    src, dst = self.intern(ids), self.intern(cast("Ids", dst))
-                    if kind == "add_edges":
-                        stage.add_edges(edge_type, src, dst, weight, time, x, key)
-                    else:
-                        stage.remove_edges(edge_type, src, dst, key)
-                    continue
-                node_type = self.node_type_index(cast("NodeType", type_))
-                check_columns(self.schema, chunk)
-                nodes = self.intern(ids)
-                if kind == "set_features":
-                    stage.set_features(node_type, nodes, cast("FloatArray", x))
-                elif kind == "add_nodes":
-                    stage.add_nodes(node_type, nodes, x)
-                else:
-                    stage.remove_nodes(node_type, nodes)
-            native = stage.finish()
-        except BaseException as error:
-            explained = self._explain(error) if isinstance(error, _core.EventError) else None
-            pin.let_go()  # whoever keeps the error keeps this frame
-            if explained is not None:
-                raise explained from None
-            raise
-        pin.close()
+        native, pin = stage_events(self, events, refuse_parallel=refuse_parallel)
         after = self.seq + native.num_events if seq is None else seq
         return GraphDelta(self, native, after, events, pin, trusted=trusted)
 
@@ -277,7 +238,7 @@ class Graph:
             self.refuse_within_batch()
             self.batch_began = time.perf_counter()
             if seq is not None:
-                self._check_seq(seq)
+                check_seq(seq, self.seq)
             delta = self._stage(events, seq, trusted=trusted)
             views, broken = self._followers.apply(self, delta, on_staged)
             if self._memory.wanted:
@@ -297,23 +258,8 @@ class Graph:
         scan of the edges of those 64 that have had one to expire since they were last looked at; after
         `from_state`, once, a scan of everything.
         """
-        if not isinstance(now, (int, float, np.number)) or not math.isfinite(now):
-            raise InputError(f"now must be a finite number, in the unit of the edges' times, got {now!r}")
-        events = Events()
         with self.writer:
-            for (edge_type, edges), index in zip(
-                self.schema.edge_types.items(), self._edge_types.values(), strict=True
-            ):
-                if edges.time_to_live is None:
-                    continue
-                *ends, key = self.native.expired(index, now - edges.time_to_live)
-                src, dst = (
-                    self.to_user_ids(self.native.ids_of(self._node_types[edge_type[end]], nodes))
-                    for end, nodes in zip((0, 2), ends, strict=True)
-                )
-                keys = key if edges.duplicates == "keep" else None
-                events.remove_edges(src, dst, key=keys, edge_type=edge_type)
-        return events
+            return find_expired(self, now)
 
     def expire(self, now: float) -> GraphDelta:
         """Applies `expired(now)`, as a batch that every view sees.
@@ -349,18 +295,18 @@ class Graph:
 
     def ids(self, node_type: NodeType | None = None) -> Ids:
         """All ids, in the order in which `snapshot` and `Engine.embeddings` list nodes."""
-        return self.named(self.native.ids(self.node_type_index(node_type)))
+        return self.node_ids.named(self.native.ids(self.node_type_index(node_type)))
 
     def contains(self, ids: "ArrayLike", node_type: NodeType | None = None) -> "NDArray[np.bool_]":
         """Which of `ids` are in the graph."""
-        asked = self.given(listed_ids(ids))
+        asked = self.node_ids.given(listed_ids(ids))
         found: NDArray[np.bool_] = self.native.indices_of(self.node_type_index(node_type), asked) != _NO_INDEX
         return found
 
     def features(self, ids: "ArrayLike", node_type: NodeType | None = None) -> FloatArray:
         """Features of nodes, float32 [ids, channels]. Raises `UnknownNodeError`."""
         asked = listed_ids(ids)
-        rows = self.native.features_of(self.node_type_index(node_type), self.given(asked))
+        rows = self.native.features_of(self.node_type_index(node_type), self.node_ids.given(asked))
         if isinstance(rows, int):
             raise UnknownNodeError(self.unknown_node(asked[rows], node_type))
         return rows
@@ -386,8 +332,8 @@ class Graph:
             raise InputError(f"src and dst must be of the same length, got {len(sources)} and {len(targets)}")
         features, lacks, at = self.native.edge_features_of(
             index,
-            self.given(sources),
-            self.given(targets),
+            self.node_ids.given(sources),
+            self.node_ids.given(targets),
             None if key is None else to_key(key, len(sources)),
         )
         if lacks == _LACKS_EDGE:
@@ -410,13 +356,13 @@ class Graph:
         index = self.edge_type_index(edge_type)
         source, relation, target = list(self.schema.edge_types)[index]
         asked = one_id(id)
-        found = self.native.neighbors(index, self.given(asked), incoming(direction))
+        found = self.native.neighbors(index, self.node_ids.given(asked), incoming(direction))
         if found is None:
             raise UnknownNodeError(self.unknown_node(asked[0], target if incoming(direction) else source))
         names, weight, time, features, key = found
         edges = self.schema.edge_types[source, relation, target]
         return Neighbors(
-            self.named(names),
+            self.node_ids.named(names),
             weight if edges.weighted else None,
             time if edges.timed else None,
             features if edges.features else None,
@@ -431,7 +377,7 @@ class Graph:
         source, _, target = list(self.schema.edge_types)[index]
         here = target if incoming(direction) else source
         asked = listed_ids(ids)
-        degrees = self.native.degrees_of(index, self.given(asked), incoming(direction))
+        degrees = self.native.degrees_of(index, self.node_ids.given(asked), incoming(direction))
         if isinstance(degrees, int):
             raise UnknownNodeError(self.unknown_node(asked[degrees], here))
         return degrees
@@ -439,23 +385,7 @@ class Graph:
     def snapshot(self) -> Snapshot:
         """The whole graph as plain arrays."""
         with self.writer:
-            ids, x, edge_index, weight, edge_attr, position, keys = {}, {}, {}, {}, {}, {}, {}
-            for name, index in self._node_types.items():
-                nodes = self.native.indices(index)
-                ids[name] = self.to_user_ids(self.native.ids_of(index, nodes))
-                x[name] = self.native.features(index, nodes)
-                position[name] = np.zeros(self.native.capacity(index), dtype=np.int64)
-                position[name][nodes] = np.arange(len(nodes))
-            for edge_type, index in self._edge_types.items():
-                source, target, weights, edge_attr[edge_type], key = self.native.coo(index)
-                edge_index[edge_type] = np.stack(
-                    [position[edge_type[0]][source], position[edge_type[2]][target]]
-                )
-                weighted = self.schema.edge_types[edge_type].weighted
-                weight[edge_type] = weights if weighted else np.ones(len(source), dtype=np.float32)
-                if self.schema.edge_types[edge_type].duplicates == "keep":
-                    keys[edge_type] = key
-            return in_order_of_keys(Snapshot(ids, x, edge_index, weight, edge_attr, keys))
+            return take_snapshot(self)
 
     def memory(self) -> dict[str, int]:
         """Bytes of each part; `batches` and `samples` are what the last of them were made in, kept for the
@@ -467,21 +397,7 @@ class Graph:
         return self._memory.read(self._measure)
 
     def _measure(self) -> dict[str, int]:
-        nodes, edges, updates, samples = self.native.memory()
-        parts = {} if self.texts is None else {"texts of ids": self.texts.bytes()}
-        for name, (ids, x, mapped) in zip(self._node_types, nodes, strict=True):
-            parts[f"ids of {name}"], parts[f"features of {name}"] = ids, x
-            if mapped:
-                parts[f"mapped features of {name}"] = mapped
-        for edge_type, (lists, batches, x, mapped) in zip(self._edge_types, edges, strict=True):
-            name = "-".join(edge_type)
-            parts[f"edges of {name}"], parts[f"batches of {name}"] = lists, batches
-            if self.schema.edge_types[edge_type].features:
-                parts[f"features of {name}"] = x
-            if mapped:
-                parts[f"mapped features of {name}"] = mapped
-        beside = {"changes of batches": updates, "samples": samples}
-        return parts | {name: size for name, size in beside.items() if size}
+        return measure_parts(self)
 
     # -- keeping it
     # ---------------------------------------------------------------------------------------------
@@ -549,7 +465,7 @@ class Graph:
         Raises `UnknownNodeError` for the first id that names no node.
         """
         asked = listed_ids(ids)
-        indices = self.native.indices_of(self.node_type_index(node_type), self.given(asked))
+        indices = self.native.indices_of(self.node_type_index(node_type), self.node_ids.given(asked))
         unknown = np.flatnonzero(indices == _NO_INDEX)
         if len(unknown):
             raise UnknownNodeError(self.unknown_node(asked[unknown[0]], node_type))
@@ -568,76 +484,15 @@ class Graph:
         their numbers can be read later, though their nodes have gone. In a `with` statement until its end.
         Of no effect where ids are integers.
         """
-        return self._no_pin if self.texts is None else _core.TextPin(self.texts)
+        return self.node_ids.pin()
 
     def to_user_ids(self, numbers: IntArray) -> Ids:
         """The ids of nodes whose numbers inside these are.
 
         Raises `UnknownNodeError` for a text id whose node was removed and whose number nobody held (`pin`).
         """
-        if self.texts is None:
-            return numbers
-        try:
-            return np.array(self.texts.texts(numbers), dtype=np.str_)
-        except IndexError as error:
-            raise UnknownNodeError(
-                f"expected numbers of nodes, but {error}: its node was removed, so read ids before that"
-            ) from None
-
-    def named(self, names: "IntArray | list[str]") -> Ids:
-        """Ids as the native core gives them out, which is in the read that found them."""
-        return np.array(names, dtype=np.str_) if isinstance(names, list) else names
-
-    def given(self, ids: "NDArray[np.generic]") -> "IntArray | NDArray[np.uint32]":
-        """Ids as the native core takes them in, for a read that finds out which nodes they are."""
-        ids = _as_listed(ids, text=self.texts is not None)
-        return self._look_up(ids) if self.texts is None else _code_points(ids)
+        return self.node_ids.to_user_ids(numbers)
 
     def to_numbers(self, ids: "ArrayLike") -> IntArray:
         """The numbers inside of ids that may or may not be known."""
-        return self._look_up(_as_listed(listed_ids(ids), text=self.texts is not None))
-
-    def _look_up(self, ids: "NDArray[np.generic]") -> IntArray:
-        if self.texts is None:
-            if ids.dtype.kind not in "iu":
-                raise InputError(f"this graph's ids are integers, got {ids.dtype}")
-            return np.ascontiguousarray(ids, dtype=np.int64)
-        return self.texts.find(_code_points(ids))
-
-    def intern(self, ids: Ids) -> IntArray:
-        if self.texts is None:
-            if ids.dtype.kind != "i":
-                raise InputError(f"this graph's ids are integers, got {ids.dtype}")
-            return cast("IntArray", ids)
-        return self.texts.intern(_code_points(ids))
-
-    def _explain(self, error: _core.EventError) -> InputError:
-        kind, what, number, type_, target = error.args
-        if kind == _PARALLEL:
-            return construction.parallel_edges(
-                list(self.schema.edge_types)[type_],
-                *(self.to_user_ids(np.array([n]))[0] for n in (number, target)),
-            )
-        if kind != _UNKNOWN_NODE:
-            return InputError(what)
-        name = list(self._node_types)[type_]
-        shown = number if self.texts is None else self.texts.texts(np.array([number]))[0]
-        return UnknownNodeError(
-            f"expected the id of a node of type {name!r}, got {shown!r}, which {what}: add it first"
-        )
-
-
-def _as_listed(ids: "NDArray[np.generic]", *, text: bool) -> "NDArray[np.generic]":
-    if ids.ndim != 1:
-        raise InputError(f"ids must be one id or a list of ids, got an array of shape {list(ids.shape)}")
-    # An empty list says nothing of what would be in it.
-    return ids if len(ids) else np.empty(0, dtype=np.str_ if text else np.int64)
-
-
-def _code_points(ids: "NDArray[np.generic]") -> "NDArray[np.uint32]":
-    if ids.dtype.kind == "O":
-        ids = ids.astype(np.str_)
-    if ids.dtype.kind != "U":
-        raise InputError(f"this graph's ids are text, got {ids.dtype}")
-    width = ids.dtype.itemsize // np.dtype(np.uint32).itemsize
-    return np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), width)
+        return self.node_ids.to_numbers(ids)

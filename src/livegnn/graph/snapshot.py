@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from livegnn.types import EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
+
+if TYPE_CHECKING:
+    from livegnn.graph.graph import Graph
 
 
 @dataclass(frozen=True)
@@ -40,3 +44,22 @@ def in_order_of_keys(snapshot: Snapshot) -> Snapshot:
         edge_index[name], weight[name] = edge_index[name][:, order], weight[name][order]
         edge_attr[name], key[name] = edge_attr[name][order], keys[order]
     return replace(snapshot, edge_index=edge_index, weight=weight, edge_attr=edge_attr, key=key)
+
+
+def take_snapshot(graph: "Graph") -> Snapshot:
+    """Whoever calls holds `Graph.writer`."""
+    native = graph.native
+    ids, x, edge_index, weight, edge_attr, position, keys = {}, {}, {}, {}, {}, {}, {}
+    for index, name in enumerate(graph.schema.node_types):
+        nodes = native.indices(index)
+        ids[name] = graph.to_user_ids(native.ids_of(index, nodes))
+        x[name] = native.features(index, nodes)
+        position[name] = np.zeros(native.capacity(index), dtype=np.int64)
+        position[name][nodes] = np.arange(len(nodes))
+    for index, (edge_type, edges) in enumerate(graph.schema.edge_types.items()):
+        source, target, weights, edge_attr[edge_type], key = native.coo(index)
+        edge_index[edge_type] = np.stack([position[edge_type[0]][source], position[edge_type[2]][target]])
+        weight[edge_type] = weights if edges.weighted else np.ones(len(source), dtype=np.float32)
+        if edges.duplicates == "keep":
+            keys[edge_type] = key
+    return in_order_of_keys(Snapshot(ids, x, edge_index, weight, edge_attr, keys))

@@ -36,11 +36,11 @@ def save(graph: "Graph") -> State:
     for index, name in enumerate(graph.schema.node_types):
         ids, free, x = native.save_nodes(index)
         arrays[f"nodes/{name}/free"], arrays[f"nodes/{name}/x"] = free, x
-        if graph.texts is None:
+        if graph.node_ids.texts is None:
             arrays[f"nodes/{name}/ids"] = ids
             continue
         arrays[f"nodes/{name}/in_use"] = ids >= 0
-        text, lengths = graph.texts.encode(ids[ids >= 0])
+        text, lengths = graph.node_ids.texts.encode(ids[ids >= 0])
         arrays[f"nodes/{name}/text"], arrays[f"nodes/{name}/text_lengths"] = text, lengths
     for index, (edge_type, edges) in enumerate(graph.schema.edge_types.items()):
         prefix = _prefix(edge_type)
@@ -132,7 +132,7 @@ def _array(state: State, name: str, dtype: "npt.DTypeLike") -> "npt.NDArray[Any]
 
 
 def _restored_ids(graph: "Graph", name: NodeType, state: State) -> IntArray:
-    if graph.texts is None:
+    if graph.node_ids.texts is None:
         return _array(state, f"nodes/{name}/ids", np.int64)
     lengths = _array(state, f"nodes/{name}/text_lengths", np.int64)
     blob = _array(state, f"nodes/{name}/text", np.uint8).tobytes()
@@ -145,5 +145,5 @@ def _restored_ids(graph: "Graph", name: NodeType, state: State) -> IntArray:
     texts = [blob[end - length : end].decode() for end, length in zip(ends, lengths, strict=True)]
     ids = np.full(len(in_use), -1, dtype=np.int64)
     if texts:
-        ids[in_use] = graph.intern(to_ids(texts, f"the texts of {name!r}"))
+        ids[in_use] = graph.node_ids.intern(to_ids(texts, f"the texts of {name!r}"))
     return ids

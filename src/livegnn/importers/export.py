@@ -196,10 +196,12 @@ def call_with(
     parameters: Sequence[Given],
     tensors: Sequence[torch.Tensor] | None = None,
 ) -> object:
-    """Calls a copy of a module with tensors in the place of `Given`, by default on a small random graph."""
+    """Calls a copy of a module with copies of tensors in the place of `Given`, by default on a small random
+    graph. Copies, since a module may change what it is called with.
+    """
     with _LOCK, _tracing():
         flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
-        return flat(*(tensors or _examples(flat.given)[0]))
+        return flat(*([one.clone() for one in tensors] if tensors else _examples(flat.given)[0]))
 
 
 def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:

@@ -273,7 +273,7 @@ class Engine(View):
         """
         position = 0 if output is None else self.outputs.find(output).position
         asked = listed_ids(ids)
-        rows = self.native_engine.predict(self.graph.given(asked), position)
+        rows = self.native_engine.predict(self.graph.node_ids.given(asked), position)
         if type(rows) is int:
             node_type = self.outputs.find(output).node_type
             raise UnknownNodeError(self.graph.unknown_node(asked[rows], node_type))
@@ -284,7 +284,7 @@ class Engine(View):
         compute, or if there is no such node. For those who must not wait, such as an event loop.
         """
         position = self.outputs.find(output).position
-        return self.native_engine.predict_at_once(self.graph.given(listed_ids(ids)), position)
+        return self.native_engine.predict_at_once(self.graph.node_ids.given(listed_ids(ids)), position)
 
     def embeddings(self, layer: int) -> FloatArray:
         """What one layer says of every node, float32 [nodes, channels], in the order of ``graph.ids()``, or

@@ -167,8 +167,8 @@ class History(View):
         return Chunk(
             chunk.kind,
             chunk.type,
-            np.array(self.graph.intern(chunk.ids)),
-            None if chunk.dst is None else np.array(self.graph.intern(chunk.dst)),
+            np.array(self.graph.node_ids.intern(chunk.ids)),
+            None if chunk.dst is None else np.array(self.graph.node_ids.intern(chunk.dst)),
             *(None if column is None else np.array(column) for column in chunk[4:]),  # type: ignore[arg-type]
         )
 

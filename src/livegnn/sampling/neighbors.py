@@ -92,4 +92,4 @@ def sample_neighbors(
             chosen_threads(threads),
             True,
         )
-    return NeighborSample(rowptr, graph.named(drawn), weight, time, edge, used)
+    return NeighborSample(rowptr, graph.node_ids.named(drawn), weight, time, edge, used)

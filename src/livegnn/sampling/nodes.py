@@ -66,4 +66,4 @@ def sample_nodes(
             chosen_seed(seed),
             True,
         )
-    return graph.named(ids)
+    return graph.node_ids.named(ids)

@@ -106,7 +106,7 @@ def given_ids(ids: "ArrayLike") -> "NDArray[np.generic]":
 
 def native_ids(graph: Graph, asked: "NDArray[np.generic]") -> "IntArray | NDArray[np.uint32]":
     """Ids as the native core takes them in. An empty list has no type that could be wrong."""
-    return graph.given(asked) if asked.size else np.empty(0, dtype=np.int64)
+    return graph.node_ids.given(asked) if asked.size else np.empty(0, dtype=np.int64)
 
 
 @contextmanager

@@ -379,7 +379,7 @@ def sample_native(
     by_edge_type = {edge_types[type_]: columns for (type_, _), columns in zip(ordered, edges, strict=True)}
     by_node_type = dict(zip(node_types, nodes, strict=True))
     return HeteroSubgraph(
-        node={name: graph.named(ids) for name, (ids, _, _, _) in by_node_type.items()},
+        node={name: graph.node_ids.named(ids) for name, (ids, _, _, _) in by_node_type.items()},
         row={name: columns[0] for name, columns in by_edge_type.items()},
         col={name: columns[1] for name, columns in by_edge_type.items()},
         edge={name: columns[2] for name, columns in by_edge_type.items()},

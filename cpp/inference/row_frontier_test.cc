@@ -1,5 +1,5 @@
 // The messages that a batch sends along edges, beside those of a walk over all edges.
-#include "inference/frontier.h"
+#include "inference/row_frontier.h"
 
 #include <map>
 #include <utility>
@@ -28,7 +28,7 @@ Program sums(bool weighted, bool skip_loops) {
 }
 
 // What is added to each target, channel by channel, from the frontier.
-std::map<uint32_t, PlainRow> added(const SumFrontier& s, size_t width) {
+std::map<uint32_t, PlainRow> added(const RowFrontier& s, size_t width) {
   std::map<uint32_t, PlainRow> all;
   for (size_t t = 0; t < s.targets.size(); ++t) {
     PlainRow& sum = all[s.targets[t]];
@@ -75,8 +75,8 @@ TEST(frontier_adds_what_a_batch_changes) {
           std::map<uint32_t, PlainRow> expected = sums_of_all(engine);
           engine.begin(delta, &prepared);
           const Unit& unit = engine.state().units[0];
-          find_frontier(engine.state(), engine.program().propagations[0], unit.inverses.data(), &pool, &prepared);
-          const std::map<uint32_t, PlainRow> changes = added(prepared.workspace->sums, kFeatures);
+          find_row_frontier(engine.state(), engine.program().propagations[0], unit.inverses.data(), &pool, &prepared);
+          const std::map<uint32_t, PlainRow> changes = added(prepared.workspace->row_frontier, kFeatures);
           engine.prepare(delta, &whole);
           commit(delta, &graph, {{&engine, &whole}});
           for (const auto& [node, sum] : changes) {

@@ -1,4 +1,4 @@
-#include "inference/frontier.h"
+#include "inference/row_frontier.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,16 +11,16 @@
 namespace livegnn {
 namespace {
 
-class SumFrontierSearch {
+class RowFrontierSearch {
  public:
-  SumFrontierSearch(const State& state, const PropagateStep& step, const float* inverse, ThreadPool* pool,
+  RowFrontierSearch(const State& state, const PropagateStep& step, const float* inverse, ThreadPool* pool,
                     Preparation* prepared)
       : state_(state),
         step_(step),
         inverse_(inverse),
         pool_(*pool),
         prepared_(*prepared),
-        s_(prepared->workspace->sums),
+        s_(prepared->workspace->row_frontier),
         store_(view_of(state.graph, step)),
         edges_(prepared->edges[direction_of(state.graph, step)]),
         input_(prepared->of(step.input)),
@@ -170,7 +170,7 @@ class SumFrontierSearch {
   }
 
   void group(size_t messages) {
-    count_offsets(&s_);
+    count_offsets(&s_.counts, s_.targets.size(), &s_.offsets);
     grow(&s_.row_of, messages);
     grow(&s_.weight_of, messages);
     for (size_t m = 0; m < messages; ++m) {
@@ -187,7 +187,7 @@ class SumFrontierSearch {
   const float* const inverse_;
   ThreadPool& pool_;
   Preparation& prepared_;
-  SumFrontier& s_;
+  RowFrontier& s_;
   const EdgeView store_;
   const std::vector<DirectedChange>& edges_;
   const Changes& input_;
@@ -197,13 +197,13 @@ class SumFrontierSearch {
 
 }  // namespace
 
-void find_frontier(const State& state, const PropagateStep& step, const float* inverse, ThreadPool* pool,
-                   Preparation* prepared) {
-  SumFrontierSearch(state, step, inverse, pool, prepared).run();
+void find_row_frontier(const State& state, const PropagateStep& step, const float* inverse, ThreadPool* pool,
+                       Preparation* prepared) {
+  RowFrontierSearch(state, step, inverse, pool, prepared).run();
 }
 
 void find_edge_sources(const State& state, const PropagateStep& step, ThreadPool* pool, Preparation* prepared) {
-  SumFrontier& s = prepared->workspace->sums;
+  RowFrontier& s = prepared->workspace->row_frontier;
   const auto& edges = prepared->edges[direction_of(state.graph, step)];
   const auto& slots = prepared->workspace->slots[0][state.program.values[step.input].node_type];
   grow(&s.edge_sources, edges.size());
@@ -222,16 +222,6 @@ void find_edge_sources(const State& state, const PropagateStep& step, ThreadPool
     if (slots[edges[e].source] != kNoIndex) continue;
     const auto found = std::lower_bound(s.edge_nodes.begin(), s.edge_nodes.end(), edges[e].source);
     s.edge_sources[e] = s.edge_rows[static_cast<size_t>(found - s.edge_nodes.begin())];
-  }
-}
-
-void count_offsets(SumFrontier* frontier) {
-  SumFrontier& s = *frontier;
-  grow(&s.offsets, s.targets.size() + 1);
-  s.offsets[0] = 0;
-  for (size_t t = 0; t < s.targets.size(); ++t) {
-    s.offsets[t + 1] = s.offsets[t] + s.counts[t];
-    s.counts[t] = s.offsets[t];
   }
 }
 

@@ -1,0 +1,30 @@
+"""Which edges are older than their type's time to live."""
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from livegnn.errors import InputError
+from livegnn.events import Events
+
+if TYPE_CHECKING:
+    from livegnn.graph.graph import Graph
+
+
+def find_expired(graph: "Graph", now: float) -> Events:
+    """As `Graph.expired` says. Whoever calls holds `Graph.writer`."""
+    if not isinstance(now, (int, float, np.number)) or not math.isfinite(now):
+        raise InputError(f"now must be a finite number, in the unit of the edges' times, got {now!r}")
+    events = Events()
+    for index, (edge_type, edges) in enumerate(graph.schema.edge_types.items()):
+        if edges.time_to_live is None:
+            continue
+        *ends, key = graph.native.expired(index, now - edges.time_to_live)
+        src, dst = (
+            graph.to_user_ids(graph.native.ids_of(graph.node_type_index(edge_type[end]), nodes))
+            for end, nodes in zip((0, 2), ends, strict=True)
+        )
+        keys = key if edges.duplicates == "keep" else None
+        events.remove_edges(src, dst, key=keys, edge_type=edge_type)
+    return events

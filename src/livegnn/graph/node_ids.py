@@ -1,0 +1,84 @@
+"""Ids of nodes as a user gives them, and the numbers that stand for them inside.
+
+Integers are their own numbers. A text has a number from the first event that names it until its node is gone
+and nobody holds a pin.
+
+Thread safety: any thread may call; who reads numbers outside a batch holds a pin while it needs their texts.
+"""
+
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from livegnn import _core
+from livegnn.arguments import listed_ids
+from livegnn.errors import InputError, UnknownNodeError
+from livegnn.types import Ids, IntArray
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+
+class NodeIds:
+    """texts: the table of texts and their numbers, None where ids are integers."""
+
+    def __init__(self, *, text: bool) -> None:
+        self.texts = _core.TextIds() if text else None
+        self._no_pin = _core.TextPin(None)
+
+    def pin(self) -> _core.TextPin:
+        """As `Graph.pin`."""
+        return self._no_pin if self.texts is None else _core.TextPin(self.texts)
+
+    def to_user_ids(self, numbers: IntArray) -> Ids:
+        """As `Graph.to_user_ids`."""
+        if self.texts is None:
+            return numbers
+        try:
+            return np.array(self.texts.texts(numbers), dtype=np.str_)
+        except IndexError as error:
+            raise UnknownNodeError(
+                f"expected numbers of nodes, but {error}: its node was removed, so read ids before that"
+            ) from None
+
+    def named(self, names: "IntArray | list[str]") -> Ids:
+        """Ids as the native core gives them out, which is in the read that found them."""
+        return np.array(names, dtype=np.str_) if isinstance(names, list) else names
+
+    def given(self, ids: "NDArray[np.generic]") -> "IntArray | NDArray[np.uint32]":
+        """Ids as the native core takes them in, for a read that finds out which nodes they are."""
+        ids = self._as_listed(ids)
+        return self._integers(ids) if self.texts is None else _code_points(ids)
+
+    def to_numbers(self, ids: "ArrayLike") -> IntArray:
+        """The numbers inside of ids that may or may not be known."""
+        listed = self._as_listed(listed_ids(ids))
+        return self._integers(listed) if self.texts is None else self.texts.find(_code_points(listed))
+
+    def intern(self, ids: Ids) -> IntArray:
+        """The numbers inside of ids; a text without one gets one. Pin first, or it may go at once."""
+        if self.texts is not None:
+            return self.texts.intern(_code_points(ids))
+        if ids.dtype.kind != "i":
+            raise InputError(f"this graph's ids are integers, got {ids.dtype}")
+        return cast("IntArray", ids)
+
+    def _as_listed(self, ids: "NDArray[np.generic]") -> "NDArray[np.generic]":
+        if ids.ndim != 1:
+            raise InputError(f"ids must be one id or a list of ids, got an array of shape {list(ids.shape)}")
+        # An empty list says nothing of what would be in it.
+        return ids if len(ids) else np.empty(0, dtype=np.int64 if self.texts is None else np.str_)
+
+    def _integers(self, ids: "NDArray[np.generic]") -> IntArray:
+        if ids.dtype.kind not in "iu":
+            raise InputError(f"this graph's ids are integers, got {ids.dtype}")
+        return np.ascontiguousarray(ids, dtype=np.int64)
+
+
+def _code_points(ids: "NDArray[np.generic]") -> "NDArray[np.uint32]":
+    if ids.dtype.kind == "O":
+        ids = ids.astype(np.str_)
+    if ids.dtype.kind != "U":
+        raise InputError(f"this graph's ids are text, got {ids.dtype}")
+    width = ids.dtype.itemsize // np.dtype(np.uint32).itemsize
+    return np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), width)

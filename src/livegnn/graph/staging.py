@@ -1,0 +1,92 @@
+"""A batch of events as what it changes: each chunk is checked against the schema, the graph as it stands, and
+the chunks before it.
+
+Thread safety: whoever calls holds `Graph.writer`.
+"""
+
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from livegnn import _core
+from livegnn.errors import InputError, UnknownNodeError
+from livegnn.events.chunk import EDGE_KINDS, Chunk
+from livegnn.graph.columns import check_columns
+from livegnn.graph.construction import parallel_edges
+
+if TYPE_CHECKING:
+    from livegnn.events import Events
+    from livegnn.graph.graph import Graph
+    from livegnn.types import EdgeType, FloatArray, Ids, NodeType
+
+_UNKNOWN_NODE, _PARALLEL = 0, 6
+
+
+def check_seq(seq: int, at: int) -> None:
+    """Raises `InputError` for what no batch of a graph that is at `at` comes with."""
+    if type(seq) is not int or not 0 <= seq < 1 << 63:
+        raise InputError(f"seq must be an integer of at least 0 and below 2**63, got {seq!r}")
+    if seq < at:
+        raise InputError(
+            f"seq must be at least {at}, where the graph is, got {seq}: sequence numbers never go back; "
+            "leave it out, and it grows by the number of events"
+        )
+
+
+def stage_events(
+    graph: "Graph", events: "Events", *, refuse_parallel: bool
+) -> tuple[_core.Delta, _core.TextPin]:
+    """What `events` would change, and a pin that holds the texts of its nodes; the caller closes it.
+
+    refuse_parallel: of an edge that comes twice the second is an error, not an update.
+    Raises what `Graph.apply` raises.
+    """
+    stage = _core.Stage(graph.native, refuse_parallel)
+    pin = graph.pin()
+    try:
+        for chunk in events.chunks:
+            _stage_chunk(graph, stage, chunk)
+        return stage.finish(), pin
+    except BaseException as error:
+        explained = _explain(graph, error) if isinstance(error, _core.EventError) else None
+        pin.let_go()  # whoever keeps the error keeps this frame
+        if explained is not None:
+            raise explained from None
+        raise
+
+
+def _stage_chunk(graph: "Graph", stage: _core.Stage, chunk: Chunk) -> None:
+    kind, type_, ids, dst, weight, time, x, key = chunk
+    intern = graph.node_ids.intern
+    if kind in EDGE_KINDS:
+        edge_type = graph.edge_type_index(cast("EdgeType", type_))
+        check_columns(graph.schema, chunk)
+        sources, targets = intern(ids), intern(cast("Ids", dst))
+        if kind == "add_edges":
+            stage.add_edges(edge_type, sources, targets, weight, time, x, key)
+        else:
+            stage.remove_edges(edge_type, sources, targets, key)
+        return
+    node_type = graph.node_type_index(cast("NodeType", type_))
+    check_columns(graph.schema, chunk)
+    nodes = intern(ids)
+    if kind == "set_features":
+        stage.set_features(node_type, nodes, cast("FloatArray", x))
+    elif kind == "add_nodes":
+        stage.add_nodes(node_type, nodes, x)
+    else:
+        stage.remove_nodes(node_type, nodes)
+
+
+def _explain(graph: "Graph", error: _core.EventError) -> InputError:
+    kind, what, number, type_, target = error.args
+    if kind == _PARALLEL:
+        edge_type = list(graph.schema.edge_types)[type_]
+        return parallel_edges(edge_type, *(graph.to_user_ids(np.array([n]))[0] for n in (number, target)))
+    if kind != _UNKNOWN_NODE:
+        return InputError(what)
+    name = list(graph.schema.node_types)[type_]
+    shown = graph.to_user_ids(np.array([number]))[0].item()
+    return UnknownNodeError(
+        f"expected the id of a node of type {name!r}, got {shown!r}, which {what}: add it first"
+    )
