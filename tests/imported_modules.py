@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -491,3 +492,21 @@ QUICK = (
     "pna.py",
 )
 """One of each kind of module, for every run; `make imports` takes them all."""
+
+
+OLDEST_LACKS = {
+    "arma.py": "a slice of a ModuleList whose layers share a module",
+    "DNA": "a product of matrices, one for each node",
+    "dna.py": "as DNA",
+    "geniepath.py": "an LSTM that is given its states for a batch of sequences",
+}
+"""Modules that PyTorch 2.6 cannot export; newer versions can."""
+OLDEST_ROUNDS = ("Cluster", "cluster_gcn_ppi.py")
+"""Modules that PyTorch 2.6 cannot run in float32 where float64 is the default, which tests of engines do."""
+IS_OLDEST = torch.__version__.startswith("2.6.")
+NAMES = [
+    name
+    for name in (CASES if os.environ.get("LIVEGNN_ALL_MODULES") else QUICK)
+    if not (IS_OLDEST and name in OLDEST_LACKS)
+]
+"""Of the modules those that tests read: all, or a choice of every kind."""

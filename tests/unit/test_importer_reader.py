@@ -1,7 +1,6 @@
 """Modules as the importer reads them: equal to themselves in float64, and classed as a person would."""
 
 import copy
-import os
 import threading
 import warnings
 
@@ -16,8 +15,10 @@ from imported_modules import (
     CASES,
     EDGES,
     GRAPHS,
+    IS_OLDEST,
+    NAMES,
     NODE,
-    QUICK,
+    OLDEST_LACKS,
     SMALL_GRAPHS,
     WIDTH,
     Two,
@@ -38,12 +39,19 @@ from livegnn.importers.expressions import walk
 from livegnn.importers.reader import read
 from livegnn.model import explain_import
 
-NAMES = CASES if os.environ.get("LIVEGNN_ALL_MODULES") else QUICK
-
 
 def equal(got, expected, message: str) -> None:
     for one, other in zip(got, expected, strict=True):
         np.testing.assert_allclose(one.reshape(other.shape), other, rtol=1e-11, atol=1e-11, err_msg=message)
+
+
+@pytest.mark.parametrize("name", OLDEST_LACKS)
+def test_what_the_oldest_torch_cannot_export_is_refused_with_a_line(name: str) -> None:
+    if IS_OLDEST:
+        with pytest.raises(ModelError, match=r"cannot be traced: \w+\.py:\d+, '"):
+            imported(name)
+    else:
+        imported(name)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -402,7 +410,12 @@ def test_a_distributed_module_is_the_module_in_it(tmp_path) -> None:
 
 
 def test_a_compiled_layer_keeps_the_name_that_it_has_in_the_module() -> None:
-    explained = explain_import(Two(torch.compile(pyg.SAGEConv(WIDTH, 6)), pyg.SAGEConv(6, 4)))
+    module = Two(torch.compile(pyg.SAGEConv(WIDTH, 6)), pyg.SAGEConv(6, 4))
+    if IS_OLDEST:
+        with pytest.raises(ModelError, match=r"return self\.second"):
+            explain_import(module)
+        return
+    explained = explain_import(module)
     assert all("_orig_mod" not in one.origin.module for one in explained.propagations)
 
 

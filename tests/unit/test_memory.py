@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -355,3 +357,51 @@ def test_residents_alone_keep_counts_of_maxima(kind: str) -> None:
 def test_a_negative_degree_is_refused() -> None:
     with pytest.raises(InputError, match="keep_degree must be an integer of at least 0, got -1"):
         Engine(make_graph(), make_model("gcn"), keep_degree=-1)
+
+
+MEASURED = """
+import ctypes, gc, sys
+import numpy as np
+import livegnn as lg
+
+def anonymous():
+    ctypes.CDLL(None).malloc_trim(0)  # what NumPy gave back
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("RssAnon:"))
+
+def edges(nodes, number):
+    # Long lists and short ones.
+    src = (nodes * random.random(number) * random.random(number)).astype(np.int64)
+    return src, random.integers(0, nodes, number)
+
+def build(nodes, batches, number):
+    schema = lg.Schema(
+        {"node": 4}, {("node", "to", "node"): lg.EdgeSchema(weighted=True, timed=True, features=2)}
+    )
+    graph = lg.Graph(schema, threads=1)
+    graph.apply(lg.Events().add_nodes(np.arange(nodes), x=random.random((nodes, 4), np.float32)))
+    engine = lg.Engine(graph, lg.Model.load(sys.argv[1]), threads=1)
+    for _ in range(batches):
+        columns = {"weight": np.ones(number), "time": np.ones(number), "features": np.ones((number, 2))}
+        graph.apply(lg.Events().add_edges(*edges(nodes, number), **columns))
+    gc.collect()
+    return graph, engine
+
+random = np.random.default_rng(5)
+build(100, 2, 100)
+before = anonymous()
+graph, engine = build(20_000, 25, 1 << 16)
+print(sum(engine.memory().values()), anonymous() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="RssAnon is Linux's")
+def test_graph_and_engine_take_the_memory_that_they_report(tmp_path: Path) -> None:
+    path = tmp_path / "model.lgnn"
+    make_model("gcn").save(path)
+    said = subprocess.run(
+        [sys.executable, "-c", MEASURED, str(path)], check=True, capture_output=True, text=True
+    )
+    reported, taken = map(int, said.stdout.split())
+    assert reported > 100e6
+    assert reported == pytest.approx(taken, rel=0.05)
