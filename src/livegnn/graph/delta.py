@@ -65,6 +65,8 @@ class GraphDelta:
     not.
     """
 
+    __slots__ = ("__weakref__", "_graph", "_updates", "events", "native", "pin", "seq", "trusted")
+
     def __init__(
         self,
         graph: "Graph",

@@ -28,7 +28,7 @@ class Followers:
         self._views: list[weakref.ref[View]] = []
         self._unpublished: deque[tuple[GraphDelta, Sequence[View]]] = deque()
         self._publishing = False
-        self._within_batch = False  # a batch is prepared and not yet committed in all views
+        self.within_batch = False  # a batch is prepared and not yet committed in all views
 
     def attach(self, view: View) -> None:
         """A view that is attached already stays where it is last."""
@@ -41,7 +41,7 @@ class Followers:
         """Raises `InputError` if a batch is being prepared or committed: then it is a view, or whoever is
         told that it is staged, who asks for what another batch would need.
         """
-        if self._within_batch:
+        if self.within_batch:
             raise InputError(
                 "expected a call between batches, got one from a view that prepares or commits a batch, or "
                 "from on_staged: apply batches and suppose events in View.publish, or in on_committed"
@@ -57,7 +57,7 @@ class Followers:
         between when nothing could fail any more.
         """
         views = [view for ref in self._views if (view := ref()) is not None]
-        self._within_batch = True
+        self.within_batch = True
         try:
             self._prepare(graph.native, delta, views, on_staged)
             broken: BaseException | None = None
@@ -73,7 +73,7 @@ class Followers:
                     broken = broken or _explain(error, view, "committed it, and is out of date")
             return views, broken
         finally:
-            self._within_batch = False
+            self.within_batch = False
 
     def _prepare(
         self,

@@ -235,7 +235,8 @@ class Graph:
         if on_committed is not None:
             function(on_committed, "on_committed", "a GraphDelta")
         with self.writer:
-            self.refuse_within_batch()
+            if self._followers.within_batch:
+                self.refuse_within_batch()
             self.batch_began = time.perf_counter()
             if seq is not None:
                 check_seq(seq, self.seq)

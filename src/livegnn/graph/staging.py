@@ -10,7 +10,7 @@ import numpy as np
 
 from livegnn import _core
 from livegnn.errors import InputError, UnknownNodeError
-from livegnn.events.chunk import EDGE_KINDS, Chunk
+from livegnn.events.chunk import EDGE_KINDS
 from livegnn.graph.columns import check_columns
 from livegnn.graph.construction import parallel_edges
 
@@ -41,11 +41,29 @@ def stage_events(
     refuse_parallel: of an edge that comes twice the second is an error, not an update.
     Raises what `Graph.apply` raises.
     """
-    stage = _core.Stage(graph.native, refuse_parallel)
-    pin = graph.pin()
+    stage, intern = _core.Stage(graph.native, refuse_parallel), graph.node_ids.intern
+    pin = graph.node_ids.pin()
     try:
         for chunk in events.chunks:
-            _stage_chunk(graph, stage, chunk)
+            kind, type_, ids, dst, weight, time, x, key = chunk
+            if kind in EDGE_KINDS:
+                edge_type = graph.edge_type_index(cast("EdgeType", type_))
+                check_columns(graph.schema, chunk)
+                sources, targets = intern(ids), intern(cast("Ids", dst))
+                if kind == "add_edges":
+                    stage.add_edges(edge_type, sources, targets, weight, time, x, key)
+                else:
+                    stage.remove_edges(edge_type, sources, targets, key)
+                continue
+            node_type = graph.node_type_index(cast("NodeType", type_))
+            check_columns(graph.schema, chunk)
+            nodes = intern(ids)
+            if kind == "set_features":
+                stage.set_features(node_type, nodes, cast("FloatArray", x))
+            elif kind == "add_nodes":
+                stage.add_nodes(node_type, nodes, x)
+            else:
+                stage.remove_nodes(node_type, nodes)
         return stage.finish(), pin
     except BaseException as error:
         explained = _explain(graph, error) if isinstance(error, _core.EventError) else None
@@ -53,29 +71,6 @@ def stage_events(
         if explained is not None:
             raise explained from None
         raise
-
-
-def _stage_chunk(graph: "Graph", stage: _core.Stage, chunk: Chunk) -> None:
-    kind, type_, ids, dst, weight, time, x, key = chunk
-    intern = graph.node_ids.intern
-    if kind in EDGE_KINDS:
-        edge_type = graph.edge_type_index(cast("EdgeType", type_))
-        check_columns(graph.schema, chunk)
-        sources, targets = intern(ids), intern(cast("Ids", dst))
-        if kind == "add_edges":
-            stage.add_edges(edge_type, sources, targets, weight, time, x, key)
-        else:
-            stage.remove_edges(edge_type, sources, targets, key)
-        return
-    node_type = graph.node_type_index(cast("NodeType", type_))
-    check_columns(graph.schema, chunk)
-    nodes = intern(ids)
-    if kind == "set_features":
-        stage.set_features(node_type, nodes, cast("FloatArray", x))
-    elif kind == "add_nodes":
-        stage.add_nodes(node_type, nodes, x)
-    else:
-        stage.remove_nodes(node_type, nodes)
 
 
 def _explain(graph: "Graph", error: _core.EventError) -> InputError:
