@@ -15,13 +15,15 @@ import numpy as np
 import pytest
 from jaxtyping import install_import_hook
 
-# Before anything imports livegnn: where annotations give the shapes of arrays, each call is checked. Not
-# everywhere: a check costs more than a batch, and most modules say themselves what is wrong with a value.
+# Before anything imports livegnn: the oracle's arrays are checked at each call. Of other rooms see shapes.py.
 install_import_hook("livegnn.oracle.reference", "beartype.beartype")
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
+import shapes  # noqa: E402
 from livegnn import _core  # noqa: E402
+
+shapes.install()
 
 SEED_VARIABLE = "LIVEGNN_TEST_SEED"
 

@@ -10,6 +10,7 @@ import numpy as np
 from livegnn.errors import InputError
 
 if TYPE_CHECKING:
+    from jaxtyping import Shaped
     from numpy.typing import NDArray
 
 
@@ -68,7 +69,7 @@ def as_path(value: object, name: str) -> Path:
     raise InputError(f"{name} must be a path, as text or a pathlib.Path, got {value!r}")
 
 
-def as_array(value: object, name: str, of: str = "numbers") -> "NDArray[np.generic]":
+def as_array(value: object, name: str, of: str = "numbers") -> "Shaped[NDArray[np.generic], '...']":
     """`value` as an array, without a copy where it is one. of: what it would hold.
 
     Raises `InputError` for what is none, rows of different lengths among it, and for masked entries.
@@ -84,13 +85,15 @@ def as_array(value: object, name: str, of: str = "numbers") -> "NDArray[np.gener
         raise InputError(f"{name} must be an array of {of}, got {type(value).__name__}: {error}") from error
 
 
-def listed_ids(value: object, name: str = "ids") -> "NDArray[np.generic]":
+def listed_ids(value: object, name: str = "ids") -> "Shaped[NDArray[np.generic], 'ids']":
     """Ids as an array of them, a single one too. Raises `InputError`."""
     array = np.atleast_1d(as_array(value, name, "integers or text"))
     return as_text(value, array, name) if array.dtype.kind in "UO" else array
 
 
-def as_text(value: object, array: "NDArray[np.generic]", name: str) -> "NDArray[np.generic]":
+def as_text(
+    value: object, array: "Shaped[NDArray[np.generic], '...']", name: str
+) -> "Shaped[NDArray[np.generic], '...']":
     """`array`, contiguous and in the processor's byte order if it is of text.
 
     Raises `InputError` for a text with a NUL, or with half of a surrogate pair, which is no Unicode. value:
@@ -122,7 +125,7 @@ def as_text(value: object, array: "NDArray[np.generic]", name: str) -> "NDArray[
     return array
 
 
-def one_id(value: object) -> "NDArray[np.generic]":
+def one_id(value: object) -> "Shaped[NDArray[np.generic], '1']":
     """An id as an array of it. Raises `InputError` where there are several, or none."""
     asked = listed_ids(value)
     if asked.shape != (1,):

@@ -12,13 +12,16 @@ ids      int64[n]; or, for text, u32 length and UTF-8 with NUL between the ids
 import struct
 import zlib
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from livegnn.errors import FileFormatError, InputError
 from livegnn.events.chunk import EDGE_KINDS, KINDS, Chunk
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, Ids, NodeType
+
+if TYPE_CHECKING:
+    from jaxtyping import Shaped
 
 MAGIC: Final = b"LGEV"
 VERSION: Final = 3
@@ -76,7 +79,7 @@ def _version_of(chunks: Sequence[Chunk]) -> int:
     return 2 if any(chunk.x is not None and chunk.kind in EDGE_KINDS for chunk in chunks) else 1
 
 
-def encode_ids(ids: Ids) -> bytes:
+def encode_ids(ids: "Shaped[Ids, 'events']") -> bytes:
     """Integer ids as they are, text ids with a length before them."""
     if ids.dtype.kind != "U":
         return ids.astype("<i8", copy=False).tobytes()
@@ -84,7 +87,7 @@ def encode_ids(ids: Ids) -> bytes:
     return _U32.pack(len(text)) + text
 
 
-def encode_text(ids: Ids) -> bytes:
+def encode_text(ids: "Shaped[Ids, 'events']") -> bytes:
     """Text ids as UTF-8 with NUL between them. Raises InputError if one holds a NUL or is not Unicode."""
     text = "\0".join(ids.tolist())
     if text.count("\0") != len(ids) - 1:

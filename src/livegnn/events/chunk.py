@@ -24,6 +24,7 @@ from livegnn.types import (
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from jaxtyping import Float32, Float64, Shaped, UInt32
 
     IdsLike: TypeAlias = int | str | np.integer | Ids | Sequence[int] | Sequence[str]
     NumbersLike: TypeAlias = npt.ArrayLike
@@ -52,12 +53,12 @@ class Chunk(NamedTuple):
 
     kind: Kind
     type: NodeType | EdgeType
-    ids: Ids
-    dst: Ids | None = None
-    weight: FloatArray | None = None
-    time: DoubleArray | None = None
-    x: FloatArray | None = None
-    key: Keys | None = None
+    ids: "Shaped[Ids, 'events']"
+    dst: "Shaped[Ids, 'events'] | None" = None
+    weight: "Float32[FloatArray, 'events'] | None" = None
+    time: "Float64[DoubleArray, 'events'] | None" = None
+    x: "Float32[FloatArray, 'events channels'] | None" = None
+    key: "UInt32[Keys, 'events'] | None" = None
 
     def part(self, rows: slice) -> "Chunk":
         """Some of the events; columns are views."""
@@ -76,7 +77,7 @@ class Chunk(NamedTuple):
         return "x" if self.dst is None else "features"
 
 
-def to_ids(value: IdsLike, name: str) -> Ids:
+def to_ids(value: IdsLike, name: str) -> "Shaped[Ids, 'events']":
     """`value` as `int64[n]` or `str[n]`; a scalar is one id. Raises InputError for all else."""
     if type(value) is np.ndarray and value.dtype is _INT64 and value.ndim == 1 and value.flags.c_contiguous:
         array = value
@@ -122,17 +123,17 @@ def _to_ids(value: IdsLike, name: str) -> Ids:
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
-def to_weight(value: NumbersLike, n: int) -> FloatArray:
+def to_weight(value: NumbersLike, n: int) -> "Float32[FloatArray, 'events']":
     """`value` as `float32[n]`."""
     return cast("FloatArray", _to_column(value, n, "weight", _FLOAT32))
 
 
-def to_time(value: NumbersLike, n: int) -> DoubleArray:
+def to_time(value: NumbersLike, n: int) -> "Float64[DoubleArray, 'events']":
     """`value` as `float64[n]`."""
     return cast("DoubleArray", _to_column(value, n, "time", _FLOAT64))
 
 
-def to_key(value: NumbersLike, n: int) -> Keys:
+def to_key(value: NumbersLike, n: int) -> "UInt32[Keys, 'events']":
     """`value` as `uint32[n]`."""
     array = cast("Keys", as_array(value, "key", "integers"))
     if array.ndim == 0:
@@ -161,7 +162,9 @@ def _to_column(value: NumbersLike, n: int, name: str, dtype: "np.dtype[np.floati
     return array
 
 
-def to_rows(value: NumbersLike, n: int, name: str, *, scalar: bool) -> FloatArray:
+def to_rows(
+    value: NumbersLike, n: int, name: str, *, scalar: bool
+) -> "Float32[FloatArray, 'events channels']":
     """`value` as `float32[n, width]`, a row for each node or edge; when `scalar`, the one row may come as
     `[width]`.
     """

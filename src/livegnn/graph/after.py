@@ -10,6 +10,7 @@ from livegnn.graph.view import Neighbors
 from livegnn.types import EdgeType, IntArray, NodeType
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Int64
     from numpy.typing import ArrayLike, NDArray
 
     from livegnn.graph.delta import GraphDelta
@@ -27,14 +28,16 @@ class GraphAfter:
     def __init__(self, graph: "Graph", change: "GraphDelta") -> None:
         self._graph, self._change = graph, change
 
-    def contains(self, ids: "ArrayLike", node_type: NodeType | None = None) -> "NDArray[np.bool_]":
+    def contains(
+        self, ids: "ArrayLike", node_type: NodeType | None = None
+    ) -> "Bool[NDArray[np.bool_], 'ids']":
         """Which of `ids` will be in the graph."""
         found: NDArray[np.bool_] = self._indices(listed_ids(ids), node_type) != _NO_INDEX
         return found
 
     def degree(
         self, ids: "ArrayLike", *, edge_type: EdgeType | None = None, direction: str = "in"
-    ) -> IntArray:
+    ) -> "Int64[IntArray, 'ids']":
         """How many edges will come in (or go out), int64 [ids]. Raises `UnknownNodeError`."""
         index, node_type = self._end(edge_type, direction)
         nodes = self._known(listed_ids(ids), node_type)

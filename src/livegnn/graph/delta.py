@@ -9,6 +9,7 @@ from livegnn.types import DoubleArray, EdgeType, FloatArray, Ids, IntArray, Keys
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt32
 
     from livegnn import _core
     from livegnn.graph.after import GraphAfter
@@ -21,10 +22,10 @@ class EdgeFeatures(NamedTuple):
     edge that was added with zeros, or without features, is not among them.
     """
 
-    source: Ids
-    target: Ids
-    features: FloatArray
-    key: Keys | None = None
+    source: "Shaped[Ids, 'changes']"
+    target: "Shaped[Ids, 'changes']"
+    features: "Float32[FloatArray, 'changes channels']"
+    key: "UInt32[Keys, 'changes'] | None" = None
 
 
 class EdgeChanges(NamedTuple):
@@ -36,14 +37,14 @@ class EdgeChanges(NamedTuple):
     time: where the type has them.
     """
 
-    source: Ids
-    target: Ids
-    had: "npt.NDArray[np.bool_]"
-    has: "npt.NDArray[np.bool_]"
-    old_weight: FloatArray
-    new_weight: FloatArray
-    key: Keys | None = None
-    time: DoubleArray | None = None
+    source: "Shaped[Ids, 'changes']"
+    target: "Shaped[Ids, 'changes']"
+    had: "Bool[npt.NDArray[np.bool_], 'changes']"
+    has: "Bool[npt.NDArray[np.bool_], 'changes']"
+    old_weight: "Float32[FloatArray, 'changes']"
+    new_weight: "Float32[FloatArray, 'changes']"
+    key: "UInt32[Keys, 'changes'] | None" = None
+    time: "Float64[DoubleArray, 'changes'] | None" = None
 
     def both_directions(self) -> "EdgeChanges":
         """With all but loops listed once more, turned round."""
@@ -104,12 +105,12 @@ class GraphDelta:
     def num_events(self) -> int:
         return self.native.num_events
 
-    def added(self, node_type: NodeType | None = None) -> Ids:
+    def added(self, node_type: NodeType | None = None) -> "Shaped[Ids, 'added']":
         """Ids of nodes that the batch added."""
         ids = self.native.added(self._graph.node_type_index(node_type))
         return self._graph.to_user_ids(ids[ids >= 0])
 
-    def removed(self, node_type: NodeType | None = None) -> Ids:
+    def removed(self, node_type: NodeType | None = None) -> "Shaped[Ids, 'removed']":
         """Ids of nodes that the batch removed."""
         return self._graph.to_user_ids(self.native.removed(self._graph.node_type_index(node_type)))
 
@@ -150,7 +151,9 @@ class GraphDelta:
     def _ids(self, indices: "npt.NDArray[np.uint32]", node_type: NodeType) -> Ids:
         return self._graph.to_user_ids(self.numbers_of(indices, node_type))
 
-    def numbers_of(self, indices: "npt.NDArray[np.uint32]", node_type: NodeType) -> IntArray:
+    def numbers_of(
+        self, indices: "UInt32[npt.NDArray[np.uint32], 'nodes']", node_type: NodeType
+    ) -> "Int64[IntArray, 'nodes']":
         """The numbers inside of nodes as they are after the batch, were before it, or will be while it is
         staged.
         """

@@ -47,6 +47,7 @@ from livegnn.types import (
 from livegnn.wording import kind_of, never_raises
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float32, Int64, Shaped, UInt32
     from numpy.typing import ArrayLike, NDArray
     from torch_geometric.data import Data, HeteroData
 
@@ -294,17 +295,21 @@ class Graph:
         """Number of edges; an undirected edge counts once."""
         return self.native.num_edges(self.edge_type_index(edge_type))
 
-    def ids(self, node_type: NodeType | None = None) -> Ids:
+    def ids(self, node_type: NodeType | None = None) -> "Shaped[Ids, 'nodes']":
         """All ids, in the order in which `snapshot` and `Engine.embeddings` list nodes."""
         return self.node_ids.named(self.native.ids(self.node_type_index(node_type)))
 
-    def contains(self, ids: "ArrayLike", node_type: NodeType | None = None) -> "NDArray[np.bool_]":
+    def contains(
+        self, ids: "ArrayLike", node_type: NodeType | None = None
+    ) -> "Bool[NDArray[np.bool_], 'ids']":
         """Which of `ids` are in the graph."""
         asked = self.node_ids.given(listed_ids(ids))
         found: NDArray[np.bool_] = self.native.indices_of(self.node_type_index(node_type), asked) != _NO_INDEX
         return found
 
-    def features(self, ids: "ArrayLike", node_type: NodeType | None = None) -> FloatArray:
+    def features(
+        self, ids: "ArrayLike", node_type: NodeType | None = None
+    ) -> "Float32[FloatArray, 'ids channels']":
         """Features of nodes, float32 [ids, channels]. Raises `UnknownNodeError`."""
         asked = listed_ids(ids)
         rows = self.native.features_of(self.node_type_index(node_type), self.node_ids.given(asked))
@@ -319,7 +324,7 @@ class Graph:
         edge_type: EdgeType | None = None,
         *,
         key: "ArrayLike | None" = None,
-    ) -> FloatArray:
+    ) -> "Float32[FloatArray, 'edges channels']":
         """Features of the edges src[i] -> dst[i], float32 [edges, channels]; channels is 0 in a type without.
 
         Of parallel edges, that with `key[i]` is meant; without keys the one with the greatest.
@@ -372,7 +377,7 @@ class Graph:
 
     def degree(
         self, ids: "ArrayLike", *, edge_type: EdgeType | None = None, direction: str = "in"
-    ) -> IntArray:
+    ) -> "Int64[IntArray, 'ids']":
         """How many edges come in (or go out), int64 [ids]. Raises `UnknownNodeError`."""
         index = self.edge_type_index(edge_type)
         source, _, target = list(self.schema.edge_types)[index]
@@ -460,7 +465,9 @@ class Graph:
             f"edge type must be one of {', '.join(map(repr, self._edge_types))}, got {edge_type!r}"
         )
 
-    def indices_of(self, ids: "ArrayLike", node_type: NodeType | None = None) -> "NDArray[np.uint32]":
+    def indices_of(
+        self, ids: "ArrayLike", node_type: NodeType | None = None
+    ) -> "UInt32[NDArray[np.uint32], 'ids']":
         """Dense indices of nodes, which may be others' after the next batch.
 
         Raises `UnknownNodeError` for the first id that names no node.
@@ -487,13 +494,13 @@ class Graph:
         """
         return self.node_ids.pin()
 
-    def to_user_ids(self, numbers: IntArray) -> Ids:
+    def to_user_ids(self, numbers: "Int64[IntArray, 'nodes']") -> "Shaped[Ids, 'nodes']":
         """The ids of nodes whose numbers inside these are.
 
         Raises `UnknownNodeError` for a text id whose node was removed and whose number nobody held (`pin`).
         """
         return self.node_ids.to_user_ids(numbers)
 
-    def to_numbers(self, ids: "ArrayLike") -> IntArray:
+    def to_numbers(self, ids: "ArrayLike") -> "Int64[IntArray, 'ids']":
         """The numbers inside of ids that may or may not be known."""
         return self.node_ids.to_numbers(ids)

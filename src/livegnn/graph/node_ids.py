@@ -16,6 +16,7 @@ from livegnn.errors import InputError, UnknownNodeError
 from livegnn.types import Ids, IntArray
 
 if TYPE_CHECKING:
+    from jaxtyping import Int64, Shaped, UInt32
     from numpy.typing import ArrayLike, NDArray
 
 
@@ -30,7 +31,7 @@ class NodeIds:
         """As `Graph.pin`."""
         return self._no_pin if self.texts is None else _core.TextPin(self.texts)
 
-    def to_user_ids(self, numbers: IntArray) -> Ids:
+    def to_user_ids(self, numbers: "Int64[IntArray, 'nodes']") -> "Shaped[Ids, 'nodes']":
         """As `Graph.to_user_ids`."""
         if self.texts is None:
             return numbers
@@ -41,21 +42,23 @@ class NodeIds:
                 f"expected numbers of nodes, but {error}: its node was removed, so read ids before that"
             ) from None
 
-    def named(self, names: "IntArray | list[str]") -> Ids:
+    def named(self, names: "Int64[IntArray, 'nodes'] | list[str]") -> "Shaped[Ids, 'nodes']":
         """Ids as the native core gives them out, which is in the read that found them."""
         return np.array(names, dtype=np.str_) if isinstance(names, list) else names
 
-    def given(self, ids: "NDArray[np.generic]") -> "IntArray | NDArray[np.uint32]":
+    def given(
+        self, ids: "Shaped[NDArray[np.generic], '...']"
+    ) -> "Int64[IntArray, '...'] | UInt32[NDArray[np.uint32], '...']":
         """Ids as the native core takes them in, for a read that finds out which nodes they are."""
         ids = self._as_listed(ids)
         return self._integers(ids) if self.texts is None else _code_points(ids)
 
-    def to_numbers(self, ids: "ArrayLike") -> IntArray:
+    def to_numbers(self, ids: "ArrayLike") -> "Int64[IntArray, 'ids']":
         """The numbers inside of ids that may or may not be known."""
         listed = self._as_listed(listed_ids(ids))
         return self._integers(listed) if self.texts is None else self.texts.find(_code_points(listed))
 
-    def intern(self, ids: Ids) -> IntArray:
+    def intern(self, ids: "Shaped[Ids, 'ids']") -> "Int64[IntArray, 'ids']":
         """The numbers inside of ids; a text without one gets one. Pin first, or it may go at once."""
         if self.texts is not None:
             return self.texts.intern(_code_points(ids))

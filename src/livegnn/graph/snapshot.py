@@ -9,6 +9,8 @@ import numpy as np
 from livegnn.types import EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
 
 if TYPE_CHECKING:
+    from jaxtyping import Float32, Int64, Shaped, UInt32
+
     from livegnn.graph.graph import Graph
 
 
@@ -26,12 +28,12 @@ class Snapshot:
     An undirected graph lists both directions of an edge.
     """
 
-    ids: Mapping[NodeType, Ids]
-    x: Mapping[NodeType, FloatArray]
-    edge_index: Mapping[EdgeType, IntArray]
-    weight: Mapping[EdgeType, FloatArray]
-    edge_attr: Mapping[EdgeType, FloatArray] = field(default_factory=dict)
-    key: Mapping[EdgeType, Keys] = field(default_factory=dict)
+    ids: "Mapping[NodeType, Shaped[Ids, '_']]"
+    x: "Mapping[NodeType, Float32[FloatArray, '_ _']]"
+    edge_index: "Mapping[EdgeType, Int64[IntArray, '2 _']]"
+    weight: "Mapping[EdgeType, Float32[FloatArray, '_']]"
+    edge_attr: "Mapping[EdgeType, Float32[FloatArray, '_ _']]" = field(default_factory=dict)
+    key: "Mapping[EdgeType, UInt32[Keys, '_']]" = field(default_factory=dict)
 
 
 def in_order_of_keys(snapshot: Snapshot) -> Snapshot:

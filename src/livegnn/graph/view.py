@@ -9,6 +9,8 @@ from livegnn.graph.delta import GraphDelta
 from livegnn.types import DoubleArray, FloatArray, Ids, Keys, State
 
 if TYPE_CHECKING:
+    from jaxtyping import Float32, Float64, Shaped, UInt32
+
     from livegnn import _core
     from livegnn.graph.graph import Graph
 
@@ -96,8 +98,8 @@ class Neighbors(NamedTuple):
     """The neighbours of a node: ids, and weights, times and features [ids, channels] of the edges to them,
     where the edge type has them; `key` where it keeps parallel edges."""
 
-    ids: Ids
-    weight: FloatArray | None
-    time: DoubleArray | None
-    features: FloatArray | None
-    key: Keys | None = None
+    ids: "Shaped[Ids, 'neighbors']"
+    weight: "Float32[FloatArray, 'neighbors'] | None"
+    time: "Float64[DoubleArray, 'neighbors'] | None"
+    features: "Float32[FloatArray, 'neighbors channels'] | None"
+    key: "UInt32[Keys, 'neighbors'] | None" = None

@@ -14,6 +14,7 @@ from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from jaxtyping import Float32, Int64
 
 _NO_INDEX = 0xFFFFFFFF
 _NOBODY: IntArray = np.empty(0, dtype=np.int64)
@@ -28,10 +29,10 @@ class Frame:
     there: whether the node that is predicted is in the graph.
     """
 
-    x: Mapping[NodeType, FloatArray]
-    edge_index: Mapping[EdgeType, IntArray]
-    weight: Mapping[EdgeType, FloatArray]
-    edge_attr: Mapping[EdgeType, FloatArray]
+    x: "Mapping[NodeType, Float32[FloatArray, '_ _']]"
+    edge_index: "Mapping[EdgeType, Int64[IntArray, '2 _']]"
+    weight: "Mapping[EdgeType, Float32[FloatArray, '_']]"
+    edge_attr: "Mapping[EdgeType, Float32[FloatArray, '_ _']]"
     there: bool
 
     def equals(self, other: "Frame") -> bool:

@@ -33,6 +33,7 @@ from livegnn.types import Array, FloatArray, NodeType, State
 from livegnn.wording import count, kind_of, never_raises, size
 
 if TYPE_CHECKING:
+    from jaxtyping import Float32
     from numpy.typing import ArrayLike
 
     from livegnn.inference.explanation import Explanation
@@ -265,7 +266,9 @@ class Engine(View):
     # -- reading
     # ------------------------------------------------------------------------------------------------
 
-    def predict(self, ids: "ArrayLike", *, output: str | None = None) -> FloatArray:
+    def predict(
+        self, ids: "ArrayLike", *, output: str | None = None
+    ) -> "Float32[FloatArray, 'ids channels']":
         """Predictions of nodes, float32 [ids, outputs].
 
         output: the name of one of the model's `outputs`, by default the first, whose rows the nodes are.
@@ -279,14 +282,16 @@ class Engine(View):
             raise UnknownNodeError(self.graph.unknown_node(asked[rows], node_type))
         return cast("FloatArray", rows)
 
-    def predict_at_once(self, ids: "ArrayLike", *, output: str | None = None) -> FloatArray | None:
+    def predict_at_once(
+        self, ids: "ArrayLike", *, output: str | None = None
+    ) -> "Float32[FloatArray, 'ids channels'] | None":
         """What `predict` returns, if that is there to be read: None where it would have to wait or to
         compute, or if there is no such node. For those who must not wait, such as an event loop.
         """
         position = self.outputs.find(output).position
         return self.native_engine.predict_at_once(self.graph.node_ids.given(listed_ids(ids)), position)
 
-    def embeddings(self, layer: int) -> FloatArray:
+    def embeddings(self, layer: int) -> "Float32[FloatArray, 'nodes channels']":
         """What one layer says of every node, float32 [nodes, channels], in the order of ``graph.ids()``, or
         of ``graph.ids(node_type)`` where there are several types.
 

@@ -18,6 +18,7 @@ from livegnn.model import Model
 from livegnn.types import DoubleArray, EdgeType, IntArray, NodeType
 
 if TYPE_CHECKING:
+    from jaxtyping import Float64
     from numpy.typing import ArrayLike
 
 _SHOWN = 10  # shares of each kind, where an explanation is printed
@@ -35,7 +36,7 @@ class EventShare:
     kind: str
     type: NodeType | EdgeType
     ids: tuple[int | str, ...]
-    share: DoubleArray
+    share: "Float64[DoubleArray, 'channels']"
 
     @property
     def what(self) -> str:
@@ -53,7 +54,7 @@ class NeighborShare:
 
     edge_type: EdgeType | None
     id: int | str
-    share: DoubleArray
+    share: "Float64[DoubleArray, 'channels']"
     reverse: bool = False
 
     @property
@@ -76,13 +77,13 @@ class Explanation:
     id: int | str
     since: int
     seq: int
-    before: DoubleArray | None
-    after: DoubleArray
+    before: "Float64[DoubleArray, 'channels'] | None"
+    after: "Float64[DoubleArray, 'channels']"
     events: list[EventShare]
     neighbors: list[NeighborShare]
 
     @property
-    def movement(self) -> DoubleArray:
+    def movement(self) -> "Float64[DoubleArray, 'channels']":
         """`after` less `before`, float64 [outputs]."""
         return self.after if self.before is None else self.after - self.before
 

@@ -20,6 +20,7 @@ from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, Keys, Nod
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from jaxtyping import Bool, Float32, Float64, Int64, UInt32
 
     from livegnn import _core
 
@@ -34,9 +35,9 @@ class OldNodes(NamedTuple):
     x: float32 [nodes, channels], of no meaning where the node was not there.
     """
 
-    number: IntArray
-    there: "npt.NDArray[np.bool_]"
-    x: FloatArray
+    number: "Int64[IntArray, 'nodes']"
+    there: "Bool[npt.NDArray[np.bool_], 'nodes']"
+    x: "Float32[FloatArray, 'nodes channels']"
 
 
 class OldEdges(NamedTuple):
@@ -47,13 +48,13 @@ class OldEdges(NamedTuple):
     key, time: 0 in a type without; weight: 1. features: float32 [edges, channels].
     """
 
-    source: IntArray
-    target: IntArray
-    key: Keys
-    there: "npt.NDArray[np.bool_]"
-    weight: FloatArray
-    time: DoubleArray
-    features: FloatArray
+    source: "Int64[IntArray, 'edges']"
+    target: "Int64[IntArray, 'edges']"
+    key: "UInt32[Keys, 'edges']"
+    there: "Bool[npt.NDArray[np.bool_], 'edges']"
+    weight: "Float32[FloatArray, 'edges']"
+    time: "Float64[DoubleArray, 'edges']"
+    features: "Float32[FloatArray, 'edges channels']"
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,9 @@ def concatenate(parts: Sequence[_Old]) -> _Old:
     return type(parts[0])(*columns)
 
 
-def edges_of(graph: Graph, edge_type: EdgeType, numbers: IntArray, *, reverse: bool = False) -> OldEdges:
+def edges_of(
+    graph: Graph, edge_type: EdgeType, numbers: "Int64[IntArray, 'nodes']", *, reverse: bool = False
+) -> OldEdges:
     """All edges into nodes that are in the graph, or, in reverse, from them, as they are now."""
     index, native = graph.edge_type_index(edge_type), graph.native
     theirs, mine = (edge_type[2], edge_type[0]) if reverse else (edge_type[0], edge_type[2])

@@ -20,6 +20,7 @@ from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from jaxtyping import Float64, Int64
 
 _EDGES_AT_ONCE = 1 << 20
 
@@ -73,9 +74,9 @@ def share_among_neighbors(
     before: Frame,
     now: Frame,
     place: int,
-    ranks: Mapping[NodeType, IntArray],
-    movement: DoubleArray,
-) -> list[tuple[Way | None, int, DoubleArray]]:
+    ranks: "Mapping[NodeType, Int64[IntArray, '_']]",
+    movement: "Float64[DoubleArray, 'channels']",
+) -> "list[tuple[Way | None, int, Float64[DoubleArray, 'channels']]]":
     """The shares as (way, place, float64 [outputs]) by way and rank; None is the node itself.
 
     before, now: frames of one cone. place: the node's. ranks: of all places, by node type. Shares that are 0

@@ -1,9 +1,13 @@
 """What a batch did to predictions, and what work it and queries were."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from livegnn.graph import Graph
 from livegnn.types import Ids, IntArray
+
+if TYPE_CHECKING:
+    from jaxtyping import Int64, Shaped
 
 
 class Update:
@@ -19,7 +23,7 @@ class Update:
     def __init__(
         self,
         graph: Graph,
-        changed: IntArray,
+        changed: "Int64[IntArray, 'nodes']",
         *,
         seq: int,
         affected: int,
@@ -37,7 +41,7 @@ class Update:
         self.seconds = seconds
 
     @property
-    def changed(self) -> Ids:
+    def changed(self) -> "Shaped[Ids, 'nodes']":
         """Ids of nodes whose prediction has another value than before, added nodes among them.
 
         If not `exact`: of nodes whose prediction may have, since the batch reached them.

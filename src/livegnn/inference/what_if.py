@@ -11,6 +11,7 @@ from livegnn.inference.guard import refuse_lost
 from livegnn.types import FloatArray, Ids
 
 if TYPE_CHECKING:
+    from jaxtyping import Float32, Shaped
     from numpy.typing import ArrayLike, NDArray
 
     from livegnn.inference.engine import Engine
@@ -47,7 +48,7 @@ class WhatIf:
         self._refresh()
 
     @property
-    def changed(self) -> Ids:
+    def changed(self) -> "Shaped[Ids, 'nodes']":
         """Ids of nodes that would get another prediction, added nodes among them."""
         with self._engine.graph.writer:
             self._refresh()
@@ -61,7 +62,9 @@ class WhatIf:
             self._refresh()
             return self._prepared.affected
 
-    def predict(self, ids: "ArrayLike", *, output: str | None = None) -> FloatArray:
+    def predict(
+        self, ids: "ArrayLike", *, output: str | None = None
+    ) -> "Float32[FloatArray, 'ids channels']":
         """Predictions, float32 [ids, outputs]. output: as of `Engine.predict`.
 
         Raises `UnknownNodeError` for a node that would not be, and `InputError` if the model has no such

@@ -13,7 +13,7 @@ The steps that it becomes are in `livegnn.model.assembly`.
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,9 @@ from livegnn.errors import ModelError
 from livegnn.model.propagation import Aggregate
 from livegnn.model.steps import Function
 from livegnn.types import Array, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from jaxtyping import Float32, Int64
 
 MessageArray: TypeAlias = Literal["source", "target", "weight", "edge_attr"]
 Context: TypeAlias = Literal["none", "count", "sum"]
@@ -149,11 +152,11 @@ class Convolution:
 
     def compute(
         self,
-        h: FloatArray,
-        edge_index: IntArray,
-        weight: FloatArray | None = None,
-        edge_attr: FloatArray | None = None,
-    ) -> FloatArray:
+        h: "Float32[FloatArray, 'nodes channels']",
+        edge_index: "Int64[IntArray, '2 edges']",
+        weight: "Float32[FloatArray, 'edges'] | None" = None,
+        edge_attr: "Float32[FloatArray, 'edges edge_channels'] | None" = None,
+    ) -> "Float32[FloatArray, 'nodes out_channels']":
         """The layer on a whole graph, as the four lines at the top of this module say.
 
         h: [nodes, channels]. edge_index: [2, edges], sources and targets. weight: [edges], by default 1.

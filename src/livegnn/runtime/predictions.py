@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from types import NoneType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from livegnn.runtime.loop import Loop
 from livegnn.types import FloatArray, Ids
 from livegnn.wording import kind_of
 
+if TYPE_CHECKING:
+    from jaxtyping import Float32, Shaped
+
 _logger = logging.getLogger(__name__)
 _NO_IDS = np.empty(0, np.int64)
 
@@ -35,8 +38,8 @@ class Change(NamedTuple):
     """
 
     seq: int
-    ids: Ids
-    predictions: FloatArray
+    ids: "Shaped[Ids, 'nodes']"
+    predictions: "Float32[FloatArray, 'nodes channels']"
     affected: int
     seconds: float
 
@@ -45,15 +48,15 @@ class SupposedPrediction(NamedTuple):
     """Predictions `values[n, out]` as if events had happened after `seq`, and whose would be another."""
 
     seq: int
-    values: FloatArray
-    changed: Ids
+    values: "Float32[FloatArray, 'nodes channels']"
+    changed: "Shaped[Ids, 'changed']"
 
 
 class Prediction(NamedTuple):
     """Rows of the model's output, `values[n, out]`, as they are after event `seq`."""
 
     seq: int
-    values: FloatArray
+    values: "Float32[FloatArray, 'nodes channels']"
 
 
 class Runtime(Loop):

@@ -23,6 +23,7 @@ from livegnn.sampling.request import (
 from livegnn.types import DoubleArray, EdgeType, FloatArray, Ids, IntArray
 
 if TYPE_CHECKING:
+    from jaxtyping import Float32, Float64, Int64, Shaped
     from numpy.typing import ArrayLike
 
 
@@ -34,11 +35,11 @@ class NeighborSample(NamedTuple):
     with it, the sample can be drawn again.
     """
 
-    rowptr: IntArray
-    ids: Ids
-    weight: FloatArray | None
-    time: DoubleArray | None
-    edge: IntArray | None
+    rowptr: "Int64[IntArray, 'offsets']"
+    ids: "Shaped[Ids, 'neighbors']"
+    weight: "Float32[FloatArray, 'neighbors'] | None"
+    time: "Float64[DoubleArray, 'neighbors'] | None"
+    edge: "Int64[IntArray, 'neighbors'] | None"
     seed: int
 
 

@@ -1,5 +1,7 @@
 """Nodes of the graph as it is now, drawn alike, by degree or by weight."""
 
+from typing import TYPE_CHECKING
+
 from livegnn.arguments import switch
 from livegnn.errors import InputError
 from livegnn.graph import Graph
@@ -17,6 +19,9 @@ from livegnn.sampling.request import (
 )
 from livegnn.types import EdgeType, Ids, NodeType
 
+if TYPE_CHECKING:
+    from jaxtyping import Shaped
+
 
 def sample_nodes(
     graph: Graph,
@@ -28,7 +33,7 @@ def sample_nodes(
     edge_type: EdgeType | None = None,
     direction: Direction = "out",
     seed: int | None = None,
-) -> Ids:
+) -> "Shaped[Ids, 'nodes']":
     """Ids of `count` nodes, in the order in which they were drawn (PlatoD2GL, section III: node sampling).
 
     by: `"uniform"`: every node of `node_type` alike. `"degree"`: in proportion to how many edges of

@@ -17,6 +17,7 @@ from livegnn.types import DoubleArray, IntArray
 from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
+    from jaxtyping import Float64, Int64, Shaped, UInt32
     from numpy.typing import ArrayLike, NDArray
 
 Direction: TypeAlias = Literal["in", "out"]
@@ -79,7 +80,7 @@ def checked_hops(num_neighbors: object) -> list[int]:
     raise InputError(f"num_neighbors must be a list with a number for each hop, got {num_neighbors!r}")
 
 
-def bounds(until: "ArrayLike | None", num_seeds: int) -> DoubleArray | None:
+def bounds(until: "ArrayLike | None", num_seeds: int) -> "Float64[DoubleArray, 'seeds'] | None":
     """Times up to which edges count: one, or one for each seed."""
     if until is None:
         return None
@@ -97,20 +98,22 @@ def bounds(until: "ArrayLike | None", num_seeds: int) -> DoubleArray | None:
     return np.ascontiguousarray(times)
 
 
-def given_ids(ids: "ArrayLike") -> "NDArray[np.generic]":
+def given_ids(ids: "ArrayLike") -> "Shaped[NDArray[np.generic], 'ids']":
     given = listed_ids(ids)
     if given.ndim != 1:
         raise InputError(f"ids must be a single column, got the shape {given.shape}")
     return given
 
 
-def native_ids(graph: Graph, asked: "NDArray[np.generic]") -> "IntArray | NDArray[np.uint32]":
+def native_ids(
+    graph: Graph, asked: "Shaped[NDArray[np.generic], 'ids']"
+) -> "Int64[IntArray, '...'] | UInt32[NDArray[np.uint32], '...']":
     """Ids as the native core takes them in. An empty list has no type that could be wrong."""
     return graph.node_ids.given(asked) if asked.size else np.empty(0, dtype=np.int64)
 
 
 @contextmanager
-def explained(graph: Graph, asked: "Mapping[int, NDArray[np.generic]]") -> Iterator[None]:
+def explained(graph: Graph, asked: "Mapping[int, Shaped[NDArray[np.generic], '_']]") -> Iterator[None]:
     """Words what the native core refuses. asked: the ids that were given, by the index of their node type."""
     try:
         yield

@@ -28,6 +28,7 @@ from livegnn.sampling.request import (
 from livegnn.types import DoubleArray, EdgeType, FloatArray, Ids, IntArray, NodeType
 
 if TYPE_CHECKING:
+    from jaxtyping import Float32, Float64, Int64, Shaped, UInt32
     from numpy.typing import ArrayLike, NDArray
 
 
@@ -45,19 +46,19 @@ class Subgraph:
     float32 [edges, channels]; all as they were when the sample was drawn.
     """
 
-    node: Ids
-    row: IntArray
-    col: IntArray
-    edge: IntArray | None
-    batch: IntArray | None
+    node: "Shaped[Ids, 'nodes']"
+    row: "Int64[IntArray, 'edges']"
+    col: "Int64[IntArray, 'edges']"
+    edge: "Int64[IntArray, 'edges'] | None"
+    batch: "Int64[IntArray, 'nodes'] | None"
     num_sampled_nodes: list[int]
     num_sampled_edges: list[int]
-    inverse: IntArray
+    inverse: "Int64[IntArray, 'seeds']"
     seed: int
-    x: FloatArray | None
-    edge_weight: FloatArray | None
-    time: DoubleArray | None
-    edge_attr: FloatArray | None
+    x: "Float32[FloatArray, 'nodes channels'] | None"
+    edge_weight: "Float32[FloatArray, 'edges'] | None"
+    time: "Float64[DoubleArray, 'edges'] | None"
+    edge_attr: "Float32[FloatArray, 'edges edge_channels'] | None"
 
 
 @dataclass(frozen=True)
@@ -70,19 +71,19 @@ class HeteroSubgraph:
     types that have them, none without `attributes`.
     """
 
-    node: dict[NodeType, Ids]
-    row: dict[EdgeType, IntArray]
-    col: dict[EdgeType, IntArray]
-    edge: dict[EdgeType, IntArray | None]
-    batch: dict[NodeType, IntArray] | None
+    node: "dict[NodeType, Shaped[Ids, '_']]"
+    row: "dict[EdgeType, Int64[IntArray, '_']]"
+    col: "dict[EdgeType, Int64[IntArray, '_']]"
+    edge: "dict[EdgeType, Int64[IntArray, '_'] | None]"
+    batch: "dict[NodeType, Int64[IntArray, '_']] | None"
     num_sampled_nodes: dict[NodeType, list[int]]
     num_sampled_edges: dict[EdgeType, list[int]]
-    inverse: dict[NodeType, IntArray]
+    inverse: "dict[NodeType, Int64[IntArray, '_']]"
     seed: int
-    x: dict[NodeType, FloatArray]
-    edge_weight: dict[EdgeType, FloatArray]
-    time: dict[EdgeType, DoubleArray]
-    edge_attr: dict[EdgeType, FloatArray]
+    x: "dict[NodeType, Float32[FloatArray, '_ _']]"
+    edge_weight: "dict[EdgeType, Float32[FloatArray, '_']]"
+    time: "dict[EdgeType, Float64[DoubleArray, '_']]"
+    edge_attr: "dict[EdgeType, Float32[FloatArray, '_ _']]"
 
 
 FanOuts = Mapping[EdgeType, Sequence[int]]
@@ -108,7 +109,7 @@ def sample_subgraph(
 @overload
 def sample_subgraph(
     graph: Graph,
-    seeds: "Sequence[int | str] | Ids",
+    seeds: "Sequence[int | str] | Shaped[Ids, 'seeds']",
     num_neighbors: Sequence[int],
     *,
     by: NeighborsBy = "uniform",
@@ -336,9 +337,9 @@ def _sample(
 
 def sample_native(
     graph: Graph,
-    seeds: "Mapping[NodeType, IntArray | NDArray[np.uint32]]",
+    seeds: "Mapping[NodeType, Int64[IntArray, '...'] | UInt32[NDArray[np.uint32], '...']]",
     fan_outs: FanOuts,
-    times: DoubleArray | None,
+    times: "Float64[DoubleArray, 'seeds'] | None",
     *,
     by: NeighborsBy,
     replace: bool,

@@ -4,7 +4,7 @@ text there; HEAD where there is GET."""
 import difflib
 import re
 from collections.abc import Callable, Coroutine, Sequence
-from typing import get_origin
+from typing import TYPE_CHECKING, get_origin
 from urllib.parse import unquote_to_bytes
 
 from fastapi import APIRouter, Request
@@ -17,6 +17,9 @@ from livegnn.errors import InputError
 from livegnn.events.chunk import to_ids
 from livegnn.graph import Graph
 from livegnn.types import Ids
+
+if TYPE_CHECKING:
+    from jaxtyping import Shaped
 
 INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 _MOST_DIGITS = 20  # of 2^63 - 1 and a sign
@@ -93,7 +96,7 @@ def split_ids(given: Sequence[str]) -> list[str]:
     return [id for text in given for id in text.split(",")]
 
 
-def parse_ids(graph: Graph, texts: Sequence[str]) -> Ids:
+def parse_ids(graph: Graph, texts: Sequence[str]) -> "Shaped[Ids, 'ids']":
     """Ids from a URL, where a number and its text look the same. Raises InputError."""
     if graph.schema.text_ids:
         return to_ids(list(texts), "ids")
