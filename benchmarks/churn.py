@@ -106,7 +106,7 @@ class World:
             {"node": WIDTH},
             {
                 PAYS: lg.EdgeSchema(weighted=True, timed=True, time_to_live=TIME_TO_LIVE),
-                KNOWS: lg.EdgeSchema(undirected=True, features=EDGE_WIDTH, capacity=4),
+                KNOWS: lg.EdgeSchema(undirected=True, edge_dim=EDGE_WIDTH, capacity=4),
             },
             text_ids=text,
         )
@@ -155,7 +155,7 @@ class World:
         a, b = rng.choice(self.base, (2, size))
         self.known = a, b
         features = rng.standard_normal((size, EDGE_WIDTH))
-        events.add_edges(self.name(a), self.name(b), features=features, edge_type=KNOWS)
+        events.add_edges(self.name(a), self.name(b), edge_attr=features, edge_type=KNOWS)
         some = rng.choice(self.base, size)
         events.set_features(self.name(some), self.x(size))
         self.apply(events)

@@ -60,16 +60,16 @@ def events_of(batch: Batch, kind: str) -> lg.Events:
     """A batch as LiveGNN takes it."""
     events = lg.Events().remove_edges(batch.remove_src, batch.remove_dst)
     features = edge_features(batch.add_src, batch.add_dst) if kind == "MoNet" else None
-    return events.add_edges(batch.add_src, batch.add_dst, features=features)
+    return events.add_edges(batch.add_src, batch.add_dst, edge_attr=features)
 
 
 def make_engine(kind: str, module: TwoLayers, stream: UpdateStream, threads: int) -> lg.Engine:
     graph = stream.graph
-    columns = EdgeSchema(undirected=graph.undirected, features=2 if kind == "MoNet" else 0)
+    columns = EdgeSchema(undirected=graph.undirected, edge_dim=2 if kind == "MoNet" else 0)
     live = lg.Graph(Schema({"node": graph.num_features}, {DEFAULT_EDGE_TYPE: columns}))
     events = lg.Events().add_nodes(np.arange(graph.num_nodes), graph.x)
     features = edge_features(stream.start_src, stream.start_dst) if kind == "MoNet" else None
-    live.apply(events.add_edges(stream.start_src, stream.start_dst, features=features))
+    live.apply(events.add_edges(stream.start_src, stream.start_dst, edge_attr=features))
     whole = WithEdgeFeatures(module) if kind == "MoNet" else WithoutEdgeFeatures(module)
     return lg.Engine(live, lg.Model.from_pyg(whole, in_channels=graph.num_features), threads=threads)
 

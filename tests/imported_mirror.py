@@ -67,7 +67,7 @@ class Mirror:
             {
                 kind: EdgeSchema(
                     weighted=kind in weighted,
-                    features=first["edge_attr"].get(kind, np.zeros((0, 0))).shape[1],
+                    edge_dim=first["edge_attr"].get(kind, np.zeros((0, 0))).shape[1],
                 )
                 for kind in first["edge_index"]
             },
@@ -86,8 +86,8 @@ class Mirror:
         given: dict[str, np.ndarray] = {}
         if schema.weighted:
             given["weight"] = (self.random.random(number) + 0.1).astype(np.float32)
-        if schema.features:
-            given["features"] = self.rows(kind, number)
+        if schema.edge_dim:
+            given["edge_attr"] = self.rows(kind, number)
         return given
 
     def rows(self, key: object, number: int) -> np.ndarray:

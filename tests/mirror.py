@@ -60,7 +60,7 @@ class Mirror:
         weights = repeat(1.0) if chunk.weight is None or not self.schema.weighted else chunk.weight
         times = repeat(0.0) if chunk.time is None or not self.schema.timed else chunk.time
         rows = repeat(None) if chunk.x is None else chunk.x
-        zeros = np.zeros(self.schema.features, dtype=np.float32)
+        zeros = np.zeros(self.schema.edge_dim, dtype=np.float32)
         for u, v, weight, time, row in zip(
             chunk.ids.tolist(), chunk.dst.tolist(), weights, times, rows, strict=False
         ):
@@ -120,7 +120,7 @@ class Mirror:
         edge_index = np.array([(position[u], position[v]) for u, v in edges], dtype=np.int64).reshape(-1, 2).T
         weight = np.array([float(weight) for weight, _ in edges.values()], dtype=np.float64)
         rows = [self.edge_features[self.key(u, v)] for u, v in edges]
-        edge_attr = np.array(rows, dtype=np.float64).reshape(len(rows), self.schema.features)
+        edge_attr = np.array(rows, dtype=np.float64).reshape(len(rows), self.schema.edge_dim)
         return tuple(map(torch.from_numpy, (x, edge_index.copy(), weight, edge_attr)))
 
 
@@ -143,9 +143,9 @@ def assert_graph_equals(graph: Graph, mirror: Mirror) -> None:
     assert dict(zip(listed, weights, strict=True)) == {key: weight for key, (weight, _) in directed.items()}
     assert snapshot.x[DEFAULT_NODE_TYPE].tobytes() == expected.tobytes()
     rows = [mirror.edge_features[mirror.key(u, v)] for u, v in listed]
-    expected_rows = np.array(rows, dtype=np.float32).reshape(len(listed), mirror.schema.features)
+    expected_rows = np.array(rows, dtype=np.float32).reshape(len(listed), mirror.schema.edge_dim)
     assert snapshot.edge_attr[DEFAULT_EDGE_TYPE].tobytes() == expected_rows.tobytes()
-    assert graph.edge_features(source, target).tobytes() == expected_rows.tobytes()
+    assert graph.edge_attr(source, target).tobytes() == expected_rows.tobytes()
 
     for direction in ("in", "out"):
         degrees = graph.degree(ids, direction=direction)
@@ -158,9 +158,9 @@ def assert_graph_equals(graph: Graph, mirror: Mirror) -> None:
             assert (found.weight is not None, found.time is not None) == (graph_columns(graph))
             if found.weight is not None:
                 assert found.weight.tolist() == [directed[key][0] for key in keys]
-            assert (found.features is not None) == (mirror.schema.features > 0)
-            if found.features is not None:
-                assert [row.tolist() for row in found.features] == [
+            assert (found.edge_attr is not None) == (mirror.schema.edge_dim > 0)
+            if found.edge_attr is not None:
+                assert [row.tolist() for row in found.edge_attr] == [
                     mirror.edge_features[mirror.key(*key)].tolist() for key in keys
                 ]
             if found.time is not None:

@@ -52,7 +52,7 @@ class TypedMirror:
                 {atom.name: self.width(atom) for atom in self.node_atoms},
                 {
                     edge_type(atom): EdgeSchema(
-                        weighted=self.weight(atom) is not None, features=self.width(atom)
+                        weighted=self.weight(atom) is not None, edge_dim=self.width(atom)
                     )
                     for atom in self.edge_atoms
                 },
@@ -180,7 +180,7 @@ class TypedMirror:
         self.edges[atom][pair] = row
         columns: Mapping[str, object] = {
             **({"weight": [float(row[weight])]} if weight else {}),
-            **({"features": self.packed(atom, row)[None]} if self.width(atom) else {}),
+            **({"edge_attr": self.packed(atom, row)[None]} if self.width(atom) else {}),
         }
         events.add_edges([pair[0]], [pair[1]], edge_type=edge_type(atom), **columns)
 

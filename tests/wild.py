@@ -249,7 +249,7 @@ class Case:
         rng = self.rng
         self.nodes = int(rng.integers(6, 25))
         self.edge_types = RELATIONS if self.reads == "relation" else (("node", "to", "node"),)
-        one = EdgeSchema(weighted=self.reads == "weight", features=EDGE if self.reads == "features" else 0)
+        one = EdgeSchema(weighted=self.reads == "weight", edge_dim=EDGE if self.reads == "features" else 0)
         self.graph = Graph(Schema({"node": self.columns.shape[1]}, dict.fromkeys(self.edge_types, one)))
         self.home = self._rows(self.columns, self.nodes)
         self.x = self.home.copy()
@@ -280,7 +280,7 @@ class Case:
 
     def _set_edge(self, events: Events, key: tuple[EdgeType, int, int], value) -> None:
         edge_type, source, target = key
-        columns = {"weight": {"weight": [value]}, "features": {"features": [value]}}.get(self.reads, {})
+        columns = {"weight": {"weight": [value]}, "features": {"edge_attr": [value]}}.get(self.reads, {})
         events.add_edges([source], [target], edge_type=edge_type, **columns)
         self.edges[key] = value
 

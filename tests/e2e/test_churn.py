@@ -32,7 +32,7 @@ text = sys.argv[1] == "text"
 def name(ids):
     return np.array([f"the node with the number {i}" for i in ids]) if text else 7 * ids
 
-types = {PAYS: lg.EdgeSchema(weighted=True, timed=True), KNOWS: lg.EdgeSchema(undirected=True, features=3)}
+types = {PAYS: lg.EdgeSchema(weighted=True, timed=True), KNOWS: lg.EdgeSchema(undirected=True, edge_dim=3)}
 rng = np.random.default_rng(1)
 
 def fill(graph, first, nodes, edges):
@@ -44,7 +44,7 @@ def fill(graph, first, nodes, edges):
         weight, time = rng.random((2, 10_000))
         graph.apply(lg.Events().add_edges(name(src), name(dst), weight=weight, time=time, edge_type=PAYS))
         x = rng.random((10_000, 3))
-        graph.apply(lg.Events().add_edges(name(dst), name(src), features=x, edge_type=KNOWS))
+        graph.apply(lg.Events().add_edges(name(dst), name(src), edge_attr=x, edge_type=KNOWS))
 
 def make(nodes, edges):
     graph = lg.Graph(lg.Schema({"node": WIDTH}, types, text_ids=text), threads=1)

@@ -84,16 +84,16 @@ def test_attention_over_spikes_of_nodes_and_edges(rng, capsys):
     recomputed = total = 0
     for start in range(0, count // 4, step):
         part = slice(start, start + step)
-        events = Events().add_edges(*held[part].T, features=features(step)).remove_edges(*gone[part].T)
+        events = Events().add_edges(*held[part].T, edge_attr=features(step)).remove_edges(*gone[part].T)
         # What was a spike in the batch before is none now.
-        events.set_features(ids, x[ids]).add_edges(*stay.T, features=features(step))
+        events.set_features(ids, x[ids]).add_edges(*stay.T, edge_attr=features(step))
         ids, stay = rng.choice(moving, step), order[rng.integers(0, len(order), step)]
         events.set_features(ids, x[ids] * spikes(step))
-        events.add_edges(*stay.T, features=features(step) * spikes(step))
+        events.add_edges(*stay.T, edge_attr=features(step) * spikes(step))
         engine.apply(events)
         total += len(events)
         recomputed += engine.last_work.recomputed
-    engine.apply(Events().set_features(ids, x[ids]).add_edges(*stay.T, features=features(step)))
+    engine.apply(Events().set_features(ids, x[ids]).add_edges(*stay.T, edge_attr=features(step)))
     assert total >= count
     with capsys.disabled():
         print(f"\nattention, {total:,} events on a quarter of tolokers, {recomputed:,} rows computed anew")

@@ -263,10 +263,10 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
         (
             "POST",
             "/v1/events",
-            {"events": [{"event": "add_edge", "src": 1, "dst": 2, "features": [3.0]}]},
+            {"events": [{"event": "add_edge", "src": 1, "dst": 2, "edge_attr": [3.0]}]},
             400,
             "InputError",
-            "('node', 'to', 'node') carry no features, got a column 'features'",
+            "('node', 'to', 'node') carry no features, got a column 'edge_attr'",
         ),
         (
             "POST",

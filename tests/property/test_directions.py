@@ -183,7 +183,7 @@ def schemas() -> st.SearchStrategy[EdgeSchema]:
         undirected=st.booleans(),
         weighted=st.booleans(),
         duplicates=st.sampled_from(["keep", "replace"]),
-        features=st.just(FEATURES),
+        edge_dim=st.just(FEATURES),
         capacity=st.sampled_from([4, 256]),
     )
 
@@ -407,7 +407,7 @@ def refused(model: Model, schema: EdgeSchema) -> bool:
 
 
 def test_shares_of_neighbors_in_reverse() -> None:
-    graph = make_graph(EdgeSchema(features=FEATURES))
+    graph = make_graph(EdgeSchema(edge_dim=FEATURES))
     graph.apply(Events().add_nodes([0, 1, 2], np.ones((3, WIDTH))).add_edges([0, 2], [1, 0]))
     engine = Engine(graph, make_model([("sum", True)]), history=10)
     seq = engine.seq
@@ -420,7 +420,7 @@ def test_shares_of_neighbors_in_reverse() -> None:
 @pytest.mark.parametrize("kind", ["gcn", "gcn without loops"])
 def test_degrees_of_senders_both_ways(kind: str) -> None:
     """A neighbour that reaches the node both ways, whose row alone changes, has the whole movement."""
-    graph = make_graph(EdgeSchema(weighted=True, features=FEATURES))
+    graph = make_graph(EdgeSchema(weighted=True, edge_dim=FEATURES))
     events = Events().add_nodes(np.arange(5), np.ones((5, WIDTH)))
     events.add_edges([0, 1, 1, 3, 1, 0, 4], [1, 0, 2, 1, 1, 0, 0], weight=np.arange(1.0, 8.0))
     graph.apply(events)
@@ -529,5 +529,5 @@ def test_a_graph_without_in_neighbors() -> None:
     for reverse in (False, True):
         with pytest.raises(ModelError, match="keeps no in-neighbours: make it with in_neighbors=True"):
             Engine(
-                make_graph(EdgeSchema(in_neighbors=False, features=FEATURES)), make_model([("sum", reverse)])
+                make_graph(EdgeSchema(in_neighbors=False, edge_dim=FEATURES)), make_model([("sum", reverse)])
             )

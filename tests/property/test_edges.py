@@ -23,7 +23,7 @@ def schemas(draw: st.DrawFn, *, expires: bool | None = None) -> EdgeSchema:
         weighted=weighted,
         timed=lives or draw(st.booleans()),
         duplicates=draw(st.sampled_from(["replace", "add"])) if weighted else "replace",
-        features=draw(st.sampled_from([0, 1, 3, 9])),
+        edge_dim=draw(st.sampled_from([0, 1, 3, 9])),
         time_to_live=draw(st.sampled_from([1, 2.5])) if lives else None,
         in_neighbors=True,
         capacity=draw(st.sampled_from([4, 256])),
@@ -51,7 +51,7 @@ def batches(draw: st.DrawFn, mirror: Mirror) -> Events:
                 one.remove_edges(*ends)
             else:
                 small = st.integers(0, 3)
-                width = mirror.schema.features
+                width = mirror.schema.edge_dim
                 rows = st.none() | arrays.arrays(np.float32, (n, width), elements=small)
                 weights = st.none() | arrays.arrays(np.float32, n, elements=small)
                 times = st.none() | arrays.arrays(np.float64, n, elements=st.integers(0, 8))
@@ -59,7 +59,7 @@ def batches(draw: st.DrawFn, mirror: Mirror) -> Events:
                     *ends,
                     weight=draw(weights) if mirror.schema.weighted else None,
                     time=draw(times) if mirror.schema.timed else None,
-                    features=draw(rows) if width else None,
+                    edge_attr=draw(rows) if width else None,
                 )
         mirror.apply(one)
         events = Events.concatenate([events, one])
@@ -85,13 +85,13 @@ def test_edges_with_features_are_like_a_dictionary(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 6))):
         before = mirror.copy()
         delta = graph.stage(events := data.draw(batches(mirror)))
-        changed = delta.edge_features()
+        changed = delta.edge_attr()
         named = [
             mirror.key(*ends) for ends in zip(changed.source.tolist(), changed.target.tolist(), strict=True)
         ]
-        zeros = np.zeros(schema.features, np.float32).tobytes()
+        zeros = np.zeros(schema.edge_dim, np.float32).tobytes()
         if len(delta.removed()) == 0:  # an id that left and came back is another node, of the same name
-            assert {key: row.tobytes() for key, row in zip(named, changed.features, strict=True)} == {
+            assert {key: row.tobytes() for key, row in zip(named, changed.edge_attr, strict=True)} == {
                 key: row.tobytes()
                 for key, row in mirror.edge_features.items()
                 if row.tobytes() != (before.edge_features[key].tobytes() if key in before.edges else zeros)

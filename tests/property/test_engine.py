@@ -75,7 +75,7 @@ class LiveGraph(RuleBasedStateMachine):
                 weighted="weight" in columns,
                 timed="time" in columns,
                 duplicates="add" if "add" in columns else "replace",
-                features=EDGE_WIDTH if self.design.featured else 0,
+                edge_dim=EDGE_WIDTH if self.design.featured else 0,
             ),
         )
         # A degree that is not positive is not a number to PyG.
@@ -124,15 +124,15 @@ class LiveGraph(RuleBasedStateMachine):
                 weight = np.array([w for _, _, w, _ in picked]) * self.sign
                 time = [t for _, _, _, t in picked]
                 features = None
-                if flag and mirror.schema.features:
+                if flag and mirror.schema.edge_dim:
                     picks = [(3 * a + b + int(4 * w) + int(t)) % len(ROWS) for a, b, w, t in picked]
-                    features = ROWS[picks, : mirror.schema.features]
+                    features = ROWS[picks, : mirror.schema.edge_dim]
                 part.add_edges(
                     src,
                     dst,
                     weight=weight if flag and mirror.schema.weighted else None,
                     time=time if flag and mirror.schema.timed else None,
-                    features=features,
+                    edge_attr=features,
                 )
             else:
                 if flag and mirror.edges:  # those that are there

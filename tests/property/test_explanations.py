@@ -186,8 +186,8 @@ def write(operation: tuple, mirror: Mirror, fresh: list[int]) -> Events:
             weight = [w for _, _, w, _ in picked] if mirror.schema.weighted else None
             time = [t for _, _, _, t in picked] if mirror.schema.timed else None
             features = ROWS[[(a + b) % 6 for a, b, _, _ in picked], :EDGE_WIDTH]
-            given = features if mirror.schema.features else None
-            events.add_edges(src, dst, weight=weight, time=time, features=given, key=keys_of(picked, mirror))
+            given = features if mirror.schema.edge_dim else None
+            events.add_edges(src, dst, weight=weight, time=time, edge_attr=given, key=keys_of(picked, mirror))
         else:
             there = list(mirror.edges)
             both = [there[(a + b) % len(there)] for a, b, _, _ in picked] if there else []
@@ -221,7 +221,7 @@ def test_any_sequence_of_events(kind, design, undirected, columns, first, later,
         weighted="weight" in columns,
         timed="time" in columns,
         duplicates="add" if "add" in columns else "keep" if "keep" in columns else "replace",
-        features=EDGE_WIDTH if kind in EDGE_FEATURES else 0,
+        edge_dim=EDGE_WIDTH if kind in EDGE_FEATURES else 0,
     )
     check_stream(model, schema, first, later, data, hops=depth + 1, near=depth == 1 and kind in CONVOLUTIONS)
 
@@ -281,7 +281,7 @@ USER, ITEM = "user", "item"
 RATES, RATED, KNOWS = (USER, "rates", ITEM), (ITEM, "rated by", USER), (USER, "knows", USER)
 TYPES = {
     RATES: EdgeSchema(weighted=True),
-    RATED: EdgeSchema(features=2),
+    RATED: EdgeSchema(edge_dim=2),
     KNOWS: EdgeSchema(undirected=True, timed=True),
 }
 
@@ -342,7 +342,7 @@ def make_hetero(attention: bool) -> Model:
         tensors,
         "out",
         ("users", "hu", "out"),
-        edge_inputs={"features": EdgeInput(RATED, 2, "features")} if attention else {},
+        edge_inputs={"features": EdgeInput(RATED, 2, "edge_attr")} if attention else {},
     )
 
 
@@ -392,10 +392,10 @@ def test_several_types_of_nodes_and_edges(attention, first, later, data):
             if len(ends) == 2 and kind == "remove_edges":
                 events.remove_edges(*ends, edge_type=type_)
             elif len(ends) == 2:
-                features = random.standard_normal(2) if TYPES[type_].features and seed % 3 else None
+                features = random.standard_normal(2) if TYPES[type_].edge_dim and seed % 3 else None
                 weight = seed / 50 if TYPES[type_].weighted else None
                 time = float(seed % 4) if TYPES[type_].timed else None
-                events.add_edges(*ends, weight=weight, time=time, features=features, edge_type=type_)
+                events.add_edges(*ends, weight=weight, time=time, edge_attr=features, edge_type=type_)
         elif kind == "add_nodes":
             id = "abcdefg"[a % 7]
             present[type_] = [*(one for one in present[type_] if one != id), id]

@@ -40,10 +40,10 @@ BOUGHT = ("item", "bought by", "user")
 SELLS = ("shop", "sells", "item")
 SOLD = ("item", "sold by", "shop")
 EDGES = {
-    KNOWS: EdgeSchema(undirected=True, weighted=True, features=2),
-    FOLLOWS: EdgeSchema(features=2),
-    BLOCKS: EdgeSchema(features=2),
-    BUYS: EdgeSchema(weighted=True, features=3),
+    KNOWS: EdgeSchema(undirected=True, weighted=True, edge_dim=2),
+    FOLLOWS: EdgeSchema(edge_dim=2),
+    BLOCKS: EdgeSchema(edge_dim=2),
+    BUYS: EdgeSchema(weighted=True, edge_dim=3),
     BOUGHT: EdgeSchema(),
     SELLS: EdgeSchema(),
     SOLD: EdgeSchema(),
@@ -102,7 +102,7 @@ class Attentive(nn.Module):
         self.output = output
         wide = {name: sum(e[2] == name for e in EDGES) * 4 if aggr == "cat" else 4 for name in WIDTHS}
         self.first, self.second = self.layer(aggr, WIDTHS), self.layer(aggr, wide)
-        self.encoder = nn.Linear(EDGES[BUYS].features, 2)
+        self.encoder = nn.Linear(EDGES[BUYS].edge_dim, 2)
 
     @staticmethod
     def layer(aggr: str, widths: dict[str, int]) -> nn.Module:
@@ -233,9 +233,9 @@ class Mirror:
             directed = dict(edges)
             if EDGES[edge_type].undirected:
                 directed |= {(v, u): weight for (u, v), weight in edges.items()}
-            if EDGES[edge_type].features:
+            if EDGES[edge_type].edge_dim:
                 rows = [self.features[edge_type][self.key(edge_type, u, v)] for u, v in directed]
-                attr = np.array(rows, dtype=np.float64).reshape(-1, EDGES[edge_type].features)
+                attr = np.array(rows, dtype=np.float64).reshape(-1, EDGES[edge_type].edge_dim)
                 data[edge_type].edge_attr = torch.tensor(attr)
             pairs = np.array([(source[u], target[v]) for u, v in directed], dtype=np.int64).reshape(-1, 2).T
             data[edge_type].edge_index = torch.from_numpy(pairs.copy())
@@ -314,10 +314,10 @@ class LiveGraph(RuleBasedStateMachine):
                 u, v = sources[a % len(sources)], targets[b % len(targets)]
                 if kind == "add_edges":
                     given = weight if EDGES[edge_type].weighted else 1.0
-                    width, key = EDGES[edge_type].features, self.mirror.key(edge_type, u, v)
+                    width, key = EDGES[edge_type].edge_dim, self.mirror.key(edge_type, u, v)
                     features = CHOICES[row, :width] if width and row is not None else None
                     column = given if EDGES[edge_type].weighted else None
-                    events.add_edges(u, v, weight=column, features=features, edge_type=edge_type)
+                    events.add_edges(u, v, weight=column, edge_attr=features, edge_type=edge_type)
                     self.mirror.edges[edge_type][key] = given
                     kept = self.mirror.features[edge_type].get(key, np.zeros(width, dtype=np.float32))
                     self.mirror.features[edge_type][key] = kept if features is None else features

@@ -89,7 +89,7 @@ class World:
                 rows = np.array([[a - b, w, 0.5 * b] for a, b, w in arguments[0]], dtype=np.float32)
                 (edges,) = self.graph.schema.edge_types.values()
                 weight = [w for _, _, w in arguments[0]] if edges.weighted else None
-                events.add_edges(src, dst, weight=weight, features=rows if edges.features else None)
+                events.add_edges(src, dst, weight=weight, edge_attr=rows if edges.edge_dim else None)
                 return
             snapshot = self.graph.snapshot()
             there = self.graph.ids()[snapshot.edge_index[DEFAULT_EDGE_TYPE]].T
@@ -200,7 +200,7 @@ def test_any_batches_and_questions(kind):
     def run(design, undirected, weighted, eager_depths, what):
         made = designs_of(kind)[design]
         features = EDGE_WIDTH if made.featured else 0
-        edges = EdgeSchema(undirected=undirected, weighted=weighted, features=features)
+        edges = EdgeSchema(undirected=undirected, weighted=weighted, edge_dim=features)
         world = World(made, edges, min(eager_depths, made.depth - 1))
         for happening in what:
             world.happen(happening)

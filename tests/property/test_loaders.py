@@ -60,7 +60,7 @@ def networks(draw: st.DrawFn, schema: lg.Schema) -> Network:
             source, _, target = edge_type
             ends = st.tuples(st.sampled_from(nodes[source]), st.sampled_from(nodes[target]))
             for (u, v), weight in draw(st.dictionaries(ends, st.integers(1, 9), max_size=25)).items():
-                events.add_edges(u, v, weight=weight, features=[[2 * weight]], edge_type=edge_type)
+                events.add_edges(u, v, weight=weight, edge_attr=[[2 * weight]], edge_type=edge_type)
                 known[u, v] = weight
                 if schema.edge_types[edge_type].undirected:
                     known[v, u] = weight
@@ -73,7 +73,7 @@ def schema_of(*edge_types: EdgeType, undirected: Sequence[EdgeType] = ()) -> lg.
     return lg.Schema(
         dict.fromkeys(sorted(nodes), 1),
         {
-            name: lg.EdgeSchema(weighted=True, features=1, undirected=name in undirected)
+            name: lg.EdgeSchema(weighted=True, edge_dim=1, undirected=name in undirected)
             for name in edge_types
         },
     )

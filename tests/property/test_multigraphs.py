@@ -41,7 +41,7 @@ class Multigraph:
         name = (*self.ends(u, v), key)
         old = self.edges.get(name)
         if old is None or time >= old[1]:
-            zeros = (0.0,) * self.schema.features
+            zeros = (0.0,) * self.schema.edge_dim
             self.edges[name] = (weight, time, row if row is not None else old[2] if old else zeros)
 
     def remove(self, u: int, v: int, key: int | None) -> None:
@@ -69,7 +69,7 @@ def schemas() -> st.SearchStrategy[EdgeSchema]:
         weighted=st.booleans(),
         timed=st.booleans(),
         duplicates=st.just("keep"),
-        features=st.sampled_from([0, 2]),
+        edge_dim=st.sampled_from([0, 2]),
         capacity=st.sampled_from([4, 256]),
     )
 
@@ -104,10 +104,10 @@ def write(mirror: Multigraph, changes: list[tuple]) -> Events:
                 events.add_nodes(end, mirror.x[end])
         if kind == "add":
             u, v, key, weight, time, row = given_
-            row = row if schema.features else None
+            row = row if schema.edge_dim else None
             columns = {"weight": weight} if schema.weighted else {}
             columns |= {"time": time} if schema.timed else {}
-            events.add_edges(u, v, features=row, key=key, **columns)
+            events.add_edges(u, v, edge_attr=row, key=key, **columns)
             mirror.add(u, v, key, columns.get("weight", 1.0), columns.get("time", 0), row)
         elif kind == "remove":
             u, v, key = given_
@@ -152,7 +152,7 @@ def assert_graph_equals(graph: Graph, mirror: Multigraph) -> None:
                 ]
     if listed:
         u, v, key, *_ = (np.array(column) for column in zip(*[edge[:3] for edge in listed], strict=True))
-        assert graph.edge_features(u, v, key=key).tolist() == [list(edge[5]) for edge in listed]
+        assert graph.edge_attr(u, v, key=key).tolist() == [list(edge[5]) for edge in listed]
 
 
 @settings(max_examples=60, deadline=None)
@@ -228,7 +228,7 @@ def run(module: torch.nn.Module, mirror: Multigraph, ids: np.ndarray, reads: str
     edge_index = torch.tensor([[at[u], at[v]] for u, v, *_ in listed], dtype=torch.long).reshape(-1, 2).T
     weight = torch.tensor([edge[3] for edge in listed], dtype=torch.float64)
     rows = torch.tensor([edge[5] for edge in listed], dtype=torch.float64).reshape(
-        len(listed), mirror.schema.features
+        len(listed), mirror.schema.edge_dim
     )
     with torch.no_grad():
         return module.double()(x, edge_index, weight, rows).numpy()
@@ -258,7 +258,7 @@ def test_predictions_are_those_of_pyg_on_the_multigraph(kind: str, mode: str) ->
         schema = EdgeSchema(
             undirected=undirected,
             weighted=weighted or reads == "weight",
-            features=2 if reads == "features" else 0,
+            edge_dim=2 if reads == "features" else 0,
             duplicates="keep",
             capacity=4,
         )

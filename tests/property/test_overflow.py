@@ -59,12 +59,12 @@ class World:
         self.src, self.dst = np.divmod(self.rng.choice(NODES * NODES, EDGES, replace=False), NODES)
         self.columns: dict[str, np.ndarray] = {}
         if kind in EDGE_FEATURES:
-            self.columns["features"] = self.rng.standard_normal((EDGES, EDGE_WIDTH)).astype(np.float32)
+            self.columns["edge_attr"] = self.rng.standard_normal((EDGES, EDGE_WIDTH)).astype(np.float32)
         elif kind in WEIGHTED:
             self.columns["weight"] = self.rng.uniform(0.5, 2, EDGES).astype(np.float32)
 
     def graph(self) -> Graph:
-        given = {{"features": "edge_attr"}.get(name, name): column for name, column in self.columns.items()}
+        given = dict(self.columns)
         return Graph.from_edges(self.src, self.dst, x=self.x, **given)
 
     def _large(self, ordinary: np.ndarray, largest: float = float(np.finfo(np.float32).max)) -> np.ndarray:
@@ -258,13 +258,13 @@ class AtTheEnd:
     def columns(self, chosen: np.ndarray) -> dict[str, np.ndarray]:
         if self.reads == "weight":
             return {"weight": self.weight[chosen]}
-        return {"features": self.features[chosen]} if self.reads == "features" else {}
+        return {"edge_attr": self.features[chosen]} if self.reads == "features" else {}
 
     def engine(self, x: np.ndarray, **settings: str) -> Engine:
         related = self.reads == "relation"
         types = wild.RELATIONS if related else (("node", "to", "node"),)
         features = EDGE_WIDTH if self.reads == "features" else 0
-        one = EdgeSchema(weighted=self.reads == "weight", features=features)
+        one = EdgeSchema(weighted=self.reads == "weight", edge_dim=features)
         graph = Graph(Schema({"node": CHANNELS}, dict.fromkeys(types, one)))
         events = Events().add_nodes(np.arange(self.nodes), x)
         for number, edge_type in enumerate(types):

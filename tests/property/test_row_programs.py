@@ -551,7 +551,7 @@ def random_events(rng: np.random.Generator, graph: Graph, width: int, features: 
         kind, ends = rng.integers(0, 6), rng.choice(ids, 2)
         if kind < 2:
             weight = np.abs(quarters(rng, 1)) + 0.25
-            events.add_edges(ends[:1], ends[1:], weight=weight, features=quarters(rng, 1, features))
+            events.add_edges(ends[:1], ends[1:], weight=weight, edge_attr=quarters(rng, 1, features))
         elif kind < 4:
             events.set_features(ends[:1], quarters(rng, 1, width))
         elif kind == 4:
@@ -562,7 +562,7 @@ def random_events(rng: np.random.Generator, graph: Graph, width: int, features: 
         else:
             new = int(ids.max()) + 1 + len(events)
             events.add_nodes([new], quarters(rng, 1, width))
-            events.add_edges(ends[:1], [new], weight=[0.5], features=quarters(rng, 1, features))
+            events.add_edges(ends[:1], [new], weight=[0.5], edge_attr=quarters(rng, 1, features))
     return events
 
 
@@ -573,12 +573,12 @@ def test_an_engine_says_what_the_oracle_says(data: st.DataObject) -> None:
     model = data.draw(models(width, features))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     nodes, edges = data.draw(st.integers(2, 40)), data.draw(st.integers(0, 120))
-    graph = Graph(Schema({"node": width}, {E: EdgeSchema(weighted=True, features=features)}))
+    graph = Graph(Schema({"node": width}, {E: EdgeSchema(weighted=True, edge_dim=features)}))
     events = Events().add_nodes(np.arange(nodes), quarters(rng, nodes, width))
     ends = np.unique(rng.integers(0, nodes, (2, edges)), axis=1)
     count = ends.shape[1]
     events.add_edges(
-        *ends, weight=np.abs(quarters(rng, count)) + 0.25, features=quarters(rng, count, features)
+        *ends, weight=np.abs(quarters(rng, count)) + 0.25, edge_attr=quarters(rng, count, features)
     )
     graph.apply(events)
     keep = data.draw(st.sampled_from(["all", "aggregates"]))

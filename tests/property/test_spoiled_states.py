@@ -20,16 +20,16 @@ SCHEMAS: dict[str, tuple[EdgeSchema, EdgeSchema, bool]] = {
     "plain": (EdgeSchema(capacity=4), EdgeSchema(undirected=True, capacity=4), False),
     "texts": (EdgeSchema(weighted=True), EdgeSchema(undirected=True), True),
     "columns": (
-        EdgeSchema(weighted=True, timed=True, features=2, capacity=4, time_to_live=50.0),
-        EdgeSchema(weighted=True, timed=True, features=1, capacity=4, undirected=True),
+        EdgeSchema(weighted=True, timed=True, edge_dim=2, capacity=4, time_to_live=50.0),
+        EdgeSchema(weighted=True, timed=True, edge_dim=1, capacity=4, undirected=True),
         False,
     ),
     "keys": (
-        EdgeSchema(duplicates="keep", features=1, capacity=4),
+        EdgeSchema(duplicates="keep", edge_dim=1, capacity=4),
         EdgeSchema(duplicates="keep", weighted=True, undirected=True, capacity=4),
         False,
     ),
-    "out alone": (EdgeSchema(in_neighbors=False, features=1), EdgeSchema(in_neighbors=False), False),
+    "out alone": (EdgeSchema(in_neighbors=False, edge_dim=1), EdgeSchema(in_neighbors=False), False),
 }
 
 
@@ -54,8 +54,8 @@ def random_batch(graph: Graph, rng: np.random.Generator) -> Events:
             columns["weight"] = rng.random(12)
         if edges.timed:
             columns["time"] = rng.random(12) * 100
-        if edges.features:
-            columns["features"] = rng.standard_normal((12, edges.features))
+        if edges.edge_dim:
+            columns["edge_attr"] = rng.standard_normal((12, edges.edge_dim))
         events.add_edges(src, dst, edge_type=edge_type, **columns)
         events.remove_edges(src[:4], dst[:4], edge_type=edge_type)
     return events

@@ -46,8 +46,8 @@ class Stream:
             columns["weight"] = rng.random(size)
         if self.edges.timed:
             columns["time"] = rng.random(size)
-        if self.edges.features:
-            columns["features"] = rng.standard_normal((size, self.edges.features))
+        if self.edges.edge_dim:
+            columns["edge_attr"] = rng.standard_normal((size, self.edges.edge_dim))
         events.add_edges(self.name(src), self.name(dst), **columns)
         return events.remove_edges(self.name(src[: size // 5]), self.name(dst[: size // 5]))
 
@@ -71,7 +71,7 @@ def random_schema(seed: int) -> tuple[EdgeSchema, bool]:
         weighted=bool(weighted),
         timed=bool(timed),
         duplicates="add" if weighted and rng.random() < 0.4 else "replace",
-        features=int(rng.choice([0, 2])),
+        edge_dim=int(rng.choice([0, 2])),
         time_to_live=5.0 if timed and rng.random() < 0.5 else None,
         in_neighbors=bool(rng.random() < 0.8),
         capacity=capacity,

@@ -42,7 +42,7 @@ def event_lists(draw: st.DrawFn) -> Events:
             time = draw(st.none() | arrays.arrays(np.float64, n, elements=TIMES))
             features = draw(st.none() | feature_rows(n))
             events.add_edges(
-                ids, draw(id_lists(n)), weight=weight, time=time, features=features, edge_type=edge_type
+                ids, draw(id_lists(n)), weight=weight, time=time, edge_attr=features, edge_type=edge_type
             )
             continue
         node_type = draw(st.none() | NAMES)

@@ -10,7 +10,7 @@ from mirror import frozen
 
 @pytest.mark.parametrize(
     ("column", "values", "setting"),
-    [("weight", 2.0, "weighted=True"), ("time", 3.0, "timed=True"), ("features", [1.0, 2.0], "features=2")],
+    [("weight", 2.0, "weighted=True"), ("time", 3.0, "timed=True"), ("edge_attr", [1.0, 2.0], "edge_dim=2")],
 )
 def test_a_column_without_a_place_is_refused(column, values, setting):
     """Weights and times were dropped without a word."""

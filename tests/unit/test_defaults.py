@@ -90,9 +90,9 @@ def test_a_model_without_types_runs_on_the_only_ones(conv: type, mode: str) -> N
 
 def test_a_model_along_features_of_edges_takes_the_only_type_too() -> None:
     module = GATConv(4, 3, edge_dim=2).eval()
-    graph = papers(features=2)
+    graph = papers(edge_dim=2)
     events = lg.Events().add_nodes(range(4), np.eye(4, dtype=np.float32))
-    graph.apply(events.add_edges(*ENDS, features=np.ones((4, 2))))
+    graph.apply(events.add_edges(*ENDS, edge_attr=np.ones((4, 2))))
     assert lg.Engine(graph, lg.Model.from_pyg(module)).verify().ok
 
 

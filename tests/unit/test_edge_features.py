@@ -37,17 +37,17 @@ def make_graph(**options: object) -> Graph:
 
 def test_from_edges() -> None:
     graph = make_graph(undirected=True)
-    assert graph.schema.edge_types[DEFAULT_EDGE_TYPE].features == 2
-    assert graph.edge_features([3, 1, 2], [3, 0, 1]).tolist() == ATTR[[2, 0, 1]].tolist()
-    assert graph.edge_features(1, 2).tolist() == [[3, 4]]
+    assert graph.schema.edge_types[DEFAULT_EDGE_TYPE].edge_dim == 2
+    assert graph.edge_attr([3, 1, 2], [3, 0, 1]).tolist() == ATTR[[2, 0, 1]].tolist()
+    assert graph.edge_attr(1, 2).tolist() == [[3, 4]]
     found = graph.neighbors(1)
-    assert dict(zip(found.ids.tolist(), found.features.tolist(), strict=True)) == {0: [1, 2], 2: [3, 4]}
+    assert dict(zip(found.ids.tolist(), found.edge_attr.tolist(), strict=True)) == {0: [1, 2], 2: [3, 4]}
 
 
 def test_a_graph_without_any_has_rows_of_no_width() -> None:
     graph = Graph.from_edges(SRC, DST, x=X)
-    assert graph.edge_features(SRC, DST).shape == (3, 0)
-    assert graph.neighbors(1).features is None
+    assert graph.edge_attr(SRC, DST).shape == (3, 0)
+    assert graph.neighbors(1).edge_attr is None
     assert graph.snapshot().edge_attr[DEFAULT_EDGE_TYPE].shape == (3, 0)
     assert "features of node-to-node" not in graph.memory()
 
@@ -56,15 +56,15 @@ def test_from_pyg() -> None:
     data = Data(x=torch.from_numpy(X), edge_index=torch.tensor([SRC, DST]), edge_attr=torch.from_numpy(ATTR))
     assert frozen(Graph.from_pyg(data).state()) == frozen(make_graph().state())
     data.edge_attr = torch.tensor([5, 6, 7])  # one number an edge
-    assert Graph.from_pyg(data).edge_features(SRC, DST).tolist() == [[5], [6], [7]]
+    assert Graph.from_pyg(data).edge_attr(SRC, DST).tolist() == [[5], [6], [7]]
     hetero = HeteroData()
     hetero["a"].num_nodes, hetero["b"].num_nodes = 2, 2
     hetero["a", "to", "b"].edge_index = torch.tensor([[0, 1], [1, 0]])
     hetero["a", "to", "b"].edge_attr = torch.ones(2, 3)
     hetero["b", "to", "a"].edge_index = torch.tensor([[0], [1]])
     graph = Graph.from_pyg(hetero)
-    assert [edges.features for edges in graph.schema.edge_types.values()] == [3, 0]
-    assert graph.edge_features(0, 1, ("a", "to", "b")).tolist() == [[1, 1, 1]]
+    assert [edges.edge_dim for edges in graph.schema.edge_types.values()] == [3, 0]
+    assert graph.edge_attr(0, 1, ("a", "to", "b")).tolist() == [[1, 1, 1]]
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_from_pyg() -> None:
         (lambda: Graph.from_edges(SRC, DST, edge_attr=ATTR[:2]), "each of the 3 edges, got 2 rows"),
         (lambda: Graph.from_edges(SRC, DST, edge_attr=np.full((3, 2), np.nan)), "finite, got nan"),
         (
-            lambda: make_graph().apply(Events().add_edges(0, 2, features=[1])),
+            lambda: make_graph().apply(Events().add_edges(0, 2, edge_attr=[1])),
             "must have 2 columns for edge type",
         ),
         (
-            lambda: Graph.from_edges(SRC, DST).apply(Events().add_edges(0, 2, features=[1])),
+            lambda: Graph.from_edges(SRC, DST).apply(Events().add_edges(0, 2, edge_attr=[1])),
             "carry no features",
         ),
-        (lambda: make_graph().apply(Events().add_edges(0, 2, features=[1, np.inf])), "finite, got inf"),
+        (lambda: make_graph().apply(Events().add_edges(0, 2, edge_attr=[1, np.inf])), "finite, got inf"),
     ],
 )
 def test_what_does_not_fit_is_refused(make, message) -> None:
@@ -94,7 +94,7 @@ def test_a_refused_batch_changes_nothing() -> None:
     before = frozen(graph.state())
     with pytest.raises(UnknownNodeError):
         graph.apply(
-            Events().add_edges([0, 2], [1, 0], features=[[9, 9], [8, 8]]).remove_edges(1, 2).remove_nodes(17)
+            Events().add_edges([0, 2], [1, 0], edge_attr=[[9, 9], [8, 8]]).remove_edges(1, 2).remove_nodes(17)
         )
     assert frozen(graph.state()) == before
 
@@ -105,11 +105,11 @@ def test_a_refused_batch_changes_nothing() -> None:
 def test_an_edge_that_is_not_there_is_named() -> None:
     graph = make_graph()
     with pytest.raises(UnknownEdgeError, match="ends of an edge, got 1 -> 0, which is not in the graph"):
-        graph.edge_features([0, 1, 2], [1, 0, 1])
+        graph.edge_attr([0, 1, 2], [1, 0, 1])
     with pytest.raises(UnknownNodeError, match="got 9"):
-        graph.edge_features(0, 9)
+        graph.edge_attr(0, 9)
     with pytest.raises(InputError, match="same length, got 2 and 1"):
-        graph.edge_features([0, 1], [1])
+        graph.edge_attr([0, 1], [1])
 
 
 def test_a_view_reads_the_old_features_and_the_new() -> None:
@@ -118,18 +118,18 @@ def test_a_view_reads_the_old_features_and_the_new() -> None:
 
     class Reader(View):
         def prepare(self, delta) -> None:
-            source, target, new, _ = delta.edge_features()
-            old = graph.edge_features(source[:1], target[:1]).tolist()  # the other edge is new
+            source, target, new, _ = delta.edge_attr()
+            old = graph.edge_attr(source[:1], target[:1]).tolist()  # the other edge is new
             seen.append((source.tolist(), target.tolist(), new.tolist(), old))
 
         def commit(self, delta) -> None:
-            seen.append(delta.edge_features().features.tolist())
+            seen.append(delta.edge_attr().edge_attr.tolist())
 
     reader = Reader(graph)
     graph.attach(reader)
     graph.apply(
         Events()
-        .add_edges([0, 2, 1], [1, 0, 2], features=[[7, 7], [8, 8], ATTR[1]])  # the last is as it was
+        .add_edges([0, 2, 1], [1, 0, 2], edge_attr=[[7, 7], [8, 8], ATTR[1]])  # the last is as it was
         .remove_edges(3, 3)
         .add_edges(3, 2)
     )
@@ -142,8 +142,8 @@ def test_rows_are_given_out_again_and_are_clean() -> None:
     rows = graph.memory()["features of node-to-node"]
     for turn in range(50):
         graph.apply(Events().add_edges([2, 2, 2], [0, 1, 3]))
-        assert not graph.edge_features([2, 2, 2], [0, 1, 3]).any()
-        graph.apply(Events().add_edges(2, 0, features=[turn, turn]).remove_edges(2, 1))
+        assert not graph.edge_attr([2, 2, 2], [0, 1, 3]).any()
+        graph.apply(Events().add_edges(2, 0, edge_attr=[turn, turn]).remove_edges(2, 1))
         graph.apply(Events().remove_nodes(2).add_nodes(2))
         assert graph.num_edges() == 0
     assert graph.memory()["features of node-to-node"] <= 2 * rows
@@ -153,9 +153,9 @@ def test_rows_are_given_out_again_and_are_clean() -> None:
 def test_nodes_leave_with_the_edges_that_the_batch_gave_them(hubs: int, rng: np.random.Generator) -> None:
     """Without lists of in-neighbours too; the batch adds, renews and removes edges before."""
     for schema in (
-        EdgeSchema(features=2, timed=True),
-        EdgeSchema(features=1, undirected=True),
-        EdgeSchema(features=1, in_neighbors=False),
+        EdgeSchema(edge_dim=2, timed=True),
+        EdgeSchema(edge_dim=1, undirected=True),
+        EdgeSchema(edge_dim=1, in_neighbors=False),
     ):
         mirror = Mirror(0, schema)
         graph = mirror.make_graph(text=False)
@@ -163,9 +163,9 @@ def test_nodes_leave_with_the_edges_that_the_batch_gave_them(hubs: int, rng: np.
             events = Events().add_nodes(np.arange(200))
             for _ in range(3):
                 ends = rng.integers(0, 200, (2, 300))
-                features = rng.random((300, schema.features))
+                features = rng.random((300, schema.edge_dim))
                 times = rng.random(300) if schema.timed else None
-                events.add_edges(*ends, time=times, features=features)
+                events.add_edges(*ends, time=times, edge_attr=features)
                 events.remove_edges(*ends[:, :50])
             events.remove_nodes(rng.choice(200, hubs, replace=False))
             events.remove_nodes(np.setdiff1d(np.arange(200), events.chunks[-1].ids)[:hubs])
@@ -188,14 +188,14 @@ def test_a_state_from_before_edges_had_features_is_read() -> None:
     state = graph.state()
     schema = graph.schema.to_json()
     for entry in schema["edge_types"]:
-        del entry["features"], entry["time_to_live"]
+        del entry["edge_dim"], entry["time_to_live"]
     meta = {key: value for key, value in state.meta.items() if key != "latest_time"} | {"schema": schema}
     assert frozen(Graph.from_state(State(meta, state.arrays)).state()) == frozen(state)
 
 
 def test_a_schema_comes_back() -> None:
     schema = Schema(
-        {"node": 1}, {DEFAULT_EDGE_TYPE: EdgeSchema(timed=True, features=3, time_to_live=2.5, capacity=64)}
+        {"node": 1}, {DEFAULT_EDGE_TYPE: EdgeSchema(timed=True, edge_dim=3, time_to_live=2.5, capacity=64)}
     )
     assert Schema.from_json(schema.to_json()) == schema
 
@@ -230,7 +230,7 @@ def test_files_hold_the_same_as_memory(tmp_path: Path, rng: np.random.Generator)
         count = 1 if turn % 2 else 400
         ids = 100 * turn + np.arange(10_000, 10_000 + count)
         events = Events().add_nodes(ids, rng.random((count, 3)))
-        events.add_edges(rng.choice(ids, count), rng.integers(0, 3, count), features=rng.random((count, 2)))
+        events.add_edges(rng.choice(ids, count), rng.integers(0, 3, count), edge_attr=rng.random((count, 2)))
         for one in (mapped, graph):
             one.apply(events)
         assert frozen(mapped.state()) == frozen(graph.state())

@@ -122,7 +122,7 @@ def random_events(rng: np.random.Generator, graph: Graph, count: int) -> Events:
         some = rng.choice(ids, 2)
         if kind < 4:
             row = rng.standard_normal((1, FEATURES)).astype(np.float32)
-            events.add_edges(some[:1], some[1:], weight=rng.random(1) + 0.5, features=row)
+            events.add_edges(some[:1], some[1:], weight=rng.random(1) + 0.5, edge_attr=row)
         elif kind < 6:
             source, target = graph.snapshot().edge_index[E]
             if len(source):
@@ -131,11 +131,11 @@ def random_events(rng: np.random.Generator, graph: Graph, count: int) -> Events:
         elif kind < 8:
             events.set_features(some[:1], rng.standard_normal((1, width)).astype(np.float32))
         elif kind == 8:
-            events.add_edges(some[:1], some[:1], weight=[1.0], features=np.ones((1, FEATURES), np.float32))
+            events.add_edges(some[:1], some[:1], weight=[1.0], edge_attr=np.ones((1, FEATURES), np.float32))
         else:
             new = int(ids.max()) + 1 + len(events)
             events.add_nodes([new], rng.standard_normal((1, width)).astype(np.float32))
-            events.add_edges([new], some[:1], weight=[1.5], features=np.ones((1, FEATURES), np.float32))
+            events.add_edges([new], some[:1], weight=[1.5], edge_attr=np.ones((1, FEATURES), np.float32))
     return events
 
 
@@ -143,7 +143,7 @@ def make_graph(
     rng: np.random.Generator, undirected: bool, nodes: int = 12, edges: int = 40, width: int = WIDTH
 ) -> Graph:
     graph = Graph(
-        Schema({"node": width}, {E: EdgeSchema(undirected=undirected, weighted=True, features=FEATURES)})
+        Schema({"node": width}, {E: EdgeSchema(undirected=undirected, weighted=True, edge_dim=FEATURES)})
     )
     ends = np.unique(rng.integers(0, nodes, (2, edges)), axis=1)
     count = ends.shape[1]
@@ -152,7 +152,7 @@ def make_graph(
         ends[0],
         ends[1],
         weight=rng.random(count) + 0.5,
-        features=rng.standard_normal((count, FEATURES)).astype(np.float32),
+        edge_attr=rng.standard_normal((count, FEATURES)).astype(np.float32),
     )
     graph.apply(events)
     return graph
@@ -231,7 +231,7 @@ def test_a_restored_engine_goes_on_with_the_same_bits(kind):
 
 def test_only_targets_whose_own_row_changed_read_all_their_neighbours():
     """A hub of 200 in-neighbours: one of them changes, then the hub itself."""
-    graph = Graph(Schema({"node": WIDTH}, {E: EdgeSchema(features=FEATURES)}))
+    graph = Graph(Schema({"node": WIDTH}, {E: EdgeSchema(edge_dim=FEATURES)}))
     rng = np.random.default_rng(13)
     graph.apply(
         Events()
@@ -253,6 +253,6 @@ def test_only_targets_whose_own_row_changed_read_all_their_neighbours():
 
 
 def test_edge_features_that_do_not_fit_are_refused():
-    graph = Graph(Schema({"node": WIDTH}, {E: EdgeSchema(features=FEATURES + 1)}))
+    graph = Graph(Schema({"node": WIDTH}, {E: EdgeSchema(edge_dim=FEATURES + 1)}))
     with pytest.raises(ModelError, match=r"reads 2 features of .* edges \('e'\), the graph has 3"):
         Engine(graph, random_model("gine"))

@@ -46,7 +46,7 @@ def test_scalars_are_one_event() -> None:
         Events().add_edges(1, "b", weight=0.5, time=3).set_features("b", [1, 2, 3]).add_nodes(np.int32(4))
     )
     assert len(events) == 3
-    features = Events().add_edges(1, 2, features=[1, 2, 3]).chunks[0].x
+    features = Events().add_edges(1, 2, edge_attr=[1, 2, 3]).chunks[0].x
     assert features is not None
     assert features.tolist() == [[1, 2, 3]]
     x = events.chunks[1].x
@@ -104,11 +104,11 @@ def test_empty_arrays_are_no_events() -> None:
         (lambda e: e.add_edges([1], [3], weight=[[1]]), "got shape (1, 1)"),
         (lambda e: e.add_edges([1], [3], weight=["heavy"]), "weight must be numbers, got <U5"),
         (
-            lambda e: e.add_edges([1, 2], [3, 4], features=[[1]]),
+            lambda e: e.add_edges([1, 2], [3, 4], edge_attr=[[1]]),
             "features must be of shape (2, width), a row",
         ),
-        (lambda e: e.add_edges([1], 3, features=[1]), "a row for each edge, got shape (1,)"),
-        (lambda e: e.add_edges(1, 3, features=["a"]), "features must be numbers, got <U1"),
+        (lambda e: e.add_edges([1], 3, edge_attr=[1]), "a row for each edge, got shape (1,)"),
+        (lambda e: e.add_edges(1, 3, edge_attr=["a"]), "features must be numbers, got <U1"),
         (lambda e: e.add_edges([1], [3], time=[1j]), "time must be numbers, got complex128"),
         (lambda e: e.add_edges([1], [3], time=[True]), "time must be numbers, got bool"),
         (lambda e: e.add_edges(1, 2, edge_type=("a", "b")), "got ('a', 'b')"),
@@ -149,7 +149,7 @@ def test_bad_input_is_refused_and_changes_nothing(call: Callable[[Events], Event
             "x must be finite, got -inf in event 1 (node b)",
         ),
         (
-            Events().add_edges([1, 5], [2, 6], features=[[0, 1], [np.nan, 1]]),
+            Events().add_edges([1, 5], [2, 6], edge_attr=[[0, 1], [np.nan, 1]]),
             "features must be finite, got nan in event 1 (edge 5 -> 6)",
         ),
         (Events().add_edges(1, 2, weight=1e39), "weight must be finite, got inf"),
@@ -203,7 +203,7 @@ def test_parts_are_the_same_events_in_order(size):
         Events()
         .add_nodes([1, 2, 3, 4], np.arange(8).reshape(4, 2))
         .add_edges(
-            [1, 2, 3, 4, 1], [2, 3, 4, 1, 3], weight=np.arange(5), time=np.arange(5), features=np.eye(5)
+            [1, 2, 3, 4, 1], [2, 3, 4, 1, 3], weight=np.arange(5), time=np.arange(5), edge_attr=np.eye(5)
         )
         .remove_edges([1, 2], [2, 3])
     )

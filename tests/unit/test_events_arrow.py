@@ -19,7 +19,7 @@ SCHEMA = pa.schema(
         "weight": pa.float32(),
         "time": pa.float64(),
         "x": pa.list_(pa.float32()),
-        "features": pa.list_(pa.float32()),
+        "edge_attr": pa.list_(pa.float32()),
         "edge_type": pa.list_(pa.string()),
         "node_type": pa.string(),
     }
@@ -94,12 +94,12 @@ def test_batches_dictionaries_and_other_widths_of_numbers_are_read() -> None:
         ),
         ({"event": ["set_features"], "id": [1], "x": [[1.0, None]]}, "got a null"),
         (
-            {"event": ["add_edge"], "src": [1], "dst": [2], "features": [1.0]},
-            "column 'features' must be lists of numbers, got double",
+            {"event": ["add_edge"], "src": [1], "dst": [2], "edge_attr": [1.0]},
+            "column 'edge_attr' must be lists of numbers, got double",
         ),
         (
-            {"event": ["add_edge"], "src": [1], "dst": [2], "features": [["a"]]},
-            "'features' must be lists of numbers, got lists of string",
+            {"event": ["add_edge"], "src": [1], "dst": [2], "edge_attr": [["a"]]},
+            "'edge_attr' must be lists of numbers, got lists of string",
         ),
         (
             {"event": ["add_edge"], "src": [1], "dst": [2], "x": [[1.0]]},

@@ -42,7 +42,7 @@ def test_only_features_of_edges_need_the_second_version() -> None:
         "4c474556010002000000d7dc22a800030200000000000000010000000000000002000000000000000200000000000000"
         "03000000000000000000003f0000803f0000000000001c4000000000000020400204010000000100000001000000000000000000003f"
     )
-    featured = edges.add_edges(1, 2, features=[1, 2]).to_bytes()
+    featured = edges.add_edges(1, 2, edge_attr=[1, 2]).to_bytes()
     assert int.from_bytes(featured[4:6], "little") == 2
     assert Events.from_bytes(featured) == edges
 
@@ -71,7 +71,7 @@ def test_a_flipped_bit_is_found(events: Events, data: st.DataObject) -> None:
     [
         Events(),
         Events().add_edges([1, 2], [2, 3], weight=[1, 2]),
-        Events().add_edges("a", "b", features=[1]),
+        Events().add_edges("a", "b", edge_attr=[1]),
         Events().add_edges(1, 2, key=0).add_nodes(7, [1.0]),
     ],
     ids=["nothing", "version 1", "version 2", "version 3"],

@@ -30,8 +30,8 @@ def test_all_five_events() -> None:
         """
 {"event": "add_edge", "src": 1, "dst": 2, "weight": 0.5, "time": 12.0, "edge_type": ["user", "rates", "item"]}
 {"event": "add_edge", "src": 2, "dst": 2, "weight": 1, "time": 13, "edge_type": ["user", "rates", "item"]}
-{"event": "add_edge", "src": 2, "dst": 3, "features": [0.5, 1]}
-{"event": "add_edge", "src": 3, "dst": 4, "features": [7]}
+{"event": "add_edge", "src": 2, "dst": 3, "edge_attr": [0.5, 1]}
+{"event": "add_edge", "src": 3, "dst": 4, "edge_attr": [7]}
 {"event": "remove_edge", "src": "a", "dst": "b"}
 
 {"event": "set_features", "id": 3, "x": [1, 2.5]}
@@ -42,8 +42,8 @@ def test_all_five_events() -> None:
     expected = (
         Events()
         .add_edges([1, 2], [2, 2], weight=[0.5, 1], time=[12, 13], edge_type=("user", "rates", "item"))
-        .add_edges(2, 3, features=[0.5, 1])
-        .add_edges(3, 4, features=[7])
+        .add_edges(2, 3, edge_attr=[0.5, 1])
+        .add_edges(3, 4, edge_attr=[7])
         .remove_edges("a", "b")
         .set_features(3, [1, 2.5])
         .add_nodes(3, node_type="item")
@@ -60,7 +60,7 @@ GOOD = '{"event": "add_edge", "src": 1, "dst": 2}'
 )
 def test_a_field_that_is_null_is_refused(event: str, name: str) -> None:
     """It would be as good as left out: an edge without the weight that its sender did not know."""
-    values = {"src": 1, "dst": 2, "id": 3, "x": [1], "features": [1], "edge_type": ["a", "b", "c"]}
+    values = {"src": 1, "dst": 2, "id": 3, "x": [1], "edge_attr": [1], "edge_type": ["a", "b", "c"]}
     record = {"event": event} | {
         one: values.get(one, "item" if one == "node_type" else 1) for one in sum(FIELDS[event], ())
     }
@@ -143,8 +143,8 @@ def test_a_field_that_is_null_is_refused(event: str, name: str) -> None:
         ('{"event": "set_features", "id": 1, "x": [true]}', "expected 'x' to be a list of numbers", "True"),
         ('{"event": "set_features", "id": 1, "x": [1e39]}', "numbers that float32 can hold", "1e+39"),
         (
-            '{"event": "add_edge", "src": 1, "dst": 2, "features": [true]}',
-            "expected 'features' to be a list",
+            '{"event": "add_edge", "src": 1, "dst": 2, "edge_attr": [true]}',
+            "expected 'edge_attr' to be a list",
             "True",
         ),
         ('{"event": "add_edge", "src": 1, "dst": 2, "x": [1]}', "add_edge has the fields", "'x'"),

@@ -271,7 +271,7 @@ def test_inputs_say_what_is_not_clear() -> None:
     assert {one.node_type for one in model.inputs.values()} == {"user", "item"}
     assert not model.edge_inputs
     features = Model.from_exported(program, inputs={**said, "strength": buys})
-    assert [one.column for one in features.edge_inputs.values()] == ["features"]
+    assert [one.column for one in features.edge_inputs.values()] == ["edge_attr"]
     assert model.node_type(model.output) == "item"
     without = Model.from_exported(program, inputs=said)
     assert without.digest == model.digest

@@ -50,7 +50,7 @@ def move(world: "World", gone: np.ndarray, come: np.ndarray, value: float) -> Ev
     center = np.full(len(come), CENTER)
     ends = world.ids(np.concatenate([come, center])), world.ids(np.concatenate([center, come]))
     events = Events().remove_nodes(world.ids(gone)).add_nodes(world.ids(come), rows(len(come)))
-    events.add_edges(*ends, time=np.ones(len(ends[0])), features=np.full((len(ends[0]), 1), value))
+    events.add_edges(*ends, time=np.ones(len(ends[0])), edge_attr=np.full((len(ends[0]), 1), value))
     return events.set_features(world.ids(STAY), rows(len(STAY)))
 
 
@@ -110,7 +110,7 @@ GRAPH: dict[str, Call] = {
     "attach": lambda world: ignore(world.graph.attach(world.engine)),
     "contains": lambda world: world.graph.contains(world.ids([CENTER, 100, 200])).tolist(),
     "degree": lambda world: world.graph.degree(world.ids([CENTER, 1])).tolist(),
-    "edge_features": lambda world: world.graph.edge_features(world.ids([1]), world.ids([0])).tolist(),
+    "edge_attr": lambda world: world.graph.edge_attr(world.ids([1]), world.ids([0])).tolist(),
     "expire": lambda world: ignore(world.graph.expire(0.0)),
     "expired": lambda world: len(world.graph.expired(0.0)),
     "features": lambda world: world.graph.features(world.ids(STAY)).tolist(),

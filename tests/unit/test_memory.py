@@ -42,7 +42,7 @@ def featured_stream(batches: int) -> list[Events]:
     made = []
     for number in range(batches):
         src, dst = random.integers(0, NODES - 20, (2, 8))
-        events = Events().add_edges(src, dst, features=random.standard_normal((8, EDGE_WIDTH)))
+        events = Events().add_edges(src, dst, edge_attr=random.standard_normal((8, EDGE_WIDTH)))
         events.set_features(random.integers(0, NODES - 20, 2), random.standard_normal((2, WIDTH)))
         events.add_nodes([NODES + number], random.standard_normal((1, WIDTH)))
         made.append(events.remove_nodes(NODES - 1 - number).remove_edges(src[:3], dst[:3]))
@@ -376,13 +376,13 @@ def edges(nodes, number):
 
 def build(nodes, batches, number):
     schema = lg.Schema(
-        {"node": 4}, {("node", "to", "node"): lg.EdgeSchema(weighted=True, timed=True, features=2)}
+        {"node": 4}, {("node", "to", "node"): lg.EdgeSchema(weighted=True, timed=True, edge_dim=2)}
     )
     graph = lg.Graph(schema, threads=1)
     graph.apply(lg.Events().add_nodes(np.arange(nodes), x=random.random((nodes, 4), np.float32)))
     engine = lg.Engine(graph, lg.Model.load(sys.argv[1]), threads=1)
     for _ in range(batches):
-        columns = {"weight": np.ones(number), "time": np.ones(number), "features": np.ones((number, 2))}
+        columns = {"weight": np.ones(number), "time": np.ones(number), "edge_attr": np.ones((number, 2))}
         graph.apply(lg.Events().add_edges(*edges(nodes, number), **columns))
     gc.collect()
     return graph, engine

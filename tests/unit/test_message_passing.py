@@ -336,12 +336,12 @@ def module_of(name: str) -> Network:
 
 
 def make_graph(rng: np.random.Generator, nodes: int = 12, edges: int = 40) -> Graph:
-    graph = Graph(Schema({"node": WIDTH}, {E: EdgeSchema(weighted=True, features=FEATURES)}))
+    graph = Graph(Schema({"node": WIDTH}, {E: EdgeSchema(weighted=True, edge_dim=FEATURES)}))
     ends = np.unique(rng.integers(0, nodes, (2, edges)), axis=1)
     count = ends.shape[1]
     events = Events().add_nodes(np.arange(nodes), rng.standard_normal((nodes, WIDTH)).astype(np.float32))
     features = rng.standard_normal((count, FEATURES)).astype(np.float32)
-    graph.apply(events.add_edges(ends[0], ends[1], weight=rng.random(count) + 0.5, features=features))
+    graph.apply(events.add_edges(ends[0], ends[1], weight=rng.random(count) + 0.5, edge_attr=features))
     return graph
 
 
@@ -352,16 +352,16 @@ def random_events(rng: np.random.Generator, graph: Graph, count: int) -> Events:
         row = rng.standard_normal((1, FEATURES)).astype(np.float32)
         source, target = graph.snapshot().edge_index[E]
         if kind < 3:
-            events.add_edges(some[:1], some[1:], weight=rng.random(1) + 0.5, features=row)
+            events.add_edges(some[:1], some[1:], weight=rng.random(1) + 0.5, edge_attr=row)
         elif kind < 5 and len(source):
             i = rng.integers(len(source))
             events.remove_edges(ids[source[i : i + 1]], ids[target[i : i + 1]])
         elif kind == 5:
-            events.add_edges(some[:1], some[:1], weight=[2.0], features=row)
+            events.add_edges(some[:1], some[:1], weight=[2.0], edge_attr=row)
         elif kind == 6:
             new = int(ids.max()) + 1 + len(events)
             events.add_nodes([new], rng.standard_normal((1, WIDTH)).astype(np.float32))
-            events.add_edges([new], some[:1], weight=[1.5], features=row)
+            events.add_edges([new], some[:1], weight=[1.5], edge_attr=row)
         else:
             events.set_features(some[:1], rng.standard_normal((1, WIDTH)).astype(np.float32))
     return events

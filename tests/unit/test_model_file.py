@@ -68,7 +68,7 @@ def test_inputs_on_edges_come_back(tmp_path):
     assert loaded.digest == model.digest
     assert file.encode(loaded) == file.encode(model)
     assert loaded.to_json()["edge_inputs"] == {
-        "features": {"edge_type": list(EDGES), "width": 2, "column": "features"},
+        "features": {"edge_type": list(EDGES), "width": 2, "column": "edge_attr"},
         "weight": {"edge_type": list(EDGES), "width": 1, "column": "weight"},
     }
     assert "edge_inputs" not in MODEL.to_json()
@@ -147,12 +147,12 @@ def test_any_other_bytes_are_refused(data):
         (describe(edge_inputs=[]), "inputs and edge_inputs must be objects"),
         (describe(edge_inputs={"e": {"edge_type": ["a", "b", "c"], "width": 1}}), "holds no valid model"),
         (
-            describe(edge_inputs={"e": {"edge_type": ["a", "b"], "width": 1, "column": "features"}}),
+            describe(edge_inputs={"e": {"edge_type": ["a", "b"], "width": 1, "column": "edge_attr"}}),
             "holds no valid model",
         ),
         (
             describe(edge_inputs={"e": {"edge_type": ["a", "b", "c"], "width": 1, "column": "time"}}),
-            "column must be 'features' or 'weight', got 'time'",
+            "column must be 'edge_attr' or 'weight', got 'time'",
         ),
     ],
 )

@@ -87,7 +87,7 @@ def run(model: Model, snapshot: Snapshot) -> np.ndarray:
 @pytest.mark.parametrize("kind", CONVOLUTIONS)
 def test_the_steps_compute_what_the_operators_say(kind, snapshot):
     convolution = CONVOLUTIONS[kind]
-    model = Model.from_convolutions([convolution], WIDTH, edge_features=FEATURES)
+    model = Model.from_convolutions([convolution], WIDTH, edge_dim=FEATURES)
     expected = convolution.compute(
         snapshot.x["node"], snapshot.edge_index[EDGES], snapshot.weight[EDGES], snapshot.edge_attr[EDGES]
     )
@@ -123,7 +123,7 @@ def test_layers_follow_each_other(snapshot):
 
 def test_only_what_is_read_is_gathered():
     def gathers(kind):
-        model = Model.from_convolutions([CONVOLUTIONS[kind]], WIDTH, edge_features=FEATURES)
+        model = Model.from_convolutions([CONVOLUTIONS[kind]], WIDTH, edge_dim=FEATURES)
         return [step.op for step in model.steps if step.op in ("source", "target")]
 
     assert gathers("gat") == ["source", "target"]
@@ -226,7 +226,7 @@ def test_operators_that_do_not_fit_together_are_refused(operators, message):
         ({"transform": lambda h: h.sum(axis=1)}, r"transform must return \[2, channels\], got \[2\]"),
         ({"transform": lambda h: h @ W.T}, "transform failed on two rows .4 channels.*ValueError: matmul"),
         ({"message_local": lambda source: source[:, :3]}, "one for each head, or the 4 .*; got 3"),
-        ({"message_local": lambda edge_attr: edge_attr}, "reads edge_attr: give edge_features, got 0"),
+        ({"message_local": lambda edge_attr: edge_attr}, "reads edge_attr: give edge_dim, got 0"),
         ({"update": lambda h, a: h[:1]}, r"update must return \[2, channels\], got \[1, 4\]"),
         ({"self_loops": True, "aggregate": "max"}, "self_loops need aggregate 'sum', got 'max'"),
     ],

@@ -46,7 +46,7 @@ def test_the_engine_equals_the_oracle_through_events(kind, undirected):
     rng = np.random.default_rng(17)
     graph = make_graph(rng, undirected)
     features = FEATURES if "features" in kind else 0
-    model = Model.from_convolutions([OWN[kind], OWN[kind]], in_channels=WIDTH, edge_features=features)
+    model = Model.from_convolutions([OWN[kind], OWN[kind]], in_channels=WIDTH, edge_dim=features)
     engine = Engine(graph, model, threads=2)
     for turn in range(40):
         engine.apply(random_events(rng, graph, 1 + turn % 4))
@@ -100,7 +100,7 @@ def test_every_convolution_of_the_oracles_tests_runs_in_the_engine():
     for name, convolution in CONVOLUTIONS.items():
         takes_features = "edge_attr" in getattr(convolution.message_local, "__code__", wide).co_varnames
         model = Model.from_convolutions(
-            [convolution], in_channels=4, edge_features=FEATURES if takes_features else 0, verify=False
+            [convolution], in_channels=4, edge_dim=FEATURES if takes_features else 0, verify=False
         )
         graph = make_graph(rng, undirected=False, width=4)
         engine = Engine(graph, model, threads=1)

@@ -76,7 +76,7 @@ def test_a_layer_is_proposed_verified_and_kept_live():
     assert proposer.heard[0] is None
     assert "original formulation" in str(proposer.heard[1])
     request = proposer.request
-    assert (request.name, request.in_channels, request.out_channels, request.edge_features) == (
+    assert (request.name, request.in_channels, request.out_channels, request.edge_dim) == (
         "conv",
         WIDTH,
         WIDTH,
@@ -84,11 +84,11 @@ def test_a_layer_is_proposed_verified_and_kept_live():
     )
     assert "np.log1p" in request.source
     rng = np.random.default_rng(3)
-    graph = Graph(Schema({"node": WIDTH}, {E: EdgeSchema(features=FEATURES)}))
+    graph = Graph(Schema({"node": WIDTH}, {E: EdgeSchema(edge_dim=FEATURES)}))
     ends = np.unique(rng.integers(0, 10, (2, 30)), axis=1)
     features = rng.standard_normal((ends.shape[1], FEATURES)).astype(np.float32)
     rows = rng.standard_normal((10, WIDTH)).astype(np.float32)
-    graph.apply(Events().add_nodes(np.arange(10), rows).add_edges(ends[0], ends[1], features=features))
+    graph.apply(Events().add_nodes(np.arange(10), rows).add_edges(ends[0], ends[1], edge_attr=features))
     engine = Engine(graph, model, threads=1)
     for turn in range(10):
         snapshot = graph.snapshot()
@@ -104,7 +104,7 @@ def test_a_layer_is_proposed_verified_and_kept_live():
         row = rng.standard_normal((1, FEATURES)).astype(np.float32)
         engine.apply(
             Events()
-            .add_edges([turn], [(3 * turn + 1) % 10], features=row)
+            .add_edges([turn], [(3 * turn + 1) % 10], edge_attr=row)
             .set_features([turn], rng.standard_normal((1, WIDTH)).astype(np.float32))
         )
 
@@ -254,7 +254,7 @@ def test_a_layer_is_proposed_for_one_of_several_edge_types():
     settings = {"metadata": metadata, "output_type": "user", "proposer": Proposer()}
     model = Model.from_pyg(net, **settings, edge_channels={knows: FEATURES})
     assert list(model.edge_inputs) == [f"edge_attr:{knows}"]
-    edges = {knows: EdgeSchema(features=FEATURES), wrote: EdgeSchema(), read_by: EdgeSchema()}
+    edges = {knows: EdgeSchema(edge_dim=FEATURES), wrote: EdgeSchema(), read_by: EdgeSchema()}
     graph = Graph(Schema({"user": WIDTH, "text": 2}, edges))
     rng = np.random.default_rng(3)
     x = {
@@ -267,7 +267,7 @@ def test_a_layer_is_proposed_for_one_of_several_edge_types():
     engine.apply(events)
     for turn in range(5):
         row = rng.standard_normal((1, FEATURES)).astype(np.float32)
-        some = Events().add_edges([turn], [(3 * turn + 1) % 6], features=row, edge_type=knows)
+        some = Events().add_edges([turn], [(3 * turn + 1) % 6], edge_attr=row, edge_type=knows)
         engine.apply(some.add_edges(turn, 5 - turn, edge_type=read_by))
         assert_exact(engine)
 

@@ -18,7 +18,7 @@ NUM_NODES = 24
 READS: dict[str, Callable[[Graph, object], object]] = {
     "contains": lambda graph, id: graph.contains([id]),
     "degree": lambda graph, id: graph.degree([id]),
-    "edge_features": lambda graph, id: graph.edge_features([id], [id]),
+    "edge_attr": lambda graph, id: graph.edge_attr([id], [id]),
     "features": lambda graph, id: graph.features([id]),
     "ids": lambda graph, id: graph.ids(),
     "indices_of": lambda graph, id: graph.indices_of([id]),
@@ -159,7 +159,7 @@ def test_reads_beside_batches_that_give_indices_out_again_see_no_strangers(
             try:
                 ids = [*graph.ids().tolist(), *graph.neighbors(id).ids.tolist()]
                 ids += sample_subgraph(graph, [id], [3, 3], seed=1, threads=1).node.tolist()
-                numbers = [graph.features([id]), graph.edge_features([id], [id])]
+                numbers = [graph.features([id]), graph.edge_attr([id], [id])]
                 if not known.issuperset(ids):
                     strangers.append(f"ids {sorted(set(ids) - known)}")
                 if not all((rows == 1).all() for rows in numbers):
@@ -180,9 +180,9 @@ def test_reads_beside_batches_that_give_indices_out_again_see_no_strangers(
         ones = np.ones((len(gone), WIDTH), np.float32)
         graph.apply(Events().remove_nodes(every[gone]))
         # A node is back with its loop in one batch.
-        loops = {"time": np.ones(len(back)), "features": np.ones((len(back), 2))}
+        loops = {"time": np.ones(len(back)), "edge_attr": np.ones((len(back), 2))}
         graph.apply(Events().add_nodes(every[back], ones).add_edges(every[back], every[back], **loops))
-        loops = {"time": np.ones(len(back)), "features": np.ones((len(back), 2))}
+        loops = {"time": np.ones(len(back)), "edge_attr": np.ones((len(back), 2))}
         graph.apply(Events().add_edges(every[back], every[(back + 1) % NUM_NODES], **loops))
         batches += 1
     stop.set()

@@ -208,11 +208,11 @@ def test_columns_that_a_type_lacks_are_none() -> None:
 
 @pytest.mark.parametrize("direction", ["in", "out"])
 def test_edges_are_named_by_the_rows_of_their_features(direction: str) -> None:
-    schema = lg.Schema(edge_types={("node", "to", "node"): lg.EdgeSchema(features=1)})
+    schema = lg.Schema(edge_types={("node", "to", "node"): lg.EdgeSchema(edge_dim=1)})
     graph = lg.Graph(schema)
     src, dst = np.repeat(np.arange(30), 30), np.tile(np.arange(30), 30)
     codes = (src * 100 + dst).astype(np.float32)[:, None]
-    events = lg.Events().add_nodes(np.arange(30)).add_edges(src, dst, features=codes)
+    events = lg.Events().add_nodes(np.arange(30)).add_edges(src, dst, edge_attr=codes)
     graph.apply(events)
     graph.apply(lg.Events().remove_edges(src[::7], dst[::7]))
     _, x = graph.native.save_edge_features(0)

@@ -104,7 +104,7 @@ def check(module: nn.Module, rng: np.random.Generator, given: tuple[np.ndarray, 
         if edge_attr:
             some = rng.choice(np.flatnonzero(there), 20, replace=False)
             edge_attr[0][some] *= np.float32(1.5)
-            events.add_edges(*edge_index[:, some], features=edge_attr[0][some])
+            events.add_edges(*edge_index[:, some], edge_attr=edge_attr[0][some])
         for engine in engines:
             engine.apply(events)
 

@@ -40,7 +40,7 @@ def market() -> lg.Graph:
     """Users 100.. like items 0.., with a weight and a feature; a shop without features made them."""
     schema = lg.Schema(
         {"user": 1, "item": 2, "shop": 0},
-        {LIKES: lg.EdgeSchema(weighted=True, features=1), MADE: lg.EdgeSchema()},
+        {LIKES: lg.EdgeSchema(weighted=True, edge_dim=1), MADE: lg.EdgeSchema()},
     )
     users, items = np.arange(100, 106), np.arange(4)
     src, dst = np.repeat(users, 2), np.tile(items, 3)
@@ -50,7 +50,7 @@ def market() -> lg.Graph:
         .add_nodes(users, users[:, None], node_type="user")
         .add_nodes(items, np.stack([items, -items], 1), node_type="item")
         .add_nodes([9], node_type="shop")
-        .add_edges(src, dst, weight=src + dst, features=(src * dst)[:, None], edge_type=LIKES)
+        .add_edges(src, dst, weight=src + dst, edge_attr=(src * dst)[:, None], edge_type=LIKES)
         .add_edges(np.full(4, 9), items, edge_type=MADE)
     )
     return graph
@@ -220,7 +220,7 @@ def test_the_next_batch_sees_what_was_applied():
     batches = iter(NodeLoader(graph, [-1], [1, 1, 1]))
     assert next(batches).n_id.tolist() == [1, 0]
     graph.apply(
-        lg.Events().add_edges([7], [1], features=[[70]]).set_features([1], [[-1]]).remove_edges([0], [1])
+        lg.Events().add_edges([7], [1], edge_attr=[[70]]).set_features([1], [[-1]]).remove_edges([0], [1])
     )
     batch = next(batches)
     assert batch.n_id.tolist() == [1, 7]
@@ -271,7 +271,7 @@ def test_a_writer_beside_a_loader(hetero):
     loader must be of one generation, edges, their weights and features alike."""
     hub, nodes = 0, 50
     graph = lg.Graph(
-        lg.Schema({"node": 1}, {("node", "to", "node"): lg.EdgeSchema(weighted=True, features=1)}), threads=1
+        lg.Schema({"node": 1}, {("node", "to", "node"): lg.EdgeSchema(weighted=True, edge_dim=1)}), threads=1
     )
 
     def generation(number: int) -> lg.Events:
@@ -284,7 +284,7 @@ def test_a_writer_beside_a_loader(hetero):
             come,
             np.full(len(come), hub),
             weight=np.full(len(come), number),
-            features=np.full((len(come), 1), number),
+            edge_attr=np.full((len(come), 1), number),
         )
 
     graph.apply(generation(0))

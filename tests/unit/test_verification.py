@@ -308,11 +308,9 @@ def test_weights_and_edge_features_reach_the_reference():
     right = Convolution(
         message_local=lambda weight, edge_attr: weight * edge_attr[:, 1:2], reference=original
     )
-    assert verify(right, in_channels=2, edge_features=2).ok
+    assert verify(right, in_channels=2, edge_dim=2).ok
     for wrong in (lambda edge_attr: edge_attr[:, 1:2], lambda weight, edge_attr: weight * edge_attr[:, :1]):
-        assert not verify(
-            Convolution(message_local=wrong, reference=original), in_channels=2, edge_features=2
-        ).ok
+        assert not verify(Convolution(message_local=wrong, reference=original), in_channels=2, edge_dim=2).ok
 
 
 def test_the_report_can_be_read():

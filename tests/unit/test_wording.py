@@ -20,7 +20,7 @@ def papers(**kwargs: object) -> lg.Graph:
 
 def shop() -> lg.Graph:
     edges = {
-        ("user", "buys", "item"): lg.EdgeSchema(weighted=True, timed=True, features=2, time_to_live=60.0),
+        ("user", "buys", "item"): lg.EdgeSchema(weighted=True, timed=True, edge_dim=2, time_to_live=60.0),
         ("user", "knows", "user"): lg.EdgeSchema(undirected=True),
     }
     graph = lg.Graph(lg.Schema({"user": 4, "item": 0}, edges, text_ids=True))

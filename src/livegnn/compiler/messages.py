@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from livegnn.model import EdgeInput, Model, Step
 from livegnn.types import EdgeType, NodeType
 
-Side: TypeAlias = Literal["source", "target", "features", "weight"]
+Side: TypeAlias = Literal["source", "target", "edge_attr", "weight"]
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def read_messages(
             return
         step = edge_steps.get(name)
         if step is None and name in edge_inputs:
-            column: Side = "features" if edge_inputs[name].column == "features" else "weight"
+            column: Side = edge_inputs[name].column
             sources[name] = MessageSource(name, column, widths[name])
         elif step is not None and step.op in ("source", "target"):
             side: Side = "source" if (step.op == "source") != reverse else "target"

@@ -38,7 +38,7 @@ from livegnn.types import EdgeType, NodeType
 
 Keep = Literal["all", "aggregates"]
 
-_SIDES = {"source": 0, "target": 1, "features": 2, "weight": 3}  # MessageSource::Side there
+_SIDES = {"source": 0, "target": 1, "edge_attr": 2, "weight": 3}  # MessageSource::Side there
 _CONTEXT_KINDS = {"count": 0, "sum": 1, "loop": 2}
 
 
@@ -158,9 +158,9 @@ class Plan:
                 )
         for name, column in self._model.edge_inputs.items():
             features = (
-                schema.edge_types[column.edge_type].features if column.edge_type in schema.edge_types else 0
+                schema.edge_types[column.edge_type].edge_dim if column.edge_type in schema.edge_types else 0
             )
-            if column.column == "features" and features != column.width:
+            if column.column == "edge_attr" and features != column.width:
                 raise ModelError(
                     f"the model reads {column.width} features of {column.edge_type} edges ({name!r}), the "
                     f"graph has {features or 'none'}: give Graph its edges' features with edge_attr"

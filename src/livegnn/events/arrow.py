@@ -26,7 +26,7 @@ COLUMNS: Final = (
     "time",
     "key",
     "x",
-    "features",
+    "edge_attr",
     "edge_type",
     "node_type",
 )
@@ -61,14 +61,14 @@ def _runs(columns: dict[str, pa.Array], n: int) -> Iterator[tuple[int, int]]:
     keys = [_codes(columns["event"], "event")]
     keys += [
         columns[name].is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
-        for name in ("weight", "time", "key", "x", "features", "edge_type", "node_type")
+        for name in ("weight", "time", "key", "x", "edge_attr", "edge_type", "node_type")
         if name in columns
     ]
     if "edge_type" in columns:
         keys.append(_codes(_joined(columns["edge_type"]), "edge_type"))
     if "node_type" in columns:
         keys.append(_codes(columns["node_type"], "node_type"))
-    for name in ("x", "features"):
+    for name in ("x", "edge_attr"):
         if name in columns:
             widths = pc.list_value_length(_lists(columns[name], name)).fill_null(-1)
             keys.append(widths.to_numpy(zero_copy_only=False))
@@ -141,9 +141,9 @@ def _append(events: "Events", rows: dict[str, pa.Array], start: int) -> None:
             key = _keys(rows.get("key"))
             if kind == "add_edges":
                 weight, time = _numbers(rows.get("weight")), _numbers(rows.get("time"))
-                features = _rows(rows.get("features"), "features")
+                edge_attr = _rows(rows.get("edge_attr"), "edge_attr")
                 events.add_edges(
-                    src, dst, weight=weight, time=time, features=features, key=key, edge_type=edge_type
+                    src, dst, weight=weight, time=time, edge_attr=edge_attr, key=key, edge_type=edge_type
                 )
             else:
                 events.remove_edges(src, dst, key=key, edge_type=edge_type)

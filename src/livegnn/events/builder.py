@@ -79,11 +79,11 @@ class Events:
         *,
         weight: NumbersLike | None = None,
         time: NumbersLike | None = None,
-        features: NumbersLike | None = None,
+        edge_attr: NumbersLike | None = None,
         key: NumbersLike | None = None,
         edge_type: EdgeType | None = None,
     ) -> "Events":
-        """Adds edges src[i] -> dst[i], with `weight[n]`, `time[n]` and `features[n, width]` if given; an edge
+        """Adds edges src[i] -> dst[i], with `weight[n]`, `time[n]` and `edge_attr[n, width]` if given; an edge
         that exists is updated.
 
         Where the edge type keeps parallel edges, `key[n]` tells them apart: an edge with the ends and the key
@@ -92,7 +92,7 @@ class Events:
 
         Where the edge type says that duplicates add, the weight is added to the old one. With times, an event
         older than the stored edge is ignored (if duplicates add, its features alone). An edge without
-        features keeps those that it has, or has zeros. For a scalar edge features may come as `[width]`.
+        features keeps those that it has, or has zeros. For a scalar edge `edge_attr` may come as `[width]`.
         """
         ids, targets, kind = to_ids(src, "src"), to_ids(dst, "dst"), to_edge_type(edge_type)
         n = len(ids)
@@ -101,7 +101,7 @@ class Events:
         weights = None if weight is None else to_weight(weight, n)
         times = None if time is None else to_time(time, n)
         scalar = _is_scalar(src) and _is_scalar(dst)
-        rows = None if features is None else to_rows(features, n, "features", scalar=scalar)
+        rows = None if edge_attr is None else to_rows(edge_attr, n, "edge_attr", scalar=scalar)
         keys = None if key is None else to_key(key, n)
         return self._append(Chunk("add_edges", kind, ids, targets, weights, times, rows, keys))
 

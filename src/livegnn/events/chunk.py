@@ -74,7 +74,7 @@ class Chunk(NamedTuple):
     @property
     def x_name(self) -> str:
         """What callers call the column `x`."""
-        return "x" if self.dst is None else "features"
+        return "x" if self.dst is None else "edge_attr"
 
 
 def to_ids(value: IdsLike, name: str) -> "Shaped[Ids, 'events']":

@@ -22,7 +22,7 @@ NAMES: Final[dict[str, Kind]] = {
 """What one event is called, and the kind of the chunk that holds it."""
 
 FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    "add_edge": (("src", "dst"), ("weight", "time", "features", "key", "edge_type")),
+    "add_edge": (("src", "dst"), ("weight", "time", "edge_attr", "key", "edge_type")),
     "remove_edge": (("src", "dst"), ("key", "edge_type")),
     "set_features": (("id", "x"), ("node_type",)),
     "add_node": (("id",), ("x", "node_type")),
@@ -110,7 +110,7 @@ def _check(place: str, record: "JSON | Mapping[str, JSON]") -> tuple[object, ...
     for name in required:
         if name not in record:
             raise InputError(f"{place}: expected a field {name!r} for {event}, got {_show(record)}")
-    name = "features" if NAMES[event] in EDGE_KINDS else "x"
+    name = "edge_attr" if NAMES[event] in EDGE_KINDS else "x"
     x = record.get(name)
     width = None if x is None else _check_row(place, name, x)
     if NAMES[event] in EDGE_KINDS:
@@ -190,7 +190,7 @@ def _to_chunk(run: list[Mapping[str, JSON]]) -> Chunk:
             _ids([record["dst"] for record in run]),
             np.array([record["weight"] for record in run], dtype=np.float32) if weighted else None,
             np.array([record["time"] for record in run], dtype=np.float64) if timed else None,
-            _rows(run, "features"),
+            _rows(run, "edge_attr"),
             np.array([record["key"] for record in run], dtype=np.uint32)
             if first.get("key") is not None
             else None,

@@ -2,15 +2,15 @@
 
 from livegnn.graph.columns import check_columns, without_strays
 from livegnn.graph.construction import Parallel
-from livegnn.graph.delta import EdgeChanges, EdgeFeatures, GraphDelta
+from livegnn.graph.delta import EdgeAttrChanges, EdgeChanges, GraphDelta
 from livegnn.graph.graph import Graph
 from livegnn.graph.schema import EdgeSchema, Schema
 from livegnn.graph.snapshot import Snapshot
 from livegnn.graph.view import Neighbors, View
 
 __all__ = [
+    "EdgeAttrChanges",
     "EdgeChanges",
-    "EdgeFeatures",
     "EdgeSchema",
     "Graph",
     "GraphDelta",

@@ -28,11 +28,11 @@ def check_columns(schema: Schema, chunk: Chunk) -> None:
         raise InputError(_no_place("time", "times", chunk.type, "timed=True"))
     if chunk.key is not None and edges.duplicates != "keep":
         raise InputError(_no_place("key", "keys", chunk.type, "duplicates='keep'"))
-    if chunk.x is not None and chunk.x.shape[1] != edges.features:
-        if not edges.features:
-            raise InputError(_no_place("features", "features", chunk.type, f"features={chunk.x.shape[1]}"))
+    if chunk.x is not None and chunk.x.shape[1] != edges.edge_dim:
+        if not edges.edge_dim:
+            raise InputError(_no_place("edge_attr", "features", chunk.type, f"edge_dim={chunk.x.shape[1]}"))
         raise InputError(
-            f"features must have {edges.features} columns for edge type {chunk.type!r}, "
+            f"edge_attr must have {edges.edge_dim} columns for edge type {chunk.type!r}, "
             f"got {chunk.x.shape[1]}"
         )
 

@@ -65,7 +65,7 @@ def read_arrays(
                 weighted=weight is not None or parallel == "sum",
                 timed=time is not None,
                 duplicates=_duplicates(parallel),
-                features=0 if attributes is None else attributes.shape[1],
+                edge_dim=0 if attributes is None else attributes.shape[1],
                 time_to_live=time_to_live,
             )
         },
@@ -73,7 +73,7 @@ def read_arrays(
     )
     events = Events().add_nodes(cast("Ids", named), features)
     if len(sources) or len(targets):
-        events.add_edges(sources, targets, weight=weight, time=time, features=attributes)
+        events.add_edges(sources, targets, weight=weight, time=time, edge_attr=attributes)
     return schema, events
 
 
@@ -128,7 +128,7 @@ def read_pyg(
                 weighted=column(store, "edge_weight") is not None or ways[edge_type] == "sum",
                 timed=column(store, "time") is not None,
                 duplicates=_duplicates(ways[edge_type]),
-                features=0 if (rows := attributes[edge_type]) is None else rows.shape[1],
+                edge_dim=0 if (rows := attributes[edge_type]) is None else rows.shape[1],
             )
             for edge_type, store in links
         },
@@ -143,7 +143,7 @@ def read_pyg(
             dst,
             weight=column(store, "edge_weight"),
             time=column(store, "time"),
-            features=attributes[edge_type],
+            edge_attr=attributes[edge_type],
             edge_type=edge_type,
         )
     return schema, events, {edge_type for edge_type, way in ways.items() if way == "refuse"}

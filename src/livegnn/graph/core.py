@@ -34,7 +34,7 @@ def make_core(
             edges.in_neighbors,
             edges.capacity,
             edges.slack if edges.slack is not None else edges.capacity // 8,
-            edges.features,
+            edges.edge_dim,
             edges.time_to_live is not None,
             edges.duplicates == "keep",
         )

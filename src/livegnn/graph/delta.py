@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from livegnn.graph.view import View
 
 
-class EdgeFeatures(NamedTuple):
-    """Edges that have other features after a batch than before, each once: `features` [edges, channels]. An
+class EdgeAttrChanges(NamedTuple):
+    """Edges that have other features after a batch than before, each once: `edge_attr` [edges, channels]. An
     edge that was added with zeros, or without features, is not among them.
     """
 
     source: "Shaped[Ids, 'changes']"
     target: "Shaped[Ids, 'changes']"
-    features: "Float32[FloatArray, 'changes channels']"
+    edge_attr: "Float32[FloatArray, 'changes channels']"
     key: "UInt32[Keys, 'changes'] | None" = None
 
 
@@ -137,16 +137,16 @@ class GraphDelta:
         )
         return changes.both_directions() if both_directions and edges.undirected else changes
 
-    def edge_features(self, edge_type: EdgeType | None = None) -> EdgeFeatures:
+    def edge_attr(self, edge_type: EdgeType | None = None) -> EdgeAttrChanges:
         """The new features of edges, as `edges` to be read before the next batch. While the batch is staged,
-        `Graph.edge_features` still has the old ones.
+        `Graph.edge_attr` still has the old ones.
         """
         index = self._graph.edge_type_index(edge_type)
-        width = list(self._graph.schema.edge_types.values())[index].features
+        width = list(self._graph.schema.edge_types.values())[index].edge_dim
         positions, features = self.native.edge_features(index, width)
         changes = self.edges(edge_type)
         keys = None if changes.key is None else changes.key[positions]
-        return EdgeFeatures(changes.source[positions], changes.target[positions], features, keys)
+        return EdgeAttrChanges(changes.source[positions], changes.target[positions], features, keys)
 
     def _ids(self, indices: "npt.NDArray[np.uint32]", node_type: NodeType) -> Ids:
         return self._graph.to_user_ids(self.numbers_of(indices, node_type))

@@ -42,7 +42,7 @@ def columns_of(edges: EdgeSchema) -> list[str]:
         "undirected": edges.undirected,
         "weighted": edges.weighted,
         "timed": edges.timed,
-        f"edge_attr={edges.features}": edges.features > 0,
+        f"edge_dim={edges.edge_dim}": edges.edge_dim > 0,
         f"time_to_live={edges.time_to_live}": edges.time_to_live is not None,
     }
     return [words for words, holds in said.items() if holds]
@@ -62,7 +62,7 @@ def measure_parts(graph: "Graph") -> dict[str, int]:
     ):
         name = "-".join(edge_type)
         parts[f"edges of {name}"], parts[f"batches of {name}"] = lists, batches
-        if carried.features:
+        if carried.edge_dim:
             parts[f"features of {name}"] = x
         if mapped:
             parts[f"mapped features of {name}"] = mapped

@@ -317,7 +317,7 @@ class Graph:
             raise UnknownNodeError(self.unknown_node(asked[rows], node_type))
         return rows
 
-    def edge_features(
+    def edge_attr(
         self,
         src: "ArrayLike",
         dst: "ArrayLike",
@@ -365,13 +365,13 @@ class Graph:
         found = self.native.neighbors(index, self.node_ids.given(asked), incoming(direction))
         if found is None:
             raise UnknownNodeError(self.unknown_node(asked[0], target if incoming(direction) else source))
-        names, weight, time, features, key = found
+        names, weight, time, edge_attr, key = found
         edges = self.schema.edge_types[source, relation, target]
         return Neighbors(
             self.node_ids.named(names),
             weight if edges.weighted else None,
             time if edges.timed else None,
-            features if edges.features else None,
+            edge_attr if edges.edge_dim else None,
             key if edges.duplicates == "keep" else None,
         )
 

@@ -20,8 +20,8 @@ class EdgeSchema:
     undirected: an edge is stored once and counts for both of its ends. weighted, timed: edges carry a float32
     weight, a float64 time; without them every weight is 1 and no column is kept. duplicates: an edge that is
     added again replaces the old weight and time, adds its weight to the old one (payments), or, with "keep",
-    is an edge of its own beside it: edges between the same two nodes are told apart by a key. features: the
-    width of the edges' features, float32; 0 for none. time_to_live: in the unit of the times; an edge whose
+    is an edge of its own beside it: edges between the same two nodes are told apart by a key. edge_dim: the
+    width of the edges' features (`edge_attr`), float32; 0 for none. time_to_live: in the unit of the times; an edge whose
     time is longer ago than that expires (see `Graph.expire`); None: edges stay.
     in_neighbors: whether a directed type also keeps who points at a node; the engine and sampling with
     direction "in" need it, and it doubles the memory of the edges. capacity, slack: of the nodes of a samtree
@@ -32,7 +32,7 @@ class EdgeSchema:
     weighted: bool = False
     timed: bool = False
     duplicates: Duplicates = "replace"
-    features: int = 0
+    edge_dim: int = 0
     time_to_live: float | None = None
     in_neighbors: bool = True
     capacity: int = 256
@@ -54,8 +54,8 @@ class EdgeSchema:
             raise InputError(f"duplicates must be 'replace', 'add' or 'keep', got {self.duplicates!r}")
         if self.duplicates == "add" and not self.weighted:
             raise InputError("duplicates='add' adds weights, so it needs weighted=True")
-        features = whole(self.features, "features, the width of the edges' features,", 0)
-        object.__setattr__(self, "features", features)
+        edge_dim = whole(self.edge_dim, "edge_dim, the width of the edges' features,", 0)
+        object.__setattr__(self, "edge_dim", edge_dim)
         if self.time_to_live is not None and not (
             type(self.time_to_live) in (int, float) and 0 < self.time_to_live < math.inf
         ):
@@ -134,7 +134,7 @@ class Schema:
                     "weighted": e.weighted,
                     "timed": e.timed,
                     "duplicates": e.duplicates,
-                    "features": e.features,
+                    "edge_dim": e.edge_dim,
                     "time_to_live": e.time_to_live,
                     "in_neighbors": e.in_neighbors,
                     "capacity": e.capacity,
@@ -159,16 +159,19 @@ class Schema:
                 names = entry["edge_type"]
                 assert isinstance(names, list)
                 source, relation, target = names
-                # States of graphs from before edges had these lack them.
-                features, time_to_live = entry.get("features", 0), entry.get("time_to_live")
-                assert isinstance(features, int)
+                # States of graphs from before edges had these lack them; `edge_dim` was `features` once.
+                edge_dim, time_to_live = (
+                    entry.get("edge_dim", entry.get("features", 0)),
+                    entry.get("time_to_live"),
+                )
+                assert isinstance(edge_dim, int)
                 assert time_to_live is None or isinstance(time_to_live, (int, float))
                 types[str(source), str(relation), str(target)] = EdgeSchema(
                     undirected=bool(entry["undirected"]),
                     weighted=bool(entry["weighted"]),
                     timed=bool(entry["timed"]),
                     duplicates=cast("Duplicates", str(entry["duplicates"])),
-                    features=features,
+                    edge_dim=edge_dim,
                     time_to_live=time_to_live,
                     in_neighbors=bool(entry.get("in_neighbors", True)),
                     capacity=_integer(entry.get("capacity", 256)),

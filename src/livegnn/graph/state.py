@@ -47,7 +47,7 @@ def save(graph: "Graph") -> State:
         for side, columns in zip(("out", "in"), native.save_edges(index), strict=True):
             for column, array in zip(_COLUMNS, columns, strict=True):
                 arrays[f"{prefix}/{side}/{column}"] = cast("Array", array)
-        if edges.features:
+        if edges.edge_dim:
             arrays[f"{prefix}/free_rows"], arrays[f"{prefix}/x"] = native.save_edge_features(index)
     num_edges = [native.num_edges(index) for index in range(len(graph.schema.edge_types))]
     return State(
@@ -82,7 +82,7 @@ def restore(graph: "Graph", state: State) -> None:
                 for side in ("out", "in")
             )
             load(index, cast("Any", out), cast("Any", into), num_edges[index])
-            if edges.features:
+            if edges.edge_dim:
                 free, x = (
                     _array(state, f"{prefix}/free_rows", np.uint32),
                     _array(state, f"{prefix}/x", np.float32),

@@ -95,11 +95,11 @@ class View:
 
 
 class Neighbors(NamedTuple):
-    """The neighbours of a node: ids, and weights, times and features [ids, channels] of the edges to them,
+    """The neighbours of a node: ids, and weights, times and features (`edge_attr`, [ids, channels]) of the edges to them,
     where the edge type has them; `key` where it keeps parallel edges."""
 
     ids: "Shaped[Ids, 'neighbors']"
     weight: "Float32[FloatArray, 'neighbors'] | None"
     time: "Float64[DoubleArray, 'neighbors'] | None"
-    features: "Float32[FloatArray, 'neighbors channels'] | None"
+    edge_attr: "Float32[FloatArray, 'neighbors channels'] | None"
     key: "UInt32[Keys, 'neighbors'] | None" = None

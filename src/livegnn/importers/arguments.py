@@ -185,8 +185,8 @@ class _Finding:
             self._know("x", key, atom, (schema.node_types[key],))
             return
         edges = schema.edge_types[key]
-        if edges.features:
-            self._know("edge_attr", key, atom, (edges.features,))
+        if edges.edge_dim:
+            self._know("edge_attr", key, atom, (edges.edge_dim,))
         if edges.weighted:
             self._know("edge_weight", key, atom)
 

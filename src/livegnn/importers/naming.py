@@ -109,7 +109,7 @@ class Types:
                     raise ModelError(
                         f"relations has {edge_type}, which the schema lacks: it has {list(edges)}"
                     )
-                self._check_width(columns, width, edge_type, edges[edge_type].features)
+                self._check_width(columns, width, edge_type, edges[edge_type].edge_dim)
                 if len(of) > len(columns) and relations is None and not edges[edge_type].weighted:
                     raise ModelError(
                         f"the program reads weights of {edge_type} edges, and the schema has none: set "

@@ -32,7 +32,7 @@ class ConvolutionRequest:
 
     name: of the layer, as error messages show it. source: the Python text of its forward, message, aggregate
     and update. in_channels, out_channels: of its rows. parameters: name -> float32 array; code finds ``.`` in
-    a name as ``_``. edge_features: channels of the edges' features.
+    a name as ``_``. edge_dim: channels of the edges' features.
     """
 
     name: str
@@ -40,7 +40,7 @@ class ConvolutionRequest:
     in_channels: int
     out_channels: int
     parameters: Mapping[str, FloatArray] = field(default_factory=dict)
-    edge_features: int = 0
+    edge_dim: int = 0
 
     def describe(self) -> str:
         """The request in words, without the parameters' values."""
@@ -49,7 +49,7 @@ class ConvolutionRequest:
             (
                 (
                     f"The layer `{self.name}` reads {self.in_channels} channels a node and writes "
-                    f"{self.out_channels}. Edges have {self.edge_features} channels of features."
+                    f"{self.out_channels}. Edges have {self.edge_dim} channels of features."
                 ),
                 "Its parameters, as float32 arrays of these names:",
                 *(shapes or ["- none"]),
@@ -105,7 +105,7 @@ def propose(
         try:
             convolution = _run(proposal, request) if isinstance(proposal, str) else proposal
             convolution = replace(convolution, name=request.name, reference=reference)
-            report = verify(convolution, in_channels=request.in_channels, edge_features=request.edge_features)
+            report = verify(convolution, in_channels=request.in_channels, edge_dim=request.edge_dim)
             report.raise_for_failure()
         except ModelError as error:
             failed.append(f"attempt {attempt + 1}: {error}")

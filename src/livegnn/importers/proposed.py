@@ -274,7 +274,7 @@ def _ask(cut: Cut, call: LayerCall, proposals: Proposals) -> Model:
     """A model of one layer, as somebody proposes it."""
     (channels,) = cut.x.shape or (1,)
     features = cut.columns.get("edge_attr")
-    edge_features = 0 if features is None else int(np.prod(features.shape))
+    edge_dim = 0 if features is None else int(np.prod(features.shape))
     layer = copy_module(call.layer).float()
     flat, spec = pytree.tree_flatten((call.args, dict(call.kwargs)))
     places = [i for i, one in enumerate(flat) if isinstance(one, torch.Tensor)]
@@ -287,7 +287,7 @@ def _ask(cut: Cut, call: LayerCall, proposals: Proposals) -> Model:
             "x": np.asarray(x, np.float32),
             "edge_index": np.asarray(edge_index, np.int64),
             "weight": np.ones(count, np.float32) if weight is None else np.asarray(weight, np.float32),
-            "edge_attr": np.zeros((count, edge_features), np.float32) if edge_attr is None else edge_attr,
+            "edge_attr": np.zeros((count, edge_dim), np.float32) if edge_attr is None else edge_attr,
         }
         given = list(flat)
         for place, role in zip(places, cut.roles, strict=True):
@@ -309,14 +309,14 @@ def _ask(cut: Cut, call: LayerCall, proposals: Proposals) -> Model:
             name: tensor.detach().float().numpy()
             for name, tensor in (*layer.named_parameters(), *layer.named_buffers())
         },
-        edge_features=edge_features,
+        edge_dim=edge_dim,
     )
     convolution = propose(request, proposals.proposer, reference, allow_code=proposals.allow_code)
     return Model.from_convolutions(
         [convolution],
         channels,
         edge_type=edge_type_of(cut.edges),
-        edge_features=edge_features,
+        edge_dim=edge_dim,
         verify=False,
     )
 

@@ -265,7 +265,7 @@ class Cone:
                 target[rows],
                 weight=old.weight[rows] if schema.weighted else None,
                 time=old.time[rows] if schema.timed else None,
-                features=old.features[rows] if schema.features else None,
+                edge_attr=old.edge_attr[rows] if schema.edge_dim else None,
                 key=old.key[rows] if schema.duplicates == "keep" else None,
                 edge_type=edge_type,
             )
@@ -307,7 +307,7 @@ class Cone:
                 target,
                 weight=None if chunk.weight is None else chunk.weight[rows],
                 time=None if chunk.time is None else chunk.time[rows],
-                features=None if chunk.x is None else chunk.x[rows],
+                edge_attr=None if chunk.x is None else chunk.x[rows],
                 key=key,
                 edge_type=edge_type,
             )

@@ -45,7 +45,7 @@ class OldEdges(NamedTuple):
 
     source, target, key: [edges]; an edge may occur twice, and then its first row counts; an undirected one as
     it was named. there: whether it was in the graph; the other columns are of no meaning where it was not.
-    key, time: 0 in a type without; weight: 1. features: float32 [edges, channels].
+    key, time: 0 in a type without; weight: 1. edge_attr: float32 [edges, channels].
     """
 
     source: "Int64[IntArray, 'edges']"
@@ -54,7 +54,7 @@ class OldEdges(NamedTuple):
     there: "Bool[npt.NDArray[np.bool_], 'edges']"
     weight: "Float32[FloatArray, 'edges']"
     time: "Float64[DoubleArray, 'edges']"
-    features: "Float32[FloatArray, 'edges channels']"
+    edge_attr: "Float32[FloatArray, 'edges channels']"
 
 
 @dataclass(frozen=True)
@@ -190,10 +190,10 @@ def edges_of(
     index, native = graph.edge_type_index(edge_type), graph.native
     theirs, mine = (edge_type[2], edge_type[0]) if reverse else (edge_type[0], edge_type[2])
     indices = native.indices_of(graph.node_type_index(mine), numbers)
-    degree, others, weight, time, features, key = native.edges_of(index, indices, reverse)
+    degree, others, weight, time, edge_attr, key = native.edges_of(index, indices, reverse)
     ends = native.ids_of(graph.node_type_index(theirs), others), np.repeat(numbers, degree)
     source, target = reversed(ends) if reverse else ends
-    return OldEdges(source, target, key, np.full(len(source), True), weight, time, features)
+    return OldEdges(source, target, key, np.full(len(source), True), weight, time, edge_attr)
 
 
 def _old_nodes(graph: Graph, delta: GraphDelta, name: NodeType) -> OldNodes | None:
@@ -224,9 +224,9 @@ def _old_edges(graph: Graph, delta: GraphDelta, edge_type: EdgeType) -> OldEdges
     count = int(had.sum())
     there = source[:count], target[:count], key[:count]
     schema = graph.schema.edge_types[edge_type]
-    features = np.zeros((len(had), schema.features), dtype=np.float32)
-    if schema.features:
-        features[:count] = graph.native.edge_features(index, *there)[0]
+    edge_attr = np.zeros((len(had), schema.edge_dim), dtype=np.float32)
+    if schema.edge_dim:
+        edge_attr[:count] = graph.native.edge_features(index, *there)[0]
     time = np.zeros(len(had))
     if schema.timed:
         time[:count] = graph.native.edge_times(index, *there)
@@ -237,5 +237,5 @@ def _old_edges(graph: Graph, delta: GraphDelta, edge_type: EdgeType) -> OldEdges
         had,
         weight,
         time,
-        features,
+        edge_attr,
     )

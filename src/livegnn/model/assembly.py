@@ -30,7 +30,7 @@ def build(
     in_channels: int,
     *,
     edge_type: EdgeType = DEFAULT_EDGE_TYPE,
-    edge_features: int = 0,
+    edge_dim: int = 0,
     verify: bool = True,
 ) -> "Model":
     """What `Model.from_convolutions` does. make: `Model`, which this module does not import."""
@@ -39,21 +39,21 @@ def build(
     if not convolutions:
         raise ModelError("a model must have a convolution, got none")
     check_width(in_channels, "in_channels", 1)
-    check_width(edge_features, "edge_features", 0)
+    check_width(edge_dim, "edge_dim", 0)
     edge_type = to_edge_type(edge_type, "edge_type")
     node_type, _, target_type = edge_type
     if node_type != target_type:
         raise ModelError(
             f"convolutions need edges between nodes of one type, got {node_type!r} to {target_type!r}"
         )
-    assembly = _Assembly(edge_type, edge_features)
+    assembly = _Assembly(edge_type, edge_dim)
     layers = ["x"]
     width = in_channels
     for number, convolution in enumerate(convolutions):
         if verify:
-            report = entrances.verify(convolution, in_channels=width, edge_features=edge_features)
+            report = entrances.verify(convolution, in_channels=width, edge_dim=edge_dim)
             report.raise_for_failure()
-        widths = convolution.widths(width, edge_features)
+        widths = convolution.widths(width, edge_dim)
         layers.append(assembly.add(convolution, widths, layers[-1], f"h{number + 1}"))
         width = widths.output
     return make(
@@ -98,9 +98,9 @@ def _one(rows: FloatArray) -> FloatArray:
 class _Assembly:
     """The steps of convolutions, one after the other, on nodes of one type."""
 
-    def __init__(self, edge_type: EdgeType, edge_features: int) -> None:
+    def __init__(self, edge_type: EdgeType, edge_dim: int) -> None:
         self.edge_type = edge_type
-        self.edge_features = edge_features
+        self.edge_dim = edge_dim
         self.steps: list[Step] = []
         self.functions: dict[str, Function] = {}
         self.edge_inputs: dict[str, EdgeInput] = {}
@@ -158,7 +158,7 @@ class _Assembly:
                 array,
                 EdgeInput(self.edge_type, 1, "weight")
                 if array == "weight"
-                else EdgeInput(self.edge_type, self.edge_features),
+                else EdgeInput(self.edge_type, self.edge_dim),
             )
             return array
         return self._gather(array, h, f"{output}.{array}")

@@ -147,6 +147,6 @@ def _build(description: Mapping[str, object], data: bytes, make: "type[Model]") 
 
 def _edge_input(edge_type: Sequence[str], width: int, column: str) -> EdgeInput:
     source, relation, target = edge_type
-    if column not in ("features", "weight"):
-        raise ModelError(f"column must be 'features' or 'weight', got {column!r}")
-    return EdgeInput((source, relation, target), width, "weight" if column == "weight" else "features")
+    if column not in ("edge_attr", "features", "weight"):  # files of earlier builds say "features"
+        raise ModelError(f"column must be 'edge_attr' or 'weight', got {column!r}")
+    return EdgeInput((source, relation, target), width, "weight" if column == "weight" else "edge_attr")

@@ -20,4 +20,4 @@ class EdgeInput:
 
     edge_type: EdgeType
     width: int = 1
-    column: Literal["features", "weight"] = "features"
+    column: Literal["edge_attr", "weight"] = "edge_attr"

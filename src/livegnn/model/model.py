@@ -333,13 +333,13 @@ class Model:
         in_channels: int,
         *,
         edge_type: EdgeType = DEFAULT_EDGE_TYPE,
-        edge_features: int = 0,
+        edge_dim: int = 0,
         verify: bool = True,
     ) -> "Model":
         """A model of layers that are given by their operators, each reading the one before.
 
         in_channels: channels of the nodes' features. edge_type: the edges that carry the messages, between
-        nodes of one type. edge_features: channels of the edges' features, if a message reads them.
+        nodes of one type. edge_dim: channels of the edges' features, if a message reads them.
         verify: whether `livegnn.model.verify` must accept each of them first.
 
         Raises `ModelError` if the operators do not fit together, or a condition fails, with a counterexample.
@@ -351,7 +351,7 @@ class Model:
             convolutions,
             in_channels,
             edge_type=edge_type,
-            edge_features=edge_features,
+            edge_dim=edge_dim,
             verify=switch(verify, "verify"),
         )
 

@@ -143,12 +143,12 @@ class Convolution:
         assert self.message_local is not None
         return _rows(self, "message_local", self.message_local(**{n: arrays[n] for n in self.message_reads}))
 
-    def widths(self, in_channels: int, edge_features: int = 0) -> "Widths":
+    def widths(self, in_channels: int, edge_dim: int = 0) -> "Widths":
         """How wide everything is, found by calling the functions once on two rows.
 
         Raises `ModelError` if a function fails, or its output does not fit the next.
         """
-        return _measure(self, in_channels, edge_features)
+        return _measure(self, in_channels, edge_dim)
 
     def compute(
         self,
@@ -238,18 +238,18 @@ def _rows(convolution: Convolution, what: str, rows: object, count: int | None =
     return array
 
 
-def _measure(convolution: Convolution, in_channels: int, edge_features: int) -> Widths:
+def _measure(convolution: Convolution, in_channels: int, edge_dim: int) -> Widths:
     name = convolution.name
     if in_channels < 1:
         raise ModelError(f"{name}: in_channels must be at least 1, got {in_channels}")
-    if "edge_attr" in convolution.message_reads and edge_features < 1:
-        raise ModelError(f"{name}: message_local reads edge_attr: give edge_features, got {edge_features}")
+    if "edge_attr" in convolution.message_reads and edge_dim < 1:
+        raise ModelError(f"{name}: message_local reads edge_attr: give edge_dim, got {edge_dim}")
     h = np.linspace(0.1, 0.9, 2 * in_channels, dtype=np.float32).reshape(2, in_channels)
     arrays = {
         "source": h,
         "target": h,
         "weight": np.ones((2, 1), np.float32),
-        "edge_attr": np.full((2, edge_features), 0.5, np.float32),
+        "edge_attr": np.full((2, edge_dim), 0.5, np.float32),
     }
     what = "message_local"
     try:
@@ -273,12 +273,12 @@ def _measure(convolution: Convolution, in_channels: int, edge_features: int) -> 
             combined = _rows(convolution, what, convolution.combine(np.ones_like(rows), rows), 2)
         what = "update"
         output = combined if convolution.update is None else convolution.update(h, combined)
-        return Widths(local, message, _rows(convolution, what, output, 2).shape[1], edge_features)
+        return Widths(local, message, _rows(convolution, what, output, 2).shape[1], edge_dim)
     except ModelError:
         raise
     except Exception as error:
         raise ModelError(
-            f"{name}: {what} failed on two rows ({in_channels} channels of features, {edge_features} of the "
+            f"{name}: {what} failed on two rows ({in_channels} channels of features, {edge_dim} of the "
             f"edges): {type(error).__name__}: {error}"
         ) from error
 

@@ -78,7 +78,7 @@ def _row_problem(
 
 
 def compare_with_reference(
-    convolution: Convolution, in_channels: int, edge_features: int, seed: int = 0
+    convolution: Convolution, in_channels: int, edge_dim: int, seed: int = 0
 ) -> Answer:
     """Whether the operators compute what the layer's original formulation does, on small graphs.
 
@@ -87,7 +87,7 @@ def compare_with_reference(
     start = time.perf_counter()
     random = np.random.default_rng(seed)
     for number in range(GRAPHS):
-        graph = _Graph.draw(random, 1 + number * _MOST_NODES // GRAPHS, in_channels, edge_features)
+        graph = _Graph.draw(random, 1 + number * _MOST_NODES // GRAPHS, in_channels, edge_dim)
         try:
             if graph.difference(convolution) is None:
                 continue

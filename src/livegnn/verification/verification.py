@@ -74,13 +74,13 @@ def verify(
     subject: Model | Convolution,
     *,
     in_channels: int | None = None,
-    edge_features: int = 0,
+    edge_dim: int = 0,
     seed: int = 0,
 ) -> VerificationReport:
     """Checks the conditions of theorem 1 for every propagate step of a model, or for a convolution; for a
     degree step, that of contexts.
 
-    in_channels, edge_features: what a convolution reads, in channels; a model knows them. seed: of the
+    in_channels, edge_dim: what a convolution reads, in channels; a model knows them. seed: of the
     numbers that are tried.
 
     The operators of `Propagate` are proved with Z3 (``pip install 'livegnn[verify]'``; without it, tested).
@@ -96,7 +96,7 @@ def verify(
     if isinstance(subject, Convolution):
         if in_channels is None:
             raise ModelError(f"{subject.name}: give in_channels, the channels of the rows that it reads")
-        return _verify_convolution(subject, in_channels, edge_features, seed)
+        return _verify_convolution(subject, in_channels, edge_dim, seed)
     return _verify_model(subject, seed)
 
 
@@ -154,10 +154,10 @@ def _reads_target(model: Model) -> tuple[str, ...]:
 
 
 def _verify_convolution(
-    convolution: Convolution, in_channels: int, edge_features: int, seed: int
+    convolution: Convolution, in_channels: int, edge_dim: int, seed: int
 ) -> VerificationReport:
     name = convolution.name
-    widths = convolution.widths(in_channels, edge_features)
+    widths = convolution.widths(in_channels, edge_dim)
     undo = _identity if convolution.combine is None else convolution.combine_inverse
     operators = Operators(
         convolution.context_name() or convolution.neighbor_context,
@@ -169,7 +169,7 @@ def _verify_convolution(
         given_context=convolution.neighbor_context,
         given_aggregate=convolution.aggregate,
     )
-    arrays = {"source": in_channels, "target": in_channels, "weight": 1, "edge_attr": edge_features}
+    arrays = {"source": in_channels, "target": in_channels, "weight": 1, "edge_attr": edge_dim}
     rows: list[tuple[str, Callable[[Mapping[str, Array]], Array], Mapping[str, int], int]] = []
     reads: Mapping[str, int]
     if convolution.message_local is not None:
@@ -197,7 +197,7 @@ def _verify_convolution(
     ]
     conditions = check(name, operators, seed) + conditions
     if convolution.reference is not None:
-        answer = compare_with_reference(convolution, in_channels, edge_features, seed)
+        answer = compare_with_reference(convolution, in_channels, edge_dim, seed)
         conditions.append(as_condition(name, None, REFERENCE, answer))
     constrained = (name,) if "target" in convolution.message_reads else ()
     return VerificationReport(tuple(conditions), constrained)
