@@ -83,8 +83,8 @@ class Events:
         key: NumbersLike | None = None,
         edge_type: EdgeType | None = None,
     ) -> "Events":
-        """Adds edges src[i] -> dst[i], with `weight[n]`, `time[n]` and `edge_attr[n, width]` if given; an edge
-        that exists is updated.
+        """Adds edges src[i] -> dst[i], with `weight[n]`, `time[n]` and `edge_attr[n, edge_dim]` if given; an
+        edge that exists is updated.
 
         Where the edge type keeps parallel edges, `key[n]` tells them apart: an edge with the ends and the key
         of another is an update of it. Without keys each edge is a new one, whose key is one more than the

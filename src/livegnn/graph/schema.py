@@ -21,8 +21,8 @@ class EdgeSchema:
     weight, a float64 time; without them every weight is 1 and no column is kept. duplicates: an edge that is
     added again replaces the old weight and time, adds its weight to the old one (payments), or, with "keep",
     is an edge of its own beside it: edges between the same two nodes are told apart by a key. edge_dim: the
-    width of the edges' features (`edge_attr`), float32; 0 for none. time_to_live: in the unit of the times; an edge whose
-    time is longer ago than that expires (see `Graph.expire`); None: edges stay.
+    width of the edges' features (`edge_attr`), float32; 0 for none. time_to_live: in the unit of the times;
+    an edge whose time is longer ago than that expires (see `Graph.expire`); None: edges stay.
     in_neighbors: whether a directed type also keeps who points at a node; the engine and sampling with
     direction "in" need it, and it doubles the memory of the edges. capacity, slack: of the nodes of a samtree
     (PlatoD2GL, section IV); a split may fall `slack` from the middle, by default an eighth of the capacity.
@@ -160,10 +160,8 @@ class Schema:
                 assert isinstance(names, list)
                 source, relation, target = names
                 # States of graphs from before edges had these lack them; `edge_dim` was `features` once.
-                edge_dim, time_to_live = (
-                    entry.get("edge_dim", entry.get("features", 0)),
-                    entry.get("time_to_live"),
-                )
+                edge_dim = entry.get("edge_dim", entry.get("features", 0))
+                time_to_live = entry.get("time_to_live")
                 assert isinstance(edge_dim, int)
                 assert time_to_live is None or isinstance(time_to_live, (int, float))
                 types[str(source), str(relation), str(target)] = EdgeSchema(

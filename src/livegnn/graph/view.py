@@ -95,8 +95,8 @@ class View:
 
 
 class Neighbors(NamedTuple):
-    """The neighbours of a node: ids, and weights, times and features (`edge_attr`, [ids, channels]) of the edges to them,
-    where the edge type has them; `key` where it keeps parallel edges."""
+    """The neighbours of a node: ids, and weights, times and features (`edge_attr`, [ids, channels]) of the
+    edges to them, where the edge type has them; `key` where it keeps parallel edges."""
 
     ids: "Shaped[Ids, 'neighbors']"
     weight: "Float32[FloatArray, 'neighbors'] | None"

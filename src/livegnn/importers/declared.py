@@ -47,7 +47,7 @@ class _Edges:
     """What the edges of one type carry, as a schema says it."""
 
     weighted: bool
-    features: int
+    edge_dim: int
 
 
 @dataclass(frozen=True)

@@ -34,12 +34,12 @@ _NO_IDS = np.empty(0, np.int64)
 class Change(NamedTuple):
     """What a batch changed: the nodes with another prediction at `seq`: `ids[n]`, `predictions[n, out]`.
 
-    Where the runtime has no engine, there are none.
+    Where the runtime has no engine, there are none; while nobody subscribes, predictions are not computed.
     """
 
     seq: int
     ids: "Shaped[Ids, 'nodes']"
-    predictions: "Float32[FloatArray, 'nodes channels']"
+    predictions: "Float32[FloatArray, 'told channels']"
     affected: int
     seconds: float
 
