@@ -325,7 +325,7 @@ def test_what_a_module_does_with_features_and_weights_of_edges(seed):
 
     model = check(Net(), features=True, weighted=True, seed=seed)
     assert {given.column: given.width for given in model.edge_inputs.values()} == {
-        "features": EDGE_CHANNELS,
+        "edge_attr": EDGE_CHANNELS,
         "weight": 1,
     }
 

@@ -72,6 +72,7 @@ class World:
         model = Model.from_convolutions([Convolution(update=own)] * 2, in_channels=WIDTH)
         self.engine = Engine(self.graph, model, threads=2, mode=mode, history=10_000)  # type: ignore[arg-type]
         self.runtime = Runtime(log, self.graph, self.engine)
+        self.graph.claim = None  # these tests change it beside the runtime, whose reads they ask
         self.sampler = LiveSampler(self.graph, [-1], gone="skip")
         center = self.ids([CENTER])
         self.supposed = self.engine.what_if(Events().set_features(center, np.zeros((1, WIDTH), np.float32)))

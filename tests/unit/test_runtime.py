@@ -1,5 +1,6 @@
 """The loop, in one process: batches, rejections, waiting, subscribers, checkpoints and recovery."""
 
+import gc
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from livegnn import (
     UnknownTypeError,
     checkpoint,
 )
+from livegnn.graph import GraphDelta, View
 from livegnn.log import Batch
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Input, Propagate, Step
@@ -536,13 +538,46 @@ def test_a_policy_of_checkpoints_that_makes_no_sense_is_refused(
         CheckpointPolicy(**{"directory": tmp_path} | settings)
 
 
-def test_batches_are_numbered_by_the_log_whatever_is_applied_beside_it(log: SqliteLog) -> None:
+def test_batches_that_the_log_lacks_are_refused_until_the_runtime_stops(log: SqliteLog) -> None:
     runtime = make_runtime(log)
-    runtime.graph.apply(Events().add_nodes([801, 802, 803]))  # which a recovery does not know
+    graph, engine = runtime.graph, runtime.engine
+    for apply in (graph.apply, engine.apply):
+        with pytest.raises(InputError, match="append of the runtime, or stop it first"):
+            apply(Events().add_nodes([801, 802, 803]))
     assert runtime.append(Events().add_nodes(804)) == 1
     runtime.step()
-    assert (runtime.seq, runtime.graph.seq, runtime.failure) == (1, 1, None)
-    assert runtime.engine.verify().ok
+    with pytest.raises(InputError, match="append of the runtime, or stop it first"):
+        graph.apply(Events().add_nodes(805))
+    assert (runtime.seq, graph.seq, graph.contains([801, 804, 805]).tolist()) == (1, 1, [False, True, False])
+    runtime.stop()
+    graph.apply(Events().add_nodes(806))
+    assert engine.verify().ok
+
+
+def test_a_runtime_that_has_gone_claims_nothing(log: SqliteLog) -> None:
+    runtime = make_runtime(log)
+    graph = runtime.graph
+    del runtime
+    gc.collect()
+    graph.apply(Events().add_nodes(801))
+
+
+def test_a_view_with_a_batch_of_its_own_is_not_for_a_runtime(tmp_path: Path, log: SqliteLog) -> None:
+    class Own(View):
+        name = "own"
+
+        def publish(self, change: GraphDelta) -> None:
+            self.graph.apply(Events().add_nodes(900))
+
+    graph = make_graph()
+    own = Own(graph)
+    graph.attach(own)
+    runtime = Runtime(log, graph, own, checkpoints=CheckpointPolicy(tmp_path))
+    runtime.append(Events().add_nodes(804))
+    with pytest.raises(LiveGNNError, match=r"'own' failed as it told of it: .*append of the runtime"):
+        runtime.step()
+    runtime.stop()
+    assert (runtime.seq, graph.seq, log.last_seq()) == (1, 1, 1)
 
 
 def test_a_runtime_is_made_of_a_graph_and_its_views(log: SqliteLog) -> None:

@@ -202,6 +202,7 @@ def test_what_cannot_be_called_is_refused_at_once(
     for subscribe, of in ((engine.subscribe, "an Update"), (runtime.subscribe, "a Change")):
         with pytest.raises(InputError, match=f"callback must be a function of {of}, got "):
             subscribe(callback)  # type: ignore[operator]
+    runtime.stop()
     assert engine.apply(some_change(rng)).seq == 1
     assert (engine.subscriber_failures, runtime.subscriber_failures) == (0, 0)
     for name in ("on_staged", "on_committed") if callback is not None else ():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +324,93 @@ def test_a_view_is_attached_once_and_must_be_one() -> None:
     assert picky.told == ["prepare", "commit", "publish"]
     with pytest.raises(lg.InputError, match=r"expected a View, got .*: derive it from livegnn.graph.View"):
         graph.attach("view")  # type: ignore[arg-type]
+    with pytest.raises(lg.InputError, match="expected a view of this graph, got 'picky' of another"):
+        make_graph().attach(picky)
+
+
+@pytest.mark.parametrize("when", ["prepare", "commit", "abandon", "on_staged"])
+def test_no_view_is_attached_within_a_batch(when: str) -> None:
+    """It would be made of the graph before the batch, and never see it."""
+    graph, refused = make_graph(), []
+
+    def attach(change: GraphDelta) -> None:
+        for make in (lambda: lg.Engine(graph, make_model(), threads=1), lambda: Picky(graph)):
+            with pytest.raises(lg.InputError, match="attach views"):
+                make()
+            refused.append(make)
+        if when == "abandon":
+            raise lg.InputError("enough")
+
+    class Attaching(View):
+        name = "attaching"
+
+        def __init__(self, graph: lg.Graph) -> None:
+            super().__init__(graph)
+            graph.attach(self)
+
+    view = Attaching(graph)
+    if when in ("prepare", "commit"):
+        setattr(view, when, attach)
+    if when == "abandon":
+        view.prepare = view.abandon = attach  # type: ignore[method-assign]
+        with pytest.raises(lg.InputError, match="enough"):
+            graph.apply(lg.Events().add_nodes(50))
+    else:
+        graph.apply(lg.Events().add_nodes(50), on_staged=attach if when == "on_staged" else None)
+    assert len(refused) == (4 if when == "abandon" else 2)
+
+
+def test_what_comes_after_a_batch_is_asked_while_it_is_prepared() -> None:
+    graph, kept = make_graph(), []
+    with pytest.raises(lg.InputError, match="while that is prepared"):
+        graph.stage(lg.Events().add_nodes(50)).after
+    change = graph.apply(
+        lg.Events().add_nodes(50), on_staged=lambda change: kept.append(change.after.contains([50])[0])
+    )
+    assert kept == [True]
+    graph.apply(lg.Events().add_nodes(51), on_staged=lambda change: kept.append(change.after))
+    for ask in (
+        lambda: change.after,
+        lambda: kept[1].contains([50]),
+        lambda: kept[1].degree([50]),
+        lambda: kept[1].neighbors(50),
+    ):
+        with pytest.raises(lg.InputError, match="while that is prepared"):
+            ask()
+
+
+def test_a_change_that_is_kept_keeps_no_view() -> None:
+    graph = make_graph()
+    view = Picky(graph)
+    change, gone = graph.apply(lg.Events().add_nodes(50)), weakref.ref(view)
+    del view
+    gc.collect()
+    assert gone() is None
+    assert change.num_events == 1
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_while_views_abandon_a_batch_comes_out_when_all_have(
+    interrupt: type[BaseException],
+) -> None:
+    graph = make_graph()
+    first = Picky(graph)
+
+    def refuse(change: GraphDelta) -> None:
+        raise lg.InputError("no")
+
+    def stop(change: GraphDelta) -> None:
+        raise interrupt
+
+    first.abandon = stop  # type: ignore[method-assign]
+    second = Picky(graph)
+    second.prepare = refuse  # type: ignore[method-assign]
+    with pytest.raises(interrupt):
+        graph.apply(lg.Events().add_nodes(50))
+    assert second.told == ["abandon"]
+    del first.abandon, second.prepare
+    graph.apply(lg.Events().add_nodes(50))
+    assert graph.contains([50]).all()
 
 
 @pytest.fixture

@@ -7,8 +7,10 @@ from livegnn.graph.graph import Graph
 from livegnn.graph.schema import EdgeSchema, Schema
 from livegnn.graph.snapshot import Snapshot
 from livegnn.graph.view import Neighbors, View
+from livegnn.graph.writer import Claim
 
 __all__ = [
+    "Claim",
     "EdgeAttrChanges",
     "EdgeChanges",
     "EdgeSchema",

@@ -14,19 +14,22 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from livegnn.graph.delta import GraphDelta
+    from livegnn.graph.followers import Followers
     from livegnn.graph.graph import Graph
 
 _NO_INDEX = 0xFFFFFFFF
 
 
 class GraphAfter:
-    """Answers, for views, as the graph will when the batch is committed; to be asked in `View.prepare` alone.
+    """Answers, for views, as the graph will when the batch is committed; to be asked in `View.prepare`, or in
+    `on_staged`, and at no other time (`InputError`).
 
     What it does not tell, such as features of nodes, is in the batch itself (`GraphDelta`) or stays.
     """
 
-    def __init__(self, graph: "Graph", change: "GraphDelta") -> None:
-        self._graph, self._change = graph, change
+    def __init__(self, graph: "Graph", change: "GraphDelta", followers: "Followers") -> None:
+        followers.refuse_unless_prepared(change)
+        self._graph, self._change, self._followers = graph, change, followers
 
     def contains(
         self, ids: "ArrayLike", node_type: NodeType | None = None
@@ -66,6 +69,7 @@ class GraphAfter:
         )
 
     def _end(self, edge_type: EdgeType | None, direction: str) -> tuple[int, NodeType]:
+        self._followers.refuse_unless_prepared(self._change)
         index = self._graph.edge_type_index(edge_type)
         source_type, _, target_type = list(self._graph.schema.edge_types)[index]
         return index, target_type if incoming(direction) else source_type
@@ -79,6 +83,7 @@ class GraphAfter:
 
     def _indices(self, ids: "NDArray[np.generic]", node_type: NodeType | None) -> "NDArray[np.uint32]":
         graph, delta = self._graph, self._change.native
+        self._followers.refuse_unless_prepared(self._change)
         index = graph.node_type_index(node_type)
         numbers = graph.to_numbers(ids)
         indices = graph.native.indices_of(index, numbers)

@@ -1,5 +1,6 @@
 """The net effect of a batch of events on a graph."""
 
+import weakref
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -86,15 +87,15 @@ class GraphDelta:
         """Keeps the texts of all ids that the batch names."""
         self.trusted = trusted
         """Whether the batch was accepted before, so that no view may refuse it for what comes of it."""
-        self._updates: dict[View, object] = {}
+        self._updates: dict[weakref.ref[View], object] = {}  # holding a delta holds no view
 
     def update_of(self, view: "View") -> object:
         """What the batch did to a view, as its `commit` said; None before that."""
-        return self._updates.get(view)
+        return self._updates.get(weakref.ref(view))
 
     def note_update(self, view: "View", update: object) -> None:
         """For the graph, which commits."""
-        self._updates[view] = update
+        self._updates[weakref.ref(view)] = update
 
     @property
     def after(self) -> "GraphAfter":

@@ -29,11 +29,18 @@ class Followers:
         self._unpublished: deque[tuple[GraphDelta, Sequence[View]]] = deque()
         self._publishing = False
         self.within_batch = False  # a batch is prepared and not yet committed in all views
+        self.preparing: GraphDelta | None = None  # the batch that views and `on_staged` may ask `after` of
 
-    def attach(self, view: View) -> None:
+    def attach(self, graph: "Graph", view: View) -> None:
         """A view that is attached already stays where it is last."""
         if not isinstance(view, View):
             raise InputError(f"expected a View, got {kind_of(view)}: derive it from livegnn.graph.View")
+        if getattr(view, "graph", None) is not graph:
+            raise InputError(
+                f"expected a view of this graph, got {view.name!r} of another or of none: a view follows the "
+                "graph that its constructor gives to View.__init__"
+            )
+        self.refuse_within_batch()
         self._views = [ref for ref in self._views if ref() is not None and ref() is not view]
         self._views.append(weakref.ref(view))
 
@@ -44,7 +51,16 @@ class Followers:
         if self.within_batch:
             raise InputError(
                 "expected a call between batches, got one from a view that prepares or commits a batch, or "
-                "from on_staged: apply batches and suppose events in View.publish, or in on_committed"
+                "from on_staged: apply batches, attach views and suppose events in View.publish, or in "
+                "on_committed"
+            )
+
+    def refuse_unless_prepared(self, change: GraphDelta) -> None:
+        """Raises `InputError` unless `change` is being prepared: only then the store knows what comes."""
+        if self.preparing is not change:
+            raise InputError(
+                "expected to be asked for the graph after a batch while that is prepared, in View.prepare or "
+                "on_staged; now ask the graph itself, or GraphDelta for what the batch changed"
             )
 
     def apply(
@@ -59,7 +75,9 @@ class Followers:
         views = [view for ref in self._views if (view := ref()) is not None]
         self.within_batch = True
         try:
+            self.preparing = delta
             self._prepare(graph.native, delta, views, on_staged)
+            self.preparing = None
             broken: BaseException | None = None
             try:
                 graph.native.commit(delta.native, [view.native for view in views if view.native is not None])
@@ -73,7 +91,7 @@ class Followers:
                     broken = broken or _explain(error, view, "committed it, and is out of date")
             return views, broken
         finally:
-            self.within_batch = False
+            self.within_batch, self.preparing = False, None
 
     def _prepare(
         self,
@@ -91,15 +109,20 @@ class Followers:
                 view.prepare(delta)
             if on_staged is not None:
                 on_staged(delta)
-        except BaseException:
+        except BaseException as error:
+            interrupt: BaseException | None = None
             for view in views[:begun]:
                 try:
                     view.abandon(delta)
                 except Exception:
                     _logger.exception("the view %r failed to abandon a batch", view.name)
+                except BaseException as late:
+                    interrupt = interrupt or late
                 if view.native is not None:
                     view.native.abandon()
             graph.abandon()
+            if interrupt is not None and isinstance(error, Exception):
+                raise interrupt from error
             raise
 
     def publish(self, delta: GraphDelta, views: Sequence[View]) -> BaseException | None:

@@ -12,13 +12,7 @@ import numpy as np
 
 from livegnn import _core
 from livegnn.arguments import function, incoming, listed_ids, one_id
-from livegnn.errors import (
-    FileFormatError,
-    InputError,
-    UnknownEdgeError,
-    UnknownNodeError,
-    UnknownTypeError,
-)
+from livegnn.errors import FileFormatError, InputError, UnknownEdgeError, UnknownNodeError, UnknownTypeError
 from livegnn.events import Events
 from livegnn.events.chunk import to_key
 from livegnn.graph import construction, state
@@ -35,15 +29,8 @@ from livegnn.graph.schema import Schema
 from livegnn.graph.snapshot import Snapshot, take_snapshot
 from livegnn.graph.staging import check_seq, stage_events
 from livegnn.graph.view import Neighbors, View
-from livegnn.graph.writer import Measurement, Writer
-from livegnn.types import (
-    EdgeType,
-    FloatArray,
-    Ids,
-    IntArray,
-    NodeType,
-    State,
-)
+from livegnn.graph.writer import Claim, Measurement, Writer
+from livegnn.types import EdgeType, FloatArray, Ids, IntArray, NodeType, State
 from livegnn.wording import kind_of, never_raises
 
 if TYPE_CHECKING:
@@ -92,6 +79,7 @@ class Graph:
         self.node_ids = NodeIds(text=self.schema.text_ids)
         self._followers = Followers()
         self.batch_began = 0.0  # when the batch at hand had its turn
+        self.claim: Claim | None = None  # of a runtime, which alone applies batches
         self._memory = Measurement(self.writer)
         self.native = make_core(self.schema, threads, features_dir)
         if self.node_ids.texts is not None:
@@ -192,7 +180,7 @@ class Graph:
 
     def after(self, change: GraphDelta) -> GraphAfter:
         """The graph as it will be, for a view that prepares a batch: `GraphDelta.after`."""
-        return GraphAfter(self, change)
+        return GraphAfter(self, change, self._followers)
 
     def refuse_within_batch(self) -> None:
         """Raises `InputError` if a batch is being prepared or committed (`Followers`)."""
@@ -238,6 +226,8 @@ class Graph:
         with self.writer:
             if self._followers.within_batch:
                 self.refuse_within_batch()
+            if self.claim is not None:
+                self.claim.take_turn()
             self.batch_began = time.perf_counter()
             if seq is not None:
                 check_seq(seq, self.seq)
@@ -274,10 +264,10 @@ class Graph:
     def attach(self, view: View) -> None:
         """From now on, `view` follows the graph for as long as someone holds it; again changes nothing.
 
-        Raises `InputError` for what is no `View`.
+        Raises `InputError` for what is no `View` of this graph, and while a batch is prepared or committed.
         """
         with self.writer:
-            self._followers.attach(view)
+            self._followers.attach(self, view)
 
     # -- reading it
     # ---------------------------------------------------------------------------------------------

@@ -1,9 +1,11 @@
 """Whose turn it is to change a graph, and figures that only whoever has the turn may take."""
 
 import _thread
+import weakref
 from collections.abc import Callable
 
 from livegnn import _core
+from livegnn.errors import InputError
 
 _acquire = _thread.RLock.acquire
 
@@ -23,6 +25,31 @@ class Writer(_thread.RLock):  # type: ignore[misc]
     def __enter__(self, blocking: bool = True, timeout: float = -1) -> bool:
         _core.refuse_in_function()
         return _acquire(self, blocking, timeout)
+
+
+class Claim:
+    """Of one who alone applies batches to a graph, such as a runtime, whose batches are in its log.
+
+    A batch of anybody else, of a view that is told of one too, would be in the graph and not in the log.
+    The claim ends with the claimant. Thread safety: whoever calls holds the turn.
+    """
+
+    def __init__(self, claimant: object) -> None:
+        self._claimant = weakref.ref(claimant)
+        self._turn = False
+
+    def give_turn(self) -> None:
+        """To be called by the claimant, before each batch."""
+        self._turn = True
+
+    def take_turn(self) -> None:
+        """Raises `InputError` for a batch that is not the claimant's."""
+        turn, self._turn = self._turn, False
+        if not turn and self._claimant() is not None:
+            raise InputError(
+                "expected events through the runtime that runs this graph, whose log would lack these: call "
+                "append of the runtime, or stop it first"
+            )
 
 
 class Measurement:

@@ -21,7 +21,7 @@ from livegnn.arguments import function, not_negative, whole
 from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired
 from livegnn.events import Chunk, Events
 from livegnn.expiry import Expiry, ExpiryPolicy
-from livegnn.graph import Graph, GraphDelta, View, check_columns, without_strays
+from livegnn.graph import Claim, Graph, GraphDelta, View, check_columns, without_strays
 from livegnn.log import Batch, Entry, Log, Rejection
 from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
 from livegnn.runtime.statistics import Statistics
@@ -89,6 +89,8 @@ class Loop:
             )
         self._replay()
         self._seq = graph.seq
+        with graph.writer:
+            self._claim = graph.claim = Claim(self)
         self._checkpoints = Checkpoints(
             checkpoints, log, graph, self.views.values(), self.statistics, self._clock
         )
@@ -141,6 +143,9 @@ class Loop:
         views, self._open_views = self._open_views, ()
         for view in views:
             view.close()
+        with self.graph.writer:
+            if self.graph.claim is self._claim:
+                self.graph.claim = None
 
     def check(self, events: Events) -> None:
         """Raises InputError for events that the graph could never take, whatever comes before them.
@@ -299,8 +304,9 @@ class Loop:
                 self._visible.notify_all()
 
         with commit, self.graph.writer:
-            # Its numbers are those of the log, whatever somebody has applied beside it.
+            # Its numbers are those of the log, whatever somebody has applied before.
             self.graph.seq = self._seq
+            self._claim.give_turn()
             change = self.graph.apply(events, seq=batch.seq, on_staged=record, on_committed=let_go)
         self._tell(change, self._clock() - started)
 
