@@ -23,7 +23,7 @@ import jaxtyping
 import numpy as np
 
 ROOMS = ("arguments", "events", "graph", "inference", "runtime", "sampling", "server")
-ALL_UNTIL, ONE_IN = 64, 16
+ALL_UNTIL, ONE_IN = 16, 64
 """Calls of a function that are checked: so many first, and then one in so many."""
 SHAPED = re.compile(r"\b(Bool|Float32|Float64|Int64|Shaped|UInt32)\[")
 

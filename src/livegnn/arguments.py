@@ -64,8 +64,12 @@ def not_negative(value: object, name: str) -> float:
 
 def as_path(value: object, name: str) -> Path:
     """`value` as a path. A number would be the file that it is open as. Raises `InputError`."""
-    if isinstance(value, (str, os.PathLike)) and isinstance(os.fspath(value), str):
-        return Path(value)
+    if isinstance(value, (str, os.PathLike)) and isinstance(text := os.fspath(value), str):
+        try:
+            if b"\0" not in os.fsencode(text):
+                return Path(text)
+        except UnicodeEncodeError:
+            pass  # half of a surrogate pair, in no file's name
     raise InputError(f"{name} must be a path, as text or a pathlib.Path, got {value!r}")
 
 
@@ -85,7 +89,7 @@ def as_array(value: object, name: str, of: str = "numbers") -> "Shaped[NDArray[n
         raise InputError(f"{name} must be an array of {of}, got {type(value).__name__}: {error}") from error
 
 
-def listed_ids(value: object, name: str = "ids") -> "Shaped[NDArray[np.generic], 'ids']":
+def listed_ids(value: object, name: str = "ids") -> "Shaped[NDArray[np.generic], '...']":
     """Ids as an array of them, a single one too. Raises `InputError`."""
     array = np.atleast_1d(as_array(value, name, "integers or text"))
     return as_text(value, array, name) if array.dtype.kind in "UO" else array

@@ -62,6 +62,8 @@ def write(path: Path | str, states: Mapping[str, State], seq: int) -> int:
     listed: list[dict[str, JSON]] = []
     for state_name, state in states.items():
         table: list[JSON] = []
+        for name in (state_name, *state.arrays):
+            _check_name(name)
         for name, value in state.arrays.items():
             array = _storable(value, f"{state_name}/{name}")
             entry: dict[str, JSON] = {
@@ -85,6 +87,18 @@ def write(path: Path | str, states: Mapping[str, State], seq: int) -> int:
             file.write(bytes(offset - file.tell()))
             file.write(_bytes(array))
     return size
+
+
+def _check_name(name: object) -> None:
+    """Raises InputError for what a reader would not take for a name."""
+    if type(name) is str:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            pass
+        else:
+            return
+    raise InputError(f"expected names of states and arrays to be valid Unicode text, got {name!r}")
 
 
 def read(path: Path | str) -> Checkpoint:

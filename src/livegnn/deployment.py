@@ -17,7 +17,7 @@ from livegnn import checkpoint
 from livegnn.arguments import as_path
 from livegnn.errors import FileFormatError, InputError
 from livegnn.expiry import ExpiryPolicy
-from livegnn.graph import Graph, Parallel, Schema
+from livegnn.graph import Graph, Parallel, Schema, View
 from livegnn.inference import Engine, EngineOptions, Keep, Mode, NonFinite, ScrubPolicy
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Model
@@ -217,6 +217,11 @@ class Deployment:
         for name, type_ in types.items():
             if name == "views" and name in content:
                 sections[name] = ViewsSection(_parse_views(content[name]))
+                taken = {*View.reserved_names, *(("engine",) if "model" in content else ())}
+                if clashes := sorted(taken & sections[name].factories.keys()):
+                    raise InputError(
+                        f"a name in [views] must not be {clashes[0]!r}, which is another part of a deployment"
+                    )
             elif name in content:
                 sections[name] = _parse_section(name, type_, content[name], directory)
             elif name in ("graph", "log"):

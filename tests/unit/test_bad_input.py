@@ -193,7 +193,7 @@ def test_a_sequence_number_that_goes_back(engine):
 def test_layers_that_are_none(engine, layer):
     last = len(engine.model.layers) - 1
     with pytest.raises(
-        InputError, match=rf"layer must be an integer from 0 to {last} \(or -1 for the last\)"
+        InputError, match=rf"layer, of which -1 is the last, must be an integer from -{last + 1} to {last}"
     ):
         engine.embeddings(layer)
     assert np.array_equal(engine.embeddings(np.int64(last)), engine.embeddings(-1))
@@ -216,8 +216,8 @@ def test_samples_of_no_nodes(engine, sample):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"keep_degree": -1}, "keep_degree must be an integer of at least 0, got -1"),
-        ({"keep_degree": "all"}, "keep_degree must be an integer of at least 0, got 'all'"),
+        ({"keep_degree": -1}, "keep_degree must be an integer from 0 to 4294967295, got -1"),
+        ({"keep_degree": "all"}, "keep_degree must be an integer from 0 to 4294967295, got 'all'"),
         ({"history": True}, "history, a number of events, must be an integer of at least 0, got True"),
         ({"mode": 5}, "mode must be 'eager' or 'lazy', or a list of these, got 5"),
         ({"state": {}}, r"state must be what Engine.state\(\) returned, got dict"),

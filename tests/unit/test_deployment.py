@@ -303,3 +303,15 @@ def test_the_schema_of_whatever_describes_a_graph(tmp_path: Path) -> None:
             read_schema(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         read_schema(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize("name", ["graph", "log", "engine"])
+def test_a_view_is_not_named_as_another_part(name: str, tmp_path: Path) -> None:
+    content = {
+        "model": {"path": "model.lgnn"},
+        "graph": {"path": "graph.npz"},
+        "log": {"path": "log.db"},
+        "views": {name: "histograms:DegreeHistogram"},
+    }
+    with pytest.raises(InputError, match=f"must not be '{name}', which is another part"):
+        Deployment.parse(content, tmp_path)

@@ -105,10 +105,10 @@ def test_empty_arrays_are_no_events() -> None:
         (lambda e: e.add_edges([1], [3], weight=["heavy"]), "weight must be numbers, got <U5"),
         (
             lambda e: e.add_edges([1, 2], [3, 4], edge_attr=[[1]]),
-            "features must be of shape (2, width), a row",
+            "edge_attr must be of shape (2, width), a row",
         ),
         (lambda e: e.add_edges([1], 3, edge_attr=[1]), "a row for each edge, got shape (1,)"),
-        (lambda e: e.add_edges(1, 3, edge_attr=["a"]), "features must be numbers, got <U1"),
+        (lambda e: e.add_edges(1, 3, edge_attr=["a"]), "edge_attr must be numbers, got <U1"),
         (lambda e: e.add_edges([1], [3], time=[1j]), "time must be numbers, got complex128"),
         (lambda e: e.add_edges([1], [3], time=[True]), "time must be numbers, got bool"),
         (lambda e: e.add_edges(1, 2, edge_type=("a", "b")), "got ('a', 'b')"),
@@ -150,7 +150,7 @@ def test_bad_input_is_refused_and_changes_nothing(call: Callable[[Events], Event
         ),
         (
             Events().add_edges([1, 5], [2, 6], edge_attr=[[0, 1], [np.nan, 1]]),
-            "features must be finite, got nan in event 1 (edge 5 -> 6)",
+            "edge_attr must be finite, got nan in event 1 (edge 5 -> 6)",
         ),
         (Events().add_edges(1, 2, weight=1e39), "weight must be finite, got inf"),
     ],

@@ -103,7 +103,7 @@ def test_batches_dictionaries_and_other_widths_of_numbers_are_read() -> None:
         ),
         (
             {"event": ["add_edge"], "src": [1], "dst": [2], "x": [[1.0]]},
-            "add_edge takes src, dst, weight, time, features, key, edge_type, got a value for 'x'",
+            "add_edge takes src, dst, weight, time, edge_attr, key, edge_type, got a value for 'x'",
         ),
         ({"event": ["set_features"], "id": [1], "x": [["a"]]}, "got lists of string"),
         ({"event": ["add_node"], "id": [1], "node_type": [2]}, "column 'node_type' must be text"),

@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 from imported_modules import EDGES, GRAPHS, LABELS, TYPE, Case, X, call, compute, double, draw
 from layered_modules import MATRIX, Written, add, largest
 from livegnn import Engine, Graph, Model
+from livegnn.errors import ModelError
 from livegnn.importers.classes import classify, words
 from livegnn.importers.export import export_module
 from livegnn.importers.normal_form import normalize
@@ -340,6 +341,15 @@ def test_is_read_as_it_is(function) -> None:
                 for got, right in zip(compute(program, rows, graph), expected, strict=True):
                     np.testing.assert_allclose(got, right, rtol=1e-11, atol=1e-11, err_msg=kind)
     assert words(classify(program.make, normal)) == RIGHT[function]
+
+
+def test_a_module_that_reads_nothing_is_refused() -> None:
+    class Constant(nn.Module):
+        def forward(self, x, edge_index):
+            return torch.ones(x.shape[0], 3)
+
+    with pytest.raises(ModelError, match="the same for every graph"):
+        Model.from_pyg(Constant(), Data(torch.randn(5, 2), torch.tensor([[0, 1], [1, 2]])))
 
 
 class Overwriting(nn.Module):

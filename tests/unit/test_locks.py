@@ -5,6 +5,7 @@ model and subscribers that read. Each pair finishes, and an answer is from befor
 import faulthandler
 import inspect
 import re
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -214,7 +215,7 @@ CALLS = {
 # What makes a world, or belongs to the loop, to a graph's views or to another class that it is read from.
 NOT_CALLED = {
     Graph: {
-        "after", "refuse_within_batch", "from_edges", "from_pyg", "from_state", "edge_type_index",
+        "from_edges", "from_pyg", "from_state", "edge_type_index", "writer",
 
         "node_type_index", "to_numbers", "to_user_ids", "unknown_node", "with_types",
     },
@@ -508,3 +509,50 @@ def test_memory_is_taken_between_batches_and_asking_for_it_never_waits() -> None
     assert after == engine.memory()
     for part in ("ids of node", "features of node", "aggregates"):
         assert after[part] > before[part]
+
+
+INTERRUPTED = """
+import os, random, signal, sys, threading, time
+import livegnn as lg
+
+armed = False
+
+def interrupt(number, frame):
+    global armed
+    if armed:
+        armed = False
+        raise KeyboardInterrupt
+
+def send():
+    draw = random.Random(0)
+    while True:
+        time.sleep(draw.uniform(0.0005, 0.002))
+        os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, interrupt)
+graph = lg.Graph.from_edges([0, 1], [1, 0])
+threading.Thread(target=send, daemon=True).start()
+number = 0
+for _ in range(400):
+    try:
+        armed = True
+        while True:
+            number += 1
+            graph.apply(lg.Events().add_nodes(number))
+            graph.memory()
+    except KeyboardInterrupt:
+        pass
+    taken = []
+    turn = graph.writer
+    other = threading.Thread(target=lambda: taken.append(turn.acquire(timeout=30) and turn.release()))
+    other.start()
+    other.join()
+    if taken != [None]:
+        sys.exit("the turn is kept after an interrupt")
+print("free")
+"""
+
+
+def test_an_interrupt_never_keeps_the_turn() -> None:
+    said = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout) == (0, "free\n"), said.stderr

@@ -355,7 +355,7 @@ def test_residents_alone_keep_counts_of_maxima(kind: str) -> None:
 
 
 def test_a_negative_degree_is_refused() -> None:
-    with pytest.raises(InputError, match="keep_degree must be an integer of at least 0, got -1"):
+    with pytest.raises(InputError, match="keep_degree must be an integer from 0 to 4294967295, got -1"):
         Engine(make_graph(), make_model("gcn"), keep_degree=-1)
 
 
@@ -390,7 +390,7 @@ def build(nodes, batches, number):
 random = np.random.default_rng(5)
 build(100, 2, 100)
 before = anonymous()
-graph, engine = build(20_000, 25, 1 << 16)
+graph, engine = build(20_000, 15, 1 << 16)
 print(sum(engine.memory().values()), anonymous() - before)
 """
 
@@ -403,5 +403,5 @@ def test_graph_and_engine_take_the_memory_that_they_report(tmp_path: Path) -> No
         [sys.executable, "-c", MEASURED, str(path)], check=True, capture_output=True, text=True
     )
     reported, taken = map(int, said.stdout.split())
-    assert reported > 100e6
+    assert reported > 60e6
     assert reported == pytest.approx(taken, rel=0.05)

@@ -36,9 +36,8 @@ SAMPLES: dict[str, Callable[[Graph, object], object]] = {
 # Those that take their turn with batches, change the graph, make one, or do not look at it.
 OTHERS = {
     "apply", "attach", "expire", "expired", "from_edges", "from_pyg", "from_state", "memory", "snapshot",
-    "after", "refuse_within_batch",
     "stage", "state", "edge_type_index", "node_type_index", "pin", "to_numbers",
-    "to_user_ids", "unknown_node", "with_types",
+    "to_user_ids", "unknown_node", "with_types", "writer",
 }  # fmt: skip
 
 

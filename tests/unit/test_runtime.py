@@ -28,6 +28,7 @@ from livegnn.log import Batch
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Input, Propagate, Step
 from livegnn.runtime import Change, CheckpointPolicy, Runtime, list_checkpoints, restore
+from livegnn.types import State
 from streams import WIDTH, make_graph, make_model, make_stream
 
 DOCS = Path(__file__).parents[2] / "docs" / "runtime.md"
@@ -552,6 +553,43 @@ def test_batches_that_the_log_lacks_are_refused_until_the_runtime_stops(log: Sql
     runtime.stop()
     graph.apply(Events().add_nodes(806))
     assert engine.verify().ok
+
+
+class Unkept(View):
+    """Its state cannot be kept, in one way or another."""
+
+    name = "unkept"
+
+    def __init__(self, graph: Graph, state: Callable[[], Any]) -> None:
+        super().__init__(graph)
+        self.state = state  # type: ignore[method-assign]
+        graph.attach(self)
+
+
+def raise_error() -> State:
+    raise ValueError("no state today")
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (raise_error, "ValueError('no state today')"),
+        (lambda: 5, "state of the view 'unkept' must return a State or None, got 5"),
+        (lambda: State({}, {5: np.zeros(2)}), "names of states and arrays to be valid Unicode text, got 5"),
+        (lambda: State({}, {"n\ud800": np.zeros(2)}), "to be valid Unicode text, got 'n\\ud800'"),
+        (lambda: State(None, {}), "TypeError"),
+    ],
+)
+def test_a_view_that_cannot_be_kept_costs_the_checkpoint_and_not_the_loop(
+    tmp_path: Path, log: SqliteLog, caplog: pytest.LogCaptureFixture, state: Callable[[], Any], said: str
+) -> None:
+    graph = make_graph()
+    policy = CheckpointPolicy(tmp_path / "checkpoints", every_events=1)
+    runtime = Runtime(log, graph, Unkept(graph, state), checkpoints=policy)
+    runtime.append(Events().add_nodes(804))
+    runtime.step()
+    assert said in caplog.text
+    assert (runtime.seq, list_checkpoints(policy.directory)) == (1, [])
 
 
 def test_a_runtime_that_has_gone_claims_nothing(log: SqliteLog) -> None:

@@ -328,6 +328,13 @@ def test_a_view_is_attached_once_and_must_be_one() -> None:
         make_graph().attach(picky)
 
 
+def test_what_is_native_is_a_native_view() -> None:
+    view = View(make_graph())
+    view.native = 3  # type: ignore[assignment]
+    with pytest.raises(lg.InputError, match="must be None or a native view, got int"):
+        view.graph.attach(view)
+
+
 @pytest.mark.parametrize("when", ["prepare", "commit", "abandon", "on_staged"])
 def test_no_view_is_attached_within_a_batch(when: str) -> None:
     """It would be made of the graph before the batch, and never see it."""

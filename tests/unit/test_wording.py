@@ -84,7 +84,7 @@ def test_a_graph_of_several_types_has_a_line_for_each() -> None:
         "Graph(",
         "  user: 2 nodes, x=4",
         "  item: 1 node",
-        "  user-buys-item: 1 edge, weighted, timed, edge_attr=2, time_to_live=60.0",
+        "  user-buys-item: 1 edge, weighted, timed, edge_dim=2, time_to_live=60.0",
         "  user-knows-user: 0 edges, undirected",
     ]
     assert re.fullmatch(r"  text ids, seq=4, [\d.]+ [kM]B", lines[5])

@@ -111,7 +111,7 @@ class Plan:
             modes = [mode] * depths
         else:
             modes = list(mode) if isinstance(mode, Sequence) else [mode]
-        unknown = [m for m in modes if m not in ("eager", "lazy")]
+        unknown = [m for m in modes if not isinstance(m, str) or m not in ("eager", "lazy")]
         if unknown:
             raise InputError(f"mode must be 'eager' or 'lazy', or a list of these, got {unknown[0]!r}")
         if len(modes) != depths:

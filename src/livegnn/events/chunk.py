@@ -142,7 +142,7 @@ def to_key(value: NumbersLike, n: int) -> "UInt32[Keys, 'events']":
         raise InputError(f"key must have one value for each of the {n} edges, got shape {array.shape}")
     if array.size and (array.dtype.kind not in "iu" or array.min() < 0 or array.max() > _LARGEST_KEY):
         shown = array[(array < 0) | (array > _LARGEST_KEY)] if array.dtype.kind in "iu" else array
-        raise InputError(f"key must be integers from 0 to 2^32 - 1, got {shown[0].item()!r}")
+        raise InputError(f"key must be integers from 0 to 2^32 - 1, got {shown.tolist()[0]!r}")
     return np.ascontiguousarray(array, dtype=np.uint32)
 
 

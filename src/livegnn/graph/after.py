@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from livegnn.graph.delta import GraphDelta
-    from livegnn.graph.followers import Followers
     from livegnn.graph.graph import Graph
 
 _NO_INDEX = 0xFFFFFFFF
@@ -27,9 +26,9 @@ class GraphAfter:
     What it does not tell, such as features of nodes, is in the batch itself (`GraphDelta`) or stays.
     """
 
-    def __init__(self, graph: "Graph", change: "GraphDelta", followers: "Followers") -> None:
-        followers.refuse_unless_prepared(change)
-        self._graph, self._change, self._followers = graph, change, followers
+    def __init__(self, graph: "Graph", change: "GraphDelta") -> None:
+        graph.followers.refuse_unless_prepared(change)
+        self._graph, self._change = graph, change
 
     def contains(
         self, ids: "ArrayLike", node_type: NodeType | None = None
@@ -69,7 +68,7 @@ class GraphAfter:
         )
 
     def _end(self, edge_type: EdgeType | None, direction: str) -> tuple[int, NodeType]:
-        self._followers.refuse_unless_prepared(self._change)
+        self._graph.followers.refuse_unless_prepared(self._change)
         index = self._graph.edge_type_index(edge_type)
         source_type, _, target_type = list(self._graph.schema.edge_types)[index]
         return index, target_type if incoming(direction) else source_type
@@ -83,7 +82,7 @@ class GraphAfter:
 
     def _indices(self, ids: "NDArray[np.generic]", node_type: NodeType | None) -> "NDArray[np.uint32]":
         graph, delta = self._graph, self._change.native
-        self._followers.refuse_unless_prepared(self._change)
+        self._graph.followers.refuse_unless_prepared(self._change)
         index = graph.node_type_index(node_type)
         numbers = graph.to_numbers(ids)
         indices = graph.native.indices_of(index, numbers)

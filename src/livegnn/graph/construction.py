@@ -163,7 +163,7 @@ def _plain(id: object) -> object:
 
 
 def _duplicates(parallel: Parallel) -> Duplicates:
-    if parallel not in get_args(Parallel):
+    if not isinstance(parallel, str) or parallel not in get_args(Parallel):
         raise InputError(
             f"parallel must be one of {', '.join(map(repr, get_args(Parallel)))}, got {parallel!r}"
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from livegnn.events import Events
+from livegnn.graph.after import GraphAfter
 from livegnn.types import DoubleArray, EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt32
 
     from livegnn import _core
-    from livegnn.graph.after import GraphAfter
     from livegnn.graph.graph import Graph
     from livegnn.graph.view import View
 
@@ -100,7 +100,7 @@ class GraphDelta:
     @property
     def after(self) -> "GraphAfter":
         """The graph as it will be, for views that prepare the batch; the graph itself is still as it was."""
-        return self._graph.after(self)
+        return GraphAfter(self._graph, self)
 
     @property
     def num_events(self) -> int:

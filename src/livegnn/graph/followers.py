@@ -9,13 +9,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from livegnn import _core
 from livegnn.errors import InputError, LiveGNNError
 from livegnn.graph.delta import GraphDelta
 from livegnn.graph.view import View
 from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
-    from livegnn import _core
     from livegnn.graph.graph import Graph
 
 _logger = logging.getLogger(__name__)
@@ -39,6 +39,10 @@ class Followers:
             raise InputError(
                 f"expected a view of this graph, got {view.name!r} of another or of none: a view follows the "
                 "graph that its constructor gives to View.__init__"
+            )
+        if view.native is not None and not isinstance(view.native, _core.View):
+            raise InputError(
+                f"native of the view {view.name!r} must be None or a native view, got {kind_of(view.native)}"
             )
         self.refuse_within_batch()
         self._views = [ref for ref in self._views if ref() is not None and ref() is not view]

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from threading import RLock
 from types import NoneType
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,6 @@ from livegnn.errors import FileFormatError, InputError, UnknownEdgeError, Unknow
 from livegnn.events import Events
 from livegnn.events.chunk import to_key
 from livegnn.graph import construction, state
-from livegnn.graph.after import GraphAfter
 from livegnn.graph.construction import Parallel
 from livegnn.graph.core import make_core
 from livegnn.graph.defaults import left_out, with_types
@@ -29,7 +29,7 @@ from livegnn.graph.schema import Schema
 from livegnn.graph.snapshot import Snapshot, take_snapshot
 from livegnn.graph.staging import check_seq, stage_events
 from livegnn.graph.view import Neighbors, View
-from livegnn.graph.writer import Claim, Measurement, Writer
+from livegnn.graph.writer import Claim, Measurement
 from livegnn.types import EdgeType, FloatArray, Ids, IntArray, NodeType, State
 from livegnn.wording import kind_of, never_raises
 
@@ -72,18 +72,28 @@ class Graph:
             )
         self.schema = schema if schema is not None else Schema()
         self.seq = 0
-        self.writer = Writer()
+        self._writer = RLock()
         self._node_types = {name: i for i, name in enumerate(self.schema.node_types)}
         self._edge_types = {name: i for i, name in enumerate(self.schema.edge_types)}
         self._left_out = left_out(self.schema)
         self.node_ids = NodeIds(text=self.schema.text_ids)
-        self._followers = Followers()
+        self.followers = Followers()
         self.batch_began = 0.0  # when the batch at hand had its turn
         self.claim: Claim | None = None  # of a runtime, which alone applies batches
-        self._memory = Measurement(self.writer)
+        self._memory = Measurement(self._writer)
         self.native = make_core(self.schema, threads, features_dir)
         if self.node_ids.texts is not None:
             self.native.use_texts(self.node_ids.texts)
+
+    @property
+    def writer(self) -> RLock:
+        """The turn to change the graph and its views, for `with`; whoever has it already may take it again.
+
+        Raises RuntimeError in a function of a model: the batch that runs the function waits for it to end.
+        """
+        # Asked here and not in `__enter__`: an interrupt would come out of that when the turn is taken.
+        _core.refuse_in_function()
+        return self._writer
 
     @never_raises
     def __repr__(self) -> str:
@@ -173,18 +183,10 @@ class Graph:
     def stage(self, events: Events, *, seq: int | None = None) -> GraphDelta:
         """What `events` would change, without changing it. Raises what `apply` raises."""
         with self.writer:
-            self.refuse_within_batch()
+            self.followers.refuse_within_batch()
             if seq is not None:
                 check_seq(seq, self.seq)
             return self._stage(events, seq)
-
-    def after(self, change: GraphDelta) -> GraphAfter:
-        """The graph as it will be, for a view that prepares a batch: `GraphDelta.after`."""
-        return GraphAfter(self, change, self._followers)
-
-    def refuse_within_batch(self) -> None:
-        """Raises `InputError` if a batch is being prepared or committed (`Followers`)."""
-        self._followers.refuse_within_batch()
 
     def _stage(
         self, events: Events, seq: int | None, *, refuse_parallel: bool = False, trusted: bool = False
@@ -224,20 +226,20 @@ class Graph:
         if on_committed is not None:
             function(on_committed, "on_committed", "a GraphDelta")
         with self.writer:
-            if self._followers.within_batch:
-                self.refuse_within_batch()
+            if self.followers.within_batch:
+                self.followers.refuse_within_batch()
             if self.claim is not None:
                 self.claim.take_turn()
             self.batch_began = time.perf_counter()
             if seq is not None:
                 check_seq(seq, self.seq)
             delta = self._stage(events, seq, trusted=trusted)
-            views, broken = self._followers.apply(self, delta, on_staged)
+            views, broken = self.followers.apply(self, delta, on_staged)
             if self._memory.wanted:
                 self._memory.take(self._measure)
             if on_committed is not None:
                 on_committed(delta)
-            broken = self._followers.publish(delta, views) or broken
+            broken = self.followers.publish(delta, views) or broken
             if broken is not None:
                 raise broken
             return delta
@@ -267,7 +269,7 @@ class Graph:
         Raises `InputError` for what is no `View` of this graph, and while a batch is prepared or committed.
         """
         with self.writer:
-            self._followers.attach(self, view)
+            self.followers.attach(self, view)
 
     # -- reading it
     # ---------------------------------------------------------------------------------------------

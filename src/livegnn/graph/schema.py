@@ -50,7 +50,7 @@ class EdgeSchema:
     def __post_init__(self) -> None:
         for name in ("undirected", "weighted", "timed", "in_neighbors"):
             object.__setattr__(self, name, switch(getattr(self, name), name))
-        if self.duplicates not in get_args(Duplicates):
+        if not isinstance(self.duplicates, str) or self.duplicates not in get_args(Duplicates):
             raise InputError(f"duplicates must be 'replace', 'add' or 'keep', got {self.duplicates!r}")
         if self.duplicates == "add" and not self.weighted:
             raise InputError("duplicates='add' adds weights, so it needs weighted=True")

@@ -137,6 +137,8 @@ def _restored_ids(graph: "Graph", name: NodeType, state: State) -> IntArray:
     lengths = _array(state, f"nodes/{name}/text_lengths", np.int64)
     blob = _array(state, f"nodes/{name}/text", np.uint8).tobytes()
     in_use = _array(state, f"nodes/{name}/in_use", np.bool_)
+    if lengths.ndim != 1 or in_use.ndim != 1:
+        raise ValueError(f"text_lengths and in_use of {name!r} must have one dimension")
     ends = np.cumsum(lengths)
     if (lengths < 0).any() or (ends[-1] if len(ends) else 0) != len(blob):
         raise ValueError(f"the texts of {name!r} are not as long together as text_lengths says")

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from livegnn.errors import FileFormatError
-from livegnn.graph.delta import GraphDelta
 from livegnn.types import DoubleArray, FloatArray, Ids, Keys, State
 
 if TYPE_CHECKING:
     from jaxtyping import Float32, Float64, Shaped, UInt32
 
     from livegnn import _core
+    from livegnn.graph.delta import GraphDelta
     from livegnn.graph.graph import Graph
 
 
@@ -47,21 +47,21 @@ class View:
         """The sequence number of the last event that the view reflects."""
         return self.graph.seq
 
-    def prepare(self, change: GraphDelta) -> None:
+    def prepare(self, change: "GraphDelta") -> None:
         """Computes what the batch makes of the view. Raises `InputError` to refuse the batch."""
         if self.native is not None:
             self.native.prepare(self.graph.native, change.native)
 
-    def commit(self, change: GraphDelta) -> object:
+    def commit(self, change: "GraphDelta") -> object:
         """Becomes what was prepared; returns what the batch did to the view. The graph has committed what is
         native.
         """
         return None
 
-    def abandon(self, change: GraphDelta) -> None:
+    def abandon(self, change: "GraphDelta") -> None:
         """Forgets what was prepared; called if `prepare` raised, too. The graph abandons what is native."""
 
-    def publish(self, change: GraphDelta) -> None:
+    def publish(self, change: "GraphDelta") -> None:
         """Tells whoever follows the view."""
 
     def state(self) -> State | None:

@@ -1,30 +1,11 @@
 """Whose turn it is to change a graph, and figures that only whoever has the turn may take."""
 
-import _thread
 import weakref
 from collections.abc import Callable
+from threading import RLock
 
 from livegnn import _core
 from livegnn.errors import InputError
-
-_acquire = _thread.RLock.acquire
-
-
-# Derived from, not held: a batch of one event takes microseconds. The C type allows it; its stub is stricter.
-class Writer(_thread.RLock):  # type: ignore[misc]
-    """The turn to change a graph and its views, taken again by whoever has it already.
-
-    A function of a model must not ask for it, which raises RuntimeError: the batch that runs the function
-    waits for it to end.
-    """
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        _core.refuse_in_function()
-        return _acquire(self, blocking, timeout)
-
-    def __enter__(self, blocking: bool = True, timeout: float = -1) -> bool:
-        _core.refuse_in_function()
-        return _acquire(self, blocking, timeout)
 
 
 class Claim:
@@ -60,20 +41,26 @@ class Measurement:
     meanwhile.
     """
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: RLock) -> None:
         self._writer = writer
         self._last: dict[str, int] = {}
         self.wanted = True
 
     def read(self, measure: Callable[[], dict[str, int]]) -> dict[str, int]:
-        """To be asked by anyone."""
-        if self._writer.acquire(blocking=False):
-            try:
+        """To be asked by anyone but functions of a model, which may compute from their arguments alone."""
+        _core.refuse_in_function()
+        if self._writer._is_owned():  # type: ignore[attr-defined]
+            self.take(measure)
+            return dict(self._last)
+        try:
+            if self._writer.acquire(blocking=False):
                 self.take(measure)
-            finally:
+            else:
+                self.wanted = True
+        finally:
+            # Asked of the turn itself: an interrupt may come as soon as it is taken.
+            if self._writer._is_owned():  # type: ignore[attr-defined]
                 self._writer.release()
-        else:
-            self.wanted = True
         return dict(self._last)
 
     def take(self, measure: Callable[[], dict[str, int]]) -> None:

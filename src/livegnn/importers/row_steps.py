@@ -133,7 +133,12 @@ class RowSteps:
         return self.steps.write("take", (name,), tensors={"channels": flat.double()})
 
     def _elementwise(self, one: Expression) -> str:
-        rows = next(arg for arg in one.args if arg.atom is not None)
+        rows = next((arg for arg in one.args if arg.atom is not None), None)
+        if rows is None:
+            raise ModelError(
+                "an output is computed of nothing that the module is called with, so that it is the same for "
+                "every graph: return rows that are computed of x or of edge_index"
+            )
         names = _SETTINGS.get(one.op, ())
         if len(one.attrs) != len(names):
             raise ModelError(f"no step of a model does {one.op} with the settings {one.attrs}")

@@ -260,7 +260,7 @@ class Engine(View):
     def _settle(self) -> None:
         """Before all rows are read: between batches alone."""
         if self._lazy:
-            self.graph.refuse_within_batch()
+            self.graph.followers.refuse_within_batch()
         self.native_engine.settle()
 
     # -- reading
@@ -301,9 +301,7 @@ class Engine(View):
         """
         layers = self.model.layers
         last = len(layers) - 1
-        if isinstance(layer, bool) or not hasattr(layer, "__index__") or not ~last <= layer <= last:
-            raise InputError(f"layer must be an integer from 0 to {last} (or -1 for the last), got {layer!r}")
-        return self._rows(layers[layer])
+        return self._rows(layers[whole(layer, "layer, of which -1 is the last,", -last - 1, last)])
 
     def _rows(self, name: str) -> FloatArray:
         """All rows of an output or a layer, in the order of the graph's ids."""

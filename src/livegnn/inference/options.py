@@ -50,7 +50,7 @@ class EngineOptions:
         object.__setattr__(self, "history", whole(self.history, "history, a number of events,", 0))
         _check_one_of("keep", self.keep, get_args(Keep))
         _check_one_of("non_finite", self.non_finite, get_args(NonFinite))
-        object.__setattr__(self, "keep_degree", whole(self.keep_degree, "keep_degree", 0))
+        object.__setattr__(self, "keep_degree", whole(self.keep_degree, "keep_degree", 0, 2**32 - 1))
 
     @property
     def partial(self) -> bool:
@@ -71,5 +71,5 @@ class EngineSettings(TypedDict, total=False):
 
 
 def _check_one_of(name: str, value: object, allowed: Sequence[str]) -> None:
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from livegnn import checkpoint
-from livegnn.arguments import above_zero, as_path, whole
-from livegnn.errors import FileFormatError, InputError, LogError, ModelError
+from livegnn.arguments import above_zero, as_path, function, whole
+from livegnn.errors import FileFormatError, InputError, LiveGNNError, LogError, ModelError
 from livegnn.graph import Graph, View
 from livegnn.log import Log
 from livegnn.runtime.statistics import Statistics
@@ -64,13 +64,18 @@ def restore(
     A checkpoint that cannot be used is passed over with a warning; the log makes up for it. A `Runtime` on
     what is returned replays the rest of the log. views: a name and a factory for each. features_dir: as in
     `Graph`, for a checkpoint's graph. log: the one that will be replayed; raises `LogError` if it is not the
-    one that led to the checkpoint.
+    one that led to the checkpoint. Raises `InputError` where a factory makes no view, or one of another name.
     """
+    if not isinstance(views, Mapping):
+        raise InputError(f"views must be names and factories, such as {{'engine': ...}}, got {views!r}")
+    for name, make in views.items():
+        function(make, f"the factory of {name!r}", "a Graph and a State or None")
+    function(initial, "initial", "nothing, which makes the Graph that the log began with")
     for path in list_checkpoints(as_path(directory, "directory")) if directory is not None else []:
         try:
             saved = checkpoint.read(path)
             graph = Graph.from_state(saved.states["graph"], features_dir=features_dir)
-            made = {name: make(graph, saved.states.get(name)) for name, make in views.items()}
+            made = {name: _make(name, make, graph, saved.states.get(name)) for name, make in views.items()}
         except (FileFormatError, ModelError, KeyError) as error:
             _logger.warning("passing over the checkpoint %s: %s", path, error)
         else:
@@ -81,7 +86,19 @@ def restore(
                     _logger.info("%s has nothing of the view %r: built from the graph", path, name)
             return graph, made
     graph = initial()
-    return graph, {name: make(graph, None) for name, make in views.items()}
+    return graph, {name: _make(name, make, graph, None) for name, make in views.items()}
+
+
+def _make(name: str, make: ViewFactory, graph: Graph, state: State | None) -> View:
+    view = make(graph, state)
+    if not isinstance(view, View):
+        raise InputError(f"the factory of {name!r} must make a View, got {view!r}")
+    if view.name != name:
+        raise InputError(
+            f"the view that is restored as {name!r} must have this name, got {view.name!r}: a checkpoint "
+            "keeps its state under its own name"
+        )
+    return view
 
 
 def _check_history(log: Log, path: Path, saved: checkpoint.Checkpoint) -> None:
@@ -139,9 +156,12 @@ class Checkpoints:
             checkpoint.write(path, self._states(seq), seq)
             for old in list_checkpoints(policy.directory)[policy.keep :]:
                 old.unlink()
-        except (OSError, InputError, LogError, MemoryError) as error:
-            # The log still has everything: go on, and try again when the next one is due.
-            _logger.error("no checkpoint at event %d: %s", seq, str(error) or type(error).__name__)
+        except Exception as error:
+            # Whatever it is, of a view's `state` too: the log still has everything. Go on, and try again when
+            # the next one is due.
+            ours = isinstance(error, (OSError, LiveGNNError, MemoryError))
+            said = (str(error) if ours else "") or repr(error)
+            _logger.error("no checkpoint at event %d: %s", seq, said)
             self._statistics.failed_checkpoint_seconds.record(self._clock() - started)
         else:
             self._statistics.checkpoint_seconds.record(self._clock() - started)
@@ -150,6 +170,11 @@ class Checkpoints:
     def _states(self, seq: int) -> Mapping[str, State]:
         states = {"graph": self._graph.state()}
         for view in self._views:
-            if (state := view.state()) is not None:
-                states[view.name] = state
+            if (state := view.state()) is None:
+                continue
+            if not isinstance(state, State):
+                raise InputError(
+                    f"state of the view {view.name!r} must return a State or None, got {state!r}"
+                )
+            states[view.name] = state
         return {**states, "log": State({"crc32": self._log.digest(seq)}, {})}

@@ -68,6 +68,8 @@ class Loop:
             if not isinstance(given, (policy, NoneType)):
                 raise InputError(f"{name} must be None or of the type {policy.__name__}, got {given!r}")
         function(clock, "clock", "nothing, which says seconds")
+        if not all(callable(getattr(log, name, None)) for name in ("append", "entries", "last_seq")):
+            raise InputError(f"log must be a Log, such as a SqliteLog, got {log!r}")
         max_batch_events = whole(max_batch_events, "max_batch_events", 1)
         self.log, self.graph = log, graph
         self.views = _by_name(graph, views)
@@ -208,6 +210,7 @@ class Loop:
 
         It waits for a batch only while that becomes visible, and a batch for it: a question must be quick.
         """
+        function(question, "question", "nothing")
         _core.refuse_in_function()
         with self._becoming_visible:
             return self.graph.seq, question()
