@@ -13,7 +13,7 @@ from mirror import judge_layers
 from modules import EDGE_FEATURES, EDGE_WIDTH, Design, make
 
 TOLOKERS = Path(__file__).parents[1] / "data" / "tolokers.npz"
-EVENTS, BATCH = 60_000 if os.environ.get("CI") else 200_000, 500
+EVENTS, BATCH = 40_000 if os.environ.get("CI") else 200_000, 500
 
 
 def load(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

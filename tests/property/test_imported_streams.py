@@ -49,7 +49,7 @@ CLASSES = (
 )
 """A module of each class of propagations."""
 
-SEQUENCES = 8 if os.environ.get("CI") else 40
+SEQUENCES = 6 if os.environ.get("CI") else 40
 
 seeds = st.integers(0, 2**32 - 1)
 kinds = st.sets(st.sampled_from(KINDS), min_size=1)
