@@ -32,7 +32,7 @@ from modules import (
 
 NODES, EDGES, ROUNDS = 20, 70, 5
 MANY_ROUNDS = (1, 2, 3, 4, 6, 8, 11)[
-    :: 2 if os.environ.get("CI") else 1
+    :: 3 if os.environ.get("CI") else 1
 ]  # where it ends decides what is left
 MAGNITUDES = np.array([1, 1e10, 1e19, 1e30, 3.4e38])
 SETTINGS = {
