@@ -57,13 +57,11 @@ def fits(value: object, annotation: object) -> bool:
     if origin in (list, tuple, collections.abc.Sequence):
         return isinstance(value, (list, tuple))
     if isinstance(annotation, type) and issubclass(annotation, jaxtyping.AbstractArray):
-        # Arrays of the native core are of C's long long, which is another type with the same values.
-        return isinstance(value.view(np.int64) if _is_longlong(value) else value, annotation)
+        if isinstance(value, np.ndarray) and value.dtype == np.int64:
+            # Arrays of the native core are of C's long long, which is another type with the same values.
+            value = value.view(np.int64)
+        return isinstance(value, annotation)
     return not isinstance(value, np.ndarray) if isinstance(annotation, type) else True
-
-
-def _is_longlong(value: object) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype == np.int64
 
 
 def check(value: object, annotation: object, what: str) -> None:

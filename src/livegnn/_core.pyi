@@ -1,6 +1,7 @@
 """The native core. Ids are integers here, types are positions in the schema, nodes are dense indices."""
 
 from collections.abc import Callable
+from threading import RLock
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,6 +31,11 @@ class EventError(ValueError):
     args: tuple[int, str, int, int, int]
 
 class ThreadError(OSError): ...
+
+class TryLock:
+    def __init__(self, lock: RLock) -> None: ...
+    def __enter__(self) -> bool: ...
+    def __exit__(self, *raised: object) -> None: ...
 
 class TextIds:
     def __init__(self) -> None: ...

@@ -25,7 +25,6 @@ EXCEPTIONS = {
     "src/livegnn/compiler/lowering.py _lower_propagate": STEPS,
     "src/livegnn/compiler/plan.py Plan._build": STEPS,
     "src/livegnn/importers/arguments.py find_arguments": STEPS,
-    "src/livegnn/model/model.py": STEPS,
     "src/livegnn/sampling/subgraph.py sample_subgraph": STEPS,
     "src/livegnn/server/routes.py create_router": "routes, each a short function of its own inside",
 }

@@ -512,30 +512,20 @@ def test_memory_is_taken_between_batches_and_asking_for_it_never_waits() -> None
 
 
 INTERRUPTED = """
-import os, random, signal, sys, threading, time
+import random, signal, sys, threading
 import livegnn as lg
 
-armed = False
+draw = random.Random(0)
 
 def interrupt(number, frame):
-    global armed
-    if armed:
-        armed = False
-        raise KeyboardInterrupt
+    raise KeyboardInterrupt
 
-def send():
-    draw = random.Random(0)
-    while True:
-        time.sleep(draw.uniform(0.0005, 0.002))
-        os.kill(os.getpid(), signal.SIGINT)
-
-signal.signal(signal.SIGINT, interrupt)
+signal.signal(signal.SIGALRM, interrupt)
 graph = lg.Graph.from_edges([0, 1], [1, 0])
-threading.Thread(target=send, daemon=True).start()
 number = 0
 for _ in range(400):
     try:
-        armed = True
+        signal.setitimer(signal.ITIMER_REAL, draw.uniform(0.0005, 0.002))
         while True:
             number += 1
             graph.apply(lg.Events().add_nodes(number))

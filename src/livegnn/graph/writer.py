@@ -49,18 +49,11 @@ class Measurement:
     def read(self, measure: Callable[[], dict[str, int]]) -> dict[str, int]:
         """To be asked by anyone but functions of a model, which may compute from their arguments alone."""
         _core.refuse_in_function()
-        if self._writer._is_owned():  # type: ignore[attr-defined]
-            self.take(measure)
-            return dict(self._last)
-        try:
-            if self._writer.acquire(blocking=False):
+        with _core.TryLock(self._writer) as taken:
+            if taken:
                 self.take(measure)
             else:
                 self.wanted = True
-        finally:
-            # Asked of the turn itself: an interrupt may come as soon as it is taken.
-            if self._writer._is_owned():  # type: ignore[attr-defined]
-                self._writer.release()
         return dict(self._last)
 
     def take(self, measure: Callable[[], dict[str, int]]) -> None:

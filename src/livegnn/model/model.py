@@ -1,12 +1,9 @@
 """The model: inputs, steps and weights, checked once when it is made."""
 
-import hashlib
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
-from types import CodeType, FunctionType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +11,7 @@ import numpy as np
 from livegnn.arguments import as_array, switch
 from livegnn.errors import ModelError
 from livegnn.model import entrances
+from livegnn.model.digest import digest_of
 from livegnn.model.inputs import EdgeInput, Input
 from livegnn.model.operators import check_values
 from livegnn.model.propagation import Degree, Propagate
@@ -131,14 +129,7 @@ class Model:
 
         Of functions it knows their code, and the numbers and arrays that they name; not what an object hides.
         """
-        sha = hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode())
-        for name in sorted(self.functions):
-            sha.update(repr((name, *_fingerprint(self.functions[name], set()))).encode())
-        for name in sorted(self.tensors):
-            array = self.tensors[name]
-            sha.update(json.dumps([name, list(array.shape)]).encode())
-            sha.update(array.astype("<f4").tobytes())
-        return sha.hexdigest()
+        return digest_of(self.to_json(), self.functions, self.tensors)
 
     def to_json(self) -> dict[str, object]:
         """Everything but the tensors, as values that JSON can hold."""
@@ -483,34 +474,6 @@ def _place(value: Input | EdgeInput) -> NodeType | EdgeType:
 def _check_place(step: Step, value: Input | EdgeInput, expected: NodeType | EdgeType) -> None:
     if _place(value) != expected:
         raise ModelError(f"{describe(step)}: must read {expected!r} rows, got {_place(value)!r}")
-
-
-def _fingerprint(thing: object, seen: set[int]) -> Iterator[object]:
-    """What a function computes with, as texts: its code, and the numbers that it has from around it."""
-    if isinstance(thing, np.ndarray):
-        yield from (str(thing.dtype), thing.shape, hashlib.sha256(thing.tobytes()).hexdigest())
-    elif isinstance(thing, CodeType):
-        yield thing.co_code
-        yield thing.co_names
-        for constant in thing.co_consts:
-            yield from _fingerprint(constant, seen)
-    elif isinstance(thing, FunctionType):
-        if id(thing) in seen:
-            return
-        seen.add(id(thing))
-        yield from _fingerprint(thing.__code__, seen)
-        cells = [cell.cell_contents for cell in thing.__closure__ or ()]
-        used = [thing.__globals__.get(name) for name in thing.__code__.co_names]
-        given = (*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values())
-        for value in (*given, *cells, *used):
-            yield from _fingerprint(value, seen)
-    elif hasattr(thing, "__wrapped__"):
-        yield from _fingerprint(thing.__wrapped__, seen)
-    elif isinstance(thing, tuple | list):
-        for value in thing:
-            yield from _fingerprint(value, seen)
-    elif isinstance(thing, bool | int | float | str | bytes | np.number):
-        yield repr(thing)
 
 
 def _freeze(name: str, array: FloatArray) -> FloatArray:
