@@ -1,5 +1,6 @@
 """The SQLite log: what was appended is there, in order, whatever happened; damage is found and named."""
 
+import os
 import re
 import sqlite3
 import threading
@@ -7,10 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from faulty_disk import FaultyDisk
 from livegnn import Events, InputError, LogError
-from livegnn.log import Batch, Entry, Rejection
-from livegnn.log.sqlite import SCHEMA, SqliteLog
+from livegnn.log import Appended, Batch, Entry, Rejection
+from livegnn.log.database import SCHEMA, connect
+from livegnn.log.keys import Keys
+from livegnn.log.sqlite import SqliteLog
 
 DOCS = Path(__file__).parents[2] / "docs" / "log.md"
 EVENTS = [
@@ -18,6 +24,18 @@ EVENTS = [
     Events().add_nodes(["ä", "b"]),
     Events().remove_edges("ä", 1, edge_type=("user", "rates", "item")),
 ]
+
+VERSION_1 = """
+PRAGMA application_id = 0x4C474E4E;
+PRAGMA user_version = 1;
+CREATE TABLE entries (
+    seq INTEGER PRIMARY KEY, count INTEGER NOT NULL CHECK (count > 0), payload BLOB NOT NULL
+);
+CREATE TABLE batches (seq INTEGER PRIMARY KEY, after INTEGER NOT NULL UNIQUE CHECK (after < seq));
+CREATE TABLE rejections (
+    seq INTEGER PRIMARY KEY REFERENCES entries (seq), error TEXT NOT NULL, message TEXT NOT NULL
+);
+"""
 
 
 def filled(path: Path) -> SqliteLog:
@@ -100,18 +118,21 @@ def test_batches_and_rejections(tmp_path: Path) -> None:
 
 
 def test_a_digest_names_a_history(tmp_path: Path) -> None:
-    """Whatever entry is another one, near the end or among those before which it doubles its steps."""
+    """Whatever entry is another one, and however far back."""
     logs = []
     for changed in (None, *range(20)):
         log = SqliteLog(tmp_path / f"{changed}.db")
         for number in range(20):
             log.append(Events().add_nodes([number if number != changed else 99, 100 + number]))
         logs.append(log)
-    assert [log.digest(0) for log in logs] == [0] * len(logs)
+    assert [log.digest(0) for log in logs] == [""] * len(logs)
     whole, *others = (log.digest(40) for log in logs)
-    seen = {19, 18, 17, 15, 11, 3}  # which hold the events 0, 1 and 2, 4, 8, 16 and 32 before
-    assert [number for number, other in enumerate(others) if other != whole] == sorted(seen)
+    assert whole not in others
+    assert len({*others}) == len(others)
     assert logs[0].digest(38) != whole
+    assert [logs[number + 1].digest(2 * number) == logs[0].digest(2 * number) for number in range(20)] == [
+        True
+    ] * 20
     assert logs[0].append(Events().add_nodes(5)) == 41
     assert logs[0].digest(40) == whole
     for log in logs:
@@ -153,8 +174,11 @@ def test_a_damaged_payload_is_found(tmp_path: Path, damage: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("DELETE FROM entries WHERE seq = 5", "must continue after event 3, got entry 6 of 1 events"),
-        ("UPDATE entries SET count = 2, seq = 7 WHERE seq = 6", "must hold 2 events in entry 7, got 1"),
+        ("DELETE FROM entries WHERE seq = 5", "must continue after event 3, got the entry 6 after 5"),
+        (
+            "UPDATE entries SET count = 2, seq = 7 WHERE seq = 6",
+            "must hold the events of entry 7, got: 1 events where 2 are needed",
+        ),
     ],
 )
 def test_missing_and_wrong_rows_are_found(tmp_path: Path, statement: str, message: str) -> None:
@@ -181,7 +205,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "c") as connection:
         connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(LogError, match="must have version 1, got 9"):
+    with pytest.raises(LogError, match="must be of a version from 1 to 2, got 9"):
         SqliteLog(tmp_path / "c")
     with pytest.raises(LogError, match="cannot open"):
         SqliteLog(tmp_path / "no such directory" / "log.db")
@@ -235,18 +259,222 @@ def test_wait_returns_for_an_event_a_timeout_and_a_wake(tmp_path: Path) -> None:
 
 def test_appends_of_many_threads_are_contiguous(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log.db")
-    other = SqliteLog(tmp_path / "log.db")
     seqs: list[int] = []
 
-    def append(target: SqliteLog) -> None:
-        seqs.extend(target.append(Events().add_nodes([1, 2])) for _ in range(10))
+    def append() -> None:
+        seqs.extend(log.append(Events().add_nodes([1, 2])) for _ in range(20))
 
-    threads = [threading.Thread(target=append, args=[target]) for target in (log, log, other)]
+    threads = [threading.Thread(target=append) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(seqs) == list(range(2, 62, 2))
+    assert sorted(seqs) == list(range(2, 322, 2))
     assert [entry.seq for entry in log.entries(0)] == sorted(seqs)
     log.close()
+
+
+def test_entries_that_are_appended_together_share_a_row_and_a_flush(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    log = SqliteLog(path)
+    log.append(Events().add_nodes(1))
+    bad = Events().add_nodes(1, node_type="\ud800")
+    outcomes = log.append_all([EVENTS[0], bad, Events(), EVENTS[1], EVENTS[2]])
+    assert [outcome for outcome in outcomes if not isinstance(outcome, InputError)] == [
+        Appended(4),
+        Appended(4),
+        Appended(6),
+        Appended(7),
+    ]
+    assert "valid Unicode" in str(outcomes[1])
+    assert [entry.events for entry in log.entries(0)][1:] == EVENTS
+    (first, second) = log.writes(0)
+    assert (first.after, first.ends.tolist(), second.after, second.ends.tolist()) == (0, [1], 1, [4, 6, 7])
+    assert [entry.seq for entry in log.entries(1, max_events=5)] == [4, 6]
+    assert [entry.seq for entry in log.entries(1, max_events=1)] == [4]
+    assert [entry.seq for entry in log.entries(4)] == [6, 7]
+    assert [entry.seq for entry in log.entries(4, up_to=6)] == [6]
+    assert log.entries(4)[0].events == EVENTS[1]
+    log.close()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT seq, count FROM entries").fetchall() == [(1, 1), (7, 6)]
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "counts", [b"\3\0\0\0", b"\3\0\0", b"\6\0\0\0\0\0\0\0", b"", "text", b"\2\0\0\0" * 4]
+)
+def test_wrong_counts_are_found(tmp_path: Path, counts: bytes | str) -> None:
+    log = SqliteLog(tmp_path / "log.db")
+    log.append_all(EVENTS)
+    log.close()
+    with sqlite3.connect(tmp_path / "log.db") as connection:
+        connection.execute("UPDATE entries SET counts = ?", (counts,))
+    connection.close()
+    log = SqliteLog(tmp_path / "log.db")
+    with pytest.raises(LogError, match="must hold the events of entry 6"):
+        log.entries(0)
+    log.close()
+
+
+@given(
+    groups=st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=6), min_size=1, max_size=5),
+    after=st.integers(0, 60),
+    up_to=st.integers(0, 70),
+    most=st.integers(1, 12),
+)
+def test_reading_is_as_from_a_list_of_entries(
+    tmp_path_factory: pytest.TempPathFactory, groups: list[list[int]], after: int, up_to: int, most: int
+) -> None:
+    log = SqliteLog(tmp_path_factory.mktemp("log") / "log.db")
+    entries: list[Entry] = []
+    for group in groups:
+        seq = log.last_seq()
+        events = [Events().add_nodes(np.arange(count) + 100 * at) for at, count in enumerate(group)]
+        log.append_all(events)
+        for one in events:
+            if len(one):
+                seq += len(one)
+                entries.append(Entry(seq, one))
+    assert list(log.entries(0)) == entries
+    ends = [0, *(entry.seq for entry in entries)]
+    after = ends[after % len(ends)]
+    wanted = [entry for entry in entries if after < entry.seq <= up_to]
+    assert list(log.entries(after, up_to=up_to)) == wanted
+    fitting = [entry for entry in entries if after < entry.seq <= after + most]
+    next_one = [entry for entry in entries if after < entry.seq][:1]
+    assert list(log.entries(after, max_events=most)) == (fitting or next_one)
+    log.close()
+
+
+def test_a_digest_within_a_row_names_the_history_up_to_there(tmp_path: Path) -> None:
+    one, other = SqliteLog(tmp_path / "one.db"), SqliteLog(tmp_path / "other.db")
+    one.append_all([Events().add_nodes([1]), Events().add_nodes([2]), Events().add_nodes([3])])
+    other.append_all([Events().add_nodes([1]), Events().add_nodes([2]), Events().add_nodes([4])])
+    assert [one.digest(seq) == other.digest(seq) for seq in range(4)] == [True, True, True, False]
+    assert len({one.digest(seq) for seq in range(4)}) == 4
+    one.close()
     other.close()
+
+
+def test_a_key_has_one_effect_and_one_answer(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db")
+    assert log.append(EVENTS[0], key="a") == 3
+    assert log.append(EVENTS[1]) == 5
+    assert log.append(EVENTS[0], key="a") == 3
+    outcomes = log.append_all([EVENTS[2], EVENTS[0], EVENTS[2], EVENTS[1]], ["b", "a", "b", "a"])
+    assert outcomes[:3] == [Appended(6), Appended(3, again=True), Appended(6, again=True)]
+    assert "same events each time, got 'a' with others than those of entry 3" in str(outcomes[3])
+    log.close()
+    log = SqliteLog(tmp_path / "log.db")
+    assert log.append(EVENTS[2], key="b") == 6
+    assert log.last_seq() == 6
+    for key in ("", "x" * 256, "a\nb", 7):
+        with pytest.raises(InputError, match="an idempotency key must be text of 1 to 255 printable"):
+            log.append(EVENTS[0], key=key)  # type: ignore[arg-type]
+    log.close()
+
+
+def test_keys_are_kept_as_long_as_was_said(tmp_path: Path) -> None:
+    connection = connect(tmp_path / "log.db", "FULL")
+    now = 1e9
+    keys = Keys(connection, 60, lambda: now)
+    keys.add("old", EVENTS[0], 3)
+    now += 59
+    keys.add("young", EVENTS[1], 5)
+    assert (keys.find("old", EVENTS[0]), keys.find("young", EVENTS[1])) == (3, 5)
+    now += 2
+    keys.add("new", EVENTS[1], 7)
+    assert (keys.find("old", EVENTS[0]), keys.find("young", EVENTS[1])) == (None, 5)
+    connection.close()
+
+
+def test_a_log_has_one_owner(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    log = SqliteLog(path)
+    before = path.read_bytes()
+    with pytest.raises(LogError, match=f"must have one owner, got a second one: process {os.getpid()}"):
+        SqliteLog(path)
+    assert log.append(Events().add_nodes(1)) == 1
+    assert path.read_bytes() == before
+    log.close()
+    SqliteLog(path).close()
+
+
+def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    log = filled(tmp_path / "log.db")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    names = {f"log.db{ending}" for ending in ("", "-wal", "-shm", "-mark", "-lock")}
+    assert modes == dict.fromkeys(names, 0o600)
+    log.close()
+
+
+def test_a_sync_reaches_the_disk_beside_a_foreign_reader(tmp_path: Path) -> None:
+    """A reader keeps SQLite from moving the write-ahead file into the log, and not from flushing it."""
+    path, disk = tmp_path / "log.db", FaultyDisk("foreign reader")
+    log = SqliteLog(path, vfs=disk.name)
+    log.append(Events().add_nodes([1, 2]))
+    reader = sqlite3.connect(path)
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT count(*) FROM entries").fetchone() == (1,)
+    disk.syncs.clear()
+    log.record_batch(Batch(0, 2))
+    assert disk.syncs["log.db-wal"] == 0
+    log.sync()
+    assert disk.syncs["log.db-wal"] > 0
+    reader.close()
+    log.close()
+
+
+def test_appends_that_wait_together_share_a_flush(tmp_path: Path) -> None:
+    disk = FaultyDisk("group commit")
+    log = SqliteLog(tmp_path / "log.db", vfs=disk.name)
+    disk.syncs.clear()
+    log.append_all([Events().add_nodes(number) for number in range(100)])
+    assert disk.syncs["log.db-wal"] <= 2  # the first write to the file flushes its header too
+    log.close()
+
+
+@pytest.mark.parametrize("failure", ["full", "failing"])
+def test_a_disk_that_fails_changes_nothing_and_may_come_back(tmp_path: Path, failure: str) -> None:
+    disk = FaultyDisk(f"disk {failure}")
+    log = SqliteLog(tmp_path / "log.db", vfs=disk.name)
+    assert log.append(EVENTS[0], key="a") == 3
+    setattr(disk, failure, True)
+    for _ in range(3):
+        with pytest.raises(LogError, match="cannot append to the event log"):
+            log.append(Events().add_nodes(np.arange(10_000)), key="b")
+        assert log.last_seq() == 3
+    setattr(disk, failure, False)
+    assert log.append(EVENTS[1], key="b") == 5
+    assert [entry.events for entry in log.entries(0)] == EVENTS[:2]
+    log.close()
+
+
+def test_a_log_of_version_1_is_read_and_continued(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    with sqlite3.connect(path) as connection:
+        connection.executescript(VERSION_1)
+        for seq, events in zip([3, 5, 6], EVENTS, strict=True):
+            connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (seq, len(events), events.to_bytes()))
+        connection.execute("INSERT INTO batches VALUES (5, 0)")
+        connection.execute("INSERT INTO rejections VALUES (3, 'InputError', 'no')")
+    connection.close()
+    log = SqliteLog(path)
+    assert [entry.events for entry in log.entries(0)] == EVENTS
+    assert (list(log.batches(0)), list(log.rejections())) == (
+        [Batch(0, 5)],
+        [Rejection(3, "InputError", "no")],
+    )
+    assert log.digest(5) is None
+    assert log.append_all([Events().add_nodes(1), Events().add_nodes(2)], ["a", None]) == [
+        Appended(7),
+        Appended(8),
+    ]
+    log.record_batch(Batch(5, 8), Rejection(7, "InputError", "no"))
+    assert log.digest(8) is not None
+    log.close()
+    log = SqliteLog(path)
+    assert [entry.seq for entry in log.entries(0)] == [3, 5, 6, 7, 8]
+    assert log.append(Events().add_nodes(1), key="a") == 7
+    log.close()

@@ -72,6 +72,17 @@ def encode(chunks: Sequence[Chunk]) -> bytes:
     return _HEADER.pack(MAGIC, _version_of(chunks), len(chunks), zlib.crc32(payload)) + payload
 
 
+def check(chunks: Sequence[Chunk]) -> None:
+    """Raises InputError for text that `encode` cannot write."""
+    for chunk in chunks:
+        for ids in (chunk.ids, chunk.dst):
+            if ids is not None and ids.dtype.kind == "U":
+                encode_text(ids)
+        if chunk.type not in (DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE):
+            for name in (chunk.type,) if isinstance(chunk.type, str) else chunk.type:
+                _encode_name(name)
+
+
 def _version_of(chunks: Sequence[Chunk]) -> int:
     """The oldest version whose reader would lose nothing of them."""
     if any(chunk.key is not None for chunk in chunks):

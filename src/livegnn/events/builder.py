@@ -185,6 +185,19 @@ class Events:
             events._append(join(run))
         return events
 
+    def between(self, first: int, last: int) -> "Events":
+        """The events at the positions from `first` up to, and without, `last`; columns are views."""
+        events, begin = Events(), 0
+        for chunk in self.chunks:
+            end = begin + len(chunk.ids)
+            if begin < last and end > first:
+                whole = first <= begin and end <= last
+                events._append(
+                    chunk if whole else chunk.part(slice(max(first - begin, 0), min(last, end) - begin))
+                )
+            begin = end
+        return events
+
     def parts(self, size: int) -> Iterator["Events"]:
         """The same events in the same order, at most `size` together, of one kind and type; columns are
         views."""

@@ -1,11 +1,18 @@
 """The event log: what happened, in order, and the batches in which it was made visible."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import numpy as np
+
+from livegnn.errors import InputError
 from livegnn.events import Events
+from livegnn.types import IntArray
 
-__all__ = ["Batch", "Entry", "Log", "Rejection"]
+if TYPE_CHECKING:
+    from jaxtyping import Int64
+
+__all__ = ["Appended", "Batch", "Entry", "Log", "Rejection", "Write"]
 
 
 class Entry(NamedTuple):
@@ -13,6 +20,54 @@ class Entry(NamedTuple):
 
     seq: int
     events: Events
+
+
+class Write(NamedTuple):
+    """Neighbouring entries that were stored together: `events` of all, `ends` the `seq` of each entry.
+
+    Reading a write costs once what reading an entry costs. after: the last event before the first entry.
+    """
+
+    after: int
+    ends: "Int64[IntArray, 'entries']"
+    events: Events
+
+    @property
+    def seq(self) -> int:
+        """The sequence number of the last event."""
+        return int(self.ends[-1])
+
+    def entries(self) -> list[Entry]:
+        """Each entry by itself; columns of its events are views."""
+        ends = self.ends.tolist()
+        begins = [self.after, *ends[:-1]]
+        if len(ends) == 1:
+            return [Entry(ends[0], self.events)]
+        return [
+            Entry(end, self.events.between(begin - self.after, end - self.after))
+            for begin, end in zip(begins, ends, strict=True)
+        ]
+
+    def part(self, after: int, up_to: int) -> "Write | None":
+        """The entries with `after` < `seq` <= `up_to`, None if there are none."""
+        if after <= self.after and self.seq <= up_to:
+            return self
+        first, last = np.searchsorted(self.ends, [after, up_to], side="right").tolist()
+        if first >= last:
+            return None
+        begin = self.after if first == 0 else int(self.ends[first - 1])
+        ends = self.ends[first:last]
+        return Write(begin, ends, self.events.between(begin - self.after, int(ends[-1]) - self.after))
+
+
+class Appended(NamedTuple):
+    """What became of an entry that was appended: the sequence number of its last event.
+
+    again: an entry with the same key was appended before; this is its number, and nothing was stored.
+    """
+
+    seq: int
+    again: bool = False
 
 
 class Batch(NamedTuple):
@@ -33,8 +88,21 @@ class Rejection(NamedTuple):
 class Log(Protocol):
     """What the runtime asks of a log. Every method may be called from any thread and raises LogError."""
 
-    def append(self, events: Events) -> int:
-        """Stores events durably, as one entry; returns the sequence number of the last one."""
+    def append(self, events: Events, *, key: str | None = None) -> int:
+        """Stores events durably, as one entry; returns the sequence number of the last one.
+
+        key: an idempotency key. If an entry with it was appended before, nothing is stored, and the number is
+        that of the earlier entry. Raises InputError if the earlier entry had other events.
+        """
+        ...
+
+    def append_all(
+        self, entries: Sequence[Events], keys: Sequence[str | None] | None = None
+    ) -> Sequence[Appended | InputError]:
+        """Stores each of `entries` as `append` does, with one flush for all.
+
+        Returns for each what became of it: an error concerns one entry. Raises LogError if none was stored.
+        """
         ...
 
     def last_seq(self) -> int:
@@ -45,6 +113,12 @@ class Log(Protocol):
         self, after: int, *, up_to: int | None = None, max_events: int | None = None
     ) -> Sequence[Entry]:
         """The entries with `after` < `seq` <= `up_to`: as many as fit into `max_events`, at least one."""
+        ...
+
+    def writes(
+        self, after: int, *, up_to: int | None = None, max_events: int | None = None
+    ) -> Sequence[Write]:
+        """What `entries` returns, as it was stored, which is faster to read where entries are small."""
         ...
 
     def wait(self, after: int, timeout: float | None) -> bool:
@@ -71,10 +145,10 @@ class Log(Protocol):
         """The rejected entries with `after` < `seq` <= `up_to`, in order."""
         ...
 
-    def digest(self, seq: int) -> int:
-        """A number for the history up to event `seq`, which another history hardly has."""
+    def digest(self, seq: int) -> str | None:
+        """A text for the history up to event `seq`, which no other history has; None if it is not known."""
         ...
 
     def close(self) -> None:
-        """Lets go of files and connections."""
+        """Closes files and connections."""
         ...

@@ -25,7 +25,7 @@ def read_mark(path: Path) -> int:
 def write_mark(path: Path, seq: int) -> None:
     """Notes that event `seq` is acknowledged. Raises OSError."""
     digits = b"%020d" % seq
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.write(file, b"%b %08x\n" % (digits, zlib.crc32(digits)))
     finally:

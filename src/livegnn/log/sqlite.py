@@ -1,60 +1,50 @@
 """The event log in one SQLite file: embedded, durable, and readable with any SQLite tool (see docs/log.md).
 
 Appends are committed with synchronous=FULL: when `append` returns, the events are on the disk and survive a
-loss of power. Boundaries are committed with synchronous=NORMAL, which costs no flush: they survive the
-death of the process, and `sync` makes them durable before a checkpoint relies on them. Reads have a
-connection of their own, so that they never wait for a flush. Invariants: the sequence numbers of entries
-are contiguous; a batch begins where the one before it ended. Locks: `_write` for both writers (SQLite has
-one at a time), `_read`, `_appended` for waiters. `log/wal.py` and `log/mark.py` find what SQLite would lose
-without a word.
+loss of power. Appends that wait at the same time share one flush, and one row. Boundaries are committed with
+synchronous=NORMAL, which costs no flush: they survive the death of the process, and `sync` makes them durable
+before a checkpoint relies on them. Reads have a connection of their own, so that they never wait for a flush.
+
+Invariants: the sequence numbers of entries are contiguous; a batch begins where the one before it ended; one
+process appends. Locks: `GroupCommit`'s, then `_write` for both writers (SQLite has one at a time); `_read`;
+`_appended` for waiters. `log/wal.py` and `log/mark.py` find what SQLite would lose without a word.
 """
 
-import sqlite3
 import threading
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import apsw
 
 from livegnn.arguments import as_path
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events
-from livegnn.log import Batch, Entry, Rejection
+from livegnn.log import Appended, Batch, Entry, Rejection, Write
+from livegnn.log.database import connect, make_private, one, transaction
+from livegnn.log.group_commit import GroupCommit
+from livegnn.log.keys import Keys
 from livegnn.log.mark import read_mark, write_mark
+from livegnn.log.owner import Owner
+from livegnn.log.rows import Row, RowWriter, chain_before, chain_of
 from livegnn.log.wal import find_damage
-
-APPLICATION_ID: Final = 0x4C474E4E  # "LGNN", in the header of the SQLite file
-VERSION: Final = 1
-
-SCHEMA: Final = """
-CREATE TABLE entries (
-    seq INTEGER PRIMARY KEY,
-    count INTEGER NOT NULL CHECK (count > 0),
-    payload BLOB NOT NULL
-);
-CREATE TABLE batches (
-    seq INTEGER PRIMARY KEY,
-    after INTEGER NOT NULL UNIQUE CHECK (after < seq)
-);
-CREATE TABLE rejections (
-    seq INTEGER PRIMARY KEY REFERENCES entries (seq),
-    error TEXT NOT NULL,
-    message TEXT NOT NULL
-);
-"""
 
 _LARGEST = 2**63 - 1
 _SMALLEST_PAGE = 512  # of any SQLite database
+_DAY: Final = 86_400
 
 
 class SqliteLog:
-    """A log at `path`, made when it is missing. Thread-safe; one process at a time may run on it.
+    """A log at `path`, made when it is missing. Thread-safe.
 
-    Raises LogError for a file of another kind, or one that has lost what was appended to it.
+    keep_keys_seconds: for how long at least an idempotency key is known. vfs: the name of a file system that
+    is registered with apsw, for tests.
+    Raises LogError for a file of another kind, one that has lost what was appended to it, or one that another
+    process owns.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *, keep_keys_seconds: float = _DAY, vfs: str | None = None) -> None:
         self.path = as_path(path, "path")
         self._write = threading.Lock()
         self._read = threading.Lock()
@@ -62,38 +52,57 @@ class SqliteLog:
         self._woken = False
         self._mark = self._beside("-mark")
         with self._errors("open"), ExitStack() as opened:
+            self._owner = Owner(self._beside("-lock"), f"the event log {self.path}")
+            opened.callback(self._owner.release)
+            make_private(self.path)
             self._refuse_remains()
             self._refuse_damage()
-            acknowledged = read_mark(self._mark)  # before the log, which may be growing
-            self._appends = opened.enter_context(closing(self._connect("FULL")))
-            self._boundaries = opened.enter_context(closing(self._connect("NORMAL")))
-            self._reads = opened.enter_context(closing(self._connect("NORMAL")))
+            acknowledged = read_mark(self._mark)
+            self._appends = opened.enter_context(closing(connect(self.path, "FULL", vfs)))
+            self._boundaries = opened.enter_context(closing(connect(self.path, "NORMAL", vfs)))
+            self._reads = opened.enter_context(closing(connect(self.path, "NORMAL", vfs)))
             self._last = self._find_end(acknowledged)
+            self._keys = Keys(self._appends, keep_keys_seconds)
+            self._group = GroupCommit(self.append_all)
             # Then the write-ahead file begins anew at the next append: what a crash left at its end is never
             # taken for what a later one did.
             self._appends.execute("PRAGMA wal_checkpoint(PASSIVE)")
             opened.pop_all()
 
-    def append(self, events: Events) -> int:
+    def append(self, events: Events, *, key: str | None = None) -> int:
         """Stores events durably, as one entry; returns the sequence number of the last one.
 
-        No events are no entry. Raises InputError for text that cannot be stored, LogError if the disk fails.
+        No events are no entry. key: an idempotency key. If an entry with it was appended before, nothing is
+        stored, and the number is that of the earlier entry. Raises InputError for text that cannot be stored,
+        or if the earlier entry had other events; LogError if the disk fails.
         """
-        count = len(events)
-        if not count:
-            return self._last
-        payload = events.to_bytes()
+        return self._group.append(events, key).seq if len(events) or key is not None else self._last
+
+    def append_all(
+        self, entries: Sequence[Events], keys: Sequence[str | None] | None = None
+    ) -> Sequence[Appended | InputError]:
+        """Stores each of `entries` as `append` does, with one flush for all.
+
+        Returns for each what became of it: an error concerns one entry. Raises LogError if none was stored.
+        """
+        keys = [None] * len(entries) if keys is None else keys
         with self._write, self._errors("append to"):
-            with _transaction(self._appends):
-                # Asked of the file, since another process may have appended.
-                seq = _last_seq(self._appends) + count
-                self._appends.execute("INSERT INTO entries VALUES (?, ?, ?)", (seq, count, payload))
-            self._last = seq
-            with suppress(OSError):  # the entry is in the log, and an older mark is as true as a newer one
-                write_mark(self._mark, seq)
+            outcomes: list[Appended | InputError] = []
+            with transaction(self._appends):
+                rows = RowWriter(self._appends, self._keys)
+                for events, key in zip(entries, keys, strict=True):
+                    try:
+                        outcomes.append(rows.add(events, key))
+                    except InputError as error:
+                        outcomes.append(error)
+                rows.flush()
+            if rows.seq > self._last:
+                self._last = rows.seq
+                with suppress(OSError):  # the entries are in the log; an older mark is true as well
+                    write_mark(self._mark, rows.seq)
         with self._appended:
             self._appended.notify_all()
-        return seq
+        return outcomes
 
     def last_seq(self) -> int:
         """The sequence number of the last event that was appended, 0 for an empty log."""
@@ -106,34 +115,41 @@ class SqliteLog:
 
         Raises LogError for an entry that is missing or whose payload is not as it was written.
         """
-        entries: list[Entry] = []
-        last, total = after, 0
-        with self._read, self._errors("read"):
-            rows = self._reads.execute(
-                "SELECT seq, count, payload FROM entries WHERE seq > ? AND seq <= ? ORDER BY seq",
-                (after, _LARGEST if up_to is None else up_to),
-            )
-            for seq, count, payload in rows:
-                if type(count) is not int or seq - count != last:
-                    raise LogError(
-                        f"{self.path} must continue after event {last}, got entry {seq} of {count} events"
-                    )
-                if max_events is not None and entries and total + count > max_events:
-                    rows.close()
-                    break
-                entries.append(self._decode(seq, count, payload))
-                last = seq
-                total += count
-        return entries
+        writes = self.writes(after, up_to=up_to, max_events=max_events)
+        return [entry for write in writes for entry in write.entries()]
 
-    def _decode(self, seq: int, count: int, payload: bytes) -> Entry:
+    def writes(
+        self, after: int, *, up_to: int | None = None, max_events: int | None = None
+    ) -> Sequence[Write]:
+        """What `entries` returns, as it was stored, which is faster to read where entries are small."""
+        writes: list[Write] = []
+        last, end = after, _LARGEST if up_to is None else up_to
+        with self._read, self._errors("read"):
+            for row in self._reads.execute(f"{Row.SELECT} WHERE seq > ? ORDER BY seq", (after,)):
+                write = self._decode(Row(*row)).part(last, end)
+                if write is None:
+                    break
+                if write.after != last:
+                    raise LogError(
+                        f"{self.path} must continue after event {last}, got the entry {write.ends[0]} after "
+                        f"{write.after}"
+                    )
+                if max_events is not None and write.seq > after + max_events:
+                    first = last if writes else int(write.ends[0])  # at least one
+                    whole = write.part(last, max(after + max_events, first))
+                    writes += [] if whole is None else [whole]
+                    break
+                writes.append(write)
+                last = write.seq
+                if last >= end:
+                    break
+        return writes
+
+    def _decode(self, row: Row) -> Write:
         try:
-            events = Events.from_bytes(payload)
+            return row.decode()
         except (FileFormatError, InputError) as error:
-            raise LogError(f"{self.path} must hold the events of entry {seq}, got: {error}") from error
-        if len(events) != count:
-            raise LogError(f"{self.path} must hold {count} events in entry {seq}, got {len(events)}")
-        return Entry(seq, events)
+            raise LogError(f"{self.path} must hold the events of entry {row.seq}, got: {error}") from error
 
     def wait(self, after: int, timeout: float | None) -> bool:
         """Blocks until there is an event after `after`; False after `timeout` seconds or a `wake`."""
@@ -153,8 +169,12 @@ class SqliteLog:
 
         Raises LogError if it does not begin where the last recorded batch ended.
         """
-        with self._write, self._errors("record a batch in"), _transaction(self._boundaries):
-            (last,) = self._boundaries.execute("SELECT coalesce(max(seq), 0) FROM batches").fetchone()
+        if rejection is not None and not batch.after < rejection.seq <= batch.seq:
+            raise LogError(
+                f"cannot record a batch in {self.path}: {rejection} must be of an entry of {batch}"
+            )
+        with self._write, self._errors("record a batch in"), transaction(self._boundaries):
+            last = one(self._boundaries, "SELECT coalesce(max(seq), 0) FROM batches")
             if batch.after != last:
                 raise LogError(
                     f"{self.path} must be continued after event {last}, got a batch after event "
@@ -165,11 +185,10 @@ class SqliteLog:
                 self._boundaries.execute("INSERT INTO rejections VALUES (?, ?, ?)", rejection)
 
     def sync(self) -> None:
-        """Returns when all recorded batches are durable too: SQLite flushes what it moves out of its WAL."""
-        with self._write, self._errors("flush"):
-            (busy, _, _) = self._appends.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            if busy:
-                raise LogError(f"cannot flush the event log {self.path}: another process holds it")
+        """Returns when all recorded batches are durable too, whoever reads the file meanwhile."""
+        with self._write, self._errors("flush"), transaction(self._appends):
+            # A commit with synchronous=FULL flushes the write-ahead file, and so all earlier commits.
+            self._appends.execute("REPLACE INTO properties VALUES ('synced', ?)", (str(self._last),))
 
     def batches(self, after: int) -> Sequence[Batch]:
         """The recorded batches that end after sequence number `after`, in order.
@@ -177,10 +196,10 @@ class SqliteLog:
         Raises LogError unless they lead on from `after` without a gap: a checkpoint is at a boundary.
         """
         with self._read, self._errors("read"):
-            rows = self._reads.execute(
+            rows: list[Any] = self._reads.execute(
                 "SELECT after, seq FROM batches WHERE seq > ? ORDER BY seq", (after,)
             ).fetchall()
-            (end,) = self._reads.execute("SELECT coalesce(max(seq), 0) FROM batches").fetchone()
+            end = one(self._reads, "SELECT coalesce(max(seq), 0) FROM batches")
         if end < after:
             raise LogError(
                 f"{self.path} must have a batch that ends at event {after}, got none after event {end}: it "
@@ -196,7 +215,7 @@ class SqliteLog:
     def rejections(self, after: int = 0, *, up_to: int | None = None) -> Sequence[Rejection]:
         """The rejected entries with `after` < `seq` <= `up_to`, in order."""
         with self._read, self._errors("read"):
-            rows = self._reads.execute(
+            rows: list[Any] = self._reads.execute(
                 "SELECT seq, error, message FROM rejections WHERE seq > ? AND seq <= ? ORDER BY seq",
                 (after, _LARGEST if up_to is None else up_to),
             ).fetchall()
@@ -205,66 +224,36 @@ class SqliteLog:
                 raise LogError(f"{self.path} must say in text why entry {seq} was rejected, got {texts!r}")
         return [Rejection(*row) for row in rows]
 
-    def digest(self, seq: int) -> int:
-        """A number for the history up to event `seq`, which another history hardly has.
+    def digest(self, seq: int) -> str | None:
+        """A text for the history up to event `seq`, which no other history has.
 
-        The CRC-32 of the last entry up to there, and of the last ones up to 1, 2, 4, 8... events before: many
-        of those that are near, some of those that are far, so that its cost hardly grows with the log.
+        None where a part of it was written by a version that kept no digests.
         """
-        digest, last, distance = 0, None, 0
         with self._read, self._errors("read"):
-            while distance < seq:
-                row = self._reads.execute(
-                    "SELECT seq, count, payload FROM entries WHERE seq <= ? ORDER BY seq DESC LIMIT 1",
-                    (seq - distance,),
-                ).fetchone()
-                if row is not None and row[0] != last:
-                    last, count, payload = row
-                    if not isinstance(payload, bytes):
-                        raise LogError(f"{self.path} must hold the events of entry {last}, got {payload!r}")
-                    digest = zlib.crc32(payload, zlib.crc32(f"{last} {count} ".encode(), digest))
-                distance = 2 * distance or 1
-        return digest
+            found = self._reads.execute(
+                f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)
+            ).fetchone()
+            row = None if found is None else Row(*found)
+            if row is not None and row.seq == seq:
+                chain = row.chain
+            else:
+                chain = chain_before(self._reads, _LARGEST if row is None else row.seq)
+        if row is not None and row.seq != seq and chain is not None:
+            within = self._decode(row).part(row.seq - row.count, seq)  # a batch may end within a row
+            if within is not None:
+                chain = chain_of(chain, within.seq, None, within.events.to_bytes())
+        return None if chain is None else chain.hex()
 
     def close(self) -> None:
-        """Lets go of the file; SQLite moves its write-ahead log into it."""
+        """Closes the file, into which SQLite moves its write-ahead file, and lets another process own it."""
         with self._write, self._read:
             for connection in (self._reads, self._boundaries, self._appends):
                 connection.close()
-
-    def _connect(self, synchronous: str) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=10, check_same_thread=False, isolation_level=None)
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(f"PRAGMA synchronous = {synchronous}")
-            connection.execute("PRAGMA foreign_keys = ON")
-            self._create(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _create(self, connection: sqlite3.Connection) -> None:
-        """Makes the tables of a new file; refuses a file of another kind or version."""
-        with _transaction(connection):
-            (application,) = connection.execute("PRAGMA application_id").fetchone()
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if not tables and application == APPLICATION_ID:
-                raise LogError(f"{self.path} must have the tables of an event log, got none: it is damaged")
-            if not tables:
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {VERSION}")
-                for statement in SCHEMA.split(";\n"):
-                    connection.execute(statement)
-            elif application != APPLICATION_ID:
-                raise LogError(f"{self.path} must be an event log, got another SQLite database")
-            elif version != VERSION:
-                raise LogError(f"{self.path} must have version {VERSION}, got {version}: update livegnn")
+            self._owner.release()
 
     def _refuse_remains(self) -> None:
         """Raises LogError for a file that is too short to be a page: SQLite would begin a new one in it."""
-        size = self.path.stat().st_size if self.path.is_file() else 0
+        size = self.path.stat().st_size
         if 0 < size < _SMALLEST_PAGE:
             raise LogError(
                 f"{self.path} must have at least one page of {_SMALLEST_PAGE} bytes, got {size} bytes: it is "
@@ -289,9 +278,8 @@ class SqliteLog:
 
     def _find_end(self, acknowledged: int) -> int:
         """The last event. Raises LogError if there were others after it: acknowledged ones, or batches."""
-        last, batch = self._reads.execute(
-            "SELECT coalesce((SELECT max(seq) FROM entries), 0), coalesce((SELECT max(seq) FROM batches), 0)"
-        ).fetchone()
+        last = one(self._reads, "SELECT coalesce(max(seq), 0) FROM entries")
+        batch = one(self._reads, "SELECT coalesce(max(seq), 0) FROM batches")
         if last < batch:
             raise LogError(
                 f"{self.path} must reach event {batch}, where its last batch ends, got entries up to event "
@@ -303,32 +291,14 @@ class SqliteLog:
                 f"at {last}: it has lost its end or its -wal file, or is an older one. Restore it; or, to go "
                 f"on with what it has, remove {self._mark}"
             )
-        return int(last)
+        return last
 
     @contextmanager
     def _errors(self, action: str) -> Iterator[None]:
         """Makes what SQLite and the system raise a LogError."""
         try:
             yield
-        except (sqlite3.Error, OSError, OverflowError, UnicodeDecodeError) as error:
+        except (apsw.Error, OSError, OverflowError, UnicodeDecodeError) as error:
             # SQLite quotes what it cannot read: that may be no text any more, or have several lines.
             reason = " ".join(str(error).split())
             raise LogError(f"cannot {action} the event log {self.path}: {reason}") from error
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing; takes SQLite's lock for writing at once: what it reads stays true."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:  # a full disk may have ended it
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _last_seq(connection: sqlite3.Connection) -> int:
-    (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM entries").fetchone()
-    return int(last)

@@ -106,10 +106,11 @@ def _check_history(log: Log, path: Path, saved: checkpoint.Checkpoint) -> None:
     known = saved.states.get("log")  # older checkpoints do not say it
     if known is None or log.last_seq() < saved.seq:  # a runtime refuses what is too short
         return
-    if (digest := log.digest(saved.seq)) != known.meta.get("crc32"):
+    ours, theirs = known.meta.get("digest"), log.digest(saved.seq)
+    if ours is not None and theirs is not None and ours != theirs:  # older logs and checkpoints have none
         raise LogError(
             f"the log must hold what led to the checkpoint {path}, entries up to event {saved.seq} with the "
-            f"CRC-32 {known.meta.get('crc32')}, got {digest}: it is not the log of this graph. Put back the "
+            f"digest {ours}, got {theirs}: it is not the log of this graph. Put back the "
             "log that the checkpoints belong to, or move the checkpoints away"
         )
 
@@ -177,4 +178,4 @@ class Checkpoints:
                     f"state of the view {view.name!r} must return a State or None, got {state!r}"
                 )
             states[view.name] = state
-        return {**states, "log": State({"crc32": self._log.digest(seq)}, {})}
+        return {**states, "log": State({"digest": self._log.digest(seq)}, {})}

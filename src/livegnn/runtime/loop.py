@@ -22,7 +22,7 @@ from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired
 from livegnn.events import Chunk, Events
 from livegnn.expiry import Expiry, ExpiryPolicy
 from livegnn.graph import Claim, Graph, GraphDelta, View, check_columns, without_strays
-from livegnn.log import Batch, Entry, Log, Rejection
+from livegnn.log import Batch, Log, Rejection, Write
 from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
 from livegnn.runtime.statistics import Statistics
 from livegnn.wording import kind_of
@@ -68,7 +68,7 @@ class Loop:
             if not isinstance(given, (policy, NoneType)):
                 raise InputError(f"{name} must be None or of the type {policy.__name__}, got {given!r}")
         function(clock, "clock", "nothing, which says seconds")
-        if not all(callable(getattr(log, name, None)) for name in ("append", "entries", "last_seq")):
+        if not all(callable(getattr(log, name, None)) for name in ("append", "writes", "last_seq")):
             raise InputError(f"log must be a Log, such as a SqliteLog, got {log!r}")
         max_batch_events = whole(max_batch_events, "max_batch_events", 1)
         self.log, self.graph = log, graph
@@ -217,9 +217,9 @@ class Loop:
 
     def step(self) -> bool:
         """Does one round of the loop without waiting; returns whether there were entries."""
-        entries = self.log.entries(self._seq, max_events=self._max_batch_events)
-        if entries:
-            self._apply(list(entries))
+        writes = self.log.writes(self._seq, max_events=self._max_batch_events)
+        if writes:
+            self._apply(writes)
         if self._expiry.until() == 0:
             self._expire()
         for chore in self._chores:
@@ -227,7 +227,7 @@ class Loop:
                 chore.run()
         if self._checkpoints.until(self._seq) == 0:
             self._checkpoints.write(self._seq)
-        return bool(entries)
+        return bool(writes)
 
     def _run(self) -> None:
         try:
@@ -252,12 +252,16 @@ class Loop:
         """Applies the recorded batches after the graph's position, with their boundaries and rejections."""
         for batch in self.log.batches(self.graph.seq):
             rejected = {rejection.seq for rejection in self.log.rejections(batch.after, up_to=batch.seq)}
-            entries = self.log.entries(batch.after, up_to=batch.seq)
-            if not entries or entries[-1].seq != batch.seq:
+            writes = self.log.writes(batch.after, up_to=batch.seq)
+            if not writes or writes[-1].seq != batch.seq:
                 raise LogError(
-                    f"the log must hold the entries of its batch {batch}, got {len(entries)} of them"
+                    f"the log must hold the entries of its batch {batch}, got {len(writes)} writes"
                 )
-            events = Events.concatenate(entry.events for entry in entries if entry.seq not in rejected)
+            events = Events.concatenate(
+                [entry.events for write in writes for entry in write.entries() if entry.seq not in rejected]
+                if rejected
+                else [write.events for write in writes]
+            )
             try:
                 self.graph.apply(without_strays(self.graph.schema, events), seq=batch.seq, trusted=True)
             except InputError as error:
@@ -266,24 +270,31 @@ class Loop:
                     "This log is not of this graph, or the graph it began with has changed"
                 ) from error
 
-    def _apply(self, entries: list[Entry]) -> None:
+    def _apply(self, writes: Sequence[Write]) -> None:
         """Applies entries as one batch or, if that is refused, one by one, to find those to blame."""
-        if len(entries) > 1:
+        ends = [end for write in writes for end in write.ends.tolist()]
+        if len(ends) > 1:
             try:
-                self._commit(entries, Events.concatenate(entry.events for entry in entries))
+                self._commit(ends, Events.concatenate(write.events for write in writes))
             except InputError:
                 pass
             else:
                 return
-        for entry in entries:
-            try:
-                self._commit([entry], entry.events)
-            except InputError as error:
-                self._commit([entry], Events(), Rejection(entry.seq, type(error).__name__, str(error)))
+        for write in writes:
+            for entry in write.entries():
+                try:
+                    self._commit([entry.seq], entry.events)
+                except InputError as error:
+                    self._commit(
+                        [entry.seq], Events(), Rejection(entry.seq, type(error).__name__, str(error))
+                    )
 
-    def _commit(self, entries: list[Entry], events: Events, rejection: Rejection | None = None) -> None:
-        """Applies one batch and publishes it. Raises InputError with nothing changed or recorded."""
-        batch = Batch(self._seq, entries[-1].seq)
+    def _commit(self, ends: list[int], events: Events, rejection: Rejection | None = None) -> None:
+        """Applies one batch, of the entries that end at `ends`, and publishes it.
+
+        Raises InputError with nothing changed or recorded.
+        """
+        batch = Batch(self._seq, ends[-1])
         started = self._clock()
         commit = ExitStack()
 
@@ -295,13 +306,13 @@ class Loop:
             # First of all: whatever comes now, this batch will not be applied again.
             self._seq = batch.seq
             commit.close()
-            self._record(entries, self._clock() - started, rejection)
+            self._record(batch, self._clock() - started, rejection)
             if rejection is None:
                 self._count(change)
             with self._visible:
                 now = self._clock()
-                for entry in entries:
-                    arrival = self._arrivals.pop(entry.seq, None)
+                for end in ends:
+                    arrival = self._arrivals.pop(end, None)
                     if arrival is not None:
                         self.statistics.latency_seconds.record(now - arrival)
                 self._visible.notify_all()
@@ -313,8 +324,8 @@ class Loop:
             change = self.graph.apply(events, seq=batch.seq, on_staged=record, on_committed=let_go)
         self._tell(change, self._clock() - started)
 
-    def _record(self, entries: list[Entry], seconds: float, rejection: Rejection | None) -> None:
-        count = sum(len(entry.events) for entry in entries)
+    def _record(self, batch: Batch, seconds: float, rejection: Rejection | None) -> None:
+        count = batch.seq - batch.after
         if rejection is not None:
             self.statistics.rejected_entries.record(count)
             return
@@ -328,8 +339,8 @@ class Loop:
             return
         with self._appending:
             # What waits may renew an edge, or remove its node, so it comes first, and no other comes between.
-            while entries := self.log.entries(self._seq, max_events=self._max_batch_events):
-                self._apply(list(entries))
+            while writes := self.log.writes(self._seq, max_events=self._max_batch_events):
+                self._apply(writes)
             count = 0
             for part in self._expiry.removals(now, self._max_batch_events):
                 self.log.append(part)

@@ -1,0 +1,118 @@
+"""The SQLite file of a log: its tables, how it is opened, and older files brought to the present version.
+
+SQLite is the one inside apsw, so that every machine runs the same.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from livegnn.errors import LogError
+
+APPLICATION_ID: Final = 0x4C474E4E  # "LGNN", in the header of the SQLite file
+VERSION: Final = 2
+
+SCHEMA: Final = """
+CREATE TABLE entries (
+    seq INTEGER PRIMARY KEY,
+    count INTEGER NOT NULL CHECK (count > 0),
+    payload BLOB NOT NULL,
+    counts BLOB,
+    chain BLOB
+);
+CREATE TABLE batches (
+    seq INTEGER PRIMARY KEY,
+    after INTEGER NOT NULL UNIQUE CHECK (after < seq)
+);
+CREATE TABLE rejections (
+    seq INTEGER PRIMARY KEY,
+    error TEXT NOT NULL,
+    message TEXT NOT NULL
+);
+CREATE TABLE keys (
+    number INTEGER PRIMARY KEY,
+    key TEXT NOT NULL UNIQUE,
+    seq INTEGER NOT NULL,
+    crc32 INTEGER NOT NULL,
+    time INTEGER NOT NULL
+);
+CREATE TABLE properties (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+);
+"""
+
+_UPDATES: Final = {
+    1: "ALTER TABLE entries ADD COLUMN counts BLOB; ALTER TABLE entries ADD COLUMN chain BLOB;"
+    + SCHEMA[SCHEMA.index("CREATE TABLE keys") :]
+}
+"""What makes the tables of an older version those of the present one."""
+
+_BUSY_MILLISECONDS = 10_000
+
+
+def connect(path: Path, synchronous: str, vfs: str | None = None) -> apsw.Connection:
+    """A connection to the log at `path`, which is made when it is missing. Raises LogError, apsw.Error."""
+    connection = apsw.Connection(str(path), vfs=vfs)
+    try:
+        connection.set_busy_timeout(_BUSY_MILLISECONDS)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        _create(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def make_private(path: Path) -> None:
+    """Makes an empty file that only its owner may read; SQLite gives its other files the same permissions."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return
+
+
+def _create(connection: apsw.Connection, path: Path) -> None:
+    """Makes the tables of a new file; refuses a file of another kind or a later version."""
+    with transaction(connection):
+        application = one(connection, "PRAGMA application_id")
+        version = one(connection, "PRAGMA user_version")
+        tables = one(connection, "SELECT count(*) FROM sqlite_master")
+        if not tables and application == APPLICATION_ID:
+            raise LogError(f"{path} must have the tables of an event log, got none: it is damaged")
+        if tables and application != APPLICATION_ID:
+            raise LogError(f"{path} must be an event log, got another SQLite database")
+        if tables and not 1 <= version <= VERSION:
+            raise LogError(f"{path} must be of a version from 1 to {VERSION}, got {version}: update livegnn")
+        if tables and version == VERSION:
+            return
+        if not tables:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(_UPDATES[version] if tables else SCHEMA)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+@contextmanager
+def transaction(connection: apsw.Connection) -> Iterator[None]:
+    """All or nothing; takes SQLite's lock for writing at once: what it reads stays true."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # a full disk may have ended it
+            connection.execute("ROLLBACK")
+        raise
+
+
+def one(connection: apsw.Connection, statement: str, values: tuple[object, ...] = ()) -> int:
+    """The one number that a statement returns. Raises LogError for anything else."""
+    row = connection.execute(statement, values).fetchone()
+    if row is None or len(row) != 1 or type(row[0]) is not int:
+        raise LogError(f"the event log must have a number for {statement!r}, got {row}: it is damaged")
+    return row[0]

@@ -1,0 +1,62 @@
+"""Group commit: appends that wait for the disk at the same time share one flush.
+
+Whoever finds the disk idle writes for all who wait, and those who come meanwhile wait for the next write. So
+one thread alone waits for no other, and n threads need one flush for each n appends.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from livegnn.errors import InputError, LogError
+from livegnn.events import Events
+from livegnn.log import Appended
+
+_MOST = 1024  # appends in one write
+
+Commit = Callable[[Sequence[Events], Sequence[str | None]], Sequence[Appended | InputError]]
+"""Stores entries with their keys; what `Log.append_all` returns."""
+
+
+class _Waiting:
+    __slots__ = ("events", "key", "outcome")
+
+    def __init__(self, events: Events, key: str | None) -> None:
+        self.events, self.key = events, key
+        self.outcome: Appended | BaseException | None = None
+
+
+class GroupCommit:
+    """Appends of many threads through one `commit`. Thread-safe."""
+
+    def __init__(self, commit: Commit) -> None:
+        self._commit = commit
+        self._turn = threading.Lock()
+        self._waiting: list[_Waiting] = []  # list operations are atomic: threads only append, one takes
+
+    def append(self, events: Events, key: str | None) -> Appended:
+        """Returns when the entry is stored. Raises what `commit` raises, or returns for this entry."""
+        mine = _Waiting(events, key)
+        self._waiting.append(mine)
+        with self._turn:
+            while mine.outcome is None and mine in self._waiting:
+                self._write_for_all()
+        if mine.outcome is None:
+            raise LogError(
+                "the append was interrupted while another thread wrote for both: whether it was stored "
+                "is not known"
+            )
+        if isinstance(mine.outcome, BaseException):
+            raise mine.outcome
+        return mine.outcome
+
+    def _write_for_all(self) -> None:
+        group = self._waiting[:_MOST]
+        del self._waiting[: len(group)]
+        try:
+            outcomes = self._commit([one.events for one in group], [one.key for one in group])
+        except Exception as error:
+            for one in group:
+                one.outcome = error
+        else:
+            for one, outcome in zip(group, outcomes, strict=True):
+                one.outcome = outcome

@@ -1,0 +1,37 @@
+"""One process owns a log: a lock on a file beside it, which the system releases when the process ends."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from livegnn.errors import LogError
+
+
+class Owner:
+    """Holds the lock on `path`, which is made when it is missing, until `release`.
+
+    Raises LogError if another process, or another log of this process, holds it; OSError.
+    """
+
+    def __init__(self, path: Path, what: str) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(self._file, 0)
+            os.write(self._file, b"%d\n" % os.getpid())
+        except BlockingIOError:
+            holder = os.pread(self._file, 20, 0).decode(errors="replace").strip()
+            os.close(self._file)
+            raise LogError(
+                f"{what} must have one owner, got a second one: process {holder or 'unknown'} runs on it. "
+                "Stop that process first"
+            ) from None
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def release(self) -> None:
+        """Lets another process own the log; again does nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

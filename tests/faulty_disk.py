@@ -1,0 +1,42 @@
+"""A file system for SQLite, between it and the real one, that notes what SQLite flushes, and can fail."""
+
+from collections import Counter
+from pathlib import Path
+
+import apsw
+
+
+class FaultyDisk(apsw.VFS):
+    """Registered with apsw under `name` while it lives; `SqliteLog(path, vfs=name)` runs on it.
+
+    syncs: how often each file was flushed, by its name without folder. full: whether writes that would make a
+    file longer fail, as on a full disk. failing: whether flushes fail.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.syncs: Counter[str] = Counter()
+        self.full = self.failing = False
+        super().__init__(name, "")
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
+        return _File(self, name, flags)
+
+
+class _File(apsw.VFSFile):
+    def __init__(self, disk: FaultyDisk, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
+        self._disk = disk
+        path = name.filename() if isinstance(name, apsw.URIFilename) else name
+        self._name = Path(path or "").name
+        super().__init__("", name, flags)  # type: ignore[arg-type]
+
+    def xSync(self, flags: int) -> None:
+        if self._disk.failing:
+            raise apsw.IOError("the disk failed")
+        self._disk.syncs[self._name] += 1
+        super().xSync(flags)
+
+    def xWrite(self, data: bytes, offset: int) -> None:
+        if self._disk.full and offset + len(data) > self.xFileSize():
+            raise apsw.FullError("no space is left")
+        super().xWrite(data, offset)
