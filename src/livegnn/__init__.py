@@ -1,8 +1,8 @@
 """Keeps the predictions of a trained graph neural network exact while its graph changes.
 
-Names are loaded when they are first used: `import livegnn` imports neither the native core nor the server.
-This module runs before every other one and stands above all rooms, so it also says where the names are that
-`livegnn.model` shows of rooms above it.
+Names are loaded on first use: `import livegnn` imports neither the native core nor the server. This module
+runs before all others and may know all packages, so it also registers the names that `livegnn.model` exports
+from packages above it.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What callers pass, checked before anything is done with it: numbers, switches, functions, arrays, paths."""
+"""Checks of the arguments that callers pass: numbers, switches, functions, arrays, paths."""
 
 import operator
 import os
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def whole(value: object, name: str, least: int, most: int | None = None) -> int:
-    """`value` as an integer from `least` to `most`. NumPy's integers are integers, True is none.
+    """`value` as an integer from `least` to `most`. NumPy's integers are accepted, booleans are not.
 
     Raises `InputError`.
     """
     if not isinstance(value, (bool, np.bool_)):
         try:
             number = operator.index(cast("SupportsIndex", value))
-        except TypeError:  # arrays and tensors have __index__, whatever is in them
+        except TypeError:  # arrays and tensors always have __index__, but it may fail
             number = least - 1
         if least <= number and (most is None or number <= most):
             return number
@@ -39,7 +39,7 @@ def above_zero(value: object, name: str) -> float:
 
 
 def switch(value: object, name: str) -> bool:
-    """`value`, if it is True or False. A text such as "no" would count as True.
+    """`value`, if it is True or False; a text such as "no", which Python treats as true, is refused.
 
     Raises `InputError`.
     """
@@ -49,7 +49,7 @@ def switch(value: object, name: str) -> bool:
 
 
 def function(value: object, name: str, of: str) -> None:
-    """Raises `InputError` for what cannot be called. of: what it would be called with."""
+    """Raises `InputError` if `value` is not callable. of: the arguments of the call, for the message."""
     if not callable(value):
         raise InputError(f"{name} must be a function of {of}, got {value!r}")
 
@@ -63,20 +63,20 @@ def not_negative(value: object, name: str) -> float:
 
 
 def as_path(value: object, name: str) -> Path:
-    """`value` as a path. A number would be the file that it is open as. Raises `InputError`."""
+    """`value` as a path. Raises `InputError`, also for a number, which `open` takes for a file descriptor."""
     if isinstance(value, (str, os.PathLike)) and isinstance(text := os.fspath(value), str):
         try:
             if b"\0" not in os.fsencode(text):
                 return Path(text)
         except UnicodeEncodeError:
-            pass  # half of a surrogate pair, in no file's name
+            pass  # half of a surrogate pair, which no file name contains
     raise InputError(f"{name} must be a path, as text or a pathlib.Path, got {value!r}")
 
 
 def as_array(value: object, name: str, of: str = "numbers") -> "Shaped[NDArray[np.generic], '...']":
-    """`value` as an array, without a copy where it is one. of: what it would hold.
+    """`value` as an array, without a copy if it is one. of: the expected content, for the message.
 
-    Raises `InputError` for what is none, rows of different lengths among it, and for masked entries.
+    Raises `InputError` if it is no array, such as rows of different lengths, and for masked entries.
     """
     if _has_masked(value):
         raise InputError(
@@ -90,7 +90,7 @@ def as_array(value: object, name: str, of: str = "numbers") -> "Shaped[NDArray[n
 
 
 def listed_ids(value: object, name: str = "ids") -> "Shaped[NDArray[np.generic], '...']":
-    """Ids as an array of them, a single one too. Raises `InputError`."""
+    """Ids as an array; a single id becomes an array of length 1. Raises `InputError`."""
     array = np.atleast_1d(as_array(value, name, "integers or text"))
     return as_text(value, array, name) if array.dtype.kind in "UO" else array
 
@@ -98,10 +98,11 @@ def listed_ids(value: object, name: str = "ids") -> "Shaped[NDArray[np.generic],
 def as_text(
     value: object, array: "Shaped[NDArray[np.generic], '...']", name: str
 ) -> "Shaped[NDArray[np.generic], '...']":
-    """`array`, contiguous and in the processor's byte order if it is of text.
+    """`array`; if it holds text, contiguous and in native byte order.
 
-    Raises `InputError` for a text with a NUL, or with half of a surrogate pair, which is no Unicode. value:
-    what `array` was made from: NumPy drops NULs at the end of a text, and so makes it another id.
+    Raises `InputError` for a text with a NUL, or with half of a surrogate pair, which is not valid Unicode.
+    value: what `array` was made from. A text or a list is checked itself, because NumPy drops NULs at the end
+    of a text, which would make it another id.
     """
     if array.dtype.kind == "U":
         width = max(1, array.itemsize // np.dtype(np.uint32).itemsize)
@@ -130,7 +131,7 @@ def as_text(
 
 
 def one_id(value: object) -> "Shaped[NDArray[np.generic], '1']":
-    """An id as an array of it. Raises `InputError` where there are several, or none."""
+    """An id as an array of length 1. Raises `InputError` if there is not exactly one."""
     asked = listed_ids(value)
     if asked.shape != (1,):
         raise InputError(f"expected the id of one node, got {value!r}")
@@ -148,7 +149,7 @@ def _has_masked(value: object) -> bool:
 
 
 def incoming(direction: object) -> bool:
-    """Whether a direction is "in", of edges to a node, rather than "out". Raises `InputError`."""
+    """Whether a direction is "in" (in-edges) rather than "out" (out-edges). Raises `InputError`."""
     if not isinstance(direction, str) or direction not in ("in", "out"):
         raise InputError(f"direction must be 'in' or 'out', got {direction!r}")
     return direction == "in"

@@ -1,7 +1,7 @@
-"""Files that are written as a whole: whoever reads one finds the old content or the new, never a part.
+"""Writes files atomically: a reader finds either the old content or the new, never a part of it.
 
-What is written goes into a file beside its place, which is flushed to the disk and renamed. A crash leaves
-the old file, and perhaps `NAME.*.partial` beside it.
+The content is written to a temporary file in the same directory, flushed to the disk and renamed. A crash
+leaves the old file, and perhaps `NAME.*.partial` beside it.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ _KINDS = {
 
 
 def check_replaceable(path: Path) -> int | None:
-    """Raises `InputError` if something is at `path` that is no regular file: a rename would put one in its
-    place. Links are followed. Returns the permissions of the file, None if there is none.
+    """The permissions of the file at `path`, None if there is none. Follows links. Raises `InputError` if
+    `path` is not a regular file, because a rename would replace it by one.
     """
     try:
         mode = path.stat().st_mode
@@ -45,8 +45,8 @@ def check_replaceable(path: Path) -> int | None:
 def replace_file(path: Path) -> Iterator[BinaryIO]:
     """A stream whose content becomes the file at `path` when the block ends; if it raises, nothing changes.
 
-    Where `path` is a symbolic link, it stays one, and what it points at is replaced. A file keeps its
-    permissions. Raises `InputError` as `check_replaceable` does, `OSError` if the disk refuses.
+    If `path` is a symbolic link, the link stays and its target is replaced. An existing file keeps its
+    permissions. Raises `InputError` as `check_replaceable` does, and `OSError` if writing fails.
     """
     permissions = check_replaceable(path)
     target = Path(os.path.realpath(path))
@@ -68,11 +68,11 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         if error.errno is None or error.filename not in (None, partial):
             raise
-        raise OSError(error.errno, error.strerror, str(path)) from None  # the name that the caller knows
+        raise OSError(error.errno, error.strerror, str(path)) from None  # with the path that the caller gave
 
 
 def _sync_directory(directory: Path) -> None:
-    """So that the new name survives a loss of power. A directory that may not be read cannot be flushed."""
+    """Flushes a directory, so that a rename survives a power loss; does nothing if it may not be read."""
     with contextlib.suppress(PermissionError):
         descriptor = os.open(directory, os.O_RDONLY)
         try:

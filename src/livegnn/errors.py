@@ -1,15 +1,15 @@
-"""What can go wrong.
+"""The errors that LiveGNN raises.
 
-Every error says what was expected, what came and what to do, and leaves the state as it was.
+Every message says what was expected, what was given and what to do. An error leaves the state unchanged.
 """
 
 LONGEST_MESSAGE = 2000
-"""In characters: what came may be of any length, and messages go into logs and answers."""
+"""In characters. A given value may have any length, and messages are written to logs and responses."""
 
 
 def shortened(message: str) -> str:
-    """`message` without its middle where it is longer than `LONGEST_MESSAGE`: what was expected stands at its
-    beginning, what to do at its end.
+    """`message`, with its middle left out if it is longer than `LONGEST_MESSAGE`: its beginning says what was
+    expected, its end what to do.
     """
     if len(message) <= LONGEST_MESSAGE:
         return message
@@ -18,7 +18,7 @@ def shortened(message: str) -> str:
 
 
 class LiveGNNError(Exception):
-    """The root of all errors that LiveGNN raises on purpose."""
+    """The base class of all errors that LiveGNN raises on purpose."""
 
 
 class InputError(LiveGNNError, ValueError):
@@ -32,11 +32,11 @@ class InputError(LiveGNNError, ValueError):
 
 
 class UnknownNodeError(InputError):
-    """An id that names no node of the graph, or a node that was removed."""
+    """An id of a node that is not in the graph, or was removed from it."""
 
 
 class UnknownEdgeError(InputError):
-    """Two ids between which the graph has no edge."""
+    """Two ids with no edge between them in the graph."""
 
 
 class UnknownTypeError(InputError):
@@ -48,7 +48,10 @@ class ModelError(LiveGNNError):
 
 
 class FileFormatError(LiveGNNError):
-    """A file that is corrupt, truncated, or of another kind or version. Its message is cut as well."""
+    """A file that is corrupt, truncated, or of another kind or version.
+
+    Its message has at most 2,000 characters.
+    """
 
     def __init__(self, message: str = "") -> None:
         super().__init__(shortened(message))
@@ -59,4 +62,4 @@ class LogError(LiveGNNError):
 
 
 class TimeoutExpired(LiveGNNError):
-    """A caller waited for a sequence number that was not reached in time."""
+    """A sequence number was not reached within the time that the caller waited."""

@@ -1,4 +1,4 @@
-"""Counts of what was measured, in buckets whose bounds grow by a constant factor."""
+"""Histograms of measured values, with buckets whose bounds grow by a constant factor."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -13,9 +13,10 @@ COUNTS: Final = tuple(float(2**power) for power in range(25))
 
 
 class Histogram:
-    """How often each size was seen; costs a constant amount of memory. One thread writes, any number read.
+    """Counts of values by bucket, in constant memory. Thread safety: one thread writes, any number read.
 
-    Bucket i counts values above `bounds[i - 1]` up to `bounds[i]`; one more counts what is above the last.
+    Bucket i counts values above `bounds[i - 1]` up to `bounds[i]`; one more bucket counts values above the
+    last bound.
     """
 
     __slots__ = ("bounds", "counts", "total")
@@ -32,15 +33,15 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values were recorded."""
+        """The number of recorded values."""
         return sum(self.counts)
 
     def cumulative(self) -> list[int]:
-        """For each bound, how many values were at most that; the last number is `count`."""
+        """For each bound, the number of values up to it; the last number is `count`."""
         return list(accumulate(self.counts))
 
     def quantile(self, q: float) -> float:
-        """A value that a share `q` of all values does not exceed, to within a bucket; 0 if there are none."""
+        """The `q`-quantile of all values, accurate to within a bucket; 0 if there are none."""
         counts = self.cumulative()
         if not counts[-1]:
             return 0.0

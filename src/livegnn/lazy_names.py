@@ -1,10 +1,10 @@
-"""Names that a package shows and that are loaded when they are first used.
+"""Names that a package exports and loads on first use.
 
-`livegnn/__init__.py`, which runs before every other module and stands above all rooms, says where they are
-(`register`). The package asks for them in its ``__getattr__`` (`load`). So a package can show what lies in a
-room above it, such as `livegnn.model.verify`, and imports nothing of that room.
+`livegnn/__init__.py`, which runs before every other module and may know all packages, registers the modules
+that define them (`register`). The package loads them in its ``__getattr__`` (`load`). So a package can export
+a name from a package above it, such as `livegnn.model.verify`, without importing that package.
 
-Thread safety: all is registered before any other module runs, and only read afterwards.
+Thread safety: all names are registered before any other module runs, and only read afterwards.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,17 +14,17 @@ _homes: dict[str, Mapping[str, str]] = {}
 
 
 def register(package: str, homes: Mapping[str, str]) -> None:
-    """Says where the names of a package are. homes: name -> the module that has it, or that it is."""
+    """Registers the lazy names of a package. homes: name -> the module that defines it, or that it is."""
     _homes[package] = homes
 
 
 def names(package: str) -> Collection[str]:
-    """What a package shows in this way."""
+    """The lazy names of a package."""
     return _homes[package].keys()
 
 
 def load(package: str, name: str) -> object:
-    """What a package shows by this name. Raises `AttributeError` if nothing, and what its module raises."""
+    """The object behind a lazy name. Raises `AttributeError` if there is none, and what its module raises."""
     home = _homes[package].get(name)
     if home is None:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Names of node and edge types, and the array shapes that public functions speak of."""
+"""Names of node and edge types, and the array types in the signatures of public functions."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -28,7 +28,7 @@ else:
 
 
 class State(NamedTuple):
-    """What a part of the system needs to be restored: JSON metadata and named arrays."""
+    """The saved state of a part of the system: JSON metadata and named arrays."""
 
     meta: Mapping[str, JSON]
     arrays: Mapping[str, Array]

@@ -1,4 +1,4 @@
-"""How counts and sizes are written where a person reads them: in the `repr` of graphs, models and engines."""
+"""Formats counts, sizes and values for people, in messages and the `repr` of graphs, models and engines."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -25,7 +25,7 @@ def size(number: int) -> str:
 
 
 def never_raises(show: Callable[[Shown], str]) -> Callable[[Shown], str]:
-    """A `__repr__` that a debugger may call on anything, even on what was not made to the end."""
+    """Makes a `__repr__` safe for debuggers, which may call it on an object that is not yet initialised."""
 
     @wraps(show)
     def shown(self: Shown) -> str:
@@ -38,13 +38,13 @@ def never_raises(show: Callable[[Shown], str]) -> Callable[[Shown], str]:
 
 
 def kind_of(value: object) -> str:
-    """The type of a value, for a message that says what came: "list", "torch_geometric.data.data.Data"."""
+    """The name of a value's type, for an error message: "list", "torch_geometric.data.data.Data"."""
     kind = type(value)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
 def shown(value: object) -> str:
-    """What came, as it was written if that is short, else its type."""
+    """The `repr` of a plain value if it is short, else the name of its type."""
     plain = isinstance(value, str | int | float | None) or (
         isinstance(value, tuple | list) and all(isinstance(one, str | int | float | None) for one in value)
     )

@@ -1,4 +1,4 @@
-"""The demo: a real trust network changes, and every member's risk stays what recomputation would say."""
+"""The demo: a real trust network changes, and every member's risk stays equal to a full recomputation."""
 
 
 def run(
@@ -12,9 +12,9 @@ def run(
     """Replay the ratings after the cut-off and verify every prediction at the end; returns the exit status.
 
     `speed` is in ratings a second; the page at `host`:`port` (or at a free port, if that is taken) can change
-    it. The page stays up when the replay has ended, until Ctrl-C; `browser` opens it. `headless` replays as
-    fast as possible, at a free port, shows nothing but the result, and ends. The status is 0 if every
-    prediction is within the promised bound, otherwise 1; 130 if `headless` was interrupted.
+    it. After the replay the page stays up until Ctrl-C; `browser` opens it. `headless` replays as fast as
+    possible, at a free port, shows only the result, and ends. The status is 0 if every prediction is within
+    the promised bound, otherwise 1; 130 if a headless run was interrupted.
     Raises InputError for a speed that is not above 0.
     """
     from livegnn.demo.show import show

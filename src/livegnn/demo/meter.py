@@ -1,4 +1,4 @@
-"""What the demo measures while it runs: speed, latency, reach, and every member's risk over time."""
+"""Measures the running demo: speed, latency, reach, and every member's risk over time."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,9 +10,9 @@ import numpy as np
 from livegnn.types import DoubleArray, FloatArray, IntArray
 
 WINDOW = 500
-"""The members whose risk moved most are those that moved most over this many ratings."""
+"""The number of ratings over which `movers` compares risks."""
 
-_SNAPSHOT = 100  # ratings between two snapshots of all risks, so the window is met to within that
+_SNAPSHOT = 100  # ratings between two snapshots of all risks; the window is accurate to within this
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Mover:
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of the last seconds; latencies in milliseconds, None before the first batch."""
+    """Rates over the last seconds, and latencies in milliseconds, None before the first batch."""
 
     events_per_second: float
     ratings_per_second: float
@@ -34,11 +34,11 @@ class Figures:
     p99: float | None
     apply_p50: float | None
     apply_p99: float | None
-    reached: tuple[int, ...]  # nodes that each of the last batches reached, the newest last
+    reached: tuple[int, ...]  # the number of nodes that each of the last batches reached, the newest last
 
 
 class RiskHistory:
-    """Every risk that was ever shown: three columns that grow, each row (member, date, risk)."""
+    """Every risk that was ever shown, as three growing columns: member, date and risk."""
 
     def __init__(self) -> None:
         self._size = 0
@@ -56,21 +56,22 @@ class RiskHistory:
         self._size = stop
 
     def of(self, member: int) -> tuple[DoubleArray, FloatArray]:
-        """When the member's risk changed (unix seconds), and to what."""
+        """The dates (unix seconds) at which the member's risk changed, and the new risks."""
         rows = np.flatnonzero(self._members[: self._size] == member)
         return self._dates[rows], self._risks[rows]
 
 
 class Meter:
-    """Collects from the replay and from the engine, answers to page and terminal; safe from any thread.
+    """Collects figures from the replay and the engine for the page and the terminal.
 
-    `members` are all that may ever be seen, ascending; `clock` counts in seconds.
+    `members` are all members that may ever occur, ascending; `clock` returns seconds. Thread safety: any
+    thread may call.
     """
 
     def __init__(self, members: IntArray, clock: Callable[[], float]) -> None:
         self._members, self._clock, self._lock = members, clock, Lock()
         self._risks: FloatArray = np.full(len(members), np.nan, np.float32)
-        self._first: FloatArray = self._risks.copy()  # a newcomer's move is counted from its first risk
+        self._first: FloatArray = self._risks.copy()  # the start of a newcomer's move is its first risk
         self._snapshots: deque[FloatArray] = deque(maxlen=WINDOW // _SNAPSHOT + 1)
         self._sent: deque[tuple[float, int, int, float]] = deque(
             maxlen=2000
@@ -81,7 +82,7 @@ class Meter:
         self._replayed = 0
 
     def start(self, members: IntArray, risks: FloatArray, date: float) -> None:
-        """The risks at the cut-off."""
+        """Records the risks at the cut-off."""
         with self._lock:
             self._show(members, risks, date)
             self._snapshots.append(self._risks.copy())
@@ -89,14 +90,14 @@ class Meter:
     def updated(
         self, members: IntArray, risks: FloatArray, date: float, reached: int, seconds: float
     ) -> None:
-        """A batch became visible: the members whose risk changed, and how many nodes it reached."""
+        """Records a visible batch: the members whose risk changed, and the number of nodes it reached."""
         with self._lock:
             self._show(members, risks, date)
             self._reached.append(reached)
             self._apply.append(seconds)
 
     def sent(self, ratings: int, events: int, seconds: float) -> None:
-        """A request with so many ratings and events was answered, and all of it applied, after `seconds`."""
+        """Records a request with these numbers of ratings and events, applied and answered in `seconds`."""
         with self._lock:
             self._sent.append((self._clock(), ratings, events, seconds))
             if (self._replayed + ratings) // _SNAPSHOT > self._replayed // _SNAPSHOT:
@@ -113,16 +114,16 @@ class Meter:
 
     @property
     def replayed(self) -> int:
-        """Ratings that were sent and answered."""
+        """The number of ratings that were sent and answered."""
         return self._replayed
 
     def figures(self, seconds: float = 2.0) -> Figures:
-        """The figures; rates over the last `seconds`."""
+        """The current figures, with rates over the last `seconds`."""
         with self._lock:
             sent, apply, reached = list(self._sent), np.array(self._apply), tuple(self._reached)
         since = self._clock() - seconds
         recent = [row for row in sent if row[0] >= since]
-        # At great speed the queue holds less than `seconds`: then the rate is over what it holds.
+        # At high speed the queue covers less than `seconds`; the rate is then over the time it covers.
         span = min(seconds, self._clock() - sent[0][0]) if len(sent) == 2000 else seconds
         p50, p99 = percentiles(np.array([row[3] for row in sent]))
         apply_p50, apply_p99 = percentiles(apply)
@@ -150,7 +151,7 @@ class Meter:
         ]
 
     def history(self, member: int, points: int = 600) -> list[tuple[float, float]]:
-        """(date, risk) each time the member's risk changed, thinned to about `points`, the last one kept."""
+        """(date, risk) for each change of the member's risk, thinned to about `points`; keeps the last."""
         with self._lock:
             dates, risks = self._history.of(member)
         step = max(1, -(-len(dates) // points))

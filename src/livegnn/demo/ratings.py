@@ -1,4 +1,4 @@
-"""The ratings of the demo: who trusted whom on Bitcoin OTC, in the order in which they were given."""
+"""The ratings of the demo: how members of Bitcoin OTC rated each other, in order of time."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +12,7 @@ CUTOFF_SHARE = 0.65
 """The share of the ratings, in order of time, that the model was trained on; the demo replays the others."""
 
 RATING_SCALE = 10.0
-"""The best rating; an edge weighs its rating divided by this, so that weights lie between -1 and 1."""
+"""The best rating. The weight of an edge is its rating divided by this, so weights are from -1 to 1."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Ratings:
     rating: FloatArray
     time: DoubleArray
     cutoff: int
-    """How many ratings lie before the cut-off."""
+    """The number of ratings before the cut-off."""
 
     def __len__(self) -> int:
         return len(self.src)
@@ -35,7 +35,7 @@ class Ratings:
         return self.rating / np.float32(RATING_SCALE)
 
     def first(self, count: int) -> "Ratings":
-        """The first ratings alone, with the same cut-off."""
+        """Only the first `count` ratings, with the same cut-off."""
         return Ratings(
             self.src[:count], self.dst[:count], self.rating[:count], self.time[:count], self.cutoff
         )

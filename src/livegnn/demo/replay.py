@@ -1,4 +1,4 @@
-"""Replays the ratings after the cut-off: a client like any other, at a speed that may change."""
+"""Replays the ratings after the cut-off as an ordinary HTTP client, at a speed that may change."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from livegnn.errors import LiveGNNError
 from livegnn.events import Events
 
 LARGEST_GROUP = 64
-"""At most so many ratings travel in one request."""
+"""The largest number of ratings in one request."""
 
 
 class ReplayError(LiveGNNError):
@@ -20,10 +20,10 @@ class ReplayError(LiveGNNError):
 
 
 def due(credit: float, speed: float | None, seconds: float, left: int) -> tuple[int, float]:
-    """How many ratings to send now, and the credit that remains.
+    """The number of ratings to send now, and the remaining credit.
 
     `credit` (in ratings) grows with `speed` (ratings a second, None: no limit) over the `seconds` since the
-    last call, but never past a quarter of a second's worth: a replay that fell behind does not rush later.
+    last call, up to the ratings of a quarter of a second: a replay that fell behind does not catch up.
     """
     if speed is None:
         return min(LARGEST_GROUP, left), 0.0
@@ -35,7 +35,7 @@ def due(credit: float, speed: float | None, seconds: float, left: int) -> tuple[
 class Replay:
     """Sends the ratings from the cut-off on to the server and waits until each request is applied.
 
-    `speed` is in ratings a second, None for as fast as possible. `clock` counts in seconds.
+    `speed` is in ratings a second, None for as fast as possible. `clock` returns seconds.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Replay:
         self._thread = Thread(target=self._run, name="replay", daemon=True)
         self.error: Exception | None = None
         self.position = ratings.cutoff
-        """How many ratings of all were sent."""
+        """The number of ratings sent so far, including those before the cut-off."""
         self.date = float(ratings.time[ratings.cutoff - 1])
-        """The time of the rating sent last, unix seconds."""
+        """The time of the last rating sent, in unix seconds."""
 
     @property
     def speed(self) -> float | None:
@@ -86,7 +86,7 @@ class Replay:
             self._changed.notify()
 
     def stop(self) -> None:
-        """Send nothing more, and return when the request on its way is answered."""
+        """Send nothing more, and return when the current request is answered."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
@@ -107,7 +107,7 @@ class Replay:
             connection.close()
 
     def _next(self) -> int:
-        """How many ratings to send, waiting until one is due; 0 at the end."""
+        """Wait until ratings are due, and return how many; 0 at the end."""
         left = len(self._ratings) - self.position
         with self._changed:
             while left and not self._stopped:
@@ -120,7 +120,7 @@ class Replay:
                 self._last = now
                 if count:
                     return count
-                assert self._speed is not None  # without a limit some are always due
+                assert self._speed is not None  # without a limit, ratings are always due
                 self._changed.wait((1 - self._credit) / self._speed)
         return 0
 

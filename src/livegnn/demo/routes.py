@@ -1,4 +1,4 @@
-"""What the demo adds to the server: the page, its feed, and what it knows of a member."""
+"""The routes that the demo adds to the server: the page, its feed, and the details of a member."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,14 +27,14 @@ _INTERVAL = 0.2  # seconds between two states of the feed
 
 
 class Control(BaseModel):
-    """What a visitor may change."""
+    """The settings of the replay that a visitor may change."""
 
     paused: bool | None = None
     speed: float | Literal["unlimited"] | None = Field(default=None, description="ratings a second")
 
 
 def add_routes(app: FastAPI, session: "Session") -> None:
-    """Add `/`, which leads to the page, and everything below `/demo`."""
+    """Add `/`, which redirects to the page, and everything below `/demo`."""
 
     @app.get("/", include_in_schema=False)
     @app.get("/demo", include_in_schema=False)
@@ -79,7 +79,7 @@ async def states(session: "Session") -> AsyncIterator[bytes]:
 
 
 def describe(session: "Session") -> dict[str, JSON]:
-    """All that the page shows but for the chosen member; dates are unix seconds, latencies milliseconds."""
+    """Everything on the page except the chosen member; dates in unix seconds, latencies in milliseconds."""
     replay, figures = session.replay, session.meter.figures()
     verification = session.verification
     return {
@@ -122,10 +122,10 @@ def describe(session: "Session") -> dict[str, JSON]:
 
 
 def describe_member(session: "Session", member: int) -> dict[str, JSON]:
-    """A member's risk, its past, and the members behind it: the newest who rated it.
+    """A member's risk, its history, and the members who rated it last.
 
-    Each comes with the effect of its rating, asked of the engine: the risk now minus the risk if that rating
-    had never been given. Raises UnknownNodeError.
+    For each rater, the engine computes the effect of its rating: the current risk minus the risk if that
+    rating had never been given. Raises UnknownNodeError.
     """
     ratings = session.ratings
     risk = float(session.runtime.predict([member]).values[0, 0])

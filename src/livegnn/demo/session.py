@@ -1,4 +1,4 @@
-"""One run of the demo: the graph at the cut-off, the log, runtime and server, the replay that feeds them."""
+"""One run of the demo: the graph at the cut-off, the log, the runtime, the server, and the replay."""
 
 import socket
 import time
@@ -50,7 +50,7 @@ def graph_at_cutoff(ratings: Ratings) -> tuple[Graph, Standings]:
 
 
 def start_engine(graph: Graph) -> Engine:
-    """The engine with the model that the package ships, everything computed once."""
+    """An engine with the model that the package ships, and all predictions computed."""
     return Engine(graph, load_model())
 
 
@@ -81,13 +81,13 @@ class Session:
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """The address of the page."""
         host, port = self.address
         return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
     @property
     def total(self) -> int:
-        """How many ratings there are to replay."""
+        """The number of ratings to replay."""
         return len(self.ratings) - self.ratings.cutoff
 
     @property
@@ -96,7 +96,7 @@ class Session:
         return self.replay.position == len(self.ratings)
 
     def verify(self) -> Verification:
-        """Hold every prediction against a computation from scratch."""
+        """Compare every prediction with a computation from scratch."""
         begun = time.perf_counter()
         verification = self.runtime.engine.verify()
         self.verification_seconds = time.perf_counter() - begun
@@ -120,9 +120,9 @@ class Session:
 def open_session(
     folder: Path, host: str, port: int, *, speed: float | None, ratings: Ratings | None = None
 ) -> Iterator[Session]:
-    """Start the log in `folder` and the server at `host`:`port`, and stop them in the end.
+    """Start the log in `folder` and the server at `host`:`port`, and stop them when the block ends.
 
-    The replay waits to be started. `ratings` are by default all that the package ships.
+    The caller starts the replay. `ratings` are by default all ratings that the package ships.
     """
     ratings = load() if ratings is None else ratings
     graph, standings = graph_at_cutoff(ratings)

@@ -1,4 +1,4 @@
-"""Runs the demo from beginning to end and tells the terminal about it."""
+"""Runs the demo from beginning to end and reports to the terminal."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ from livegnn.demo.session import Session, open_session
 from livegnn.demo.terminal import Screen, milliseconds
 from livegnn.errors import InputError
 
-_FRAME = 0.25  # seconds between two pictures of the terminal
+_FRAME = 0.25  # seconds between two updates of the terminal
 _MOVERS = 5
 
 
@@ -43,7 +43,7 @@ def show(*, headless: bool, speed: float, host: str, port: int, browser: bool) -
 
 
 def welcome(console: Console, session: Session, wanted_port: int) -> None:
-    """Say where the page is."""
+    """Print the address of the page and the size of the graph."""
     if wanted_port not in (0, session.address[1]):
         console.print(f"Port {wanted_port} is taken; using {session.address[1]}, which was free.")
     console.print(f"[bold]LiveGNN[/]: the Bitcoin OTC trust network, live at [bold]{session.url}[/]")
@@ -55,7 +55,7 @@ def welcome(console: Console, session: Session, wanted_port: int) -> None:
 
 
 def replay(console: Console, session: Session) -> None:
-    """Replay everything, drawing the figures meanwhile; raises what the replay died of."""
+    """Replay everything and show the figures; raises the error that ended the replay, if any."""
     session.replay.start()
     with Screen(console, session.total) as screen:
         while session.replay.running:
@@ -86,7 +86,7 @@ def report(console: Console, session: Session) -> int:
 
 
 def has_display() -> bool:
-    """Whether a browser would open in a window of its own, not in this terminal."""
+    """Whether a browser would open its own window rather than run in this terminal."""
     if sys.platform in ("darwin", "win32"):
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

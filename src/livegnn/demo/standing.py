@@ -1,4 +1,4 @@
-"""A member's standing: the features that the demo's model reads, all known the moment a rating arrives."""
+"""A member's standing: the features that the demo's model reads, all known when a rating arrives."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,14 +12,14 @@ from livegnn.types import FloatArray
 
 FEATURES: tuple[str, ...] = (
     "received",  # log(1 + ratings received) / 2
-    "received mean",  # their mean, pulled towards 0 as if one more rating of 0 had come; / 5
-    "received negative share",  # pulled towards 0 by two more positive ones; * 2
+    "received mean",  # their mean, as if there were one more rating of 0; / 5
+    "received negative share",  # as if there were two more positive ratings; * 2
     "received negative",  # log(1 + negative ratings received)
-    "received lately",  # exponential mean of the ratings received, the last one counts 15 %; / 5
-    "received just now",  # the same, the last one counts 50 %
+    "received lately",  # exponential mean of the ratings received, with weight 0.15 for the last; / 5
+    "received just now",  # the same, with weight 0.5 for the last; / 5
     "received worst",  # the worst rating, 0 if none was negative; / 10
     "received gap",  # log(1 + days between the last two) / 4
-    "given",  # the same of the ratings given
+    "given",  # from here on the same for the ratings given
     "given mean",
     "given negative share",
     "given negative",
@@ -76,7 +76,7 @@ class _Tally:
 
 
 class Standings:
-    """The standing of every member so far. `record` costs the same however many ratings came before."""
+    """The current standing of every member. `record` takes constant time."""
 
     def __init__(self) -> None:
         self._tallies: dict[int, _Tally] = {}
@@ -85,18 +85,18 @@ class Standings:
         return member in self._tallies
 
     def record(self, rater: int, ratee: int, rating: float, time: float) -> None:
-        """Take in one rating; `time` in seconds, not before that of the rating recorded last."""
+        """Add one rating; `time` is in seconds, not before the time of the last recorded rating."""
         self._tallies.setdefault(rater, _Tally()).give(rating)
         self._tallies.setdefault(ratee, _Tally()).receive(rating, time)
 
     def features(self, members: Sequence[int]) -> FloatArray:
-        """The features of these members: float32[len(members), len(FEATURES)]; those of a stranger are 0."""
+        """The features of members, float32[len(members), len(FEATURES)]; 0 for an unknown member."""
         stranger = _Tally()
         rows = [self._tallies.get(member, stranger).row() for member in members]
         return np.array(rows, np.float32).reshape(len(members), len(FEATURES))
 
     def events(self, rater: int, ratee: int, rating: float, time: float) -> Events:
-        """Take in one rating and say what it changes: newcomers, the edge, the standing of both members."""
+        """Add one rating and return its changes: new nodes, the edge, the features of both members."""
         newcomers = [member for member in (rater, ratee) if member not in self]
         self.record(rater, ratee, rating, time)
         events = Events()
@@ -108,9 +108,9 @@ class Standings:
     def without(
         self, rater: int, ratee: int, rating: float, received: Iterable[tuple[float, float]]
     ) -> FloatArray:
-        """The features of rater and ratee had this rating never been given: float32[2, len(FEATURES)].
+        """The features of rater and ratee without this rating: float32[2, len(FEATURES)].
 
-        `received` are the other ratings that the ratee received, (rating, time) in order.
+        `received` are the other ratings that the ratee received, as (rating, time) in order of time.
         """
         giver, receiver = self._tallies[rater], self._tallies[ratee]
         giver = replace(

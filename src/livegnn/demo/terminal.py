@@ -1,4 +1,4 @@
-"""The demo in a terminal: a progress bar with the figures that the page shows."""
+"""Shows the demo in a terminal: a progress bar with the figures that the page shows."""
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -12,7 +12,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 
 class Screen:
-    """A context in which `show` draws the newest figures over the last; silent where there is no terminal."""
+    """A context in which `show` replaces the figures by the newest; prints nothing without a terminal."""
 
     def __init__(self, console: Console, total: int) -> None:
         self._progress = Progress(
@@ -52,7 +52,7 @@ class Screen:
 
 
 def describe_figures(figures: Figures, nodes: int) -> Table:
-    """Speed, latency and reach, two columns."""
+    """A table of speed, latency and reach, in two columns."""
     table = Table.grid(padding=(0, 2))
     table.add_row(
         Text("events a second", "dim"),
@@ -72,7 +72,7 @@ def describe_figures(figures: Figures, nodes: int) -> Table:
 
 
 def describe_movers(movers: list[Mover]) -> Table:
-    """The members whose risk moved most."""
+    """A table of the members whose risk moved most."""
     table = Table.grid(padding=(0, 2))
     for mover in movers:
         colour = "red" if mover.after > mover.before else "green"

@@ -1,4 +1,4 @@
-"""What can happen to a graph: edges and nodes that come and go, features that change."""
+"""Changes to a graph: edges and nodes that are added and removed, features that are set."""
 
 from livegnn.events.builder import Events
 from livegnn.events.chunk import Chunk, Kind

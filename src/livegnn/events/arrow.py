@@ -1,4 +1,4 @@
-"""Events from Arrow tables, column by column: no value passes through a Python object except text ids."""
+"""Reads events from Arrow tables column by column; only text ids are converted to Python objects."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -34,7 +34,7 @@ _SEPARATOR: Final = "\x1f"
 
 
 def decode(table: pa.Table | pa.RecordBatch, events: "Events") -> None:
-    """Appends the rows of `table` to events. Raises InputError that names the row, from 0."""
+    """Appends the rows of `table` to `events`. Raises an InputError that names the row, counted from 0."""
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
@@ -55,7 +55,7 @@ def decode(table: pa.Table | pa.RecordBatch, events: "Events") -> None:
 
 
 def _runs(columns: dict[str, pa.Array], n: int) -> Iterator[tuple[int, int]]:
-    """The longest runs of rows that agree in event, types, null columns and widths of features."""
+    """The longest runs of rows with the same event, types, null columns and widths of features."""
     if n == 0:
         return
     keys = [_codes(columns["event"], "event")]
@@ -80,7 +80,7 @@ def _runs(columns: dict[str, pa.Array], n: int) -> Iterator[tuple[int, int]]:
 
 
 def _codes(column: pa.Array, name: str) -> npt.NDArray[np.int64]:
-    """A number for each distinct text, -1 for null."""
+    """The column as integers, one for each distinct text, -1 for null."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
         raise InputError(f"column {name!r} must be text, got {column.type}")
@@ -94,7 +94,7 @@ def _codes(column: pa.Array, name: str) -> npt.NDArray[np.int64]:
 
 
 def _joined(column: pa.Array) -> pa.Array:
-    """Edge types as one text each."""
+    """The edge type of each row as a single text."""
     if pa.types.is_null(column.type):
         return column
     if not (pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type)):
@@ -195,7 +195,7 @@ def _keys(column: pa.Array | None) -> npt.NDArray[np.generic] | None:
 
 
 def _rows(column: pa.Array | None, name: str) -> npt.NDArray[np.float64] | None:
-    """Lists of one length as a matrix."""
+    """Lists of equal length as a matrix [rows, length]."""
     if column is None or column.null_count == len(column):
         return None
     values = _lists(column, name).flatten()

@@ -1,10 +1,10 @@
-"""Events as bytes: what the log stores. All numbers are little-endian.
+"""The binary format of events, which the log stores. All numbers are little-endian.
 
-header   "LGEV", version u16, number of chunks u32, CRC-32 u32 of everything after the header
-         the oldest version whose reader would lose nothing: 2 where edges have features, 3 where they
-         have keys, otherwise 1
+header   "LGEV", version u16, number of chunks u32, CRC-32 u32 of everything after the header;
+         the version is the oldest that can represent the events: 3 if edges have keys, else 2 if edges have
+         features, else 1
 chunk    kind u8, columns u8, n u32, width u32 of x, names, then the columns ids, dst, weight, time, x, key
-names    of the type: u16 length and UTF-8, once for a node type, three times for an edge type;
+names    names of the type: u16 length and UTF-8, once for a node type, three times for an edge type;
          left out for the default type
 ids      int64[n]; or, for text, u32 length and UTF-8 with NUL between the ids
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAGIC: Final = b"LGEV"
 VERSION: Final = 3
-"""The newest version; all up to it are read."""
+"""The newest version; `decode` reads every version up to it."""
 
 _HEADER = struct.Struct("<4sHII")
 _CHUNK = struct.Struct("<BBII")
@@ -36,7 +36,7 @@ _WEIGHT, _TIME, _X, _TEXT_IDS, _TEXT_DST, _NAMED, _KEY = 1, 2, 4, 8, 16, 32, 64
 
 
 def encode(chunks: Sequence[Chunk]) -> bytes:
-    """The bytes of `chunks`. Raises InputError for a text id that cannot be written."""
+    """The bytes of `chunks`. Raises InputError for a text that cannot be written."""
     parts: list[bytes] = []
     for kind, type_, ids, dst, weight, time, x, key in chunks:
         columns = 0
@@ -84,14 +84,14 @@ def check(chunks: Sequence[Chunk]) -> None:
 
 
 def _version_of(chunks: Sequence[Chunk]) -> int:
-    """The oldest version whose reader would lose nothing of them."""
+    """The oldest version that can represent `chunks`."""
     if any(chunk.key is not None for chunk in chunks):
         return 3
     return 2 if any(chunk.x is not None and chunk.kind in EDGE_KINDS for chunk in chunks) else 1
 
 
 def encode_ids(ids: "Shaped[Ids, 'events']") -> bytes:
-    """Integer ids as they are, text ids with a length before them."""
+    """Integer ids as int64; text ids as a length and their UTF-8."""
     if ids.dtype.kind != "U":
         return ids.astype("<i8", copy=False).tobytes()
     text = encode_text(ids)
@@ -147,7 +147,7 @@ def decode(data: bytes) -> list[Chunk]:
         raise FileFormatError(
             f"events must end after chunk {count}, got {len(data) - reader.position} bytes more"
         )
-    # No checksum covers the version. Whoever wrote it wrote the one that the chunks call for.
+    # The checksum does not cover the version, but the writer always chose the one that the chunks need.
     if version != _version_of(chunks):
         raise FileFormatError(
             f"events that hold what these do must be of version {_version_of(chunks)}, got {version}: they "
@@ -157,7 +157,7 @@ def decode(data: bytes) -> list[Chunk]:
 
 
 class _Reader:
-    """Takes columns out of bytes one after the other; every array is an aligned copy."""
+    """Reads columns from bytes one after the other; every array is an aligned copy."""
 
     def __init__(self, data: bytes, position: int) -> None:
         self.data = data

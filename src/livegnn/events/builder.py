@@ -1,4 +1,4 @@
-"""`Events`: what happens to a graph, collected call by call, in order."""
+"""Defines `Events`, which collects changes to a graph in the order of the calls."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -33,11 +33,11 @@ _SHOWN = 8  # kinds of events, in a repr
 class Events:
     """A builder: each call appends events and returns the builder, so that calls chain.
 
-    Scalars are accepted where arrays are, for one event. Arrays of the right dtype are kept, not copied:
-    leave them unchanged until the events are applied. A call that raises leaves the builder as it was.
+    For a single event, scalars are accepted in place of arrays. Arrays of the right dtype are kept, not
+    copied: do not change them until the events are applied. A call that raises leaves the builder unchanged.
 
-    Node ids are integers from 0 to 2^63 - 1, or text. Ids that are floats, booleans or negative and shapes
-    that do not match raise InputError at once; `check()` looks at the values of features, weights and times.
+    Node ids are integers from 0 to 2^63 - 1, or text. Ids that are floats, booleans or negative, and shapes
+    that do not match, raise InputError at once. `check()` checks the values of features, weights and times.
     """
 
     __slots__ = ("_length", "chunks")
@@ -49,11 +49,11 @@ class Events:
         self._length = 0
 
     def __len__(self) -> int:
-        """The number of single events: an edge, a node."""
+        """The number of single events; each edge or node counts as one."""
         return self._length
 
     def __repr__(self) -> str:
-        """How many of each kind and type, in the order in which they first occur."""
+        """The number of events of each kind and type, in the order in which these first occur."""
         counts: dict[str, int] = {}
         for chunk in self.chunks:
             named = "" if chunk.type in (DEFAULT_NODE_TYPE, DEFAULT_EDGE_TYPE) else f" of {_type(chunk)}"
@@ -86,13 +86,14 @@ class Events:
         """Adds edges src[i] -> dst[i], with `weight[n]`, `time[n]` and `edge_attr[n, edge_dim]` if given; an
         edge that exists is updated.
 
-        Where the edge type keeps parallel edges, `key[n]` tells them apart: an edge with the ends and the key
-        of another is an update of it. Without keys each edge is a new one, whose key is one more than the
-        greatest between its ends, 0 for the first.
+        If the edge type keeps parallel edges, `key[n]` distinguishes them: an edge with the same ends and key
+        as an existing edge updates it. Without `key` each edge is a new one; its key is one more than the
+        greatest key between its ends, 0 for the first.
 
-        Where the edge type says that duplicates add, the weight is added to the old one. With times, an event
-        older than the stored edge is ignored (if duplicates add, its features alone). An edge without
-        features keeps those that it has, or has zeros. For a scalar edge `edge_attr` may come as `[width]`.
+        If the edge type has duplicates="add", the weight is added to the old one. With times, an event older
+        than the stored edge is ignored (with duplicates="add", only its features are). If `edge_attr` is not
+        given, an existing edge keeps its features and a new one gets zeros. For a scalar edge, `edge_attr`
+        may have the shape `[width]`.
         """
         ids, targets, kind = to_ids(src, "src"), to_ids(dst, "dst"), to_edge_type(edge_type)
         n = len(ids)
@@ -113,10 +114,10 @@ class Events:
         key: NumbersLike | None = None,
         edge_type: EdgeType | None = None,
     ) -> "Events":
-        """Removes edges src[i] -> dst[i]; an edge that does not exist is no error as long as its nodes do.
+        """Removes edges src[i] -> dst[i]. A missing edge is no error as long as both of its nodes exist.
 
-        Where the edge type keeps parallel edges, the one with `key[i]` is removed; without keys the one with
-        the greatest.
+        If the edge type keeps parallel edges, the one with `key[i]` is removed; without `key`, the one with
+        the greatest key.
         """
         ids, targets, kind = to_ids(src, "src"), to_ids(dst, "dst"), to_edge_type(edge_type)
         if len(targets) != len(ids):
@@ -134,7 +135,7 @@ class Events:
     def add_nodes(
         self, ids: IdsLike, x: NumbersLike | None = None, *, node_type: NodeType | None = None
     ) -> "Events":
-        """Adds nodes with features `x[n, width]`, or zeros; one that exists only takes features, if any."""
+        """Adds nodes with features `x[n, width]`, or zeros. For an existing node it sets `x`, if given."""
         nodes, kind = to_ids(ids, "ids"), to_node_type(node_type)
         rows = None if x is None else to_rows(x, len(nodes), "x", scalar=_is_scalar(ids))
         return self._append(Chunk("add_nodes", kind, nodes, x=rows))
@@ -170,7 +171,7 @@ class Events:
 
     @staticmethod
     def concatenate(parts: Iterable["Events"]) -> "Events":
-        """All events of `parts` in order; neighbouring chunks with the same columns become one."""
+        """All events of `parts` in order; adjacent chunks with the same columns are joined."""
         events = Events()
         run: list[Chunk] = []
         for part in parts:
@@ -199,22 +200,22 @@ class Events:
         return events
 
     def parts(self, size: int) -> Iterator["Events"]:
-        """The same events in the same order, at most `size` together, of one kind and type; columns are
-        views."""
+        """The same events in the same order, in parts of at most `size` events of one kind and type. Columns
+        are array views, not copies."""
         size = whole(size, "size, a number of events,", 1)
         for chunk in self.chunks:
             for first in range(0, len(chunk.ids), size):
                 yield from_chunks([chunk.part(slice(first, first + size))])
 
     def to_bytes(self) -> bytes:
-        """The compact, versioned, checksummed form that the log stores (see docs/log.md)."""
+        """The compact, versioned binary form with a checksum that the log stores (see docs/log.md)."""
         from livegnn.events import binary
 
         return binary.encode(self.chunks)
 
     @staticmethod
     def from_bytes(data: bytes) -> "Events":
-        """The inverse of `to_bytes`. Raises FileFormatError if they are corrupt or of another version."""
+        """The inverse of `to_bytes`. Raises FileFormatError if `data` is corrupt or of an unknown version."""
         from livegnn.events import binary
 
         if not isinstance(data, (bytes, bytearray, memoryview)):
@@ -222,21 +223,21 @@ class Events:
         return from_chunks(binary.decode(bytes(data)))
 
     def to_json_lines(self) -> str:
-        """One JSON object a line, an event each; `from_json_lines` reads it back exactly."""
+        """One JSON object on each line, for one event; `from_json_lines` reads it back exactly."""
         from livegnn.events import json_lines
 
         return json_lines.encode(self.chunks)
 
     @staticmethod
     def from_json_lines(text: str | bytes) -> "Events":
-        """Reads one JSON object a line; blank lines are skipped. Raises InputError that names the line."""
+        """Reads a JSON object from each line; skips blank lines. Raises an InputError that names the line."""
         from livegnn.events import json_lines
 
         return from_chunks(json_lines.decode(text))
 
     @staticmethod
     def from_records(records: "Sequence[JSON | Mapping[str, JSON]]") -> "Events":
-        """Reads parsed JSON objects, as in `from_json_lines`. Raises InputError that names the position."""
+        """Reads parsed JSON objects, as `from_json_lines` does. Raises InputError with the position."""
         from livegnn.events import json_lines
 
         return from_chunks(json_lines.from_records(records))
@@ -244,9 +245,9 @@ class Events:
     @staticmethod
     def from_arrow(table: "pa.Table | pa.RecordBatch") -> "Events":
         """Reads a table with a column `event` and, as the events need them, `src`, `dst`, `id`, `weight`,
-        `time`, `key`, `x` and `features` (lists of numbers), `edge_type` (lists of three names), `node_type`.
+        `time`, `key`, `x`, `edge_attr` (lists of numbers), `edge_type` (lists of three names), `node_type`.
 
-        The values of `event` are those of JSON lines. Raises InputError that names the row.
+        The values of `event` are those of JSON lines. Raises an InputError that names the row.
         """
         from livegnn.events import arrow
 

@@ -1,6 +1,6 @@
-"""One run of events of the same kind, as columns, and how a caller's values become those columns.
+"""A run of events of the same kind as columns, and the conversion of a caller's values to those columns.
 
-The conversions are on the path of every batch: a value that already has the right form costs a few tests and
+Every batch goes through these conversions, so a value that already has the right form costs a few checks and
 no copy.
 """
 
@@ -46,9 +46,9 @@ _minimum = np.minimum.reduce
 class Chunk(NamedTuple):
     """`n` events of one kind and one type, in order.
 
-    `ids` are the nodes, or the sources of edges (`int64[n]` or `str[n]`); `dst` the targets of edges;
-    `weight` is `float32[n]`, `time` `float64[n]`, `x`, the features of the nodes or of the edges, `float32[n,
-    width]`, `key`, what tells parallel edges apart, `uint32[n]`. Columns the events lack are None.
+    ids: the nodes, or the sources of edges, `int64[n]` or `str[n]`. dst: the targets of edges, like `ids`.
+    weight: `float32[n]`. time: `float64[n]`. x: the features of the nodes or the edges, `float32[n, width]`.
+    key: distinguishes parallel edges, `uint32[n]`. Columns that the events do not have are None.
     """
 
     kind: Kind
@@ -61,7 +61,7 @@ class Chunk(NamedTuple):
     key: "UInt32[Keys, 'events'] | None" = None
 
     def part(self, rows: slice) -> "Chunk":
-        """Some of the events; columns are views."""
+        """The events in `rows`; columns are array views, not copies."""
         return self._replace(
             ids=self.ids[rows],
             dst=None if self.dst is None else self.dst[rows],
@@ -73,12 +73,12 @@ class Chunk(NamedTuple):
 
     @property
     def x_name(self) -> str:
-        """What callers call the column `x`."""
+        """The public name of the column `x`."""
         return "x" if self.dst is None else "edge_attr"
 
 
 def to_ids(value: IdsLike, name: str) -> "Shaped[Ids, 'events']":
-    """`value` as `int64[n]` or `str[n]`; a scalar is one id. Raises InputError for all else."""
+    """`value` as `int64[n]` or `str[n]`; a scalar is one id. Raises InputError for anything else."""
     if type(value) is np.ndarray and value.dtype is _INT64 and value.ndim == 1 and value.flags.c_contiguous:
         array = value
     elif type(value) is int:
@@ -98,7 +98,7 @@ def to_ids(value: IdsLike, name: str) -> "Shaped[Ids, 'events']":
 
 
 def _to_ids(value: IdsLike, name: str) -> Ids:
-    """The slow way: any array or sequence that holds integers only, or text only."""
+    """The slow path of `to_ids`: any array or sequence that holds only integers or only text."""
     if isinstance(value, (list, tuple)):
         kinds = set(map(type, value))
         if bool in kinds or np.bool_ in kinds:
@@ -165,9 +165,7 @@ def _to_column(value: NumbersLike, n: int, name: str, dtype: "np.dtype[np.floati
 def to_rows(
     value: NumbersLike, n: int, name: str, *, scalar: bool
 ) -> "Float32[FloatArray, 'events channels']":
-    """`value` as `float32[n, width]`, a row for each node or edge; when `scalar`, the one row may come as
-    `[width]`.
-    """
+    """`value` as `float32[n, width]`, a row for each node or edge; if `scalar`, it may also be `[width]`."""
     if type(value) is np.ndarray and value.dtype is _FLOAT32 and value.flags.c_contiguous:
         array = value
     else:
@@ -186,7 +184,7 @@ def _to_numbers(value: NumbersLike, name: str, dtype: "np.dtype[np.floating]") -
     array = as_array(value, name)
     if array.size and array.dtype.kind not in "iuf":
         raise InputError(f"{name} must be numbers, got {_describe(array)}")
-    with np.errstate(over="ignore"):  # what overflows becomes infinite, which check() and the graph refuse
+    with np.errstate(over="ignore"):  # overflow gives infinity, which check() and the graph refuse
         return np.asarray(array, dtype=dtype, order="C")
 
 
@@ -209,7 +207,7 @@ def to_edge_type(value: EdgeType | None) -> EdgeType:
 
 
 def same_columns(a: Chunk, b: Chunk) -> bool:
-    """Whether the two chunks can be one: the same kind, type, columns, kinds of id and width."""
+    """Whether two chunks can be joined: they have the same kind, type, columns, kinds of id and width."""
     return (
         a.kind == b.kind
         and a.type == b.type
@@ -224,7 +222,7 @@ def same_columns(a: Chunk, b: Chunk) -> bool:
 
 
 def join(chunks: Sequence[Chunk]) -> Chunk:
-    """One chunk that holds the events of `chunks`, which have the same columns, in order."""
+    """One chunk with the events of `chunks` in order. Requires: all have the same columns."""
     if len(chunks) == 1:
         return chunks[0]
     first = chunks[0]

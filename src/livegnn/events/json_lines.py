@@ -1,4 +1,4 @@
-"""Events as JSON lines, one event a line, for people, files and HTTP."""
+"""Events as JSON lines, one event on each line, for people, files and HTTP."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ NAMES: Final[dict[str, Kind]] = {
     "add_node": "add_nodes",
     "remove_node": "remove_nodes",
 }
-"""What one event is called, and the kind of the chunk that holds it."""
+"""The name of an event in JSON -> the kind of the chunk that holds it."""
 
 FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "add_edge": (("src", "dst"), ("weight", "time", "edge_attr", "key", "edge_type")),
@@ -28,7 +28,7 @@ FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "add_node": (("id",), ("x", "node_type")),
     "remove_node": (("id",), ("node_type",)),
 }
-"""The fields that an event must have, and those that it may have."""
+"""The required fields and the optional fields of each event."""
 
 _LARGEST_ID = 2**63 - 1
 _LARGEST_KEY = 2**32 - 1
@@ -36,7 +36,7 @@ _LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 
 def decode(text: str | bytes) -> list[Chunk]:
-    """The chunks of the events in `text`. Raises InputError that names the line."""
+    """The chunks of the events in `text`. Raises an InputError that names the line."""
     if isinstance(text, str):
         try:
             text = text.encode()
@@ -50,14 +50,14 @@ def decode(text: str | bytes) -> list[Chunk]:
 
 
 def from_records(records: "Sequence[JSON | Mapping[str, JSON]]") -> list[Chunk]:
-    """The chunks of events that are parsed JSON. Raises InputError that names the position, from 0."""
+    """The chunks of events that are parsed JSON. Raises an InputError that names the position, from 0."""
     if isinstance(records, (str, bytes, Mapping)) or not isinstance(records, Sequence):
         raise InputError(f"events must be a list of objects, got {_show(records)}")
     return _collect((f"events[{position}]", record) for position, record in enumerate(records))
 
 
 def _parse(text: bytes) -> "Iterator[tuple[str, JSON]]":
-    # Only "\n" ends a line: the other line breaks of Unicode may stand inside a JSON string.
+    # Only "\n" ends a line: other line breaks of Unicode may occur inside a JSON string.
     for number, line in enumerate(text.split(b"\n"), start=1):
         if not line.strip():
             continue
@@ -71,7 +71,7 @@ def _parse(text: bytes) -> "Iterator[tuple[str, JSON]]":
 
 
 def _collect(records: "Iterable[tuple[str, JSON | Mapping[str, JSON]]]") -> list[Chunk]:
-    """Cuts the events into runs of the same shape and makes each run a chunk."""
+    """Splits the events into runs of the same shape and makes each run a chunk."""
     chunks: list[Chunk] = []
     run: list[Mapping[str, JSON]] = []
     last: object = None
@@ -89,7 +89,7 @@ def _collect(records: "Iterable[tuple[str, JSON | Mapping[str, JSON]]]") -> list
 
 
 def _check(place: str, record: "JSON | Mapping[str, JSON]") -> tuple[object, ...]:
-    """Refuses an event that is not well formed; otherwise, what it must share with others of its chunk."""
+    """The shape of an event, which all events of a chunk must share. Raises InputError if it is malformed."""
     if not isinstance(record, Mapping):
         raise InputError(f"{place}: expected a JSON object with a field 'event', got {_show(record)}")
     event = record.get("event")
@@ -177,7 +177,7 @@ def _edge_type(place: str, value: JSON) -> tuple[str, ...]:
 
 
 def _to_chunk(run: list[Mapping[str, JSON]]) -> Chunk:
-    """The chunk of events that were checked and share their shape."""
+    """The chunk of checked events with the same shape."""
     first = run[0]
     kind = NAMES[str(first["event"])]
     if kind in EDGE_KINDS:

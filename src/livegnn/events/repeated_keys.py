@@ -1,4 +1,4 @@
-"""Keys that an object of JSON has twice: its reader takes the last of them, and says nothing."""
+"""Finds keys that occur twice in a JSON object, of which a JSON parser silently takes the last."""
 
 import json
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ class _RepeatedError(Exception):
 
 
 def repeated_key(text: bytes, content: JSON) -> str | None:
-    """A key that an object in `text` has twice, None if there is none. content: what was read of `text`.
+    """A key that an object in `text` has twice, None if there is none. content: the parsed `text`.
 
-    Each key has a colon. Where a text has as many as what was read of it, no key was lost: so it is with
-    almost all events, and is seen at a glance. Any other text is read once more, object by object.
+    Each key has a colon. If `text` has as many colons as `content` has keys, no key was lost: this fast check
+    settles almost all events. Any other text is parsed again, object by object.
     """
     colons = text.count(b":")
     if isinstance(content, dict) and (colons == len(content) or colons == _count(content)):
         return None
-    # A colon in a text may be written as an escape, which is none here and one in what was read.
+    # An escape such as \u003a is a colon in `content` but not in `text`; it could make up for a lost key.
     if b"\\u" not in text and colons == _written(content).count(b":"):
         return None
     try:
@@ -30,15 +30,15 @@ def repeated_key(text: bytes, content: JSON) -> str | None:
     except _RepeatedError as error:
         return str(error)
     except RecursionError:
-        return None  # lists in lists in lists are no events: whoever reads them will say so
+        return None  # deeply nested lists are no events, and the reader of the events refuses them
     return None
 
 
 def _count(content: dict[str, JSON]) -> int:
-    """The keys of an object, and of the objects in its lists; those further inside are left out."""
+    """The number of keys of an object and of the objects in its lists, without deeper levels."""
     number = len(content)
     for value in content.values():
-        # A row of numbers is not gone through.
+        # The first element is enough to skip a row of numbers.
         if isinstance(value, list) and value and isinstance(value[0], dict):
             number += sum(len(one) for one in value if isinstance(one, dict))
     return number
@@ -48,7 +48,7 @@ def _written(content: JSON) -> bytes:
     try:
         return orjson.dumps(content)
     except orjson.JSONEncodeError:
-        return b""  # lists in lists in lists, more of them than it writes
+        return b""  # nested too deeply for orjson
 
 
 def _refuse(pairs: Sequence[tuple[str, object]]) -> None:

@@ -1,4 +1,4 @@
-"""The graph as it is now: schema, ids, topology and features; and what a batch of events changes in it."""
+"""The live graph: schema, ids, topology and features; and the changes that a batch of events makes."""
 
 from livegnn.graph.columns import check_columns, without_strays
 from livegnn.graph.construction import Parallel

@@ -20,10 +20,10 @@ _NO_INDEX = 0xFFFFFFFF
 
 
 class GraphAfter:
-    """Answers, for views, as the graph will when the batch is committed; to be asked in `View.prepare`, or in
-    `on_staged`, and at no other time (`InputError`).
+    """Answers for views what the graph will answer when the batch is committed. It may be used in
+    `View.prepare` and in `on_staged`; at any other time it raises `InputError`.
 
-    What it does not tell, such as features of nodes, is in the batch itself (`GraphDelta`) or stays.
+    Everything else, such as features of nodes, is in the batch itself (`GraphDelta`) or does not change.
     """
 
     def __init__(self, graph: "Graph", change: "GraphDelta") -> None:
@@ -40,7 +40,7 @@ class GraphAfter:
     def degree(
         self, ids: "ArrayLike", *, edge_type: EdgeType | None = None, direction: str = "in"
     ) -> "Int64[IntArray, 'ids']":
-        """How many edges will come in (or go out), int64 [ids]. Raises `UnknownNodeError`."""
+        """The number of in-edges (or out-edges) nodes will have, int64 [ids]. Raises `UnknownNodeError`."""
         index, node_type = self._end(edge_type, direction)
         nodes = self._known(listed_ids(ids), node_type)
         return self._graph.native.degrees_after(index, nodes, incoming(direction))
@@ -48,7 +48,7 @@ class GraphAfter:
     def neighbors(
         self, id: int | str, *, edge_type: EdgeType | None = None, direction: str = "in"
     ) -> Neighbors:
-        """The neighbours that a node will have, as `Graph.neighbors`, without the features of edges.
+        """The neighbours that a node will have, as in `Graph.neighbors` but without features of edges.
 
         Raises `UnknownNodeError`.
         """

@@ -1,4 +1,4 @@
-"""Which columns of events a schema has a place for."""
+"""Checks which columns of events a schema allows."""
 
 from livegnn.errors import InputError
 from livegnn.events import Chunk, Events
@@ -8,8 +8,8 @@ from livegnn.types import EdgeType
 
 
 def check_columns(schema: Schema, chunk: Chunk) -> None:
-    """Raises InputError for a column that the chunk's type has no place for, or of another width than its
-    own. The type is one that the schema has.
+    """Raises InputError for a column that the chunk's type does not have, or that has the wrong width. The
+    schema must have the type.
     """
     if isinstance(chunk.type, str):
         width = schema.node_types[chunk.type]
@@ -38,8 +38,8 @@ def check_columns(schema: Schema, chunk: Chunk) -> None:
 
 
 def without_strays(schema: Schema, events: Events) -> Events:
-    """The events without the weights and times that their types have no place for: logs of earlier versions
-    have them, which left them out as well.
+    """The events without weights and times that their types do not have. Logs of earlier versions contain
+    such columns, and those versions ignored them too.
     """
     if all(_strays(schema, chunk) is None for chunk in events.chunks):
         return events
@@ -54,7 +54,7 @@ def without_strays(schema: Schema, events: Events) -> Events:
 
 
 def _strays(schema: Schema, chunk: Chunk) -> EdgeSchema | None:
-    """The schema of the chunk's edges if it has a column that they have no place for."""
+    """The schema of the chunk's edges if the chunk has a weight or time that they do not have, else None."""
     edges = None if isinstance(chunk.type, str) else schema.edge_types.get(chunk.type)
     if edges is None:
         return None

@@ -1,4 +1,4 @@
-"""A first graph, as a schema and the events that fill it, from plain arrays and from PyG."""
+"""Converts plain arrays and PyG's data into a schema and the events that fill a graph."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
 Parallel: TypeAlias = Literal["refuse", "last", "sum", "keep"]
-"""What several edges between the same two nodes become; `Graph.from_edges` says it."""
+"""How to treat several edges between the same two nodes; see `Graph.from_edges`."""
 
 
 def read_arrays(
@@ -35,7 +35,7 @@ def read_arrays(
     time_to_live: float | None,
     parallel: Parallel,
 ) -> tuple[Schema, Events]:
-    """The arguments of `Graph.from_edges`, which says what they are."""
+    """The schema and the events of `Graph.from_edges`, which documents the arguments."""
     if dst is None or hasattr(src, "edge_index"):
         raise InputError(_not_ends(src))
     sources, targets = to_ids(cast("Ids", src), "src"), to_ids(cast("Ids", dst), "dst")
@@ -80,8 +80,8 @@ def read_arrays(
 def read_pyg(
     data: "Data | HeteroData", parallel: Parallel | Mapping[EdgeType, Parallel]
 ) -> tuple[Schema, Events, set[EdgeType]]:
-    """The arguments of `Graph.from_pyg`, which says what is taken from them; and the edge types that refuse
-    parallel edges.
+    """The schema and the events of `Graph.from_pyg`, which documents the arguments, and the edge types that
+    refuse parallel edges.
     """
     if not (hasattr(data, "node_types") or hasattr(data, "edge_index")):
         raise InputError(
@@ -117,7 +117,7 @@ def read_pyg(
     attributes = {}
     for edge_type, store in links:
         values = column(store, "edge_attr")
-        # One attribute an edge may come without a second dimension.
+        # A single attribute for each edge may lack the second dimension.
         attributes[edge_type] = _matrix(
             values.reshape(-1, 1) if values is not None and values.ndim == 1 else values, "edge_attr", "edges"
         )
@@ -150,7 +150,7 @@ def read_pyg(
 
 
 def parallel_edges(edge_type: EdgeType, source: object, target: object) -> InputError:
-    """The refusal of an edge that is listed twice."""
+    """The error for an edge that is listed twice."""
     return InputError(
         f"each edge must be listed once, got {_plain(source)!r} -> {_plain(target)!r} of type {edge_type!r} "
         "again: say what parallel edges become, with parallel='last' (the last one counts), 'sum' (one "
@@ -171,7 +171,7 @@ def _duplicates(parallel: Parallel) -> Duplicates:
 
 
 def _check_distinct(ids: Ids) -> None:
-    """Raises `InputError` with the first id that a row of its own has already."""
+    """Raises an `InputError` that names the first repeated id."""
     if len(ids) < 2 or (ids.dtype.kind == "i" and bool((np.diff(cast("IntArray", ids)) > 0).all())):
         return
     first = np.unique(ids, return_index=True)[1]
@@ -186,7 +186,7 @@ def _check_distinct(ids: Ids) -> None:
 
 
 def _not_ends(given: object) -> str:
-    """What to do, where `Graph.from_edges` was not given two arrays."""
+    """The error message for a call of `Graph.from_edges` without two arrays."""
     if hasattr(given, "edge_index") or hasattr(given, "edge_types"):
         return f"src and dst must be arrays of ids, got {kind_of(given)}: use Graph.from_pyg(data)"
     return (

@@ -1,4 +1,4 @@
-"""The native graph of a schema."""
+"""Makes the native graph of a schema."""
 
 import os
 
@@ -20,7 +20,7 @@ def chosen_threads(threads: int | None) -> int:
 def make_core(
     schema: Schema, threads: int | None, features_dir: "str | os.PathLike[str] | None"
 ) -> _core.Graph:
-    """An empty graph; `Graph` says what the arguments mean and which errors come."""
+    """An empty native graph; `Graph` documents the arguments and the errors."""
     workers = chosen_threads(threads)
     positions = {name: position for position, name in enumerate(schema.node_types)}
     edge_types = [

@@ -1,4 +1,4 @@
-"""Types that were left out: events and models then carry the default names, and mean the only types."""
+"""Omitted types: events and models then carry the default names, which mean the schema's only types."""
 
 from collections.abc import Mapping
 from typing import cast
@@ -10,7 +10,7 @@ from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeTy
 
 
 def left_out(schema: Schema) -> Mapping[NodeType | EdgeType, NodeType | EdgeType]:
-    """What the default names stand for in a schema that lacks them: its only node type and edge type."""
+    """The types that the default names stand for in a schema without them: its only node and edge type."""
     stands_for: dict[NodeType | EdgeType, NodeType | EdgeType] = {}
     if DEFAULT_NODE_TYPE not in schema.node_types and len(schema.node_types) == 1:
         stands_for[DEFAULT_NODE_TYPE] = next(iter(schema.node_types))
@@ -20,7 +20,7 @@ def left_out(schema: Schema) -> Mapping[NodeType | EdgeType, NodeType | EdgeType
 
 
 def with_types(events: Events, stands_for: Mapping[NodeType | EdgeType, NodeType | EdgeType]) -> Events:
-    """The same events, with the only type named (as `left_out` found it) where they left it out."""
+    """The same events, with default names replaced by the types in `stands_for` (made by `left_out`)."""
     if not stands_for or not any(chunk.type in stands_for for chunk in events.chunks):
         return events
     return from_chunks(

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class EdgeAttrChanges(NamedTuple):
-    """Edges that have other features after a batch than before, each once: `edge_attr` [edges, channels]. An
-    edge that was added with zeros, or without features, is not among them.
+    """Edges whose features a batch changed, each once; `edge_attr` has their new features [edges, channels].
+    It does not list edges that were added with zeros or without features.
     """
 
     source: "Shaped[Ids, 'changes']"
@@ -30,12 +30,12 @@ class EdgeAttrChanges(NamedTuple):
 
 
 class EdgeChanges(NamedTuple):
-    """Edges whose presence, weight, time or features a batch changed, each once; an undirected edge as it was
-    first named.
+    """Edges whose presence, weight, time or features a batch changed, each once; an undirected edge in the
+    direction in which the batch first named it.
 
-    had, has: whether the edge was there before and is there after. Weights are 1 in a type without weights,
-    and of no meaning on the side where the edge is not; so is the time, which is that after the batch. key,
-    time: where the type has them.
+    had, has: whether the edge existed before the batch, and exists after it. old_weight, new_weight: 1 in a
+    type without weights; undefined where `had`, or `has`, is False. time: the time after the batch; undefined
+    where `has` is False. key, time: None in a type without them.
     """
 
     source: "Shaped[Ids, 'changes']"
@@ -48,7 +48,7 @@ class EdgeChanges(NamedTuple):
     time: "Float64[DoubleArray, 'changes'] | None" = None
 
     def both_directions(self) -> "EdgeChanges":
-        """With all but loops listed once more, turned round."""
+        """The same changes, with each edge except loops listed again in the opposite direction."""
         again = np.flatnonzero(self.source != self.target)
         turned = self._replace(source=self.target, target=self.source)
         columns = [
@@ -59,12 +59,13 @@ class EdgeChanges(NamedTuple):
 
 
 class GraphDelta:
-    """What a batch changed, net: an edge added and removed again is not in it, nor one that stayed as it was.
+    """The net changes of a batch: it omits edges that were added and removed again, and edges that did not
+    change.
 
-    events: the batch itself; its arrays may be the caller's, who may write to them once it is applied.
+    events: the batch itself. Its arrays may belong to the caller, who may overwrite them once it is applied.
 
-    It is made before the batch is committed and says the same afterwards. Reading it costs; holding it does
-    not.
+    It is made before the batch is committed and does not change afterwards. Each read computes its arrays;
+    keeping the object is cheap.
     """
 
     __slots__ = ("__weakref__", "_graph", "_updates", "events", "native", "pin", "seq", "trusted")
@@ -86,20 +87,20 @@ class GraphDelta:
         self.pin = pin
         """Keeps the texts of all ids that the batch names."""
         self.trusted = trusted
-        """Whether the batch was accepted before, so that no view may refuse it for what comes of it."""
-        self._updates: dict[weakref.ref[View], object] = {}  # holding a delta holds no view
+        """Whether the batch was accepted before, so that no view may refuse it because of its results."""
+        self._updates: dict[weakref.ref[View], object] = {}  # weak: a delta must not keep views alive
 
     def update_of(self, view: "View") -> object:
-        """What the batch did to a view, as its `commit` said; None before that."""
+        """The effect of the batch on a view, as its `commit` returned it; None before that."""
         return self._updates.get(weakref.ref(view))
 
     def note_update(self, view: "View", update: object) -> None:
-        """For the graph, which commits."""
+        """Stores what `view.commit` returned. Only the graph calls it."""
         self._updates[weakref.ref(view)] = update
 
     @property
     def after(self) -> "GraphAfter":
-        """The graph as it will be, for views that prepare the batch; the graph itself is still as it was."""
+        """The graph as it will be after the batch, for use while the batch is prepared."""
         return GraphAfter(self._graph, self)
 
     @property
@@ -119,8 +120,8 @@ class GraphDelta:
         return self.native.num_edge_changes(self._graph.edge_type_index(edge_type))
 
     def edges(self, edge_type: EdgeType | None = None, *, both_directions: bool = False) -> EdgeChanges:
-        """The edges that changed. To be read before the next batch: indices of removed nodes are given out
-        again. both_directions: an undirected edge, unless it is a loop, is listed once more, turned round.
+        """The edges that changed. Read them before the next batch, which may reuse the indices of removed
+        nodes. both_directions: list each undirected edge except loops again in the opposite direction.
         """
         index = self._graph.edge_type_index(edge_type)
         source_type, _, target_type = list(self._graph.schema.edge_types)[index]
@@ -139,8 +140,8 @@ class GraphDelta:
         return changes.both_directions() if both_directions and edges.undirected else changes
 
     def edge_attr(self, edge_type: EdgeType | None = None) -> EdgeAttrChanges:
-        """The new features of edges, as `edges` to be read before the next batch. While the batch is staged,
-        `Graph.edge_attr` still has the old ones.
+        """The new features of edges. Like `edges`, read them before the next batch. While the batch is
+        staged, `Graph.edge_attr` still returns the old ones.
         """
         index = self._graph.edge_type_index(edge_type)
         width = list(self._graph.schema.edge_types.values())[index].edge_dim
@@ -155,8 +156,8 @@ class GraphDelta:
     def numbers_of(
         self, indices: "UInt32[npt.NDArray[np.uint32], 'nodes']", node_type: NodeType
     ) -> "Int64[IntArray, 'nodes']":
-        """The numbers inside of nodes as they are after the batch, were before it, or will be while it is
-        staged.
+        """The internal numbers of nodes with these indices, whether a node exists now, was removed by the
+        batch, or is added by it; also while the batch is staged.
         """
         index = self._graph.node_type_index(node_type)
         known = indices < self._graph.native.capacity(index)

@@ -1,4 +1,4 @@
-"""What a graph says of itself: how much of each type, what it carries, the memory that each part takes."""
+"""Describes a graph: how many nodes and edges of each type, which columns, and the memory of each part."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 def describe(graph: "Graph") -> str:
     """One line for a graph of one node type and one edge type, else a line for each type.
 
-    It reads counters alone, each under the graph's lock for a moment; it waits for no batch's preparation.
+    It reads only counters and holds the graph's lock briefly for each, so it never waits while a batch is
+    prepared.
     """
     schema = graph.schema
     nodes = {
@@ -37,7 +38,7 @@ def describe(graph: "Graph") -> str:
 
 
 def columns_of(edges: EdgeSchema) -> list[str]:
-    """What the edges of a type carry, and what is special about them."""
+    """The columns and the special settings of an edge type, as words."""
     said = {
         "undirected": edges.undirected,
         "weighted": edges.weighted,
@@ -49,7 +50,7 @@ def columns_of(edges: EdgeSchema) -> list[str]:
 
 
 def measure_parts(graph: "Graph") -> dict[str, int]:
-    """Bytes of each part, as `Graph.memory` says them. Whoever calls holds `Graph.writer`."""
+    """Bytes of each part, for `Graph.memory`. The caller must hold `Graph.writer`."""
     nodes, edges, updates, samples = graph.native.memory()
     texts = graph.node_ids.texts
     parts = {} if texts is None else {"texts of ids": texts.bytes()}

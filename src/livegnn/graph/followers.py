@@ -1,6 +1,6 @@
-"""The views of a graph, and how one batch goes through all of them, or through none.
+"""Keeps the views of a graph, and applies each batch to all of them or to none.
 
-Thread safety: whoever calls holds `Graph.writer`.
+Thread safety: the caller must hold `Graph.writer`.
 """
 
 import logging
@@ -29,10 +29,10 @@ class Followers:
         self._unpublished: deque[tuple[GraphDelta, Sequence[View]]] = deque()
         self._publishing = False
         self.within_batch = False  # a batch is prepared and not yet committed in all views
-        self.preparing: GraphDelta | None = None  # the batch that views and `on_staged` may ask `after` of
+        self.preparing: GraphDelta | None = None  # the batch whose `after` may be used now
 
     def attach(self, graph: "Graph", view: View) -> None:
-        """A view that is attached already stays where it is last."""
+        """Adds a view at the end; a view that is attached already moves there."""
         if not isinstance(view, View):
             raise InputError(f"expected a View, got {kind_of(view)}: derive it from livegnn.graph.View")
         if getattr(view, "graph", None) is not graph:
@@ -49,8 +49,8 @@ class Followers:
         self._views.append(weakref.ref(view))
 
     def refuse_within_batch(self) -> None:
-        """Raises `InputError` if a batch is being prepared or committed: then it is a view, or whoever is
-        told that it is staged, who asks for what another batch would need.
+        """Raises `InputError` if a batch is being prepared or committed. The call then comes from a view, or
+        from `on_staged`, and would start another batch within the first.
         """
         if self.within_batch:
             raise InputError(
@@ -60,7 +60,7 @@ class Followers:
             )
 
     def refuse_unless_prepared(self, change: GraphDelta) -> None:
-        """Raises `InputError` unless `change` is being prepared: only then the store knows what comes."""
+        """Raises `InputError` unless `change` is being prepared: only then does the store know its result."""
         if self.preparing is not change:
             raise InputError(
                 "expected to be asked for the graph after a batch while that is prepared, in View.prepare or "
@@ -73,8 +73,8 @@ class Followers:
         delta: GraphDelta,
         on_staged: Callable[[GraphDelta], None] | None,
     ) -> tuple[Sequence[View], BaseException | None]:
-        """Prepares a batch and makes it visible in the graph and all views; returns these, and what came in
-        between when nothing could fail any more.
+        """Prepares a batch and makes it visible in the graph and all views. Returns the views, and the first
+        interrupt or failure of a view after the point where the batch could still be refused.
         """
         views = [view for ref in self._views if (view := ref()) is not None]
         self.within_batch = True
@@ -86,7 +86,7 @@ class Followers:
             try:
                 graph.native.commit(delta.native, [view.native for view in views if view.native is not None])
             except KeyboardInterrupt as interrupt:
-                broken = interrupt  # when it was done: an interrupt waits for the end of a native call
+                broken = interrupt  # the commit is complete: an interrupt waits for a native call to end
             graph.seq = delta.seq
             for view in views:
                 try:
@@ -104,7 +104,9 @@ class Followers:
         views: Sequence[View],
         on_staged: Callable[[GraphDelta], None] | None,
     ) -> None:
-        """All that may fail. The store first, so that views see its lists before and after the batch."""
+        """Does everything that may fail. The store prepares first, so that views can read its lists as they
+        are before and after the batch.
+        """
         begun = 0
         try:
             graph.prepare(delta.native)
@@ -130,8 +132,8 @@ class Followers:
             raise
 
     def publish(self, delta: GraphDelta, views: Sequence[View]) -> BaseException | None:
-        """Tells of batches in their order: one that a subscriber applies itself, when all have been told of
-        the one before. Returns the first interrupt, or failure of a view, that came meanwhile.
+        """Publishes batches in order: a batch that a subscriber applies is published after all views have
+        published the batch before. Returns the first interrupt or failure of a view.
         """
         if self._publishing:
             self._unpublished.append((delta, views))
@@ -153,8 +155,8 @@ class Followers:
 
 
 def _explain(error: BaseException, view: View, when: str) -> BaseException:
-    """An interrupt as it is; anything else as what it means for the graph, which no caller takes for a batch
-    that was refused.
+    """Interrupts unchanged; any other error wrapped in one that says that the batch was applied, so that no
+    caller takes it for a refused batch.
     """
     if not isinstance(error, Exception):
         return error

@@ -1,4 +1,4 @@
-"""The live graph: what is in it, and how a batch of events changes it and every view of it at once."""
+"""The live graph: reads its content, and applies batches of events to it and to all its views at once."""
 
 import math
 import os
@@ -46,8 +46,8 @@ _LACKS_SOURCE, _LACKS_EDGE = 1, 3
 class Graph:
     """A graph of one or more node and edge types, changed by batches of events.
 
-    Thread safety: one batch at a time (`apply` waits for its turn); reading is safe at any time and sees the
-    graph before a batch or after it.
+    Thread safety: `apply` takes the writer lock, so batches are applied one at a time. Reading is safe at any
+    time and sees the graph either before or after a batch.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class Graph:
         threads: int | None = None,
         features_dir: "str | os.PathLike[str] | None" = None,
     ) -> None:
-        """threads: how many work on one batch; by default as many as the process may use. What comes out does
-        not depend on it. features_dir: where the features of nodes and edges lie in mapped files, for when
-        they outgrow memory; made when it is missing. The files are the process's scratch, without a name:
-        they go with it, and only checkpoints keep what is in them.
+        """threads: how many threads work on one batch; by default as many as the process may use. The results
+        do not depend on it. features_dir: a directory in which memory-mapped files hold the features of nodes
+        and edges, for features larger than memory; it is created if it is missing. The files are temporary
+        and have no name: they vanish with the process, and only checkpoints keep their content.
 
-        Raises `InputError` if no files can be made in `features_dir`, and `OSError` if the system starts no
-        more threads.
+        Raises `InputError` if no files can be made in `features_dir`, and `OSError` if the system cannot
+        start the threads.
         """
         if not isinstance(schema, (Schema, NoneType)):
             raise InputError(
@@ -78,8 +78,8 @@ class Graph:
         self._left_out = left_out(self.schema)
         self.node_ids = NodeIds(text=self.schema.text_ids)
         self.followers = Followers()
-        self.batch_began = 0.0  # when the batch at hand had its turn
-        self.claim: Claim | None = None  # of a runtime, which alone applies batches
+        self.batch_began = 0.0  # when the current batch got the writer lock
+        self.claim: Claim | None = None  # held by a runtime, which alone may apply batches
         self._memory = Measurement(self._writer)
         self.native = make_core(self.schema, threads, features_dir)
         if self.node_ids.texts is not None:
@@ -87,11 +87,11 @@ class Graph:
 
     @property
     def writer(self) -> RLock:
-        """The turn to change the graph and its views, for `with`; whoever has it already may take it again.
+        """The re-entrant lock that a thread holds while it changes the graph or its views, for `with`.
 
-        Raises RuntimeError in a function of a model: the batch that runs the function waits for it to end.
+        Raises RuntimeError inside a function of a model: the batch that runs it would wait for itself.
         """
-        # Asked here and not in `__enter__`: an interrupt would come out of that when the turn is taken.
+        # Checked here and not in an `__enter__`, which an interrupt could leave after it took the lock.
         _core.refuse_in_function()
         return self._writer
 
@@ -123,12 +123,12 @@ class Graph:
 
         src, dst: ids of the ends of each edge, integers or text. x: features, [nodes, channels]. ids: the ids
         of the rows of `x`; by default 0, 1, 2, ... up to `num_nodes`, or, without `x` and `num_nodes`, the
-        ids that occur in the edges. weight, time: a number an edge. edge_attr: features of edges, [edges,
-        channels]. undirected: each edge is given once and counts both ways. time_to_live: as in `EdgeSchema`.
-        parallel: what several edges between the same two nodes become: "refuse" them; "last": the one with
-        the latest time, or listed last, is the edge; "sum": one edge, whose weights add up, here and in
-        events to come (one without a weight counts as 1); "keep": each is an edge of its own, with a key.
-        features_dir: as in `Graph`.
+        ids that occur in the edges. weight, time: one number for each edge. edge_attr: features of edges,
+        [edges, channels]. undirected: each edge is given once and counts in both directions. time_to_live: as
+        in `EdgeSchema`. parallel: how to treat several edges between the same two nodes. "refuse": raise an
+        error. "last": keep the one with the latest time, or the one listed last. "sum": make one edge whose
+        weights add up, here and in later events (an edge without a weight counts as 1). "keep": keep each as
+        an edge of its own, with a key. features_dir: as in `Graph`.
         Raises `InputError` if shapes do not fit or edges are parallel, `UnknownNodeError` if an edge names a
         node that `ids` lacks.
         """
@@ -160,9 +160,9 @@ class Graph:
         """A graph from PyG's `Data` or `HeteroData`: `x`, `edge_index`, and `edge_weight`, `time` and
         `edge_attr` (the features of edges) where present.
 
-        Nodes get the ids 0, 1, 2, ... of each type. Edges are taken as they are listed, both directions of an
-        undirected graph included. parallel: as in `from_edges`, for all edge types or for each that is named;
-        the others refuse. features_dir: as in `Graph`. Raises `InputError` if edges are parallel.
+        Nodes get the ids 0, 1, 2, ... of each type. Edges are taken as listed; an undirected graph lists both
+        directions. parallel: as in `from_edges`, for all edge types or for each type in a mapping; the others
+        refuse. features_dir: as in `Graph`. Raises `InputError` if edges are parallel.
         """
         schema, events, refusing = construction.read_pyg(data, parallel)
         graph = cls(schema, features_dir=features_dir)
@@ -170,7 +170,7 @@ class Graph:
         return graph
 
     def _fill(self, events: Events, refusing: "AbstractSet[EdgeType]") -> None:
-        # In one batch, what it is prepared in would take several times the memory of the graph.
+        # A single batch would need buffers several times as large as the graph.
         for part in events.parts(_FILL_AT_ONCE):
             delta = self._stage(part, 0, refuse_parallel=part.chunks[0].type in refusing)
             self.native.prepare(delta.native)
@@ -181,7 +181,7 @@ class Graph:
     # --------------------------------------------------------------------------------------------
 
     def stage(self, events: Events, *, seq: int | None = None) -> GraphDelta:
-        """What `events` would change, without changing it. Raises what `apply` raises."""
+        """The changes that `events` would make, without making them. Raises what `apply` raises."""
         with self.writer:
             self.followers.refuse_within_batch()
             if seq is not None:
@@ -206,20 +206,20 @@ class Graph:
         on_committed: Callable[[GraphDelta], None] | None = None,
         trusted: bool = False,
     ) -> GraphDelta:
-        """Applies a batch of events, in order, to the graph and to every view of it, as a whole or not at
-        all.
+        """Applies a batch of events, in order, to the graph and to all its views. Either the whole batch is
+        applied or nothing changes.
 
-        seq: the sequence number after the batch; by default it grows by the number of events. It never goes
-        back, and may stay: events that fill a graph before its log begins come with the 0 that it is at. A
-        batch of more events than sequence numbers ends the `history` of engines. on_staged: called when
-        everything is known to be good and nothing is visible yet; if it raises, nothing happens.
-        on_committed: called when graph and views show the batch, before subscribers are told. trusted: the
-        batch was accepted before, as those of a log were: no view may refuse it for what comes of it.
+        seq: the sequence number after the batch; by default it grows by the number of events. It never
+        decreases, but may stay the same: events that fill a graph before its log begins use `seq=0`. A batch
+        with more events than new sequence numbers clears the `history` of engines. on_staged: called when the
+        batch is checked and not yet visible; if it raises, nothing changes. on_committed: called when the
+        graph and its views show the batch, before subscribers are called. trusted: the batch was accepted
+        before, like those in a log, so no view may refuse it because of its results.
 
-        Raises `UnknownNodeError`, `UnknownTypeError` or `InputError`, `MemoryError` where there is no memory,
-        and `OSError` where there is no space for what lies in files, and then nothing has changed. Removing
-        an edge that is not there does nothing; adding a node that is there sets its features; an edge that
-        comes with an older time than the one that is there is ignored.
+        Raises `UnknownNodeError`, `UnknownTypeError` or `InputError`, `MemoryError` if there is not enough
+        memory, and `OSError` if there is no space for mapped files; then nothing has changed. Removing an
+        edge that does not exist does nothing. Adding a node that exists sets its features. An edge with an
+        older time than the stored edge is ignored (see `Events.add_edges`).
         """
         if on_staged is not None:
             function(on_staged, "on_staged", "a GraphDelta")
@@ -245,12 +245,11 @@ class Graph:
             return delta
 
     def expired(self, now: float) -> Events:
-        """The removal of all edges whose time is before `now` less their type's time to live.
+        """Events that remove all edges whose time is before `now` minus their type's time to live.
 
-        Only nodes that may have such edges are looked at: the earliest time of each 64 nodes is kept (a lower
-        bound, made exact when the nodes are looked at). So a call costs one comparison for 64 nodes, and a
-        scan of the edges of those 64 that have had one to expire since they were last looked at; after
-        `from_state`, once, a scan of everything.
+        The graph keeps a lower bound of the edge times of each block of 64 nodes, which a scan of the block
+        makes exact. A call costs one comparison for each block, and a scan of the edges of those blocks that
+        have had an expired edge since their last scan. The first call after `from_state` scans all edges.
         """
         with self.writer:
             return find_expired(self, now)
@@ -258,15 +257,15 @@ class Graph:
     def expire(self, now: float) -> GraphDelta:
         """Applies `expired(now)`, as a batch that every view sees.
 
-        Where a `Runtime` runs the graph, leave it to that: what is not in its log it does not know.
+        Raises `InputError` while a `Runtime` runs the graph, which removes expired edges through its log.
         """
         with self.writer:
             return self.apply(self.expired(now))
 
     def attach(self, view: View) -> None:
-        """From now on, `view` follows the graph for as long as someone holds it; again changes nothing.
+        """Makes `view` follow the graph, which holds it weakly. A view attached again becomes the last one.
 
-        Raises `InputError` for what is no `View` of this graph, and while a batch is prepared or committed.
+        Raises `InputError` if it is not a `View` of this graph, and while a batch is prepared or committed.
         """
         with self.writer:
             self.followers.attach(self, view)
@@ -276,7 +275,7 @@ class Graph:
 
     @property
     def latest_time(self) -> float | None:
-        """The latest time that an event of an edge of a timed type had, None before the first."""
+        """The latest time of any event on an edge of a timed type; None before the first such event."""
         time = self.native.latest_time
         return time if math.isfinite(time) else None
 
@@ -317,9 +316,9 @@ class Graph:
         *,
         key: "ArrayLike | None" = None,
     ) -> "Float32[FloatArray, 'edges channels']":
-        """Features of the edges src[i] -> dst[i], float32 [edges, channels]; channels is 0 in a type without.
+        """Features of the edges src[i] -> dst[i], float32 [edges, channels]; channels is 0 without features.
 
-        Of parallel edges, that with `key[i]` is meant; without keys the one with the greatest.
+        `key[i]` selects one of several parallel edges; without `key`, the one with the greatest key is read.
 
         Raises `UnknownNodeError`, and `UnknownEdgeError` for the first edge that is not in the graph.
         """
@@ -347,7 +346,7 @@ class Graph:
     def neighbors(
         self, id: int | str, *, edge_type: EdgeType | None = None, direction: str = "in"
     ) -> Neighbors:
-        """The neighbours that point at a node (``direction="in"``) or that it points at (``"out"``).
+        """The neighbours along the in-edges of a node (``direction="in"``) or its out-edges (``"out"``).
 
         Raises `UnknownNodeError`.
         """
@@ -370,7 +369,7 @@ class Graph:
     def degree(
         self, ids: "ArrayLike", *, edge_type: EdgeType | None = None, direction: str = "in"
     ) -> "Int64[IntArray, 'ids']":
-        """How many edges come in (or go out), int64 [ids]. Raises `UnknownNodeError`."""
+        """The number of in-edges (or out-edges) of each node, int64 [ids]. Raises `UnknownNodeError`."""
         index = self.edge_type_index(edge_type)
         source, _, target = list(self.schema.edge_types)[index]
         here = target if incoming(direction) else source
@@ -386,11 +385,11 @@ class Graph:
             return take_snapshot(self)
 
     def memory(self) -> dict[str, int]:
-        """Bytes of each part; `batches` and `samples` are what the last of them were made in, kept for the
-        next, and what is `mapped` lies in files: the system takes as much memory for it as it can spare.
+        """Bytes of each part. `batches` and `samples` are working buffers, kept for the next batch or sample.
+        `mapped` parts lie in files, of which the system caches as much in memory as it can spare.
 
-        It never waits for a batch. While one is at work, it says what was true before, and the next question
-        is answered with what is true when the batch has ended.
+        It never waits for a batch. While a batch runs, it returns the sizes measured before; they are then
+        measured again when the batch ends.
         """
         return self._memory.read(self._measure)
 
@@ -401,13 +400,13 @@ class Graph:
     # ---------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """Everything, exactly: a graph restored from it behaves as this one would, bit for bit."""
+        """The complete state: a graph restored from it behaves exactly like this one, bit for bit."""
         with self.writer:
             return state.save(self)
 
     @classmethod
     def from_state(cls, saved: State, *, features_dir: "str | os.PathLike[str] | None" = None) -> "Graph":
-        """Raises `FileFormatError` if the state is not one that `state` made. features_dir: as in `Graph`."""
+        """A graph with this state. Raises `FileFormatError` if it is invalid. features_dir: as in `Graph`."""
         if not isinstance(saved, State):
             raise InputError(f"expected what Graph.state() returned, got {kind_of(saved)}")
         if saved.meta.get("kind") != "graph":
@@ -417,13 +416,13 @@ class Graph:
         graph._memory.take(graph._measure)
         return graph
 
-    # -- names inside and outside
-    # -------------------------------------------------------------------------------
+    # -- types, ids and internal numbers
+    # ------------------------------------------------------------------------
 
     def with_types(self, events: Events) -> Events:
-        """The same events, with the graph's only types named where they left them out.
+        """The same events, with omitted types replaced by the graph's only types.
 
-        Raises `InputError` for what is no `Events`.
+        Raises `InputError` if `events` is not an `Events`.
         """
         if not isinstance(events, Events):
             raise InputError(
@@ -433,7 +432,7 @@ class Graph:
         return with_types(events, self._left_out) if self._left_out else events
 
     def node_type_index(self, node_type: NodeType | None) -> int:
-        """Raises `UnknownTypeError`. None names the only type."""
+        """The position of a type in the schema; None means the only type. Raises `UnknownTypeError`."""
         index = self._node_types.get(node_type) if isinstance(node_type, str) else None
         if index is not None:
             return index
@@ -444,10 +443,10 @@ class Graph:
         )
 
     def edge_type_index(self, edge_type: EdgeType | None) -> int:
-        """Raises `UnknownTypeError`. None names the only type."""
+        """The position of a type in the schema; None means the only type. Raises `UnknownTypeError`."""
         try:
             index = self._edge_types.get(edge_type) if isinstance(edge_type, tuple) else None
-        except TypeError:  # a list in it
+        except TypeError:  # a tuple that cannot be hashed
             index = None
         if index is not None:
             return index
@@ -460,7 +459,7 @@ class Graph:
     def indices_of(
         self, ids: "ArrayLike", node_type: NodeType | None = None
     ) -> "UInt32[NDArray[np.uint32], 'ids']":
-        """Dense indices of nodes, which may be others' after the next batch.
+        """Dense indices of nodes. The next batch may give them to other nodes.
 
         Raises `UnknownNodeError` for the first id that names no node.
         """
@@ -480,19 +479,19 @@ class Graph:
         )
 
     def pin(self) -> _core.TextPin:
-        """Keeps the texts of the ids that are in use now, and of those that come until it is closed, so that
-        their numbers can be read later, though their nodes have gone. In a `with` statement until its end.
-        Of no effect where ids are integers.
+        """A pin that keeps the texts of all ids in use now, and of ids that come into use before it is
+        closed, so that their numbers can be read after their nodes are removed. A `with` statement releases
+        it at its end. It has no effect if ids are integers.
         """
         return self.node_ids.pin()
 
     def to_user_ids(self, numbers: "Int64[IntArray, 'nodes']") -> "Shaped[Ids, 'nodes']":
-        """The ids of nodes whose numbers inside these are.
+        """The ids of nodes with these internal numbers.
 
-        Raises `UnknownNodeError` for a text id whose node was removed and whose number nobody held (`pin`).
+        Raises `UnknownNodeError` for a text id whose node was removed while no `pin` held its text.
         """
         return self.node_ids.to_user_ids(numbers)
 
     def to_numbers(self, ids: "ArrayLike") -> "Int64[IntArray, 'ids']":
-        """The numbers inside of ids that may or may not be known."""
+        """The internal numbers of ids that may or may not be known."""
         return self.node_ids.to_numbers(ids)

@@ -1,9 +1,10 @@
-"""Ids of nodes as a user gives them, and the numbers that stand for them inside.
+"""Maps the user's ids of nodes to internal numbers and back.
 
-Integers are their own numbers. A text has a number from the first event that names it until its node is gone
-and nobody holds a pin.
+Integer ids are their own numbers. A text id has a number from the first event that names it until its node is
+removed and no pin holds it.
 
-Thread safety: any thread may call; who reads numbers outside a batch holds a pin while it needs their texts.
+Thread safety: any thread may call. A caller that reads numbers outside a batch must hold a pin while it needs
+their texts.
 """
 
 from typing import TYPE_CHECKING, cast
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class NodeIds:
-    """texts: the table of texts and their numbers, None where ids are integers."""
+    """texts: the table of texts and their numbers; None if ids are integers."""
 
     def __init__(self, *, text: bool) -> None:
         self.texts = _core.TextIds() if text else None
@@ -43,23 +44,23 @@ class NodeIds:
             ) from None
 
     def named(self, names: "Int64[IntArray, 'nodes'] | list[str]") -> "Shaped[Ids, 'nodes']":
-        """Ids as the native core gives them out, which is in the read that found them."""
+        """Ids that a read of the native core returned, as an array; the read has looked up their texts."""
         return np.array(names, dtype=np.str_) if isinstance(names, list) else names
 
     def given(
         self, ids: "Shaped[NDArray[np.generic], '...']"
     ) -> "Int64[IntArray, '...'] | UInt32[NDArray[np.uint32], '...']":
-        """Ids as the native core takes them in, for a read that finds out which nodes they are."""
+        """Ids in the form that reads of the native core take: integers, or code points of texts."""
         ids = self._as_listed(ids)
         return self._integers(ids) if self.texts is None else _code_points(ids)
 
     def to_numbers(self, ids: "ArrayLike") -> "Int64[IntArray, 'ids']":
-        """The numbers inside of ids that may or may not be known."""
+        """The internal numbers of ids that may or may not be known."""
         listed = self._as_listed(listed_ids(ids))
         return self._integers(listed) if self.texts is None else self.texts.find(_code_points(listed))
 
     def intern(self, ids: "Shaped[Ids, 'ids']") -> "Int64[IntArray, 'ids']":
-        """The numbers inside of ids; a text without one gets one. Pin first, or it may go at once."""
+        """The internal numbers of ids; a new text gets a number. Pin first, or it may be freed at once."""
         if self.texts is not None:
             return self.texts.intern(_code_points(ids))
         if ids.dtype.kind != "i":
@@ -69,7 +70,7 @@ class NodeIds:
     def _as_listed(self, ids: "NDArray[np.generic]") -> "NDArray[np.generic]":
         if ids.ndim != 1:
             raise InputError(f"ids must be one id or a list of ids, got an array of shape {list(ids.shape)}")
-        # An empty list says nothing of what would be in it.
+        # The dtype of an empty list says nothing about ids.
         return ids if len(ids) else np.empty(0, dtype=np.int64 if self.texts is None else np.str_)
 
     def _integers(self, ids: "NDArray[np.generic]") -> IntArray:

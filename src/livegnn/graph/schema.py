@@ -1,4 +1,4 @@
-"""Which types of nodes and edges a graph has, and what they carry."""
+"""The node and edge types of a graph, and the columns that they have."""
 
 import math
 from collections.abc import Mapping
@@ -10,22 +10,23 @@ from livegnn.errors import FileFormatError, InputError, UnknownTypeError
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, EdgeType, NodeType
 
 Duplicates: TypeAlias = Literal["replace", "add", "keep"]
-"""What becomes of an edge that is added again; `EdgeSchema` says it."""
+"""How to treat an edge that is added again; see `EdgeSchema`."""
 
 
 @dataclass(frozen=True)
 class EdgeSchema:
-    """What the edges of one type carry.
+    """The columns and the behaviour of the edges of one type.
 
-    undirected: an edge is stored once and counts for both of its ends. weighted, timed: edges carry a float32
-    weight, a float64 time; without them every weight is 1 and no column is kept. duplicates: an edge that is
-    added again replaces the old weight and time, adds its weight to the old one (payments), or, with "keep",
-    is an edge of its own beside it: edges between the same two nodes are told apart by a key. edge_dim: the
-    width of the edges' features (`edge_attr`), float32; 0 for none. time_to_live: in the unit of the times;
-    an edge whose time is longer ago than that expires (see `Graph.expire`); None: edges stay.
-    in_neighbors: whether a directed type also keeps who points at a node; the engine and sampling with
-    direction "in" need it, and it doubles the memory of the edges. capacity, slack: of the nodes of a samtree
-    (PlatoD2GL, section IV); a split may fall `slack` from the middle, by default an eighth of the capacity.
+    undirected: an edge is stored once and counts for both of its ends. weighted, timed: edges have a float32
+    weight, a float64 time; without them every weight is 1 and no column is stored. duplicates: an edge that
+    is added again replaces the old weight and time ("replace"), adds its weight to the old one ("add", for
+    payments), or becomes another edge ("keep"); a key then distinguishes edges between the same two nodes.
+    edge_dim: the width of the edges' features (`edge_attr`), float32; 0 for none. time_to_live: an age in the
+    unit of the times, after which an edge expires (see `Graph.expire`); None: edges never expire.
+    in_neighbors: whether a directed type also stores the in-edges of each node; the engine and sampling with
+    direction "in" need them, and they double the memory of the edges. capacity, slack: parameters of the
+    nodes of a samtree (PlatoD2GL, section IV): their capacity, and how far from the middle a split may be, by
+    default an eighth of the capacity.
     """
 
     undirected: bool = False
@@ -39,7 +40,7 @@ class EdgeSchema:
     slack: int | None = None
 
     def __repr__(self) -> str:
-        """What is not as by default."""
+        """The settings that differ from their defaults."""
         special = [
             f"{it.name}={getattr(self, it.name)!r}"
             for it in fields(self)
@@ -77,7 +78,7 @@ class EdgeSchema:
 class Schema:
     """Node types with the width of their features, and edge types.
 
-    text_ids: ids are text rather than integers, for all node types.
+    text_ids: ids of all node types are text rather than integers.
     """
 
     node_types: Mapping[NodeType, int] = field(default_factory=lambda: {DEFAULT_NODE_TYPE: 0})
@@ -147,7 +148,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, data: JSON) -> "Schema":
-        """Raises `FileFormatError` if `data` is not what `to_json` makes."""
+        """The inverse of `to_json`. Raises `FileFormatError` if `data` is not what `to_json` makes."""
         try:
             assert isinstance(data, dict)
             node_types, edge_types, text_ids = data["node_types"], data["edge_types"], data["text_ids"]
@@ -159,7 +160,7 @@ class Schema:
                 names = entry["edge_type"]
                 assert isinstance(names, list)
                 source, relation, target = names
-                # States of graphs from before edges had these lack them; `edge_dim` was `features` once.
+                # States of older versions may lack these fields; `edge_dim` was once called `features`.
                 edge_dim = entry.get("edge_dim", entry.get("features", 0))
                 time_to_live = entry.get("time_to_live")
                 assert isinstance(edge_dim, int)
@@ -185,7 +186,7 @@ class Schema:
 
 
 def _to_edge_type(name: object, edges: object) -> EdgeType:
-    """The name of an edge type, checked, of something that should be an `EdgeSchema`."""
+    """The name of an edge type as a tuple; raises `InputError` if it, or its `EdgeSchema`, is invalid."""
     if not isinstance(name, (tuple, list)) or len(name) != 3 or not all(isinstance(n, str) for n in name):
         raise InputError(f"an edge type must be (source type, relation, target type), got {name!r}")
     if not isinstance(edges, EdgeSchema):

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All nodes and edges of a graph, as PyG would hold them.
+    """All nodes and edges of a graph, in the layout of PyG.
 
     ids: node type -> the user's ids, [nodes].
     x: node type -> features, float32 [nodes, channels]; row i belongs to node ``ids[i]``.
     edge_index: edge type -> int64 [2, edges]; row 0 the sources, row 1 the targets, as positions in `ids`.
     weight: edge type -> float32 [edges], all ones if the edges carry no weight.
     edge_attr: edge type -> features of the edges, float32 [edges, channels].
-    key: edge type that keeps parallel edges -> their keys, uint32 [edges]; there the edges of a pair of nodes
-    follow each other in the order of their keys.
-    An undirected graph lists both directions of an edge.
+    key: edge type that keeps parallel edges -> their keys, uint32 [edges]; parallel edges are then adjacent,
+    in the order of their keys.
+    An undirected edge is listed in both directions.
     """
 
     ids: "Mapping[NodeType, Shaped[Ids, '_']]"
@@ -37,7 +37,7 @@ class Snapshot:
 
 
 def in_order_of_keys(snapshot: Snapshot) -> Snapshot:
-    """The same, with the edges of types that have keys in the order of their ends and keys."""
+    """The same snapshot, with the edges of types that have keys sorted by source, target and key."""
     edge_index, weight = dict(snapshot.edge_index), dict(snapshot.weight)
     edge_attr, key = dict(snapshot.edge_attr), dict(snapshot.key)
     for name, keys in snapshot.key.items():
@@ -49,7 +49,7 @@ def in_order_of_keys(snapshot: Snapshot) -> Snapshot:
 
 
 def take_snapshot(graph: "Graph") -> Snapshot:
-    """Whoever calls holds `Graph.writer`."""
+    """The snapshot of a graph. The caller must hold `Graph.writer`."""
     native = graph.native
     ids, x, edge_index, weight, edge_attr, position, keys = {}, {}, {}, {}, {}, {}, {}
     for index, name in enumerate(graph.schema.node_types):

@@ -1,7 +1,7 @@
-"""A batch of events as what it changes: each chunk is checked against the schema, the graph as it stands, and
-the chunks before it.
+"""Turns a batch of events into the changes it makes: checks each chunk against the schema, the current graph
+and the chunks before it.
 
-Thread safety: whoever calls holds `Graph.writer`.
+Thread safety: the caller must hold `Graph.writer`.
 """
 
 from typing import TYPE_CHECKING, cast
@@ -23,7 +23,7 @@ _UNKNOWN_NODE, _PARALLEL = 0, 6
 
 
 def check_seq(seq: int, at: int) -> None:
-    """Raises `InputError` for what no batch of a graph that is at `at` comes with."""
+    """Raises `InputError` if `seq` is not a valid sequence number for a batch after `at`."""
     if type(seq) is not int or not 0 <= seq < 1 << 63:
         raise InputError(f"seq must be an integer of at least 0 and below 2**63, got {seq!r}")
     if seq < at:
@@ -36,9 +36,9 @@ def check_seq(seq: int, at: int) -> None:
 def stage_events(
     graph: "Graph", events: "Events", *, refuse_parallel: bool
 ) -> tuple[_core.Delta, _core.TextPin]:
-    """What `events` would change, and a pin that holds the texts of its nodes; the caller closes it.
+    """The changes that `events` would make, and a pin for the texts of their nodes; the caller closes it.
 
-    refuse_parallel: of an edge that comes twice the second is an error, not an update.
+    refuse_parallel: an edge that occurs twice is an error, not an update.
     Raises what `Graph.apply` raises.
     """
     stage, intern = _core.Stage(graph.native, refuse_parallel), graph.node_ids.intern
@@ -67,7 +67,7 @@ def stage_events(
         return stage.finish(), pin
     except BaseException as error:
         explained = _explain(graph, error) if isinstance(error, _core.EventError) else None
-        pin.let_go()  # whoever keeps the error keeps this frame
+        pin.let_go()  # the traceback of a stored error keeps this frame, and so the pin, alive
         if explained is not None:
             raise explained from None
         raise

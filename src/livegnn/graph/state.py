@@ -1,4 +1,4 @@
-"""Everything of a graph as named arrays, exactly, and back: what a checkpoint holds of it."""
+"""Saves the exact state of a graph as named arrays, as checkpoints store it, and restores it."""
 
 import math
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from livegnn.graph.graph import Graph
 
-# Of an edge type's lists, as the native core saves them.
+# The columns of an edge type's adjacency lists, in the order in which the native core saves them.
 _COLUMNS: Final = {
     "shape": np.uint32,
     "keys": np.uint32,
@@ -25,13 +25,13 @@ _COLUMNS: Final = {
     "sums": np.float64,
     "orders": np.uint64,
 }
-# What states of before do not hold; then it is made anew.
+# States of older versions lack these; the native core then computes them.
 _ADDED: Final = {"sums", "orders"}
 _LARGEST: Final = 2**63 - 1
 
 
 def save(graph: "Graph") -> State:
-    """The state of a graph that nobody changes meanwhile."""
+    """The state of a graph. The caller must hold `Graph.writer`."""
     native, arrays = graph.native, dict[str, Array]()
     for index, name in enumerate(graph.schema.node_types):
         ids, free, x = native.save_nodes(index)
@@ -63,7 +63,7 @@ def save(graph: "Graph") -> State:
 
 
 def restore(graph: "Graph", state: State) -> None:
-    """Fills an empty graph of the state's schema. Raises `FileFormatError`; then the graph is of no use."""
+    """Fills an empty graph of the state's schema. Raises `FileFormatError`; the graph is then unusable."""
     try:
         seq, num_edges, latest_time = _numbers(graph, state)
         for index, name in enumerate(graph.schema.node_types):
@@ -74,7 +74,7 @@ def restore(graph: "Graph", state: State) -> None:
             graph.native.load_nodes(index, _restored_ids(graph, name, state), free, x)
         for index, (edge_type, edges) in enumerate(graph.schema.edge_types.items()):
             prefix, keyed = _prefix(edge_type), edges.duplicates == "keep"
-            # Ids of lists of edges with keys hold both, the other end and the key.
+            # In lists of edges with keys, an id holds both the other end and the key.
             columns = _COLUMNS | ({"keys": np.uint64, "ids": np.uint64} if keyed else {})
             load = graph.native.load_keyed_edges if keyed else graph.native.load_edges
             out, into = (
@@ -95,7 +95,7 @@ def restore(graph: "Graph", state: State) -> None:
 
 
 def _numbers(graph: "Graph", state: State) -> tuple[int, list[int], float]:
-    """Where the graph was, how many edges each type has, the latest time. Raises `ValueError`."""
+    """The sequence number, the number of edges of each type, and the latest time. Raises `ValueError`."""
     seq, num_edges = state.meta.get("seq"), state.meta.get("num_edges")
     latest_time = state.meta.get("latest_time")
     if type(seq) is not int or not 0 <= seq <= _LARGEST:
@@ -125,7 +125,7 @@ def _column(state: State, prefix: str, column: str, dtype: "npt.DTypeLike") -> "
 
 def _array(state: State, name: str, dtype: "npt.DTypeLike") -> "npt.NDArray[Any]":
     array = np.asarray(state.arrays[name])
-    # What another type cannot hold would become another number.
+    # An unsafe cast would silently change values.
     if not np.can_cast(array.dtype, dtype, "safe"):
         raise ValueError(f"{name} must be of the type {np.dtype(dtype)}, got {array.dtype}")
     return np.ascontiguousarray(array, dtype=dtype)

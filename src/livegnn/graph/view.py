@@ -1,4 +1,4 @@
-"""What follows a graph, and what a graph says of one node."""
+"""The base class of views that follow a graph, and the neighbours of a node."""
 
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 class View:
-    """Something that is derived from a graph and kept fresh with every batch.
+    """Data that is derived from a graph and kept up to date with every batch.
 
-    A subclass overrides what it needs, and calls `graph.attach(self)` at the end of its constructor. For each
-    batch the graph calls, in the thread that applies it and while it holds `Graph.writer`:
+    A subclass overrides the methods it needs, and calls `graph.attach(self)` at the end of its constructor.
+    For each batch the graph calls, in the thread that applies the batch and with `Graph.writer` held:
 
-    1. `prepare(change)`, when the graph has prepared the batch and readers still see the graph before it. A
-       view computes what it will become, beside what it is. It may raise: then no view and no graph changes.
-    2. `commit(change)`, when the graph shows the batch, or `abandon(change)`, when the batch came to nothing.
-       Neither may raise. What `commit` returns is the view's account of the batch: `change.update_of(view)`.
-    3. `publish(change)`, when all views have committed, for those whom the view tells of the batch. It may
-       raise nothing but interrupts.
+    1. `prepare(change)`, after the graph has prepared the batch; readers still see the graph before it. The
+       view computes its new state beside the current one. If it raises, neither the graph nor a view changes.
+    2. `commit(change)`, when the graph shows the batch, or `abandon(change)`, if the batch is not applied.
+       Neither may raise. `change.update_of(view)` later gives the value that `commit` returned.
+    3. `publish(change)`, when all views have committed: the view notifies its subscribers. It may raise
+       nothing but interrupts.
 
-    name: of its section in checkpoints, of its metrics and of its part of a deployment; it differs from
-    those of all other views of a runtime. native: a view in C++ (`cpp/views/view.h`) that does the work, and
-    is committed under the graph's lock, so that a reader sees both before the batch or both after it; what
-    this class does by default, it asks of that. None for a view in Python alone, whose readers take
-    `Graph.writer` or bring a lock of their own.
+    name: the name of the view's section in checkpoints, of its metrics and of its part of a deployment; it
+    must be unique among the views of a runtime. native: a view in C++ (`cpp/views/view.h`) that does the
+    work. It is committed under the graph's lock, so that a reader sees both graph and view before the batch,
+    or both after it; the default methods of this class call it. None for a view in Python alone, whose
+    readers hold `Graph.writer` or a lock of their own.
     """
 
     name: str = ""
@@ -48,32 +48,34 @@ class View:
         return self.graph.seq
 
     def prepare(self, change: "GraphDelta") -> None:
-        """Computes what the batch makes of the view. Raises `InputError` to refuse the batch."""
+        """Computes the state of the view after the batch. Raises `InputError` to refuse the batch."""
         if self.native is not None:
             self.native.prepare(self.graph.native, change.native)
 
     def commit(self, change: "GraphDelta") -> object:
-        """Becomes what was prepared; returns what the batch did to the view. The graph has committed what is
-        native.
+        """Switches to the prepared state; returns the effect of the batch on the view. The graph has already
+        committed `native`.
         """
         return None
 
     def abandon(self, change: "GraphDelta") -> None:
-        """Forgets what was prepared; called if `prepare` raised, too. The graph abandons what is native."""
+        """Discards the prepared state; called also if `prepare` raised. The graph abandons `native`."""
 
     def publish(self, change: "GraphDelta") -> None:
-        """Tells whoever follows the view."""
+        """Notifies the subscribers of the view."""
 
     def state(self) -> State | None:
-        """What a checkpoint keeps. None: nothing, since the view is built from the graph at each start."""
+        """The state for checkpoints. None: a checkpoint stores nothing, and each start builds the view from
+        the graph.
+        """
         if self.native is None:
             return None
         with self.graph.writer:
             return State({"kind": self.name, "seq": self.seq}, self.native.save())
 
     def _load(self, state: State | None) -> None:
-        """For constructors: becomes what `state` returned, where the graph is at the same event; with None
-        nothing happens. Raises `FileFormatError` if it does not fit.
+        """Restores what `state` returned, in a constructor; the graph must be at the same event. Does nothing
+        for None. Raises `FileFormatError` if it does not fit.
         """
         if state is None or self.native is None:
             return
@@ -91,12 +93,12 @@ class View:
         return {} if self.native is None else {self.name: self.native.bytes()}
 
     def close(self) -> None:
-        """Gives back what the view holds beside memory. The view is not used after it."""
+        """Releases resources other than memory. The view must not be used afterwards."""
 
 
 class Neighbors(NamedTuple):
-    """The neighbours of a node: ids, and weights, times and features (`edge_attr`, [ids, channels]) of the
-    edges to them, where the edge type has them; `key` where it keeps parallel edges."""
+    """The neighbours of a node: their ids, and the weights, times and features (`edge_attr`, [ids, channels])
+    of the edges, if the edge type has them; `key` if it keeps parallel edges."""
 
     ids: "Shaped[Ids, 'neighbors']"
     weight: "Float32[FloatArray, 'neighbors'] | None"

@@ -1,4 +1,4 @@
-"""Whose turn it is to change a graph, and figures that only whoever has the turn may take."""
+"""The exclusive right to apply batches to a graph, and measurements that need the writer lock."""
 
 import weakref
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from livegnn.errors import InputError
 
 
 class Claim:
-    """Of one who alone applies batches to a graph, such as a runtime, whose batches are in its log.
+    """The exclusive right of one object to apply batches to a graph, such as a runtime that logs its batches.
 
-    A batch of anybody else, of a view that is told of one too, would be in the graph and not in the log.
-    The claim ends with the claimant. Thread safety: whoever calls holds the turn.
+    A batch from any other caller, such as a view that is notified of a batch, would be in the graph but not
+    in the log. The claim ends with its owner. Thread safety: the caller must hold `Graph.writer`.
     """
 
     def __init__(self, claimant: object) -> None:
@@ -20,11 +20,11 @@ class Claim:
         self._turn = False
 
     def give_turn(self) -> None:
-        """To be called by the claimant, before each batch."""
+        """Permits one batch. The claimant calls it before each batch."""
         self._turn = True
 
     def take_turn(self) -> None:
-        """Raises `InputError` for a batch that is not the claimant's."""
+        """Uses up the permission. Raises `InputError` if the batch is not the claimant's."""
         turn, self._turn = self._turn, False
         if not turn and self._claimant() is not None:
             raise InputError(
@@ -34,11 +34,10 @@ class Claim:
 
 
 class Measurement:
-    """The bytes of parts that a batch is at work on, for anyone who asks at any time.
+    """The bytes of each part, readable at any time, though a batch may be changing the parts.
 
-    They are taken between batches: at once if there is none, else when the one at hand ends, and whoever has
-    asked meanwhile is told what was taken last. So a question never waits. wanted: whether somebody has asked
-    meanwhile.
+    They are measured between batches: at once if no batch runs, else when the current batch ends; a read in
+    the meantime returns the last measurement. So a read never waits. wanted: whether there was such a read.
     """
 
     def __init__(self, writer: RLock) -> None:
@@ -47,7 +46,7 @@ class Measurement:
         self.wanted = True
 
     def read(self, measure: Callable[[], dict[str, int]]) -> dict[str, int]:
-        """To be asked by anyone but functions of a model, which may compute from their arguments alone."""
+        """The sizes in bytes. Raises RuntimeError inside a function of a model."""
         _core.refuse_in_function()
         with _core.TryLock(self._writer) as taken:
             if taken:
@@ -57,6 +56,6 @@ class Measurement:
         return dict(self._last)
 
     def take(self, measure: Callable[[], dict[str, int]]) -> None:
-        """To be called by whoever has the turn."""
+        """Measures now. The caller must hold the writer lock."""
         self.wanted = False
         self._last = measure()

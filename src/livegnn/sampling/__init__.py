@@ -1,7 +1,7 @@
-"""Samples of the live graph: nodes, neighbours, subgraphs; each from before a batch or after it.
+"""Samples of the live graph: nodes, neighbours, subgraphs; each sees the graph before or after a batch.
 
-A sample is a function of the graph, the request and `seed`: with the same seed it can be drawn again, on any
-number of threads.
+A sample depends only on the graph, the request and `seed`: the same seed draws the same sample, on any number
+of threads.
 """
 
 from livegnn.sampling.neighbors import NeighborSample, sample_neighbors

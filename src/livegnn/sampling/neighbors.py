@@ -1,4 +1,4 @@
-"""Neighbours of many nodes, some for each."""
+"""Samples neighbours of many nodes."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class NeighborSample(NamedTuple):
-    """Neighbours of node `i` are those from `rowptr[i]` to `rowptr[i + 1]`.
+    """Sampled neighbours in CSR form: those of node `i` are at positions `rowptr[i]` to `rowptr[i + 1]`.
 
-    rowptr: int64 [nodes + 1]. ids: [neighbours]. weight, time: float32, float64 [neighbours], None where the
-    edge type has none. edge: int64 [neighbours], rows of the edges' features, None where it has none. seed:
-    with it, the sample can be drawn again.
+    rowptr: int64 [nodes + 1]. ids: [neighbours]. weight, time: float32, float64 [neighbours], None if the
+    edge type has none. edge: int64 [neighbours], rows of the edges' features, None if it has none. seed: the
+    seed with which the sample can be drawn again.
     """
 
     rowptr: "Int64[IntArray, 'offsets']"
@@ -58,14 +58,14 @@ def sample_neighbors(
 ) -> NeighborSample:
     """`num_neighbors` neighbours of each node, or all with -1 (PlatoD2GL, section V-C).
 
-    ids: nodes, one may occur several times; each occurrence has draws of its own. by: `"uniform"`: every
-    neighbour alike. `"weight"`: in proportion to the weights of the edges; one whose weight is not above 0 is
-    never drawn, with -1 neither. `"latest"`: those with the greatest times, the latest first, equal ones in
-    the order of `Graph.ids`. replace: a neighbour may be drawn again. Without replacement, each draw
-    takes one of those that are left, from the same distribution; a node with fewer neighbours than asked for
-    gives all of them. until: only edges whose time is at most this: one time, or one for each node.
-    direction: `"in"`: neighbours that point at a node, `"out"`: that it points at. threads: by default as
-    many as the process may use; the sample does not depend on it.
+    ids: nodes; a node may occur several times, and each occurrence is sampled independently. by: `"uniform"`:
+    every neighbour with the same probability. `"weight"`: in proportion to the weights of the edges; an edge
+    whose weight is not above 0 is never drawn, not even with -1. `"latest"`: the neighbours with the greatest
+    times, latest first, ties in the order of `Graph.ids`. replace: draw with replacement. Without it, each
+    draw takes one of the remaining neighbours, from the same distribution; a node with fewer neighbours than
+    requested gives all of them. until: use only edges whose time is at most this: one time, or one for each
+    node. direction: `"in"`: along in-edges, `"out"`: along out-edges. threads: by default as many as the
+    process may use; the sample does not depend on it.
 
     Raises `UnknownNodeError`, `UnknownTypeError`, and `InputError`, also for `"weight"` on edges without
     weights, and for `"latest"` or `until` on edges without times.

@@ -1,4 +1,4 @@
-"""Nodes of the graph as it is now, drawn alike, by degree or by weight."""
+"""Samples nodes of the current graph, uniformly, by degree or by weight."""
 
 from typing import TYPE_CHECKING
 
@@ -36,13 +36,13 @@ def sample_nodes(
 ) -> "Shaped[Ids, 'nodes']":
     """Ids of `count` nodes, in the order in which they were drawn (PlatoD2GL, section III: node sampling).
 
-    by: `"uniform"`: every node of `node_type` alike. `"degree"`: in proportion to how many edges of
-    `edge_type` go out of a node (come in, with `direction="in"`). `"weight"`: in proportion to the sum of
-    their weights; a weight below 0 counts as 0. replace: a node may be drawn again. Without replacement, each
-    draw takes one of the nodes that are left, from the same distribution; where fewer than `count` can be
-    drawn, all of them come. seed: a fresh one by default; give one to draw the same nodes again.
+    by: `"uniform"`: every node of `node_type` with the same probability. `"degree"`: in proportion to the
+    number of out-edges of `edge_type` (in-edges, with `direction="in"`). `"weight"`: in proportion to the sum
+    of their weights; a weight below 0 counts as 0. replace: draw with replacement. Without it, each draw
+    takes one of the remaining nodes, from the same distribution; if fewer than `count` can be drawn, all of
+    them are returned. seed: random by default; the same seed draws the same nodes again.
 
-    Drawing by degree or weight looks at each node of the type once.
+    Drawing by degree or weight visits every node of the type once.
     Raises `InputError`, also for `"weight"` on edges without weights, and `UnknownTypeError`.
     """
     check_graph(graph)

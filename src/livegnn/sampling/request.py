@@ -1,4 +1,4 @@
-"""What the kinds of samples are asked for in common: checked, and in the form that the native core takes."""
+"""Checks the arguments that all kinds of samples share, and converts them for the native core."""
 
 import secrets
 import threading
@@ -35,7 +35,7 @@ _samplers_lock = threading.Lock()
 
 
 def sampler_of(graph: Graph) -> _core.Sampler:
-    """The native sampler of a graph, which keeps memory from sample to sample; as long as the graph lives."""
+    """The native sampler of a graph. It keeps its buffers between samples, and lives as long as the graph."""
     with _samplers_lock:
         sampler = _samplers.get(graph)
         if sampler is None:
@@ -61,7 +61,7 @@ def is_incoming(direction: str) -> bool:
 
 
 def chosen_seed(seed: int | None) -> int:
-    """`seed`, or a fresh one."""
+    """`seed`, or a random one."""
     if seed is None:
         return secrets.randbits(63)
     return whole(seed, "seed", 0, 2**64 - 1)
@@ -72,7 +72,7 @@ def checked_count(count: int, what: str = "num_neighbors") -> int:
 
 
 def checked_hops(num_neighbors: object) -> list[int]:
-    """How many neighbours each hop draws. Raises `InputError`."""
+    """The number of neighbours that each hop draws. Raises `InputError`."""
     if isinstance(num_neighbors, np.ndarray):
         num_neighbors = num_neighbors.tolist()
     if isinstance(num_neighbors, Sequence) and not isinstance(num_neighbors, (str, bytes)):
@@ -81,7 +81,7 @@ def checked_hops(num_neighbors: object) -> list[int]:
 
 
 def bounds(until: "ArrayLike | None", num_seeds: int) -> "Float64[DoubleArray, 'seeds'] | None":
-    """Times up to which edges count: one, or one for each seed."""
+    """`until` as an array: the latest time of edges to use, one or one for each seed. Raises `InputError`."""
     if until is None:
         return None
     given = as_array(until, "until")
@@ -108,13 +108,13 @@ def given_ids(ids: "ArrayLike") -> "Shaped[NDArray[np.generic], 'ids']":
 def native_ids(
     graph: Graph, asked: "Shaped[NDArray[np.generic], 'ids']"
 ) -> "Int64[IntArray, '...'] | UInt32[NDArray[np.uint32], '...']":
-    """Ids as the native core takes them in. An empty list has no type that could be wrong."""
+    """Ids in the form that the native core takes. The dtype of an empty list is ignored."""
     return graph.node_ids.given(asked) if asked.size else np.empty(0, dtype=np.int64)
 
 
 @contextmanager
 def explained(graph: Graph, asked: "Mapping[int, Shaped[NDArray[np.generic], '_']]") -> Iterator[None]:
-    """Words what the native core refuses. asked: the ids that were given, by the index of their node type."""
+    """Turns errors of the native core into LiveGNN's. asked: the given ids, by index of their node type."""
     try:
         yield
     except _core.SampleError as error:

@@ -1,4 +1,4 @@
-"""Subgraphs around seeds: some hops of neighbours, in the form of PyG's sampler outputs."""
+"""Samples subgraphs: several hops of neighbours around seeds, in the form of PyG's sampler outputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,13 +37,13 @@ class Subgraph:
     """Nodes and edges that were reached from the seeds, as in PyG's `SamplerOutput`.
 
     node: ids [nodes], the seeds first, then hop by hop. row, col: int64 [edges], source and target of each
-    edge as positions in `node`. edge: int64 [edges], rows of the edges' features, None where the edge type
-    has none. batch: int64 [nodes], of disjoint subgraphs the seed that a node belongs to, else None.
-    num_sampled_nodes: of the seeds, then of each hop. num_sampled_edges: of each hop. inverse: int64 [seeds],
-    where each seed stands in `node`; seeds that occur twice stand there once, unless disjoint. seed: with it,
-    the sample can be drawn again. With `attributes`, and where the types have them: x: features of nodes,
-    float32 [nodes, channels]; edge_weight, time: float32, float64 [edges]; edge_attr: features of edges,
-    float32 [edges, channels]; all as they were when the sample was drawn.
+    edge as positions in `node`. edge: int64 [edges], rows of the edges' features, None if the edge type has
+    none. batch: int64 [nodes], for disjoint subgraphs the seed that each node belongs to, else None.
+    num_sampled_nodes: counts for the seeds and for each hop. num_sampled_edges: counts for each hop. inverse:
+    int64 [seeds], the position of each seed in `node`; a repeated seed is there once, unless disjoint. seed:
+    the seed with which the sample can be drawn again. With `attributes`, and if the types have them: x:
+    features of nodes, float32 [nodes, channels]; edge_weight, time: float32, float64 [edges]; edge_attr:
+    features of edges, float32 [edges, channels]; all as they were when the sample was drawn.
     """
 
     node: "Shaped[Ids, 'nodes']"
@@ -63,12 +63,12 @@ class Subgraph:
 
 @dataclass(frozen=True)
 class HeteroSubgraph:
-    """The same by node type and by edge type, as in PyG's `HeteroSamplerOutput`.
+    """A `Subgraph` by node type and by edge type, as in PyG's `HeteroSamplerOutput`.
 
-    Every node type of the graph has its entries, and every edge type that was asked for. `row` counts among
-    the nodes of the edge type's source type, `col` among those of its target type. `batch` counts the seeds
-    of all types, in the order in which they were given. `x`, `edge_weight`, `time` and `edge_attr` name the
-    types that have them, none without `attributes`.
+    There are entries for every node type of the graph and every requested edge type. `row` has positions
+    among the nodes of the edge type's source type, `col` among those of its target type. In `batch`, the
+    seeds of all types are numbered in the given order. `x`, `edge_weight`, `time` and `edge_attr` have only
+    the types with such columns, and are empty without `attributes`.
     """
 
     node: "dict[NodeType, Shaped[Ids, '_']]"
@@ -139,20 +139,20 @@ def sample_subgraph(
     seed: int | None = None,
     threads: int | None = None,
 ) -> Subgraph | HeteroSubgraph:
-    """Neighbours of the seeds, neighbours of these, and so on: hop h draws `num_neighbors[h]` for each node
-    that the hop before brought in (PlatoD2GL, section III: subgraph sampling).
+    """A subgraph of several hops around the seeds: hop h draws `num_neighbors[h]` neighbours for each node
+    that the hop before added (PlatoD2GL, section III: subgraph sampling).
 
     seeds: ids, for a `Subgraph` over one edge type; or ids by node type, for a `HeteroSubgraph`, where each
-    hop draws along every edge type that leads to a node of the hop before. num_neighbors: a number a hop
-    (-1: all, 0: none); by edge type, or the same for all of them. by, replace: as in `sample_neighbors`.
-    until: only edges whose time is at most this: one time for all; with `disjoint` also one for each seed.
-    disjoint: a node that is reached from two seeds is two nodes; otherwise a node is in a subgraph once.
-    direction: `"in"`: neighbours are those that point at a node, which is what a message-passing layer needs,
-    and `col` is the node that was drawn for; `"out"`: those that it points at, and `row` is. attributes: also
-    what nodes and edges carry, of the same moment: reading it later might find them changed.
+    hop draws along every edge type that leads to a node of the hop before. num_neighbors: one number for each
+    hop (-1: all, 0: none); by edge type, or the same for all of them. by, replace: as in `sample_neighbors`.
+    until: use only edges whose time is at most this: one time; with `disjoint` also one for each seed.
+    disjoint: a node that is reached from two seeds becomes two nodes; otherwise a node occurs once.
+    direction: `"in"`: draw along in-edges, as message-passing layers need; the neighbours were drawn for the
+    node at `col`. `"out"`: draw along out-edges, for the node at `row`. attributes: also return the columns
+    of nodes and edges from the same state of the graph; they may have changed if they are read later.
     threads: by default as many as the process may use; the sample does not depend on it.
 
-    Raises what `sample_neighbors` raises, and `InputError` if numbers of hops differ.
+    Raises what `sample_neighbors` raises, and `InputError` if the numbers of hops differ.
     """
     check_graph(graph)
     if isinstance(seeds, Mapping):
@@ -226,13 +226,13 @@ def sample_metapath(
     seed: int | None = None,
     threads: int | None = None,
 ) -> HeteroSubgraph:
-    """A subgraph along a path of edge types: hop h draws along the h-th of them alone (PlatoD2GL, section
+    """A subgraph along a path of edge types: hop h draws only along the h-th of them (PlatoD2GL, section
     VII-C: subgraphs over meta-paths).
 
-    seeds: ids of nodes of the type where the path begins. metapath: edge types, each with how many neighbours
-    to draw for a node. direction: `"out"`: the path is walked along the edges, so each edge type begins with
-    the node type in which the one before ended; `"in"`: against them. All else as in `sample_subgraph`: a hop
-    draws for the nodes that the hop before brought in, not for those that were there already.
+    seeds: ids of nodes of the type where the path begins. metapath: edge types, each with the number of
+    neighbours to draw for a node. direction: `"out"`: follow the edges, so that each edge type begins with
+    the node type where the one before ended; `"in"`: follow them backwards. Everything else is as in
+    `sample_subgraph`: a hop draws for the nodes that the hop before added, not for earlier ones.
 
     Raises what `sample_subgraph` raises, and `InputError` if the path is empty or has a gap.
     """
@@ -284,7 +284,7 @@ def _bounds_by_type(
     *,
     disjoint: bool,
 ) -> DoubleArray | None:
-    """One time, or one for each seed in the order of `seeds`."""
+    """`until` as one time, or as one for each seed in the order of `seeds`. Raises `InputError`."""
     if not isinstance(until, Mapping):
         if until is not None and as_array(until, "until").ndim > 0:
             raise InputError("until must be one time, or times by node type, as the seeds are")
@@ -350,17 +350,17 @@ def sample_native(
     threads: int | None,
     named: bool,
 ) -> HeteroSubgraph:
-    """`sample_subgraph` on ids as the native core takes them.
+    """`sample_subgraph` for ids in the form that the native core takes.
 
-    times: one, or one for each seed. named: whether `node` has the user's ids, not the numbers inside.
+    times: one, or one for each seed. named: whether `node` has the user's ids rather than internal numbers.
 
-    Raises `_core.SampleError`, which `explained` words.
+    Raises `_core.SampleError`, which `explained` turns into an error of LiveGNN.
     """
     strategy = position_in(NEIGHBORS_BY, by, "by")
     node_types = list(graph.schema.node_types)
     edge_types = list(graph.schema.edge_types)
     counts = {graph.edge_type_index(name): checked_hops(hops) for name, hops in fan_outs.items()}
-    # In the order of the schema, so that the order in a dictionary makes no difference.
+    # In the order of the schema, so that the sample does not depend on the order of a dictionary.
     ordered = sorted(counts.items())
     used = chosen_seed(seed)
     nodes, edges, inverse = sampler_of(graph).subgraph(

@@ -1,6 +1,6 @@
-"""Training on the graph as it is now: PyG's loaders over a live graph, while events keep arriving.
+"""Training on the current graph: PyG's loaders over a live graph, while events keep arriving.
 
-The one room beside the model importer that needs torch; nothing of LiveGNN imports it.
+Only this package and the model importer need torch. No other part of LiveGNN imports this package.
 """
 
 from livegnn.training.attributes import add_edge_attributes

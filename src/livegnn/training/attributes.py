@@ -1,8 +1,8 @@
-"""What the nodes and edges of a sample carry, read in the moment in which they were drawn.
+"""The features and columns of a sample's nodes and edges, read when the sample was drawn.
 
-PyG's loaders draw first and ask the feature store for rows afterwards, by the tensor of nodes that the
-sampler made. Between the two a batch of events may change or remove what was drawn. So the sampler reads
-everything at once and leaves it here, under that very tensor, for as long as the tensor lives.
+PyG's loaders draw a sample first and then ask the feature store for rows, by the tensor of nodes that the
+sampler made. In between, a batch of events may change or remove those nodes. So the sampler reads everything
+together with the sample and stores it here, keyed by that tensor, for as long as the tensor lives.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from livegnn.types import EdgeType, NodeType
 
 class Attributes(NamedTuple):
     """x: [nodes, channels] by node type. edges: `edge_weight` [edges], `time` [edges] and `edge_attr`
-    [edges, channels] by edge type; each where the type has it."""
+    [edges, channels] by edge type; only those that the type has."""
 
     x: dict[NodeType, Tensor]
     edges: dict[EdgeType, dict[str, Tensor]]
@@ -31,17 +31,17 @@ def keep(node: Tensor, attributes: Attributes) -> None:
 
 
 def kept(node: Tensor) -> Attributes | None:
-    """What came with exactly this tensor, not one that is equal to it."""
+    """The attributes stored for this tensor object, or None; a tensor that is only equal does not match."""
     found: Attributes | None = _kept.get(node)
     return found
 
 
 def add_edge_attributes(batch: Data | HeteroData) -> Data | HeteroData:
-    """The batch with `edge_weight`, `time` and `edge_attr` of its edges, where their types have them.
+    """Adds `edge_weight`, `time` and `edge_attr` to the edges of a batch, if their types have them.
 
-    It is the `transform` to give to PyG's own loaders, which ask feature stores for nodes alone;
-    `livegnn.training.NodeLoader` and `LinkLoader` call it themselves. Raises `InputError` if the batch is not
-    one that a loader just made with a `LiveSampler`.
+    Use it as the `transform` of PyG's own loaders, which ask feature stores only for nodes;
+    `livegnn.training.NodeLoader` and `LinkLoader` call it themselves. Raises `InputError` unless a loader
+    with a `LiveSampler` just made the batch.
     """
     hetero = isinstance(batch, HeteroData)
     nodes = [batch[name].n_id for name in batch.node_types] if hetero else [batch.n_id]

@@ -1,4 +1,4 @@
-"""PyG's loaders with everything put together: a graph and seeds in, batches out."""
+"""PyG's loaders with LiveGNN's sampler and stores: they take a graph and seeds, and yield batches."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -30,17 +30,17 @@ Transform: TypeAlias = Callable[[Batch], Batch]
 
 
 class NodeLoader(pyg.NodeLoader):
-    """PyG's `NodeLoader` on a live graph: a batch has the seeds first (`batch_size` of them; `input_id`:
-    which), then their neighbours hop by hop, with `x`, and with `edge_weight`, `time` and `edge_attr` where
-    the edges have them.
+    """PyG's `NodeLoader` on a live graph. A batch has the seeds first (`batch_size` of them, at the positions
+    `input_id` of the input), then their neighbours hop by hop, with `x`, and with `edge_weight`, `time` and
+    `edge_attr` if the edges have them.
 
-    input_nodes: ids, or (node type, ids); None, also in place of the ids: all nodes as they are now.
-    input_time: a time for each of them. features: a store that brings labels and other tensors along. by,
-    replace, disjoint, gone, threads: as in `LiveSampler`. All else as in PyG and torch: `batch_size`,
-    `shuffle`, `transform`, ...
+    input_nodes: ids, or (node type, ids); None, also in place of the ids: all nodes of the current graph.
+    input_time: a time for each of them. features: a store that adds labels and other tensors to batches. by,
+    replace, disjoint, gone, threads: as in `LiveSampler`. All other arguments are those of PyG and torch:
+    `batch_size`, `shuffle`, `transform`, ...
 
-    With `num_workers` above 0 the workers are forked when an epoch begins, and see the graph as it was then;
-    for batches of the latest graph leave it at 0: sampling has threads of its own.
+    With `num_workers` above 0, the workers are forked when an epoch begins and see the graph of that moment.
+    Leave it at 0 for batches of the latest graph; sampling has its own threads.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class NodeLoader(pyg.NodeLoader):
         threads: int | None = None,
         **kwargs: object,
     ) -> None:
-        """Raises `InputError`, `UnknownTypeError`, and `UnknownNodeError` for text that is not an id. What is
-        passed on to PyG and torch, they check themselves."""
+        """Raises `InputError`, `UnknownTypeError`, and `UnknownNodeError` for a text that is no known id. PyG
+        and torch check the arguments that are passed on to them."""
         check_graph(graph)
         _check_batches(graph, features, transform)
         pin = graph.pin()
@@ -81,7 +81,7 @@ class NodeLoader(pyg.NodeLoader):
             transform=_then(transform),
             **kwargs,
         )
-        self._pin = pin  # a seed whose node goes and comes back keeps its number
+        self._pin = pin  # a seed keeps its number if its node is removed and added again
 
     def _get_iterator(self) -> Iterator[Batch]:
         with _between_batches(self.node_sampler.graph, self.num_workers):
@@ -90,12 +90,12 @@ class NodeLoader(pyg.NodeLoader):
 
 
 class LinkLoader(pyg.LinkLoader):
-    """PyG's `LinkLoader` on a live graph: the neighbourhoods of both ends of links, with negative links if
-    wanted.
+    """PyG's `LinkLoader` on a live graph. A batch has the neighbourhoods of both ends of links, with optional
+    negative links.
 
-    edge_label_index: ids [2, links], or (edge type, ids); None, also in place of the ids: all edges as they
-    are now. edge_label_time: a time for each of them. neg_sampling: as in PyG; negative ends are nodes as
-    they are when the batch is drawn. All else as in `NodeLoader`.
+    edge_label_index: ids [2, links], or (edge type, ids); None, also in place of the ids: all edges of the
+    current graph. edge_label_time: a time for each of them. neg_sampling: as in PyG; negative ends are nodes
+    that exist when the batch is drawn. All other arguments are as in `NodeLoader`.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ Type = TypeVar("Type", NodeType, EdgeType)
 def _is_typed(
     seeds: "ArrayLike | tuple[Type, ArrayLike | None] | None",
 ) -> "TypeGuard[tuple[Type, ArrayLike | None]]":
-    """Whether they are (type, ids) rather than ids. Two text ids in a tuple are not."""
+    """Whether `seeds` is (type, ids) rather than ids. A tuple of two text ids is not."""
     if not (isinstance(seeds, tuple) and len(seeds) == 2):
         return False
     first, second = seeds
@@ -203,7 +203,7 @@ def _times(times: "ArrayLike", count: int) -> Tensor:
 
 
 def _check_batches(graph: Graph, features: object, transform: object) -> None:
-    """What batches are made with."""
+    """Checks the feature store and the transform of a loader. Raises `InputError`."""
     if features is not None and not (isinstance(features, LiveFeatureStore) and features.graph is graph):
         kind = "one of another graph" if isinstance(features, LiveFeatureStore) else kind_of(features)
         raise InputError(f"features must be a LiveFeatureStore of the graph to sample from, got {kind}")
@@ -237,7 +237,7 @@ def _then(transform: Transform | None) -> Transform:
 
 
 class _Both:
-    """A class, since a closure cannot be sent to workers that are not forked."""
+    """A transform in two steps. It is a class because a closure cannot be pickled for spawned workers."""
 
     def __init__(self, second: Transform) -> None:
         self.second = second
@@ -247,5 +247,5 @@ class _Both:
 
 
 def _between_batches(graph: Graph, num_workers: int) -> AbstractContextManager[object]:
-    """Workers must not be forked while a batch of events is halfway in: nobody would finish it there."""
+    """The writer lock if workers are forked: one forked during a batch would keep a half-applied graph."""
     return graph.writer if num_workers > 0 else nullcontext()

@@ -1,7 +1,7 @@
-"""Seeds that occur twice in a batch, as when training examples are drawn with replacement.
+"""Seeds that occur more than once in a batch, for example if training examples are drawn with replacement.
 
-A subgraph has each node once. PyG's loaders promise that the seed at position i is node i of the batch, so a
-seed that is repeated becomes several nodes: each has the features, and the edges to neighbours, of the first.
+A subgraph has each node once, but PyG's loaders promise that the seed at position i is node i of the batch.
+So a repeated seed becomes several nodes, each with the features and the edges to neighbours of the first.
 """
 
 from dataclasses import replace
@@ -14,14 +14,14 @@ from livegnn.types import EdgeType, IntArray, NodeType
 
 
 def with_repeated_seeds(sample: HeteroSubgraph, node_type: NodeType) -> HeteroSubgraph:
-    """The sample with node i of `node_type` for seed i. All its seeds are of `node_type`."""
+    """The sample with seed i as node i of `node_type`. Requires: all seeds are of `node_type`."""
     inverse = sample.inverse[node_type]
     hops = sample.num_sampled_nodes[node_type]
     unique, later = hops[0], np.arange(hops[0], len(sample.node[node_type]))
     if len(inverse) == unique:
         return sample
     kept_nodes = np.concatenate([inverse, later])
-    # Where each node of the sample is now; of a repeated seed, the first of its places.
+    # The new position of each node of the sample; for a repeated seed, the first of its positions.
     place = np.concatenate([np.empty(unique, dtype=np.int64), later + len(inverse) - unique])
     place[inverse[::-1]] = np.arange(len(inverse))[::-1]
 
@@ -60,9 +60,9 @@ def with_repeated_seeds(sample: HeteroSubgraph, node_type: NodeType) -> HeteroSu
 
 
 def _copies(col: IntArray, inverse: IntArray, unique: int) -> tuple[IntArray, IntArray]:
-    """The edges of the first hop once for each seed that they lead to, and that seed's position.
+    """The positions of the first hop's edges, repeated for each seed that they lead to, and these seeds.
 
-    Seeds are drawn for in this hop alone, one after the other, so `col` ascends.
+    Only this hop draws for seeds, one after the other, so `col` is ascending.
     """
     degree = np.bincount(col, minlength=unique)
     begin = np.cumsum(degree) - degree

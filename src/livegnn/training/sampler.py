@@ -1,4 +1,4 @@
-"""PyG's sampler over the live graph: subgraphs around nodes and around links."""
+"""A sampler for PyG over the live graph: subgraphs around nodes and around links."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -45,17 +45,17 @@ _UNIFORM = 0
 class LiveSampler(BaseSampler):
     """Draws neighbours as `livegnn.sampling.sample_subgraph` does, for PyG's `NodeLoader` and `LinkLoader`.
 
-    num_neighbors: for each hop (-1: all), or that by edge type; edge types that are left out are not drawn
-    along. by, replace, disjoint: as in `sample_subgraph`. A loader with times for its seeds gets disjoint
-    subgraphs of edges that are not later than their seed, as in PyG. gone: what becomes of seeds that are not
-    in the graph: `"error"`: `UnknownNodeError`; `"skip"`: a batch comes without them, and without links that
-    lack an end (`input_id` tells which it has); a batch of which nothing is left is an error. threads: as in
+    num_neighbors: a number for each hop (-1: all), or such a list by edge type; omitted edge types are not
+    sampled. by, replace, disjoint: as in `sample_subgraph`. If the loader has times for its seeds, subgraphs
+    are disjoint and have only edges that are not later than their seed, as in PyG. gone: how to treat seeds
+    that are not in the graph. `"error"`: raise `UnknownNodeError`. `"skip"`: omit them, and links that lack
+    an end, from the batch (`input_id` lists the remaining ones); an empty batch is an error. threads: as in
     `sample_subgraph`.
 
-    Each batch sees the graph before a batch of events or after it, its features included. Random numbers come
-    from torch: after `torch.manual_seed` the same batches come again, if the graph is the same.
-    `edge_permutation` is None: `e_id` are rows of the edges' features, which are good until the next batch of
-    events; what edges carry comes with the batch (`add_edge_attributes`).
+    Each sample, including its features, sees the graph either before or after a batch of events. Random
+    numbers come from torch: `torch.manual_seed` repeats the same batches if the graph has not changed.
+    `edge_permutation` is None: `e_id` are rows of the edges' features, valid only until the next batch of
+    events; `add_edge_attributes` adds the columns of edges to a batch.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class LiveSampler(BaseSampler):
     def sample_from_nodes(
         self, index: NodeSamplerInput, **kwargs: object
     ) -> SamplerOutput | HeteroSamplerOutput:
-        """A seed that occurs twice stands twice in `node`, with the same neighbours, unless disjoint.
+        """The subgraph around seeds. A repeated seed is repeated in `node`, with the same neighbours unless
+        disjoint.
 
-        Raises `UnknownNodeError` for a seed that is not in the graph, or, with `gone="skip"`, if none of them
-        is.
+        Raises `UnknownNodeError` for a seed that is not in the graph, or, with `gone="skip"`, if none is.
         """
         node_type = self._node_type(index.input_type)
         while True:
@@ -116,12 +116,12 @@ class LiveSampler(BaseSampler):
     def sample_from_edges(
         self, index: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None
     ) -> SamplerOutput | HeteroSamplerOutput:
-        """Negative ends are drawn, with replacement, from the nodes as they are now; as in PyG, they may make
-        an edge that exists. `src_weight` and `dst_weight` have a place for each number from 0 on; those of no
-        node are not drawn.
+        """The subgraph around links. Negative ends are drawn with replacement from the current nodes; as in
+        PyG, a negative link may be an edge that exists. `src_weight` and `dst_weight` have an entry for each
+        internal number from 0 on; numbers without a node are not drawn.
 
         Raises `UnknownNodeError` for an end that is not in the graph, or, with `gone="skip"`, if no link has
-        both.
+        both ends.
         """
         hetero = index.input_type is not None
         source, _, target = index.input_type if hetero else (self._node_type(None),) * 3
@@ -137,8 +137,8 @@ class LiveSampler(BaseSampler):
                 times = np.concatenate([_times(it) for it in _by_type(time, source).values()])
             sample = self._draw(seeds, times, disjoint=disjoint)
             if sample.batch is not None and (neg_sampling is None or neg_sampling.is_binary()):
-                # Sources come before targets. PyG takes the remainder by the number of positive links, which
-                # is another link where there is no whole number of negative links for each.
+                # Sources come before targets. PyG takes `batch` modulo the number of positive links, which
+                # gives targets the wrong link unless the number of all links is a multiple of it.
                 links = sum(map(len, seeds.values())) // 2
                 batch = {name: np.where(it < links, it, it - links) for name, it in sample.batch.items()}
                 sample = replace(sample, batch=batch)
@@ -146,7 +146,7 @@ class LiveSampler(BaseSampler):
 
         while True:
             try:
-                # The number of nodes is what PyG draws negatives from; `_LiveNegatives` knows better.
+                # PyG would draw negatives from this number of nodes, 0; `_LiveNegatives` ignores it.
                 out = edge_sample(index, draw, 0, disjoint, None, negatives)
                 break
             except UnknownNodeError:
@@ -227,7 +227,7 @@ class LiveSampler(BaseSampler):
 
 
 class _LiveNegatives(NegativeSampling):
-    """Draws negative ends from the nodes that are in the graph now."""
+    """Draws negative ends from the nodes of the current graph."""
 
     def __init__(self, given: NegativeSampling, graph: Graph, source: NodeType, target: NodeType) -> None:
         super().__init__(given.mode, given.amount, given.src_weight, given.dst_weight)

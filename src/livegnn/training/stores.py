@@ -1,7 +1,7 @@
-"""PyG's stores of features and of edges, answered from the live graph.
+"""PyG's feature store and graph store, backed by the live graph.
 
-A node goes by its number inside (`Graph.to_numbers`), which is its id where ids are integers; in PyG's words
-these are the indices. They need not be 0, 1, 2, ... without gaps.
+PyG's index of a node is its internal number (`Graph.to_numbers`), which equals its id if ids are integers.
+The indices may have gaps.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -26,13 +26,13 @@ NO_NODE = 0xFFFFFFFF
 
 
 class _Column(NamedTuple):
-    """A tensor of the user's own: the row of node `numbers[i]`, ascending, is `rows[i]`."""
+    """A tensor that the user put: `rows[i]` is the row of node `numbers[i]`; `numbers` is ascending."""
 
     numbers: Tensor
     rows: Tensor
 
     def at(self, numbers: Tensor) -> Tensor:
-        """Rows of nodes; of those that have none: NaN, -1 or False."""
+        """The rows of nodes; NaN, -1 or False for nodes without a row."""
         out = self.rows.new_full((len(numbers), *self.rows.shape[1:]), _missing(self.rows))
         if len(self.numbers):
             place = torch.searchsorted(self.numbers, numbers).clamp_(max=len(self.numbers) - 1)
@@ -54,26 +54,26 @@ def _missing(rows: Tensor) -> float | int | bool:
 
 
 class LiveFeatureStore(FeatureStore):
-    """The features of the nodes of a live graph, as `x`, and tensors of the user's own, such as labels.
+    """The features of the nodes of a live graph, as `x`, and tensors that the user puts, such as labels.
 
-    `x` is float32 [nodes, channels]. Rows are gathered as they are asked for; of nodes that a `LiveSampler`
-    drew, as they were in that moment. Features change by events, not through this.
+    `x` is float32 [nodes, channels]. It is read on request; for nodes that a `LiveSampler` drew, it is as it
+    was when they were drawn. Features change only through events, not through this store.
 
-    `put_tensor(y, group_name=node_type, attr_name="y", index=ids)` keeps a row for each of `ids`, and
-    replaces rows that are there; without `index` the rows are those of 0, 1, 2, ..., and all there were are
-    replaced. Every batch brings them along. Nodes that have no row, such as those that were added later, get
-    NaN, -1 or False, by the tensor's dtype. Rows stay when their node is removed.
+    `put_tensor(y, group_name=node_type, attr_name="y", index=ids)` stores a row for each of `ids` and
+    replaces existing rows; without `index`, the rows belong to 0, 1, 2, ... and replace the whole tensor.
+    Every batch includes these tensors. Nodes without a row, such as nodes added later, get NaN, -1 or False,
+    depending on the dtype. Rows stay when their node is removed.
 
-    Thread safety: reading is safe at any time; putting and removing is for one thread at a time.
+    Thread safety: reading is safe at any time; only one thread at a time may put or remove tensors.
     """
 
     def __init__(self, graph: Graph) -> None:
-        """Raises `InputError` for what is no graph."""
+        """Raises `InputError` if `graph` is not a `Graph`."""
         check_graph(graph)
         super().__init__()
         self.graph = graph
         self._columns: dict[tuple[NodeType, str], _Column] = {}
-        # Rows go by numbers inside: a text id that comes back has its number again, and so its row.
+        # Rows are keyed by internal numbers. A pin makes a text id that is added again get its old number.
         self._pins: dict[tuple[NodeType, str], list[_core.TextPin]] = {}
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
@@ -142,7 +142,7 @@ class LiveFeatureStore(FeatureStore):
         return self._columns.pop((self._group(attr), attr.attr_name), None) is not None
 
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
-        """None unless ids are 0, 1, 2, ...: PyG takes the size for the range of the indices."""
+        """The shape; None unless ids are 0, 1, 2, ..., because PyG takes the size as the range of indices."""
         group = self._group(attr)
         numbers = self._numbers(group, None)
         if len(numbers) and numbers[-1] != len(numbers) - 1:
@@ -153,12 +153,12 @@ class LiveFeatureStore(FeatureStore):
         return None if column is None else (len(numbers), *column.rows.shape[1:])
 
     def _group(self, attr: TensorAttr) -> NodeType:
-        """None stands for the only node type."""
+        """The node type of `attr`; None means the only node type. Raises `UnknownTypeError`."""
         group = attr.group_name if isinstance(attr.group_name, str) else None
         return list(self.graph.schema.node_types)[self.graph.node_type_index(group)]
 
     def _numbers(self, group: NodeType, index: Index) -> IntArray:
-        """None and slices are of all nodes, ascending."""
+        """Internal numbers of the nodes at `index`; None and slices refer to all nodes in ascending order."""
         if isinstance(index, (Tensor, np.ndarray)):
             return np.ascontiguousarray(torch.as_tensor(index).cpu().numpy(), dtype=np.int64)
         if isinstance(index, int):
@@ -168,17 +168,17 @@ class LiveFeatureStore(FeatureStore):
 
 
 class LiveGraphStore(GraphStore):
-    """The edges of a live graph as they are when they are asked for, in COO; an undirected edge in both
-    directions. They change by events, not through this."""
+    """The current edges of a live graph in COO, an undirected edge in both directions. Edges change only
+    through events, not through this store."""
 
     def __init__(self, graph: Graph) -> None:
-        """Raises `InputError` for what is no graph."""
+        """Raises `InputError` if `graph` is not a `Graph`."""
         check_graph(graph)
         super().__init__()
         self.graph = graph
 
     def get_all_edge_attrs(self) -> list[EdgeAttr]:
-        # No size: PyG would take it for the range of the indices, and draw seeds from it.
+        # No size: PyG would take it as the range of indices and draw seeds from it.
         return [EdgeAttr(edge_type, EdgeLayout.COO) for edge_type in self.graph.schema.edge_types]
 
     def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[Tensor, Tensor] | None:
