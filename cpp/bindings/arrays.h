@@ -1,4 +1,4 @@
-// NumPy arrays in and out.
+// Conversions from and to NumPy arrays.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -43,7 +43,7 @@ Out<T> copy(const std::vector<T>& from) {
   return out;
 }
 
-// The array takes over the vector's memory.
+// An array that takes over the vector's memory.
 template <class T>
 Out<T> given(std::vector<T>&& from) {
   auto held = std::make_unique<std::vector<T>>(std::move(from));
@@ -53,7 +53,7 @@ Out<T> given(std::vector<T>&& from) {
   return Out<T>(data, {size}, owner);
 }
 
-// The same of rows that lie one after the other.
+// The same for rows that are stored one after the other.
 template <class T>
 OutRows<T> given(std::vector<T>&& from, size_t count, size_t width) {
   auto held = std::make_unique<std::vector<T>>(std::move(from));

@@ -16,7 +16,7 @@
 namespace livegnn::bindings {
 namespace {
 
-// Ids of neighbours, and what the edges to them carry; None if there is no such node.
+// The ids of a node's neighbours, and the values of the edges to them; None if there is no such node.
 nb::object neighbors(const Graph& graph, uint32_t edge_type, const GivenIds& id, bool incoming) {
   const Graph::EdgeType& type = graph.edges[edge_type];
   const uint32_t here = incoming ? type.spec.target_type : type.spec.source_type;
@@ -57,7 +57,7 @@ nb::object neighbors(const Graph& graph, uint32_t edge_type, const GivenIds& id,
                         given(std::move(features), count, width), given(std::move(keys)));
 }
 
-// Every edge in the direction of its message; an undirected one in both.
+// Every edge in the direction of its messages; an undirected edge in both directions.
 nb::tuple coo(const Graph& graph, uint32_t edge_type) {
   const GraphStore& store = *graph.edges[edge_type].store;
   std::vector<uint32_t> source, target, rows, keys;
@@ -79,7 +79,7 @@ nb::tuple coo(const Graph& graph, uint32_t edge_type) {
                         given(std::move(features), count, width), given(std::move(keys)));
 }
 
-// The ends of every edge as `coo` lists them, by the numbers of nodes.
+// The ends of every edge in the order of `coo`, as internal numbers of nodes.
 nb::tuple edge_numbers(const Graph& graph, uint32_t edge_type) {
   const Graph::EdgeType& type = graph.edges[edge_type];
   const IdMap& sources = graph.nodes[type.spec.source_type].ids;
@@ -96,8 +96,8 @@ nb::tuple edge_numbers(const Graph& graph, uint32_t edge_type) {
   return nb::make_tuple(given(std::move(source)), given(std::move(target)));
 }
 
-// All edges into some nodes, which are indices, or, in reverse, from them: how many each of them has, and of each edge
-// its other end, weight, time, features and key. For the one writer.
+// All edges into some nodes, given by index, or, in reverse, from them: the number of edges of each node, and for each
+// edge its other end, weight, time, features and key. Only the one writer may call it.
 nb::tuple edges_of(const Graph& graph, uint32_t edge_type, In<uint32_t> nodes, bool reverse) {
   const Graph::EdgeType& type = graph.edges[edge_type];
   std::vector<int64_t> degrees;
@@ -130,7 +130,8 @@ nb::tuple edges_of(const Graph& graph, uint32_t edge_type, In<uint32_t> nodes, b
                         given(std::move(times)), given(std::move(features), count, width), given(std::move(keys)));
 }
 
-// The times of edges that are there; 0 in a type without. For the one writer: the ends are indices.
+// The times of existing edges; 0 in a type without times. Only the one writer may call it, because the ends are
+// indices.
 nb::object edge_times(const Graph& graph, uint32_t edge_type, In<uint32_t> source, In<uint32_t> target,
                       In<uint32_t> key) {
   const GraphStore& store = *graph.edges[edge_type].store;
@@ -144,8 +145,8 @@ nb::object edge_times(const Graph& graph, uint32_t edge_type, In<uint32_t> sourc
   return nb::cast(given(std::move(times)));
 }
 
-// The features of edges; and the position of the first edge that is not there, their number if all are. For the one
-// writer: the ends are indices.
+// The features of edges; and the position of the first edge that does not exist, their number if all exist. Only the
+// one writer may call it, because the ends are indices.
 nb::tuple edge_features(const Graph& graph, uint32_t edge_type, In<uint32_t> source, In<uint32_t> target,
                         std::optional<In<uint32_t>> key) {
   const Graph::EdgeType& type = graph.edges[edge_type];
@@ -165,7 +166,8 @@ nb::tuple edge_features(const Graph& graph, uint32_t edge_type, In<uint32_t> sou
   return nb::make_tuple(given(std::move(features), found, type.features.table().width()), found);
 }
 
-// The same by ids; and what the first pair lacks that is not an edge: its source, its target or the edge itself.
+// The same by ids; and, for the first pair that is not an edge, what is missing: its source, its target or the edge
+// itself.
 nb::tuple edge_features_of(const Graph& graph, uint32_t edge_type, const GivenIds& sources, const GivenIds& targets,
                            std::optional<In<uint32_t>> keys) {
   enum Lacks { kNothing, kSource, kTarget, kEdge };
@@ -195,7 +197,7 @@ nb::tuple edge_features_of(const Graph& graph, uint32_t edge_type, const GivenId
                         found);
 }
 
-// Between `prepare` and `commit`, by the one writer: as lists of neighbours will be. Nodes are indices.
+// Degrees after the batch; only the one writer may call it, between `prepare` and `commit`. Nodes are indices.
 nb::object degrees_after(const Graph& graph, uint32_t edge_type, In<uint32_t> nodes, bool incoming) {
   const GraphStore& store = *graph.edges[edge_type].store;
   auto degrees = array<int64_t>(nodes.shape(0));
@@ -206,7 +208,7 @@ nb::object degrees_after(const Graph& graph, uint32_t edge_type, In<uint32_t> no
   return nb::cast(degrees);
 }
 
-// The other ends of a node's edges, and their weights, times and keys.
+// The other ends of a node's edges after the batch, and their weights, times and keys.
 nb::tuple edges_after(const Graph& graph, uint32_t edge_type, uint32_t node, bool incoming) {
   const GraphStore& store = *graph.edges[edge_type].store;
   std::vector<uint32_t> others, keys;

@@ -20,7 +20,7 @@
 namespace livegnn::bindings {
 namespace {
 
-// What the functions know may know the engine: the garbage collector has to see through it.
+// Functions of the model may refer to the engine, so the garbage collector must traverse it.
 int traverse_engine(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   if (!nb::inst_ready(self)) return 0;
@@ -42,7 +42,7 @@ PyType_Slot engine_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_
                               {Py_tp_clear, reinterpret_cast<void*>(clear_engine)},
                               {0, nullptr}};
 
-// The rows that are kept of a value as they are; of type T, if what a row holds are the bits of Ts. For the one writer.
+// The kept rows of a value; as type T if its rows hold the bits of Ts. Only the one writer may call it.
 template <class T>
 OutRows<T> read_value(const Engine& engine, uint32_t value) {
   static_assert(sizeof(T) == sizeof(float));
@@ -67,8 +67,8 @@ uint32_t counts_of(const Engine& engine, size_t propagation) {
   return value;
 }
 
-// How much it is to predict so many nodes: what has to be computed from neighbours, by functions of the user's or by a
-// lazy engine, or may have to come from a disk, may take long.
+// The amount of work to predict this many nodes. It may take long if rows must be computed from neighbours, by
+// functions of the user or by a lazy engine, or be read from a disk.
 size_t size_of(const Engine& engine, size_t count, size_t output) {
   const Program& program = engine.program();
   const uint32_t type = engine.state().output_type(output);
@@ -82,7 +82,7 @@ size_t size_of(const Engine& engine, size_t count, size_t output) {
   return count;
 }
 
-// Rows of an output, or the position of the first id that names no node.
+// The rows of an output, or the position of the first id that is not a node.
 nb::object predict(const Engine& engine, const GivenIds& ids, size_t output) {
   const size_t count = count_of(ids);
   auto out = rows<float>(count, engine.output_width(output));
@@ -96,7 +96,7 @@ nb::object predict(const Engine& engine, const GivenIds& ids, size_t output) {
   return known == count ? nb::cast(out) : nb::cast(known);
 }
 
-// The same; None if there are not all of these nodes, or if it would have to wait or may take long.
+// The same; None if one of these nodes does not exist, or if it would have to wait or may take long.
 nb::object predict_at_once(const Engine& engine, const GivenIds& ids, size_t output) {
   const size_t count = count_of(ids);
   auto out = rows<float>(count, engine.output_width(output));
@@ -129,7 +129,7 @@ void bind_batches(nb::class_<Engine>& engine) {
       .def("set_guard", &Engine::set_guard)
       .def("initialize",
            [](Engine& self) {
-             // Without a lock: functions of the user's run, and nobody else commits.
+             // Without a lock: functions of the user run, and no other thread commits.
              as_writer([&] { self.initialize(); });
            })
       .def("prepare",
@@ -178,7 +178,7 @@ void bind_rows(nb::class_<Engine>& engine) {
       });
 }
 
-// How much rounding there may be, and what a look at it has shown.
+// Bounds on rounding, and the results of scrubs.
 void bind_rounding(nb::class_<Engine>& engine) {
   engine
       .def("moments",

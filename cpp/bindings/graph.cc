@@ -47,7 +47,7 @@ void bind_graph(nb::module_& module) {
       .def("prepare",
            [](Graph& self, const Delta& delta) {
              as_writer([&] {
-               self.abandon();  // a batch that was left between `prepare` and `commit`
+               self.abandon();  // a batch that was neither committed nor abandoned
                self.prepare(delta);
              });
            })

@@ -1,4 +1,4 @@
-// The exact state of a graph as arrays, and back.
+// Converts the exact state of a graph to arrays, and back.
 #include <nanobind/stl/tuple.h>
 
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// The user's ids at the border: numbers, or texts where the graph's ids are texts.
+// Conversions of the user's ids: integers, or texts if the graph's ids are texts.
 #pragma once
 
 #include <nanobind/stl/string.h>
@@ -15,7 +15,7 @@
 
 namespace livegnn::bindings {
 
-// NumPy's texts are rows of UTF-32, padded with zeros.
+// NumPy stores texts as rows of UTF-32, padded with zeros.
 inline std::string utf8(const uint32_t* text, size_t width) {
   std::string out;
   for (size_t i = 0; i < width && text[i] != 0; ++i) {
@@ -39,14 +39,14 @@ inline std::string utf8(const uint32_t* text, size_t width) {
   return out;
 }
 
-// As they come in: numbers (of texts too, by those who work with numbers), or texts as NumPy's code points.
+// Ids as input: integers (also the internal numbers of texts), or texts as NumPy's code points.
 using GivenIds = std::variant<In<int64_t>, InRows<uint32_t>>;
 
 inline size_t count_of(const GivenIds& ids) {
   return std::visit([](const auto& given) { return given.shape(0); }, ids);
 }
 
-// To be called in a read (locks.h).
+// Call it inside a read (locks.h).
 inline int64_t number_of(const Graph& graph, const GivenIds& ids, size_t i) {
   if (const auto* numbers = std::get_if<In<int64_t>>(&ids)) return numbers->data()[i];
   const auto& texts = std::get<InRows<uint32_t>>(ids);
@@ -54,7 +54,7 @@ inline int64_t number_of(const Graph& graph, const GivenIds& ids, size_t i) {
   return graph.texts->find(utf8(texts.data() + i * texts.shape(1), texts.shape(1)));
 }
 
-// The indices of all of them; and the position of the first that names no node, their number if all do.
+// The indices of all ids; and the position of the first that is not a node, or their number if all are.
 inline std::pair<std::vector<uint32_t>, size_t> indices_of(const Graph& graph, uint32_t type, const GivenIds& ids) {
   const size_t count = count_of(ids);
   std::vector<uint32_t> indices(count);
@@ -65,12 +65,12 @@ inline std::pair<std::vector<uint32_t>, size_t> indices_of(const Graph& graph, u
   return {std::move(indices), count};
 }
 
-// As they go out.
+// Ids as output.
 struct Names {
   std::vector<int64_t> numbers;
-  std::vector<std::string> texts;  // where ids are texts: of each of the numbers
+  std::vector<std::string> texts;  // if ids are texts: the text of each number
 
-  // To be called in a read.
+  // Call it inside a read.
   template <class Number>
   static Names of(const Graph& graph, size_t count, const Number& number_at) {
     Names names;
@@ -85,7 +85,7 @@ struct Names {
     for (int64_t number : numbers) texts.push_back(graph.texts->text(number).value_or(""));
   }
 
-  // After it: an array of numbers, or a list of texts.
+  // Call it after the read: an array of numbers, or a list of texts.
   nb::object given(const Graph& graph) && {
     if (graph.texts != nullptr) return nb::cast(std::move(texts));
     return nb::cast(bindings::given(std::move(numbers)));

@@ -1,13 +1,13 @@
-// How the bindings take the graph's lock; there is no other way.
+// How the bindings take the graph's lock; they must not take it in any other way.
 //
-// Nobody waits for it while holding the interpreter's lock, the GIL: who has the graph's lock may need the GIL (a
-// function of the user's does), and whoever needs the GIL would wait as long as this one does. So a read tries once,
-// and if that fails, or if it may take long, lets go of the GIL before it waits, and takes it again when it has let go
-// of the graph. What runs under the lock therefore touches no object of Python's: arrays for results are made before
-// it, or after it from vectors.
+// No thread waits for it while holding the interpreter's lock, the GIL. The owner of the graph's lock may need the GIL
+// (a function of the user does), and all threads that need the GIL would also wait. So a read tries once; if that
+// fails, or if the read may take long, it releases the GIL before it waits, and takes it again after it has released
+// the graph's lock. Code that runs under the lock therefore touches no Python object: arrays for results are made
+// before it, or after it from vectors.
 //
-// A read sees one moment of the graph. Indices are given out again, so one that was found in an earlier read may be
-// another node's by now: ids are turned into indices, and indices into ids, in the read that uses them.
+// A read sees one state of the graph. Indices are reused, so an index from an earlier read may belong to another node
+// by now: ids are converted to indices, and indices to ids, in the read that uses them.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -25,13 +25,13 @@ namespace livegnn::bindings {
 
 namespace nb = nanobind;
 
-// The most rows, ids or edges that a read goes through without letting go of the GIL: some tens of microseconds, less
-// than another thread would keep the GIL for once it has it.
+// The most rows, ids or edges that a read processes without releasing the GIL: some tens of microseconds, less than
+// another thread would hold the GIL for.
 inline constexpr size_t kQuick = 512;
 
-// A function of the user's runs in this thread, on behalf of a computation that may hold any lock.
+// A function of the user runs in this thread, called by a computation that may hold any lock.
 inline thread_local bool in_function = false;
-// For tests: every read waits as if it had found the lock taken.
+// For tests: every read behaves as if it had found the lock taken.
 inline bool always_wait = false;
 
 class InFunction {
@@ -52,7 +52,7 @@ inline void refuse_in_function() {
   }
 }
 
-// What `body` returns, which is run while nobody commits. `size` says, under the lock, how much there is to do.
+// Runs `body` while no commit can happen, and returns its result. `size` returns, under the lock, the amount of work.
 template <class Size, class Body>
 auto read(const Graph& graph, const Size& size, const Body& body) {
   refuse_in_function();
@@ -71,7 +71,7 @@ auto read(const Graph& graph, const Size& size, const Body& body) {
   return body();
 }
 
-// The same, unless it would have to wait: then false, and `body` has not run.
+// The same, unless it would have to wait: then it returns false without running `body`.
 template <class Body>
 bool try_read(const Graph& graph, const Body& body) {
   refuse_in_function();
@@ -80,7 +80,7 @@ bool try_read(const Graph& graph, const Body& body) {
   return body();
 }
 
-// Runs `body` while nobody reads, and then `after` beside readers.
+// Runs `body` while there are no readers, and then `after` concurrently with readers.
 template <class Body, class After>
 void alone(Graph& graph, const Body& body, const After& after) {
   refuse_in_function();
@@ -92,7 +92,7 @@ void alone(Graph& graph, const Body& body, const After& after) {
   after();
 }
 
-// Runs `body`, which takes no lock of the graph's, and lets go of the GIL for it if it is much to do.
+// Runs `body`, which takes no lock of the graph, and releases the GIL meanwhile if it is much work.
 template <class Body>
 void run(bool much, const Body& body) {
   std::optional<nb::gil_scoped_release> release;
@@ -100,8 +100,8 @@ void run(bool much, const Body& body) {
   body();
 }
 
-// What the one writer does beside readers: without a lock of the graph's, since nobody else commits, and without the
-// GIL, since it takes long and functions of the user's run on other threads.
+// Runs work of the one writer concurrently with readers: without a lock of the graph, because no other thread commits,
+// and without the GIL, because it takes long and functions of the user run on other threads.
 template <class Body>
 auto as_writer(const Body& body) {
   refuse_in_function();
@@ -109,7 +109,7 @@ auto as_writer(const Body& body) {
   return body();
 }
 
-// The same of work that is over at once when there is little of it: then the GIL is kept.
+// The same for work that is short if there is little of it: then the GIL is kept.
 template <class Body>
 auto as_writer(size_t size, const Body& body) {
   if (size > kQuick) return as_writer(body);

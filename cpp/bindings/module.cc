@@ -6,7 +6,8 @@
 NB_MODULE(_core, module) {
   module.doc() = "The native core of LiveGNN.";
   module.attr("instruction_set") = livegnn::kernels().name;
-  // For tests (bindings/locks.h): every read waits; whoever may have to wait with the GIL is told so; one who does.
+  // For tests (bindings/locks.h): make every read wait; raise an error if a thread might wait while holding the GIL;
+  // take the lock while holding the GIL, which that check reports.
   module.def("always_wait", [](bool all) { livegnn::bindings::always_wait = all; });
   module.def("check_waiting", [](bool on) {
     livegnn::before_waiting = on ? +[] {

@@ -19,7 +19,7 @@ void bind_engine(nb::module_& module);
 void bind_views(nb::module_& module);
 void bind_sampling(nb::module_& module);
 
-// Of the class `Graph`: what it tells of nodes and of edges, and how it is saved and loaded.
+// Methods of the class `Graph`: queries of nodes and of edges, saving and loading.
 void bind_nodes(nb::class_<Graph>& graph);
 void bind_edges(nb::class_<Graph>& graph);
 void bind_graph_state(nb::class_<Graph>& graph);

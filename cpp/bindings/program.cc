@@ -37,7 +37,8 @@ RowsStep rows_step(uint32_t node_type, std::vector<uint32_t> sources, std::vecto
     Op op{made.kind, inputs, output,  settings.empty() ? 0.0f : static_cast<float>(settings[0]),
           first,     second, function};
     std::copy_n(settings.begin(), std::min(settings.size(), op.settings.size()), op.settings.begin());
-    // Kernels of two inputs take rows that are alike; what is one channel wide is for the operator's own function.
+    // Kernels with two inputs need rows of equal width; the operator's own function handles inputs that are one channel
+    // wide.
     const uint32_t width = step.registers.at(output).width;
     const bool alike =
         std::all_of(inputs.begin(), inputs.end(), [&](uint32_t in) { return step.registers.at(in).width == width; });
@@ -51,8 +52,8 @@ RowsStep rows_step(uint32_t node_type, std::vector<uint32_t> sources, std::vecto
 constexpr const char* kGroups[] = {"elementwise", "by head", "reduction", "move", "product", "engine"};
 constexpr const char* kSettings[] = {"number", "positive", "count", "index", "bound", "choice"};
 
-// Name, group, least and most inputs, settings (name, kind, choices, whether it may be left out, what it is then),
-// tensors (role, whether it may be left out), and what it computes.
+// Name, group, least and most inputs, settings (name, kind, choices, whether optional, default), tensors (role, whether
+// optional), and a description.
 using SettingTuple = std::tuple<std::string, std::string, std::vector<std::string>, bool, double>;
 using TensorTuple = std::tuple<std::string, bool>;
 using OperatorTuple =

@@ -1,4 +1,4 @@
-// Functions of the user's in a program.
+// Functions of the user in a program.
 #pragma once
 
 #include <cstring>
@@ -10,7 +10,7 @@
 
 namespace livegnn::bindings {
 
-// A function of the user's as the engine calls it, from any thread.
+// A function of the user, which the engine calls from any thread.
 struct RowCall {
   nb::callable function;
 

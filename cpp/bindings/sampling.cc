@@ -18,7 +18,7 @@ namespace {
 using Seeds = std::pair<uint32_t, GivenIds>;
 using FanOut = std::pair<uint32_t, std::vector<int32_t>>;
 
-// The array takes over the column's memory.
+// An array that takes over the column's memory.
 template <class T>
 Out<T> taken(Column<T>&& column) {
   const size_t size = column.size();
@@ -32,7 +32,7 @@ nb::object taken_if(bool present, Column<T>&& column) {
   return present ? nb::cast(taken(std::move(column))) : nb::none();
 }
 
-// Rows of features, None where none were asked for or the type has none.
+// Rows of features; None if they were not requested or the type has none.
 nb::object taken_rows(bool present, Column<float>&& values, size_t count, size_t width) {
   if (!present || width == 0) return nb::none();
   auto data = values.size() == 0 ? std::make_unique<float[]>(0) : std::unique_ptr<float[]>(values.release());
@@ -49,7 +49,7 @@ std::span<const double> bounds_of(const std::optional<In<double>>& until) {
   return until ? span_of(*until) : std::span<const double>();
 }
 
-// Ids of a sample as they go out, found in the read that drew it.
+// The ids of a sample as output, converted in the read that drew it.
 class Drawn {
  public:
   Drawn(const Graph& graph, bool named, Column<int64_t>&& numbers) : numbers_(std::move(numbers)) {

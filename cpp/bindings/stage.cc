@@ -58,7 +58,8 @@ void bind_delta(nb::module_& module) {
 
 void bind_stage(nb::module_& module) {
   bind_delta(module);
-  // Others go on while a batch is read: the arrays are the caller's, who holds the graph's writer lock in Python.
+  // Other threads run while a batch is staged: the arrays belong to the caller, which holds the graph's writer lock in
+  // Python.
   nb::class_<Stage>(module, "Stage")
       .def(nb::init<const Graph&, bool>(), nb::keep_alive<1, 2>())
       .def(

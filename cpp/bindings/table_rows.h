@@ -32,11 +32,11 @@ inline std::vector<float> read_rows(const Table& table, const std::vector<uint32
   return out;
 }
 
-// How much it is to read so many rows: what lies in a file may have to come from a disk.
+// The amount of work to read this many rows: rows in a file may have to be read from a disk.
 inline size_t size_of(const Table& table, size_t count) { return table.file() == nullptr ? count : SIZE_MAX; }
 
-// All rows without padding. What lies in a file since it outgrows memory is copied to a file too, which goes with the
-// array.
+// All rows without padding. If the table is in a file because it outgrows memory, the rows are copied to another file,
+// which is freed with the array.
 inline nb::object read_all_rows(const Table& table) {
   const size_t floats = table.rows() * table.width();
   if (table.file() == nullptr || floats == 0) {

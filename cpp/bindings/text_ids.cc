@@ -50,7 +50,7 @@ void bind_text_ids(nb::module_& module) {
              });
              return out;
            })
-      // As UTF-8, one after the other, and how long each is.
+      // UTF-8 texts, one after the other, and the length of each.
       .def("encode",
            [](const TextIds& self, In<int64_t> numbers) {
              std::vector<uint8_t> bytes;

@@ -1,7 +1,7 @@
-// A lock of Python's that is taken if it is free, for a `with` statement.
+// Takes a Python lock if it is free, for a `with` statement.
 //
-// Between Python's own `acquire` and the line after it, or between a test and `release`, a signal handler may raise,
-// and the lock is kept for ever. No bytecode runs between what is done here, so no handler does.
+// A signal handler may raise between Python's own `acquire` and the next line, or between a test and `release`; then
+// the lock would be kept for ever. No bytecode, and so no handler, runs between the steps here.
 #include "bindings/module.h"
 
 namespace livegnn::bindings {

@@ -37,7 +37,7 @@ bool put(ArrayViews* all, const std::string& name, const nb::handle& value) {
   return true;
 }
 
-// The arrays stay those of the dict, which outlives what is returned.
+// The arrays still belong to the dict, which must outlive the result.
 ArrayViews from_python(const nb::dict& arrays) {
   ArrayViews all;
   for (const auto& [key, value] : arrays) {
@@ -50,7 +50,7 @@ ArrayViews from_python(const nb::dict& arrays) {
   return all;
 }
 
-// Its engine may hold functions that know the view: the garbage collector has to see through it.
+// The engine may hold functions that refer to the view, so the garbage collector must traverse it.
 struct HeldEngineView : EngineView {
   explicit HeldEngineView(nb::object engine) : EngineView(nb::cast<Engine&>(engine)), engine(std::move(engine)) {}
   nb::object engine;
@@ -84,13 +84,13 @@ void bind_engine_view(nb::module_& module) {
   });
   nb::class_<HeldEngineView, View>(module, "EngineView", nb::type_slots(view_slots))
       .def(nb::init<nb::object>())
-      // In one call, since a batch of one event takes microseconds.
+      // One call, because a batch of one event takes microseconds.
       .def("prepare_batch",
            [](HeldEngineView& self, const Graph& graph, const Delta& delta, bool settled, bool trusted) {
              self.expect(settled, trusted);
              as_writer([&] { self.prepare(Change(graph, delta)); });
            })
-      // What the last batch did: ids of nodes whose prediction changed, whether it was only marked, and its work.
+      // The result of the last batch: ids of nodes whose prediction changed, whether it was only marked, and its work.
       .def("take_outcome", [](HeldEngineView& self) {
         const Prepared& done = self.prepared();
         return nb::make_tuple(given(self.take_changed_ids()), done.marked,

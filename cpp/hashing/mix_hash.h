@@ -1,6 +1,6 @@
-// A hash for integer keys. The standard library's is the identity, and the keys here (pairs of indices, the users' ids)
-// differ in their high bits more than in the low ones that choose a bucket.
-// The finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
+// A hash for integer keys. The standard library's hash is the identity, but the keys here (pairs of indices, the users'
+// ids) differ more in their high bits than in the low bits that choose a bucket.
+// Source: the finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
 #pragma once
 
 #include <cstddef>

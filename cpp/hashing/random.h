@@ -1,9 +1,9 @@
-// Random numbers that depend on where they are used, and on nothing else.
+// Random numbers that depend only on the place where they are used.
 //
-// A stream belongs to a place, say the third node of a hop, and is a function of (seed, purpose, place) alone; its i-th
-// number is a hash of the i-th number after the stream's start. So it does not matter which thread draws for which
-// place, nor when: results are the same for any number of threads.
-// The hash is the finaliser of SplitMix64 (mix_hash.h), which as a generator passes the usual batteries of tests.
+// A stream belongs to a place, for example the third node of a hop, and is a function of (seed, purpose, place) alone;
+// its i-th number is a hash of the i-th number after the stream's start. So it does not matter which thread draws for
+// which place, or when: results are the same for any number of threads.
+// The hash is the finaliser of SplitMix64 (mix_hash.h), which passes the usual test batteries as a generator.
 //
 // Thread safety: a stream belongs to one thread.
 #pragma once
@@ -26,13 +26,13 @@ class RandomStream {
     return mix(state_);
   }
 
-  // In [0, 1), in steps of 2^-53. Times a double it is less than that double.
+  // In [0, 1), in steps of 2^-53. The product with a double is less than that double.
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
 
-  // In (0, 1], so that it has a logarithm.
+  // In (0, 1], so that its logarithm is finite.
   double positive() { return static_cast<double>((bits() >> 11) + 1) * 0x1p-53; }
 
-  // In [0, n), for n up to 2^53. A number is preferred to another by at most n * 2^-53 of its probability.
+  // In [0, n), for n up to 2^53. Probabilities of two numbers differ by at most a factor of 1 + n * 2^-53.
   uint64_t below(uint64_t n) { return static_cast<uint64_t>(uniform() * static_cast<double>(n)); }
 
  private:

@@ -1,18 +1,18 @@
-// The user's ids outside, dense 32-bit indices inside.
+// Maps the user's ids to dense 32-bit indices.
 //
-// While every node's id is its own index (the common case of a graph that was numbered before it came here) there is no
-// hash table at all: a look-up is a comparison. The table is built when the first other id arrives.
-// Indices of removed nodes are given out again, the one freed last first.
+// While every node's id equals its index (the common case of a graph that was numbered before it was loaded) there is
+// no hash table: a lookup is a comparison. The table is built when the first other id is added. Indices of removed
+// nodes are reused, the one freed last first.
 //
-//   id ─► its place, by the upper bits of its hash ─►  .. | id + 1, index | id + 2, index | 0 | ..     16 bytes an
-//   entry
+//   id ─► home entry, by the upper bits of the hash ─►  .. | id + 1, index | id + 2, index | 0 | ..   16 bytes each
 //
-// A batch that finds too little room has the table made anew aside, twice as large, while readers go on in the old one:
-// since the upper bits decide, both are gone through from one end to the other, which is as fast as memory is.
+// If a batch finds too little room, it builds a new table of twice the size while readers use the old one. Because the
+// upper bits of the hash decide, both tables are traversed sequentially, at the speed of memory.
 //
-// Invariants: `index_of(id_of(i)) == i` for every index in use; an index in `free_` is not in use. An entry is not far
-// behind its place: there is no empty entry between the two.
-// Thread safety: any number of readers, or one writer; `prepare` and `settle` of the one writer beside readers.
+// Invariants: `index_of(id_of(i)) == i` for every index in use; an index in `free_` is not in use. There is no empty
+// entry between an entry and its home.
+// Thread safety: any number of readers, or one writer; the writer's `prepare` and `settle` may run concurrently with
+// readers.
 #pragma once
 
 #include <tsl/robin_map.h>
@@ -37,11 +37,11 @@ namespace livegnn {
 inline constexpr uint32_t kNoIndex = UINT32_MAX;
 inline constexpr int64_t kNoId = -1;
 
-// Ids of at least 0 to indices.
+// Maps non-negative ids to indices.
 class IdTable {
  public:
   IdTable() = default;
-  // Room for so many ids.
+  // Makes a table with room for this many ids.
   explicit IdTable(size_t size) {
     const size_t entries = std::bit_ceil(std::max<size_t>(16, size + size * 3 / 5));
     block_ = FloatBlock(entries * sizeof(Entry) / sizeof(float));
@@ -57,7 +57,7 @@ class IdTable {
     const Entry& entry = entries()[place_of(key_of(id))];
     return entry.key == 0 ? kNoIndex : entry.index;
   }
-  // Requires: `has_room(1)`; an id of at least 0.
+  // Requires: `has_room(1)`; the id is not negative.
   void insert(int64_t id, uint32_t index) {
     assert(has_room(1) && id >= 0);
     Entry& entry = entries()[place_of(key_of(id))];
@@ -67,7 +67,7 @@ class IdTable {
   void erase(int64_t id) {
     size_t hole = place_of(key_of(id));
     if (entries()[hole].key == 0) return;
-    // Those behind it move up, as far as their own places allow.
+    // Later entries move up, as far as their own homes allow.
     for (size_t i = (hole + 1) & mask_; entries()[i].key != 0; i = (i + 1) & mask_) {
       if (((i - home_of(entries()[i].key)) & mask_) < ((i - hole) & mask_)) continue;
       entries()[hole] = entries()[i];
@@ -85,7 +85,7 @@ class IdTable {
 
  private:
   struct Entry {
-    uint64_t key;  // 0: none
+    uint64_t key;  // 0: empty
     uint32_t index;
   };
 
@@ -99,18 +99,18 @@ class IdTable {
   Entry* entries() { return reinterpret_cast<Entry*>(block_.data()); }
   const Entry* entries() const { return reinterpret_cast<const Entry*>(block_.data()); }
 
-  FloatBlock block_;  // zeroed, in huge pages where it is large
+  FloatBlock block_;  // zeroed, in huge pages if it is large
   size_t mask_ = 0, size_ = 0;
   int shift_ = 0;
 };
 
 class IdMap {
  public:
-  // Indices below this have been given out at some time; tables have as many rows.
+  // All indices ever assigned are below this; tables have as many rows.
   size_t capacity() const { return ids_.size(); }
   size_t size() const { return ids_.size() - free_.size(); }
   bool in_use(uint32_t index) const { return index < ids_.size() && ids_[index] != kNoId; }
-  // kNoId where the index is free. Requires: an index below `capacity`.
+  // kNoId if the index is free. Requires: an index below `capacity`.
   int64_t id_of(uint32_t index) const { return ids_[index]; }
 
   uint32_t index_of(int64_t id) const {
@@ -118,13 +118,13 @@ class IdMap {
     return id >= 0 ? table_.find(id) : kNoIndex;
   }
 
-  // The index that the n-th insertion from now will take (n from 0), if nothing is erased before.
+  // The index that the n-th insertion from now will get (n from 0), if nothing is erased before.
   uint32_t next_index(size_t n) const {
     return n < free_.size() ? free_[free_.size() - 1 - n] : static_cast<uint32_t>(ids_.size() + n - free_.size());
   }
 
-  // Makes room, aside, for a batch that inserts these and then frees so many: after `adopt` it cannot fail. If it
-  // throws std::bad_alloc, nothing has happened.
+  // Makes room for a batch that inserts these ids and then frees `freed` indices, without affecting readers; after
+  // `adopt` the batch cannot fail. If it throws std::bad_alloc, nothing has changed.
   void prepare(std::span<const int64_t> added, size_t freed) {
     if (added.empty() && freed == 0) return;
     ids_.prepare(ids_.size() + added.size());
@@ -138,14 +138,14 @@ class IdMap {
     free_.adopt();
     if (next_.has_room(0)) adopt_table();
   }
-  // After `adopt`, or instead of it.
+  // Call it after `adopt`, or instead of it.
   void settle() noexcept {
     ids_.settle();
     free_.settle();
     next_ = IdTable();
   }
 
-  // With kNoId the index is taken but names nothing, until `release` frees it. Requires: the id names nothing.
+  // With kNoId the index is reserved without an id, until `release` frees it. Requires: the id is not in use.
   uint32_t insert(int64_t id) {
     const uint32_t index = next_index(0);
     if (id != kNoId && (identity_ ? id != index : !table_.has_room(1))) {
@@ -164,8 +164,7 @@ class IdMap {
   }
   void release(uint32_t index) { free_.push_back(index); }
 
-  // The id may have been inserted again under another index: then it stays known by that one. Requires: an index in
-  // use.
+  // If the id was inserted again under another index, it keeps that one. Requires: an index in use.
   void erase(uint32_t index) {
     assert(in_use(index));
     if (!identity_ && table_.find(ids_[index]) == index) table_.erase(ids_[index]);
@@ -175,7 +174,7 @@ class IdMap {
 
   const std::vector<int64_t>& ids() const { return ids_.values(); }
   const std::vector<uint32_t>& free_list() const { return free_.values(); }
-  // Throws std::runtime_error where the two do not fit together; then the map is of no use.
+  // Throws std::runtime_error if the two do not fit together; then the map is unusable.
   void restore(std::vector<int64_t> ids, std::vector<uint32_t> free) {
     check_saved(ids, free);
     ids_ = std::move(ids);
@@ -212,7 +211,7 @@ class IdMap {
     if (unnamed != free.size()) throw std::runtime_error("nodes: an index that has no id and is not free");
   }
 
-  // Of the ids that there are, with room for more.
+  // A table of all current ids, with room for more.
   IdTable table_of_all(size_t more) const {
     IdTable table(size() + more);
     if (!identity_ && table_.has_room(0)) {
@@ -234,9 +233,9 @@ class IdMap {
   }
 
   bool identity_ = true;
-  GrowingArray<int64_t> ids_;  // by index; kNoId where free
+  GrowingArray<int64_t> ids_;  // by index; kNoId if free
   GrowingArray<uint32_t> free_;
-  IdTable table_, next_;  // `next_` is made aside, and after `adopt` is what was replaced
+  IdTable table_, next_;  // `next_` is the new table, and after `adopt` the replaced one
 };
 
 }  // namespace livegnn

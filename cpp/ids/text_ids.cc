@@ -9,12 +9,12 @@ namespace livegnn {
 namespace {
 
 constexpr size_t kSmallTable = 1024;
-constexpr size_t kMovedAtOnce = 32;  // buckets, at every change of a table that is being replaced
+constexpr size_t kMovedAtOnce = 32;  // buckets, at every change while a table is being replaced
 constexpr size_t kFewQueued = 256;
-constexpr size_t kKeptPerPin = 32;  // texts that are worth a look when a pin is let go
+constexpr size_t kKeptPerPin = 32;  // texts that are examined again when a pin is released
 constexpr uint64_t kOpen = UINT64_MAX;
 
-// What a text takes beside its slot.
+// Bytes that a text takes in addition to its slot.
 size_t outside(const std::string& text) { return text.capacity() > 15 ? text.capacity() + 17 : 0; }
 
 }  // namespace
@@ -22,7 +22,7 @@ size_t outside(const std::string& text) { return text.capacity() > 15 ? text.cap
 // -- the table
 
 bool TextIds::HashTable::allocate(size_t new_capacity) {
-  // The system's zeros: nobody waits until they are written.
+  // calloc's memory is zeroed on first access, so no call waits for it.
   entries.reset(static_cast<Entry*>(std::calloc(new_capacity, sizeof(Entry))));
   capacity = entries ? new_capacity : 0;
   size = 0;
@@ -36,7 +36,7 @@ void TextIds::HashTable::insert(Entry entry) {
   ++size;
 }
 
-// Those behind move up, as far as they may.
+// Later entries move up, as far as their homes allow.
 void TextIds::HashTable::erase(size_t at) {
   const size_t mask = capacity - 1;
   for (size_t next = (at + 1) & mask; entries[next].slot != 0; next = (next + 1) & mask) {
@@ -53,7 +53,7 @@ uint32_t TextIds::hash_of(std::string_view text) {
   return static_cast<uint32_t>(hash ^ (hash >> 32));
 }
 
-// Its capacity if it is not there.
+// The entry of a text; the table's capacity if it is not there.
 size_t TextIds::find_in(const HashTable& table, uint32_t hash, std::string_view text, const TextIds& ids) {
   if (table.size == 0) return table.capacity;
   for (size_t at = table.home(hash); table.entries[at].slot != 0; at = (at + 1) & (table.capacity - 1)) {
@@ -92,7 +92,7 @@ void TextIds::change_capacity(size_t capacity) {
   if (old_.size == 0) old_ = {};
 }
 
-// For one more entry.
+// Makes room for one more entry.
 void TextIds::make_room() {
   if (table_.capacity == 0) change_capacity(kSmallTable);
   if (size_ + 1 > table_.capacity / 4 * 3) change_capacity(table_.capacity * 2);
@@ -113,7 +113,7 @@ int64_t TextIds::find_locked(std::string_view text) const {
   return index == kNoIndex ? kNoId : number_of(index);
 }
 
-// The lowest that is free; it is not yet taken.
+// The lowest free slot; it is not yet taken.
 uint32_t TextIds::take_slot() {
   while (first_free_ < free_.size() && free_[first_free_] == 0) ++first_free_;
   if (first_free_ == free_.size()) {
@@ -176,7 +176,7 @@ void TextIds::give_back(uint32_t index) {
   std::string().swap(one.text);
   one.used = false;
   const size_t run = index / kRun;
-  if (++one.generation == 1u << 31) return;  // a number is an id, and ids are not negative: it is not used again
+  if (++one.generation == 1u << 31) return;  // a number is an id, and ids are not negative: the slot is not used again
   free_[run] |= uint64_t{1} << index % kRun;
   first_free_ = std::min(first_free_, run);
   if (free_[run] != ~uint64_t{0}) return;
@@ -202,7 +202,7 @@ std::optional<std::string> TextIds::text(int64_t number) const {
   return found == nullptr ? std::nullopt : std::optional(found->text);
 }
 
-// -- who holds them
+// -- holders
 
 void TextIds::retain(std::span<const int64_t> numbers) noexcept {
   for (; !numbers.empty(); numbers = numbers.subspan(std::min(kAtOnce, numbers.size()))) {
@@ -227,10 +227,10 @@ void TextIds::release(std::span<const int64_t> numbers) noexcept {
   }
 }
 
-// Looks at some of those in the queue `todo`; false when there are no more.
+// Processes some entries of the queue `todo`; false when it is empty.
 bool TextIds::collect_some(uint32_t* todo, size_t* kept) {
   std::unique_lock alone(lock_);
-  // By where they begin: how far those that begin here or before reach.
+  // For each pin, sorted by start: the latest end among all pins up to this one.
   std::vector<std::pair<uint64_t, uint64_t>> reach;
   reach.reserve(pins_.size());
   uint64_t furthest = 0;
@@ -269,7 +269,7 @@ void TextIds::collect() noexcept {
   try {
     while (collect_some(&todo, &kept)) {
     }
-  } catch (const std::bad_alloc&) {  // there is no memory to give back memory with: the next time
+  } catch (const std::bad_alloc&) {  // there is no memory to free memory with: try again next time
   }
   std::unique_lock alone(lock_);
   while (todo != kNoIndex) {
@@ -323,7 +323,7 @@ void TextPin::let_go() noexcept {
   {
     std::unique_lock alone(ids_->lock_);
     ids_->pins_.erase(from_);
-    // Some of what was kept may have been kept for this one: in time, all are looked at again.
+    // Some texts may have been kept because of this pin; over time, all are examined again.
     ids_->kept_ -= std::min(ids_->kept_, kKeptPerPin);
   }
   ids_->collect_if_due();

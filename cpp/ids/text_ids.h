@@ -1,22 +1,23 @@
-// Texts as integers: the rest of the core knows integer ids alone. A number says nothing, and is never saved.
+// Maps text ids to integers: the rest of the core only uses integer ids. The numbers have no meaning, and are never
+// saved.
 //
 //   text ─► table of hashes ─► slot ─► text        number = generation of the slot << 32 | slot
 //
 // A text is kept while a node of the graph has it (`retain`, `release`: one count for all node types), and while
-// somebody may still hold its number: an update whose ids are not yet asked for, a delta, a what-if, the history.
-// These do not count numbers. Each has a *pin*, an interval of a clock that ticks when a pin is opened or closed; a
-// text that nodes no longer have is given back when no pin's interval meets the one in which the text was in use. So a
-// pin that is held for ever keeps what was there while it was open, not what came later.
+// another object may still hold its number: an update whose ids have not been read yet, a delta, a what-if, the
+// history. These objects do not count references. Each has a *pin*, an interval of a clock that ticks when a pin is
+// opened or closed. A text that no node has is freed when no pin's interval overlaps the interval in which the text was
+// in use. So a pin that is held for ever keeps the texts that were in use while it was open, not later ones.
 //
-// Slots are given out again, numbers are not, but for one slot's 2^32 generations: a number that outlived its text
-// names nothing, never another text. The lowest free slot is taken first, and runs of free slots go back to the
-// system; while no text was ever given back, texts are numbered in the order in which they come.
+// Slots are reused, numbers are not (except after 2^32 generations of one slot): the number of a freed text is unknown,
+// and never stands for another text. The lowest free slot is used first, and runs of free slots are returned to the
+// system. While no text was ever freed, texts are numbered in the order in which they are added.
 //
-// Invariants: a text in the table has one slot, and its slot has it. A slot without nodes is in the queue of those that
-// may go, once. The table is at least an eighth full, or small; it grows and shrinks aside, a few entries at every
-// change, so that nobody waits for all of them.
-// Thread safety: all of it. Nothing is called from inside, and the lock is held for `kAtOnce` texts at a time, so it
-// may be waited for whatever else is held.
+// Invariants: a text in the table has one slot, and that slot holds the text. A slot without nodes is in the queue of
+// candidates for freeing, once. The table is at least an eighth full, or small; it grows and shrinks incrementally, a
+// few entries at every change, so that no call waits for all of them.
+// Thread safety: any thread may call everything. The code calls no foreign code and holds its lock for at most
+// `kAtOnce` texts at a time, so a thread may wait for it whatever other locks it holds.
 #pragma once
 
 #include <algorithm>
@@ -47,15 +48,15 @@ class TextIds {
   TextIds(const TextIds&) = delete;
   TextIds& operator=(const TextIds&) = delete;
 
-  // The number of a text, which it gets if it has none. To be called with a pin open: it may be the only holder.
-  // Throws std::bad_alloc, and then nothing has changed.
+  // The number of a text, which gets one if it has none. The caller must have a pin open, because the pin may be the
+  // only holder. Throws std::bad_alloc, and then nothing has changed.
   int64_t intern(std::string_view text);
-  // kNoId if it has none.
+  // kNoId if the text has no number.
   int64_t find(std::string_view text) const;
-  // Nothing if the text was given back.
+  // Nothing if the text was freed.
   std::optional<std::string> text(int64_t number) const;
 
-  // The same of many: `text_at(i)` is the i-th text; `visit(i, text)`, with null for one that was given back.
+  // The same for many texts: `text_at(i)` is the i-th text; `visit(i, text)` receives null for one that was freed.
   template <class TextAt>
   void intern(size_t count, const TextAt& text_at, int64_t* numbers);
   template <class TextAt>
@@ -63,30 +64,30 @@ class TextIds {
   template <class Visit>
   void read(const int64_t* numbers, size_t count, const Visit& visit) const;
 
-  // Nodes have come by these numbers, or have gone. kNoId is nobody's.
+  // Records that nodes with these numbers were added, or removed. kNoId is ignored.
   void retain(std::span<const int64_t> numbers) noexcept;
   void release(std::span<const int64_t> numbers) noexcept;
 
-  // Gives back what neither nodes nor pins hold, if that may be as much as they do.
+  // Frees what neither nodes nor pins hold, if that may be as much as what they hold.
   void collect_if_due() noexcept;
-  // Whatever it is.
+  // Frees it in any case.
   void collect() noexcept;
 
-  size_t size() const;   // texts that have a number
-  size_t bytes() const;  // what they take, about
+  size_t size() const;   // texts with a number
+  size_t bytes() const;  // approximate memory of the texts
 
  private:
   friend class TextPin;
 
   struct Slot {
     std::string text;
-    uint64_t born, last_used;  // by the clock; `last_used` where no node has it
+    uint64_t born, last_used;  // on the clock; `last_used` is valid if no node has it
     uint32_t nodes = 0;
     uint32_t generation = 0;
     uint32_t next = 0;  // in the queue
     bool used = false, queued = false;
   };
-  static constexpr uint32_t kRun = 64;  // slots that come and go together
+  static constexpr uint32_t kRun = 64;  // slots that are allocated and freed together
   struct Run {
     Slot slots[kRun];
   };
@@ -126,20 +127,20 @@ class TextIds {
   mutable FairLock lock_;
   std::vector<std::unique_ptr<Run>> runs_;
   std::vector<uint64_t> free_;             // by run: a bit for each slot
-  std::vector<uint32_t> next_generation_;  // by run: of its slots when it is made again
+  std::vector<uint32_t> next_generation_;  // by run: for its slots when it is allocated again
   size_t first_free_ = 0;                  // no run before it has a free slot
   HashTable table_, old_;                  // `old_` while entries move from it
   size_t moved_ = 0;                       // buckets of `old_` that are empty
   size_t size_ = 0, text_bytes_ = 0;
   uint32_t queue_ = kNoIndex;
-  size_t queued_ = 0, kept_ = 0;  // kept: in the queue after the last time it was looked through
+  size_t queued_ = 0, kept_ = 0;  // kept: number of entries in the queue after it was last processed
   uint64_t clock_ = 0;
   Pins pins_;
   std::mutex collecting_;
 };
 
-// Holds every text that is in use from when it is made until it is closed, for as long as it is there. Without texts,
-// where ids are integers, it does nothing.
+// Holds every text that is in use between its construction and `close`, for as long as it exists. Without texts
+// (integer ids) it does nothing.
 class TextPin {
  public:
   explicit TextPin(std::shared_ptr<TextIds> ids);
@@ -147,9 +148,9 @@ class TextPin {
   TextPin(const TextPin&) = delete;
   TextPin& operator=(const TextPin&) = delete;
 
-  // What comes into use from now on is not held.
+  // Texts that come into use from now on are not held.
   void close() noexcept;
-  // Nothing is held any more.
+  // Releases all texts.
   void let_go() noexcept;
 
  private:
@@ -164,7 +165,7 @@ void TextIds::intern(size_t count, const TextAt& text_at, int64_t* numbers) {
     bool known = true;
     {
       std::shared_lock shared(lock_);
-      // A text that no node has is about to be used again, which must be noted.
+      // A text without nodes will be used again, and the table must record that.
       for (size_t i = begin; i < end; ++i) {
         numbers[i] = find_locked(text_at(i));
         known = known && numbers[i] != kNoId && named(numbers[i])->nodes > 0;

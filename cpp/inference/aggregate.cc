@@ -31,7 +31,7 @@ void append_in_order(const PropagateStep& step, const EdgeView& store, uint32_t 
   });
 }
 
-// Locates the row of each of some neighbours and aggregates them, in their order.
+// Locates the rows of some neighbours and aggregates them, in their order.
 template <class Locate>
 void aggregate(const PropagateStep& step, size_t width, std::span<const Neighbor> neighbors, const Locate& locate,
                float* out, float* counts) {
@@ -98,7 +98,7 @@ void aggregate_all(const State& state, const PropagateStep& step, const Rows& in
   std::memcpy(counts, ties.data(), width * sizeof(float));
 }
 
-// The same bits as from rows that are kept.
+// Gives the same bits as from kept rows.
 void aggregate_computed(const State& state, const PropagateStep& step, uint32_t node, float* out, float* counts) {
   static thread_local RowArena arena;
   static thread_local std::vector<const float*> rows;

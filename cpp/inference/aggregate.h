@@ -1,6 +1,6 @@
-// The aggregate of one node from the rows of all its in-neighbours, as the graph is.
+// Computes the aggregate of one node from the rows of all its in-neighbours in the current graph.
 //
-// Thread safety: any number of threads.
+// Thread safety: any number of threads may call these functions.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@
 
 namespace livegnn {
 
-// Of a sum or a maximum of rows of `input`, of which every node has one; in the store's order. `counts`: of a maximum,
-// how many messages equal it, by channel.
+// A sum or a maximum of rows of `input`, which has a row for every node, in the store's order. `counts` receives, for a
+// maximum, the number of messages that equal it in each channel.
 void aggregate_all(const State& state, const PropagateStep& step, const Rows& input, uint32_t node, float* out,
                    float* counts);
-// The same from rows that are not all kept.
+// The same if not all rows of the input are kept.
 void aggregate_computed(const State& state, const PropagateStep& step, uint32_t node, float* out, float* counts);
-// Neighbours are added in the order of their indices: so rows that are not kept come out the same whenever they are
-// computed. `counts` may be null.
+// Adds neighbours in the order of their indices, so that a row that is not kept is the same whenever it is computed.
+// `counts` may be null.
 void aggregate_in_order(const State& state, const PropagateStep& step, const Rows& input, uint32_t node, float* out,
                         float* counts);
-// The same of many nodes, whose rows go into the arena. What their neighbours send is located once each, and may be
-// computed in turn.
+// The same for many nodes, whose rows are placed in the arena. The row that each neighbour sends is located once; it
+// may have to be computed recursively.
 void pull(const State& state, const PropagateStep& step, std::span<const uint32_t> nodes, RowArena* arena,
           const float** out);
 

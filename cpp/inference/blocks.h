@@ -1,4 +1,4 @@
-// How work on rows is cut into blocks, and what it costs.
+// Divides work on rows into blocks and estimates its cost.
 #pragma once
 
 #include <cstddef>
@@ -9,21 +9,21 @@
 
 namespace livegnn {
 
-inline constexpr size_t kBlockRows = 32;  // rows a thread takes at a time
+inline constexpr size_t kBlockRows = 32;  // rows that a thread takes at a time
 inline size_t blocks_of(size_t rows) { return (rows + kBlockRows - 1) / kBlockRows; }
 
-// What work costs one thread, in nanoseconds, as measured: to decide whether a second thread is worth waking.
+// Measured cost of work on one thread, in nanoseconds; used to decide whether to wake a second thread.
 inline constexpr double kRowCost = 80, kMessageCost = 40, kFlopCost = 0.012;
-// More than enough to wake every thread.
+// A cost large enough to wake every thread.
 inline constexpr double kLong = 1e9;
 
-// Room for `size` elements; what is in the room is left as it was.
+// Makes room for at least `size` elements; existing elements keep their values.
 template <class T>
 void grow(std::vector<T>* room, size_t size) {
   if (room->size() < size) room->resize(size + size / 2);
 }
 
-// What a thread keeps from one call to the next: at the end of each call, what a hub has made large is given back.
+// Buffers that a thread keeps between calls; at the end of each call, memory that a hub made large is given back.
 template <class... T>
 class Trimmed {
  public:

@@ -9,26 +9,27 @@
 namespace livegnn {
 namespace {
 
-// Weights are float32, so most of their sums are exact in a double; but not that of 1e16 and 10. A sum from which large
-// weights have gone keeps what they rounded off, however many steps they took, so the bound is carried along.
+// Weights are float32, so most of their sums are exact in a double; but not, for example, that of 1e16 and 10. A sum
+// from which large weights were removed keeps their rounding errors, even after many steps, so the bound is updated
+// with it.
 constexpr double kDoubleUnit = 1.1102230246251565e-16;
 constexpr double kSumTolerance = 1e-9;
 
-// Whether every node has one loop, and of parallel ones only the last is read: sums are taken of the other edges alone,
-// since a loop that counts for nothing may be larger than all that counts.
+// Whether every node counts as having one loop, and only the last of parallel loops is read. Then sums are taken over
+// the other edges only, because an ignored loop may be larger than everything that counts.
 bool takes_last_loop(const ContextStep& step, const EdgeView& store) {
   return store.keyed() && step.fill && !step.skip_loops;
 }
 
-// The loops of a node as they will be.
+// The loops of a node after the batch.
 struct Loops {
   uint32_t count = 0, last_key = 0;
-  float last = 0;  // weight of the one with the greatest key
+  float last = 0;  // weight of the loop with the greatest key
 
   void add(uint32_t key, float weight) {
     if (count++ == 0 || key > last_key) last_key = key, last = weight;
   }
-  // What a sum along edges lacks where every node has one loop.
+  // The term that a sum along edges lacks if every node counts as having one loop.
   double missing(const ContextStep& step, const EdgeView& store) const {
     if (count == 0) return static_cast<double>(step.fill.value_or(0));
     if (!takes_last_loop(step, store)) return 0;

@@ -1,7 +1,7 @@
-// What a node knows of its in-edges without any features (NeutronRT, section IV.A, nbr_ctx): degrees, sums of weights,
-// loops.
+// Context of a node: what its in-edges give without any features (NeutronRT, section IV.A, nbr_ctx): degrees, sums of
+// weights, and loops.
 //
-// Thread safety: as of a propagation (propagation.h).
+// Thread safety: the same as for a propagation (propagation.h).
 #pragma once
 
 #include <span>
@@ -24,12 +24,12 @@ class Context {
  private:
   struct Row {
     float row = 0;
-    double sum = 0, error = 0;  // where weights are summed
+    double sum = 0, error = 0;  // if weights are summed
   };
 
-  // Of one node, as the graph is.
+  // The context of one node in the current graph.
   Row compute(uint32_t node) const;
-  // As it will be, from what it was; `fresh`: there was no such node.
+  // The context after a batch, computed from the context before it; `fresh`: the node did not exist before.
   Row update(uint32_t node, std::span<const DirectedChange> changes, bool fresh) const;
   double sum_weights(uint32_t node, std::span<const DirectedChange> changes) const;
 

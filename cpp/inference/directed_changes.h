@@ -1,4 +1,4 @@
-// The edges that a batch changes, and which messages go along edges, seen from their targets.
+// The edges that a batch changes, and the edges that carry messages, grouped by target.
 #pragma once
 
 #include <algorithm>
@@ -14,23 +14,23 @@
 namespace livegnn {
 
 struct DirectedChange {
-  uint32_t source, target;  // in a reversed direction the other way round
+  uint32_t source, target;  // swapped in a reversed direction
   float old_weight, new_weight;
   bool had, has;
-  uint32_t key;                              // among the edges between the same two nodes
-  const float *old_features, *new_features;  // null in a type without
+  uint32_t key;                              // distinguishes parallel edges
+  const float *old_features, *new_features;  // null if the edge type has none
 
-  uint64_t order() const { return (uint64_t{source} << 32) | key; }  // among those of a target
+  uint64_t order() const { return (uint64_t{source} << 32) | key; }  // sorts the changes of one target
 };
 
-// What a batch changes of an edge type, in order of target, source and key; undirected edges in both directions.
-// `zeros`: features of edges that had none.
+// What a batch changes in an edge type, sorted by target, source and key; undirected edges appear in both directions.
+// `zeros`: the features of edges that had none.
 void direct_changes(const Graph& graph, const Delta& delta, size_t edge_type, const float* zeros,
                     std::vector<DirectedChange>* changes);
-// The same from targets to sources.
+// The same changes from targets to sources.
 void reverse_changes(const std::vector<DirectedChange>& changes, std::vector<DirectedChange>* reversed);
 
-// Changes are in order of target, source and key.
+// Requires: changes are sorted by target, source and key.
 inline std::span<const DirectedChange> changes_of(const std::vector<DirectedChange>& changes, uint32_t target) {
   auto less = [](const DirectedChange& change, uint32_t t) { return change.target < t; };
   auto first = std::lower_bound(changes.begin(), changes.end(), target, less);
@@ -46,7 +46,7 @@ inline const DirectedChange* change_from(std::span<const DirectedChange> changes
   return found != changes.end() && found->order() == order ? &*found : nullptr;
 }
 
-// The in-neighbours of a node as they will be: `visit(source, weight)`, those that stay first, in the store's order.
+// The in-neighbours of a node after the batch: `visit(source, weight)`, first those that stay, in the store's order.
 template <class Visit>
 void scan_new_in(const EdgeView& store, uint32_t node, std::span<const DirectedChange> changes, Visit&& visit) {
   store.scan_in(node, [&](NeighborSpan span) {
@@ -64,8 +64,8 @@ void scan_new_in(const EdgeView& store, uint32_t node, std::span<const DirectedC
   }
 }
 
-// The one loop of a node as it will be, of parallel ones that with the greatest key: what `changes` says of it, or else
-// its value. Nothing if it has none.
+// The loop of a node after the batch; among parallel loops the one with the greatest key. `change` is its change in
+// `changes`, if there is one; otherwise `value` is its current value. Nothing if the node has no loop.
 struct OwnLoop {
   uint32_t key;
   EdgeValue value;
@@ -87,8 +87,8 @@ inline std::optional<OwnLoop> own_loop(const EdgeView& store, uint32_t node, std
   return last;
 }
 
-// `visit(NeighborSpan)` for the in-edges whose messages a step takes, in the store's order: all of them, all but loops,
-// or only a node's own loop.
+// Calls `visit(NeighborSpan)` for the in-edges whose messages a step uses, in the store's order: all of them, all but
+// loops, or only the node's own loop.
 template <class Visit>
 void scan_messages(const EdgeView& store, const PropagateStep& step, uint32_t node, Visit&& visit) {
   if (step.only_loops) {

@@ -1,7 +1,8 @@
-// The net change of in-edges since some moment, by target.
+// The net change of in-edges since a given moment, by target.
 //
-// Invariants: an edge that is again as it was is not in it; a target's changes are in order of source and key.
-// Thread safety: none, the owner sees to it (lazy.h).
+// Invariants: an edge that has returned to its old state is not recorded; changes of a target are sorted by source and
+// key.
+// Thread safety: none; the owner provides it (lazy.h).
 #pragma once
 
 #include <tsl/robin_map.h>
@@ -18,15 +19,15 @@ namespace livegnn {
 
 class EdgeRecord {
  public:
-  // What a batch changes, in order of target, then source: the new lists are made aside, then put in. Lists that are
-  // read stay as they are until the merge; it cannot fail.
+  // Records what a batch changes, sorted by target, then source. `prepare` makes the new lists separately, so that the
+  // lists that are being read stay unchanged until `merge`, which cannot fail.
   void prepare(std::span<const DirectedChange> changes);
   void merge() noexcept;
   void forget() noexcept {
     pending_.clear();
     pending_.shrink_to_fit();
   }
-  // In order of source.
+  // Sorted by source.
   std::span<const DirectedChange> of(uint32_t target) const {
     const auto found = by_target_.find(target);
     return found == by_target_.end() ? std::span<const DirectedChange>{} : found->second;
@@ -43,7 +44,7 @@ class EdgeRecord {
 
   tsl::robin_map<uint32_t, List, MixHash> by_target_;
   size_t size_ = 0;
-  std::vector<std::pair<uint32_t, List>> pending_;  // by target: its list after the batch
+  std::vector<std::pair<uint32_t, List>> pending_;  // targets and their lists after the batch
 };
 
 }  // namespace livegnn

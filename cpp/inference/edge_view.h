@@ -1,12 +1,13 @@
-// The edges of a type as messages go along them: from source to target or, `reversed`, from target to source.
+// The edges of a type in the direction in which messages flow: from source to target or, `reversed`, from target to
+// source.
 //
-// Whoever sums messages speaks of in-edges, along which a node is sent something, and of their sources, which send it.
-// In a reversed view the in-edges of a node are the edges from it, and their sources are the nodes that those lead to.
-// An undirected type is its own reverse.
+// Code that sums messages uses the terms in-edges (edges that bring messages to a node) and sources (the nodes that
+// send them). In a reversed view the in-edges of a node are its out-edges in the graph, and their sources are the nodes
+// to which these lead. An undirected type is its own reverse.
 //
-// A direction is a number: that of the edge type, or, reversed, as much more as there are edge types.
+// A direction is a number: the edge type, or the edge type plus the number of edge types if it is reversed.
 //
-// Thread safety: that of the store. Throws std::logic_error where the store keeps no lists of in-neighbours.
+// Thread safety: the same as the store's. Throws std::logic_error if the store keeps no lists of in-neighbours.
 #pragma once
 
 #include <utility>
@@ -33,7 +34,7 @@ class EdgeView {
   uint32_t degree_out(uint32_t node) const { return keyed() ? keyed_out_->degree(node) : out_->degree(node); }
   uint32_t degree_in(uint32_t node) const { return keyed() ? keyed_in_->degree(node) : in_->degree(node); }
 
-  // As those of the store.
+  // Like the functions of the store.
   template <class Visit>
   void scan_out(uint32_t node, Visit&& visit) const {
     keyed() ? GraphStore::scan_keyed(*keyed_out_, node, visit) : out_->scan(node, visit);
@@ -42,7 +43,7 @@ class EdgeView {
   void scan_in(uint32_t node, Visit&& visit) const {
     keyed() ? GraphStore::scan_keyed(*keyed_in_, node, visit) : in_->scan(node, visit);
   }
-  // The edges from a node to itself: `visit(key, EdgeValue)`, in no order.
+  // Visits the edges from a node to itself, `visit(key, EdgeValue)`, in any order.
   template <class Visit>
   void scan_loops(uint32_t node, Visit&& visit) const {
     store_.scan_between(node, node, visit);
@@ -59,10 +60,10 @@ class EdgeView {
  private:
   const GraphStore& store_;
   const GraphStore::Trees *out_ = nullptr, *in_ = nullptr;
-  const GraphStore::KeyedTrees *keyed_out_ = nullptr, *keyed_in_ = nullptr;  // instead, where edges have keys
+  const GraphStore::KeyedTrees *keyed_out_ = nullptr, *keyed_in_ = nullptr;  // used instead if edges have keys
 };
 
-// Those of a step that goes along edges.
+// The view for a step that sends messages along edges.
 template <class Step>
 EdgeView view_of(const Graph& graph, const Step& step) {
   return {*graph.edges[step.edge_type].store, step.reversed};
@@ -78,7 +79,7 @@ inline EdgeView view_at(const Graph& graph, size_t direction) {
   return {*graph.edges[direction % types].store, direction >= types};
 }
 
-// Who is sent something in a direction.
+// Type of the nodes that receive messages in a direction.
 inline uint32_t receiver_type(const Graph& graph, size_t direction) {
   const size_t types = graph.edges.size();
   const EdgeTypeSpec& spec = graph.edges[direction % types].spec;

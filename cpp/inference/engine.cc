@@ -17,7 +17,7 @@
 namespace livegnn {
 namespace {
 
-// One after the other, without their padding.
+// Copies rows one after the other, without their padding.
 void copy_rows(const std::vector<const float*>& rows, size_t width, float* out) {
   for (size_t i = 0; i < rows.size(); ++i) std::memcpy(out + i * width, rows[i], width * sizeof(float));
 }
@@ -25,7 +25,7 @@ void copy_rows(const std::vector<const float*>& rows, size_t width, float* out) 
 Preparation* preparation(Prepared* prepared) { return static_cast<Preparation*>(prepared); }
 const Preparation& preparation(const Prepared& prepared) { return static_cast<const Preparation&>(prepared); }
 
-// A batch that is given up half-way leaves its workspace as it is between uses.
+// A batch that fails half-way restores its workspace to the state between uses.
 template <class Body>
 void give_up_on_failure(Preparation* prepared, const Body& body) {
   try {
@@ -163,7 +163,7 @@ void Engine::open(const Delta& delta, size_t steps, Preparation* prepared) {
 void Engine::close(Preparation* prepared) const {
   const Program& program = state_.program;
   if (prepared->has_lost() || prepared->steps < program.order.size()) {
-    // What comes of the prediction, nobody knows.
+    // The effect on the prediction is unknown.
   } else if (program.output_kept) {
     prepared->changed = prepared->of(program.output).nodes();
   } else if (!prepared->output_done) {
@@ -287,7 +287,7 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) noexcept {
   if (prepared.marked) lazy_->commit(delta, preparation(prepared));
 }
 
-// -- lazily
+// -- lazy computation
 
 bool Engine::be_lazy(size_t eager) {
   if (!Lazy::knows(state_.program, eager)) return false;

@@ -1,18 +1,19 @@
-// Keeps the values of a program right while its graph changes, on the CPU.
+// Keeps the values of a program exact while its graph changes, on the CPU.
 //
-//   program ─► State       rows, bounds, units, residents            what is kept
-//              Schedule    depths of contexts, propagations, rows    what a batch goes through
-//              Preparation changes, edges, workspace                 what a batch needs and makes; any number at once
-//              Lazy        overlays, records                         what was marked, and is computed when it is read
+//   program ─► State       rows, bounds, units, residents            the stored state
+//              Schedule    depths of contexts, propagations, rows    the stages of a batch
+//              Preparation changes, edges, workspace                 data of a prepared batch; there may be several
+//              Lazy        overlays, records                         marked nodes, computed when they are read
 //
-// `prepare` derives, from the old graph, the old values and a delta, the new rows of every node that the delta reaches;
-// it writes them beside the values. `commit` copies them in. Without the commit the same computation answers "what if".
+// `prepare` derives the new rows of every node that the delta reaches from the old graph, the old values and the delta,
+// and writes them beside the values. `commit` copies them to the values. Without the commit, the same computation
+// answers what-if queries.
 //
-// What is not finite does not stay: a row or a bound that is not is computed anew whenever it is touched. A batch that
-// would make a row other than finite that was finite is found out in `prepare`; its owner may refuse it.
+// Non-finite values do not persist: a row or a bound that is not finite is computed again whenever a batch touches it.
+// `prepare` detects a batch that would make a finite row non-finite; the owner of the engine may then refuse it.
 //
-// Thread safety: as of every back end (backend.h); a lazy engine marks one batch at a time. Readers of rows go on
-// beside all but `initialize`, `load` and `commit`.
+// Thread safety: the same as for every back end (backend.h); a lazy engine marks one batch at a time. Rows may be read
+// concurrently with everything except `initialize`, `load` and `commit`.
 #pragma once
 
 #include <atomic>
@@ -35,16 +36,16 @@ namespace livegnn {
 
 class Engine final : public Backend {
  public:
-  // Does not compute anything: `initialize` or `load` comes next. The graph must outlive the engine. For `directory`
-  // and `keep_degree` see `State`.
+  // Computes nothing yet: call `initialize` or `load` next. The graph must outlive the engine. `State` documents
+  // `directory` and `keep_degree`.
   Engine(const Graph& graph, Program program, size_t threads, const std::string& directory = {},
          size_t keep_degree = 0);
   ~Engine() override;
 
-  // Whether every aggregate that a batch reaches is computed from all its neighbours: what an engine costs that only
-  // reuses embeddings (NeutronRT's RTEC-UER), for comparison.
+  // Whether every aggregate that a batch reaches is computed from all its neighbours. For comparison: this is the cost
+  // of an engine that only reuses embeddings (NeutronRT's RTEC-UER).
   void set_recompute(bool all) { recompute_all_ = all; }
-  // Whether `prepare` looks for rows that a batch makes other than finite.
+  // Whether `prepare` looks for rows that a batch would make non-finite.
   void set_guard(bool on) { guard_ = on; }
   bool guarded() const { return guard_; }
 
@@ -55,12 +56,12 @@ class Engine final : public Backend {
   // -- batches
 
   void initialize() override;
-  // All depths of a batch, for an engine that is settled.
+  // Prepares all depths of a batch. Requires: the engine is settled.
   void prepare(const Delta& delta, Prepared* prepared);
-  // As `prepare`, for a batch that will be committed. A lazy engine marks; if the batch removes nodes, whose indices
-  // will be used again, it settles and computes.
+  // Like `prepare`, for a batch that will be committed. A lazy engine only marks the nodes that the batch reaches; but
+  // if the batch removes nodes, whose indices will be reused, it settles and computes.
   void prepare_batch(const Delta& delta, Prepared* prepared);
-  // The ids of the nodes in `Prepared::changed`, before the commit.
+  // The ids of the nodes in `Prepared::changed`; call it before the commit.
   std::vector<int64_t> changed_ids(const Delta& delta, const Prepared& prepared) const;
 
   std::unique_ptr<Prepared> new_prepared() const override { return std::make_unique<Preparation>(); }
@@ -72,19 +73,19 @@ class Engine final : public Backend {
   void commit(const Delta& delta, const Prepared& prepared) noexcept override;
   void release() noexcept override;
 
-  // -- lazily (lazy.h)
+  // -- lazy computation (lazy.h)
 
-  // From now on `prepare_batch` computes the first `eager` steps, contexts among them, and only marks what the others
-  // would compute. False, and nothing done, if one of those is of a kind that is always computed at once. For engines
-  // that keep every row.
+  // From now on, `prepare_batch` computes the first `eager` steps, contexts included, and only marks the nodes that the
+  // other steps would compute. Returns false and does nothing if one of the other steps is of a kind that must be
+  // computed immediately. Requires: the engine keeps every row.
   bool be_lazy(size_t eager);
   bool lazy() const { return lazy_ != nullptr; }
-  // Computes all that is stale, so that every value is as it would be without laziness. Takes the graph's lock. For the
-  // one writer, between batches.
+  // Computes everything that is stale, so that every value is as it would be without laziness. Takes the graph's lock.
+  // Only the one writer may call it, between batches.
   void settle();
-  // Whether so much has been recorded, with a batch that is about to come, that it is time to settle.
+  // Whether the record, together with the next batch, becomes so large that the engine should settle.
   bool outgrown_by(const Delta& delta) const;
-  size_t pending() const;  // nodes whose prediction is stale
+  size_t pending() const;  // number of nodes whose prediction is stale
   LazyWork work() const;
   size_t overlay_bytes() const;
   size_t record_bytes() const;
@@ -95,14 +96,15 @@ class Engine final : public Backend {
   void read_rows(uint32_t value, std::span<const uint32_t> nodes, float* out) const override;
   void read_rows(const Prepared& prepared, uint32_t value, std::span<const uint32_t> nodes, float* out) const override;
   size_t output_width(size_t output = 0) const { return state_.output_width(output); }
-  // An output of nodes that exist, `output_width` floats each. A lazy engine computes what they need, and keeps it.
+  // An output for existing nodes, `output_width` floats each. A lazy engine computes the rows that they need, and keeps
+  // them.
   void predict(std::span<const uint32_t> nodes, float* out, size_t output = 0) const;
-  // As they would be if a prepared batch were committed; nodes that it adds may be asked for.
+  // The same as it would be if a prepared batch were committed; the nodes may include ones that the batch adds.
   void predict_prepared(const Prepared& prepared, std::span<const uint32_t> nodes, float* out, size_t output = 0) const;
-  // Rows of an on-demand step for every index of its node type, `width` floats each.
+  // The rows of an on-demand step for every index of its node type, `width` floats each.
   void evaluate(size_t on_demand, float* out);
 
-  // A lazy engine must be settled.
+  // Requires: a lazy engine is settled.
   void save(Arrays* to) const override { state_.save(to); }
   void load(const ArrayViews& from) override { state_.load(from); }
   bool load_rows(uint32_t value, const float* from, size_t count, size_t width) {
@@ -111,22 +113,24 @@ class Engine final : public Backend {
   Moments moments() const { return state_.moments; }
   void load_moments(const Moments& moments) { state_.moments = moments; }
 
-  // Computes aggregates of `nodes` anew, or their degrees, sums of weights and loops. Changes nothing.
+  // Compares kept aggregates of `nodes`, or their degrees, sums of weights and loops, with values computed again.
+  // Changes nothing.
   Scrubbed scrub(size_t propagation, std::span<const uint32_t> nodes) const;
   Scrubbed scrub_context(size_t context, std::span<const uint32_t> nodes) const;
 
-  // What batches are prepared in, beside what each `Prepared` holds, as it was after the last one; from any thread.
+  // Bytes of the workspaces in which batches are prepared, without those of each `Prepared`, as of the last batch; any
+  // thread may call it.
   size_t batch_bytes() const { return workspaces_.bytes(); }
 
  private:
-  // What lies between two exchanges of rows, as positions in the program's order.
+  // The part between two exchanges of rows, as positions in the program's order.
   struct Depth {
     size_t first, end;
   };
 
   void make_steps();
   void run_steps(const Depth& depth, Preparation* prepared) const;
-  // The step that reads what comes of the propagation at this place of the order, and runs together with it.
+  // The step that reads the result of the propagation at this position in the order and runs together with it.
   const NodeRows* reader_after(size_t position, size_t steps) const;
   void open(const Delta& delta, size_t steps, Preparation* prepared);
   void take_features(Preparation* prepared) const;
@@ -139,7 +143,7 @@ class Engine final : public Backend {
   std::vector<std::unique_ptr<Context>> contexts_;          // by context step
   std::vector<std::unique_ptr<Propagation>> propagations_;  // by propagate step
   std::vector<std::unique_ptr<NodeRows>> rows_;             // by rows step
-  std::unique_ptr<NodeRows> output_;                        // where the prediction is not kept
+  std::unique_ptr<NodeRows> output_;                        // if the prediction is not kept
   std::vector<Depth> schedule_;
   Workspaces workspaces_;
   bool guard_ = false, recompute_all_ = false;

@@ -1,5 +1,5 @@
-// For the tests of the engine: programs of every kind of step, graphs that they run on, streams of events, and what an
-// engine keeps.
+// Helpers for the tests of the engine: programs with every kind of step, graphs on which they run, streams of events,
+// and everything that an engine keeps.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ using Floats = std::vector<float>;
 
 inline constexpr uint32_t kFeatures = 13, kHidden = 20, kClasses = 7, kEdgeFeatures = 3, kHeads = 4;
 
-// Rows steps, as the planner would write them. Registers are numbered from those of the sources on.
+// Builds rows steps in the form that the planner writes. Register numbers start with those of the sources.
 class RowsBuilder {
  public:
   RowsBuilder(Program* program, std::vector<uint32_t> sources) : program_(program) {
@@ -47,7 +47,7 @@ class RowsBuilder {
     uint32_t width = step_.registers[inputs[0]].width;
     return apply(kind, std::move(inputs), width);
   }
-  // By its name, with one head.
+  // An operator by name, with one head.
   uint32_t apply(const char* name, std::vector<uint32_t> inputs) {
     const uint32_t output = apply(OpKind::kRowwise, std::move(inputs));
     step_.ops.back().function = find_row_operator(name);
@@ -64,13 +64,13 @@ class RowsBuilder {
     program_->tensors.push_back(std::move(bias));
     return apply(OpKind::kLinear, {input}, outputs, first, first + 1);
   }
-  // A quotient of sums of exponentials over their sums.
+  // A quotient of weighted sums and the sums of their exponential weights.
   uint32_t combine(std::vector<uint32_t> inputs, uint32_t width, uint32_t heads) {
     const uint32_t output = apply(OpKind::kCombine, std::move(inputs), width, 1, 1);
     step_.ops.back().number = static_cast<float>(heads);
     return output;
   }
-  // The program of messages whose sources are as wide as this.
+  // A program of messages whose sources have these widths.
   template <class Write>
   static RowsStep on_edges(Program* program, const std::vector<uint32_t>& widths, const Write& write) {
     RowsBuilder rows(program, {});
@@ -108,7 +108,7 @@ inline void keep_context(Program* program, uint32_t output, ContextKind kind, st
   program->contexts.push_back({0, output, kind, fill});
 }
 
-// Two layers of GCN: transform, divide by the root of the degree, sum with the own row, divide again.
+// Two GCN layers: transform, divide by the root of the degree, sum including the node's own row, divide again.
 inline Program gcn(bool weighted, Random random) {
   enum : uint32_t { kX, kDegree, kLoop, kMessage1, kSum1, kMessage2, kSum2, kOut };
   Program program;
@@ -131,7 +131,7 @@ inline Program gcn(bool weighted, Random random) {
   return program;
 }
 
-// A layer of means and a layer of maxima, each beside a transform of the node's own row; one step fills two values.
+// A layer of means and a layer of maxima, each added to a transform of the node's own row; one step fills two values.
 inline Program mean_and_max(bool weighted, Random random) {
   enum : uint32_t { kX, kCount, kMean, kHiddenRow, kMessage, kMax, kOut };
   Program program;
@@ -143,7 +143,7 @@ inline Program mean_and_max(bool weighted, Random random) {
   RowsBuilder first(&program, {kX, kMean, kCount});
   uint32_t mean = first.linear(first.apply(OpKind::kDivideContext, {1, 2}), kHidden, &random);
   uint32_t hidden = first.apply("tanh", {first.apply(OpKind::kAdd, {first.linear(0, kHidden, &random), mean})});
-  // Behind a ReLU, so that messages tie.
+  // After a ReLU, so that messages tie.
   const uint32_t message = first.apply(OpKind::kRelu, {first.linear(hidden, kClasses, &random)});
   first.finish({{hidden, kHiddenRow}, {message, kMessage}});
   propagate(&program, kMessage, kMax, Aggregate::kMax, weighted);
@@ -152,8 +152,7 @@ inline Program mean_and_max(bool weighted, Random random) {
   return program;
 }
 
-// Attention with edge features, without loops, over what it attends to; then gated messages, which are summed by
-// weight.
+// Attention with edge features and without loops, computed over its inputs; then gated messages, summed by weight.
 inline Program attention(bool weighted, Random random) {
   enum : uint32_t { kX, kValue, kSourceLogit, kTargetLogit, kSum, kContext, kGateRow, kTargetRow, kGated, kOut };
   Program program;
@@ -200,7 +199,7 @@ inline Program attention(bool weighted, Random random) {
   return program;
 }
 
-// The same, where every second propagation goes from targets to sources, and so do the contexts.
+// The same program with every second propagation and all contexts reversed.
 template <Program (*kProgram)(bool weighted, Random weights)>
 Program both_ways(bool weighted, Random random) {
   Program program = kProgram(weighted, random);
@@ -240,7 +239,7 @@ inline constexpr Setting kSettings[] = {
     {"attention, both ways, undirected", {{false, false, true}, true, false}, both_ways<attention>, kEdgeFeatures},
 };
 
-// Batches of random events on the nodes that a graph has; a few of them are hubs.
+// Batches of random events on the existing nodes of a graph; a few of the nodes are hubs.
 class EventStream {
  public:
   explicit EventStream(Graph* graph) : graph_(graph) {}
@@ -286,7 +285,7 @@ class EventStream {
     return stage.finish();
   }
 
-  // One that goes on from here in another way.
+  // A stream that continues from here with other random numbers.
   EventStream branch(size_t number) const {
     EventStream other = *this;
     for (size_t i = 0; i <= number; ++i) other.random_.below(2);
@@ -314,7 +313,7 @@ class EventStream {
 
   Graph* graph_;
   Random random_;
-  std::vector<int64_t> ids_;  // ascending
+  std::vector<int64_t> ids_;  // sorted
   std::vector<std::pair<int64_t, int64_t>> known_;
   int now_ = 0;
 };
@@ -333,8 +332,9 @@ inline void commit(const Delta& delta, Graph* graph, std::initializer_list<std::
   graph->settle();
 }
 
-// Sums of exponentials are relative to logits that depend on what came before: only their quotients are comparable. And
-// messages that are equal in one engine may differ in the last bit in another, which counts them otherwise.
+// Sums of exponentials are relative to reference logits that depend on earlier batches, so only their quotients are
+// comparable. And messages that are equal in one engine may differ in the last bit in another, which changes the
+// counts.
 inline bool is_comparable(const Program& program, uint32_t value) {
   return std::none_of(program.propagations.begin(), program.propagations.end(), [&](const PropagateStep& step) {
     const bool softmax = step.message != kNoIndex && program.messages[step.message].softmax;
@@ -342,7 +342,7 @@ inline bool is_comparable(const Program& program, uint32_t value) {
   });
 }
 
-// All that an engine keeps, of the nodes that there are.
+// All values that an engine keeps, for the existing nodes.
 inline std::vector<Floats> tables(const Engine& engine, bool comparable = false) {
   std::vector<Floats> all;
   for (uint32_t v = 0; v < engine.program().values.size(); ++v) {
@@ -363,7 +363,7 @@ inline bool same_bits(const std::vector<Floats>& a, const std::vector<Floats>& b
   });
 }
 
-// Everything, drift included, as bytes that must not move.
+// The complete state, error bounds included, to check that no byte changes.
 struct Kept {
   explicit Kept(const Engine* engine) : rows(tables(*engine)) {
     for (size_t p = 0; p < engine->program().propagations.size(); ++p)
@@ -396,9 +396,9 @@ inline void check_near(const std::vector<Floats>& values, const std::vector<Floa
   }
 }
 
-// The same program with rows of aggregates and contexts alone; each aggregate has a slab of its own.
+// The same program, keeping only rows of aggregates and contexts; each aggregate has its own slab.
 inline Program keeping_aggregates(Program program) {
-  // What messages read along edges is kept.
+  // Values that messages read along edges are kept.
   auto read = [&](uint32_t value) {
     for (const MessageProgram& messages : program.messages) {
       for (const MessageSource& source : messages.sources) {

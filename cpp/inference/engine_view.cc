@@ -13,8 +13,8 @@ void EngineView::prepare(const Change& change) {
     engine_.prepare_batch(change.delta, prepared_.get());
   }
   if (prepared_->lost != kNoIndex) throw NotFinite(prepared_->lost_type, prepared_->lost);
-  // Here, since a commit must not fail for want of memory; not when they are asked for, since by then their indices may
-  // be those of other nodes.
+  // Computed here, because a commit must not fail for lack of memory. When they are read it would be too late, because
+  // their indices may belong to other nodes by then.
   changed_ids_ = engine_.changed_ids(change.delta, *prepared_);
   engine_.reserve(change.delta, *prepared_);
 }

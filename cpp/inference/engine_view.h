@@ -1,6 +1,6 @@
-// An engine as a view of its graph: one batch at a time, prepared aside and committed with the graph.
+// An engine as a view of its graph: one batch at a time is prepared and then committed together with the graph.
 //
-// Thread safety: as of every view (views/view.h).
+// Thread safety: the same as for every view (views/view.h).
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace livegnn {
 
-// A batch would make a row of a node other than finite that was finite.
+// A batch would make a node's finite row non-finite.
 class NotFinite : public std::runtime_error {
  public:
   NotFinite(uint32_t node_type, uint32_t node)
@@ -25,11 +25,11 @@ class EngineView : public View {
   // The engine must outlive it.
   explicit EngineView(Engine& engine) : engine_(engine), prepared_(engine.new_prepared()) {}
 
-  // How the next batch is prepared. settled: nothing of a lazy engine is stale, so it may compute the batch instead of
-  // marking it. trusted: it is not refused for what comes of it.
+  // How to prepare the next batch. settled: nothing in a lazy engine is stale, so it may compute the batch instead of
+  // marking it. trusted: do not refuse the batch if values become non-finite.
   void expect(bool settled, bool trusted) { settled_ = settled, trusted_ = trusted; }
 
-  // Throws NotFinite where the engine guards against that.
+  // Throws NotFinite if the engine is guarded and a row would become non-finite.
   void prepare(const Change& change) override;
   void commit() noexcept override;
   void abandon() noexcept override;
@@ -38,9 +38,9 @@ class EngineView : public View {
   void load(const ArrayViews& from) override { engine_.load(from); }
   size_t bytes() const override { return engine_.batch_bytes() + prepared_->held(); }
 
-  // What the last batch was and did.
+  // The prepared batch and its statistics.
   const Prepared& prepared() const { return *prepared_; }
-  // Ids of the nodes whose prediction is another, once.
+  // The ids of the nodes whose prediction changed; moves them out, so only the first call returns them.
   std::vector<int64_t> take_changed_ids() { return std::move(changed_ids_); }
 
  private:

@@ -12,7 +12,7 @@
 namespace livegnn {
 namespace {
 
-// Whether the bounds of a row are two numbers in one (rounding.h).
+// Whether the two bounds of a row are packed into one number (rounding.h).
 bool has_packed_bounds(const PropagateStep& step) {
   return step.aggregate == Aggregate::kSum && (step.message == kNoIndex || step.context == kNoIndex);
 }
@@ -87,7 +87,7 @@ void shrink_bounds(const PropagateStep& step, float shrunk, Table* errors) noexc
     float* const row = errors->row(i);
     if (step.context != kNoIndex) {
       for (size_t h = 0; h < errors->width() / 2; ++h)
-        row[h] *= shrunk;  // those of contexts, behind them, have no unit
+        row[h] *= shrunk;  // bounds of contexts, which follow them, have no unit
     } else {
       const Bounds bounds = unpack(row);
       pack({shrunk * bounds.own, shrunk * bounds.moved}, row);

@@ -1,7 +1,7 @@
-// The bounds of what rows of an aggregate may have lost to rounding (rounding.h): how many numbers a row has, and all
-// of them as numbers.
+// Bounds on the rounding errors of rows of an aggregate (rounding.h): how many numbers a row has, and how to save and
+// load them.
 //
-// A row has its bounds packed into one number; a softmax has one for each head's sums and one for each context.
+// The bounds of a row are packed into one number; a softmax has one for each head's sums and one for each context.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,19 @@
 
 namespace livegnn {
 
-// Heads of the messages of a step that has a program.
+// Number of heads in a step whose messages have a program.
 size_t heads_of(const Program& program, const PropagateStep& step);
-// How many floats the bounds on a row's error take in the table, and as they are saved.
+// Number of floats that the error bounds of a row take in the table, and in their saved form.
 size_t error_width(const Program& program, const PropagateStep& step);
 size_t saved_error_width(const Program& program, const PropagateStep& step);
 
-// Those of all rows that are kept, row by row.
+// The bounds of all kept rows, row by row.
 std::vector<float> saved_errors(const State& state, size_t propagation);
 void load_errors(State* state, size_t propagation, std::span<const float> errors);
 
-// Sums have just been computed from all their neighbours.
+// Starts the bounds of sums that have just been computed from all their neighbours.
 void begin_all_bounds(State* state, size_t propagation, ThreadPool* pool);
-// Bounds are put into units that are so many times smaller.
+// Converts bounds to units that are smaller by the factor `shrunk`.
 void shrink_bounds(const PropagateStep& step, float shrunk, Table* errors) noexcept;
 
 }  // namespace livegnn

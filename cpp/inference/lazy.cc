@@ -15,11 +15,11 @@
 namespace livegnn {
 namespace {
 
-// An engine settles when what it has recorded (changed edges and new features) comes to a sixteenth of the graph. A
-// recorded edge takes a few times the memory of one in the store, and a query adds it as one more term: at a sixteenth,
-// the record is some third of the graph's own memory, and queries read a sixteenth more. The number of nodes reached
-// would be no measure: in a dense graph a few events reach all nodes, and yet nothing is computed that is not asked
-// for. Small graphs settle after so many changes, whatever their size.
+// An engine settles when its record (changed edges and new features) reaches a sixteenth of the graph. A recorded edge
+// takes a few times the memory of one in the store, and a query adds it as one more term: at a sixteenth, the record is
+// about a third of the graph's own memory, and queries read a sixteenth more. The number of nodes reached would not be
+// a good measure: in a dense graph a few events reach all nodes, but only rows that are read are computed. Small graphs
+// settle after a fixed number of changes.
 constexpr size_t kMostOfGraph = 16, kMostOfSmallGraph = 1024;
 
 bool same_messages(const DirectedChange& change, bool weighted) {
@@ -28,7 +28,7 @@ bool same_messages(const DirectedChange& change, bool weighted) {
 
 }  // namespace
 
-// -- what there is
+// -- structure and sizes
 
 bool Lazy::knows(const Program& program, size_t eager) {
   if (eager >= program.order.size()) return false;
@@ -59,7 +59,7 @@ Lazy::Lazy(State* state, size_t eager, ThreadPool* writer_pool)
     } else {
       const PropagateStep& propagate = program.propagations[step.position];
       for (uint32_t value : values_of(propagate)) computed[value] = true;
-      // Messages of both ends are computed anew for whoever they reach, from rows as they are now.
+      // Messages that read both ends are computed again for every target that they reach, from current rows.
       if (propagate.message != kNoIndex) continue;
       differs_[propagate.input] = recorded_[direction_of(state->graph, propagate)] = true;
     }
@@ -96,7 +96,7 @@ Lazy::Lazy(State* state, size_t eager, ThreadPool* writer_pool)
   need_.resize(lazy_steps_.size());
 }
 
-// What a propagation computes of a target: the aggregate, and what is kept beside it.
+// The values that a propagation computes for a target: the aggregate, and those that are stored with it.
 std::vector<uint32_t> Lazy::values_of(const PropagateStep& step) {
   std::vector<uint32_t> values{step.output};
   if (step.counts != kNoIndex) values.push_back(step.counts);
@@ -208,8 +208,8 @@ void Lazy::prepare(const Delta& delta, Preparation* prepared) {
   prepared->affected = prepared->changed.size();
 }
 
-// What a batch reaches, step by step and without arithmetic. A node that is stale already is marked again: who asks
-// what a batch may change is told, and this reads nothing that a query may be writing.
+// Finds what a batch reaches, step by step and without arithmetic. A stale node is marked again: what-if queries report
+// what a batch may change, and this function reads nothing that a query may be writing.
 void Lazy::mark(const Delta& delta, Preparation* prepared) {
   const Program& program = state_.program;
   for (const NodeDelta& nodes : delta.nodes) grow(&seen_, nodes.capacity);
@@ -277,8 +277,8 @@ void Lazy::mark(const Delta& delta, Preparation* prepared) {
   }
 }
 
-// Queries go on between this and the commit. They may take the place of rows that the commit makes stale, but cover no
-// node, and whatever has a slot has room among the free ones.
+// Queries may run between this and the commit. They may allocate slots for rows that the commit makes stale, but they
+// cover no new nodes, and there is room in the free list for every slot.
 void Lazy::reserve(const Delta& delta, const Preparation& prepared) {
   std::unique_lock lock(mutex_);
   for (size_t s = 0; s < lazy_steps_.size(); ++s) {
@@ -338,12 +338,12 @@ void Lazy::commit(const Delta& delta, const Preparation& prepared) noexcept {
 void Lazy::settle() {
   if (std::all_of(lazy_steps_.begin(), lazy_steps_.end(),
                   [](const LazyStep& lazy_step) { return lazy_step.overlay.nodes().empty(); })) {
-    // Changed edges that reach nobody cannot be, but weights may have changed that no step reads.
+    // Changed edges always reach some node, but weights may have changed that no step reads.
     for (EdgeRecord& record : edges_) record.clear();
     return;
   }
   {
-    // Without the graph's lock: nobody else commits, and functions of the user's run.
+    // Without the graph's lock: no other thread commits, and functions of the user run.
     std::unique_lock lock(mutex_);
     for (size_t s = 0; s < lazy_steps_.size(); ++s) need_[s].reserve(lazy_steps_[s].overlay.num_stale());
     for (size_t s = 0; s < lazy_steps_.size(); ++s) {
@@ -373,8 +373,8 @@ void Lazy::settle() {
     }
     if (lazy_step.kind != LazyStep::kPropagate) continue;
     Table& errors = state_.errors[lazy_step.propagation];
-    if (errors.width() == 0) continue;  // of a maximum
-    // Messages of both ends have been summed anew, whatever the number of their bounds.
+    if (errors.width() == 0) continue;  // a maximum
+    // Messages that read both ends were summed again, however many bounds they have.
     const bool anew = state_.program.propagations[lazy_step.propagation].message != kNoIndex;
     for (uint32_t node : nodes) {
       if (anew) {

@@ -1,26 +1,29 @@
 // On-demand embedding computation (ODEC; NeutronRT, section V.D): a batch is recorded, not computed, and a row that it
-// reaches is computed when somebody asks for a prediction that needs it.
+// reaches is computed when a prediction that needs it is read.
 //
-//   graph                as it is now
+//   graph                the current graph
 //   slabs (the base)     every value as of the batch after which the engine was last settled
-//   EdgeRecord           the net change of in-edges between the two, by target
-//   Overlay, per step    which nodes have been reached since (covered), and the rows of those that were asked for
+//   EdgeRecord           the net change of in-edges since then, by target
+//   Overlay, per step    the nodes reached since then (covered), and those of their rows that queries needed
 //
-// A covered node is stale, or has a row. The rows of eager values are those of now, in the slabs or the graph's
-// features; where a lazy propagation reads them, the overlay holds what they were (`Source::kSaved`). Beside each row
-// that a lazy propagation reads lies its difference to the base, so that a query reads one row per affected in-edge:
-//   new aggregate = base aggregate + sum over affected in-edges of w (now - base) + what changed edges bring and take
-// It is summed anew where that reads fewer rows or the error is too large, as in a batch (sum_propagation.h).
+// A covered node is stale, or has a row. The rows of eager values are up to date, in the slabs or the graph's features;
+// if a lazy propagation reads them, the overlay holds their old contents (`Source::kSaved`). Each row that a lazy
+// propagation reads is stored together with its difference from the base, so that a query reads one row per affected
+// in-edge:
+//   new aggregate = base aggregate + sum over affected in-edges of w (now - base) + terms of changed edges
+// The row is computed again from all neighbours if that reads fewer rows or the error is too large, as in a batch
+// (sum_propagation.h).
 //
-// Invariants: `prepare` marks all that a batch reaches along edges, old and new. So a row that is there depends on no
-// stale one; and a row is a function of the base and the graph alone, never of what was asked before or of who computed
-// it. Only batches and calls of `settle` decide when the base moves: so queries leave no trace in later results.
+// Invariants: `prepare` marks everything that a batch reaches along edges, old and new. So an existing row depends on
+// no stale row, and a row is a function of the base and the graph alone: not of earlier queries or of the thread that
+// computed it. Only batches and calls of `settle` decide when the base moves, so queries do not influence later
+// results.
 //
-// Thread safety: `prepare` reads nothing that a query writes, and may run beside queries; `reserve` keeps those that
-// compute waiting while it makes room. `commit`, and the second half
-// of `settle`, are alone under the graph's lock. `predict` is called under that lock shared: whether a node is covered
-// changes only at commits, so rows that are not are read at once; the others under a lock of the overlays' own, and one
-// thread at a time computes. It has a pool of its own, since a batch may be prepared meanwhile.
+// Thread safety: `prepare` reads nothing that a query writes, and may run concurrently with queries; `reserve` blocks
+// queries that compute while it makes room. `commit` and the second half of `settle` run while the caller holds the
+// graph's lock exclusively. `predict` is called while that lock is held shared. Whether a node is covered changes only
+// at commits, so rows of uncovered nodes are read directly; the others are read under the overlays' own lock, and only
+// one thread at a time computes. Queries have their own thread pool, because a batch may be prepared at the same time.
 #pragma once
 
 #include <atomic>
@@ -39,20 +42,20 @@
 
 namespace livegnn {
 
-// What queries of a lazy engine have computed so far.
+// The work that queries of a lazy engine have done so far.
 struct LazyWork {
-  size_t rows, edges, recomputed;  // rows of all values; in-edges looked at; aggregates summed from all neighbours
+  size_t rows, edges, recomputed;  // rows of all values; in-edges read; aggregates summed from all neighbours
 };
 
 class Lazy {
  public:
-  // Whether everything in the program from step `eager` on can be computed here.
+  // Whether everything in the program from step `eager` on can be computed lazily.
   static bool knows(const Program& program, size_t eager);
 
-  // What batches and settling compute runs on `writer_pool`; queries have one of their own.
+  // Batches and settling compute on `writer_pool`; queries use a pool of their own.
   Lazy(State* state, size_t eager, ThreadPool* writer_pool);
 
-  size_t eager() const { return eager_; }  // how many steps are computed with each batch
+  size_t eager() const { return eager_; }  // number of steps computed with each batch
   void prepare(const Delta& delta, Preparation* prepared);
   void reserve(const Delta& delta, const Preparation& prepared);
   void commit(const Delta& delta, const Preparation& prepared) noexcept;
@@ -71,8 +74,8 @@ class Lazy {
   struct LazyStep {
     enum Kind : uint8_t { kSaved, kRows, kPropagate } kind;
     uint32_t node_type;
-    const RowsStep* rows = nullptr;  // of kRows
-    uint32_t propagation = 0;        // of kPropagate
+    const RowsStep* rows = nullptr;  // for kRows
+    uint32_t propagation = 0;        // for kPropagate
     struct Column {
       uint32_t value;  // kNoIndex: an output that is not kept
       size_t at, difference;
@@ -80,7 +83,7 @@ class Lazy {
     std::vector<Column> columns;
     Overlay overlay;
   };
-  // Where rows of a value are found.
+  // Where the rows of a value are.
   struct Source {
     Rows table;
     Overlay* overlay = nullptr;  // null: an eager value that no lazy propagation reads
@@ -96,7 +99,7 @@ class Lazy {
     }
     const float* change(uint32_t node) const { return overlay->row(node) + difference; }
   };
-  struct InEdge {  // as it is now
+  struct InEdge {  // in the current graph
     uint32_t source, key;
     float weight;
     uint64_t order() const { return (uint64_t{source} << 32) | key; }
@@ -130,21 +133,21 @@ class Lazy {
   size_t eager_;
   ThreadPool& writer_pool_;
   ThreadPool pool_;
-  std::vector<bool> differs_;           // by value: a lazy propagation reads it
-  std::vector<LazyStep> lazy_steps_;    // in the order of the steps, those of saved values first
+  std::vector<bool> differs_;           // by value: whether a lazy propagation reads it
+  std::vector<LazyStep> lazy_steps_;    // in the order of the steps, saved values first
   std::vector<uint32_t> lazy_step_of_;  // by value
   std::vector<size_t> column_of_;       // by value
-  std::vector<uint32_t> outputs_;       // by output: its lazy_step, kNoIndex if it is eager
-  uint32_t output_ = kNoIndex;          // that of the prediction
+  std::vector<uint32_t> outputs_;       // by output: its lazy step, kNoIndex if it is eager
+  uint32_t output_ = kNoIndex;          // the lazy step of the prediction
   std::vector<EdgeRecord> edges_;       // by direction
-  std::vector<bool> recorded_;          // by direction: a lazy propagation goes so
+  std::vector<bool> recorded_;          // by direction: whether a lazy propagation uses it
   size_t saved_features_ = 0;
-  bool reserved_ = false;  // for the batch that is about to be committed
+  bool reserved_ = false;  // for the batch that will be committed next
 
-  mutable Checked<std::shared_mutex> mutex_;  // over rows and stale marks in the overlays, and what follows
-  std::vector<std::vector<uint32_t>> need_;   // by lazy_step
+  mutable Checked<std::shared_mutex> mutex_;  // protects rows and stale marks in the overlays, and the members below
+  std::vector<std::vector<uint32_t>> need_;   // by lazy step
   LazyWork work_{};
-  std::vector<uint32_t> place_of_;  // by node, while edges are pushed
+  std::vector<uint32_t> place_of_;  // by node, while edges are collected
   std::atomic<size_t> pending_{0};
 
   std::vector<uint8_t> seen_;  // by node, while a batch is marked

@@ -1,4 +1,4 @@
-// For the tests of lazy engines: a program of three layers, streams of events, and what to compare answers with.
+// Helpers for the tests of lazy engines: a program of three layers, streams of events, and reference answers.
 #pragma once
 
 #include <algorithm>
@@ -56,8 +56,8 @@ inline RowsStep open(const Program& program, std::vector<uint32_t> sources) {
   return step;
 }
 
-// A mean of features; a sum or a maximum of what that became; a sum of these. The prediction is not kept, and one rows
-// step fills two values, of which a propagation reads one.
+// A mean of features; a sum or a maximum of the transformed means; a sum of those. The prediction is not kept, and one
+// rows step fills two values, of which a propagation reads one.
 inline Program three_layers(bool weighted, Aggregate second, Random random) {
   enum : uint32_t { kX, kCount, kMean, kMessage, kRoot, kSecond, kThird };
   Program program;
@@ -88,7 +88,7 @@ inline Program three_layers(bool weighted, Aggregate second, Random random) {
   return program;
 }
 
-// Events on a few hubs and many others. Nodes come, and with `removals` they go.
+// Events on a few hubs and many other nodes. Nodes are added and, with `removals`, removed.
 class Stream {
  public:
   Stream(Graph* graph, bool removals) : graph_(graph), removals_(removals) {}
@@ -142,7 +142,7 @@ class Stream {
   bool removals_;
   Random random_;
   std::vector<int64_t> ids_;
-  std::vector<std::pair<int64_t, int64_t>> edges_;  // that were there once
+  std::vector<std::pair<int64_t, int64_t>> edges_;  // all edges that ever existed
   int64_t next_ = 0;
 };
 

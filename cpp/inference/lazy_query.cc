@@ -1,4 +1,4 @@
-// What a lazy engine computes when it is asked: what a query needs of what batches have reached.
+// Computes the rows that a query needs, for the nodes that batches have reached.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -43,7 +43,7 @@ void Lazy::predict(std::span<const uint32_t> nodes, float* out, size_t output) {
     }
   }
   Overlay& overlay = lazy_steps_[lazy_step].overlay;
-  // The lazy_step of an output that is kept may fill other values too.
+  // The lazy step of a kept output may fill other values too.
   const auto [is_kept, position] = state_.output_at(output);
   const size_t column = is_kept ? lazy_steps_[lazy_step].columns[column_of_[position]].at : 0;
   auto copy = [&] {
@@ -66,8 +66,8 @@ void Lazy::predict(std::span<const uint32_t> nodes, float* out, size_t output) {
   copy();
 }
 
-// From what is needed of some steps to what that needs of the steps before, and then forwards. `all`: everything that
-// is stale is needed already.
+// First goes backward, from the rows that are needed to the rows that these read, and then computes forward. `all`:
+// everything stale is already marked as needed.
 void Lazy::compute(bool all) {
   size_t done = 0;
   try {
@@ -200,21 +200,21 @@ void Lazy::compute_rows(LazyStep* lazy_step, const std::vector<uint32_t>& nodes)
   });
 }
 
-// Whether the affected in-edges of some targets are found sooner from their sources than from the targets. One target
-// has few in-edges. But many targets have hubs among them, with long lists of which hardly an edge is affected.
+// Whether the affected in-edges of some targets are found faster from their sources than from the targets. A single
+// target has few in-edges. But many targets include hubs, whose long lists contain hardly any affected edge.
 bool Lazy::push_is_cheaper(const PropagateStep& step, const std::vector<uint32_t>& targets,
                            const Overlay& sources) const {
   const EdgeView store = view_of(state_.graph, step);
   size_t in = 0, out = 0;
   for (uint32_t target : targets) in += store.degree_in(target);
-  if (in <= 4 * sources.nodes().size()) return false;  // it would take as long to find out
+  if (in <= 4 * sources.nodes().size()) return false;  // deciding would take as long
   for (uint32_t source : sources.nodes()) out += store.degree_out(source);
-  return 2 * out < in;  // targets are met anywhere in memory, sources in a few bits
+  return 2 * out < in;  // targets are scattered in memory, sources are a small bit set
 }
 
-// Rows and what they are multiplied by, to be added in this order.
+// Rows and their coefficients, to be added in this order.
 struct Lazy::Terms {
-  std::vector<InEdge> found;  // of the target at hand
+  std::vector<InEdge> found;  // of the current target
   std::vector<const float*> rows;
   std::vector<float> weights;
   std::vector<uint32_t> order;  // 0, 1, ...
@@ -314,7 +314,7 @@ void Lazy::compute_aggregates(LazyStep* lazy_step, const std::vector<uint32_t>& 
   work_.recomputed += recomputed.load();
 }
 
-// All messages of each target anew, in the order of its in-edges.
+// Computes all messages of each target again, in the order of its in-edges.
 void Lazy::compute_messages(LazyStep* lazy_step, const PropagateStep& step, const std::vector<uint32_t>& nodes) {
   const MessageProgram& program = state_.program.messages[step.message];
   const Graph::EdgeType& type = state_.graph.edges[step.edge_type];
@@ -356,8 +356,8 @@ void Lazy::compute_messages(LazyStep* lazy_step, const PropagateStep& step, cons
   work_.recomputed += nodes.size();
 }
 
-// The affected in-edges are in `terms->found`, in any order: they are added in that of their sources, so that it does
-// not matter how they were found, and after them what changed edges bring and take.
+// The affected in-edges are in `terms->found`, in any order. They are added in the order of their sources, so that the
+// way in which they were found does not matter, and followed by the terms of changed edges.
 void Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint32_t target, const Source& input,
                    const Source& output, Terms* terms, float* row, float* error) {
   const Kernels& k = kernels();
@@ -383,8 +383,8 @@ void Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint32_t tar
     terms->add(change.has ? input.now(change.source) : input.base(change.source), now - before);
   }
 
-  // Anew when that reads fewer rows: the base row is one more. A row without neighbours is nothing, not what rounding
-  // leaves of it.
+  // Compute the row again from all neighbours if that reads fewer rows, counting the base row. A row without neighbours
+  // is exactly zero, without a rounding remainder.
   bool anew = degree <= terms->rows.size() + 1;
   if (!anew) {
     float reach = 0, peak = 0;

@@ -27,7 +27,7 @@ struct MaxPropagation::Batch {
   const std::vector<uint8_t>& removed;
   std::vector<uint32_t>&source_slots, &slots;
   const Rows kept, kept_counts;
-  std::vector<const float*> olds;  // by changed source: its row as it was
+  std::vector<const float*> olds;  // by changed source: its old row
   std::vector<Message> found;
   std::vector<uint32_t> found_target;
   std::atomic<size_t> recomputed{0};
@@ -103,8 +103,8 @@ void MaxPropagation::recompute(Batch* batch, uint32_t node, float* row, uint32_t
 }
 
 void MaxPropagation::update(Batch* batch, size_t t) const {
-  // By channel: how many messages equal the old maximum, how many of those leave, the largest message that comes and
-  // how many equal it. A message that changes leaves and comes; where it stays as it was, the two make up for it.
+  // By channel: how many messages equal the old maximum, how many of those are removed, the largest added message and
+  // how many equal it. A changed message is removed and added; if its value stays the same, the two cancel out.
   static thread_local std::vector<uint32_t> ties, left, gained;
   static thread_local std::vector<float> best;
   const Kernels& k = kernels();
@@ -115,7 +115,7 @@ void MaxPropagation::update(Batch* batch, size_t t) const {
   left.assign(width, 0);
   gained.assign(width, 0);
   best.assign(width, kNothing);
-  // What a row was that is not kept, and how many messages equalled it, is not known.
+  // The old row, and the number of messages that equalled it, are unknown if they were not kept.
   const bool known = !is_partial() || stays(batch->prepared, node);
   const uint32_t slot = !known ? kNoIndex : state_.slot_of(step_.output, node);
   const float* const zeros = state_.zeros.data();
@@ -137,11 +137,11 @@ void MaxPropagation::update(Batch* batch, size_t t) const {
   }
   bool lost = !known;
   for (size_t c = 0; c < width; ++c) {
-    // Without in-edges there were no ties, and the 0 that stands in the row is nobody's message.
+    // Without in-edges there were no ties, and the 0 in the row is not a message.
     const uint32_t survivors = ties[c] - left[c];
     const float held = survivors > 0 ? old[c] : kNothing;
     lost |= survivors == 0 && (gained[c] == 0 || (ties[c] > 0 && best[c] < old[c]));
-    lost |= old[c] != old[c] || best[c] != best[c];  // what is not a number is no maximum of anything
+    lost |= old[c] != old[c] || best[c] != best[c];  // NaN is not a maximum
     row[c] = best[c] > held ? best[c] : held;
     ties[c] = (best[c] < held ? 0 : gained[c]) + (best[c] > held ? 0 : survivors);
   }

@@ -1,9 +1,10 @@
-// Maxima of rows along edges (the case of InkStream).
+// Maxima of rows along edges (as in InkStream).
 //
-// Maxima have no inverse, so beside each is kept how many messages equal it: it stays while one of them does, and only
-// a target that is left with none of them, and gets none as large, is computed from all its neighbours.
+// Maxima have no inverse, so the number of messages that equal each maximum is stored with it. The maximum stays while
+// one of them remains. Only a target that loses all of them and receives none as large is computed from all its
+// neighbours.
 //
-// Thread safety: as of every propagation.
+// Thread safety: the same as for every propagation.
 #pragma once
 
 #include "inference/row_propagation.h"
@@ -17,17 +18,17 @@ class MaxPropagation final : public RowPropagation {
   void prepare(const NodeRows* reader, Preparation* prepared) const override;
 
  private:
-  // A source's old and new row, either of which may be missing, and the two weights.
+  // The old and the new row of a source, either of which may be missing, and the two weights.
   struct Message {
     const float *before, *after;
     float before_weight, after_weight;
   };
-  struct Batch;  // what blocks of targets share
+  struct Batch;  // state that blocks of targets share
 
   void find_messages(Batch* batch) const;
   void add(uint32_t target, const Message& message, Batch* batch) const;
   void update(Batch* batch, size_t t) const;
-  // The row of a node from all its neighbours as they will be, and how many messages equal it.
+  // The row of a node from all its neighbours after the batch, and how many messages equal it.
   void recompute(Batch* batch, uint32_t node, float* row, uint32_t* ties) const;
 };
 

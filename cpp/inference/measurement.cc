@@ -13,10 +13,10 @@ namespace livegnn {
 namespace {
 
 constexpr size_t kTried = 512, kTargets = 128, kEdgesOfTarget = 2;
-constexpr size_t kMostScanned = size_t{1} << 21;  // in-edges: a few milliseconds of hubs
-constexpr size_t kMostSampled = size_t{1} << 13;  // in-edges, in search of a channel that has had messages
+constexpr size_t kMostScanned = size_t{1} << 21;  // in-edges: a few milliseconds for hubs
+constexpr size_t kMostSampled = size_t{1} << 13;  // in-edges, when looking for a channel that has had messages
 
-// Of the magnitudes that are neither 0 nor without an end.
+// The median of the magnitudes that are neither 0 nor infinite; 0 if there are none.
 float median(std::vector<float>* magnitudes) {
   std::erase_if(*magnitudes, [](float x) { return !(x > 0) || !std::isfinite(x); });
   if (magnitudes->empty()) return 0;
@@ -65,7 +65,7 @@ std::span<const DirectedChange> Measurement::changes(uint32_t target) const {
   return changes_of(prepared_->edges[direction_of(state_.graph, step_)], target);
 }
 
-// As many in-edges of each target as there are, but not more than `each`.
+// All in-edges of each target, but at most `each`.
 std::vector<Measurement::Edge> Measurement::sample_edges(size_t each) const {
   std::vector<Edge> sample;
   size_t scanned = 0;
@@ -137,7 +137,7 @@ void Measurement::compute_messages(std::span<const Edge> edges, size_t stride, f
   const size_t channels = sums.channels();
   for (size_t first = 0; first < edges.size(); first += kBlockRows) {
     const size_t count = std::min(kBlockRows, edges.size() - first);
-    sums.open(count);  // each to a target of its own
+    sums.open(count);  // each with a target of its own
     for (size_t i = 0; i < count; ++i) {
       const Edge& edge = edges[first + i];
       sums.add(i, 1, {edge.weight, edge.features}, [&](size_t s) { return rows[s][first + i]; });

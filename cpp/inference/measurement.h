@@ -1,8 +1,8 @@
-// A sample of the messages of a sum, and what they typically are (units.h).
+// Samples the messages of a sum and measures their typical magnitudes (units.h).
 //
-// It looks at the graph and its rows as a batch leaves them or, where there is none, as they are.
+// It reads the graph and its rows as they are after the batch or, without a batch, as they are now.
 //
-// Thread safety: none; any number of them at once.
+// Thread safety: none; any number of objects may be used at once.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,15 @@ inline constexpr float kLeastScale = 1e-30f, kMostScale = 1e30f;
 
 class Measurement {
  public:
-  // Requires: all that outlives it, and `prepared` is null or has been computed.
+  // Requires: all arguments outlive it, and `prepared` is null or has been computed.
   Measurement(const State& state, const PropagateStep& step, const Preparation* prepared);
 
-  // By channel, of a few in-edges of each target.
+  // Typical magnitudes by channel, from a few in-edges of each target.
   std::vector<float> typical() const;
-  // The same; where a channel that has had a scale seems to have none, of many more in-edges.
+  // The same; if a channel had a scale before and seems to have none now, uses many more in-edges.
   std::vector<float> scales(std::span<const float> before) const;
-  // Of the channel whose means are the smallest, beside its scale; 0 where others than means are read.
+  // The typical mean of messages relative to the scale, for the channel where it is smallest; at most 1. 0 unless only
+  // means are read.
   float mean(std::span<const float> scales) const;
 
  private:
@@ -45,8 +46,8 @@ class Measurement {
   std::vector<Edge> sample_edges(size_t each) const;
   void append_edges(const Target& target, size_t left, size_t* scanned, std::vector<Edge>* sample) const;
   std::vector<float> typical(size_t each) const;
-  // Rows of messages, weights included. Where coefficients are kept beside the sums, which are divided by them in the
-  // end, without these.
+  // Rows of messages, including weights. If coefficients are kept beside the sums, and the sums are divided by them in
+  // the end, without the coefficients.
   void compute_messages(std::span<const Edge> edges, size_t stride, float* out) const;
   void rows_of(uint32_t value, std::span<const uint32_t> nodes, RowArena* arena, const float** out) const;
 
@@ -54,7 +55,7 @@ class Measurement {
   const PropagateStep& step_;
   const Preparation* prepared_;
   std::unordered_set<uint32_t> added_, removed_;  // targets that the batch adds, and removes
-  std::vector<Target> targets_;                   // from everywhere, that have in-edges
+  std::vector<Target> targets_;                   // a sample of targets that have in-edges
 };
 
 }  // namespace livegnn

@@ -35,7 +35,7 @@ class MessageFrontierSearch {
     num_changed_ = s_.targets.size();
     const auto propagation = static_cast<size_t>(&step_ - state_.program.propagations.data());
     for (uint32_t node : prepared_.units[propagation].overdue) enter(node);
-    // A single message is not worth taking back.
+    // Subtracting a single message is not worthwhile.
     if (step_.only_loops) s_.constrained = s_.targets.size();
     const size_t along_edges = find_along_edges();
     group(find_changed_edges(along_edges));
@@ -53,8 +53,8 @@ class MessageFrontierSearch {
     return slots_[node];
   }
 
-  // The sources of messages: the union of what changed in the rows that are read of them. And the targets that read
-  // other rows of their own.
+  // Enters the sources of messages: the union of the changes in the rows that messages read of them. Also enters the
+  // targets whose own rows, as messages read them, change.
   void enter_sources() {
     for (const MessageSource& source : program_.sources) {
       if (source.side == MessageSource::kSource) {
@@ -71,8 +71,8 @@ class MessageFrontierSearch {
     }
   }
 
-  // Messages of changed sources, along the edges that were there before and stay as they are. Returns for how many
-  // there is room.
+  // Finds messages of changed sources, along the edges that existed before and stay unchanged. Returns the number of
+  // places that were allocated.
   size_t find_along_edges() {
     grow(&s_.first, s_.sources.size() + 1);
     s_.first[0] = 0;

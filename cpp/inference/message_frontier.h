@@ -1,7 +1,7 @@
-// What a batch does to messages that depend on more than their source, grouped by target: which targets have to be
-// computed anew because their own rows changed, and for the others which messages go, come or change.
+// Effects of a batch on messages that depend on more than their source, grouped by target: which targets must be
+// computed again because their own rows changed, and for the others which messages are removed, added or changed.
 //
-// Thread safety: one thread, and the pool's, for each preparation.
+// Thread safety: for each preparation, one thread and the pool's threads.
 #pragma once
 
 #include "inference/preparation.h"
@@ -9,12 +9,12 @@
 
 namespace livegnn {
 
-// Fills the workspace's `message_frontier`, and leaves its second slots at the targets and, where rows of sources are
-// read, its first ones at the sources, for the caller to clear.
+// Fills the workspace's `message_frontier`. On return, the workspace's second slots are set for the targets and, if
+// rows of sources are read, the first slots for the sources; the caller must clear them.
 void find_message_frontier(const State& state, const PropagateStep& step, ThreadPool* pool, Preparation* prepared);
 
-// The in-edges of a node whose messages a step takes, as they will be: `visit(source, weight, features)`, those that
-// stay first, in the store's order.
+// Visits the in-edges of a node whose messages a step uses, after the batch: `visit(source, weight, features)`, first
+// those that stay, in the store's order.
 template <class Visit>
 void scan_new_edges(const Graph& graph, const PropagateStep& step, uint32_t node,
                     std::span<const DirectedChange> changes, Visit&& visit) {

@@ -17,7 +17,7 @@
 namespace livegnn {
 namespace {
 
-// What a message costs beside the operations of its program, in nanoseconds.
+// What a message costs in addition to the operations of its program, in nanoseconds.
 constexpr double kEvaluationCost = 60;
 
 double message_cost_of(const RowsStep& step) {
@@ -26,7 +26,7 @@ double message_cost_of(const RowsStep& step) {
   return cost;
 }
 
-// Whether sums with these weights may be added to: not if there are none, nor if they have been taken widely.
+// Whether sums with these weights may be updated: not if they are empty, nor if they were computed widely.
 bool goes_on(const float* context, size_t heads) {
   for (size_t h = 0; h < heads; ++h) {
     if (!(context[h] > 0) || is_wide(context[h])) return false;
@@ -86,7 +86,7 @@ struct MessagePropagation::Batch {
   const std::vector<DirectedChange>& changes;
   const std::vector<Rows> stored;
   Changes& output;
-  Changes* context;  // null without
+  Changes* context;  // null if there is none
   const UnitInUse unit;
   const size_t error_width;
   std::atomic<size_t> recomputed{0}, touched{0}, nodes{0};
@@ -175,14 +175,14 @@ bool MessagePropagation::apply_heads(Batch* batch, MessageSums* sums, size_t pla
     const float total = context_row[h] = factor * old_context[h] + sums->context(place)[h];
     if (program_.softmax) context_row[heads_ + h] = sums->references(place)[h];
     error[h] = factor * batch->unit.shrunk * old_error[h] + kUnit * peak + rounding_of_terms(reach[h], count);
-    // A factor that is next to nothing has not all its bits.
+    // A denormal factor has lost bits.
     if (factor < std::numeric_limits<float>::min()) {
       const float gone = k.scaled_peak(channels, old + h * channels, inverse + h * channels);
       error[h] += kUnit * std::numeric_limits<float>::min() * gone;
     }
     error[heads_ + h] =
         factor * old_error[heads_ + h] + kUnit * std::fabs(total) + rounding_of_terms(reach[heads_ + h], count);
-    // The row will be divided by the total: what is left are messages' means, whose unit is that of messages.
+    // The row will be divided by the total: the result is a mean of messages, whose unit is that of messages.
     good &= error[h] <= kDriftTolerance * std::min(peak, std::fabs(total)) &&
             error[heads_ + h] <= kDriftTolerance * std::fabs(total) && std::isfinite(peak) && std::isfinite(total);
   }
@@ -201,7 +201,7 @@ bool MessagePropagation::add_changes(Batch* batch, MessageSums* sums, size_t pla
     degree += int{s.terms[m].after} - int{s.terms[m].before};
   }
   if (!is_sum() || batch->prepared.recompute_all || t < s.constrained) return false;
-  // Whatever is added to nothing, which has no reference, and whatever loses its last message is computed anew too.
+  // Empty sums, which have no reference, and sums that lose their last message are also computed again.
   if (static_cast<int64_t>(evaluations) >= degree) return false;
   if (program_.softmax) {
     const float* const context = state_.stored_row(step_.context, node);
@@ -319,7 +319,7 @@ void MessagePropagation::add_reach(const std::vector<InEdge>& in, const std::vec
                                    const std::vector<Rows>& stored, MessageSums* sums,
                                    std::vector<double>* reach) const {
   const size_t width = sums->width(), channels = sums->channels();
-  // Each message in a sum of its own.
+  // Each message goes into a sum of its own.
   for (size_t first = 0; first < in.size(); first += kBlockRows) {
     const size_t count = std::min(kBlockRows, in.size() - first);
     sums->open(count);
@@ -341,7 +341,7 @@ void MessagePropagation::add_reach(const std::vector<InEdge>& in, const std::vec
   }
 }
 
-// Sums that are divided by a context are compared as they are used.
+// Sums that are divided by a context are compared after the division.
 double MessagePropagation::difference_of(uint32_t node, size_t terms, const std::vector<float>& row,
                                          const std::vector<float>& context, const std::vector<float>& units,
                                          const std::vector<double>& reach) const {

@@ -8,8 +8,8 @@
 namespace livegnn {
 
 MessageSums& sums_of(const State& state, const PropagateStep& step, const float* inverse) {
-  // One for each thread and step, of the engines that a thread works for in turns: a few, since those that are gone
-  // are among them. A state may lie where another one lay, so that its address does not tell.
+  // One object for each thread and step, for the last few engines that the thread has worked for, which include
+  // destroyed ones. A new state may have the address of an old one, so the serial number is the key.
   constexpr size_t kStates = 8;
   static thread_local Recent<uint64_t, std::vector<std::unique_ptr<MessageSums>>, kStates> states;
   const auto position = static_cast<size_t>(&step - state.program.propagations.data());

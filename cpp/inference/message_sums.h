@@ -1,19 +1,19 @@
-// Evaluates messages, a block of edges at a time, and adds them up by target.
+// Evaluates messages, one block of edges at a time, and adds them up by target.
 //
-// A softmax keeps sums of exp(logit - reference) beside a reference logit for each head. A reference need not be the
-// largest logit, only near enough: where a logit exceeds it by more than the headroom it takes its place and the sums
-// are scaled down; and where the logits that made it large have left, what remains of the sums is small beside their
-// error bounds, and their owner computes them anew.
+// A softmax keeps sums of exp(logit - reference) together with a reference logit for each head. A reference need not be
+// the largest logit, only near it. If a logit exceeds it by more than the headroom, that logit becomes the reference
+// and the sums are scaled down. If the logits that made the reference large are removed, the remaining sums are small
+// compared with their error bounds, and their owner computes them again.
 //
-// Sums that are not finite are taken once more, `widely`: the program's operations in float64, and the terms scaled
-// down, so that as many as there may be fit (row_sum.h). A softmax keeps the scaled sums, of messages and of weights,
-// since only their quotient need fit; who reads them knows them by the latter, which are smaller than any others
-// (`is_wide`). Other sums are scaled up again, and are finite wherever they fit.
+// Sums that are not finite are computed a second time, `widely`: the program's operations run in float64, and the terms
+// are scaled down so that any possible number of them fits (row_sum.h). A softmax keeps the scaled sums, of messages
+// and of weights, because only their quotient must fit. Readers recognise them by the sum of weights, which is smaller
+// than that of any others (`is_wide`). Other sums are scaled up again, and are finite whenever they fit.
 //
-// Invariants: a message's row, and so its part of a sum, does not depend on the block in which it was evaluated; sums
+// Invariants: a message's row, and so its term in a sum, does not depend on the block in which it was evaluated. Sums
 // are taken in the order of `add`, in blocks (row_sum.h). All messages of a target are added one after the other. A
-// target that nothing was added to has no messages, and sums of no meaning.
-// Thread safety: none; every thread has its own.
+// target to which nothing was added has no messages, and its sums are undefined.
+// Thread safety: none; every thread has its own object.
 #pragma once
 
 #include <algorithm>
@@ -54,10 +54,10 @@ class MessageSums {
   size_t channels() const { return channels_; }
   size_t width() const { return width_; }
 
-  // By what the magnitudes in `reach` are multiplied, channel by channel; null for a maximum.
+  // Factors for the magnitudes in `reach`, one per channel; null for a maximum.
   void set_units(const float* inverse) { inverse_ = inverse; }
 
-  // Sums for targets 0 to `count`, all nothing.
+  // Starts empty sums for targets 0 to `count`.
   void open(size_t count, bool widely = false) {
     widely_ = widely;
     unit_ = widely && step_.aggregate == Aggregate::kSum ? kWide : 1.0f;
@@ -70,14 +70,14 @@ class MessageSums {
     current_ = kNobody;
   }
 
-  // The sums of a target go on from ones with these reference logits.
+  // Continues the sums of a target from earlier sums with these reference logits.
   void resume(size_t target, const float* references) {
     std::copy_n(references, heads_, references_.begin() + static_cast<ptrdiff_t>(target * heads_));
     headroom_[target] = kHeadroom;
   }
 
-  // Adds (sign 1) or takes back (sign -1) a message. `locate(i)` is the row of source i of the program, for those that
-  // are rows of nodes; the edge's features must outlive the next call of `finish`.
+  // Adds (sign 1) or subtracts (sign -1) a message. `locate(i)` returns the row of the program's source i, and is
+  // called for sources that are rows of nodes. The edge's features must stay valid until the next call of `finish`.
   template <class Locate>
   void add(size_t target, float sign, const Edge& edge, const Locate& locate) {
     for (size_t i = 0; i < program_.sources.size(); ++i) {
@@ -100,7 +100,7 @@ class MessageSums {
     if (++filled_ == kBlockRows) evaluate();
   }
 
-  // After this the sums hold everything that was added.
+  // Completes the sums: they then hold everything that was added.
   void finish() {
     evaluate();
     close();
@@ -109,8 +109,8 @@ class MessageSums {
     for (float& sum : sums_) sum = std::ldexp(sum, kWideBits);
   }
 
-  // All sums of targets `begin` to `end`, each of which `add` adds with its place from `begin` on, and `write` takes:
-  // once, or once more if it is not finite.
+  // Sums up targets `begin` to `end`. `add` adds all messages of a target, whose place is counted from `begin`; `write`
+  // takes the result. A target whose sum is not finite is summed once more, widely, before `write` takes it.
   template <class Add, class Write>
   void sum_up(size_t begin, size_t end, const Add& add, const Write& write) {
     bool lost[kBlockRows] = {}, any = false;
@@ -135,15 +135,15 @@ class MessageSums {
     }
   }
 
-  // Whether a sum is to be taken as it is; only what was not summed widely is not.
+  // Whether a sum can be used; false only for a sum that is not finite and was not computed widely.
   bool fits(size_t target) { return widely_ || messages_[target] == 0 || kernels().finite(stride_, sum(target)); }
 
   float* sum(size_t target) { return sums_.data() + target * stride_; }
   float* context(size_t target) { return sum(target) + width_; }
   float* references(size_t target) { return references_.data() + target * heads_; }
-  // By how much the sums from before must be scaled, by head.
+  // Factors by which sums from before `resume` must be scaled, by head.
   const float* factors(size_t target) const { return factors_.data() + target * heads_; }
-  // Bounds on the magnitudes that went into the sums, in units of columns, and into the contexts, by head.
+  // Bounds on the sums of magnitudes: first of the messages, in units of the columns, then of the contexts; by head.
   const float* reach(size_t target) const { return reaches_.data() + target * 2 * heads_; }
   size_t messages(size_t target) const { return messages_[target]; }
 
@@ -157,7 +157,7 @@ class MessageSums {
     filled_ = 0;
   }
 
-  // Makes room for one more message of a target: in a block of its own, if the last one is full.
+  // Makes room for one more message of a target; it starts a new block if the last one is full.
   void enter(size_t target) {
     if (target != current_) {
       close();
@@ -224,10 +224,10 @@ class MessageSums {
     }
   }
 
-  // Weights of logits far below their reference. The kernel's exponential ends at e^-87, which a message of 1e38 makes
-  // a number; so it is taken as far as float32 goes. And what is added beside one reference and taken back beside
-  // another differs by the rounding of the logits' differences, and by that of weights without all their bits: both
-  // are a part of the reach.
+  // Weights of logits far below their reference. The kernel's exponential ends at e^-87, which a message of 1e38 scales
+  // up to a relevant number, so smaller weights are computed down to the smallest float32. If a message is added
+  // relative to one reference and subtracted relative to another, the two terms differ by the rounding of the logit
+  // differences, and by the lost bits of denormal weights; both are added to the reach.
   void weigh_low(size_t target, const float* logits, const float* message) {
     const float* const reference = references_.data() + target * heads_;
     float* const reach = reaches_.data() + target * 2 * heads_;
@@ -242,7 +242,7 @@ class MessageSums {
     }
   }
 
-  // Makes `logit` the reference of a head of the target at hand.
+  // Makes `logit` the reference of a head of the current target.
   void rebase(size_t target, size_t head, float logit) {
     float& reference = references_[target * heads_ + head];
     const float factor = reference == kLowest ? 0.0f : std::exp(reference - logit);
@@ -257,8 +257,8 @@ class MessageSums {
     reaches_[target * 2 * heads_ + heads_ + head] *= factor;
   }
 
-  // A weight may be e^kHeadroom, far from where float32 ends. Sums that begin take another reference sooner, but not at
-  // every logit that is larger by next to nothing: logits may ascend, and each time everything is rounded.
+  // A weight may grow to e^kHeadroom, which is far below the float32 limit. New sums change their reference sooner, but
+  // not for every slightly larger logit: logits may ascend, and each change rounds everything.
   static constexpr float kHeadroom = 10, kFirstHeadroom = 1;
   static constexpr float kLow = -8, kLeast = 87;
   static constexpr float kLowest = std::numeric_limits<float>::lowest();
@@ -274,24 +274,24 @@ class MessageSums {
   float* const* buffers_;
   std::vector<const float*> sources_;
   std::vector<float> scaled_;
-  std::vector<uint32_t> ties_;  // which nobody reads
+  std::vector<uint32_t> ties_;  // not read
   float weights_[kBlockRows], factor_[kBlockRows];
   uint32_t target_[kBlockRows];
   bool widely_ = false;
   float unit_ = 1;
   size_t filled_ = 0;
-  size_t current_ = kNobody, in_block_ = 0;  // the target at hand, and how many messages its last block holds
-  BlockSums full_;                           // its full ones
-  std::vector<float> sums_;                  // by target: the last block of its sums, and behind them of its contexts
+  size_t current_ = kNobody, in_block_ = 0;  // the current target, and how many messages its last block holds
+  BlockSums full_;                           // the full blocks of that target
+  std::vector<float> sums_;                  // by target: the last block of its sums, followed by that of its contexts
   std::vector<float> references_, factors_, headroom_, reaches_;
   std::vector<size_t> messages_;
 };
 
-// One for each thread and step: its sums belong to whoever asks until somebody on the same thread asks again.
-// `inverse`: units.h.
+// One object for each thread and step: its sums are valid until the next call on the same thread. `inverse`: see
+// units.h.
 MessageSums& sums_of(const State& state, const PropagateStep& step, const float* inverse);
 
-// Turns sums of all messages of a target into its rows.
+// Converts the sums of all messages of a target into its rows.
 void write_sums(const Program& program, const PropagateStep& step, MessageSums* sums, size_t target, float* row,
                 float* context);
 

@@ -43,8 +43,8 @@ void NodeRows::initialize(State* state, const Whole& whole) const {
   });
 }
 
-// The union of what changed in the sources of a step, and for each source where a node's new row is. An added node has
-// no row yet, so it is in the union whatever points at it.
+// The union of the changes in the sources of a step, and for each source the place of a node's new row. An added node
+// has no row yet, so it is always in the union.
 void NodeRows::find_reach(uint32_t aggregate, Preparation* prepared) const {
   Workspace& workspace = *prepared->workspace;
   Reach& reach = workspace.reach;
@@ -215,7 +215,7 @@ void NodeRows::run_rows_block(size_t first, size_t count, Preparation* prepared)
   static thread_local std::vector<const float*> sources;
   static thread_local RowArena arena;
   float** const buffers = memory.open(step_);
-  // A sink that fills a whole buffer is computed in its place.
+  // A sink that fills a whole buffer is computed in place.
   for (const Sink& sink : step_.sinks) {
     const Register& reg = step_.registers[sink.reg];
     Changes& changes = prepared->changes[sink.value];

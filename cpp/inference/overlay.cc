@@ -48,7 +48,7 @@ void Overlay::clear() {
   free_ = std::vector<uint32_t>();
   errors_ = {};
   errors_.shrink_to_fit();
-  // The next rows are written to pages that are at hand, as long as that is not much beside the slabs.
+  // Keep some chunks for the next rows, as long as they are small compared with the slabs.
   const size_t kept = pages_.size() * kPage / kChunk / 8 + 1;
   while (chunks_.size() > kept) chunks_.pop_back();
   num_stale_ = 0;

@@ -1,12 +1,13 @@
-// Rows of some nodes over those of a table: which nodes are covered, and the rows of those that have been computed.
+// Rows of some nodes that replace those of a table: which nodes are covered, and the rows that have been computed.
 //
 //   clean ── invalidate ──► stale ── want ──► wanted ── place ──► a row in a slot ── invalidate ──► stale
 //
-// Invariants: a covered node is stale, wanted, or has a row and an error. Rows stay where they are until `clear`.
-// What a batch needs is reserved before it is committed: then `resize`, `invalidate` and (for so many nodes) `place`
-// cannot fail. Slots lie in pages, which stay where they are as the graph grows: queries write to them meanwhile.
+// Invariants: a covered node is stale, wanted, or has a row and an error. Rows do not move until `clear`. What a batch
+// needs is reserved before it is committed; then `resize`, `invalidate` and (for as many nodes as reserved) `place`
+// cannot fail. Slots are stored in pages, which do not move when the graph grows, because queries write to them
+// meanwhile.
 //
-// Thread safety: none, the owner sees to it (lazy.h); but `covers` may be asked beside `reserve`.
+// Thread safety: none, the owner provides it (lazy.h); but `covers` may be called concurrently with `reserve`.
 #pragma once
 
 #include <algorithm>
@@ -36,11 +37,12 @@ class Overlay {
   const float* row(uint32_t node) const { return const_cast<Overlay*>(this)->row(node); }
   float* error(uint32_t node) { return errors_[slot(node) - kFirst].data(); }
 
-  // Room for so many nodes in all, for `invalidated` more that are covered, and for `placed` more that have a row.
+  // Makes room for `capacity` nodes in all, for `invalidated` more covered nodes, and for `placed` more nodes with a
+  // row.
   void reserve(size_t capacity, size_t invalidated, size_t placed);
   void resize(size_t capacity) noexcept { bits_.resize(std::max(bits_.size(), (capacity + 63) / 64)); }
   void settle() noexcept { bits_.settle(); }
-  // Its row, if there is one, is worth nothing any more. Requires: it is not wanted.
+  // Marks the node stale; a row that it has is no longer valid. Requires: it is not wanted.
   void invalidate(uint32_t node) {
     assert(slot(node) != kWanted);
     if (slot(node) == kStale) return;
@@ -53,7 +55,7 @@ class Overlay {
     slot(node) = kStale;
     ++num_stale_;
   }
-  // It is on a list of those whose rows will be computed. Requires: it is stale.
+  // Records that the node is on a list of nodes whose rows will be computed. Requires: it is stale.
   void want(uint32_t node) {
     assert(stale(node));
     slot(node) = kWanted;
@@ -62,10 +64,10 @@ class Overlay {
   void unwant(uint32_t node) {
     if (slot(node) == kWanted) slot(node) = kStale;
   }
-  // Room for the row of a node; what is in it is left as it was, its padding is zero. Requires: it is stale or wanted.
+  // Allocates the row of a node; its contents are unspecified, its padding is zero. Requires: it is stale or wanted.
   void place(uint32_t node);
 
-  const std::vector<uint32_t>& nodes() const { return nodes_; }  // that are covered
+  const std::vector<uint32_t>& nodes() const { return nodes_; }  // the covered nodes
   size_t num_stale() const { return num_stale_; }
   void clear();
   size_t bytes() const;
@@ -82,11 +84,11 @@ class Overlay {
   float* at(uint32_t slot) { return chunks_[slot / kChunk].data() + slot % kChunk * stride_; }
 
   size_t stride_, num_stale_ = 0;
-  GrowingArray<uint64_t> bits_;                     // few enough to lie in the cache while in-edges are scanned
+  GrowingArray<uint64_t> bits_;                     // small enough to stay in the cache while in-edges are scanned
   std::vector<std::unique_ptr<uint32_t[]>> pages_;  // of slots, by node
-  std::vector<uint32_t> nodes_, free_;              // `free_` has room for all slots that there are
+  std::vector<uint32_t> nodes_, free_;              // `free_` has room for all existing slots
   std::vector<FloatBlock> chunks_;
-  std::vector<std::array<float, kRowBounds>> errors_;  // by slot, of sums
+  std::vector<std::array<float, kRowBounds>> errors_;  // by slot, for sums
 };
 
 }  // namespace livegnn

@@ -1,5 +1,5 @@
-// What the tests of the engine's steps hold them against: each step once more from the rows that it reads, in float64,
-// node by node and edge by edge.
+// Reference results for the tests of the engine's steps: computes each step again from its input rows, in float64, node
+// by node and edge by edge.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace livegnn::testing {
 
 using PlainRow = std::vector<double>;
 
-// After the first computation and after each of some batches, of every program: `check(engine)`.
+// Calls `check(engine)` after the first computation and after each of several batches, for every program.
 template <class Check>
 void for_each_state(const Check& check) {
   for (const Setting& setting : kSettings) {
@@ -65,7 +65,7 @@ std::vector<InEdge> in_edges(const Engine& engine, const Step& step, uint32_t no
   return edges;
 }
 
-// x @ weight.T + bias. The kernels' product with a row that has a single 1 is a row of the packed weight, to the bit.
+// x @ weight.T + bias. The kernels' product with a row that has a single 1 is exactly a row of the packed weight.
 inline PlainRow plain_linear(const Program& program, const Op& op, const PlainRow& x, size_t outputs) {
   PlainRow out(outputs);
   const float* const packed = program.tensors[static_cast<size_t>(op.first)].data();
@@ -84,7 +84,7 @@ inline PlainRow plain_linear(const Program& program, const Op& op, const PlainRo
   return out;
 }
 
-// Of sums relative to reference logits over sums of exponentials that are as relative.
+// The quotient of sums over sums of exponentials, both relative to the same reference logits.
 inline PlainRow plain_quotient(const Op& op, const std::vector<const PlainRow*>& in, size_t width) {
   const auto heads = static_cast<size_t>(op.number);
   PlainRow out(width);
@@ -120,7 +120,7 @@ inline PlainRow plain_function(const Op& op, const PlainRow& x) {
   return out;
 }
 
-// The registers of a step whose sources have these rows: those of the sources, then what each operation gives.
+// The registers of a step whose sources have these rows: first the sources, then the result of each operation.
 inline std::vector<PlainRow> plain_registers(const Program& program, const RowsStep& step,
                                              std::vector<PlainRow> registers) {
   registers.resize(step.registers.size());

@@ -1,12 +1,12 @@
-// What a batch does to every value of an engine, and all that is needed while it is prepared.
+// What a batch changes in every value of an engine, and the data needed while it is prepared.
 //
 //   values (State)       Changes, one per value
-//   ┌──────────┐         nodes   4  9  2        rows reached, in the order in which they were reached
-//   │ row 0    │         rows   [..][..][..]    their new contents; a row that came out bit-equal is left out of
-//   │ ...      │                                `nodes`
+//   ┌──────────┐         nodes   4  9  2        nodes reached, in the order in which they were reached
+//   │ row 0    │         rows   [..][..][..]    their new contents; a node whose row is bitwise
+//   │ ...      │                                unchanged is not in `nodes`
 //   └──────────┘
 //
-// Thread safety: one thread prepares; blocks of its steps may call `lose` and `lose_row` at once.
+// Thread safety: one thread prepares; blocks of its steps may call `lose` and `lose_row` concurrently.
 #pragma once
 
 #include <atomic>
@@ -27,19 +27,19 @@ struct State;
 // New rows of one value.
 class Changes {
  public:
-  // Of no node; rows are `width` floats.
+  // Starts with no nodes; rows are `width` floats.
   void begin(size_t width);
-  // Memory for rows at positions 0 to `count`, `stride` floats each; what was in it is lost.
+  // Allocates rows at positions 0 to `count`, `stride` floats each; earlier contents are lost.
   float* open(size_t count) { return memory_.reserve(count * stride_); }
-  // Requires: `open` with a larger count.
+  // Requires: `open` was called with a larger count.
   float* row_to_write(size_t position) { return memory_.data() + position * stride_; }
-  // Rows lie elsewhere, as far from each other: in the delta's features.
+  // Uses rows that are stored elsewhere, with the same stride: the features in the delta.
   void lie_at(const float* rows) { elsewhere_ = rows; }
   void add(uint32_t node, uint32_t position) {
     nodes_.push_back(node);
     positions_.push_back(position);
   }
-  // Of rows at positions 0, 1, ..., which are those of `nodes`, the ones that are marked.
+  // Keeps the marked ones of the rows at positions 0, 1, ..., which are those of `nodes`.
   void keep(const std::vector<uint32_t>& nodes, const std::vector<uint8_t>& marks);
 
   const std::vector<uint32_t>& nodes() const { return nodes_; }
@@ -55,12 +55,12 @@ class Changes {
            bytes_of(sums) + bytes_of(sum_errors);
   }
 
-  // Of aggregates: all that the batch reached, by position, and their bounds on rounding. A row that came out as it was
-  // is among them: what was added to it may all have been rounded away.
+  // For aggregates: all nodes that the batch reached, by position, and the bounds on their rounding. They include nodes
+  // whose row did not change, because everything that was added to it may have been rounded away.
   std::vector<uint32_t> reached;
   std::vector<float> errors;
-  std::vector<double> sums;        // of context sums, by position
-  std::vector<double> sum_errors;  // bounds on their rounding
+  std::vector<double> sums;        // for context sums, by position
+  std::vector<double> sum_errors;  // bounds on their rounding errors
 
  private:
   std::vector<uint32_t> nodes_, positions_;
@@ -71,18 +71,18 @@ class Changes {
 
 struct Preparation final : Prepared {
   const Delta* delta = nullptr;
-  size_t steps = 0;             // of the program's order: how many are computed
-  bool guarded = false;         // rows that a batch makes other than finite are looked for
-  bool recompute_all = false;   // aggregates are computed from all their neighbours, whatever is cheaper
-  bool output_done = false;     // of a prediction that is not kept
+  size_t steps = 0;             // number of computed steps in the program's order
+  bool guarded = false;         // look for rows that the batch makes non-finite
+  bool recompute_all = false;   // compute aggregates from all neighbours, even if updates are cheaper
+  bool output_done = false;     // for a prediction that is not kept
   Workspaces::Lease workspace;  // from `begin` to `finish`
 
   std::vector<Changes> changes;                    // by value
   std::vector<std::vector<DirectedChange>> edges;  // by direction, in order of target, source and key
-  std::vector<Moves> moves;                        // by direction, where not all aggregates are kept
+  std::vector<Moves> moves;                        // by direction, if not all aggregates are kept
 
-  // Where scales were measured on what comes of the batch (units.h): by propagation what they become, none where they
-  // stay; by how much bounds that are counted in them grow; and the rows that are past theirs then.
+  // New units, if scales were measured on the result of the batch (units.h). By propagation: the new scales (empty if
+  // they stay), the factor by which bounds counted in them grow, and the rows that then exceed their bounds.
   struct NewUnit {
     std::vector<float> scales;
     FloatBlock inverses;
@@ -91,20 +91,20 @@ struct Preparation final : Prepared {
     std::vector<uint32_t> overdue;
   };
   bool measured = false;
-  bool in_new_units = false;  // rounding is bounded in the units that the batch will leave
+  bool in_new_units = false;  // rounding is bounded in the units that hold after the batch
   std::vector<NewUnit> units;
 
-  // Of a batch that a lazy engine (lazy.h) has only marked:
+  // For a batch that a lazy engine (lazy.h) has only marked:
   std::vector<std::vector<uint32_t>> reached;  // by lazy step
-  std::vector<Changes> before;                 // by eager value: rows that are about to be overwritten
+  std::vector<Changes> before;                 // by eager value: rows that will be overwritten
 
   const Changes& of(uint32_t value) const { return changes[value]; }
 
-  // A step makes a row other than finite that was. Any thread may say so.
+  // Records that a step makes a finite row non-finite. Any thread may call it.
   void lose(uint32_t node_type, uint32_t node);
-  // The same of a row that may have been other than finite already.
+  // The same for a row that may have been non-finite already.
   void lose_row(const State& state, uint32_t value, uint32_t node);
-  // Whether the steps so far have lost a row; then `lost` says which one.
+  // Whether the steps so far have made a finite row non-finite; `lost` then says which one.
   bool has_lost();
 
   size_t need() const;  // what the batch touched: rows, messages and edges
@@ -113,10 +113,10 @@ struct Preparation final : Prepared {
  private:
   static constexpr uint64_t kNothingLost = ~uint64_t{0};
 
-  size_t bytes() const;  // now
+  size_t bytes() const;  // current size
 
-  RecentNeeds needs_{size_t{1} << 12};             // in `need`
-  std::atomic<uint64_t> lost_here_{kNothingLost};  // the first node, after its type, that the step at hand loses
+  RecentNeeds needs_{size_t{1} << 12};             // in the units of `need`
+  std::atomic<uint64_t> lost_here_{kNothingLost};  // the smallest (type, node) that the current step loses
 };
 
 }  // namespace livegnn

@@ -19,7 +19,7 @@ const std::vector<DirectedChange>& Propagation::changes(const Preparation& prepa
 }
 
 double part_of(double kept, double anew, double scale) {
-  // What is smaller than this may be made of exponentials that had no bits left, whichever way they were added up.
+  // Smaller values may be sums of exponentials that underflowed, in whatever order they were added.
   constexpr double kUnderflow = 1e-30;
   if (std::isfinite(kept) && std::isfinite(anew)) {
     return kept == anew ? 0 : std::fabs(kept - anew) / std::max(scale, kUnderflow);

@@ -1,6 +1,7 @@
-// Whose aggregates are kept, where not all are (NeutronRT, section V.B), and who comes and goes with a batch.
+// Residents: the nodes whose aggregates are kept, if not all are (NeutronRT, section V.B), and how they change with a
+// batch.
 //
-// Thread safety: none; the engine's one writer changes them, and commits under the graph's lock.
+// Thread safety: none; only the engine's one writer changes them, and commits under the graph's lock.
 #pragma once
 
 #include <cstddef>
@@ -16,33 +17,33 @@ namespace livegnn {
 
 struct DirectedChange;
 
-// Who becomes a resident and who is one no longer, by node.
+// The nodes that become residents and the residents that are removed, by node.
 struct Moves {
   std::vector<uint32_t> entering, leaving;
 };
 
-// The targets of a direction (edge_view.h) whose aggregates are kept, where not all are. Each has a slot: a row in
-// every slab.
+// The targets of a direction (edge_view.h) whose aggregates are kept, if not all are. Each has a slot: a row in every
+// slab.
 class Residents {
  public:
   uint32_t slot(uint32_t node) const { return node < slots_.size() ? slots_[node] : kNoIndex; }
   bool has(uint32_t node) const { return slot(node) != kNoIndex; }
-  size_t size() const { return nodes_.size(); }              // slots, free ones among them
-  uint32_t node(size_t slot) const { return nodes_[slot]; }  // kNoIndex where it is free
+  size_t size() const { return nodes_.size(); }              // number of slots, including free ones
+  uint32_t node(size_t slot) const { return nodes_[slot]; }  // kNoIndex if it is free
   std::vector<uint32_t> sorted() const;
 
-  // All nodes with so many in-edges.
+  // Chooses all nodes with at least `keep_degree` in-edges.
   void assign(const IdMap& ids, const EdgeView& store, size_t keep_degree);
-  // These, which are in order.
+  // Chooses these nodes, which are sorted.
   void assign(const IdMap& ids, std::span<const uint32_t> nodes);
 
-  // What a batch changes. A node that has `keep_degree` in-edges becomes a resident; it is one no longer when it has
-  // lost a quarter of them, so that one that goes to and fro is not computed each time. `removed`: by node, not 0 where
-  // the batch removes it; `changes` are in order of target.
+  // Finds the residents that a batch adds and removes. A node becomes a resident when it has `keep_degree` in-edges. It
+  // stops being one when it has lost more than a quarter of them, so that a node whose degree varies around the limit
+  // is not computed each time. `removed`: by node, not 0 if the batch removes it; `changes` are sorted by target.
   void find_moves(const EdgeView& store, const std::vector<DirectedChange>& changes,
                   const std::vector<uint8_t>& removed, std::span<const uint32_t> removed_nodes, size_t keep_degree,
                   Moves* moves) const;
-  // Room for the moves of a batch after which there are indices below `capacity`; then `move` cannot fail.
+  // Makes room for the moves of a batch after which indices are below `capacity`; then `move` cannot fail.
   void reserve(const Moves& moves, size_t capacity);
   void move(const Moves& moves, size_t capacity) noexcept;
   void settle() noexcept {
@@ -51,8 +52,8 @@ class Residents {
   size_t bytes() const { return (slots_.capacity() + nodes_.capacity() + free_.capacity()) * sizeof(uint32_t); }
 
  private:
-  GrowingArray<uint32_t> slots_;  // by node; kNoIndex where there is none
-  GrowingArray<uint32_t> nodes_;  // by slot; kNoIndex where it is free
+  GrowingArray<uint32_t> slots_;  // by node; kNoIndex if it has none
+  GrowingArray<uint32_t> nodes_;  // by slot; kNoIndex if it is free
   GrowingArray<uint32_t> free_;
 };
 

@@ -1,27 +1,27 @@
-// How much rounding a row that is not summed from its neighbours may have gathered, in units of columns.
+// Bounds on the rounding error of a row that is updated instead of summed from its neighbours, in units of columns.
 //
-// Channels of one row may differ by ten orders of magnitude, and a model may read the smallest. So a magnitude is that
-// of a row whose every channel is divided by the channel's scale: what messages typically are there, over the graph
-// (units.h). A spike in one channel is then large whichever channel it is in.
+// Channels of one row may differ by ten orders of magnitude, and a model may read the smallest. So a magnitude is
+// measured after dividing every channel by the channel's scale: the typical size of a message there, over the whole
+// graph (units.h). A spike is then equally large in every channel.
 //
-// What a row has gathered comes in two parts, to first order and for its worst channel:
+// The accumulated error has two parts, to first order and for the worst channel:
 //
-//   own      each time, the row itself was rounded, as large as it was then
-//   moved    the terms that came and went were rounded when they were taken, and when they were added
+//   own      at each touch, the row itself was rounded, with the magnitude that it had then
+//   moved    the added and removed terms were rounded when they were computed, and when they were added
 //
-// `own` alone would have hubs summed anew at every touch, since the sum of n terms of one sign is n of them, while
-// channels whose terms cancel are known to the root of n. But its larger part is rounding of channels that are as large
-// as they were, and is small beside them. What matters to any other is by how much the channel can have been larger: no
-// more than what has moved. So a row is good while
+// With `own` alone, hubs would be summed again at every touch, because the sum of n terms of one sign is about n of
+// them, while channels whose terms cancel are only known to the root of n. But the larger part of `own` is rounding in
+// channels that are still as large as they were, and it is small relative to them. For any other channel, what matters
+// is how much larger it can have been: at most what has moved. So a row is good while
 //
 //   own + moved                         <= kDriftTolerance * its magnitude, and
 //   moved + min(own, touches * moved)   <= kDriftTolerance * sqrt(number of its terms)
 //
-// with own / magnitude for the touches. A row that has just been summed begins as if it had been touched as often as
-// its partial sums were rounded: these errors partly cancel, but less where terms are alike, and three times the root
-// of their number is what was seen of such. A sum of which only the mean is read may differ by more than the root of n,
-// where means do not cancel as much: by as many times kDriftTolerance as n typical means are. Whatever is not finite is
-// not good.
+// where own / magnitude stands for the touches. A row that has just been summed starts as if it had been touched as
+// often as its partial sums were rounded. These errors partly cancel, but less if the terms are alike; three times the
+// root of their number was observed for such terms. A sum of which only the mean is read may differ by more than the
+// root of n if means do not cancel as much: by kDriftTolerance times n typical means. A row that is not finite is never
+// good.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -40,19 +40,19 @@ namespace livegnn {
 
 inline constexpr float kDriftTolerance = 2e-5f;
 inline constexpr float kUnit = 5.9604645e-8f;  // half the distance from 1 to the next float32
-inline constexpr size_t kRowBounds = 1;        // floats that a row of sums keeps of its rounding: see `pack`
+inline constexpr size_t kRowBounds = 1;        // floats per row of sums for its bounds: see `pack`
 
 struct Bounds {
   float own = 0, moved = 0;
 };
 
-// Both parts in the place of one float, since a batch reads and writes those of rows all over the graph: half the bytes
-// miss the cache half as often. Each has 7 bits of exponent, from 2^-80 on, and 9 of its fraction, and is rounded up,
-// so that small steps add up; less than 2^-80 is nothing. What is too large to be said has no end, and so has
-// what is not a number. Without branches, since each row that a batch reaches passes here.
+// Both parts are packed into one float: a batch reads and writes the bounds of rows all over the graph, and half the
+// bytes give half the cache misses. Each part has 7 bits of exponent, from 2^-80 on, and 9 bits of fraction. It is
+// rounded up, so that small steps add up; a value below 2^-80 becomes zero. A value that is too large to encode becomes
+// infinite, and so does NaN. The code has no branches, because it runs for each row that a batch reaches.
 inline constexpr int32_t kCodeShift = 14, kCodeFirst = (127 - 80) << 23, kCodeEndless = 0xffff;
 
-// Of a bound that is not below 0.
+// Requires: the bound is not negative.
 inline uint32_t encode_bound(float bound) {
   const int32_t above = std::bit_cast<int32_t>(bound) - kCodeFirst + (1 << kCodeShift) - 1;
   return static_cast<uint32_t>(std::min(std::max(above, 0) >> kCodeShift, kCodeEndless));
@@ -75,19 +75,19 @@ inline Bounds unpack(const float* cell) {
   return {decode_bound(codes >> 16), decode_bound(codes & 0xffff)};
 }
 
-// Of a sum of `count` terms that come to `reach`: each was rounded when it was taken and again when it was added; the
-// latter errors partly cancel.
+// The rounding of a sum of `count` terms whose magnitudes add up to `reach`: each was rounded when it was computed and
+// again when it was added; the latter errors partly cancel.
 inline float rounding_of_terms(float reach, size_t count) {
   return kUnit * reach * (2 + std::sqrt(static_cast<float>(static_cast<int64_t>(count))));
 }
 
-// Packed into `cell`: of a row as large as `peak` that has just been summed from `count` terms.
+// Initial bounds, packed into `cell`, of a row of magnitude `peak` that has just been summed from `count` terms.
 inline void begin_bounds(float peak, size_t count, float* cell) {
   pack({3 * std::sqrt(static_cast<float>(std::min(count, kSumBlock))) * kUnit * peak, 0}, cell);
 }
 
-// After one more touch, from those packed in `before`, of a row that is now as large as `peak`; also packed into
-// `cell`. Units are `shrunk` times smaller than those in which `before` is.
+// The bounds after one more touch, from those packed in `before`, for a row whose magnitude is now `peak`; also packed
+// into `cell`. The new units are `shrunk` times smaller than those of `before`.
 inline Bounds touch_bounds(const float* before, float shrunk, float peak, float reach, size_t count, float* cell) {
   Bounds bounds = unpack(before);
   bounds.own = shrunk * bounds.own + kUnit * peak;
@@ -96,20 +96,21 @@ inline Bounds touch_bounds(const float* before, float shrunk, float peak, float 
   return bounds;
 }
 
-// What a sum of some messages comes to, in units: the root of their number if they cancel. `mean`: what means typically
-// are where only these are read, else 0.
+// The typical magnitude of a sum of messages, in units: the root of their number if they cancel. `mean`: the typical
+// mean if only means are read, else 0.
 inline float typical_sum(size_t terms, float mean) {
   const auto n = static_cast<float>(std::max<size_t>(1, terms));
   return std::max(std::sqrt(n), n * mean);
 }
 
-// `terms()` is asked for only where it decides: to look a degree up costs a cache miss.
+// `terms()` is called only if the result depends on it, because looking up a degree costs a cache miss.
 template <class Terms>
 bool is_good(const Bounds& bounds, float peak, float mean, const Terms& terms) {
   const auto [own, moved] = bounds;
   const float error = own + moved;
   if (!(error <= kDriftTolerance * peak) || !(error < std::numeric_limits<float>::max())) return false;
-  // A term that moved is in `moved` three times at least: own / (kUnit * peak) * (moved / 3) is what comes of touches.
+  // A term that moved counts at least three times in `moved`: own / (kUnit * peak) * (moved / 3) is the error of the
+  // touches.
   auto within = [&](float most) { return error <= most || own * moved <= 3 * kUnit * peak * (most - moved); };
   return peak == 0 || within(kDriftTolerance) || within(kDriftTolerance * typical_sum(terms(), mean));
 }

@@ -12,7 +12,7 @@
 namespace livegnn {
 namespace {
 
-// The operations of a step over one block, one after the other.
+// Runs the operations of a step over one block, one after the other.
 class BlockRun {
  public:
   BlockRun(const Program& program, const RowsStep& step, size_t count, const float* const* sources,
@@ -189,7 +189,7 @@ class BlockRun {
   float* const* buffers_;
 };
 
-// A row that was not finite, each operation that makes it `widely`, if it need be. It depends on no other row.
+// Repeats a row that was not finite; each operation that needs it runs `widely`. The row depends on no other row.
 void run_lost_row(const Program& program, const RowsStep& step, uint32_t output, size_t row,
                   const float* const* sources, float* to) {
   std::vector<const float*> inputs(step.sources.size() * kBlockRows);
@@ -219,7 +219,7 @@ bool run_rows(const Program& program, const RowsStep& step, size_t count, const 
   for (const Sink& sink : step.sinks) {
     finite &= sink.reg >= step.sources.size();
     if (widely || sink.reg < step.sources.size()) continue;
-    // All at once, with the padding and what lies beside them, since that is nearly always enough.
+    // Check everything at once, including padding and neighbouring columns, because all of it is nearly always finite.
     if (k.finite(count * block.stride(sink.reg), buffers[step.registers[sink.reg].buffer])) continue;
     for (size_t i = 0; i < count; ++i) {
       float* const row = block.out(sink.reg, i);

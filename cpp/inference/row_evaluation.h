@@ -1,9 +1,9 @@
-// Runs the operations of a step over a block of rows: those of nodes (rows steps), or those of edges (messages).
+// Runs the operations of a step over a block of rows: rows of nodes (rows steps) or of edges (messages).
 //
-// What comes out not finite is computed once more in float64 (wide_rows.h): where the framework's result fits into
+// Results that are not finite are computed once more in float64 (wide_rows.h): if the framework's result fits into
 // float32, so does this one.
 //
-// Thread safety: any number of threads, each with buffers of its own.
+// Thread safety: any number of threads, each with its own buffers.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@
 
 namespace livegnn {
 
-// Memory for what a step computes of a block of rows.
+// Memory for the results of a step for a block of rows.
 class RowBuffers {
  public:
-  // A block for each buffer of the step, until the next call.
+  // A block for each buffer of the step, valid until the next call.
   float** open(const RowsStep& step) {
     if (memory_.size() < step.buffers.size()) memory_.resize(step.buffers.size());
     buffers_.resize(step.buffers.size());
@@ -33,7 +33,7 @@ class RowBuffers {
   std::vector<float*> buffers_;
 };
 
-// Where row i of a register is.
+// Address of row i of a register.
 inline const float* row_in(const RowsStep& step, uint32_t reg, size_t i, const float* const* sources,
                            float* const* buffers) {
   if (reg < step.sources.size()) return sources[reg * kBlockRows + i];
@@ -41,17 +41,17 @@ inline const float* row_in(const RowsStep& step, uint32_t reg, size_t i, const f
   return buffers[r.buffer] + i * row_stride(step.buffers[r.buffer]) + r.column;
 }
 
-// `sources` has a pointer for each source and row, source by source, kBlockRows for each; `buffers` a block for each
-// buffer of the step. `widely`: operations whose rows are not finite once more, in float64. True if all rows that came
-// out are finite; it may be false where they are. Requires: `count` is at most kBlockRows.
+// `sources` has a pointer for each source and row, source by source, kBlockRows for each; `buffers` has a block for
+// each buffer of the step. `widely`: operations whose rows are not finite are computed again in float64. Returns true
+// only if all result rows are finite; it may return false although they are. Requires: `count` is at most kBlockRows.
 bool run_rows(const Program& program, const RowsStep& step, size_t count, const float* const* sources,
               float* const* buffers, bool widely = false);
 
-// The rows of a step with one sink, each at `stride` from the one before.
+// The rows of a step with one sink, `stride` floats apart.
 void run_block(const Program& program, const RowsStep& step, size_t count, const float* const* sources, float* out,
                size_t stride);
 
-// What a row costs, in nanoseconds.
+// Estimated cost of a row, in nanoseconds.
 double row_cost_of(const RowsStep& step);
 
 }  // namespace livegnn

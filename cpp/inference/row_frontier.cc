@@ -44,7 +44,7 @@ class RowFrontierSearch {
   }
 
  private:
-  // How many messages each source sends, so that every thread knows where its own go. Returns how many there are.
+  // Counts the messages of each source, so that every thread knows where to put its own. Returns their total number.
   size_t make_room() {
     constexpr size_t kAhead = 16;
     const std::vector<uint32_t>& nodes = input_.nodes();
@@ -65,7 +65,7 @@ class RowFrontierSearch {
     return along_edges;
   }
 
-  // Messages that carry what changed in a source, along the edges that were there before.
+  // Finds messages that carry the change of a source, along the edges that existed before.
   void find_along_edges(size_t along_edges) {
     const Kernels& k = kernels();
     const std::vector<uint32_t>& nodes = input_.nodes();
@@ -106,7 +106,7 @@ class RowFrontierSearch {
     });
   }
 
-  // Turns the target of a message into its place among the targets; kNoIndex if it goes to a removed node.
+  // Replaces the target of a message by its place among the targets; kNoIndex if the batch removes the target.
   void enter(uint32_t* target) {
     uint32_t& slot = slots_[*target];
     if (slot == kNoIndex) {
@@ -133,8 +133,8 @@ class RowFrontierSearch {
     }
   }
 
-  // Messages of edges that changed carry the source as it is now; a source that is removed, and so not among the
-  // changed nodes, carries its last row.
+  // Messages of changed edges carry the current row of the source; a removed source, which is not among the changed
+  // nodes, carries its last row.
   size_t enter_changed_edges(size_t messages, size_t* num_rows) {
     const std::vector<uint32_t>& nodes = input_.nodes();
     for (size_t i = 0; i < nodes.size(); ++i) sources_[nodes[i]] = static_cast<uint32_t>(i);
@@ -144,7 +144,7 @@ class RowFrontierSearch {
       const bool skipped = step_.skip_loops && change.source == change.target;
       const float now = change.has && !skipped ? (step_.weighted ? change.new_weight : 1.0f) : 0.0f;
       const float before = change.had && !skipped ? (step_.weighted ? change.old_weight : 1.0f) : 0.0f;
-      // A node that becomes a resident, or is one no longer, is computed whatever its edges weigh.
+      // A node that becomes or stops being a resident is always computed, whatever its edges' weights.
       if (now == before && state_.keep_degree == 0) continue;
       const uint32_t slot = sources_[change.source];
       const float* const row = slot == kNoIndex ? s_.edge_sources[e] : input_.row(slot);

@@ -19,7 +19,7 @@ void RowPropagation::initialize(State* state, Whole* whole) const {
   const Residents& residents = state_.residents[direction_of(state_.graph, step_)];
   const size_t kept = is_partial() ? residents.size() : ids.capacity();
   if (is_partial()) {
-    // With room for those who will come: growth by half would undo much of what is saved.
+    // Leave room for new residents: growth by half would undo much of the saving.
     Table& slab = state->slabs[state_.program.values[step_.output].slab];
     slab.resize(0);
     slab.resize(kept + kept / 8);
@@ -32,7 +32,7 @@ void RowPropagation::initialize(State* state, Whole* whole) const {
   Table table;
   const Rows input = all_stored_rows(state_, step_.input, whole, &pool_, &table);
   const EdgeView store = view_of(state_.graph, step_);
-  // Lists are short, so what to fetch next lies in the lists of later nodes.
+  // Lists are short, so prefetch what the lists of later nodes contain.
   auto fetch_sources = [&](uint32_t node) {
     store.scan_in(node, [&](NeighborSpan span) {
       for (size_t i = 0; i < std::min<size_t>(span.size, 8); ++i) {
@@ -89,7 +89,8 @@ Scrubbed RowPropagation::scrub(std::span<const uint32_t> nodes) const {
     const float* const held = kept.row(slot);
     seen.not_finite += kernels().finite(width, held) ? 0 : 1;
     aggregate_all(state_, step_, input, node, row.data(), counted ? counts.data() : nullptr);
-    // Nobody sees a wrong count, until the maximum that it should have let go is wrong altogether.
+    // A wrong count is invisible until it keeps a maximum that no message equals any more, so it counts as a difference
+    // of 1.
     if (counted && kernels().differs(width, counts.data(), state_.kept_rows(step_.counts).row(slot))) {
       seen.difference = std::max(seen.difference, 1.0);
     }

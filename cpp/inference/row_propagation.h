@@ -1,6 +1,6 @@
-// What sums and maxima of rows share: how they come from the graph alone, and how they are looked over.
+// Functions that sums and maxima of rows share: initialization from the graph, and scrubbing.
 //
-// Thread safety: as of every propagation.
+// Thread safety: the same as for every propagation.
 #pragma once
 
 #include "inference/propagation.h"

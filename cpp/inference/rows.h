@@ -1,6 +1,6 @@
-// Rows where they lie, and memory for rows that are made to be read.
+// References to stored rows, and memory for computed rows.
 //
-// Thread safety: none; who computes has memory of its own.
+// Thread safety: none; every computation has its own memory.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace livegnn {
 
-// Memory that grows and does not keep what was in it.
+// Memory that grows without keeping its contents.
 class Scratch {
  public:
   float* reserve(size_t floats) {
@@ -27,7 +27,7 @@ class Scratch {
   FloatBlock block_;
 };
 
-// The rows of one value, where they lie.
+// The rows of one value in their table.
 struct Rows {
   float* data;
   size_t stride, width, count;
@@ -35,7 +35,7 @@ struct Rows {
   float* row(size_t i) const { return data + i * stride; }
 };
 
-// Memory for rows that are computed to be read once. What was taken stays where it is until `clear`.
+// Memory for rows that are computed to be read once. Addresses stay valid until `clear`.
 class RowArena {
  public:
   float* take(size_t floats) {
@@ -49,15 +49,15 @@ class RowArena {
       used_ = 0;
     }
     float* rows = blocks_[block_].data() + used_;
-    used_ += (floats + 15) / 16 * 16;  // rows begin with a cache line, which may be the end of the block
+    used_ += (floats + 15) / 16 * 16;  // rows start at a cache line, which may be the end of the block
     used_ = std::min(used_, blocks_[block_].size());
     return rows;
   }
-  // Where somebody has all rows of values that are not stored, by value: they need not be computed. Outlives `clear`.
+  // If the caller has all rows of values that are not stored, by value: they need not be computed. `clear` keeps it.
   const std::vector<Rows>* whole = nullptr;
 
   void clear() {
-    // What one large question needed is not held for ever.
+    // Do not keep the memory of one large query for ever.
     if (floats_ > kKeptFloats) {
       blocks_.clear();
       floats_ = 0;
@@ -72,14 +72,14 @@ class RowArena {
   size_t block_ = 0, used_ = 0, floats_ = 0;
 };
 
-// Brings a row's page into the TLB. Rows lie anywhere in tables far larger than it covers, and a prefetch whose page it
-// does not hold may be dropped; loads are not, and those of a whole block wait for their pages together.
+// Brings a row's page into the TLB. Rows are scattered over tables far larger than the TLB covers, and the CPU may drop
+// a prefetch whose page is not in it. Loads are not dropped, and those of a whole block wait for their pages together.
 inline void touch(const float* row) {
   const float value = *row;
   asm volatile("" : : "x"(value));
 }
 
-// The cache lines of a row whose page is at hand.
+// Prefetches the cache lines of a row whose page is in the TLB.
 inline void fetch(const Rows& rows, uint32_t node) {
   if (node >= rows.count) return;
   for (size_t c = 0; c < rows.width; c += 16) __builtin_prefetch(rows.row(node) + c);

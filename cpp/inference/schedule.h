@@ -1,14 +1,14 @@
-// The way of a batch through the depths of a program, with a place between them where rows may be exchanged.
+// Takes a batch through the depths of a program; rows may be exchanged between depths.
 //
-// Thread safety: as of the back end.
+// Thread safety: the same as the back end's.
 #pragma once
 
 #include "inference/backend.h"
 
 namespace livegnn {
 
-// Calls `exchange(depth)` when the rows that depth `depth` reads along edges are complete, before that depth. What it
-// throws is thrown on, and nothing has happened.
+// Calls `exchange(depth)` before depth `depth`, when the rows that this depth reads along edges are complete.
+// Exceptions from it are passed on, and then nothing has changed.
 template <class Exchange>
 void prepare_depths(Backend* backend, const Delta& delta, Prepared* prepared, const Exchange& exchange) {
   backend->begin(delta, prepared);

@@ -15,7 +15,7 @@
 namespace livegnn {
 namespace {
 
-// With a value for the counts beside each maximum of rows, since they are read together.
+// Adds a value for the counts of each maximum of rows; both share a slab because they are read together.
 Program with_counts(Program program) {
   for (PropagateStep& step : program.propagations) {
     if (step.aggregate != Aggregate::kMax || step.message != kNoIndex) continue;
@@ -155,7 +155,7 @@ void State::reserve(const Delta& delta, const Preparation& prepared) {
   for (size_t c = 0; c < sums.size(); ++c) {
     if (program.contexts[c].kind != ContextKind::kSum) continue;
     const size_t needed = delta.nodes[program.values[program.contexts[c].output].node_type].capacity;
-    // Only the one writer reads them.
+    // Only the one writer reads these.
     for (std::vector<double>* each : {&sums[c], &sum_errors[c]}) {
       if (needed > each->capacity()) each->reserve(needed + needed / 2);
     }
@@ -170,7 +170,7 @@ void State::release() noexcept {
 
 void State::commit(const Delta& delta, const Preparation& prepared, ThreadPool* pool) noexcept {
   commit_units(prepared, this);
-  // Slots first, then the rows of those who have one.
+  // Slots first, then the rows of the nodes that have one.
   for (size_t d = 0; keep_degree > 0 && d < residents.size(); ++d) {
     if (has_direction[d]) residents[d].move(prepared.moves[d], delta.nodes[receiver_type(graph, d)].capacity);
   }

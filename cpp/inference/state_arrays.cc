@@ -1,4 +1,4 @@
-// What an engine keeps, as arrays by name and back, to the bit (docs/checkpoint.md).
+// Converts the state of an engine to named arrays and back, bitwise exactly (docs/checkpoint.md).
 #include <cstring>
 #include <string>
 #include <utility>
@@ -15,7 +15,7 @@ std::string named(const char* what, size_t number) { return std::string(what) + 
 
 bool is_stored(const Value& value) { return !value.features && value.derived < 0; }
 
-// Rows whose cells hold the bits of Ts, those of the slots one after the other.
+// The rows of the slots, one after the other; their cells hold the bits of Ts.
 template <class T>
 std::vector<T> copy_rows(const Rows& rows, const std::vector<uint32_t>& slots, size_t width) {
   static_assert(sizeof(T) == sizeof(float));
@@ -30,7 +30,7 @@ std::vector<T> copy_rows(const Rows& rows, const std::vector<uint32_t>& slots, s
 
 }  // namespace
 
-// Counts are values too, and saved with the maximum that they belong to.
+// Counts are values too, and are saved with their maximum.
 bool State::is_count(uint32_t value) const {
   for (const PropagateStep& step : program.propagations) {
     if (step.counts == value) return true;

@@ -1,4 +1,4 @@
-// What the state of an engine takes.
+// The memory that the state of an engine takes.
 #include "inference/state.h"
 
 namespace livegnn {
@@ -14,7 +14,7 @@ size_t State::bytes(uint32_t value) const {
   if (spec.features || spec.derived >= 0 || spec.width == 0) return 0;
   const Table& slab = slabs[spec.slab];
   const size_t rows = (slab.bytes() + slab.mapped_bytes()) / (slab.stride() * sizeof(float));
-  // The first value of a slab answers for what pads its rows, and a maximum for its counts.
+  // The padding of a slab's rows is counted for its first value, and the counts for their maximum.
   size_t floats = row_stride(spec.width);
   for (const PropagateStep& step : program.propagations) {
     if (step.output == value && step.counts != kNoIndex) floats += row_stride(spec.width);

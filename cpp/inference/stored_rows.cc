@@ -43,7 +43,7 @@ void stored_rows(const State& state, uint32_t value, std::span<const uint32_t> n
   const RowsStep& step = state.program.on_demand[static_cast<size_t>(spec.derived)];
   const size_t stride = row_stride(spec.width);
   float* row = arena->take(nodes.size() * stride);
-  // Of all nodes at once, since neighbours that they share are computed once.
+  // All nodes at once, so that shared neighbours are computed once.
   std::vector<const float*> located(step.sources.size() * nodes.size());
   for (size_t s = 0; s < step.sources.size(); ++s) {
     stored_rows(state, step.sources[s], nodes, arena, located.data() + s * nodes.size());

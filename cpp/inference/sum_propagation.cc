@@ -19,9 +19,9 @@
 namespace livegnn {
 namespace {
 
-// A recomputed row reads its neighbours at random from memory, an added message lies in the cache.
+// A recomputed row reads its neighbours at random from memory; an added message is in the cache.
 constexpr size_t kRecomputeFactor = 2;
-// Neighbours whose rows are located at once, since rows that are not kept lie in memory of their own meanwhile.
+// Number of neighbours whose rows are located at once; rows that are not kept need temporary memory.
 constexpr size_t kPiece = 1024;
 
 std::vector<uint32_t> ascending(size_t count) {
@@ -30,12 +30,12 @@ std::vector<uint32_t> ascending(size_t count) {
   return numbers;
 }
 
-// Adds up rows of neighbours as they will be.
+// Adds up the new rows of neighbours.
 class NeighborSum {
  public:
   NeighborSum() : order_(ascending(kPiece)), ones_(kPiece, 1.0f) {}
 
-  // `sources`: rows of those that have not changed, where they are kept; `slots`: places among what has changed.
+  // `sources`: unchanged rows, if they are kept; `slots`: places among the changed rows.
   void begin(const State& state, const PropagateStep& step, const Changes& input, const Rows& sources,
              const std::vector<uint32_t>& slots) {
     state_ = &state, step_ = &step, input_ = &input, slots_ = &slots;
@@ -43,7 +43,7 @@ class NeighborSum {
   }
   void open(float* row, bool widely) {
     total_.open(input_->stride(), row, widely);
-    clear_piece();  // of somebody who ran out of memory
+    clear_piece();  // left by a sum that ran out of memory
     terms_ = 0;
   }
   void add(uint32_t source, float weight) {
@@ -113,7 +113,7 @@ struct SumPropagation::Batch {
   const UnitInUse unit;
   const Table& errors;
   const Rows stored, kept;  // by node, and by slot
-  const Rows sources;       // where they are kept
+  const Rows sources;       // if they are kept
   const float* const zeros;
   const size_t stride;
   const bool partial, recompute_all;
@@ -139,7 +139,7 @@ void SumPropagation::recompute(Batch* batch, size_t t) const {
     if (state_.keep_degree == 0) {
       scan_new_in(batch->store, node, changed, add);
     } else {
-      // As `pull` would.
+      // The same order as in `pull`.
       static thread_local std::vector<std::pair<uint32_t, float>> sorted;
       const Trimmed trimmed(&sorted);
       sorted.clear();
@@ -157,12 +157,12 @@ void SumPropagation::recompute(Batch* batch, size_t t) const {
   batch->recomputed.fetch_add(1, std::memory_order_relaxed);
 }
 
-// The row of a target from what it was, or anew where rounding has grown too large, or where that is cheaper.
+// Updates the row of a target; computes it again from all neighbours if rounding is too large, or if that is cheaper.
 void SumPropagation::update(Batch* batch, size_t t, float* sum) const {
   RowFrontier& s = batch->frontier;
   const Kernels& k = kernels();
   const uint32_t node = s.targets[t];
-  // What a row was that is not kept is not known.
+  // The old row is unknown if it was not kept.
   if (batch->recompute_all || (batch->partial && !stays(batch->prepared, node))) {
     recompute(batch, t);
     s.keep[t] = 1;
@@ -186,7 +186,7 @@ void SumPropagation::update(Batch* batch, size_t t, float* sum) const {
   }
 }
 
-// A row that lost its last neighbour is nothing, not what rounding left of it.
+// A row that lost its last neighbour is exactly zero, without a rounding remainder.
 void SumPropagation::find_orphans(Batch* batch, const std::vector<uint32_t>& slots) const {
   const auto& edges = batch->edges;
   batch->frontier.orphaned.assign(batch->frontier.targets.size(), 0);
@@ -205,7 +205,7 @@ void SumPropagation::find_orphans(Batch* batch, const std::vector<uint32_t>& slo
 }
 
 void SumPropagation::update_block(Batch* batch, size_t begin, size_t end) const {
-  // What a block reads of its targets is fetched before it begins.
+  // Prefetch what a block reads of its targets.
   for (size_t t = begin; t < end; ++t) {
     const uint32_t node = batch->frontier.targets[t];
     if (node >= batch->stored.count) continue;
@@ -214,7 +214,7 @@ void SumPropagation::update_block(Batch* batch, size_t begin, size_t end) const 
     batch->store.prefetch_in(node);
   }
   for (size_t t = begin; t < end; ++t) fetch(batch->stored, batch->frontier.targets[t]);
-  // Aligned, so that what is written to it can be read again without a detour through the cache.
+  // Aligned, so that a read after a write can be forwarded from the store buffer.
   static thread_local Scratch memory;
   float* const sum = memory.reserve(batch->input.stride());
   for (size_t t = begin; t < end; ++t) update(batch, t, sum);
@@ -267,7 +267,7 @@ void SumPropagation::prepare(const NodeRows* reader, Preparation* prepared) cons
   for (uint32_t node : batch.input.nodes()) source_slots[node] = kNoIndex;
   output.reached = s.targets;
   output.keep(s.targets, s.keep);
-  // Messages that were found but not added, all being computed anew, do not count.
+  // Found messages do not count if they are not added because everything is computed again.
   const size_t added = prepared->recompute_all ? 0 : s.num_messages;
   prepared->edges_touched += added + batch.read.load();
   prepared->nodes_touched += added + batch.read.load() + num_targets;

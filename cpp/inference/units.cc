@@ -15,7 +15,7 @@ namespace livegnn {
 namespace {
 
 constexpr size_t kEvery = 1024;  // batches
-constexpr size_t kPart = 8;      // of the messages that there are
+constexpr size_t kPart = 8;      // of all messages
 constexpr float kMoved = 4;
 
 // The last number of batches up to `batches` at which scales are measured.
@@ -26,7 +26,7 @@ size_t last_moment(size_t batches) {
   return moment;
 }
 
-// Channels that have had no messages but 0 have no scale, and must have a unit.
+// The unit of channels that have had no messages but 0, and so have no scale.
 float unit_without_scale(std::span<const float> scales) {
   float least = 0;
   for (float scale : scales) {
@@ -35,20 +35,20 @@ float unit_without_scale(std::span<const float> scales) {
   return least == 0 ? kLeastScale : std::max(least / 100, kLeastScale);
 }
 
-// By how much units are smaller than those that `inverses` are of, where they are smaller most.
+// The factor by which units shrink compared with `inverses`, for the channel that shrinks most.
 float shrinkage(std::span<const float> scales, const float* smaller, const float* inverses) {
   float shrunk = 1;
   for (size_t c = 0; c < scales.size(); ++c) shrunk = std::max(shrunk, smaller[c] / inverses[c]);
   return std::min(shrunk, kMostScale);
 }
 
-// A scale that is measured beside the one before.
+// The new scale, from a measurement and the previous scale.
 float moved_scale(float before, float now) {
   if (now == 0 || before == 0 || now <= before / kMoved) return now;
   return now >= before * kMoved ? before * kMoved : before;
 }
 
-// The rows whose bounds are past what they may be in other units, in order.
+// The rows whose bounds exceed the limit in new units, sorted.
 void find_overdue(const State& state, size_t propagation, Preparation::NewUnit* unit) {
   const PropagateStep& step = state.program.propagations[propagation];
   const Table& errors = state.errors[propagation];
@@ -78,7 +78,7 @@ void find_overdue(const State& state, size_t propagation, Preparation::NewUnit* 
   std::sort(unit->overdue.begin(), unit->overdue.end());
 }
 
-// What a propagation's unit becomes. Whether it is a smaller one.
+// Measures the new unit of a propagation. Returns whether it is smaller than the old one.
 bool measure_unit(const State& state, const Preparation& prepared, size_t p, Preparation::NewUnit* unit) {
   const Unit& now = state.units[p];
   const Measurement measurement(state, state.program.propagations[p], &prepared);
@@ -173,7 +173,7 @@ void forget_units(const State& state, Preparation* prepared) {
 }
 
 bool is_measured_after(const State& state, const Preparation& prepared) {
-  if (prepared.affected == 0 && prepared.edges_touched == 0) return false;  // nothing, or as good as
+  if (prepared.affected == 0 && prepared.edges_touched == 0) return false;  // nothing relevant changed
   if (state.moments.measured < last_moment(state.moments.batches + 1)) return true;
   size_t messages = 0;
   for (const PropagateStep& step : state.program.propagations) {

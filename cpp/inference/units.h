@@ -1,20 +1,21 @@
-// The units in which rounding is bounded: what messages typically are, channel by channel.
+// The units in which rounding is bounded: the typical magnitude of messages, channel by channel.
 //
-// A scale is the median of a channel's magnitudes over a sample of messages, those that are 0 left aside; 0 where all
-// are, many more than at first having been looked at, and then the unit is a hundredth of the smallest: what messages
-// that have gone left in a sum is large beside none. If there are no messages but 0, any rounding is too large. It is
-// measured when the engine is made, after 1, 4, 16, ..., 1024, 2048, 3072, ... batches, since a graph may begin with
-// nothing, and when an eighth as many messages were added or taken back as there are. It stays what it is while the
-// graph only varies by less than a factor of four.
+// A scale is the median magnitude of a channel over a sample of messages, without those that are 0. It is 0 if all of
+// them are 0, also in a larger sample; then the unit is a hundredth of the smallest scale, because the rounding that
+// removed messages left in a sum is large compared with nothing. If all messages are 0, any rounding is too large. A
+// scale is measured when the engine is made, after 1, 4, 16, ..., 1024, 2048, 3072, ... batches, since a graph may
+// begin empty, and when an eighth of all messages have been added or subtracted. It does not change while measurements
+// differ from it by less than a factor of four.
 //
-// A unit that is too small has rows summed anew without need, one that is too large has them be wrong. So a scale falls
-// at once, and rises by no more than that factor each time. What it is measured on is what the batch at hand comes to,
-// before it is committed. Where a scale has fallen, the bounds of rows grow by as much: the batch is prepared once
-// more, in new units, together with the rows that are past their bounds then (`NewUnit::overdue`). So nobody sees a row
-// whose rounding a unit has hidden, and what would be is what will be, to the bit.
+// A unit that is too small makes rows be summed again needlessly; one that is too large hides errors. So a scale falls
+// at once, and rises by no more than that factor at each measurement. It is measured on the result of the current
+// batch, before the commit. If a scale falls, the bounds of rows grow by the same factor: the batch is prepared once
+// more, in new units, together with the rows that then exceed their bounds (`NewUnit::overdue`). So no reader sees a
+// row whose rounding error was hidden by a unit, and what-if predictions are bitwise what a commit gives.
 //
-// The sample (measurement.h) is a function of the graph and the batch, and the moment one of the number of batches: a
-// replay gives the same bits. A lazy engine measures only in a batch that it computes at once, when it is settled.
+// The sample (measurement.h) is a function of the graph and the batch, and the times of measurement are a function of
+// the number of batches and of touched messages: a replay gives the same bits. A lazy engine measures only in a batch
+// that it computes at once, when it is settled.
 #pragma once
 
 #include <cstddef>
@@ -30,18 +31,18 @@ class ThreadPool;
 struct Preparation;
 struct State;
 
-// Of the messages of one sum.
+// The unit for the messages of one sum.
 struct Unit {
-  std::vector<float> scales;  // by channel, 0 where it has had no messages but 0
+  std::vector<float> scales;  // by channel, 0 if it has had no messages but 0
   FloatBlock inverses;        // one over each scale, padded
-  float mean = 0;             // typical mean of messages, in these; 0 where others than means are read
+  float mean = 0;             // typical mean of messages in these units; 0 unless only means are read
 
-  // Of channels that have had no messages yet; none of a maximum.
+  // Starts with channels that have had no messages yet; a maximum has no unit.
   void begin(size_t width);
   void set(std::span<const float> measured, float typical_mean) noexcept;
-  // The scales, and behind them the mean; nothing of a maximum.
+  // The scales, followed by the mean; empty for a maximum.
   std::vector<float> saved() const;
-  // False, and nothing done, if they cannot be that.
+  // Returns false and does nothing if the numbers are not a valid unit.
   bool load(std::span<const float> from);
 };
 
@@ -51,25 +52,25 @@ struct Moments {
   size_t batches = 0, measured = 0, touched = 0;
 };
 
-// What rounding is bounded with while a batch is prepared.
+// The unit that bounds rounding while a batch is prepared.
 struct UnitInUse {
   const float* inverse;
-  float mean, shrunk;  // units are `shrunk` times smaller than those in which kept bounds are
+  float mean, shrunk;  // units are `shrunk` times smaller than those of the kept bounds
 };
 UnitInUse unit_in_use(const State& state, const Preparation& prepared, size_t propagation);
 
 void invert_scales(std::span<const float> scales, float* inverses) noexcept;
-// Channels without a scale get a unit.
+// Gives channels without a scale a unit.
 void fill_scales(std::vector<float>* scales);
 
-// Of all sums, which have just been computed.
+// Measures the units of all sums, which have just been computed.
 void measure_first(State* state, ThreadPool* pool);
 void forget_units(const State& state, Preparation* prepared);
 bool is_measured_after(const State& state, const Preparation& prepared);
-// Whether any unit is a smaller one, so that rows which the batch has not reached may be past their bounds.
+// Returns whether any unit is smaller, so that rows that the batch has not reached may exceed their bounds.
 bool measure_after(const State& state, Preparation* prepared);
-// Needs no memory, as little as the commit of which it is a part. Bounds in the table are put into new units after it
-// has its new size, and before those that are already in them are written.
+// Allocates no memory, like the commit that it is part of. Bounds in the table are converted to new units after the
+// table has its new size, and before those that are already in new units are written.
 void commit_units(const Preparation& prepared, State* state) noexcept;
 
 }  // namespace livegnn

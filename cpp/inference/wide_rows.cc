@@ -52,7 +52,7 @@ void run_widely(const Program& program, const Op& op, const RowsStep& step, std:
     case OpKind::kCombine:
       combine(op, width, [&](size_t p) { return in[p]; }, out);
       break;
-    case OpKind::kCall:  // which is not ours
+    case OpKind::kCall:  // a function of the user
       std::copy_n(to, width, out);
       break;
     case OpKind::kMaximumLoop: {
@@ -64,7 +64,7 @@ void run_widely(const Program& program, const Op& op, const RowsStep& step, std:
       break;
     }
     default: {
-      const double scaled[kMaxRowSettings] = {number};  // where nothing but the kind says what it is
+      const double scaled[kMaxRowSettings] = {number};  // if only the kind defines the operation
       RowBlock<double> block{1,     width, width, out, {}, {}, op.function == kNoIndex ? scaled : op.settings.data(),
                              first, second};
       for (size_t p = 0; p < in.size(); ++p) {
@@ -74,7 +74,7 @@ void run_widely(const Program& program, const Op& op, const RowsStep& step, std:
       row_operator_of(op).in_double(block);
     }
   }
-  // Linear layers of one input share an operation here and have one each elsewhere: what is finite stays.
+  // Linear layers with the same input share an operation here but not in a framework: finite results are kept.
   for (size_t c = 0; c < width; ++c) to[c] = std::isfinite(to[c]) ? to[c] : static_cast<float>(out[c]);
 }
 

@@ -1,7 +1,7 @@
-// Operations on rows that come out not finite: once more, slowly, in float64, and rounded.
+// Repeats operations on rows whose results are not finite: slowly, in float64, and then rounded.
 //
-// A product may fit into float32 where a sum of some of its terms does not, and a framework adds them in another order.
-// So what is past the end of float32 here is so in any order.
+// A product may fit into float32 although a sum of some of its terms does not, and a framework adds the terms in
+// another order. A result that exceeds float32 here exceeds it in any order.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace livegnn {
 
-// What `op` makes of these rows, where `to` is not finite.
+// The result of `op` for these rows, in those places where `to` is not finite.
 void run_widely(const Program& program, const Op& op, const RowsStep& step, std::span<const float* const> rows,
                 float* to);
 

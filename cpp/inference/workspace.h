@@ -1,7 +1,7 @@
-// What one batch needs while it is prepared, and the next can use again.
+// Memory that one batch needs while it is prepared, and that the next can use again.
 //
-// An engine has as many as batches were ever prepared at once. Thread safety: of a workspace none, it is one batch's;
-// of the engine's workspaces any thread may take one, and give it back.
+// An engine has as many workspaces as batches were ever prepared at once. Thread safety: none for a workspace, which
+// belongs to one batch; any thread may take one of the engine's workspaces, and give it back.
 #pragma once
 
 #include <atomic>
@@ -17,21 +17,21 @@
 
 namespace livegnn {
 
-// The nodes that a rows step computes, and where their new rows are.
+// The nodes that a rows step computes, and the places of their new rows.
 struct Reach {
   std::vector<uint32_t> nodes;
-  std::vector<uint8_t> added;                    // by node of the list: it is new, so it has changed whatever comes out
-  std::vector<std::vector<uint32_t>> positions;  // by source: of a node's row among the source's changes, or kNoIndex
-  std::vector<std::vector<uint8_t>> keep;        // by sink: what came out differs from what was there
-  std::vector<Rows> stored;                      // by source: the rows as they are
+  std::vector<uint8_t> added;  // by node of the list: it is new, so it counts as changed whatever its row
+  std::vector<std::vector<uint32_t>> positions;  // by source: place of a node's row in its changes, or kNoIndex
+  std::vector<std::vector<uint8_t>> keep;        // by sink: whether the computed row differs from the stored one
+  std::vector<Rows> stored;                      // by source: the current rows
 
   size_t bytes() const;
 };
 
-// The messages of a batch where a message is a row of its source, times a weight, grouped by target (row_frontier.h).
+// The messages of a batch if a message is a row of its source times a weight, grouped by target (row_frontier.h).
 struct RowFrontier {
-  // First in the order in which messages were found, then grouped by target. Those that `grow` fills hold more than is
-  // in use.
+  // First in the order in which messages were found, then grouped by target. Vectors that `grow` resizes are larger
+  // than what is in use.
   std::vector<uint32_t> targets, counts, offsets, first;
   std::vector<uint32_t> found_target, found_row;
   std::vector<float> found_weight;
@@ -41,7 +41,7 @@ struct RowFrontier {
   std::vector<float> peaks, coefficients;  // by row
   size_t num_messages = 0;
   Scratch differences;
-  // By changed edge: the row of its source as it was, where that is not among the sources; and those not kept.
+  // By changed edge: the old row of its source, if that is not among the sources; and the rows that are not kept.
   std::vector<const float*> edge_sources, edge_rows;
   std::vector<uint32_t> edge_nodes;
   Scratch edge_memory;
@@ -50,17 +50,17 @@ struct RowFrontier {
   size_t bytes() const;
 };
 
-// The messages of a batch where they are computed from more than their sources (message_frontier.h).
+// The messages of a batch if they are computed from more than their sources (message_frontier.h).
 struct MessageFrontier {
   struct Term {
-    uint32_t source, slot;  // a node, and its place among `sources` or kNoIndex
+    uint32_t source, slot;  // a node, and its place in `sources` or kNoIndex
     float old_weight, new_weight;
     const float *old_features, *new_features;
-    bool before, after;  // whether there was a message, and whether there is one now
+    bool before, after;  // whether the message exists before and after the batch
   };
 
-  std::vector<uint32_t> sources, targets;         // the first `constrained` targets have other rows themselves
-  std::vector<std::vector<uint32_t>> positions;   // by source of the program: where the new rows of nodes are
+  std::vector<uint32_t> sources, targets;         // the own rows of the first `constrained` targets change
+  std::vector<std::vector<uint32_t>> positions;   // by source of the program: places of the new rows of nodes
   std::vector<uint32_t>* source_slots = nullptr;  // null if no row of a source is read
   size_t constrained = 0;
   std::vector<size_t> first, offsets, counts;
@@ -71,8 +71,8 @@ struct MessageFrontier {
   size_t bytes() const;
 };
 
-// How many messages each target has, in `counts`, as where those of each begin: `offsets`, one more than there are
-// targets. Then `counts` are where the next message of each target goes.
+// Converts the number of messages of each target, in `counts`, to `offsets`, where each target's messages start; there
+// is one more of these than there are targets. Afterwards `counts` holds the place of each target's next message.
 template <class Count>
 void count_offsets(std::vector<Count>* counts, size_t targets, std::vector<Count>* offsets) {
   grow(offsets, targets + 1);
@@ -84,20 +84,21 @@ void count_offsets(std::vector<Count>* counts, size_t targets, std::vector<Count
 }
 
 struct Workspace {
-  // By node type: where a node stands in the list at hand, kNoIndex between uses. Two, since a frontier needs its
-  // sources and its targets at once.
+  // By node type: the place of a node in the current list, kNoIndex between uses. There are two, because a frontier
+  // needs its sources and its targets at once.
   std::vector<std::vector<uint32_t>> slots[2];
-  std::vector<std::vector<uint8_t>> removed;  // by node type: set while a batch that removes the node is prepared
+  std::vector<std::vector<uint8_t>> removed;  // by node type: set while a batch is prepared that removes the node
 
   RowFrontier row_frontier;
   MessageFrontier message_frontier;
   Reach reach;
 
-  // Room for the nodes that there will be; marks those that the batch removes.
+  // Makes room for all nodes that exist after the batch, and marks those that it removes.
   void open(const Delta& delta);
-  // After a batch that needed so much: what was much larger than others need is given back. Lists by node stay.
+  // After a batch that needed `need`: gives back memory that is much larger than other batches need. Lists by node
+  // stay.
   void close(const Delta& delta, size_t need);
-  // After a batch that was given up half-way: as it is between uses.
+  // After a batch that was abandoned half-way: restores the state between uses.
   void reset() noexcept;
   size_t bytes() const;
 
@@ -105,8 +106,8 @@ struct Workspace {
   friend class Workspaces;
   RecentNeeds needs_{size_t{1} << 12};
   bool open_ = false;
-  size_t held_ = 0;                  // bytes, when it was given back
-  std::unique_ptr<Workspace> next_;  // among those that nobody uses
+  size_t held_ = 0;                  // bytes, as of when it was given back
+  std::unique_ptr<Workspace> next_;  // in the list of unused ones
 };
 
 class Workspaces {
@@ -115,11 +116,11 @@ class Workspaces {
     Workspaces* to = nullptr;
     void operator()(Workspace* workspace) const noexcept;
   };
-  // Goes back by itself, and is reset if it is still open.
+  // Gives the workspace back when it is destroyed, and resets it if it is still open.
   using Lease = std::unique_ptr<Workspace, Return>;
 
   Lease take();
-  size_t bytes() const { return bytes_; }  // of those that nobody uses; from any thread
+  size_t bytes() const { return bytes_; }  // of unused ones; any thread may call it
 
  private:
   std::mutex mutex_;

@@ -12,7 +12,7 @@
 namespace livegnn {
 namespace {
 
-// Classes are 8 bytes apart up to 1 KiB, then 64 to each doubling: rounding up costs at most a sixty-fourth.
+// Classes are 8 bytes apart up to 1 KiB, then 64 per doubling: rounding up costs at most a sixty-fourth.
 constexpr size_t kFine = 1024 / BlockHeap::kGranule;
 constexpr size_t kPerDoubling = 64;
 constexpr size_t kNumClasses = kFine + 1 + kPerDoubling * 5;
@@ -70,7 +70,8 @@ void BlockHeap::add_lanes(size_t lanes) {
 
 void BlockHeap::add_segment(size_t index) {
   auto slabs = std::make_unique<Slab[]>(kSlabsPerSegment);
-  // Addresses only: pages become memory when they are touched. What is too much for whole huge pages goes back.
+  // Reserves address space only: pages get memory when they are touched. The parts outside whole huge pages are
+  // returned.
   auto* const from = static_cast<unsigned char*>(map(kSegmentBytes + kHugePage, PROT_NONE));
   const auto address = reinterpret_cast<uintptr_t>(from);
   const size_t before = (kHugePage - address % kHugePage) % kHugePage;
@@ -94,11 +95,12 @@ uint32_t BlockHeap::take_slab(size_t size_class, size_t lane) {
     if (segment == kSegments) throw std::bad_alloc();
     if (segment == num_segments_) add_segment(segment);
     if ((size_t{taken} + 1) * kSlabBytes > accessible_) {
-      // A little at first, so that a small graph takes little.
+      // Small steps at first, so that a small graph takes little memory.
       const size_t growth = std::clamp(accessible_, kFirstGrowth, kSegmentBytes - accessible_ % kSegmentBytes);
       unsigned char* const from = segments_[segment].base + accessible_ % kSegmentBytes;
       if (mprotect(from, growth, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
-      // Blocks are met at random: without huge pages nearly each costs a miss in the TLB beside the one in the cache.
+      // Blocks are accessed at random: without huge pages nearly every access costs a TLB miss in addition to the cache
+      // miss.
       if (growth >= kHugePage) madvise(from, growth, MADV_HUGEPAGE);
       accessible_ += growth;
     }
@@ -114,7 +116,7 @@ uint16_t* BlockHeap::link(uint32_t slab, uint32_t place) const {
   return static_cast<uint16_t*>(at(static_cast<BlockRef>(slab * kSlabGranules + place)));
 }
 
-// Puts a slab with free blocks into the list of its lane and class, or takes it out.
+// `open` inserts a slab with free blocks into the list of its lane and class; `close` removes it.
 void BlockHeap::open(uint32_t i) noexcept {
   Bin& bin = lanes_[slab(i).lane].bins[slab(i).size_class];
   slab(i).next = bin.open;
@@ -141,7 +143,7 @@ BlockRef BlockHeap::allocate(size_t bytes, size_t lane) {
     ++from.live;
     lanes_[lane].live += class_bytes(size_class);
     if (from.free == 0) close(bin.open);
-    // The next one will be written to soon.
+    // The next block will be written to soon.
     if (bin.open != 0) __builtin_prefetch(link(bin.open, slab(bin.open).free - 1u), 1);
     return ref;
   }
@@ -194,7 +196,7 @@ size_t BlockHeap::reserved_bytes() const {
 }
 
 bool BlockHeap::mark_sparse() {
-  // Slabs of a class, whoever's they are, by how full they are.
+  // The slabs of each class, of all lanes, sorted by how full they are.
   std::vector<std::vector<uint32_t>> by_class(kNumClasses);
   for (uint32_t i = 1; i < used_slabs_; ++i) {
     if (slab(i).handed > 0) by_class[slab(i).size_class].push_back(i);
@@ -212,7 +214,7 @@ bool BlockHeap::mark_sparse() {
       return slab(a).live != slab(b).live ? slab(a).live < slab(b).live : a < b;
     });
     for (auto i = slabs.begin(); i != marked; ++i) {
-      // No block may go out from a marked slab any more.
+      // No block may be allocated from a marked slab.
       if (slab(*i).free != 0) close(*i);
       slab(*i).sparse = any = true;
     }
@@ -241,7 +243,7 @@ BlockRef BlockHeap::copy(BlockRef ref) {
 void BlockHeap::release(uint32_t i) noexcept {
   lanes_[slab(i).lane].handed -= slab(i).handed * class_bytes(slab(i).size_class);
   slab(i) = {};
-  // The pages go back to the system: a free slab costs addresses, not memory.
+  // Return the pages to the system: a free slab takes address space, not memory.
   madvise(segments_[i / kSlabsPerSegment].base + i % kSlabsPerSegment * kSlabBytes, kSlabBytes, MADV_DONTNEED);
   slab(i).next = free_slabs_;
   free_slabs_ = i;

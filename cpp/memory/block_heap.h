@@ -1,22 +1,24 @@
-// Memory for small blocks that come and go by the million: leaves and inner nodes of samtrees.
+// Memory for millions of small blocks that are allocated and freed often: leaves and inner nodes of samtrees.
 //
 //   segments of 16 MiB, cut into slabs of 64 KiB; a slab holds blocks of one size class:
 //
 //   | 24 | 24 | free | 24 | .. || 1648 | 1648 | .. || free slab || 96 | free | ...
-//     ^ a block is named by its distance from the start in units of 8 bytes: 4 bytes where a pointer takes 8
+//     ^ the name of a block is its distance from the start in units of 8 bytes: 4 bytes instead of a pointer's 8
 //
-// Addresses are reserved a segment at a time, as the heap grows: the upper 11 bits of a name tell the segment, and one
-// look into a short table, which stays in the cache, where that lies.
+// Address space is reserved one segment at a time, as the heap grows. The upper 11 bits of a name are the segment; a
+// short table, which stays in the cache, gives its address.
 //
-// Blocks are handed out by lanes. A lane belongs to one thread at a time and has slabs of its own, so threads allocate
-// without latches; only a new slab is taken under a mutex. Freed blocks wait in a chain through themselves, one for
-// each slab, the last one first: it is the most likely to be in a cache. So freeing needs no memory, and cannot fail.
+// Lanes allocate blocks. A lane belongs to one thread at a time and has its own slabs, so threads allocate without
+// latches; only taking a new slab needs a mutex. Each slab has a free list, which is stored in the free blocks and
+// starts with the one freed last, because that is the most likely to be in a cache. So freeing needs no memory, and
+// cannot fail.
 //
-// Invariants: a block lies in one slab; blocks do not overlap; block 0 is never handed out. A slab with free blocks is
+// Invariants: a block lies in one slab; blocks do not overlap; block 0 is never allocated. A slab with free blocks is
 // in the list of its lane and class, unless it is marked. A slab without a live block returns to the free slabs when
 // `reclaim` finds it marked.
-// Thread safety: `at` from any thread; `allocate` for one lane from one thread at a time, for different lanes at once,
-// and beside `at`; `free`, which hands a block back to the lane that it came from, and all else alone.
+// Thread safety: any thread may call `at`. One thread at a time may call `allocate` for a lane, concurrently with other
+// lanes and with `at`. `free`, which returns a block to the lane that allocated it, and everything else need exclusive
+// access.
 #pragma once
 
 #include <cstddef>
@@ -40,41 +42,41 @@ class BlockHeap {
   BlockHeap(const BlockHeap&) = delete;
   BlockHeap& operator=(const BlockHeap&) = delete;
 
-  // How many bytes a block of so many really has.
+  // The actual size of a block of this many bytes.
   static size_t rounded(size_t bytes);
 
   void* at(BlockRef ref) const {
     return reinterpret_cast<void*>(segments_[ref / kSegmentGranules].origin + size_t{ref} * kGranule);
   }
 
-  // Before more threads than until now allocate at once.
+  // Call it before more threads than so far allocate at once.
   void add_lanes(size_t lanes);
 
-  // Requires: at most kMaxBlock bytes; a lane that was added. Throws std::bad_alloc when all that 32 bits can name is
-  // used up, or the system has no more; then nothing has happened.
+  // Requires: at most kMaxBlock bytes; a lane that was added. Throws std::bad_alloc if all 32-bit names are used up, or
+  // the system has no more memory; then nothing has changed.
   BlockRef allocate(size_t bytes, size_t lane);
   // Requires: a block that is in use.
   void free(BlockRef ref) noexcept;
 
-  size_t size_of(BlockRef ref) const;  // its class's
+  size_t size_of(BlockRef ref) const;  // the size of its class
   size_t lane_of(BlockRef ref) const { return slab(slab_of(ref)).lane; }
 
-  size_t live_bytes() const;      // in blocks that are in use, as rounded to their class
-  size_t free_bytes() const;      // in blocks that wait to be handed out again
-  size_t resident_bytes() const;  // what the heap has touched and not given back
-  size_t reserved_bytes() const;  // addresses
+  size_t live_bytes() const;      // in blocks that are in use, rounded up to their class
+  size_t free_bytes() const;      // in free blocks that can be allocated again
+  size_t resident_bytes() const;  // memory that the heap has touched and not given back
+  size_t reserved_bytes() const;  // address space
 
-  // -- compaction: the owner of the blocks copies those in sparse slabs elsewhere, and frees them; then the slabs are
+  // -- compaction: the owner of the blocks copies those in sparse slabs elsewhere, and frees them; then these slabs are
   // free
 
-  // Marks the emptiest slabs of each class, as many as the free blocks of the others can take over; false: none. If it
-  // throws std::bad_alloc, nothing has happened.
+  // Marks the emptiest slabs of each class, as many as fit into the free blocks of the others; returns false if there
+  // are none. If it throws std::bad_alloc, nothing has changed.
   bool mark_sparse();
   bool in_sparse(BlockRef ref) const { return slab(slab_of(ref)).sparse; }
-  // Copies a block to wherever one of its class is free, in any lane.
+  // Copies a block to a free block of the same class, in any lane.
   BlockRef copy(BlockRef ref);
-  // Gives the marked slabs that are empty back to the system, and takes the mark from the others: all of them, or at
-  // most so many, which are taken from `most`. False if there are more to come.
+  // Returns the marked slabs that are empty to the system, and unmarks the others: all of them, or at most `*most`,
+  // which is reduced by their number. Returns false if there are more to process.
   bool reclaim(size_t* most = nullptr) noexcept;
 
  private:
@@ -82,19 +84,19 @@ class BlockHeap {
     uint16_t size_class = 0;
     uint16_t lane = 0;
     uint16_t live = 0;    // blocks in use
-    uint16_t handed = 0;  // blocks that were ever handed out: what lies behind was never touched
-    uint16_t free = 0;    // the first free block, its distance from the slab's start and 1 more; 0: none
+    uint16_t handed = 0;  // blocks that were ever allocated: later ones were never touched
+    uint16_t free = 0;    // the first free block, as its distance from the slab's start plus 1; 0: none
     bool sparse = false;
     uint32_t next = 0, previous = 0;  // in the list of its lane and class, or of free slabs
   };
   struct Segment {
-    uintptr_t origin;  // where the block of name 0 would lie, if all segments followed one another
+    uintptr_t origin;  // the address that name 0 would have if all segments were contiguous
     Slab* slabs;
     unsigned char* base;
   };
-  struct Bin {          // of one lane and size class
+  struct Bin {          // for one lane and size class
     uint32_t open = 0;  // the first slab with free blocks; 0: none
-    uint32_t slab = 0;  // where fresh blocks come from; 0: none
+    uint32_t slab = 0;  // the slab for new blocks; 0: none
   };
   struct Lane {
     std::vector<Bin> bins;
@@ -117,7 +119,7 @@ class BlockHeap {
   Segment* segments_ = nullptr;               // kSegments of them, in memory as far as they are used
   size_t num_segments_ = 0, accessible_ = 0;  // `accessible_`: bytes of all segments that may be touched
   uint32_t used_slabs_ = 1, free_slabs_ = 0;  // slab 0 is never used; the first of those that were given back
-  uint32_t first_sparse_ = 0;                 // where `reclaim` goes on
+  uint32_t first_sparse_ = 0;                 // where `reclaim` continues
   std::vector<Lane> lanes_;
   std::mutex mutex_;
 };

@@ -1,7 +1,7 @@
-// What one thread has made and replaced in a heap of blocks, in a batch that is not over.
+// The blocks that one thread has made and replaced in a heap during the current batch.
 //
-// Invariants: every block that was allocated or copied is in `made`; a 0 in it is a place whose block could not be had.
-// Thread safety: one thread at a time; different lanes, with different indices, at once.
+// Invariants: every block that was allocated or copied is in `made`; an entry of 0 means that its allocation failed.
+// Thread safety: one thread at a time; different lanes, with different indices, may be used at once.
 #pragma once
 
 #include <algorithm>
@@ -16,12 +16,12 @@ struct BlockLane {
   size_t index = 0;
   std::vector<BlockRef> made, retired;
 
-  // The place in the list comes first, so that no block is lost if there is no memory for it: then it is 0.
+  // The list entry is made first, so that no block is lost if there is no memory for the entry; until then it is 0.
   BlockRef allocate(BlockHeap* heap, size_t bytes) {
     made.push_back(0);
     return made.back() = heap->allocate(bytes, index);
   }
-  // Of a block that is moved, by which the budget of a compaction (samtree.h), if there is one, is spent.
+  // Copies a block that is moved, and charges the budget of a compaction (samtree.h), if there is one.
   BlockRef copy(BlockHeap* heap, BlockRef ref, size_t* budget) {
     constexpr size_t kCost = 8, kBytesOfCost = 32;
     made.push_back(0);

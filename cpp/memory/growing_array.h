@@ -1,14 +1,14 @@
-// An array that grows beside its readers.
+// An array that can grow while it is being read.
 //
-//   prepare   a larger copy is made aside, if there is not enough room        may fail; readers go on
-//   adopt     the copy takes the array's place                                cannot fail; alone
-//   settle    what it has replaced is freed                                   cannot fail; nobody reads the old array
+//   prepare   makes a larger copy, if there is not enough room                may fail; readers go on
+//   adopt     replaces the array with the copy                                cannot fail; exclusive
+//   settle    frees the replaced array                                        cannot fail; no reader uses the old array
 //
-// Room grows by half, so that each element is copied a constant number of times, whoever grows it and however slowly.
+// Capacity grows by half, so that each element is copied a constant number of times, however slowly the array grows.
 //
-// Invariants: between `prepare` and `adopt` (or `settle`, which also forgets a copy that nobody wants) the elements
-// stay as they are. Without `prepare` it is an ordinary vector.
-// Thread safety: `prepare` and `settle` beside readers, all else alone.
+// Invariants: between `prepare` and `adopt` (or `settle`, which also discards an unused copy) the elements must not
+// change. Without `prepare` it is an ordinary vector.
+// Thread safety: `prepare` and `settle` may run concurrently with readers; everything else needs exclusive access.
 #pragma once
 
 #include <cassert>
@@ -43,7 +43,7 @@ class GrowingArray {
   const T& back() const { return now_.back(); }
   const std::vector<T>& values() const { return now_; }
 
-  // Room for so many elements in all.
+  // Makes room for this many elements in all.
   void prepare(size_t size) {
     if (size <= now_.capacity() || (ready_ && size <= next_.capacity())) return;
     std::vector<T> larger;
@@ -61,7 +61,7 @@ class GrowingArray {
     ready_ = false;
   }
 
-  // Up to the room that is there these cannot fail.
+  // These cannot fail while there is room.
   void resize(size_t size, T fill = {}) {
     adopt();
     now_.resize(size, fill);
@@ -80,7 +80,7 @@ class GrowingArray {
   }
 
  private:
-  std::vector<T> now_, next_;  // `next_`: the copy, and after `adopt` what it has replaced
+  std::vector<T> now_, next_;  // `next_`: the copy, and after `adopt` the replaced array
   bool ready_ = false;         // `next_` is the copy
 };
 

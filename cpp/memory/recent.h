@@ -1,7 +1,8 @@
-// What was used lately, by key: a few entries, the least recently used of which makes room for a new one.
+// A small cache by key: a new entry replaces the least recently used one.
 //
-// Invariants: at most `Most` entries, the latest first. An entry stays where it is in memory while it is here.
-// Thread safety: none; meant for memory of a thread's own.
+// Invariants: at most `Most` entries, the most recently used first. The address of an entry does not change while it
+// exists.
+// Thread safety: none; meant for memory that belongs to one thread.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,7 @@ namespace livegnn {
 template <class Key, class Value, size_t Most>
 class Recent {
  public:
-  // The entry of `key`, which may be new: then it is what Value() makes.
+  // The entry of `key`; a new one is initialized to Value().
   Value& at(const Key& key) {
     auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.first == key; });
     if (found == entries_.end()) {

@@ -11,7 +11,7 @@ namespace livegnn {
 void return_freed([[maybe_unused]] size_t bytes) {
 #if defined(__GLIBC__)
   constexpr size_t kMatters = size_t{4} << 20;
-  // Once more after the next batch or sample: by then whoever asked for this one has let go of it, too.
+  // Trim once more after the next batch or sample: by then the caller has released the results of this one, too.
   static std::atomic<bool> again{false};
   const bool matters = bytes >= kMatters;
   if (!matters && !again.load(std::memory_order_relaxed)) return;

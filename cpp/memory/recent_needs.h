@@ -1,11 +1,11 @@
-// When memory to work in is given back.
+// Decides when working memory is given back.
 //
-// What a batch or a sample works in is kept for the next. One that is much larger than the others must not leave its
-// memory behind, and ones that are all as large must not take it anew each time. So what counts is the second largest
-// of the last sixty-four needs: a need that stands alone is given back at once, and one that comes again is kept. What
-// is held is at most twice that, or `small`, which is never worth the trouble.
+// The working memory of a batch or a sample is kept for the next one. A single large one must not leave its memory
+// behind, and several equally large ones must not allocate it again each time. So the second largest of the last
+// sixty-four needs decides: a single large need is given back at once, and a repeated one is kept. At most twice that
+// much is held, or `small`, which is always kept.
 //
-// Needs are numbers of whatever the memory grows with. It decides nothing but where memory lies.
+// Needs are counted in the units by which the memory grows. They only affect memory, never results.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -19,12 +19,12 @@ namespace livegnn {
 
 class RecentNeeds {
  public:
-  // Few batches reach a hub, and those that do must not each take its memory anew.
+  // Few batches reach a hub, and those that do must not allocate its memory again each time.
   static constexpr size_t kLate = 64;
 
   explicit RecentNeeds(size_t small) : small_(small) {}
 
-  // After each use. True: more is held than needed of late, and the owner gives all of it back.
+  // Call it after each use. True: more is held than recent uses needed, and the owner must give all of it back.
   bool outgrown(size_t need) {
     recent_[next_++ % recent_.size()] = need;
     held_ = std::max(held_, need);
@@ -62,7 +62,7 @@ size_t bytes_of(const std::vector<std::vector<T>>& vectors) {
   return bytes;
 }
 
-// Freed memory goes back to the system; where so much was freed that it matters.
+// Returns freed memory to the system, if enough was freed to matter.
 void return_freed(size_t bytes);
 
 }  // namespace livegnn

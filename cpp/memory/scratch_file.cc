@@ -39,7 +39,7 @@ void ScratchFile::reserve(size_t floats) {
   const size_t bytes = floats * sizeof(float);
   if (floats > on_disk_) {
 #ifdef __linux__
-    // A file with holes would be shorter to make, but a write to a hole on a full disk kills the process.
+    // A sparse file would be faster to make, but a write to a hole on a full disk kills the process.
     int error;
     do {
       error = posix_fallocate(file_, 0, static_cast<off_t>(bytes));
@@ -51,10 +51,10 @@ void ScratchFile::reserve(size_t floats) {
     on_disk_ = floats;
   }
   if (floats <= std::max(now_.size, next_.size)) return;
-  // Both mappings show the same pages: nothing is copied, and what is written to one is read in the other.
+  // Both mappings show the same pages: nothing is copied, and writes to one are visible in the other.
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
   if (mapped == MAP_FAILED) throw_error(errno, "a file cannot be mapped");
-  // Rows are read at random: what lies behind them in the file would be read ahead for nothing.
+  // Rows are read at random, so reading ahead would be wasted.
   madvise(mapped, bytes, MADV_RANDOM);
   unmap(&next_);
   next_ = {static_cast<float*>(mapped), floats};

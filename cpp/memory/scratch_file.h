@@ -1,10 +1,12 @@
-// Floats in a file that is mapped: the system may write them out and forget them when memory is scarce.
+// Floats in a mapped file: the system may write them to disk and drop them from memory if memory is scarce.
 //
-// The file has no name from the moment it is open, so it goes with the process, however that ends. It keeps nothing.
+// The file is unlinked as soon as it is open, so it disappears with the process, however that ends. It stores nothing
+// permanently.
 //
-// Invariants: the disk space of all bytes up to `size` is taken, so that a write to the mapping cannot fail; what was
-// never written is zero.
-// Thread safety: `reserve` and `settle` beside readers of the mapping; all else alone.
+// Invariants: disk space is allocated for all bytes up to `size`, so that a write to the mapping cannot fail; bytes
+// that were never written are zero.
+// Thread safety: `reserve` and `settle` may run concurrently with readers of the mapping; everything else needs
+// exclusive access.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +16,7 @@ namespace livegnn {
 
 class ScratchFile {
  public:
-  // Throws std::system_error where no file can be made in the directory.
+  // Throws std::system_error if no file can be made in the directory.
   explicit ScratchFile(const std::string& directory);
   ~ScratchFile();
   ScratchFile(const ScratchFile&) = delete;
@@ -24,10 +26,10 @@ class ScratchFile {
   float* data() const { return now_.data; }
   size_t size() const { return now_.size; }  // in floats
 
-  // Takes the space for so many floats and maps it aside; `data` does not move. Throws std::system_error where the disk
-  // or the addresses are used up.
+  // Allocates the space for this many floats and maps it at another address; `data` does not change. Throws
+  // std::system_error if there is no more disk or address space.
   void reserve(size_t floats);
-  // All that was reserved is there; `data` may move. What is read at the old place stays good until `settle`.
+  // Makes everything that was reserved available; `data` may change. The old address stays readable until `settle`.
   void adopt() noexcept;
   void settle() noexcept;
 
@@ -41,7 +43,7 @@ class ScratchFile {
 
   std::string directory_;
   int file_ = -1;
-  size_t on_disk_ = 0;  // floats for which there is space
+  size_t on_disk_ = 0;  // number of floats with disk space
   Mapping now_, next_, old_;
 };
 

@@ -1,14 +1,14 @@
-// Rows of float32, one a node or an edge, for features, aggregates and embeddings; in memory or in a mapped file.
+// Rows of float32, one for each node or edge, for features, aggregates and embeddings; in memory or in a mapped file.
 //
 // Layout:   | width floats | padding up to stride | width floats | padding | ...
-// The stride is a whole number of cache lines for wide rows, so that a row never straddles one more line than it must.
+// The stride of wide rows is a whole number of cache lines, so that a row never touches more lines than necessary.
 //
-// Invariants: padding is zero; rows past `rows()` do not exist; a fresh row is zero. Rows of width 0 take no memory.
-// Growth has three steps: `prepare` makes a larger copy aside, `resize` puts it in place and takes no time, `settle`
-// frees what it has replaced.
+// Invariants: padding is zero; rows past `rows()` do not exist; a new row is zero. Rows of width 0 take no memory.
+// Growth has three steps: `prepare` makes a larger copy, `resize` installs it and takes no time, `settle` frees what it
+// has replaced.
 //
-// Thread safety: `prepare` and `settle` beside readers; beyond that none, the owner serialises growth and writing
-// against reading.
+// Thread safety: `prepare` and `settle` may run concurrently with readers; beyond that none, the owner must not grow or
+// write the table while it is read.
 #pragma once
 
 #include <algorithm>
@@ -39,9 +39,9 @@ inline size_t row_stride(size_t width) {
   return stride;
 }
 
-// A block of zeroed floats. Large blocks come straight from the operating system: their pages are zeroed when first
-// touched, by the thread that touches them, and are huge where the system allows it. Rows are read at random, and
-// without huge pages nearly every row costs a miss in the TLB beside the one in the cache.
+// A block of zeroed floats. Large blocks come directly from the operating system: their pages are zeroed when first
+// touched, by the thread that touches them, and are huge pages if the system allows it. Rows are read at random, and
+// without huge pages nearly every row costs a TLB miss in addition to the cache miss.
 class FloatBlock {
  public:
   FloatBlock() = default;
@@ -96,7 +96,7 @@ class FloatBlock {
 
   float* data_ = nullptr;
   size_t size_ = 0;
-  void* mapping_ = nullptr;  // what to give back, where the block is a mapping of its own
+  void* mapping_ = nullptr;  // what to give back, if the block is a mapping of its own
   size_t mapped_ = 0;
 };
 
@@ -104,7 +104,7 @@ class Table {
  public:
   Table() = default;
   explicit Table(size_t width) : width_(width), stride_(width == 0 ? 0 : row_stride(width)) {}
-  // The rows lie in a file in `directory`, for when they outgrow memory; an empty name means memory. Throws
+  // The rows are stored in a file in `directory`, so that they may outgrow memory; an empty name means memory. Throws
   // std::system_error.
   Table(size_t width, const std::string& directory) : Table(width) {
     if (!directory.empty() && width > 0) file_ = std::make_unique<ScratchFile>(directory);
@@ -114,7 +114,7 @@ class Table {
   size_t stride() const { return stride_; }
   size_t rows() const { return rows_; }
   size_t bytes() const { return (block_.size() + next_.size()) * sizeof(float); }
-  // Null where the rows are in memory.
+  // Null if the rows are in memory.
   const ScratchFile* file() const { return file_.get(); }
   size_t mapped_bytes() const { return file_ == nullptr ? 0 : file_->size() * sizeof(float); }
 
@@ -125,8 +125,8 @@ class Table {
   }
   const float* row(size_t i) const { return const_cast<Table*>(this)->row(i); }
 
-  // All of `resize` to more rows that takes time or can fail, done aside while readers go on. The rows must stay as
-  // they are until `resize` or `settle`. Throws std::bad_alloc or std::system_error; then nothing has happened.
+  // Does the part of `resize` to more rows that takes time or can fail, while readers go on. The rows must not change
+  // until `resize` or `settle`. Throws std::bad_alloc or std::system_error; then nothing has changed.
   void prepare(size_t rows) {
     if (rows * stride_ <= capacity() || (ready_ && rows * stride_ <= next_.size())) return;
     // Growth is geometric, so that adding nodes one by one copies each row a constant number of times.
@@ -140,14 +140,14 @@ class Table {
     next_ = std::move(bigger);
     ready_ = true;
   }
-  // When nobody reads any more what `resize` has replaced, or instead of it.
+  // Call it when no reader uses what `resize` has replaced, or instead of `resize`.
   void settle() noexcept {
     next_ = {};
     ready_ = false;
     if (file_ != nullptr) file_->settle();
   }
 
-  // To more rows it cannot fail after `prepare`.
+  // After `prepare` it cannot fail.
   void resize(size_t rows) {
     if (rows * stride_ > capacity()) {
       prepare(rows);
@@ -180,8 +180,8 @@ class Table {
 
   size_t width_ = 0, stride_ = 0, rows_ = 0;
   float* data_ = nullptr;
-  FloatBlock block_, next_;  // the rows; and where `prepare` has copied them to, or `resize` has left them
-  bool ready_ = false;       // `next_` is a copy of the rows as they are
+  FloatBlock block_, next_;  // the rows; and the copy that `prepare` made, or the old rows after `resize`
+  bool ready_ = false;       // `next_` is a copy of the current rows
   std::unique_ptr<ScratchFile> file_;
 };
 

@@ -1,4 +1,4 @@
-// The quotient of sums over sums of coefficients, over several propagations and an own message: see program.h.
+// The quotient of sums over sums of coefficients, over several propagations and the node's own message: see program.h.
 // Thread safety: pure functions.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace livegnn {
 
-// Where the coefficients are exponentials, each part is first brought to the largest of the reference logits; in
-// float64, those that were summed widely also to where the others are. `row(i)` is the row of input i.
+// If the coefficients are exponentials, each part is first rescaled to the largest of the reference logits; in float64,
+// parts that were summed widely are also rescaled to the scale of the others. `row(i)` is the row of input i.
 template <class Real, class Row>
 void combine(const Op& op, size_t width, const Row& row, Real* out) {
   const auto heads = static_cast<size_t>(op.number);
@@ -42,12 +42,12 @@ void combine(const Op& op, size_t width, const Row& row, Real* out) {
       const Real coefficient = row(2 * parts + 1)[h], weight = softmax ? std::exp(coefficient - largest) : coefficient;
       add(row(2 * parts), weight, weight);
     }
-    const Real share = total <= 0 ? Real{0} : 1 / total;  // what is not a number stays none
+    const Real share = total <= 0 ? Real{0} : 1 / total;  // NaN stays NaN
     for (size_t c = 0; c < channels; ++c) to[c] *= share;
   }
 }
 
-// Whether a part was summed widely, so that the quotient is to be taken in float64.
+// Whether a part was summed widely, so that the quotient must be computed in float64.
 template <class Row>
 bool combines_wide(const Op& op, const Row& row) {
   const auto heads = static_cast<size_t>(op.number);

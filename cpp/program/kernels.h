@@ -1,9 +1,8 @@
-// The arithmetic on rows, once per instruction set; `kernels()` is the best set that this processor has.
+// The arithmetic on rows, compiled once per instruction set; `kernels()` returns the best set that this processor has.
 //
-// Every result is a function of its own row alone: a product adds over the inner dimension in ascending order, in
-// blocks of 512 into one accumulator per element, whatever the number of rows in the call, and sums across a row always
-// use sixteen lanes. So a row has the same bits in a batch of one and in a batch of a million, on one thread or on
-// many.
+// Every result is a function of its own row alone. A product adds over the inner dimension in ascending order, in
+// blocks of 512 into one accumulator per element, whatever the number of rows in the call; sums across a row always use
+// sixteen lanes. So a row has the same bits in a batch of one and in a batch of a million, on one thread or on many.
 //
 // Thread safety: all functions are pure; outputs must not overlap inputs unless a comment says so.
 #pragma once
@@ -13,7 +12,7 @@
 
 namespace livegnn {
 
-// Columns of a packed matrix come in panels of this many.
+// Width of a panel; the columns of a packed matrix are stored in panels.
 inline constexpr size_t kPanel = 32;
 
 inline size_t packed_size(size_t inner, size_t outputs) { return (outputs + kPanel - 1) / kPanel * kPanel * inner; }
@@ -33,24 +32,24 @@ struct Kernels {
                       const float* coefficients, float* sum);
   // out = a - b
   void (*subtract)(size_t width, const float* a, const float* b, float* out);
-  // out = old + delta; returns whether any element differs from old, and the largest |inverse * out| in `peak`, which
-  // is not finite if one of them is not.
+  // out = old + delta; returns whether any element differs from old. `peak` receives the largest |inverse * out|, which
+  // is not finite if any of them is not.
   bool (*apply_delta)(size_t width, const float* old, const float* delta, const float* inverse, float* out,
                       float* peak);
-  // out = max(out, coefficients[i] * rows[indices[i]]), and `ties` how many of these products equal it; a tie of what
-  // `out` held before is added to what `ties` held before.
+  // out = max(out, coefficients[i] * rows[indices[i]]). `ties` counts the products that equal it; if the maximum is
+  // still the previous value of `out`, they are added to the previous `ties`.
   void (*max_rows)(size_t width, size_t count, const float* const* rows, const uint32_t* indices,
                    const float* coefficients, float* out, uint32_t* ties);
   // ties += coefficient * row == out, element by element
   void (*count_equal)(size_t width, const float* row, float coefficient, const float* out, uint32_t* ties);
-  bool (*differs)(size_t width, const float* a, const float* b);  // bit by bit
+  bool (*differs)(size_t width, const float* a, const float* b);  // bitwise
   float (*peak)(size_t width, const float* row);                  // the largest magnitude
-  // The largest |inverse * row|, and not finite if one of them is not.
+  // The largest |inverse * row|; not finite if any of them is not.
   float (*scaled_peak)(size_t width, const float* row, const float* inverse);
-  bool (*finite)(size_t width, const float* row);  // whether every element is
+  bool (*finite)(size_t width, const float* row);  // whether every element is finite
 
-  // Element by element on `rows` rows of `width`: inputs lie anywhere, the output is a block. The hot ones take a block
-  // a call, since a call costs as much as a narrow row.
+  // Element by element on `rows` rows of `width`: inputs may be anywhere, the output is a block. The frequent ones
+  // process a block per call, because a call costs as much as a narrow row.
   void (*add)(size_t rows, size_t width, const float* const* a, const float* const* b, float* out, size_t stride);
   void (*multiply_elements)(size_t rows, size_t width, const float* const* a, const float* const* b, float* out,
                             size_t stride);
@@ -64,14 +63,14 @@ struct Kernels {
   void (*leaky_relu)(size_t rows, size_t width, const float* const* a, float slope, float* out, size_t stride);
   void (*exponential)(size_t rows, size_t width, const float* const* a, float* out, size_t stride);
   void (*sigmoid)(size_t rows, size_t width, const float* const* a, float* out, size_t stride);
-  // By heads: `channels` floats each, one after the other.
+  // By heads: `channels` floats each, stored one after the other.
   void (*sum_channels)(size_t rows, size_t heads, size_t channels, const float* const* a, float* out, size_t stride);
   void (*scale_heads)(size_t rows, size_t heads, size_t channels, const float* const* a, const float* const* factors,
                       float* out, size_t stride);
   // sum += weights[head] * row; reach[head] += |weights[head]| * the largest |inverse * row| of the head's channels.
   void (*add_heads)(size_t heads, size_t channels, const float* row, const float* weights, const float* inverse,
                     float* sum, float* reach);
-  // Of one row.
+  // On one row.
   void (*normalize_layer)(size_t n, const float* a, const float* scale, const float* shift, float epsilon, float* out);
   void (*normalize_l2)(size_t n, const float* a, float epsilon, float* out);
 };

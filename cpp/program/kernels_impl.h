@@ -1,7 +1,7 @@
-// The kernels, compiled once per instruction set into a namespace of its own: LIVEGNN_ISA names it, LIVEGNN_LANES is
-// the number of floats in a register. See kernels.h for what each promises. No function of the standard library's
-// templates is used here: the linker keeps one copy of each, and it could keep the one that was compiled for an
-// instruction set that the processor lacks.
+// The kernels, compiled once per instruction set into their own namespace: LIVEGNN_ISA names it, LIVEGNN_LANES is the
+// number of floats in a register. kernels.h documents the functions. This file uses no function template of the
+// standard library: the linker keeps one copy of each, and it could keep one that was compiled for an instruction set
+// that the processor lacks.
 #include "program/kernels.h"
 #include "program/kernels_product.h"
 #include "program/kernels_vector.h"
@@ -9,7 +9,7 @@
 namespace livegnn::LIVEGNN_ISA {
 namespace {
 
-// W vectors of the sum stay in registers while the rows go by.
+// W vectors of the sum stay in registers during the loop over rows.
 template <size_t W>
 void add_rows_strip(size_t count, const float* const* rows, const uint32_t* indices, const float* coefficients,
                     size_t offset, float* sum) {
@@ -48,7 +48,7 @@ void add_rows(size_t width, size_t count, const float* const* rows, const uint32
   }
 }
 
-// As `add_rows`, the rows being those of a table; the next ones are fetched while one is added.
+// Like `add_rows`, with rows of a table; the next rows are prefetched while one is added.
 template <size_t W>
 void gather_strip(size_t count, const float* table, size_t stride, const uint32_t* ids, const float* coefficients,
                   size_t offset, float* sum) {
@@ -100,7 +100,7 @@ void max_rows(size_t width, size_t count, const float* const* rows, const uint32
     for (size_t c = 0; c < width; ++c) {
       const float value = coefficients[i] * row[c], before = out[c];
       const uint32_t equal = ties[c] + (value == before ? 1 : 0);
-      const bool takes = value > before || value != value;  // what is not a number stays, as in a framework
+      const bool takes = value > before || value != value;  // NaN persists, as in a framework
       ties[c] = takes ? 1 : equal;
       out[c] = takes ? value : before;
     }
@@ -115,8 +115,8 @@ void subtract(size_t width, const float* a, const float* b, float* out) {
   for (size_t c = 0; c < width; ++c) out[c] = a[c] - b[c];
 }
 
-// Magnitudes as bits, whose order is that of the numbers, with what is not finite above all that is: a comparison of
-// floats would pass a NaN over.
+// Magnitudes as bits, in the order of the numbers, with non-finite values above all others: a comparison of floats
+// would ignore a NaN.
 typedef int Bits __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
 constexpr int kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;
 inline int larger_bits(int a, int b) { return a > b ? a : b; }
@@ -208,7 +208,7 @@ bool finite(size_t width, const float* row) {
 typedef float Half __attribute__((vector_size(8 * sizeof(float)), aligned(4), may_alias));
 #endif
 
-// By copy: a template's argument loses the alignment that its type was given.
+// Copies, because a template argument loses the alignment that its type was given.
 template <class T>
 inline T read(const float* p) {
   T value;
@@ -220,7 +220,8 @@ inline void write(float* p, T value) {
   __builtin_memcpy(p, &value, sizeof(T));
 }
 
-// `out[r][c] = function(r, c)` with as many columns at once as there are lanes: function is called with a type to read.
+// `out[r][c] = function(r, c)`, with as many columns at once as there are lanes; `function` is called with the type to
+// read.
 template <class Function>
 inline void map_rows(size_t rows, size_t width, float* out, size_t stride, const Function& function) {
   for (size_t r = 0; r < rows; ++r, out += stride) {
@@ -276,7 +277,7 @@ void scale_shift(size_t rows, size_t width, const float* const* a, const float* 
 void relu(size_t rows, size_t width, const float* const* a, float* out, size_t stride) {
   map_rows(rows, width, out, stride, [&](auto type, size_t r, size_t c) {
     const auto value = read<decltype(type)>(a[r] + c);
-    return value <= 0.0f ? decltype(type){} : value;  // what is not a number stays none
+    return value <= 0.0f ? decltype(type){} : value;  // NaN stays NaN
   });
 }
 void leaky_relu(size_t rows, size_t width, const float* const* a, float slope, float* out, size_t stride) {
@@ -286,9 +287,9 @@ void leaky_relu(size_t rows, size_t width, const float* const* a, float slope, f
   });
 }
 
-// e^x to about one unit in the last place: 2^n times a polynomial in what is left. Past the range of float32 it stays
-// at the smallest and the largest normal number.
-// 2^n, n + 1.5 * 2^23 being given: it stands in the lowest bits.
+// e^x to about one unit in the last place: 2^n times a polynomial in the remainder. Outside the range of float32 the
+// result is the smallest or the largest normal number.
+// The function below returns 2^n, given n + 1.5 * 2^23, which has n in its lowest bits.
 inline float power_of_two(float shifted) {
   int bits;
   __builtin_memcpy(&bits, &shifted, sizeof(bits));
@@ -320,7 +321,7 @@ inline T exponential_of(T x) {
   const T zero = {};
   x = x < -87.0f ? zero - 87.0f : x;
   x = x > 88.0f ? zero + 88.0f : x;
-  // Adding 1.5 * 2^23 rounds to the nearest whole number, which then stands in the lowest bits.
+  // Adding 1.5 * 2^23 rounds to the nearest whole number, which is then in the lowest bits.
   const T shifted = x * 1.44269504f + 12582912.0f;
   const T n = shifted - 12582912.0f;
   const T r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -392,7 +393,7 @@ void add_heads(size_t heads, size_t channels, const float* row, const float* wei
   }
 }
 
-// Sixteen double lanes whatever the instruction set, joined in a fixed order.
+// Sixteen double lanes whatever the instruction set, added up in a fixed order.
 template <class Term>
 double lane_sum(size_t n, const Term& term) {
   double lanes[16] = {};
@@ -420,7 +421,7 @@ void normalize_layer(size_t n, const float* a, const float* scale, const float* 
 void normalize_l2(size_t n, const float* a, float epsilon, float* out) {
   double norm = __builtin_sqrt(lane_sum(n, [&](size_t i) { return static_cast<double>(a[i]) * a[i]; }));
   const auto length = static_cast<float>(norm);
-  const float divisor = length < epsilon ? epsilon : length;  // what is not a number stays none
+  const float divisor = length < epsilon ? epsilon : length;  // NaN stays NaN
   for (size_t i = 0; i < n; ++i) out[i] = a[i] / divisor;
 }
 

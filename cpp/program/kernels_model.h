@@ -1,4 +1,4 @@
-// What the tests of kernels share: every instruction set that the processor has, and rows that lie anywhere.
+// Shared by the tests of kernels: every instruction set that the processor has, and scattered rows.
 #pragma once
 
 #include <cstring>
@@ -29,7 +29,7 @@ using Floats = std::vector<float>;
 
 inline constexpr double kHalfUlp = 1.0 / (1 << 24);  // half the distance from 1 to the next float32
 
-// The sets that this processor has, the plainest first.
+// The sets that this processor has, the simplest first.
 inline std::vector<const Kernels*> all_kernels() {
   std::vector<const Kernels*> all{&generic::kKernels};
 #if defined(__x86_64__)
@@ -54,7 +54,7 @@ inline bool same_bits(const Floats& a, const Floats& b) {
   return a.size() == b.size() && same_bits(a.data(), b.data(), a.size());
 }
 
-// Rows apart from one another in memory, in no order.
+// Rows scattered in memory, in random order.
 struct ScatteredRows {
   ScatteredRows(size_t count, size_t width, Random* random) : stride(row_stride(width) + 16), data(count * stride) {
     std::vector<size_t> places(count);
@@ -73,7 +73,7 @@ struct ScatteredRows {
   std::vector<const float*> rows;
 };
 
-// Runs `body(kernels)` on every set and checks that all give the same bits.
+// Runs `body(kernels)` with every set and checks that all give the same bits.
 template <class Body>
 Floats agreed(const Body& body) {
   Floats first;

@@ -1,4 +1,4 @@
-// Products of rows and a packed matrix, as kernels_impl.h is compiled for each instruction set.
+// Products of rows and a packed matrix; part of kernels_impl.h, compiled for each instruction set.
 #pragma once
 
 #include "program/kernels_vector.h"
@@ -6,10 +6,10 @@
 namespace livegnn::LIVEGNN_ISA {
 namespace {
 
-// Products of more terms than this round by hundreds of units otherwise, where the terms are alike.
+// Products with more terms than this would be rounded by hundreds of units if the terms are alike.
 constexpr size_t kInnerBlock = 512;
 
-// Adds the part of a tile's products that lies between two places of the inner dimension.
+// Adds the part of a tile's products between two positions of the inner dimension.
 template <size_t R, size_t V>
 inline void add_products(size_t begin, size_t end, size_t inner, const float* const* a, const float* packed,
                          Vector (&sum)[R][V]) {
@@ -23,8 +23,8 @@ inline void add_products(size_t begin, size_t end, size_t inner, const float* co
   }
 }
 
-// R rows by V vectors of columns, all sums in registers. A panel is kVectors wide; more vectors are more panels. A long
-// inner dimension is summed in blocks, whose sums are added up beside.
+// R rows by V vectors of columns, with all sums in registers. A panel is kVectors wide; more vectors are more panels. A
+// long inner dimension is summed in blocks, whose sums are added up separately.
 template <size_t R, size_t V>
 void multiply_tile(size_t inner, size_t columns, const float* const* a, const float* packed, const float* bias,
                    float* c, size_t c_stride) {
@@ -52,7 +52,7 @@ void multiply_tile(size_t inner, size_t columns, const float* const* a, const fl
   }
 }
 
-// How many rows fill the registers with one panel each.
+// Number of rows that fill the registers with one panel each.
 #if LIVEGNN_LANES == 16
 constexpr size_t kTileRows = 8;
 constexpr size_t kWidePanels = 4;
@@ -90,7 +90,7 @@ void multiply(size_t rows, size_t inner, size_t outputs, const float* const* a, 
               float* c, size_t c_stride) {
   size_t column = 0;
   if (rows == 1) {
-    // One row has too few sums to hide the latency of each: take several panels at once.
+    // One row has too few sums to hide the latency of each: process several panels at once.
     for (; column + kWidePanels * kPanel <= outputs; column += kWidePanels * kPanel) {
       multiply_tile<1, kWidePanels * kVectors>(inner, kWidePanels * kPanel, a, packed + column * inner,
                                                bias == nullptr ? nullptr : bias + column, c + column, c_stride);

@@ -1,4 +1,4 @@
-// A register of floats, as kernels_impl.h is compiled for each instruction set.
+// A register of floats; part of kernels_impl.h, compiled for each instruction set.
 #pragma once
 
 #if LIVEGNN_LANES > 4

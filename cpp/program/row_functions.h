@@ -1,4 +1,4 @@
-// What the operators of row_operators.h compute, each formula once, for float32 and float64. Meanings are PyTorch's.
+// What the operators of row_operators.h compute: each formula once, for float32 and float64, with PyTorch's semantics.
 // Thread safety: pure functions.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace livegnn {
 
 // -- element by element -----------------------------------------------------------------------------------------------
 
-// `function(a)`, or with the settings `function(a, settings)`.
+// `function(a)`, or `function(a, settings)` if it takes settings.
 template <class Real, class Function>
 void map_one(const RowBlock<Real>& block, const Function& function) {
   Real settings[kMaxRowSettings];
@@ -33,7 +33,7 @@ void map_one(const RowBlock<Real>& block, const Function& function) {
   }
 }
 
-// An input of one channel counts for every channel.
+// An input with one channel is broadcast to every channel.
 template <class Real, class Function>
 void map_two(const RowBlock<Real>& block, const Function& function) {
   const size_t width = block.width;
@@ -71,12 +71,12 @@ void map_three(const RowBlock<Real>& block, const Function& function) {
 }
 
 template <class Real>
-Real sign_of(Real x) {  // of what is not a number 0
+Real sign_of(Real x) {  // 0 for NaN
   return static_cast<Real>(x > 0 ? 1 : 0) - static_cast<Real>(x < 0 ? 1 : 0);
 }
 
 template <class Real>
-Real clamp(Real x, Real least, Real most) {  // what is not a number stays none
+Real clamp(Real x, Real least, Real most) {  // NaN stays NaN
   const Real above = x < least ? least : x;
   return above > most ? most : above;
 }
@@ -97,7 +97,7 @@ Real softplus(Real x, Real beta, Real threshold) {
   return x * beta > threshold ? x : std::log1p(std::exp(x * beta)) / beta;
 }
 
-// As the divisor's sign says.
+// The result has the sign of the divisor.
 template <class Real>
 Real remainder(Real a, Real b) {
   const Real rest = std::fmod(a, b);
@@ -111,7 +111,7 @@ Real floor_divide(Real a, Real b) {
   Real quotient = (a - rest) / b;
   if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
   if (quotient == 0) return std::copysign(Real(0), a / b);
-  const Real whole = std::floor(quotient);  // but for rounding, the quotient is one
+  const Real whole = std::floor(quotient);  // except for rounding, the quotient is a whole number
   return quotient - whole > Real(0.5) ? whole + 1 : whole;
 }
 
@@ -124,7 +124,7 @@ inline void map_silu(const RowBlock<double>& block) {
   map_one(block, [](double x) { return silu(x); });
 }
 
-// By the kernel of the sigmoid, which ends where a number of float32 may still be large enough to tell.
+// Uses the sigmoid kernel, whose range ends where a float32 input may still be large enough to matter.
 inline void map_silu(const RowBlock<float>& block) {
   constexpr float kLow = -80;
   kernels().sigmoid(block.rows, block.width, block.inputs[0], block.out, block.stride);
@@ -142,8 +142,8 @@ inline void map_silu(const RowBlock<float>& block) {
   }
 }
 
-// Some exponents are no powers of the C library's, which has others for -inf and -0. The exponent is a float64 for
-// float32 too: rounded, it would be another power.
+// Some exponents are computed without the C library's pow, which treats -inf and -0 differently. The exponent is a
+// float64 also for float32, because a rounded exponent would be another power.
 template <class Real>
 void power_of(const RowBlock<Real>& block) {
   const double exponent = block.settings[0];
@@ -168,7 +168,7 @@ void power_of(const RowBlock<Real>& block) {
 
 // -- by head ----------------------------------------------------------------------------------------------------------
 
-// `function(first channel, a, out)` for the channels of each head.
+// Calls `function(first channel, a, out)` for the channels of each head.
 template <class Real, class Function>
 void map_heads(const RowBlock<Real>& block, size_t heads, const Function& function) {
   const size_t channels = block.width / heads;
@@ -179,7 +179,7 @@ void map_heads(const RowBlock<Real>& block, size_t heads, const Function& functi
   }
 }
 
-// With the largest element taken out first, so that no exponential overflows.
+// The largest element is subtracted first, so that no exponential overflows.
 template <class Real, bool kLogarithm>
 void softmax(const RowBlock<Real>& block) {
   const auto heads = static_cast<size_t>(block.settings[0]);
@@ -262,7 +262,8 @@ void scale_heads(const RowBlock<Real>& block) {
 
 enum class Reduction { kSum, kMax, kMin, kProduct };
 
-// The row is [before, size, after]. Sums and products are taken in float64, where what fits at the end fits on the way.
+// The row has shape [before, size, after]. Sums and products are computed in float64, where intermediate results cannot
+// overflow if the final one fits.
 template <class Real, Reduction kReduction>
 void reduce_by(const RowBlock<Real>& block, size_t before, size_t size, size_t after) {
   constexpr size_t kColumns = 64;
@@ -370,7 +371,7 @@ void constant(const RowBlock<Real>& block) {
   }
 }
 
-// The setting is the number of rows of the table. A number that is not whole counts as what is before its point.
+// The setting is the number of rows of the table. A number that is not whole is truncated.
 template <class Real>
 void lookup(const RowBlock<Real>& block) {
   const auto numbers = static_cast<Real>(block.settings[0]);
@@ -391,7 +392,7 @@ void lookup(const RowBlock<Real>& block) {
 
 // -- products ---------------------------------------------------------------------------------------------------------
 
-// `weight` packed by `pack`.
+// `weight` is packed by `pack`.
 inline void multiply_widely(size_t inner, size_t width, const double* a, const float* weight, const float* bias,
                             double* out) {
   for (size_t c = 0; c < width; ++c) {
@@ -402,7 +403,7 @@ inline void multiply_widely(size_t inner, size_t width, const double* a, const f
   }
 }
 
-// Settings: the number of heads, and whether each has a matrix, and a bias, of its own; the matrices are packed one
+// Settings: the number of heads, and whether each head has its own matrix and its own bias; the matrices are packed one
 // after the other.
 template <class Real>
 void linear_by_head(const RowBlock<Real>& block) {
@@ -429,7 +430,7 @@ void linear_by_head(const RowBlock<Real>& block) {
   }
 }
 
-// [batch, rows, inner] times [batch, inner, columns]; where one of them is a single matrix, it counts for all.
+// [batch, rows, inner] times [batch, inner, columns]; a single matrix is broadcast over the batch.
 template <class Real>
 void multiply_matrices(const RowBlock<Real>& block) {
   const auto batch = static_cast<size_t>(block.settings[0]), rows = static_cast<size_t>(block.settings[1]),

@@ -18,7 +18,7 @@ RowSetting positive(const char* name) { return {RowSetting::kPositive, name}; }
 RowSetting counted(const char* name) { return {RowSetting::kCount, name}; }
 RowSetting indexed(const char* name) { return {RowSetting::kIndex, name}; }
 
-// One that has both functions, of any group.
+// An operator with both functions, of any group.
 template <class Function>
 RowOperator made(const char* name, RowGroup group, int inputs, const char* summary, Function,
                  std::vector<RowSetting> settings = {}, std::vector<RowTensor> tensors = {}) {
@@ -45,7 +45,7 @@ RowOperator two(const char* name, const char* summary, Function) {
   return made(name, RowGroup::kElementwise, 2, summary, [](const auto& block) { map_two(block, Function{}); });
 }
 
-// One whose kernel is tuned; what it is here serves where an input is one channel wide, and in float64.
+// An operator with a tuned kernel; the functions here serve inputs that are one channel wide, and float64.
 RowOperator tuned(OpKind kind, RowOperator like) {
   like.kind = kind;
   return like;
@@ -71,7 +71,7 @@ void add_functions_of_one(std::vector<RowOperator>* all) {
                                     [](auto x, auto s) { return x > 0 ? x : x * s[0]; }, {number("slope")})));
   add(tuned(OpKind::kSigmoid, one("sigmoid", "1 / (1 + exp(-x))", [](auto x) { return 1 / (1 + std::exp(-x)); })));
   add(tuned(OpKind::kExp, one("exp", "exp(x)", [](auto x) {
-              using Real = decltype(x);  // as far as in float32
+              using Real = decltype(x);  // the same range as in float32
               return std::exp(clamp<Real>(x, -87, 88));
             })));
   add(one("elu", "x where x > 0, else alpha * (exp(x) - 1)",

@@ -1,17 +1,17 @@
-// Sums of very many rows. Added one to the other, each term is rounded to the size of the whole sum, and where terms
-// are alike each of these roundings goes the same way: a float32 sum of a million ones third is off by a percent. So
-// terms are added in blocks of kSumBlock, one after the other, and the sums of blocks in pairs, as a binary counter
-// carries: level l holds the sum of 2^l blocks that are next to each other.
+// Sums of very many rows. If terms are added one after the other, each is rounded to the precision of the whole sum,
+// and if terms are alike all these roundings have the same sign: a float32 sum of a million times one third is wrong by
+// a percent. So terms are added in blocks of kSumBlock, one after the other, and the sums of blocks in pairs, as a
+// binary counter carries: level l holds the sum of 2^l adjacent blocks.
 //
-//   terms   ████ ████ ████ ████ ████ ████ ██      (of kSumBlock each, but the last)
+//   terms   ████ ████ ████ ████ ████ ████ ██      (kSumBlock each, except the last)
 //   levels  2: ─────────────────                  1: ─────────    and the last one, in the row itself
 //
-// A sum may fit into float32 where a sum of some of its terms does not. So one that comes out not finite is taken once
-// more, `widely`: of terms scaled down by 2^kWideBits, and then scaled up.
+// A sum may fit into float32 although a sum of some of its terms does not. So a sum that is not finite is computed once
+// more, `widely`: from terms scaled down by 2^kWideBits, and then scaled up.
 //
 // Invariants: a sum is a function of the sequence of its terms, whatever the portions in which they are added. Up to
 // kSumBlock terms it is the plain sum from the first to the last.
-// Thread safety: none; every thread has its own.
+// Thread safety: none; every thread has its own object.
 #pragma once
 
 #include <algorithm>
@@ -26,19 +26,19 @@
 
 namespace livegnn {
 
-// Long enough that joining blocks costs nothing beside the terms, and few neighbours are one block; short enough that
-// the rounding of a block, kSumBlock * 2^-24 of it at worst, is far below the tolerance of drift.
+// Large enough that joining blocks costs little compared with the terms, and that few neighbours are one block; small
+// enough that the rounding of a block, at worst kSumBlock * 2^-24 of it, is far below the tolerance of drift.
 inline constexpr size_t kSumBlock = 128;
 
-// By how much terms are scaled down so that as many as there may be fit into float32, each the largest that there is.
+// Terms are scaled down by this, so that any possible number of them fits into float32, even with the largest values.
 inline constexpr int kWideBits = 40;
 inline constexpr float kWide = 0x1p-40f;
 
-// Whether a softmax's sum of weights was taken widely. Others have the weight of the reference in them, which is 1, and
-// are summed anew long before so much of them has gone again that they are as small (rounding.h).
+// Whether a softmax's sum of weights was computed widely. Other sums contain the weight of the reference, which is 1;
+// if it is removed again, they are computed again from all neighbours long before they become this small (rounding.h).
 inline bool is_wide(float weights) { return weights < 0x1p-16f; }
 
-// The sums of whole blocks.
+// The sums of complete blocks.
 class BlockSums {
  public:
   void open(size_t width) {
@@ -48,7 +48,7 @@ class BlockSums {
 
   bool empty() const { return blocks_ == 0; }
 
-  // The sum of the next kSumBlock terms moves out of `row`, which is nothing afterwards.
+  // Moves the sum of the next kSumBlock terms out of `row`, which is zero afterwards.
   void push(float* row) {
     size_t level = 0;
     for (uint64_t carry = blocks_; carry & 1; carry >>= 1, ++level) add(rows_.data() + level * width_, row);
@@ -58,7 +58,7 @@ class BlockSums {
     ++blocks_;
   }
 
-  // `row`, the sum of what came after the last whole block, becomes the sum of everything.
+  // Completes the sum: `row` holds the sum of the terms after the last complete block, and then the sum of all terms.
   void join(float* row) {
     for (uint64_t left = blocks_; left != 0; left &= left - 1) {
       add(rows_.data() + static_cast<size_t>(std::countr_zero(left)) * width_, row);
@@ -66,7 +66,7 @@ class BlockSums {
     blocks_ = 0;
   }
 
-  // Multiplies `count` columns from `column` on of what has been pushed.
+  // Multiplies `count` columns, starting with `column`, of everything that has been pushed.
   void scale(size_t column, size_t count, float factor) {
     for (uint64_t left = blocks_; left != 0; left &= left - 1) {
       float* const row = rows_.data() + static_cast<size_t>(std::countr_zero(left)) * width_ + column;
@@ -81,14 +81,14 @@ class BlockSums {
   }
 
   size_t width_ = 0;
-  uint64_t blocks_ = 0;      // of level l there is a row where bit l is set
+  uint64_t blocks_ = 0;      // there is a row for level l if bit l is set
   std::vector<float> rows_;  // by level
 };
 
 // A sum of weighted rows.
 class RowSum {
  public:
-  // `out` is where the sum will be; `width` floats, padding included.
+  // `out` receives the sum; `width` floats, padding included.
   void open(size_t width, float* out, bool widely = false) {
     width_ = width;
     out_ = out;
@@ -113,7 +113,7 @@ class RowSum {
     });
   }
 
-  // After this the sum is there.
+  // Completes the sum.
   void close() {
     if (!blocks_.empty()) blocks_.join(out_);
     for (size_t c = 0; widely_ && c < width_; ++c) out_[c] = std::ldexp(out_[c], kWideBits);
@@ -147,7 +147,7 @@ class RowSum {
   BlockSums blocks_;
 };
 
-// All terms at once, into a row that need not be clear.
+// Adds all terms at once, into a row that need not be zeroed.
 inline void sum_rows(size_t width, size_t count, const float* const* rows, const uint32_t* indices,
                      const float* coefficients, float* out) {
   if (count <= kSumBlock) {  // nearly always
@@ -161,7 +161,7 @@ inline void sum_rows(size_t width, size_t count, const float* const* rows, const
   sum.close();
 }
 
-// The same, and finite wherever the sum is.
+// The same, but repeated widely if needed, so that the result is finite whenever the sum fits.
 inline void sum_all_rows(size_t width, size_t count, const float* const* rows, const uint32_t* indices,
                          const float* coefficients, float* out) {
   sum_rows(width, count, rows, indices, coefficients, out);

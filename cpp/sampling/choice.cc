@@ -66,7 +66,7 @@ void Choice::by_weight(std::span<const Weight> weights, size_t count, bool repla
     }
     if (!(sum > 0)) return;
     for (size_t rejected = 0; taken < count && rejected <= tolerated_rejections(weights.size(), count);) {
-      // The first whose sum exceeds a number is one that has made it grow: its weight is above 0.
+      // The first position whose running sum exceeds a number has increased the sum, so its weight is positive.
       const auto found = std::upper_bound(sums_.begin(), sums_.end(), random->uniform() * sum);
       const auto at = static_cast<uint32_t>(found - sums_.begin());
       if (!replace && !drawn_.insert(at)) {
@@ -81,7 +81,7 @@ void Choice::by_weight(std::span<const Weight> weights, size_t count, bool repla
   keys_.clear();
   for (uint32_t i = 0; i < weights.size(); ++i) {
     if (!(weights[i] > 0) || drawn_.contains(i)) continue;
-    // In doubles: the smallest weights of floats would overflow one.
+    // In doubles, because the smallest float weights would overflow a float.
     keys_.emplace_back(-std::log(random->positive()) / static_cast<double>(weights[i]), i);
   }
   if (count - taken < keys_.size()) {

@@ -1,10 +1,10 @@
-// Which of n candidates that lie side by side are drawn: those that a scan has collected, or all nodes of a type.
+// Draws some of n candidates that are stored in an array: those that a scan has collected, or all nodes of a type.
 //
-// By weight without replacement is successive sampling: each draw takes one of those that are left, with probability
-// proportional to its weight. Draws that repeat an earlier one are drawn again; where that would take longer than
-// looking at everything, the rest is those with the smallest exponential keys (Efraimidis and Spirakis, Weighted random
-// sampling with a reservoir, 2006). Both have the same distribution, given what was drawn before, so changing over
-// leaves it as it is.
+// Drawing by weight without replacement is successive sampling: each draw takes one of the remaining candidates, with
+// probability proportional to its weight. A draw that repeats an earlier one is rejected and made again. If that would
+// take longer than reading all candidates, the rest are the ones with the smallest exponential keys (Efraimidis and
+// Spirakis, Weighted random sampling with a reservoir, 2006). Given the earlier draws, both methods have the same
+// distribution, so switching does not change it.
 //
 // Thread safety: a Choice belongs to one thread.
 #pragma once
@@ -22,13 +22,13 @@
 
 namespace livegnn {
 
-// Numbers below the greatest of their type that were seen since `clear`.
+// The numbers seen since `clear`; each is less than the greatest of its type.
 template <class Number>
 class NumberSet {
  public:
-  // `expected`: how many numbers will come, about.
+  // `expected`: the approximate number of insertions.
   void clear(size_t expected);
-  // False if it was there. Requires: it is not the greatest of its type.
+  // Returns false if it is already in the set. Requires: it is not the greatest of its type.
   bool insert(Number number) {
     assert(number != kEmpty);
     if (2 * (size_ + 1) > slots_.size()) grow();
@@ -59,22 +59,22 @@ class NumberSet {
 extern template class NumberSet<uint32_t>;
 extern template class NumberSet<uint64_t>;
 
-// When a draw without replacement has been in vain so often, everything is looked at instead.
+// After this number of rejected draws without replacement, all candidates are read instead.
 inline size_t tolerated_rejections(size_t candidates, size_t count) { return count + candidates / 32; }
 
-// Where so many are drawn without replacement, everything is looked at from the start.
+// If this many are drawn without replacement, all candidates are read from the start.
 inline bool draws_a_large_share(size_t candidates, size_t count) { return candidates / 3 < count; }
 
-// Each function appends positions below the number of candidates. Without replacement, a count beyond what there is to
-// draw takes all of it.
+// Each function appends positions below the number of candidates. Without replacement, a count beyond what can be drawn
+// takes all of it.
 class Choice {
  public:
   void uniform(size_t candidates, size_t count, bool replace, RandomStream* random, std::vector<uint32_t>* to);
-  // A weight that is not above 0 is never drawn.
+  // A weight that is not positive is never drawn.
   template <class Weight>
   void by_weight(std::span<const Weight> weights, size_t count, bool replace, RandomStream* random,
                  std::vector<uint32_t>* to);
-  // The greatest times, the greatest first; of equal ones the smaller id. Requires: as many ids as times.
+  // The greatest times, the greatest first; among equal times the smaller id. Requires: as many ids as times.
   template <class Id>
   void latest(std::span<const double> times, std::span<const Id> ids, size_t count, std::vector<uint32_t>* to);
 

@@ -10,7 +10,7 @@ void HubDraws<Id>::alike(const Task& task, uint32_t first, std::vector<Id>* to) 
   const auto order = task.trees->order_of(task.root);
   assert(first <= order.count);
   if (first == 0) return;
-  // Without replacement at least a third of them is left to the last (`draws_a_large_share`), so this ends.
+  // Without replacement at least a third of them is left to the end (`draws_a_large_share`), so this terminates.
   for (size_t taken = 0; taken < task.count;) {
     const auto at = static_cast<uint32_t>(task.random->below(first));
     const Id id = task.trees->by_time().at(order, at, task.leaves).id;
@@ -56,7 +56,7 @@ void HubDraws<Id>::draw_from_parts(const Task& task, const Tree& tree, std::vect
     }
     if (parts_.empty() || !(sums_.back() > 0)) return;
     const double at = task.random->uniform() * sums_.back();
-    // The first whose sum exceeds a number is one that has made it grow.
+    // The first part whose running sum exceeds a number has increased the sum.
     const auto p = static_cast<size_t>(std::upper_bound(sums_.begin(), sums_.end() - 1, at) - sums_.begin());
     const WeightPart<Id> part = parts_[p];
     const double rest = p > 0 ? at - sums_[p - 1] : at;
@@ -68,7 +68,7 @@ void HubDraws<Id>::draw_from_parts(const Task& task, const Tree& tree, std::vect
       ++taken;
       if (!alone || task.drawn == nullptr) continue;
     }
-    // What was drawn before, or a run of zeros that rounding has led into, will not be met again.
+    // Removes what was drawn before, or a run of zeros that rounding has led into, from further draws.
     parts_[p] = parts_.back();
     parts_.pop_back();
     if (!alone) tree.take_apart(part, rest, skip, &parts_, task.leaves);

@@ -1,14 +1,15 @@
-// Draws from the many neighbours of one node that rejection would take long for: bounded by time, where few are early
-// enough, and by weight, where a few outweigh all others.
+// Draws from the many neighbours of one node in cases where rejection would take long: draws bounded by time if few
+// edges are early enough, and draws by weight if a few weights outweigh all others.
 //
-//   bounded by time, alike:  the first so many of the order by time are what may be drawn; each draw is a place there
-//   by weight:               parts (weight_part.h) with a sum each, of the tree or of the order's beginning; a part in
-//                            which a draw repeats an earlier one is taken apart, and loses what has been drawn
+//   bounded by time, uniform:  the candidates are a prefix of the order by time; each draw is a position in it
+//   by weight:                 parts (weight_part.h) with a sum each, of the tree or of a prefix of the order; if a
+//                              draw repeats an earlier one, its part is divided, and loses what has been drawn
 //
-// So a draw costs a walk down a tree, or a few; never a look at all neighbours. The distribution is that of rejection,
-// given what was drawn before: each draw takes one of those that are left, alike or in proportion to the weights.
+// So a draw costs one walk down a tree, or a few, and never reads all neighbours. Given the earlier draws, the
+// distribution is the same as with rejection: each draw takes one of the remaining neighbours, uniformly or in
+// proportion to the weights.
 //
-// Thread safety: a HubDraws belongs to one thread; the trees may be read by many.
+// Thread safety: a HubDraws belongs to one thread; other threads may read the trees too.
 #pragma once
 
 #include <cstddef>
@@ -25,22 +26,22 @@ class HubDraws {
  public:
   using Trees = Samtrees<Id>;
 
-  // What is asked for of one node. `drawn`: the ids that are not to be drawn again; null: with replacement.
+  // A request for one node. `drawn`: the ids that must not be drawn again; null: with replacement.
   struct Task {
     const Trees* trees;
     SamtreeRoot root;
     size_t count;
     NumberSet<Id>* drawn;
     RandomStream* random;
-    size_t* leaves;  // counts those that were looked at
+    size_t* leaves;  // counts the leaves that were read
   };
 
-  // Each appends what it draws to `to`; fewer where there are not so many. `first`: only from so many at the beginning
-  // of the order by time. Requires: a root with neighbours, which has such an order where `first` is given.
+  // Each function appends its draws to `to`, fewer if there are not enough. `first`: only from this many entries at the
+  // start of the order by time. Requires: a root with neighbours, which has such an order if `first` is given.
   void alike(const Task& task, uint32_t first, std::vector<Id>* to);
   void by_weight(const Task& task, uint32_t first, std::vector<Id>* to);
   void by_weight(const Task& task, std::vector<Id>* to);
-  // The last of those, the latest first; of equal times the smaller id.
+  // The last of those entries, the latest first; among equal times the smaller id.
   void latest(const Task& task, uint32_t first, std::vector<Id>* to);
 
   size_t bytes() const {
@@ -53,7 +54,7 @@ class HubDraws {
   void draw_from_parts(const Task& task, const Tree& tree, std::vector<Id>* to);
 
   std::vector<WeightPart<Id>> parts_;
-  std::vector<double> sums_;  // of the parts so far
+  std::vector<double> sums_;  // running sums over the parts
   std::vector<typename TimeOrder<Id>::Entry> entries_;
 };
 

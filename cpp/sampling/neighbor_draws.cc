@@ -11,13 +11,13 @@
 namespace livegnn {
 namespace {
 
-// A group of draws works on a few hundred places at once: more than the processor can wait for, fewer than its nearest
-// cache can hold.
+// A group of draws works on a few hundred places at once: more than the processor's outstanding misses, but few enough
+// for the nearest cache.
 constexpr size_t kNodesAtOnce = 64;
 constexpr size_t kDrawsAtOnce = 512;
 
 constexpr size_t kLine = 64;
-// Of a block that is read from end to end: from there on the processor sees where it goes.
+// Limit on prefetching of a block that is read sequentially: beyond it the hardware prefetcher takes over.
 constexpr size_t kMostAhead = 16 * kLine;
 
 void prefetch(const void* from, size_t bytes) {
@@ -26,13 +26,13 @@ void prefetch(const void* from, size_t bytes) {
   for (uintptr_t line = first; line <= last; ++line) __builtin_prefetch(reinterpret_cast<const void*>(line * kLine));
 }
 
-// What a node with many neighbours is drawn from where rejection takes longer (hub_draws.h).
+// Rejections after which draws for a node with many neighbours use hub_draws.h.
 constexpr size_t kToleratedInHub = 32;
 
-// To look up so few neighbours of a node costs less than to look at all.
+// Whether looking up this many neighbours of a node costs less than reading all.
 bool is_a_small_share(size_t some, uint32_t degree) { return some <= degree / 64; }
 
-// What `Leaf::id` reads.
+// Prefetches what `Leaf::id` reads.
 template <class Id>
 void prefetch_id(const Leaf<Id>* leaf, const uint8_t* ids, uint32_t entry) {
   for (uint32_t part : {8u, 4u, 2u, 1u}) {
@@ -49,7 +49,7 @@ void gather(const std::vector<T>& from, std::span<const uint32_t> chosen, std::v
   for (uint32_t i : chosen) to->push_back(from[i]);
 }
 
-// What was collected keeps the key that tells it apart; a sample names the other end.
+// Collected ids keep the key of parallel edges; a sample contains only the other end.
 template <class Id>
 void push(Id id, std::vector<Id>* to) {
   to->push_back(id);
@@ -69,15 +69,15 @@ struct NeighborDraws::Scratch {
     double weight_sum = 0;
     double until = 0;
     uint32_t taken = 0, rejected = 0;
-    size_t first_taken = 0;  // of its places in `taken`
+    size_t first_taken = 0;  // first of its places in `taken`
     Way way = Way::kNothing;
     bool hub = false;  // a tree of leaves
   };
   struct Draw {
     LeafView<Id> in;
-    double rest;     // of the sum of weights that was drawn, within what is still to be searched
-    uint32_t node;   // of the group
-    uint32_t entry;  // of the leaf; before it is known, the run
+    double rest;     // remainder of the drawn sum of weights, within the part that is still to be searched
+    uint32_t node;   // in the group
+    uint32_t entry;  // in the leaf; before it is known, the run
   };
   struct Taken {
     const Leaf<Id>* leaf;
@@ -109,22 +109,22 @@ struct NeighborDraws::Scratch {
     return task.strategy.count == NeighborStrategy::kAll || (!task.strategy.replace && node.root.degree <= count);
   }
 
-  // Of the call at hand.
+  // State of the current call.
   Task task;
   const Samtrees<Id>* trees = nullptr;
   EdgeColumns columns;
-  size_t count = 0;  // as in the strategy; where that asks for all, of no meaning
+  size_t count = 0;  // as in the strategy; undefined if that asks for all
   bool bounded = false;
   NeighborColumns* to = nullptr;
 
-  // Of the group at hand.
+  // State of the current group.
   size_t size = 0;
   std::vector<Node> nodes;
-  std::vector<NumberSet<Id>> drawn;  // of each node: positions in the order of a scan (uniform), or ids (by weight)
+  std::vector<NumberSet<Id>> drawn;  // for each node: positions in the order of a scan (uniform), or ids (by weight)
   std::vector<Draw> draws;
   std::vector<Taken> taken;  // `count` places for each node that is drawn from
 
-  // Of the scan at hand.
+  // State of the current scan.
   BasicNeighborColumns<Id> pool;
   std::vector<uint32_t> chosen;
   Choice choice;
@@ -132,9 +132,9 @@ struct NeighborDraws::Scratch {
   std::vector<Id> hub_ids;
   std::vector<typename TimeOrder<Id>::Entry> entries;
 
-  size_t leaves = 0;  // looked at, in all calls
+  size_t leaves = 0;  // leaves read, in all calls
 
-  size_t need = 0;  // of the call at hand, in places
+  size_t need = 0;  // of the current call, in places
   RecentNeeds needs{size_t{1} << 16};
 
   size_t bytes() const {
@@ -247,7 +247,7 @@ void NeighborDraws::Scratch<Id>::choose_ways() {
     node.weight_sum = trees->weight_sum(node.node);
     if (!(node.weight_sum > 0)) node.way = Way::kNothing;
   }
-  // Who asks for more than there is must not pay for it: such a node is scanned, and takes no place.
+  // A request for more neighbours than a node has must not cost more: such a node is scanned, and takes no place.
   size_t places = 0;
   for (size_t i = 0; i < size; ++i) {
     nodes[i].first_taken = places;
@@ -257,7 +257,7 @@ void NeighborDraws::Scratch<Id>::choose_ways() {
   need = std::max(need, places);
 }
 
-// Draws as many as each node still misses, as far as the leaf in which they fall.
+// Makes the draws that each node still needs, down to the leaf that they fall into.
 template <class Id>
 void NeighborDraws::Scratch<Id>::start_round() {
   draws.clear();
@@ -281,7 +281,7 @@ void NeighborDraws::Scratch<Id>::start_round() {
   }
 }
 
-// What the sum of a leaf's weights is made of: the table, and the run that is not complete.
+// Prefetches what the sum of a leaf's weights reads: the table, and the incomplete run.
 template <class Id>
 void NeighborDraws::Scratch<Id>::prefetch_sums(const Leaf<Id>* leaf, uint32_t size) const {
   const uint32_t runs = FSTable::size(size), summed = runs * FSTable::kRun;
@@ -317,7 +317,7 @@ void NeighborDraws::Scratch<Id>::prefetch_entries() {
   }
 }
 
-// False when no node misses any more draws.
+// Returns false when no node needs more draws.
 template <class Id>
 bool NeighborDraws::Scratch<Id>::accept_entries() {
   const bool distinct_ids = task.strategy.by == kWeight && !task.strategy.replace;
@@ -340,7 +340,7 @@ bool NeighborDraws::Scratch<Id>::accept_entries() {
     if (node.way != Way::kDraw || node.taken == count) continue;
     const bool by_hub = node.hub && (bounded || task.strategy.by == kWeight);
     const size_t tolerated = by_hub ? count + kToleratedInHub : tolerated_rejections(node.root.degree, count);
-    // Of places that are drawn once each, the next round needs as many as are missing.
+    // If each place is drawn once, the next round needs as many places as there are missing draws.
     const bool used_up =
         task.strategy.by == kUniform && !task.strategy.replace && node.rejected + count > node.root.degree;
     if (node.rejected > tolerated || used_up) {
@@ -394,7 +394,7 @@ void NeighborDraws::Scratch<Id>::forget_but_taken(size_t i) {
   for (const Taken& one : std::span(taken).subspan(nodes[i].first_taken, nodes[i].taken)) drawn[i].insert(one.id);
 }
 
-// Takes what is still missing, without a look at all neighbours.
+// Makes the missing draws without reading all neighbours.
 template <class Id>
 void NeighborDraws::Scratch<Id>::draw_from_hub(size_t i) {
   Node& node = nodes[i];
@@ -424,7 +424,7 @@ void NeighborDraws::Scratch<Id>::draw_from_hub(size_t i) {
   emit_ids(i, task.wanted, to);
 }
 
-// All that may be drawn; where only a few are early enough, by the order of times.
+// Collects all candidates; if only a few are early enough, by the order of times.
 template <class Id>
 template <class To>
 void NeighborDraws::Scratch<Id>::collect(size_t i, EdgeColumns keep, bool distinct, BasicNeighborColumns<To>* into) {
@@ -459,7 +459,7 @@ void NeighborDraws::Scratch<Id>::collect(size_t i, EdgeColumns keep, bool distin
   });
 }
 
-// Looks at all neighbours, and takes what is still missing.
+// Reads all neighbours, and makes the missing draws.
 template <class Id>
 void NeighborDraws::Scratch<Id>::scan(size_t i) {
   Node& node = nodes[i];

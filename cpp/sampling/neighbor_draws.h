@@ -1,21 +1,21 @@
-// Draws neighbours for many nodes at once (PlatoD2GL, section V-C: by sums in inner nodes, by FSTable in leaves).
+// Draws neighbours for many nodes at once (PlatoD2GL, section V-C: with sums in inner nodes and FSTable in leaves).
 //
-// On a graph larger than the caches a draw is a chain of misses: root, node, sums, weights, id. So a group of nodes
-// goes through the links of the chain together; each link is prefetched for all draws of the group before any of them
-// reads it:
+// On a graph larger than the caches a draw is a chain of cache misses: root, node, sums, weights, id. So a group of
+// nodes goes through the links of the chain together; each link is prefetched for all draws of the group before any of
+// them reads it:
 //
-//   roots ─► blocks ─► how many draws, or a scan ─► leaves ─► runs ─► entries ─► ids ─► taken, or drawn again
+//   roots ─► blocks ─► number of draws, or a scan ─► leaves ─► runs ─► entries ─► ids ─► accepted, or drawn again
 //
-// A draw that repeats an earlier one where there is no replacement, or falls on an edge that is later than it may be,
-// is rejected and drawn again in the next round. Where that takes too long (`tolerated_rejections`), or a large share
-// of a node's neighbours is asked for, all of them are looked at instead (choice.h); of a node that has many, the order
-// by time and the sums of weights are walked down instead (hub_draws.h), so that no draw costs a look at all of them.
-// The distribution is the same either way. Parallel edges are drawn each by itself, in the same way: what is the other
-// end's index elsewhere is index and key there (graph_store.h).
+// A draw is rejected and drawn again in the next round if it repeats an earlier one without replacement, or if its edge
+// is later than the bound. If that takes too long (`tolerated_rejections`), or a large share of a node's neighbours is
+// wanted, all of them are read instead (choice.h). For a node with many neighbours, the order by time and the sums of
+// weights are searched instead (hub_draws.h), so that no draw reads all of them. The distribution is the same in all
+// cases. Parallel edges are drawn separately, in the same way: the other end's index and the edge's key identify an
+// entry there, instead of the index alone (graph_store.h).
 //
-// Invariant: what is drawn for a node is a function of the trees, the strategy, and the node's stream of random numbers
-// (random.h): seed, purpose, and the node's place. Not of the group it is in.
-// Thread safety: a NeighborDraws belongs to one thread; the trees may be read by many.
+// Invariant: the draws for a node are a function of the trees, the strategy, and the node's stream of random numbers
+// (random.h): seed, purpose, and the node's place. They do not depend on the group that the node is in.
+// Thread safety: a NeighborDraws belongs to one thread; other threads may read the trees too.
 #pragma once
 
 #include <cstddef>
@@ -29,20 +29,20 @@
 namespace livegnn {
 
 enum class SampleBy : uint8_t {
-  kUniform,  // each neighbour alike
-  kWeight,   // proportional to weights; never one that is not above 0
-  kLatest,   // those with the greatest times; of equal ones those with the smaller ids
+  kUniform,  // each neighbour with the same probability
+  kWeight,   // proportional to weights; a weight that is not positive is never drawn
+  kLatest,   // those with the greatest times; among equal times the smaller ids
 };
 
 struct NeighborStrategy {
   static constexpr int32_t kAll = -1;
 
   SampleBy by = SampleBy::kUniform;
-  bool replace = false;  // kLatest knows none
-  int32_t count = kAll;  // for each node; without replacement fewer where there are not so many
+  bool replace = false;  // ignored by kLatest
+  int32_t count = kAll;  // for each node; without replacement fewer if a node has fewer
 };
 
-// Neighbours of a run of nodes, node after node. Columns that were not asked for are empty.
+// Neighbours of a run of nodes, node after node. Columns that were not requested are empty.
 template <class Id>
 struct BasicNeighborColumns {
   std::vector<uint32_t> counts;  // for each node
@@ -61,9 +61,9 @@ using NeighborColumns = BasicNeighborColumns<uint32_t>;
 class NeighborDraws {
  public:
   struct Task {
-    const Samtrees<uint32_t>* trees;  // null where edges have keys
+    const Samtrees<uint32_t>* trees;  // null if edges have keys
     NeighborStrategy strategy;
-    EdgeColumns wanted;  // no more than the trees have
+    EdgeColumns wanted;  // at most the columns of the trees
     uint64_t seed = 0, purpose = 0;
     const Samtrees<uint64_t>* keyed = nullptr;  // lists of ends and keys (graph_store.h)
   };
@@ -73,14 +73,14 @@ class NeighborDraws {
   NeighborDraws& operator=(const NeighborDraws&) = delete;
   ~NeighborDraws();
 
-  // `until`: only edges whose time is at most this; nothing, one for all, or one for each node. `first_place`: of the
-  // first node; the others follow. Replaces what is in `to`. Requires: trees that have the columns that are wanted, and
-  // those by which is drawn.
+  // `until`: only edges whose time is at most this; empty, one bound for all, or one for each node. `first_place`: the
+  // place of the first node; the others follow. Replaces the contents of `to`. Requires: trees with the requested
+  // columns and those that the strategy needs.
   void draw(const Task& task, std::span<const uint32_t> nodes, std::span<const double> until, uint64_t first_place,
             NeighborColumns* to);
 
   size_t bytes() const;
-  // By all calls: what draws cost, whatever the machine.
+  // The number of leaves read in all calls: a machine-independent cost of draws.
   size_t leaves_looked_at() const;
 
  private:

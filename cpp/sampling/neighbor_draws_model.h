@@ -1,7 +1,7 @@
-// What draws of neighbours are held against: plain lists of edges, and draws from them the slow way.
+// Reference for the tests of neighbour draws: plain lists of edges, and simple slow draws from them.
 //
-// Edges go by places, small numbers that stand as rows of features beside them, whatever else tells them apart: the
-// other end, or, where there are parallel edges, other end and key. Both are in the order of the places.
+// Edges are identified by places, small numbers that are stored as their feature rows. What else distinguishes edges is
+// the other end or, with parallel edges, other end and key. Both are in the order of the places.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 #include "testing/chi_square.h"
 #include "testing/testing.h"
 
-// A test of lists of ends, and of lists of ends and keys.
+// A test for lists of ends, and for lists of ends and keys.
 #define TEST_OF_LISTS(test)   \
   template <class Id>         \
   static void lists_##test(); \
@@ -54,7 +54,7 @@ NeighborDraws::Task task_of(const Samtrees<Id>& trees, NeighborStrategy strategy
   }
 }
 
-// `ids` of the result are places.
+// The `ids` of the result are places.
 template <class Id>
 NeighborColumns draw(const Samtrees<Id>& trees, NeighborStrategy strategy, std::span<const uint32_t> nodes,
                      std::span<const double> until, uint64_t seed) {
@@ -66,7 +66,7 @@ NeighborColumns draw(const Samtrees<Id>& trees, NeighborStrategy strategy, std::
   return out;
 }
 
-// Sixteen classes of neighbours with about equal probability, so that long lists are tested on few draws.
+// Sixteen classes of neighbours with about the same probability, so that few draws suffice to test long lists.
 struct Classes {
   Classes(const Oracle& oracle, bool by_weight, double until) {
     double total = 0;
@@ -94,11 +94,11 @@ struct Classes {
   std::vector<double> probabilities;
 };
 
-// Short and long lists, small trees of a few leaves and tall ones.
+// Short and long lists, small trees with few leaves and tall ones.
 struct Shape {
   uint32_t neighbors, capacity;
 };
-// Draws one after another from a list of candidates, the slow way.
+// Successive draws from a list of candidates, computed the slow way.
 inline std::vector<std::vector<size_t>> successive_draws(const Oracle& oracle, const Classes& classes,
                                                          NeighborStrategy strategy, double until, size_t repeats) {
   std::vector<std::vector<size_t>> seen(static_cast<size_t>(strategy.count),
@@ -124,7 +124,7 @@ inline std::vector<std::vector<size_t>> successive_draws(const Oracle& oracle, c
   return seen;
 }
 
-// Whether two samples of each place of a sequence can be of one distribution.
+// Checks that two samples have the same distribution at each place of a sequence.
 inline void check_alike(const std::vector<std::vector<size_t>>& seen, const std::vector<std::vector<size_t>>& oracle) {
   for (size_t place = 0; place < seen.size(); ++place) {
     double sum = 0;
@@ -135,7 +135,7 @@ inline void check_alike(const std::vector<std::vector<size_t>>& seen, const std:
       sum += (a - b) * (a - b) / (a + b);
       ++degrees;
     }
-    // One in ten thousand of each of many places: one more in ten is granted for their number.
+    // The limit is one in ten thousand for a single place; it is raised by a tenth because there are many places.
     if (degrees > 1) CHECK(sum < 1.1 * testing::chi_square_limit(degrees - 1));
   }
 }

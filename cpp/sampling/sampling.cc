@@ -9,7 +9,7 @@
 namespace livegnn {
 namespace {
 
-// Reads of the nodes after the one at hand: its root, then what its root leads to.
+// How far ahead of the current node to prefetch: its root, and the block that the root refers to.
 constexpr uint32_t kRootsAhead = 32, kBlocksAhead = 16;
 
 template <class Id>

@@ -1,13 +1,13 @@
 // Samples of the live graph: nodes, neighbours of many nodes, subgraphs (PlatoD2GL, section III: node, neighbour and
 // subgraph sampling).
 //
-// A subgraph has hops: hop h draws neighbours for the nodes that hop h - 1 brought in, of every edge type that has a
-// fan-out. Nodes are numbered in the order in which they come, edges are pairs of these numbers, all as in PyG's
-// SamplerOutput. Drawing goes on in blocks of a fixed number of nodes on several threads, numbering on one.
+// A subgraph has hops: hop h draws neighbours for the nodes that hop h - 1 added, for every edge type that has a
+// fan-out. Nodes are numbered in the order in which they are added, edges are pairs of these numbers, all as in PyG's
+// SamplerOutput. Several threads draw, in blocks of a fixed number of nodes; one thread numbers.
 //
-// Invariant: a result is a function of graph, request and seed; the number of threads has no part in it.
-// Thread safety: any number of samples at once, each with memory of its own, which is kept for later ones. The caller
-// shares `Graph::lock` during a call: the whole of a sample is from before a batch or after it.
+// Invariant: a result is a function of graph, request and seed; it does not depend on the number of threads.
+// Thread safety: any number of samples at once, each with its own memory, which is kept for later samples. The caller
+// must hold `Graph::lock` shared during a call, so that the whole sample is from before a batch or after it.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@
 
 namespace livegnn {
 
-// Memory that is written once, by several threads: not zeroed before.
+// Memory that several threads write once; it is not zeroed first.
 template <class T>
 class Column {
  public:
@@ -45,8 +45,8 @@ class Column {
 
 enum class BadSample { kUnknownNode, kEdgeType, kRequest };
 
-// What is wrong with a request, for the bindings to word: the node type and position of a seed that is unknown, or the
-// edge type that does not have what was asked for.
+// An invalid request; the bindings write the message. `type` and `position` are the node type and position of an
+// unknown seed, or the edge type that lacks what was requested.
 class SampleError : public std::invalid_argument {
  public:
   SampleError(BadSample kind, const std::string& what, uint32_t type = 0, size_t position = 0)
@@ -69,10 +69,10 @@ struct NodeRequest {
 
 struct NeighborRequest {
   uint32_t edge_type = 0;
-  bool incoming = true;  // neighbours that point at a node
+  bool incoming = true;  // draw sources of in-edges
   NeighborStrategy strategy;
-  EdgeColumns wanted;             // those that the type lacks stay empty
-  std::span<const double> until;  // nothing, one bound, or one for each id
+  EdgeColumns wanted;             // columns that the type lacks stay empty
+  std::span<const double> until;  // empty, one bound, or one for each id
   uint64_t seed = 0;
   size_t threads = 1;
 };
@@ -99,10 +99,10 @@ struct SubgraphRequest {
   std::vector<FanOut> fan_outs;
   SampleBy by = SampleBy::kUniform;
   bool replace = false;
-  bool disjoint = false;  // a node is one for each seed that it is reached from, not one for all of them
+  bool disjoint = false;  // a node occurs once for each seed that reaches it, instead of once for all
   bool incoming = true;
-  bool attributes = false;        // also what nodes and edges carry, as it was when they were drawn
-  std::span<const double> until;  // nothing, one bound, or, if disjoint, one for each seed in the order of `seeds`
+  bool attributes = false;        // also return features, weights and times, as of the draw
+  std::span<const double> until;  // empty, one bound, or, if disjoint, one for each seed in the order of `seeds`
   uint64_t seed = 0;
   size_t threads = 1;
 };
@@ -110,24 +110,24 @@ struct SubgraphRequest {
 struct Subgraph {
   struct Nodes {
     Column<int64_t> ids;
-    Column<int64_t> batch;             // if disjoint: the seed that a node was reached from
+    Column<int64_t> batch;             // if disjoint: the seed from which a node was reached
     std::vector<int64_t> num_sampled;  // seeds, then for each hop
     Column<float> features;            // if `attributes`: rows, without padding
   };
   struct Edges {
     Column<int64_t> row, col;             // source and target
-    std::optional<Column<int64_t>> edge;  // rows of features, where the type has any
+    std::optional<Column<int64_t>> edge;  // rows of features, if the type has any
     std::vector<int64_t> num_sampled;     // for each hop
-    Column<float> weight, features;       // if `attributes`, where the type has any
+    Column<float> weight, features;       // if `attributes`, and if the type has any
     Column<double> time;
   };
 
   std::vector<Nodes> nodes;              // by node type
-  std::vector<Edges> edges;              // as the fan-outs
-  std::vector<Column<int64_t>> inverse;  // as the seeds: where each of them stands among the nodes
+  std::vector<Edges> edges;              // in the order of the fan-outs
+  std::vector<Column<int64_t>> inverse;  // in the order of the seeds: position of each seed among the nodes
 };
 
-struct SampleScratch;  // what one sample works in
+struct SampleScratch;  // working memory of one sample
 
 class Sampler {
  public:
@@ -136,7 +136,7 @@ class Sampler {
   Sampler& operator=(const Sampler&) = delete;
   ~Sampler();
 
-  // All throw SampleError. Ids are numbers inside (id_map.h).
+  // All throw SampleError. Ids are internal numbers (id_map.h).
   Column<int64_t> nodes(const NodeRequest& request) const;
   NeighborSample neighbors(const NeighborRequest& request, std::span<const int64_t> ids);
   Subgraph subgraph(const SubgraphRequest& request);
@@ -144,7 +144,7 @@ class Sampler {
  private:
   struct Lease;
 
-  // `Graph::sampling_bytes` grows by so much.
+  // Adds this number of bytes to `Graph::sampling_bytes`.
   void count(int64_t bytes) {
     bytes_ += bytes;
     graph_.sampling_bytes.fetch_add(static_cast<size_t>(bytes), std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// For the tests of samples: a shop's graph, with lists of every kind.
+// For the tests of samples: the graph of a shop, with lists of every kind.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace livegnn::testing {
 
-// Users (0) and items (1): who follows whom, who bought what, which items are alike, and one type without in-lists.
+// Users (0) and items (1): follows, purchases, similar items, and one type without in-lists.
 inline const std::vector<EdgeTypeSpec> kShopTypes{
     {0, 0, {{true, true}, false}},
     {0, 1, {{true, true}, false}},
@@ -50,7 +50,7 @@ struct Shop {
       std::vector<float> weight(edges);
       std::vector<double> time(edges);
       for (size_t i = 0; i < edges; ++i) {
-        // Low numbers come more often, so that some lists are long.
+        // Low numbers are more frequent, so that some lists are long.
         const auto from = counts[kShopTypes[type].source_type], to = counts[kShopTypes[type].target_type];
         source[i] = static_cast<int64_t>(random.below(random.below(from) + 1) * 10);
         target[i] = static_cast<int64_t>(random.below(to) * 10);

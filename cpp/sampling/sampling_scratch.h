@@ -1,6 +1,6 @@
-// What one sample works in, and the parts that kinds of samples share.
+// Working memory of one sample, and the parts that all kinds of samples share.
 //
-// Invariant: nothing in here but memory outlives a sample.
+// Invariant: only memory outlives a sample, no data.
 // Thread safety: a SampleScratch belongs to one sample at a time; `draw_blocks` uses the sample's own threads.
 #pragma once
 
@@ -24,8 +24,8 @@
 
 namespace livegnn {
 
-// The threads of one sample. They are started when there is work that is worth it: most samples are small. They do not
-// outlive the sample, so that a process may fork between two (as loaders of training data do).
+// The threads of one sample. They are started only if there is enough work, because most samples are small. They do not
+// outlive the sample, so that a process may fork between two samples (as loaders of training data do).
 class Workers {
  public:
   explicit Workers(size_t threads) : threads_(threads) {}
@@ -47,11 +47,11 @@ class Workers {
   std::optional<ThreadPool> pool_;
 };
 
-// The number of each node among those of a sample, in the order in which they come. Looking one up costs a read of a
-// dense array, which is not cleared from sample to sample: a stamp tells of which sample an entry is.
+// The number of each node in a sample, in the order in which nodes are added. A lookup costs one read of a dense array,
+// which is not cleared between samples: a stamp says which sample an entry belongs to.
 class Numbering {
  public:
-  // `disjoint`: a node of each seed is one of its own; then a hash map takes the place of the array.
+  // `disjoint`: each seed has its own copy of a node; then a hash map replaces the array.
   void begin(size_t capacity, bool disjoint) {
     disjoint_ = disjoint;
     if (disjoint) return;
@@ -62,8 +62,8 @@ class Numbering {
     }
   }
 
-  // After a sample. To clear a map takes as long as it has buckets: one that a large sample left behind goes. Returns
-  // how many bytes were given back.
+  // Call it after a sample. Clearing a map takes time proportional to its buckets, so a map that a large sample left
+  // behind is freed. Returns how many bytes were given back.
   size_t end() {
     const bool outgrown = needs_.outgrown(by_seed_.size());
     if (!outgrown && by_seed_.bucket_count() <= 8 * by_seed_.size() + 64) {
@@ -82,7 +82,7 @@ class Numbering {
     if (!disjoint_) __builtin_prefetch(&stamps_[node], 1);
   }
 
-  // `next` if the node had none; then it has it from now on.
+  // Returns the number of a node; a node without one gets `next`.
   uint32_t number(uint32_t node, uint32_t seed, uint32_t next) {
     if (disjoint_) return by_seed_.try_emplace(uint64_t{seed} << 32 | node, next).first->second;
     uint64_t& stamp = stamps_[node];
@@ -103,8 +103,8 @@ struct SampleScratch {
 
   static size_t num_blocks(size_t nodes) { return (nodes + kBlockNodes - 1) / kBlockNodes; }
 
-  // Draws for `nodes`, in blocks from `first_block` on. `until(i)`: the bound of node i; `bounds`: how many there are,
-  // 0, 1 (for all) or as many as nodes.
+  // Draws for `nodes`, in blocks from `first_block` on. `until(i)`: the bound of node i; `bounds`: the number of
+  // bounds: 0, 1 (for all) or one per node.
   template <class Until>
   void draw_blocks(const NeighborDraws::Task& task, std::span<const uint32_t> nodes, size_t bounds, const Until& until,
                    size_t first_block, Workers* workers) {
@@ -122,7 +122,7 @@ struct SampleScratch {
                  });
   }
 
-  // After a sample: what was much larger than others need is given back. Returns how many bytes that was.
+  // Call it after a sample: gives back memory that is much larger than other samples need. Returns the number of bytes.
   size_t end() {
     size_t given_back = 0;
     for (Numbering& numbering : numberings) given_back += numbering.end();
@@ -149,7 +149,7 @@ struct SampleScratch {
   std::vector<NeighborColumns> blocks;
   std::vector<Numbering> numberings;  // by node type
   std::vector<uint32_t> indices;      // of seeds
-  size_t counted = 0;                 // bytes that the sampler knows of
+  size_t counted = 0;                 // bytes that the sampler has counted
 
  private:
   std::unique_ptr<NeighborDraws> take() {
@@ -169,7 +169,7 @@ struct SampleScratch {
   RecentNeeds needs_{size_t{1} << 16};  // in neighbours
 };
 
-// A scratch for the time of one sample.
+// A scratch for the duration of one sample.
 struct Sampler::Lease {
   explicit Lease(Sampler* sampler) : sampler(sampler) {
     std::lock_guard lock(sampler->mutex_);
@@ -202,12 +202,12 @@ struct Sampler::Lease {
 
 void check_node_type(const Graph& graph, uint32_t node_type);
 void check_law(const Graph& graph, uint32_t edge_type, bool incoming, const NeighborStrategy& strategy, bool bounded);
-// One bound for all, or one for each of `seeds`.
+// Checks that there is one bound for all, or one for each of `seeds`.
 void check_bounds(std::span<const double> until, size_t seeds);
 // Appends the index of each id.
 void resolve(const Graph& graph, uint32_t node_type, std::span<const int64_t> ids, std::vector<uint32_t>* indices);
 
-// Where the neighbours of an edge type are drawn from.
+// The lists from which the neighbours of an edge type are drawn.
 inline NeighborDraws::Task draws_from(const Graph& graph, uint32_t edge_type, bool incoming, NeighborStrategy strategy,
                                       EdgeColumns wanted, uint64_t seed, uint64_t purpose) {
   const GraphStore& store = *graph.edges[edge_type].store;
@@ -217,7 +217,7 @@ inline NeighborDraws::Task draws_from(const Graph& graph, uint32_t edge_type, bo
   return {nullptr, strategy, wanted, seed, purpose, incoming ? &store.keyed_in() : &store.keyed_out()};
 }
 
-// The numbers inside of nodes that are scattered over their type.
+// The internal numbers of nodes that are scattered over their type.
 inline void write_ids(const IdMap& ids, std::span<const uint32_t> nodes, int64_t* to) {
   constexpr size_t kAhead = 16;
   for (size_t i = 0; i < nodes.size(); ++i) {

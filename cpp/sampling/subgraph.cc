@@ -5,12 +5,12 @@
 namespace livegnn {
 namespace {
 
-// Draws of one hop for one edge type.
+// The draws of one hop for one edge type.
 struct Drawn {
   size_t fan_out;
   size_t first_block, num_blocks;
-  size_t first_node;  // among those of its type: what the first draws are for
-  size_t first_edge;  // among those of the fan-out
+  size_t first_node;  // in its type: the node of the first draws
+  size_t first_edge;  // in the fan-out
 };
 
 class SubgraphSample {
@@ -39,7 +39,7 @@ class SubgraphSample {
   struct NodesOfType {
     std::vector<uint32_t> nodes, batch;
     std::vector<int64_t> num_sampled;
-    size_t frontier = 0, frontier_end = 0;  // what the hop before brought in
+    size_t frontier = 0, frontier_end = 0;  // nodes that the previous hop added
   };
   struct EdgesOfFanOut {
     size_t size = 0;
@@ -130,7 +130,7 @@ class SubgraphSample {
     edges_[f].num_sampled.push_back(static_cast<int64_t>(edges_[f].size - before));
   }
 
-  // Puts the numbers of nodes in the place of the nodes.
+  // Replaces nodes by their numbers.
   void number_drawn(std::span<NeighborColumns> blocks, const NodesOfType& here, Numbering* numbering,
                     NodesOfType* there) {
     constexpr size_t kAhead = 24;

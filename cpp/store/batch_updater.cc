@@ -9,12 +9,12 @@
 namespace livegnn {
 namespace {
 
-constexpr size_t kBucketItems = 512;  // on average; enough for prefetches to run ahead in
-constexpr uint32_t kHot = 1024;       // changes to one node from which its leaves are shared out
+constexpr size_t kBucketItems = 512;  // on average; enough for prefetching ahead
+constexpr uint32_t kHot = 1024;       // number of changes to one node from which its leaves are shared among threads
 constexpr double kItemCost = 400;     // nanoseconds
 constexpr size_t kLeavesAtOnce = 8;
-// What a compaction may do after a batch, in looks at a root (some nanoseconds): a tenth of what the batch itself
-// costs, and tens of microseconds however small that was.
+// Budget of a compaction after a batch, in units of reading a root (some nanoseconds): a tenth of the cost of the batch
+// itself, and at least tens of microseconds.
 constexpr size_t kCompactionStep = 1024, kCompactionPerItem = 8;
 constexpr size_t kRootAhead = 24, kNodeAhead = 16, kLeafAhead = 10, kBodyAhead = 5, kRing = 16;
 
@@ -44,8 +44,8 @@ void BasicBatchUpdater<Id>::sort_into_buckets(std::span<const Item> items) {
   for (size_t i = 0; i < items.size(); ++i) keys_[next[bucket_of(items[i].node)]++] = key_of(i);
 }
 
-// A node's root, the node below it, the leaf that will change, and all of that leaf are four misses in a row: each is
-// asked for while earlier nodes are worked on.
+// A node's root, the node below it, the leaf that will change, and the whole of that leaf are four misses in a row:
+// each is prefetched while earlier nodes are processed.
 template <class Id>
 void BasicBatchUpdater<Id>::prefetch_ahead(const std::vector<Group>& groups, size_t i, bool whole,
                                            LeafView<Id>* leaves) const {
@@ -69,7 +69,7 @@ void BasicBatchUpdater<Id>::prefetch_ahead(const std::vector<Group>& groups, siz
       fetch(leaf, Leaf<Id>::bytes(columns, leaf->room, leaf->bits));
       return;
     }
-    // The ids are searched, and the columns of what is appended written.
+    // The ids are searched, and the columns of an appended entry are written.
     fetch(leaf->ids(columns), IdCodec<Id>::bytes(leaf->bits, leaf->room));
     if (!columns.weighted) return;
     fetch(leaf->weights(columns) + size / FSTable::kRun * FSTable::kRun, 2 * 64);
@@ -89,7 +89,7 @@ void BasicBatchUpdater<Id>::run_bucket(size_t bucket, std::span<const Item> item
     to.groups.back().end = i + 1;
   }
   LeafView<Id> leaves[kRing];
-  bool whole = false;  // whether the last change made a copy of a leaf: then the next one will, too
+  bool whole = false;  // whether the last change copied a leaf: then the next one probably will, too
   for (size_t i = 0; i < to.groups.size(); ++i) {
     prefetch_ahead(to.groups, i, whole, leaves);
     const Group& group = to.groups[i];

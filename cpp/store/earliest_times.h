@@ -1,12 +1,13 @@
-// Which nodes may have edges from before some time, without looking at all of them.
+// Finds the nodes that may have edges older than a given time, without reading all nodes.
 //
 //   nodes   | 0 .. 63 | 64 .. 127 | 128 .. 191 | ..
 //   bounds  |   t0    |    t1     |     t2     | ..       no edge of these nodes is earlier
 //
-// An edge belongs to its source; an undirected one, which is in the lists of both ends, to the smaller end.
+// An edge belongs to its source; an undirected edge, which is in the lists of both ends, to the end with the smaller
+// index.
 //
-// Invariants: a bound is never later than the earliest time of its nodes' edges. It may be earlier: removed edges do
-// not raise it, only `tighten` does. Thread safety: none; the one writer of the graph owns it.
+// Invariants: a bound is never later than the earliest time of its nodes' edges. It may be earlier: removing an edge
+// does not raise it, only `tighten` does. Thread safety: none; the one writer of the graph owns it.
 #pragma once
 
 #include <algorithm>
@@ -23,12 +24,12 @@ class EarliestTimes {
   static constexpr uint32_t kBlock = 64;
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
-  // Nodes come into being without edges.
+  // New nodes have no edges.
   void resize(size_t nodes) { bounds_.resize((nodes + kBlock - 1) / kBlock, kNever); }
-  // Nothing is known any more.
+  // Sets all bounds to unknown.
   void forget() { std::fill(bounds_.begin(), bounds_.end(), -kNever); }
 
-  // There is, or will be, an edge of this time. Requires: a node below the size.
+  // Records that there is, or will be, an edge of this time. Requires: a node below the size.
   void note(uint32_t node, double time) {
     assert(node / kBlock < bounds_.size());
     bounds_[node / kBlock] = std::min(bounds_[node / kBlock], time);
@@ -36,7 +37,7 @@ class EarliestTimes {
 
   size_t num_blocks() const { return bounds_.size(); }
   bool before(size_t block, double time) const { return bounds_[block] < time; }
-  // The edges of the block were looked at: this is the earliest time.
+  // Sets the earliest time of a block whose edges were all read.
   void tighten(size_t block, double time) { bounds_[block] = time; }
 
   size_t bytes() const { return bounds_.capacity() * sizeof(double); }

@@ -1,14 +1,15 @@
-// The features of the edges of one type: a row for each edge, and which rows are free.
+// The features of the edges of one type: a row for each edge, and a free list of rows.
 //
-//   lists of an edge ─► EdgeValue::row ─► | width floats | padding |        both lists of an edge name the same row
+//   lists of an edge ─► EdgeValue::row ─► | width floats | padding |        both lists of an edge refer to the same row
 //
-// A batch is promised rows for the edges that it adds: the free ones, the one freed last first, then new ones. Rows of
-// edges that it removes are free from the next batch on, so which edge has which row depends on the batches alone. A
-// row that a batch writes or frees is as it was until the batch is committed: whoever prepares reads the old values
-// there.
+// A batch gets rows for the edges that it adds: first the free ones, starting with the one freed last, then new ones.
+// Rows of edges that it removes are free from the next batch on, so the assignment of rows to edges depends on the
+// batches alone. A row that a batch writes or frees keeps its contents until the commit, because the preparation reads
+// the old values there.
 //
-// Invariants: a row is free, and then zero, or belongs to one edge.
-// Thread safety: `prepare` and `settle` beside readers; `commit` and `restore` alone.
+// Invariants: a row is either free, and then zero, or belongs to exactly one edge.
+// Thread safety: `prepare` and `settle` may run concurrently with readers; `commit` and `restore` need exclusive
+// access.
 #pragma once
 
 #include <algorithm>
@@ -25,13 +26,13 @@
 
 namespace livegnn {
 
-// What a batch changes in them.
+// What a batch changes in the features.
 struct EdgeFeaturesDelta {
-  std::vector<uint32_t> featured;  // edges with new features: positions among the type's changes, ascending
+  std::vector<uint32_t> featured;  // edges with new features: positions in the type's changes, sorted
   std::vector<float> features;  // rows of `featured`, at the table's stride; an added edge that is not in it has zeros
-  std::vector<uint32_t> rows;   // of `featured`
+  std::vector<uint32_t> rows;   // by `featured`
   std::vector<uint32_t> freed;  // rows of removed edges
-  size_t taken = 0;             // how many edges are added
+  size_t taken = 0;             // number of added edges
 };
 
 class EdgeFeatures {
@@ -42,14 +43,14 @@ class EdgeFeatures {
   const std::vector<uint32_t>& free_list() const { return free_.values(); }
   size_t bytes() const { return table_.bytes() + free_.capacity() * sizeof(uint32_t); }
 
-  // The row of the n-th edge that a batch adds, n from 0.
+  // The row of the n-th edge that a batch adds, counted from 0.
   uint32_t next_row(size_t n) const {
     return n < free_.size() ? free_[free_.size() - 1 - n] : static_cast<uint32_t>(table_.rows() + n - free_.size());
   }
-  // How many more edges there can be.
+  // How many more edges can be added.
   size_t room() const { return kNoRow - table_.rows() + free_.size(); }
 
-  // If it throws, nothing has happened.
+  // If it throws, nothing has changed.
   void prepare(const EdgeFeaturesDelta& delta) {
     table_.prepare(rows_after(delta));
     free_.prepare(free_.size() + delta.freed.size());
@@ -66,14 +67,14 @@ class EdgeFeatures {
     }
   }
 
-  // After `commit`, or instead of it.
+  // Call it after `commit`, or instead of it.
   void settle() noexcept {
     table_.settle();
     free_.settle();
   }
 
-  // `values` are all rows without padding, `used` the rows that edges name. Throws std::runtime_error where a row is
-  // not either free or named once.
+  // `values` are all rows without padding, `used` the rows of all edges. Throws std::runtime_error if a row is neither
+  // free nor used exactly once.
   void restore(const float* values, size_t rows, std::vector<uint32_t> free, std::span<const uint32_t> used) {
     std::vector<bool> seen(rows);
     for (const auto& some : {std::span<const uint32_t>(free), used}) {

@@ -1,19 +1,18 @@
-// Sums of weights that can be changed and searched in logarithmic time (PlatoD2GL, section V-A: FSTable).
+// Sums of weights that can be updated and searched in logarithmic time (PlatoD2GL, section V-A: FSTable).
 //
 // A Fenwick tree over the complete runs of `Run` weights: entry i is the sum of the runs (i - LSB(i + 1), i].
 //
 //   weights  | w0 .. w31 | w32 .. w63 | w64 .. w95 | w96 .. w127 | w128 ..      Run = 32
 //   table    |    s0     |  s0 + s1   |     s2     |  s0 .. s3   |  (none: the run is not complete)
 //
-// The paper's table has an entry for every weight (Run = 1) and stands in the place of the weights, which then come
-// back as differences, rounded. Here the weights stay as they were given, and the table takes 1/Run of their memory;
-// the last step of a search adds up one run, which lies in two cache lines, and so does the sum of the run that is not
-// complete.
+// The paper's table has an entry for every weight (Run = 1) and replaces the weights, which are then recovered as
+// differences, with rounding errors. Here the weights are stored unchanged, and the table takes 1/Run of their memory.
+// The last step of a search adds up one run, which fits in two cache lines, and so does the sum of the incomplete run.
 //
-// Invariants: an entry is a function of the weights alone: it is always the sum of its own run, in a fixed order, and
-// of the entries below it; changes are not added to it. So nothing drifts: after any number of updates an entry differs
-// from the exact sum by at most (Run / 4 + 3 + log2(runs)) * 2^-24 of it. A negative weight counts as 0. What is
-// appended changes no entry that was there before, so who knows a smaller number of weights may go on reading. Thread
+// Invariants: an entry is a function of the weights alone: it is always computed as the sum of its own run, in a fixed
+// order, and of the entries below it; changes are not added to it. So there is no drift: after any number of updates an
+// entry differs from the exact sum by at most (Run / 4 + 3 + log2(runs)) * 2^-24 of it. A negative weight counts as 0.
+// Appending changes no existing entry, so a reader that knows a smaller number of weights may go on reading. Thread
 // safety: none of its own; it works on memory that the caller owns.
 #pragma once
 
@@ -29,26 +28,26 @@ template <uint32_t Run>
 struct BasicFSTable {
   static constexpr uint32_t kRun = Run;
 
-  // How long the table over n weights is.
+  // Length of the table over n weights.
   static constexpr uint32_t size(uint32_t n) { return n / Run; }
 
   static void build(const float* weights, uint32_t n, float* table) {
     for (uint32_t i = 0; i < size(n); ++i) table[i] = entry(weights, table, i);
   }
 
-  // After weight i of n has changed: the entry of its run, and those that contain it. Requires: i < n.
+  // Call it after weight i of n has changed; updates the entry of its run, and those that contain it. Requires: i < n.
   static void update(const float* weights, uint32_t n, float* table, uint32_t i) {
     assert(i < n);
     for (uint32_t r = i / Run; r < size(n); r += lowest_bit(r + 1)) table[r] = entry(weights, table, r);
   }
 
-  // After weight n - 1 was appended.
+  // Call it after weight n - 1 was appended.
   static void append(const float* weights, uint32_t n, float* table) {
     if (n % Run == 0) table[n / Run - 1] = entry(weights, table, n / Run - 1);
   }
 
-  // After weight i was overwritten by the last, n, which is no longer counted. (Nothing to do, if it was the last
-  // itself.)
+  // Call it after weight i was overwritten by the last one, n, which no longer counts. (Nothing to do if weight i was
+  // itself the last.)
   static void remove(const float* weights, uint32_t n, float* table, uint32_t i) {
     if (i < n) update(weights, n, table, i);
   }
@@ -59,8 +58,8 @@ struct BasicFSTable {
     return sum;
   }
 
-  // The run in which the running sum first exceeds `rest`, which becomes what is left of it there (FTS, algorithm 5);
-  // the one after the last that is complete, if none of these does.
+  // The run in which the running sum first exceeds `rest`; `rest` becomes the remainder within that run (FTS, algorithm
+  // 5). If no complete run does, the run after the last complete one.
   static uint32_t find_run(uint32_t n, const float* table, double* rest) {
     const uint32_t count = size(n);
     uint32_t run = 0;
@@ -73,8 +72,8 @@ struct BasicFSTable {
     return run;
   }
 
-  // The weight within a run at which the running sum first exceeds `rest`; rounding may carry `rest` past the end, then
-  // it is the last weight of the run that is not 0. n, if every weight of the run is.
+  // The weight within a run at which the running sum first exceeds `rest`. Rounding may carry `rest` past the end; then
+  // it is the last weight of the run that is not 0. Returns n if every weight of the run is 0.
   static uint32_t find_in_run(const float* weights, uint32_t n, uint32_t run, double rest) {
     if (Run % 8 == 0 && (run + 1) * Run <= n) {
       const uint32_t found = run * Run + find_in_full_run(weights + run * Run, rest);
@@ -92,13 +91,13 @@ struct BasicFSTable {
     return last;
   }
 
-  // Draws by weight: `at` is uniform in [0, total). n, if every weight is 0. Requires: `at` is not negative.
+  // Draws by weight: `at` is uniform in [0, total). Returns n if every weight is 0. Requires: `at` is not negative.
   static uint32_t find(const float* weights, uint32_t n, const float* table, double at) {
     assert(at >= 0);
     const uint32_t run = find_run(n, table, &at);
     const uint32_t found = find_in_run(weights, n, run, at);
     if (found < n || run == 0) return found;
-    // Rounding has led past the last weight, or into a run of zeros: the nearest weight before it is as right as any.
+    // Rounding has led past the last weight, or into a run of zeros: take the nearest positive weight before it.
     for (uint32_t i = run * Run < n ? run * Run : n; i > 0; --i) {
       if (weights[i - 1] > 0) return i - 1;
     }
@@ -108,7 +107,7 @@ struct BasicFSTable {
  private:
   static uint32_t lowest_bit(uint32_t i) { return i & (~i + 1); }
 
-  // Four running sums, added up at the end: as fast as vectors are, and the same on every machine.
+  // Four running sums, added up at the end: as fast as vector instructions, and with the same bits on every machine.
   static float run_sum(const float* weights, uint32_t n) {
     float sums[4] = {0, 0, 0, 0};
     uint32_t i = 0;
@@ -119,8 +118,8 @@ struct BasicFSTable {
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
   }
 
-  // Without a branch that depends on weights: which of them it takes is what nobody can predict. Eights first, then the
-  // weights of one of them.
+  // Contains no branch that depends on weights, because such branches are unpredictable. First finds the group of
+  // eight, then the weight within it.
   static uint32_t find_in_full_run(const float* weights, double rest) {
     double before = 0, sum = 0;
     uint32_t found = 0;

@@ -14,7 +14,7 @@
 namespace livegnn {
 namespace {
 
-// Whose block an edge counts for.
+// The node to whose block an edge belongs.
 uint32_t owner_of(const Graph::EdgeType& type, uint32_t source, uint32_t target) {
   return type.spec.options.undirected ? std::min(source, target) : source;
 }
@@ -23,7 +23,7 @@ void check_row(uint32_t row, size_t rows) {
   if (row >= rows) throw std::runtime_error("features of edges: no such row as " + std::to_string(row));
 }
 
-// A number for an edge and all that a list says of it. The factors are odd and have nothing else to them.
+// A hash of an edge and of everything that a list stores about it. The factors are arbitrary odd numbers.
 uint64_t print_of(uint32_t source, uint32_t target, const NeighborSpan& span, size_t i) {
   uint64_t sum = (uint64_t{source} << 32 | target) * 0x9e3779b97f4a7c15ULL;
   if (span.keys != nullptr) sum += span.keys[i] * 0xd1b54a32d192ed03ULL;
@@ -57,7 +57,7 @@ Graph::Graph(const std::vector<size_t>& feature_widths, const std::vector<EdgeTy
 
 Graph::~Graph() = default;
 
-// Before the lists change: if the batch comes to nothing, the bounds are lower than they need be, which is no harm.
+// Called before the lists change. If the batch is abandoned, the bounds are lower than necessary, which is harmless.
 void Graph::note_times(EdgeType* type, const std::vector<EdgeChange>& changes, size_t capacity) {
   if (!type->spec.expires) return;
   type->earliest.resize(capacity);
@@ -143,7 +143,7 @@ void Graph::settle() noexcept {
     try {
       if (!type.store->prepare_compaction()) continue;
     } catch (const std::bad_alloc&) {
-      continue;  // Another batch will come.
+      continue;  // The next batch will try again.
     }
     if (type.store->is_moved()) {
       std::unique_lock alone(lock);
@@ -168,7 +168,7 @@ void Graph::commit(const Delta& delta) noexcept {
     type.ids.adopt();
     if (texts) texts->retain(change.added_ids);
     if (texts) texts->release(change.removed_ids);
-    // Added nodes were promised the indices that are free now: those that are freed here come after them.
+    // Added nodes get the indices that are free now, before the indices of removed nodes become free.
     for (int64_t id : change.added_ids) type.ids.insert(id);
     for (size_t i = 0; i < change.added.size(); ++i) {
       if (change.added_ids[i] == kNoId) type.ids.release(change.added[i]);
@@ -184,8 +184,8 @@ void Graph::commit(const Delta& delta) noexcept {
   }
 }
 
-// Every end is a node, and both lists of an edge say the same of it: so the sums over both sides are equal. To look up
-// each edge of one side in the other would take many times as long.
+// Checks that every end is a node, and that both lists of an edge agree: then the sums of hashes over both sides are
+// equal. Looking up each edge of one side in the other would take many times as long.
 void Graph::check_lists(const EdgeType& type) const {
   const IdMap &sources = nodes[type.spec.source_type].ids, &targets = nodes[type.spec.target_type].ids;
   const bool undirected = type.spec.options.undirected;

@@ -1,4 +1,4 @@
-// What the tests of a graph hold it against: maps of nodes and edges by the users' ids, and events that change both.
+// Reference model for the tests of a graph: maps of nodes and edges by the user's ids, and events that change both.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ inline const std::vector<EdgeTypeSpec> kEdgeTypes{
     {1, 1, {{false, true}, false, false, false}, 2, true},
 };
 
-// The same, and types that keep parallel edges apart.
+// The same edge types, and types with parallel edges.
 inline std::vector<EdgeTypeSpec> with_keyed_types() {
   std::vector<EdgeTypeSpec> types = kEdgeTypes;
   for (EdgeTypeSpec spec :
@@ -53,7 +53,8 @@ inline std::vector<EdgeTypeSpec> with_keyed_types() {
   return types;
 }
 
-// What a graph means, by the users' ids alone. A node that is removed and added again is another one: births tell.
+// The contents of a graph, expressed in the user's ids. A node that is removed and added again is a new node: `birth`
+// distinguishes them.
 struct GraphModel {
   struct Node {
     int birth;
@@ -132,7 +133,7 @@ inline EdgeMap<uint32_t> edges_by_index(const Graph::EdgeType& type) {
   return edges;
 }
 
-// Every row is free, and zero, or belongs to one edge, both of whose lists name it.
+// Checks that every row is either free and zero, or belongs to one edge, and that both lists of that edge refer to it.
 inline void check_rows(const Graph::EdgeType& type) {
   const Table& table = type.features.table();
   if (type.spec.width == 0) {
@@ -187,7 +188,7 @@ inline void check_against(const Graph& graph, const GraphModel& model) {
   }
 }
 
-// Everything that the graph keeps, in its order.
+// Everything that the graph keeps, in its internal order.
 struct GraphCopy {
   std::vector<std::vector<int64_t>> ids;
   std::vector<std::vector<uint32_t>> numbers;
@@ -231,7 +232,7 @@ inline GraphCopy copy(const Graph& graph) {
   return to;
 }
 
-// One random call of a stage with edges, and the same on the model. Returns how many events it was.
+// Makes one random call of a stage with edges, and the same on the model. Returns the number of events.
 inline size_t stage_edges_at_random(Random* random, Stage* stage, GraphModel* model) {
   const uint32_t type = random->index(kEdgeTypes.size());
   const EdgeTypeSpec& spec = kEdgeTypes[type];
@@ -243,7 +244,7 @@ inline size_t stage_edges_at_random(Random* random, Stage* stage, GraphModel* mo
   for (size_t i = 0; i < count; ++i) {
     sources.push_back(model->some_id(spec.source_type, random));
     targets.push_back(model->some_id(spec.target_type, random));
-    // Few values, so that some edges come again as they were.
+    // Few different values, so that some edges are added again unchanged.
     weights.push_back(static_cast<float>(random->below(4)) - 1);
     times.push_back(static_cast<double>(random->below(4)));
     const auto& known = model->edges[type];
@@ -259,7 +260,7 @@ inline size_t stage_edges_at_random(Random* random, Stage* stage, GraphModel* mo
   }
   const float* weight = random->chance(0.8) ? weights.data() : nullptr;
   const double* time = random->chance(0.8) ? times.data() : nullptr;
-  // Few values here too.
+  // Few different values here too.
   Floats rows(count * spec.width);
   for (float& value : rows) value = static_cast<float>(random->below(2));
   const float* x = spec.width > 0 && random->chance(0.7) ? rows.data() : nullptr;
@@ -271,7 +272,7 @@ inline size_t stage_edges_at_random(Random* random, Stage* stage, GraphModel* mo
   return count;
 }
 
-// The same with nodes.
+// The same for nodes.
 inline size_t stage_nodes_at_random(Random* random, Stage* stage, GraphModel* model) {
   enum { kAdd, kAddToo, kRemove, kSetFeatures, kKinds };
   const uint64_t kind = random->below(kKinds);
@@ -291,7 +292,7 @@ inline size_t stage_nodes_at_random(Random* random, Stage* stage, GraphModel* mo
   if (model->nodes[type].empty()) return 0;
   for (size_t i = 0; i < count; ++i) {
     const int64_t id = model->some_id(type, random);
-    if (kind == kRemove && std::find(ids.begin(), ids.end(), id) != ids.end()) break;  // none is removed twice
+    if (kind == kRemove && std::find(ids.begin(), ids.end(), id) != ids.end()) break;  // no node is removed twice
     ids.push_back(id);
   }
   if (kind == kRemove) {
@@ -309,7 +310,7 @@ inline size_t stage_at_random(Random* random, Stage* stage, GraphModel* model) {
                              : stage_nodes_at_random(random, stage, model);
 }
 
-// Edges of a type with keys, some of them named, between few nodes; one of them is to be a hub.
+// Edges of a type with keys, some of them with explicit keys, between few nodes, one of which becomes a hub.
 inline void stage_keyed_at_random(Random* random, Stage* stage, const GraphModel& model, uint32_t type,
                                   const EdgeTypeSpec& spec) {
   const auto& from = model.nodes[spec.source_type];
@@ -337,7 +338,7 @@ inline void stage_keyed_at_random(Random* random, Stage* stage, const GraphModel
                    spec.width, count, key);
 }
 
-// A graph of the first kind of node and one kind of edge.
+// Prepares, commits and settles a batch.
 inline void apply_delta(const Delta& delta, Graph* graph) {
   graph->prepare(delta);
   {
@@ -347,6 +348,7 @@ inline void apply_delta(const Delta& delta, Graph* graph) {
   graph->settle();
 }
 
+// A graph with one node type and one edge type.
 struct SmallGraph {
   explicit SmallGraph(EdgeOptions options = {}, size_t nodes = 4) : SmallGraph(0, false, options, nodes) {}
   SmallGraph(size_t edge_width, bool expires, EdgeOptions options, size_t nodes)

@@ -86,7 +86,7 @@ void GraphStore::prepare_lists(EdgeLists<Id>* lists, std::span<const EdgeUpdate>
   auto& items = lists->items;
   items.clear();
   items.reserve(options_.undirected ? 2 * updates.size() : updates.size());
-  int64_t loops = 0;  // more than before; an undirected loop is in one list, all else in two
+  int64_t loops = 0;  // increase in their number; an undirected loop is in one list, every other edge in two
   for (const EdgeUpdate& update : updates) {
     items.push_back({update.source, {list_id<Id>(update.target, update.key), update.has, update.value}});
     if (!options_.undirected) continue;

@@ -1,18 +1,19 @@
-// The edges of one edge type: who points at whom, with weights, times and features where the type has them.
+// The edges of one edge type: their ends, and weights, times and features if the type has them.
 //
 //   out: source ─► samtree of targets        (out-neighbours)
-//   in:  target ─► samtree of sources        (in-neighbours; an undirected type has none: its out-neighbours are both)
+//   in:  target ─► samtree of sources        (in-neighbours; an undirected type has none, its out-lists serve for both)
 //
-// Edges between the same two nodes are told apart by a key in a type that keeps them (`keyed`); then a list holds
-// 64-bit numbers, the other end above the key, in trees of their own. Elsewhere every key is 0 and takes no memory.
+// In a type that keeps parallel edges (`keyed`), a key distinguishes edges between the same two nodes; a list then
+// holds 64-bit numbers, with the other end in the high half and the key in the low half, in separate trees. In other
+// types every key is 0 and takes no memory.
 //
 // Invariants: an edge is in the out-list of its source if and only if it is in the in-list of its target, with the same
 // values; an undirected edge is in the lists of both ends, a loop in one; no two edges have the same ends and key.
 // The order of a scan depends only on the history of the batches, and survives saving and loading.
 //
-// Thread safety: any number of readers. A batch is built aside by `prepare`, beside readers; `commit`, which is short,
-// and all other changes are alone; `settle` comes when no reader is left who began before `commit`. A reader therefore
-// sees the edges before a batch or after it.
+// Thread safety: any number of readers. `prepare` builds a batch while readers go on; `commit`, which is short, and all
+// other changes need exclusive access; `settle` may be called once all readers that began before `commit` have
+// finished. A reader therefore sees the edges before a batch or after it.
 #pragma once
 
 #include <cassert>
@@ -32,13 +33,13 @@ namespace livegnn {
 struct EdgeOptions {
   EdgeColumns columns{};
   bool undirected = false;
-  bool accumulate = false;  // an edge that is added again adds its weight to the old one
-  bool in_lists = true;     // false: a directed type that nobody asks for in-neighbours
+  bool accumulate = false;  // adding an existing edge adds its weight to the old one
+  bool in_lists = true;     // false: a directed type whose in-neighbours are never read
   SamtreeOptions samtree{};
-  bool keyed = false;  // edges between the same two nodes are kept apart
+  bool keyed = false;  // parallel edges are kept as separate edges
 };
 
-// What becomes of one edge: it has these values, or it is not there.
+// The new state of one edge: it has these values, or it does not exist.
 struct EdgeUpdate {
   uint32_t source, target;
   bool has;
@@ -46,7 +47,7 @@ struct EdgeUpdate {
   uint32_t key = 0;
 };
 
-// What stands in a list for an edge.
+// The number that represents an edge in a list.
 template <class Id>
 Id list_id(uint32_t node, uint32_t key) {
   if constexpr (sizeof(Id) == sizeof(uint32_t)) {
@@ -56,7 +57,7 @@ Id list_id(uint32_t node, uint32_t key) {
   }
 }
 
-// The other end of an edge that stands in a list.
+// The other end of an edge in a list.
 template <class Id>
 uint32_t end_of(Id id) {
   if constexpr (sizeof(Id) == sizeof(uint32_t)) {
@@ -66,7 +67,7 @@ uint32_t end_of(Id id) {
   }
 }
 
-// Both lists of every edge of a type, and what changes them.
+// Both lists of every edge of a type, and what updates them.
 template <class Id>
 struct EdgeLists {
   using Updater = BasicBatchUpdater<Id>;
@@ -92,14 +93,14 @@ class GraphStore {
   size_t num_edges() const { return num_edges_; }
   size_t num_sources() const { return keyed_ ? keyed_->out.size() : lists_.out.size(); }
   size_t num_targets() const { return options_.undirected ? num_sources() : num_targets_; }
-  // Requires: a type whose edges have no keys.
+  // Requires: a type without keys.
   const Trees& out() const {
     assert(!keyed_);
     return lists_.out;
   }
-  // Throws std::logic_error where there are no in-lists.
+  // Throws std::logic_error if there are no in-lists.
   const Trees& in() const { return in_of(lists_); }
-  // Requires: a type whose edges have keys.
+  // Requires: a type with keys.
   const KeyedTrees& keyed_out() const {
     assert(keyed_);
     return keyed_->out;
@@ -110,27 +111,28 @@ class GraphStore {
   }
   bool has_in() const { return options_.undirected || options_.in_lists; }
 
-  // Nodes come into being without edges. Both numbers only grow. `prepare_nodes` makes room aside, beside readers, so
-  // that `resize` takes no time and cannot fail; if it throws, nothing has happened.
+  // New nodes have no edges. Both numbers only grow. `prepare_nodes` allocates memory while readers go on, so that
+  // `resize` takes no time and cannot fail; if it throws, nothing has changed.
   void prepare_nodes(size_t num_sources, size_t num_targets);
   void resize(size_t num_sources, size_t num_targets);
 
-  // -- one edge at once
+  // -- one edge at a time
 
   std::optional<EdgeValue> find(uint32_t source, uint32_t target, uint32_t key = 0) const {
     return keyed_ ? keyed_->out.find(source, list_id<uint64_t>(target, key)) : lists_.out.find(source, target);
   }
-  // Of several edges, the one with the greatest key.
+  // The edge with the greatest key among parallel ones.
   std::optional<EdgeValue> find_any(uint32_t source, uint32_t target) const {
     if (!keyed_) return find(source, target);
     const auto key = last_key(source, target);
     return key ? find(source, target, *key) : std::nullopt;
   }
-  // True if the edge was not there before, or was there.
+  // Return true if the edge is new (`upsert`), or existed (`remove`).
   bool upsert(uint32_t source, uint32_t target, EdgeValue value, uint32_t key = 0);
   bool remove(uint32_t source, uint32_t target, uint32_t key = 0);
 
-  // The edges from one node to another: `visit(key, EdgeValue)`, in no order; and the greatest key up to `most`.
+  // `scan_between` visits the edges from one node to another: `visit(key, EdgeValue)`, in any order; `last_key` returns
+  // the greatest key up to `most`.
   template <class Visit>
   void scan_between(uint32_t source, uint32_t target, Visit&& visit) const {
     if (!keyed_) {
@@ -140,19 +142,19 @@ class GraphStore {
     keyed_->out.scan_range(source, list_id<uint64_t>(target, 0), list_id<uint64_t>(target, UINT32_MAX),
                            [&](uint64_t id, EdgeValue value) { visit(static_cast<uint32_t>(id), value); });
   }
-  // Requires: a type whose edges have keys.
+  // Requires: a type with keys.
   std::optional<uint32_t> last_key(uint32_t source, uint32_t target, uint32_t most = UINT32_MAX) const {
     assert(keyed_);
     const auto id = keyed_->out.last_in_range(source, list_id<uint64_t>(target, 0), list_id<uint64_t>(target, most));
     return id ? std::optional(static_cast<uint32_t>(*id)) : std::nullopt;
   }
 
-  // -- a batch. Requires: no edge twice, an undirected one in neither direction; the batch before it is settled or
+  // -- a batch. Requires: no edge twice, an undirected one in neither direction; the previous batch is settled or
   // abandoned, and `commit` comes after `prepare`.
 
   void prepare(std::span<const EdgeUpdate> updates, ThreadPool* pool);
   void commit() noexcept;
-  // Returns how many bytes to work in it has given back (recent_needs.h).
+  // Returns how many bytes of working memory it has given back (recent_needs.h).
   size_t settle() noexcept;
   void abandon() noexcept;
   void apply(std::span<const EdgeUpdate> updates, ThreadPool* pool) {
@@ -160,8 +162,8 @@ class GraphStore {
     commit();
     settle();
   }
-  // The same three steps for a step of compaction, when batches have left much memory free between blocks: false if
-  // they have not. `commit` is not needed where no list `is_moved`.
+  // The same three phases for a step of compaction, which is needed when batches have left much memory free between
+  // blocks; returns false if it is not needed. `commit` may be skipped if no list `is_moved`.
   bool prepare_compaction();
   bool is_moved() const;
 
@@ -170,7 +172,8 @@ class GraphStore {
   uint32_t degree_out(uint32_t node) const { return keyed_ ? keyed_->out.degree(node) : lists_.out.degree(node); }
   uint32_t degree_in(uint32_t node) const { return keyed_ ? keyed_in().degree(node) : in().degree(node); }
 
-  // `visit(NeighborSpan)` sees every edge's other end once, a leaf at a time. A span is good until `visit` returns.
+  // `visit(NeighborSpan)` receives every edge's other end once, one leaf at a time. A span is valid until `visit`
+  // returns.
   template <class Visit>
   void scan_out(uint32_t node, Visit&& visit) const {
     keyed_ ? scan_keyed(keyed_->out, node, visit) : lists_.out.scan(node, visit);
@@ -180,7 +183,7 @@ class GraphStore {
     keyed_ ? scan_keyed(keyed_in(), node, visit) : in().scan(node, visit);
   }
 
-  // The same between `prepare` and `commit`: as the lists will be.
+  // The same for the lists after the batch; call them between `prepare` and `commit`.
   uint32_t degree_out_after(uint32_t node) const {
     return (keyed_ ? keyed_->out_updater.root_after(node) : lists_.out_updater.root_after(node)).degree;
   }
@@ -198,7 +201,7 @@ class GraphStore {
            : in().scan(in_root_after(lists_, node), visit);
   }
 
-  // What is one number in a list is two to whoever reads it. `from`: a node or a root.
+  // Splits each number of a list into the other end and the key. `from`: a node or a root.
   template <class From, class Visit>
   static void scan_keyed(const KeyedTrees& trees, From from, Visit&& visit) {
     trees.scan(from, [&](const BasicNeighborSpan<uint64_t>& span) {
@@ -211,10 +214,11 @@ class GraphStore {
     });
   }
 
-  // The first block of a node's out-neighbours, null if it has none: what a scan reads first.
+  // Address of the first block of a node's out-neighbours, null if it has none; a scan reads it first.
   const void* out_leaf(uint32_t node) const { return keyed_ ? keyed_->out.address(node) : lists_.out.address(node); }
 
-  // Two steps, because the second needs what the first brings: the root of a list, then its first block.
+  // Prefetching has two steps, because the second reads what the first fetches: the root of a list, then its first
+  // block.
   void prefetch_out(uint32_t node) const { keyed_ ? keyed_->out.prefetch_root(node) : lists_.out.prefetch_root(node); }
   void prefetch_out_leaf(uint32_t node) const { __builtin_prefetch(out_leaf(node)); }
   void prefetch_in(uint32_t node) const { keyed_ ? keyed_in().prefetch_root(node) : in().prefetch_root(node); }
@@ -222,24 +226,24 @@ class GraphStore {
     __builtin_prefetch(keyed_ ? keyed_in().address(node) : in().address(node));
   }
 
-  // Bytes of memory: `lists` are what the edges take, `batches` what the last batch was prepared in.
+  // Bytes of memory: `lists` hold the edges, `batches` is the working memory of the last batch.
   struct Memory {
     size_t lists, batches;
   };
   Memory memory() const;
 
-  // -- keeping
+  // -- saving and loading
 
   Trees::Saved save_out() const { return lists_.out.save(); }
   Trees::Saved save_in() const { return lists_.in.save(); }
-  // Throws std::runtime_error where the columns do not fit together or the two sides differ in their number of edges.
+  // Throws std::runtime_error if the columns do not fit together or the two sides differ in their number of edges.
   void load(const Trees::Saved& out, const Trees::Saved& in, size_t num_edges);
-  // The same for a type whose edges have keys.
+  // The same for a type with keys.
   KeyedTrees::Saved save_keyed_out() const { return keyed_->out.save(); }
   KeyedTrees::Saved save_keyed_in() const { return keyed_->in.save(); }
   void load(const KeyedTrees::Saved& out, const KeyedTrees::Saved& in, size_t num_edges);
 
-  // Throws std::logic_error naming the invariant that does not hold.
+  // Throws std::logic_error that names the violated invariant.
   void check() const;
 
  private:
@@ -273,10 +277,10 @@ class GraphStore {
 
   EdgeOptions options_;
   EdgeLists<uint32_t> lists_;
-  std::unique_ptr<EdgeLists<uint64_t>> keyed_;  // instead, where edges have keys
+  std::unique_ptr<EdgeLists<uint64_t>> keyed_;  // used instead if edges have keys
   RecentNeeds needs_{size_t{1} << 12};          // in items
   size_t num_edges_ = 0, num_targets_ = 0;
-  int64_t growth_ = 0;  // of num_edges_ at the next commit
+  int64_t growth_ = 0;  // change of num_edges_ at the next commit
 };
 
 }  // namespace livegnn

@@ -1,4 +1,4 @@
-// The plain model that the tests of the store hold it against: a map of edges.
+// The simple reference model for the tests of the store: a map of edges.
 #pragma once
 
 #include <compare>
@@ -22,7 +22,7 @@ struct Edge {
 using EdgeModel = std::map<Edge, EdgeValue>;
 using Neighbors = std::map<std::pair<uint32_t, uint32_t>, EdgeValue>;  // by other end and key
 
-// The same edge whichever way round it is named, where that is one edge.
+// A unique name for an edge: an undirected edge has the same name in both directions.
 inline Edge named(Edge edge, bool undirected) {
   if (undirected && edge.target < edge.source) std::swap(edge.source, edge.target);
   return edge;
@@ -53,7 +53,7 @@ inline void check_same(const Neighbors& expected, const Neighbors& found) {
   }
 }
 
-// What is asked for edges that have keys by their ends. `last`: of those between its ends.
+// Checks the queries for the parallel edges between two nodes. `last`: the last one between its ends.
 inline void check_between(const GraphStore& store, const EdgeModel& model, const Edge& last) {
   const auto [source, target, key] = last;
   const bool undirected = store.options().undirected;
@@ -68,7 +68,7 @@ inline void check_between(const GraphStore& store, const EdgeModel& model, const
   CHECK_EQ(visited, static_cast<size_t>(std::distance(first, model.upper_bound(last))));
 }
 
-// The values of a model are those that the store's columns keep.
+// The model holds only the values that the store's columns keep.
 inline void check_against(const GraphStore& store, const EdgeModel& model) {
   store.check();
   CHECK_EQ(store.num_edges(), model.size());

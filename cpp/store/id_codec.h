@@ -1,19 +1,20 @@
-// Ids of one leaf in as few bits as they allow (PlatoD2GL, section VI-A: what ids share is kept once).
+// Stores the ids of one leaf in as few bits as they need (PlatoD2GL, section VI-A: what ids share is stored once).
 //
-// A column is a base, no greater than any of the ids, and differences of `bits` bits, cut into planes, each with room
-// for `room` ids, of which the first n are there:
+// A column has a base, which is not greater than any of the ids, and differences of `bits` bits. The differences are
+// divided into planes, each with room for `room` ids, of which the first n are in use:
 //
 //   bits = 18:   | 16 low bits of each | 2 high bits of each, packed |
 //   bits = 24:   | 16 low bits of each | 8 high bits of each |
 //
-// A common prefix is the special case of a base that ends in zeros; a base of its own saves bits also where the ids lie
-// across a power of two. A search compares the first plane as vectors, and looks at the others only where it agrees.
-// The low half of an id of 64 bits is the key of a parallel edge, which many edges share: there the high half of the
-// difference is mixed into the low one, or the first plane would agree with half of a leaf.
+// A common prefix is the special case of a base that ends in zeros; a general base also saves bits if the ids cross a
+// power of two. A search compares the first plane with vector instructions, and reads the others only where it matches.
+// The low half of a 64-bit id is the key of a parallel edge, which many edges share; so the high half of the difference
+// is mixed into the low one, because otherwise the first plane would match in half of a leaf.
 //
-// Invariants: bits is 0 (one id, the base itself) or at least 8; the order of the ids is kept.
-// Thread safety: `append` beside readers of the n ids before it: what it shares with them, a byte of packed bits, is
-// written and read as a whole. All else alone. A column is never read past its end.
+// Invariants: bits is 0 (one id, the base itself) or at least 8; ids keep their order.
+// Thread safety: `append` may run concurrently with readers of the n earlier ids, because the one byte of packed bits
+// that it shares with them is written and read atomically. Everything else needs exclusive access. A column is never
+// read past its end.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +39,7 @@ class IdCodec {
  public:
   static constexpr uint32_t kAbsent = UINT32_MAX;
 
-  // `compress`: false keeps ids as they are, for comparison.
+  // `compress`: false stores full ids, for comparison.
   static IdFormat<Id> choose(const Id* ids, uint32_t n, bool compress) {
     if (!compress || n == 0) return {0, 8 * sizeof(Id)};
     Id low = ids[0], high = ids[0];
@@ -54,7 +55,7 @@ class IdCodec {
     return size_t{bits / 8} * room + (size_t{bits % 8} * room + 7) / 8;
   }
 
-  // Requires: n <= room; ids that the format fits.
+  // Requires: n <= room; the format fits the ids.
   static void encode(IdFormat<Id> format, const Id* ids, uint32_t n, uint8_t* to, uint32_t room) {
     assert(n <= room);
     assert(std::all_of(ids, ids + n, [&](Id id) { return format.fits(id); }));
@@ -80,7 +81,7 @@ class IdCodec {
       if (first) {
         for (uint32_t i = 0; i < n; ++i) ids[i] = static_cast<Id>(base + load<Part>(from, i));
       } else {
-        // The parts lie beside each other, so adding them puts them together.
+        // The parts occupy different bits, so adding them combines them.
         for (uint32_t i = 0; i < n; ++i) ids[i] = static_cast<Id>(ids[i] + (Id{load<Part>(from, i)} << shift));
       }
       first = false;
@@ -112,7 +113,7 @@ class IdCodec {
     return static_cast<Id>(format.base + mixed(rest));
   }
 
-  // Where an id stands among the first n, or kAbsent.
+  // Position of an id among the first n, or kAbsent.
   static uint32_t find(IdFormat<Id> format, const uint8_t* from, uint32_t room, uint32_t n, Id id) {
     if (!format.fits(id)) return kAbsent;
     if (format.bits == 0) return n == 0 ? kAbsent : 0;
@@ -122,7 +123,7 @@ class IdCodec {
     return bytes >= 2 ? find_by<uint16_t>(format, from, room, n, id) : find_by<uint8_t>(format, from, room, n, id);
   }
 
-  // The first n ids of a column into one with room for more.
+  // Copies the first n ids of a column into one with more room.
   static void copy(IdFormat<Id> format, const uint8_t* from, uint32_t room, uint32_t n, uint8_t* to, uint32_t to_room) {
     for_planes(format.bits, [&]<class Part>(Part) {
       std::memcpy(to, from, n * sizeof(Part));
@@ -133,8 +134,8 @@ class IdCodec {
     if (packed != 0) std::memcpy(to, from, (size_t{packed} * n + 7) / 8);
   }
 
-  // Writes id number i behind those that are there, over whatever lies there. Requires: i < room; an id that the format
-  // fits.
+  // Writes id number i after the existing ones; earlier contents of that place are overwritten. Requires: i < room; the
+  // format fits the id.
   static void append(IdFormat<Id> format, uint8_t* to, uint32_t room, uint32_t i, Id id) {
     assert(i < room && format.fits(id));
     const Id rest = mixed(static_cast<Id>(id - format.base));
@@ -150,7 +151,7 @@ class IdCodec {
 
  private:
   static bool is_mixed(IdFormat<Id> format) { return sizeof(Id) == 8 && format.bits > 32; }
-  // A difference as it is kept, and the other way round. One of at most 32 bits stays what it is.
+  // Converts a difference to its stored form, and back. Differences of at most 32 bits are stored unchanged.
   static Id mixed(Id rest) {
     if constexpr (sizeof(Id) == 8) {
       return rest ^ static_cast<uint32_t>(static_cast<uint32_t>(rest >> 32) * 0x9e3779b1u);
@@ -192,7 +193,7 @@ class IdCodec {
     return value & ((1u << packed) - 1);
   }
 
-  // The bits behind value i may be anything, and become 0.
+  // The bits after value i may have any value, and become 0.
   static void put_packed(uint8_t* to, uint32_t packed, uint32_t i, Id value) {
     const size_t bit = size_t{i} * packed, byte = bit / 8, offset = bit % 8;
     const uint32_t part = (static_cast<uint32_t>(value) << offset) | (to[byte] & ((1u << offset) - 1));
@@ -200,7 +201,7 @@ class IdCodec {
     if (offset + packed > 8) __atomic_store_n(to + byte + 1, static_cast<uint8_t>(part >> 8), __ATOMIC_RELAXED);
   }
 
-  // Eight values are as many bytes as a value has bits.
+  // Eight values occupy as many bytes as a value has bits.
   static void add_packed(const uint8_t* from, uint32_t packed, uint32_t n, uint32_t shift, Id* ids) {
     const uint64_t mask = (uint64_t{1} << packed) - 1;
     uint32_t i = 0;
@@ -214,7 +215,7 @@ class IdCodec {
     for (uint32_t j = 0; i < n; ++i, ++j) ids[i] = static_cast<Id>(ids[i] + (Id{get_packed(from, packed, j)} << shift));
   }
 
-  // Sixty-four bytes are compared at a time, and looked into only if one of them agrees.
+  // Compares sixty-four bytes at a time, and looks for the position only if one of them matches.
   template <class Part>
   static uint32_t find_by(IdFormat<Id> format, const uint8_t* from, uint32_t room, uint32_t n, Id id) {
     const auto low = static_cast<Part>(mixed(static_cast<Id>(id - format.base)));

@@ -1,14 +1,14 @@
-// A leaf of a samtree: up to a few hundred neighbours, in no order, in one block.
+// A leaf of a samtree: up to a few hundred neighbours, unordered, in one block.
 //
 //   | room | 0 | bits | base | times | weights | rows | FSTable of the weights | ids |     absent columns take no space
 //
-// Each column has room for `room` entries, which are about as many as there are: a block grows by a sixteenth. How many
-// there are does not stand in the leaf but above it, in the root or the inner node. So an entry that is appended cannot
-// be seen until a new root is; all other changes make a new leaf. Readers need no latch. A deleted entry is replaced by
-// the last.
+// Each column has room for `room` entries, which is close to the number of entries, because a block grows by a
+// sixteenth. The number of entries is not stored in the leaf but above it, in the root or the inner node. So an
+// appended entry is invisible until there is a new root; all other changes make a new leaf. Readers need no latch. The
+// last entry replaces a deleted one.
 //
 // Invariants: as in fs_table.h and id_codec.h; ids are distinct.
-// Thread safety: any number of readers, and one writer who appends beyond what they know of.
+// Thread safety: any number of readers, and one writer that appends after the entries that they know of.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,10 @@ namespace livegnn {
 
 inline constexpr uint32_t kNoRow = UINT32_MAX;
 
-// No weight is greater, either way: then the sum of a whole list is still a float.
+// Bound on the magnitude of a weight: with it, the sum of a whole list fits into a float.
 inline constexpr float kMaxWeight = 0x1p96f;
 
-// Which columns an edge carries beside the id. `featured`: the row of its features.
+// The columns of an edge besides the id. `featured`: the row of its features.
 struct EdgeColumns {
   bool weighted = false;
   bool timed = false;
@@ -37,7 +37,7 @@ struct EdgeValue {
   uint32_t row = kNoRow;
 };
 
-// What leaves and inner nodes begin with.
+// The common beginning of leaves and inner nodes.
 struct SamtreeNode {
   uint16_t size;   // room for entries, or number of children
   uint8_t height;  // 0: a leaf
@@ -70,7 +70,7 @@ struct Leaf {
     return reinterpret_cast<const uint8_t*>(this) + ids_at(columns, room);
   }
 
-  // For whoever makes the leaf.
+  // For the code that makes the leaf.
   double* times() { return const_cast<double*>(static_cast<const Leaf*>(this)->times()); }
   float* weights(EdgeColumns c) { return const_cast<float*>(static_cast<const Leaf*>(this)->weights(c)); }
   uint32_t* rows(EdgeColumns c) { return const_cast<uint32_t*>(static_cast<const Leaf*>(this)->rows(c)); }
@@ -102,7 +102,7 @@ struct Leaf {
   }
 };
 
-// A leaf, and how many entries it has for whoever reads it.
+// A leaf, and the number of entries that a reader may read.
 template <class Id>
 struct LeafView {
   const Leaf<Id>* leaf = nullptr;
@@ -110,7 +110,7 @@ struct LeafView {
 
   Id id(EdgeColumns columns, uint32_t i) const { return leaf->id(columns, i); }
   EdgeValue value(EdgeColumns columns, uint32_t i) const { return leaf->value(columns, i); }
-  // The entry at which the running sum of weights first exceeds `at`; `size`, if no weight is above 0.
+  // The entry at which the running sum of weights first exceeds `at`; `size` if no weight is positive.
   uint32_t at_weight(EdgeColumns columns, double at) const {
     return FSTable::find(leaf->weights(columns), size, leaf->sums(columns), at);
   }

@@ -15,7 +15,7 @@ LeafWriter<Id>::LeafWriter(EdgeColumns columns, SamtreeOptions options, BlockHea
   assert(options.slack <= options.capacity / 4);
 }
 
-// A sixteenth more than there is, and what the block's size leaves over.
+// Room for a sixteenth more entries, plus what fits into the rounded size of the block.
 template <class Id>
 uint32_t LeafWriter<Id>::room_for(uint32_t size, uint32_t bits) const {
   if (bits == 0) return size;  // a second id will not fit the format
@@ -58,12 +58,12 @@ typename LeafWriter<Id>::Child LeafWriter<Id>::encode(Id key, std::span<const ui
   return {key, ref, n, sum(*to, n)};
 }
 
-// α-Split (PlatoD2GL, section IV-C): quickselect that is content with any pivot that falls near enough to the middle.
-// Returns how many of `order` have smaller ids than all others; these come first.
+// α-Split (PlatoD2GL, section IV-C): quickselect that accepts any pivot near enough to the middle. Returns how many ids
+// of `order` are in the lower part; these come first.
 template <class Id>
 uint32_t LeafWriter<Id>::part(std::span<uint32_t> order, uint32_t middle, uint32_t slack, const Lane& lane) const {
   const auto& ids = lane.entries.ids;
-  uint32_t low = 0, high = static_cast<uint32_t>(order.size());  // the cut lies within
+  uint32_t low = 0, high = static_cast<uint32_t>(order.size());  // the cut is within this range
   while (true) {
     const Id a = ids[order[low]], b = ids[order[(low + high) / 2]], c = ids[order[high - 1]];
     const Id pivot = std::max(std::min(a, b), std::min(std::max(a, b), c));
@@ -98,7 +98,7 @@ void LeafWriter<Id>::encode_split(Id key, std::span<uint32_t> order, uint32_t pi
   const auto n = static_cast<uint32_t>(order.size());
   const uint32_t left = pieces / 2;
   const auto middle = static_cast<uint32_t>(uint64_t{n} * left / pieces);
-  // Both sides must find room in their leaves, so the slack ends there.
+  // Both parts must fit into their leaves, which limits the slack.
   const uint32_t room = pieces == 2 ? options_.capacity - std::max(middle, n - middle) : 0;
   const uint32_t cut = part(order, middle, std::min(options_.slack, room), *lane);
   encode_split(key, order.first(cut), left, lane, out);
@@ -138,7 +138,7 @@ void LeafWriter<Id>::decode(const Child& child, Lane* lane) const {
   if (columns_.featured) append(to.rows, from->rows(columns_));
 }
 
-// The first `size` entries into a leaf that has room for `new_size`.
+// Copies the first `size` entries into a leaf that has room for `new_size`.
 template <class Id>
 Leaf<Id>* LeafWriter<Id>::copy_leaf(const Leaf<Id>* from, uint32_t size, uint32_t new_size, BlockRef* ref, Lane* lane) {
   Leaf<Id>* to = make_leaf(new_size, from->format(), ref, lane);
@@ -152,7 +152,8 @@ Leaf<Id>* LeafWriter<Id>::copy_leaf(const Leaf<Id>* from, uint32_t size, uint32_
   return to;
 }
 
-// What most leaves meet in a batch: a new entry that fits, or a new value. Nothing is decoded. False: it is not so.
+// The most frequent change of a leaf in a batch: a new entry that fits, or a new value. Decodes nothing. False if the
+// change is of another kind.
 template <class Id>
 bool LeafWriter<Id>::update_by_one(Child* child, const Change& change, Lane* lane) {
   const Leaf<Id>* from = leaf(child->node);
@@ -164,7 +165,7 @@ bool LeafWriter<Id>::update_by_one(Child* child, const Change& change, Lane* lan
 
   Leaf<Id>* to;
   if (fresh && n < from->room) {
-    to = const_cast<Leaf<Id>*>(from);  // beyond what anybody reads
+    to = const_cast<Leaf<Id>*>(from);  // after the entries that readers know of
   } else {
     lane->retired.push_back(child->node);
     to = copy_leaf(from, n, fresh ? n + 1 : n, &child->node, lane);

@@ -1,12 +1,13 @@
-// Leaves of samtrees (leaf.h), made and changed beside those who read them.
+// Makes and changes leaves of samtrees (leaf.h) while readers use the old ones.
 //
-// An entry that is new and fits is appended in place, beyond the number of entries that readers know of; every other
-// change makes a leaf aside. Entries that are too many for one leaf are parted by ids: α-Split (PlatoD2GL, section
-// IV-C). What is replaced is retired in the lane, and read until the owner frees it.
+// A new entry that fits is appended in place, after the entries that readers know of; every other change makes a new
+// leaf. If there are too many entries for one leaf, they are divided by ids: α-Split (PlatoD2GL, section IV-C). A
+// replaced leaf is retired in the lane, and may be read until the owner frees it.
 //
-// Invariants: leaves depend on what was there and on the changes alone. But for a split, a removed entry is replaced by
-// the last one, and new ones stand behind all others, in the order of their changes.
-// Thread safety: any number of threads beside readers, each with a lane of its own and for leaves of different nodes.
+// Invariants: leaves depend only on the earlier entries and on the changes. Except in a split, the last entry replaces
+// a removed one, and new entries are placed after all others, in the order of their changes.
+// Thread safety: any number of threads, concurrently with readers, each with its own lane and for leaves of different
+// nodes.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +23,9 @@
 namespace livegnn {
 
 struct SamtreeOptions {
-  uint32_t capacity = 256;  // of leaves and inner nodes; at least 4, at most kMaxCapacity
-  uint32_t slack = 32;      // how far from the middle an α-Split may fall; at most capacity / 4
-  bool compress = true;     // false: ids in full, for comparison
+  uint32_t capacity = 256;  // of leaves and inner nodes; from 4 to kMaxCapacity
+  uint32_t slack = 32;      // how far from the middle an α-Split may be; at most capacity / 4
+  bool compress = true;     // false: full ids, for comparison
 
   static constexpr uint32_t kMaxCapacity = 1024;
   uint32_t min_leaf() const { return capacity / 2 > slack ? capacity / 2 - slack : 1; }
@@ -34,22 +35,22 @@ struct SamtreeOptions {
 template <class Id>
 class LeafWriter {
  public:
-  // One change to one node's neighbours.
+  // A change of one neighbour of one node.
   struct Change {
     Id id;
-    bool has;  // false: it goes
+    bool has;  // false: it is removed
     EdgeValue value;
   };
 
-  // A leaf, or an inner node, as it stands below another.
+  // A leaf or inner node, as its parent describes it.
   struct Child {
-    Id key;          // no id below it is less
+    Id key;          // lower bound of the ids below it
     BlockRef node;   // 0: none
-    uint32_t count;  // of ids below it
-    double sum;      // of their weights
+    uint32_t count;  // number of ids below it
+    double sum;      // sum of their weights
   };
 
-  // What one thread needs: its own blocks, and memory to work in.
+  // What one thread needs: its own blocks, and working memory.
   struct Lane : BlockLane {
     struct Entries {
       std::vector<Id> ids;
@@ -67,20 +68,20 @@ class LeafWriter {
     }
   };
 
-  // Requires: options as SamtreeOptions says. The heap outlives it.
+  // Requires: valid options (see SamtreeOptions). The heap must outlive it.
   LeafWriter(EdgeColumns columns, SamtreeOptions options, BlockHeap* heap);
 
-  // As a float: then sums of them in doubles, and the differences of these, are exact where weights are alike.
+  // Rounded to a float: then sums in doubles, and differences of these sums, are exact if weights are of similar size.
   double sum(const Leaf<Id>& leaf, uint32_t count) const {
     return static_cast<float>(leaf.weight_sum(columns_, count));
   }
 
-  // Appends to `out` the leaves that changes make of one: none if nothing is left, several if one would be too full.
-  // Requires: changes of distinct ids, in any order.
+  // Appends to `out` the leaves that result from one leaf and its changes: none if it becomes empty, several if one
+  // would be too full. Requires: changes of distinct ids, in any order.
   void update(Child child, std::span<const Change> changes, Lane* lane, std::vector<Child>* out);
-  // The leaves of the entries of two, which the caller retires.
+  // Appends the leaves that hold the entries of two leaves; the caller retires these.
   void join(const Child& a, const Child& b, Lane* lane, std::vector<Child>* out);
-  // The leaves of `lane->entries`, whose ids are distinct.
+  // Appends the leaves that hold `lane->entries`, whose ids are distinct.
   void write(Id key, Lane* lane, std::vector<Child>* out);
 
  private:

@@ -9,7 +9,7 @@
 namespace livegnn {
 namespace {
 
-constexpr size_t kKeptEntries = 1 << 12;  // of the longest list whose memory is kept for the next
+constexpr size_t kKeptEntries = 1 << 12;  // memory for lists up to this length is kept for the next one
 
 template <class Id>
 [[maybe_unused]] bool ascend(std::span<const typename Samtrees<Id>::Change> changes) {
@@ -78,7 +78,7 @@ double Samtrees<Id>::weight_sum(size_t node) const {
   return top->sums()[top->size - 1];
 }
 
-// On the way down the height is counted, not read: a leaf is not touched before whoever wants it has asked for it.
+// The height is counted on the way down, not read, so that a leaf is not touched before the caller has prefetched it.
 template <class Id>
 LeafView<Id> Samtrees<Id>::leaf_of(SamtreeRoot root, uint32_t* at) const {
   assert(*at < root.degree);
@@ -164,7 +164,7 @@ void Samtrees<Id>::pack(Id key, const std::vector<Child>& children, uint32_t hei
                         std::vector<Child>* out) {
   const auto n = static_cast<uint32_t>(children.size());
   const uint32_t pieces = (n + options_.capacity - 1) / options_.capacity;
-  // What was little beside the whole may be much beside a piece.
+  // An error that is small relative to the whole may be large relative to a piece.
   const bool anew = pieces > 1 && columns_.weighted;
   for (uint32_t p = 0; p < pieces; ++p) {
     const auto begin = static_cast<uint32_t>(uint64_t{n} * p / pieces);
@@ -187,8 +187,8 @@ void Samtrees<Id>::pack(Id key, const std::vector<Child>& children, uint32_t hei
   }
 }
 
-// Children that have become too small join the smaller of their nearest siblings (appendix A); what is then too large
-// is parted evenly. `height` is theirs.
+// Children that have become too small join the smaller of their adjacent siblings (appendix A); a result that is too
+// large is divided evenly. `height` is that of the children.
 template <class Id>
 void Samtrees<Id>::fix(std::vector<Child>* children, uint32_t height, Lane* lane) {
   const uint32_t least = height == 0 ? options_.min_leaf() : options_.min_inner();
@@ -271,7 +271,7 @@ SamtreeRoot Samtrees<Id>::grow(std::vector<Child> children, uint32_t height, Lan
     children = std::move(above);
   }
   if (children.empty()) return {};
-  // A root with a single child is no root.
+  // Replace a root with a single child by that child.
   BlockRef ref = children[0].node;
   bool known = false;
   while (header(ref)->height > 0 && header(ref)->size == 1) {
@@ -279,7 +279,7 @@ SamtreeRoot Samtrees<Id>::grow(std::vector<Child> children, uint32_t height, Lan
     ref = inner(ref)->children(columns_)[0];
     known = true;
   }
-  // The order by time is written into a root, so that must not be a node that readers may know.
+  // The order by time is written into the root, so the root must not be a node that readers may know.
   if (known && columns_.timed && header(ref)->height > 0) {
     lane->retired.push_back(ref);
     BlockRef copied;
@@ -291,7 +291,7 @@ SamtreeRoot Samtrees<Id>::grow(std::vector<Child> children, uint32_t height, Lan
   return {ref, children[0].count};
 }
 
-// What the changes mean for the order by time.
+// The changes to the order by time.
 template <class Id>
 void Samtrees<Id>::list_order_changes(SamtreeRoot from, std::span<const Change> changes, Lane* lane) const {
   auto& list = lane->order_by_time.changes;

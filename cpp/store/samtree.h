@@ -1,30 +1,31 @@
-// The neighbours of many nodes (PlatoD2GL, section IV): for each one leaf, or a samtree of leaves where there are many.
+// The neighbours of many nodes (PlatoD2GL, section IV): a single leaf for each node, or a samtree of leaves if it has
+// many.
 //
 //   few neighbours:        many neighbours:
 //   root ─► leaf           root ─► inner  | keys: smallest ids | counts, sums: of all children so far (CSTable) |
 //                                     |   |   |
 //                                  leaf leaf leaf       ids inside a leaf are in no order (leaf.h)
 //
-// Where edges have times, a root that is an inner node also names the order of all its neighbours by time
-// (time_order.h), which lives and changes with it.
+// If edges have times, a root that is an inner node also refers to the order of all its neighbours by time
+// (time_order.h), which is created and changed together with it.
 //
 // A root is 8 bytes: a block of the heap (block_heap.h) and the number of neighbours.
 //
-// A change builds aside, from the bottom up, the nodes that it reaches (but for entries appended to a leaf, which
-// nobody sees yet), and ends in a new root; what it replaces is kept until nobody can read it. So there are two steps:
-// `rebuild` while readers go on, then `set_root` and, when they are gone, `free`. The same changes in the same order
-// give the same trees.
+// A change builds new versions of the nodes that it reaches, from the bottom up (except for entries appended to a leaf,
+// which are still invisible), and ends with a new root; replaced nodes are kept while readers may use them. So there
+// are two steps: `rebuild` while readers go on, then `set_root` and, when these readers have finished, `free`. The same
+// changes in the same order give the same trees.
 //
-// Invariants: all leaves are on one level; but for a root, a leaf holds between capacity / 2 - slack (at least 1) and
-// capacity ids, an inner node between capacity / 2 and capacity children; an inner root has at least two. Every id
-// below child i is at least key i and less than key i + 1, where key 0 is never compared. An id occurs once. Counts are
-// those of the children, added from left to right; sums too, but for rounding: a child that was not touched keeps what
-// it was before as the difference of two sums, so that its leaf need not be read. That is exact where weights are
-// within six orders of magnitude; else `Inner::error` counts what was lost, and before it matters (`kMaxError`) the
-// sums are added up again from the children's own: they are always right to 2^-30 of the sum of the whole node.
+// Invariants: all leaves are on one level. Except for a root, a leaf holds between capacity / 2 - slack (at least 1)
+// and capacity ids, and an inner node between capacity / 2 and capacity children; an inner root has at least two. Every
+// id below child i is at least key i and less than key i + 1, where key 0 is never compared. An id occurs once. Counts
+// are those of the children, added from left to right. Sums are too, except for rounding: the old sum of an untouched
+// child is recovered as the difference of two sums, so that its leaf need not be read. That is exact if weights are
+// within six orders of magnitude. Otherwise `Inner::error` counts the loss, and before it matters (`kMaxError`) the
+// sums are added up again from the children's own: they are always correct to 2^-30 of the sum of the whole node.
 //
-// Thread safety: any number of readers; `rebuild` beside them, on any number of threads, each with a lane of its own
-// and for different nodes; all else alone.
+// Thread safety: any number of readers; `rebuild` may run concurrently with them, on any number of threads, each with
+// its own lane and for different nodes; everything else needs exclusive access.
 #pragma once
 
 #include <cassert>
@@ -42,7 +43,7 @@
 
 namespace livegnn {
 
-// A run of neighbours of one leaf. Null where the edge type has no such column.
+// A run of neighbours from one leaf. Columns that the edge type lacks are null.
 template <class Id>
 struct BasicNeighborSpan {
   const Id* ids;
@@ -70,20 +71,20 @@ template <class Id>
 struct Inner {
   uint16_t size;
   uint8_t height;  // 1: the children are leaves
-  // What the sums can have lost, in roundings of one addition per child, since they were added up from the children's
-  // own: one for each change, and as many times more as the sum of all has fallen since.
+  // Bound on the loss in the sums since they were added up from the children's own, in roundings of one addition per
+  // child: one for each change, multiplied by the factor by which the total has fallen since.
   uint32_t error;
 
   static size_t bytes(EdgeColumns columns, uint32_t size) {
     return 8 + size * (columns.weighted * sizeof(double) + sizeof(Id) + 2 * sizeof(uint32_t)) +
            columns.timed * sizeof(BlockRef);
   }
-  // Of children 0 .. i; absent in a type without weights, where the counts are as good.
+  // Running sums over children 0 .. i; absent in a type without weights, where the counts serve instead.
   double* sums() { return reinterpret_cast<double*>(reinterpret_cast<unsigned char*>(this) + 8); }
   Id* keys(EdgeColumns columns) { return reinterpret_cast<Id*>(sums() + columns.weighted * size); }
   BlockRef* children(EdgeColumns columns) { return reinterpret_cast<BlockRef*>(keys(columns) + size); }
   uint32_t* counts(EdgeColumns columns) { return children(columns) + size; }
-  // Where edges have times: of a root, the order of all below it by time; else 0.
+  // If edges have times: in a root, the order by time of everything below it; else 0.
   BlockRef* order(EdgeColumns columns) { return counts(columns) + size; }
   BlockRef order(EdgeColumns columns) const { return *const_cast<Inner*>(this)->order(columns); }
   const double* sums() const { return const_cast<Inner*>(this)->sums(); }
@@ -91,23 +92,23 @@ struct Inner {
   const BlockRef* children(EdgeColumns columns) const { return const_cast<Inner*>(this)->children(columns); }
   const uint32_t* counts(EdgeColumns columns) const { return const_cast<Inner*>(this)->counts(columns); }
 
-  // Of child i alone.
+  // The count of child i alone.
   uint32_t count(EdgeColumns columns, uint32_t i) const {
     return counts(columns)[i] - (i > 0 ? counts(columns)[i - 1] : 0);
   }
-  // The child below which an id stands, if it does.
+  // The child that contains an id, if any does.
   uint32_t child_of(EdgeColumns columns, Id id) const;
-  // The child in which the running sum of weights first exceeds `*at`, which becomes what is left of it there.
+  // The child in which the running sum of weights first exceeds `*at`; `*at` becomes the remainder within that child.
   uint32_t child_at_weight(double* at) const;
 };
 
 template <class Id>
 class Samtrees {
  public:
-  // One change to one node's neighbours.
+  // A change of one neighbour of one node.
   using Change = typename LeafWriter<Id>::Change;
 
-  // What one thread needs to rebuild: its own blocks, and memory to work in.
+  // What one thread needs to rebuild: its own blocks, and working memory.
   struct Lane : LeafWriter<Id>::Lane {
     typename TimeOrder<Id>::Lane order_by_time;
 
@@ -124,18 +125,20 @@ class Samtrees {
   const EdgeColumns& columns() const { return columns_; }
   const SamtreeOptions& options() const { return options_; }
   size_t size() const { return roots_.size(); }
-  // Nodes come into being without neighbours: room for them aside, beside readers; the nodes; and what is replaced.
+  // New nodes have no neighbours. `prepare_size` allocates memory while readers go on; `settle_size` frees what was
+  // replaced.
   void prepare_size(size_t size) { roots_.prepare(size); }
   void resize(size_t size) { roots_.resize(size); }
   void settle_size() noexcept { roots_.settle(); }
 
-  // -- reading; a node beyond `size` has no neighbours
+  // -- reading; a node at or above `size` has no neighbours
 
   SamtreeRoot root(size_t node) const { return node < roots_.size() ? roots_[node] : SamtreeRoot{}; }
   uint32_t degree(size_t node) const { return root(node).degree; }
   std::optional<EdgeValue> find(size_t node, Id id) const;
 
-  // Calls `visit(BasicNeighborSpan<Id>)` for each leaf, in the order of the keys. A span is good until `visit` returns.
+  // Calls `visit(BasicNeighborSpan<Id>)` for each leaf, in the order of the keys. A span is valid until `visit`
+  // returns.
   template <class Visit>
   void scan(size_t node, Visit&& visit) const {
     scan(root(node), visit);
@@ -147,7 +150,7 @@ class Samtrees {
     scan_below(from.node, from.degree, ids, visit);
   }
 
-  // Calls `visit(id, EdgeValue)` for each id from `low` to `high`, in no order.
+  // Calls `visit(id, EdgeValue)` for each id from `low` to `high`, in any order.
   template <class Visit>
   void scan_range(size_t node, Id low, Id high, Visit&& visit) const {
     const SamtreeRoot from = root(node);
@@ -156,19 +159,20 @@ class Samtrees {
   // The greatest id from `low` to `high`.
   std::optional<Id> last_in_range(size_t node, Id low, Id high) const;
 
-  // Of all neighbours of a node; a negative weight counts as 0, and without weights each counts as 1.
+  // The sum over all neighbours of a node; a negative weight counts as 0, and without weights each neighbour counts as
+  // 1.
   double weight_sum(size_t node) const;
 
-  // The leaf of neighbour `*at` in the order of a scan, and of the neighbour at which the running sum of weights first
-  // exceeds `*at`. `*at` becomes what is left of it in that leaf. Requires: `*at` below the degree, and below the sum
-  // of weights but for rounding.
+  // `leaf_of` returns the leaf of neighbour `*at` in the order of a scan; `leaf_at_weight` the leaf of the neighbour at
+  // which the running sum of weights first exceeds `*at`. `*at` becomes the remainder within that leaf. Requires: `*at`
+  // is less than the degree, or than the sum of weights except for rounding.
   LeafView<Id> leaf_of(SamtreeRoot root, uint32_t* at) const;
   LeafView<Id> leaf_at_weight(SamtreeRoot root, double* at) const;
 
-  // What draws by weight are made from: all neighbours of a node that has many (weight_part.h). `find` gives the one at
-  // which the running sum exceeds `rest` < part.sum, or false where rounding led to weights that are all 0;
-  // `take_apart` parts what lies on that way. What `skip(id)` is left out where it stands alone. Requires: a root with
-  // neighbours; a part that is a node.
+  // Parts for draws by weight, for a node with many neighbours (weight_part.h). `part_of` covers all of them. `find`
+  // returns the neighbour at which the running sum exceeds `rest` < part.sum, or false if rounding led to weights that
+  // are all 0. `take_apart` divides a part along the path to that neighbour; single neighbours for which `skip(id)` is
+  // true are left out. Requires: a root with neighbours; a part that is a node.
   WeightPart<Id> part_of(SamtreeRoot root) const {
     assert(root.node != 0);
     return {own_sum(root.node, root.degree), root.node, root.degree, 0};
@@ -178,97 +182,96 @@ class Samtrees {
   void take_apart(WeightPart<Id> part, double rest, const Skip& skip, std::vector<WeightPart<Id>>* to,
                   size_t* leaves) const;
 
-  // The neighbours in the order of their times. Where edges have no times, or a node has few neighbours, there is none:
-  // then its root is 0.
+  // The neighbours in the order of their times. If edges have no times, or a node has few neighbours, there is no such
+  // order, and its root is 0.
   const TimeOrder<Id>& by_time() const { return by_time_; }
   typename TimeOrder<Id>::Tree order_of(SamtreeRoot root) const {
     if (!columns_.timed || root.node == 0 || header(root.node)->height == 0) return {};
     return {inner(root.node)->order(columns_), root.degree};
   }
 
-  // Two steps, because the second needs what the first brings: a root, then the node below it.
+  // Prefetching has two steps, because the second reads what the first fetches: a root, then the node below it.
   void prefetch_root(size_t node) const {
     if (node < roots_.size()) __builtin_prefetch(&roots_[node]);
   }
   const void* address(size_t node) const {
     return node < roots_.size() && roots_[node].node != 0 ? heap_.at(roots_[node].node) : nullptr;
   }
-  // The leaf where an id stands, if it does; null if the node has no neighbours.
+  // The leaf that contains an id, if any does; null if the node has no neighbours.
   LeafView<Id> leaf_with(size_t node, Id id) const { return leaf_with(root(node), id); }
   LeafView<Id> leaf_with(SamtreeRoot root, Id id) const;
 
   // -- writing
 
-  // Before `rebuild` runs on so many threads at once.
+  // Call it before `rebuild` runs on that many threads at once.
   void add_lanes(size_t lanes) { heap_.add_lanes(lanes); }
 
-  // The tree of `from` after changes; nothing that can be seen changes. Requires: changes of distinct ids in ascending
-  // order.
+  // The tree of `from` after changes; no visible data changes. Requires: changes of distinct ids, sorted by id.
   SamtreeRoot rebuild(SamtreeRoot from, std::span<const Change> changes, Lane* lane);
 
-  // The same with the leaves, where the work is, shared out: `split` lists which leaf takes which changes, `run` of
-  // different pieces may go on at once, and `join` puts the upper levels on top.
+  // The same with the work on leaves divided among threads: `split` lists which leaf gets which changes, `run` may be
+  // called for different pieces at once, and `join` builds the upper levels.
   struct LeafWork;
   std::vector<LeafWork> split(SamtreeRoot from, std::span<const Change> changes) const;
   void run(LeafWork* work, Lane* lane);
   SamtreeRoot join(SamtreeRoot from, std::span<const Change> changes, std::span<const LeafWork> work, Lane* lane);
 
   void set_root(size_t node, SamtreeRoot root) { roots_[node] = root; }
-  // Nobody reads what was retired any more.
+  // Call it when no reader can see what was retired.
   void free_retired(Lane* lane) noexcept;
-  // Instead of `set_root`: what was made is dropped, and what was to be retired stays.
+  // Called instead of `set_root`: frees the new blocks, and keeps those that were to be retired.
   void free_made(Lane* lane) noexcept;
 
-  // One change at once, where nobody reads. True if the id was not there before, or was there.
+  // One change at a time, without readers. Return true if the id is new (`upsert`), or existed (`remove`).
   bool upsert(size_t node, Id id, EdgeValue value);
   bool remove(size_t node, Id id);
 
-  // -- compaction: memory follows the edges. Like a change, it builds aside what moves, and ends in new roots. It goes
-  // on over many batches: `begin_compaction` says what has to move, which new blocks keep clear of; then each root is
-  // relocated, in steps that spend a budget (in units of a look at one root), changes going on between them; then what
-  // has become empty is given back.
+  // -- compaction: returns memory when edges are removed. Like a change, it builds copies of what moves, and ends with
+  // new roots. It spans many batches: `begin_compaction` marks the slabs that must be emptied, from which no new blocks
+  // are allocated; then each root is relocated, in steps that spend a budget (one unit is the cost of reading one
+  // root), and changes may happen between the steps; then the empty slabs are given back.
 
-  // A batch is over: what it has freed, the next one like it will take.
+  // Call it after a batch; memory that the batch has freed is expected to be needed by the next one.
   void note_batch() noexcept;
   bool wants_compaction() const;
   bool begin_compaction();
-  // Without a budget all of it; when the budget has become 0, there may be more to move.
+  // Without a budget it moves everything; if the budget has reached 0, there may be more to move.
   SamtreeRoot relocate(SamtreeRoot root, Lane* lane, size_t* budget = nullptr);
-  // When all roots have been relocated, and what was replaced is free. False if the budget did not suffice.
+  // Call it when all roots have been relocated and what they replaced is freed. False if the budget did not suffice.
   bool end_compaction(size_t* budget = nullptr) noexcept;
 
   size_t bytes() const { return roots_.capacity() * sizeof(SamtreeRoot) + heap_.resident_bytes(); }
 
-  // -- the exact shape, so that restored trees behave as the saved ones would have: parents first, three words each: 1,
-  // number of children and height for an inner node, and then its keys; 0, size and 0 for a leaf; 2, 0, 0 for nothing.
-  // The columns are in the order of a scan.
+  // -- the exact shape, so that restored trees behave like the saved ones: parents first, three words each: 1, number
+  // of children and height for an inner node, followed by its keys; 0, size and 0 for a leaf; 2, 0, 0 for a node
+  // without neighbours. The columns are in the order of a scan.
   struct Saved {
     std::vector<uint32_t> shape;
     std::vector<Id> keys, ids;
     std::vector<float> weights;
     std::vector<double> times;
     std::vector<uint32_t> rows;
-    // What draws by weight read, which depends on what came before. Of each inner node its `error` and its sums; and,
-    // where edges have times as well, the order by time of each root (time_order.h). Empty in states of before, which
-    // did not hold them: then sums are added up, and orders built, anew.
+    // Data that draws by weight read and that depends on earlier changes: `error` and the sums of each inner node and,
+    // if edges also have times, the order by time of each root (time_order.h). Empty in states that were saved without
+    // them: then sums are added up again, and orders are built again.
     std::vector<double> sums;
     std::vector<uint64_t> orders;
   };
   Saved save() const;
-  // Throws std::runtime_error when the columns do not fit together, or what they describe would break an invariant;
-  // then nothing has changed.
+  // Throws std::runtime_error if the columns do not fit together, or would violate an invariant; then nothing has
+  // changed.
   void load(const Saved& from);
 
-  // Throws std::logic_error naming the invariant that does not hold.
+  // Throws std::logic_error that names the violated invariant.
   void check() const;
 
  private:
   static constexpr double kMaxError = 4096;
-  // A degree has 32 bits, and an inner node two children or more.
+  // A degree has 32 bits, and an inner node has at least two children.
   static constexpr uint32_t kMaxHeight = 32;
 
   using Child = typename LeafWriter<Id>::Child;
-  struct Reader;  // what `load` has not read yet
+  struct Reader;  // input that `load` has not read yet
 
   const Leaf<Id>* leaf(BlockRef ref) const { return static_cast<const Leaf<Id>*>(heap_.at(ref)); }
   const Inner<Id>* inner(BlockRef ref) const { return static_cast<const Inner<Id>*>(heap_.at(ref)); }
@@ -339,9 +342,9 @@ class Samtrees {
   LeafWriter<Id> leaves_;
   TimeOrder<Id> by_time_;
   GrowingArray<SamtreeRoot> roots_;
-  size_t freed_ = 0, churn_ = 0;  // bytes that this batch has freed, and that batches free of late
-  size_t stuck_ = 0;              // bytes that the last compaction left free: blocks of a size too few to fill a slab
-  Lane lane_;                     // of `upsert` and `remove`
+  size_t freed_ = 0, churn_ = 0;  // bytes that this batch has freed, and a decaying maximum over recent batches
+  size_t stuck_ = 0;              // bytes that the last compaction left free: too few blocks of a size to fill a slab
+  Lane lane_;                     // for `upsert` and `remove`
 };
 
 template <class Id>
@@ -364,7 +367,7 @@ void Samtrees<Id>::take_apart(WeightPart<Id> part, double rest, const Skip& skip
       const uint32_t below = from->count(columns_, i);
       const BlockRef child = from->children(columns_)[i];
       if (i == taken) continue;
-      // Its own: the difference of two running sums may have lost it beside a greater one.
+      // Its own sum: the difference of two running sums may have lost it next to a greater one.
       *leaves += from->height == 1;
       const double sum = own_sum(child, below);
       if (sum > 0) to->push_back({sum, child, below, Id{0}});

@@ -1,4 +1,4 @@
-// Blocks of samtrees moved together, so that memory follows the edges.
+// Compacts the blocks of samtrees, so that memory is returned when edges are removed.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -42,7 +42,7 @@ BlockRef Samtrees<Id>::relocate_below(BlockRef ref, Lane* lane, size_t* budget) 
   BlockRef made = heap_.in_sparse(ref) ? lane->copy(&heap_, ref, budget) : 0;
   for (uint32_t i = 0; i < from->size && (budget == nullptr || *budget > 0); ++i) {
     const BlockRef child = from->children(columns_)[i];
-    // The children of the lowest inner nodes are leaves, which need not be looked into.
+    // The children of the lowest inner nodes are leaves, which need not be read.
     if (from->height == 1 && !heap_.in_sparse(child)) continue;
     const BlockRef moved = relocate_below(child, lane, budget);
     if (moved == child) continue;
@@ -62,13 +62,13 @@ BlockRef Samtrees<Id>::relocate_below(BlockRef ref, Lane* lane, size_t* budget) 
 template <class Id>
 SamtreeRoot Samtrees<Id>::relocate(SamtreeRoot root, Lane* lane, size_t* budget) {
   if (root.node == 0) return root;
-  // A root with so few neighbours is a leaf.
+  // A root with this few neighbours is a leaf.
   const bool few = root.degree < options_.min_leaf();
   if (few && !heap_.in_sparse(root.node)) return root;
   return {relocate_below(root.node, lane, budget), root.degree};
 }
 
-// Of these members alone: all others are instantiated where they are defined.
+// Instantiates only these members: all others are instantiated where they are defined.
 template void Samtrees<uint32_t>::note_batch() noexcept;
 template bool Samtrees<uint32_t>::wants_compaction() const;
 template bool Samtrees<uint32_t>::begin_compaction();

@@ -1,4 +1,4 @@
-// What the tests of samtrees hold them against: a map from neighbour to value for each node.
+// Reference model for the tests of samtrees: a map from neighbour to value for each node.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace livegnn::testing {
 
-// What is left of a value in a type that lacks some columns.
+// The part of a value that a type with these columns keeps.
 inline EdgeValue kept(EdgeValue value, EdgeColumns columns) {
   return {columns.weighted ? value.weight : 1.0f, columns.timed ? value.time : 0.0,
           columns.featured ? value.row : kNoRow};
@@ -20,7 +20,7 @@ inline EdgeValue kept(EdgeValue value, EdgeColumns columns) {
 
 inline bool same_value(EdgeValue a, EdgeValue b) { return a.weight == b.weight && a.time == b.time && a.row == b.row; }
 
-// Of states of trees.
+// Compares saved states of trees.
 template <class Saved>
 bool same_columns(const Saved& a, const Saved& b) {
   return a.shape == b.shape && a.keys == b.keys && a.ids == b.ids && a.weights == b.weights && a.times == b.times &&
@@ -70,7 +70,7 @@ void check_against(const Samtrees<Id>& trees, size_t node, const NeighborModel<I
   CHECK(std::abs(trees.weight_sum(node) - sum) <= 1e-5 * sum);
 }
 
-// Moves blocks together, as a store does between batches; `look` sees the trees while readers would.
+// Compacts blocks as a store does between batches; `look` is called while readers could see the trees.
 template <class Id, class Look>
 void compact(Samtrees<Id>* trees, const Look& look) {
   typename Samtrees<Id>::Lane lane;
@@ -89,7 +89,7 @@ void for_both_ids(const Body& body) {
   body(uint64_t{});
 }
 
-// Ids as streams have them: near each other, far apart, and at the ends of what there is.
+// Ids as streams have them: close together, far apart, and at the ends of the range.
 template <class Id>
 Id random_id(Random* random, uint32_t spread) {
   if (random->chance(0.01)) return random->chance(0.5) ? std::numeric_limits<Id>::max() - random->index(3) : 0;

@@ -1,4 +1,4 @@
-// The exact shape of samtrees, saved and restored, and whether their invariants hold.
+// Saves and restores the exact shape of samtrees, and checks their invariants.
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -25,7 +25,7 @@ void Samtrees<Id>::save_below(BlockRef ref, Id key, uint32_t count, Saved* to) c
     return;
   }
   const Inner<Id>* from = inner(ref);
-  // Its own key 0 may be out of date, since nobody looks at it.
+  // Key 0 of the node itself may be out of date, because it is never read.
   auto key_of = [&](uint32_t i) { return i == 0 ? key : from->keys(columns_)[i]; };
   for (uint32_t i = 0; i < size; ++i) to->keys.push_back(key_of(i));
   if (columns_.weighted) {
@@ -58,7 +58,7 @@ struct Samtrees<Id>::Reader {
   std::span<const uint32_t> rows;
   std::span<const double> sums;
   std::span<const uint64_t> orders;
-  bool has_sums = !sums.empty(), has_orders = !orders.empty();  // not in a state of before
+  bool has_sums = !sums.empty(), has_orders = !orders.empty();  // false for states that were saved without them
 
   template <class T>
   static std::span<const T> take(std::span<const T>* from, size_t count) {
@@ -72,7 +72,7 @@ struct Samtrees<Id>::Reader {
            sums.empty() && orders.empty();
   }
 
-  // Of at most kMaxCapacity ids. A slot is of this leaf, or free.
+  // Whether at most kMaxCapacity ids are distinct. A slot with another leaf number is free.
   bool distinct(std::span<const Id> some) {
     ++leaf;
     for (Id id : some) {
@@ -120,7 +120,7 @@ typename Samtrees<Id>::Child Samtrees<Id>::load_leaf(Reader* from, Id key, const
   return made[0];
 }
 
-// A new inner node's, in which stands what its children's own come to.
+// Loads the sums of a new inner node, which holds those computed from its children.
 template <class Id>
 void Samtrees<Id>::load_sums(std::span<const double> saved, BlockRef ref) {
   auto* to = static_cast<Inner<Id>*>(heap_.at(ref));
@@ -147,7 +147,7 @@ void Samtrees<Id>::load_order(Reader* from, SamtreeRoot root, Lane* lane) {
   *order = by_time_.load(lane->order_by_time.entries, &from->orders, lane);
 }
 
-// A `height` below 0 is that of a root, which may have any.
+// A negative `height` means a root, which may have any height.
 template <class Id>
 typename Samtrees<Id>::Child Samtrees<Id>::load_below(Reader* from, Id key, const Id* high, int height, Lane* lane) {
   const auto head = Reader::take(&from->shape, 3);
@@ -312,7 +312,7 @@ void Samtrees<Id>::check() const {
   }
 }
 
-// Of these members alone: all others are instantiated where they are defined.
+// Instantiates only these members: all others are instantiated where they are defined.
 template void Samtrees<uint32_t>::save_below(BlockRef, uint32_t, uint32_t, Saved*) const;
 template Samtrees<uint32_t>::Saved Samtrees<uint32_t>::save() const;
 template Samtrees<uint32_t>::Child Samtrees<uint32_t>::load_leaf(Reader*, uint32_t, const uint32_t*, uint32_t, Lane*);

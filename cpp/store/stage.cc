@@ -7,12 +7,12 @@
 namespace livegnn {
 namespace {
 
-// So many nodes of one edge type are removed in a batch before the changes of every node are listed.
+// Number of removed nodes of one edge type in a batch from which the changes of every node are listed.
 constexpr size_t kFewDrops = 16;
 
 uint64_t edge_key(uint32_t source, uint32_t target) { return (uint64_t{source} << 32) | target; }
 
-// The same for an undirected edge whichever way round it is named.
+// The same key for both directions of an undirected edge.
 uint64_t end_key(const EdgeOptions& options, uint32_t source, uint32_t target) {
   return options.undirected ? edge_key(std::min(source, target), std::max(source, target)) : edge_key(source, target);
 }
@@ -122,7 +122,7 @@ uint32_t Stage::next_key(uint32_t edge_type, uint32_t pair) const {
                    "all: give a key");
 }
 
-// What has become of an edge that the batch names.
+// Records the new state of an edge that the batch touches.
 void Stage::note_key(uint32_t edge_type, uint32_t pair, const EdgeChange& change) {
   EdgeStage& stage = edge_stages_[edge_type];
   auto& [present, last] = stage.pairs[pair];
@@ -205,7 +205,7 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
     const bool is_late = change->has && timed && new_time < change->new_time;
     const bool is_new = !change->has;
     if (change->has && spec.options.accumulate && weighted) {
-      // Late or not, a payment counts; only time and features stay those of the latest.
+      // A late event still adds its weight; time and features stay those of the latest event.
       check_weight(change->new_weight + new_weight, "a weight that adds up");
       change->new_weight += new_weight;
       change->new_time = std::max(change->new_time, new_time);
@@ -215,13 +215,13 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
       change->new_time = new_time;
     }
     if (keyed) note_key(edge_type, pair, *change);
-    // An event that comes late does not undo what happened after it.
+    // A late event does not overwrite what happened after it.
     if (is_late || !spec.options.columns.featured) continue;
     const auto position = static_cast<size_t>(change - delta_.edges[edge_type].data());
     if (x != nullptr) {
       write_edge_features(edge_type, position, x + i * width);
     } else if (is_new && (change->had || edge_stages_[edge_type].slots[position] != kNoIndex)) {
-      // What it had when it was removed, in the graph or earlier in this batch, is gone.
+      // The features that it had before it was removed, in the graph or earlier in this batch, are lost.
       write_edge_features(edge_type, position, nullptr);
     }
   }
@@ -263,7 +263,7 @@ void Stage::write_features(uint32_t node_type, uint32_t index, const float* x, s
   if (width > 0) std::memcpy(delta.features.data() + position * stride, x, width * sizeof(float));
 }
 
-// Null: zeros.
+// A null `x` means zeros.
 void Stage::write_edge_features(uint32_t edge_type, size_t position, const float* x) {
   const Table& table = graph_.edges[edge_type].features.table();
   EdgeStage& stage = edge_stages_[edge_type];
@@ -318,7 +318,7 @@ void Stage::add_nodes(uint32_t node_type, const int64_t* ids, const float* x, si
   delta_.num_events += count;
 }
 
-// Puts a change into the lists of its ends.
+// Adds a change to the lists of its ends.
 void Stage::link(uint32_t edge_type, uint32_t position) {
   EdgeStage& stage = edge_stages_[edge_type];
   const EdgeChange& change = delta_.edges[edge_type][position];
@@ -329,13 +329,13 @@ void Stage::link(uint32_t edge_type, uint32_t position) {
   }
 }
 
-// Removes the edges of a node that this batch has changed so far: the graph's lists lack those that it added.
+// Removes the edges of a node that this batch has changed so far: the graph's lists do not contain those that it added.
 void Stage::drop_staged(uint32_t edge_type, uint32_t node_type, uint32_t index) {
   const EdgeTypeSpec& spec = graph_.edges[edge_type].spec;
   EdgeStage& stage = edge_stages_[edge_type];
   auto& changes = delta_.edges[edge_type];
   const std::array<bool, 2> sides{spec.source_type == node_type, spec.target_type == node_type};
-  // A few nodes are looked for among all changes, which is quicker than to list the changes of every node.
+  // For a few nodes, searching all changes is faster than listing the changes of every node.
   if (stage.drops < kFewDrops) {
     ++stage.drops;
     for (EdgeChange& change : changes) {
@@ -373,7 +373,7 @@ void Stage::drop_edges(uint32_t node_type, uint32_t index) {
   }
 }
 
-// Where nobody keeps who points at a node, all edges are looked at, once for all nodes of one event.
+// If a type has no in-lists, scans all edges, once for all nodes of one event.
 void Stage::drop_unlisted(uint32_t edge_type, const std::vector<uint32_t>& targets) {
   const GraphStore& store = *graph_.edges[edge_type].store;
   std::vector<bool> removed(store.num_targets());
@@ -404,7 +404,7 @@ void Stage::remove_nodes(uint32_t node_type, const int64_t* ids, size_t count) {
     const auto id = static_cast<uint64_t>(ids[i]);
     const uint32_t added = stage.added.find(id);
     if (added != kNoIndex) {
-      // The index stays promised, so that the later ones stay right: the node is added and at once removed.
+      // The index stays reserved, so that later ones stay valid: the node is added and removed at once.
       stage.added.erase(id);
       delta.added_ids[added] = kNoId;
     } else {
@@ -437,7 +437,7 @@ void Stage::finish_edges(uint32_t edge_type) {
       const float* old = change.had ? table.row(change.row) : zeros.data();
       if (std::memcmp(x, old, table.width() * sizeof(float)) == 0) x = nullptr;
     }
-    // The store must learn of a new time, though no view does.
+    // The store needs a new time, although views ignore it.
     if (change.had && change.has && change.old_weight == change.new_weight && x == nullptr &&
         (!columns.timed || type.store->find(change.source, change.target, change.key)->time == change.new_time)) {
       continue;
@@ -481,7 +481,7 @@ void Stage::finish_nodes(uint32_t node_type) {
 Delta Stage::finish() {
   for (uint32_t e = 0; e < delta_.edges.size(); ++e) finish_edges(e);
   for (uint32_t n = 0; n < delta_.nodes.size(); ++n) finish_nodes(n);
-  // Here, where nobody waits for it, rather than where the stage goes.
+  // Free memory here, where no other thread waits for it, rather than in the destructor.
   edge_stages_.clear();
   node_stages_.clear();
   return std::move(delta_);

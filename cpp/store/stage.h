@@ -1,8 +1,8 @@
-// Events in order against a graph as it is, and their net effect: a `Delta` (graph.h).
+// Reads events in order against the current graph, and collects their net effect: a `Delta` (graph.h).
 //
-// Invariants: nothing of the graph is written. Reading a batch takes time linear in its events and in the edges of the
+// Invariants: it writes nothing to the graph. Reading a batch takes time linear in its events and in the edges of the
 // nodes that it removes.
-// Thread safety: one thread; the graph may be read meanwhile, and must not change.
+// Thread safety: one thread; the graph may be read at the same time, and must not change.
 #pragma once
 
 #include <tsl/robin_map.h>
@@ -19,29 +19,30 @@
 
 namespace livegnn {
 
-// After an EventError the stage is unusable but the graph untouched.
+// After an EventError the stage is unusable, but the graph is unchanged.
 class Stage {
  public:
-  // `refuse_parallel`: an edge that is there already may not be added again.
+  // `refuse_parallel`: adding an existing edge again is an error.
   explicit Stage(const Graph& graph, bool refuse_parallel = false);
 
-  // `x` has `width` floats a row; null means no features, as do a null weight and time. In a type with keys, an edge
-  // without one gets the key after the greatest between its ends, and of those the one with the greatest is removed.
+  // `x` has `width` floats per row; null means no features. A null weight means 1, a null time 0. In a type with keys,
+  // an added edge without a key gets the greatest key between its ends plus one, and a removal without a key removes
+  // the edge with the greatest key.
   void add_edges(uint32_t edge_type, const int64_t* source, const int64_t* target, const float* weight,
                  const double* time, const float* x, size_t width, size_t count, const uint32_t* key = nullptr);
   void remove_edges(uint32_t edge_type, const int64_t* source, const int64_t* target, size_t count,
                     const uint32_t* key = nullptr);
-  // `x` has `width` floats a row; null means no features (`add_nodes` only).
+  // `x` has `width` floats per row; null means no features (`add_nodes` only).
   void set_features(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count);
   void add_nodes(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count);
   void remove_nodes(uint32_t node_type, const int64_t* ids, size_t count);
 
   size_t num_events() const { return delta_.num_events; }
-  // Drops what came to nothing. The stage may not be used after it.
+  // Removes changes without a net effect. The stage must not be used after it.
   Delta finish();
 
  private:
-  // Positions by key; a linear search while there are few, since most batches are small and a map must be filled.
+  // Positions by key; a linear search while there are few, because most batches are small and filling a map costs more.
   class Positions {
    public:
     uint32_t find(uint64_t key) const;
@@ -57,12 +58,12 @@ class Stage {
     Positions added;      // id -> position in added
     Positions removed;    // index -> position in removed
     Positions featured;   // index -> position in featured
-    size_t reserved = 0;  // indices promised to added nodes
+    size_t reserved = 0;  // indices reserved for added nodes
   };
-  // The keys between two nodes.
+  // The keys of the edges between two nodes.
   struct Pair {
-    std::vector<uint32_t> present;  // of edges that are there and that this batch has named, ascending
-    std::optional<uint32_t> last;   // the greatest of those that it has not
+    std::vector<uint32_t> present;  // of existing edges that this batch has touched, sorted
+    std::optional<uint32_t> last;   // the greatest key that the batch has not touched
     std::optional<uint32_t> greatest() const {
       if (present.empty()) return last;
       return last ? std::max(*last, present.back()) : present.back();
@@ -72,12 +73,12 @@ class Stage {
     Positions positions;  // (source, target), or (pair, key) -> position in delta.edges
     Positions pair_of;    // (source, target) -> position in pairs, in a type with keys
     std::vector<Pair> pairs;
-    std::vector<uint32_t> slots;  // by position: of new features; kNoIndex: none. Absent in a type without features
+    std::vector<uint32_t> slots;  // by position: slot of new features, kNoIndex if none; empty without features
     std::vector<float> features;  // by slot, at the table's stride
-    // The changes at each node, a list for its being source and one for its being target, once there is need for them.
+    // The changes at each node, in one list as a source and one as a target; built when they are first needed.
     std::array<tsl::robin_map<uint64_t, uint32_t, MixHash>, 2> first;
     std::array<std::vector<uint32_t>, 2> next;
-    size_t drops = 0;  // nodes whose changes were asked for
+    size_t drops = 0;  // number of nodes whose changes were looked up
   };
 
   uint32_t resolve(uint32_t node_type, int64_t id);
@@ -101,7 +102,7 @@ class Stage {
   Delta delta_;
   std::vector<NodeStage> node_stages_;
   std::vector<EdgeStage> edge_stages_;
-  std::vector<uint32_t> sources_, targets_;  // of the edges at hand
+  std::vector<uint32_t> sources_, targets_;  // ends of the edges of the current call
 };
 
 }  // namespace livegnn

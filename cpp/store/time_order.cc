@@ -39,7 +39,7 @@ void TimeOrder<Id>::write(const Leaf& to, uint32_t i, const Entry& entry) const 
   if (weighted_) to.weights[i] = entry.weight;
 }
 
-// A sixteenth more than there is, and what the block's size leaves over.
+// Room for a sixteenth more entries, plus what fits into the rounded size of the block.
 template <class Id>
 typename TimeOrder<Id>::Child TimeOrder<Id>::make_leaf(const Entry& key, std::span<const Entry> entries,
                                                        BlockLane* lane) {
@@ -110,7 +110,7 @@ void TimeOrder<Id>::pack(const std::vector<Child>& children, uint32_t height, Bl
 
 // -- changes --------------------------------------------------------------------------------------------------------
 
-// Behind all that is there, as the edges of a stream mostly are: nothing is moved, and full leaves stay full.
+// Appends entries after all others, the usual case for edges of a stream: nothing moves, and full leaves stay full.
 template <class Id>
 void TimeOrder<Id>::append(Child child, std::span<const Change> changes, Lane* work, BlockLane* lane,
                            std::vector<Child>* out) {
@@ -118,7 +118,7 @@ void TimeOrder<Id>::append(Child child, std::span<const Change> changes, Lane* w
   auto& entries = work->entries;
   entries.clear();
   if (child.count + more <= leaf(child.node).room) {
-    const Leaf to = leaf(child.node);  // beyond what anybody reads
+    const Leaf to = leaf(child.node);  // after the entries that readers know of
     for (uint32_t i = 0; i < more; ++i) {
       write(to, child.count + i, changes[i].entry);
       child.sum += std::max(0.0f, changes[i].entry.weight);
@@ -143,7 +143,7 @@ void TimeOrder<Id>::update_leaf(const Child& child, std::span<const Change> chan
                                 std::vector<Child>* out) {
   const Leaf from = leaf(child.node);
   if (changes[0].has && entry(from, child.count - 1).before(changes[0].entry)) {
-    // All of them come: what goes stands in the leaf.
+    // All changes add entries, because removed ones are in the leaf.
     append(child, changes, work, lane, out);
     return;
   }
@@ -152,7 +152,7 @@ void TimeOrder<Id>::update_leaf(const Child& child, std::span<const Change> chan
   uint32_t at = 0;
   for (const Change& change : changes) {
     while (at < child.count && entry(from, at).before(change.entry)) entries.push_back(entry(from, at++));
-    // The entry itself, in which it is not after the change's either.
+    // This is the entry that the change replaces or removes.
     if (at < child.count && !change.entry.before(entry(from, at))) ++at;
     if (change.has) entries.push_back(change.entry);
   }
@@ -161,7 +161,7 @@ void TimeOrder<Id>::update_leaf(const Child& child, std::span<const Change> chan
   make_leaves(child.first, entries, lane, out);
 }
 
-// Neighbours that are together no more than half full become one. `height` is theirs.
+// Joins adjacent nodes that are together no more than half full. `height` is that of the nodes.
 template <class Id>
 void TimeOrder<Id>::join_small(std::vector<Child>* children, uint32_t height, Lane* work, BlockLane* lane) {
   const uint32_t most = height == 0 ? kLeaf / 2 : kInner / 2;
@@ -286,7 +286,7 @@ BlockRef TimeOrder<Id>::relocate(BlockRef ref, BlockLane* lane, size_t* budget) 
     const Inner from = inner(ref);
     for (uint32_t i = 0; i < from.size && (budget == nullptr || *budget > 0); ++i) {
       const BlockRef child = from.children[i];
-      // The children of the lowest inner nodes are leaves, which need not be looked into.
+      // The children of the lowest inner nodes are leaves, which need not be read.
       if (from.height == 1 && !heap_->in_sparse(child)) continue;
       const BlockRef moved = relocate(child, lane, budget);
       if (moved == child) continue;
@@ -356,8 +356,8 @@ void TimeOrder<Id>::list(Tree from, uint32_t begin, uint32_t end, std::vector<En
   list_below(from.root, from.count, begin, end, to, leaves);
 }
 
-// The child in which the running sum exceeds `rest`, which becomes what is left of it there; rounding may carry it past
-// the end, then the last whose weights are not all 0.
+// The child in which the running sum exceeds `rest`; `rest` becomes the remainder within that child. Rounding may carry
+// it past the end; then it is the last child whose weights are not all 0.
 template <class Id>
 uint32_t TimeOrder<Id>::child_at(const Inner& from, double* rest) const {
   uint32_t last = 0;

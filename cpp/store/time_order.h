@@ -1,23 +1,24 @@
-// The neighbours of one node in the order of their times. A node with few neighbours needs none: its leaf is looked at.
+// The neighbours of one node in the order of their times. A node with few neighbours has none, because its leaf can be
+// read.
 //
 //   root ─► inner | sums | times, ids: of the first | counts | children |
 //             |   |   |
 //          leaf leaf leaf   | times | ids | weights |          all sorted; columns that the type lacks take no space
 //
-// The order is by time, and of equal times the greater id comes first: a walk backwards meets the latest first, and of
-// equal ones the smaller id. So the neighbours up to a time are the first so many (`rank`), and each draw from them, or
-// each of the latest, costs a walk down the tree, whatever the ids are. It costs 12 bytes for each neighbour, and 4 for
-// its weight.
+// The order is by time, and among equal times the greater id comes first: a backward walk visits the latest first, and
+// among equal times the smaller id. So the neighbours up to a time are a prefix (`rank`), and each draw from them, or
+// each of the latest, costs one walk down the tree, whatever the ids are. It costs 12 bytes for each neighbour, and 4
+// for its weight.
 //
-// As in a samtree (samtree.h), a change builds aside the nodes that it reaches; what is appended to a leaf nobody sees
-// yet. Counts and sums stand with each child, and not added up: a sum is always that of the child's own, in the order
-// of the tree, so nothing drifts.
+// As in a samtree (samtree.h), a change builds new versions of the nodes that it reaches; entries appended to a leaf
+// are still invisible. Counts and sums are stored for each child, and not as running sums: a sum is always that of the
+// child's own entries, in the order of the tree, so there is no drift.
 //
 // Invariants: all leaves are on one level and none is empty; leaves hold at most kLeaf entries, inner nodes at most
-// kInner children. Two neighbours of which one was changed last are together more than half full. Every entry of child
-// i is at or behind key i and before key i + 1, where key 0 is never compared. Thread safety: any number of readers;
-// `build` and `rebuild` beside them, on any number of threads, each with a lane of its own and for different nodes; all
-// else alone.
+// kInner children. Two adjacent nodes of which one was changed last are together more than half full. Every entry of
+// child i is at or after key i and before key i + 1, where key 0 is never compared. Thread safety: any number of
+// readers; `build` and `rebuild` may run concurrently with them, on any number of threads, each with its own lane and
+// for different nodes; everything else needs exclusive access.
 #pragma once
 
 #include <algorithm>
@@ -44,17 +45,17 @@ class TimeOrder {
 
     bool before(const Entry& other) const { return time != other.time ? time < other.time : id > other.id; }
   };
-  // Of one entry: it comes, or has another weight; or it goes.
+  // A change of one entry: it is added, or gets another weight, or is removed.
   struct Change {
     Entry entry;
     bool has;
   };
-  // What one thread needs to work in.
+  // Working memory of one thread.
   struct Lane {
     std::vector<Entry> entries;
     std::vector<Change> changes;
   };
-  // The root, and what lies below it.
+  // The root, and the number of entries below it.
   struct Tree {
     BlockRef root = 0;
     uint32_t count = 0;
@@ -62,23 +63,23 @@ class TimeOrder {
 
   TimeOrder(BlockHeap* heap, bool weighted) : heap_(heap), weighted_(weighted) {}
 
-  // -- reading; `leaves` counts those that were looked at. Requires: a tree with entries.
+  // -- reading; `leaves` counts the leaves that were read. Requires: a tree with entries.
 
-  // How many entries have a time that is not above this one: they are the first.
+  // The number of entries whose time is not after this one; these entries are a prefix.
   uint32_t rank(Tree from, double until, size_t* leaves) const;
   // Requires: `at` < count.
   Entry at(Tree from, uint32_t at, size_t* leaves) const;
   // Appends entries begin .. end.
   void list(Tree from, uint32_t begin, uint32_t end, std::vector<Entry>* to, size_t* leaves) const;
 
-  // The parts that make up the first `count` entries; what `skip(id)` is left out where it stands alone.
+  // The parts that make up the first `count` entries; single entries for which `skip(id)` is true are left out.
   template <class Skip>
   void parts(Tree from, uint32_t count, const Skip& skip, std::vector<WeightPart<Id>>* to, size_t* leaves) const {
     parts_below(from.root, count, skip, to, leaves);
   }
-  // Of a part that is a node, the neighbour at which the running sum exceeds `rest`; false if all weights are 0.
+  // The neighbour at which the running sum exceeds `rest`, in a part that is a node; false if all weights are 0.
   bool find(WeightPart<Id> part, double rest, Id* id, size_t* leaves) const;
-  // Takes such a part apart on the way that `find` goes.
+  // Divides such a part along the path that `find` follows.
   template <class Skip>
   void take_apart(WeightPart<Id> part, double rest, const Skip& skip, std::vector<WeightPart<Id>>* to,
                   size_t* leaves) const {
@@ -100,24 +101,24 @@ class TimeOrder {
 
   // Requires: sorted entries.
   BlockRef build(std::span<const Entry> entries, BlockLane* lane);
-  // The tree after changes. Requires: changes that are sorted by their entries; an entry that goes, or gets another
-  // weight, is there.
+  // The tree after changes. Requires: changes sorted by their entries; an entry that is removed, or gets another
+  // weight, exists.
   BlockRef rebuild(Tree from, std::span<const Change> changes, Lane* work, BlockLane* lane);
-  // All blocks of a tree are retired.
+  // Retires all blocks of a tree.
   void retire(BlockRef ref, BlockLane* lane) const;
-  // As Samtrees::relocate.
+  // Like Samtrees::relocate.
   BlockRef relocate(BlockRef ref, BlockLane* lane, size_t* budget);
 
-  // -- the exact shape, parents first, so that draws by weight go the same ways in a restored tree: for each node its
-  // height above its number of children or entries; and, of a node with children, time and id of each key but the
-  // first, which is never compared.
+  // -- the exact shape, parents first, so that draws by weight follow the same paths in a restored tree: for each node
+  // one word, with its height above its number of children or entries; and, for a node with children, time and id of
+  // each key except the first, which is never compared.
 
   void save(Tree from, std::vector<uint64_t>* to) const;
-  // Of entries that are sorted, as many words as belong to them, which are taken away. Throws std::runtime_error when
-  // words and entries do not fit together.
+  // Builds a tree from sorted entries and the words that belong to them; the words that it reads are removed from
+  // `words`. Throws std::runtime_error if words and entries do not fit together.
   BlockRef load(std::span<const Entry> entries, std::span<const uint64_t>* words, BlockLane* lane);
 
-  // Throws std::logic_error naming the invariant that does not hold.
+  // Throws std::logic_error that names the violated invariant.
   void check(Tree from) const;
 
  private:
@@ -144,7 +145,7 @@ class TimeOrder {
     BlockRef node;
     uint32_t count;
     double sum;
-    bool fresh;  // made by the change at hand
+    bool fresh;  // made by the current change
   };
 
   const Header* header(BlockRef ref) const { return static_cast<const Header*>(heap_->at(ref)); }
@@ -175,7 +176,7 @@ class TimeOrder {
   uint32_t child_at(const Inner& from, double* rest) const;
   double sum_of(Tree from) const;
   void save_below(BlockRef ref, uint32_t count, std::vector<uint64_t>* to) const;
-  struct Reader;  // what `load` has not read yet
+  struct Reader;  // input that `load` has not read yet
   Child load_below(Reader* from, const Entry* key, const Entry* high, uint32_t height, BlockLane* lane);
   void list_below(BlockRef ref, uint32_t count, uint32_t begin, uint32_t end, std::vector<Entry>* to,
                   size_t* leaves) const;

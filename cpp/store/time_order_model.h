@@ -1,4 +1,4 @@
-// What the tests of orders by time hold them against: a sorted list.
+// Reference model for the tests of orders by time: a sorted list.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ struct OrderedModel {
     return entries;
   }
 
-  // What a samtree would tell it of new values; nothing for those that go.
+  // Applies the changes that a samtree would report for new values and for removed ids.
   void change(const std::map<Id, Entry>& news, const std::set<Id>& gone) {
     std::vector<typename Order::Change> changes;
     for (Id id : gone) {
@@ -83,7 +83,7 @@ struct OrderedModel {
     if (weighted) check_parts(expected, rank, random);
   }
 
-  // However far they are taken apart, parts hold the same weights.
+  // Checks that parts hold the same weights, however often they are divided.
   void check_parts(const std::vector<Entry>& expected, uint32_t rank, Random* random) const {
     std::set<Id> drawn;
     size_t leaves = 0;
@@ -114,8 +114,8 @@ struct OrderedModel {
   }
 };
 
-// One batch: as a stream grows, as late events come, and as edges expire; one by one and many at once. Times of events
-// that are not late go on from `now`.
+// One batch: a growing stream, late events, or expiring edges; single ones and many at once. Times of events that are
+// not late continue from `now`.
 template <class Id>
 void change_at_random(OrderedModel<Id>* ordered, int turn, uint32_t spread, double* now, Random* random) {
   std::map<Id, typename OrderedModel<Id>::Entry> news;

@@ -1,4 +1,4 @@
-// The exact shape of orders by time, saved and restored, and whether their invariants hold.
+// Saves and restores the exact shape of orders by time, and checks their invariants.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -42,7 +42,7 @@ struct TimeOrder<Id>::Reader {
   }
 };
 
-// A null key is that of a node with nothing before it, a null `high` of one with nothing behind it.
+// A null key means that nothing comes before the node, a null `high` that nothing comes after it.
 template <class Id>
 typename TimeOrder<Id>::Child TimeOrder<Id>::load_below(Reader* from, const Entry* key, const Entry* high,
                                                         uint32_t height, BlockLane* lane) {
@@ -139,7 +139,7 @@ void TimeOrder<Id>::check(Tree from) const {
   if (from.root != 0) check_below(from.root, from.count, nullptr, nullptr, &sum);
 }
 
-// Of these members alone: all others are instantiated where they are defined.
+// Instantiates only these members: all others are instantiated where they are defined.
 template void TimeOrder<uint32_t>::save_below(BlockRef, uint32_t, std::vector<uint64_t>*) const;
 template void TimeOrder<uint32_t>::save(Tree, std::vector<uint64_t>*) const;
 template TimeOrder<uint32_t>::Child TimeOrder<uint32_t>::load_below(Reader*, const Entry*, const Entry*, uint32_t,

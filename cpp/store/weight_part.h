@@ -1,7 +1,9 @@
-// A part of a tree of neighbours from which draws by weight are made: all below one block, or one neighbour alone.
+// A part of a tree of neighbours from which draws by weight are made: everything below one block, or a single
+// neighbour.
 //
-// Where one weight outweighs all others, the sum without it cannot be had from the sum with it: it was rounded away. So
-// the part that holds it is taken apart, down to the leaf, into what lies beside the way: each with a sum of its own.
+// If one weight outweighs all others, the sum without it cannot be computed from the sum with it, because the others
+// were rounded away. So the part that holds it is divided, down to the leaf, into the parts beside the path, each with
+// its own sum.
 //
 // Thread safety: plain data.
 #pragma once
@@ -15,8 +17,8 @@ namespace livegnn {
 template <class Id>
 struct WeightPart {
   double sum;      // of the weights; a negative one counts as 0
-  BlockRef node;   // 0: the neighbour `id` alone
-  uint32_t count;  // of neighbours below the node
+  BlockRef node;   // 0: the single neighbour `id`
+  uint32_t count;  // number of neighbours below the node
   Id id;
 };
 

@@ -1,9 +1,10 @@
-// A lock for many readers and a writer who must not starve.
+// A readers-writer lock that does not starve writers.
 //
-// A writer who waits keeps new readers out, so it waits only for those who read already. `std::shared_mutex` makes no
-// such promise, and a few samplers that overlap would keep a commit waiting for ever.
+// A waiting writer keeps new readers out, so it waits only for current readers. `std::shared_mutex` does not guarantee
+// that, and a few overlapping samplers could block a commit for ever.
 //
-// Thread safety: all of it. A reader must not take the lock again while it holds it: a writer may have come between.
+// Thread safety: any thread may call it. A reader must not take the lock again while it holds it, because a writer may
+// be waiting in between.
 #pragma once
 
 #include <mutex>
@@ -23,7 +24,7 @@ class FairLock {
     std::lock_guard waiting(gate_);
     readers_.lock_shared();
   }
-  // Never waits. It may fail because another reader is just coming in.
+  // Never waits. It may fail because another reader is just entering.
   bool try_lock_shared() {
     if (!gate_.try_lock()) return false;
     const bool locked = readers_.try_lock_shared();
@@ -33,7 +34,7 @@ class FairLock {
   void unlock_shared() { readers_.unlock_shared(); }
 
  private:
-  std::mutex gate_;  // held by a writer who waits for readers to leave
+  std::mutex gate_;  // held by a writer that waits for readers to leave
   std::shared_mutex readers_;
 };
 

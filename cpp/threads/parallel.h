@@ -1,12 +1,12 @@
-// Runs the blocks of a loop on a few threads.
+// Runs the blocks of a loop on several threads.
 //
-// Work is cut into blocks whose size does not depend on the number of threads, and each block is run by one thread from
-// end to end; so a result depends on the block alone, never on who ran it or when (that is what makes results
-// reproducible).
+// Work is divided into blocks whose size does not depend on the number of threads, and one thread runs each block from
+// beginning to end. So a result depends on the block alone, not on the thread or the time, and results are
+// reproducible.
 //
-// Thread safety: any number of threads may call `run` at once; whoever finds the team at work runs its blocks alone, in
-// lane 0. Blocks of one run go on at once and must not write to the same memory. A forked process may destroy a pool
-// that it inherited, and not use it. Blocks may need the interpreter's lock, so who calls `run` does not hold it
+// Thread safety: any number of threads may call `run` at once; a thread that finds the team busy runs its blocks alone,
+// in lane 0. Blocks of one run execute concurrently and must not write to the same memory. A forked process may destroy
+// an inherited pool, but not use it. Blocks may need the interpreter's lock, so the caller of `run` must not hold it
 // (waiting.h).
 #pragma once
 
@@ -28,7 +28,7 @@
 
 namespace livegnn {
 
-// Threads that the system does not start: a limit of the user's or of a container's, or no memory for their stacks.
+// The system could not start a thread: a limit of the user or of a container, or no memory for its stack.
 class ThreadError : public std::system_error {
  public:
   using std::system_error::system_error;
@@ -36,7 +36,7 @@ class ThreadError : public std::system_error {
 
 class ThreadPool {
  public:
-  // Throws ThreadError where the system does not start as many threads; those that it did start have ended then.
+  // Throws ThreadError if the system does not start this many threads; those that it did start have ended then.
   explicit ThreadPool(size_t threads) : team_(std::make_unique<Team>()), process_(getpid()) {
     take_own_memory();
     try {
@@ -57,8 +57,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
   ~ThreadPool() {
     if (getpid() != process_) {
-      // A process that was forked (to load training data) has only the thread that forked it. There is nobody to join,
-      // and the condition variable, which counts those who were waiting, could not be destroyed.
+      // A forked process (for loading training data) only has the thread that forked. There are no threads to join, and
+      // the condition variable, which counts its waiters, cannot be destroyed.
       [[maybe_unused]] Team* left = team_.release();
       return;
     }
@@ -67,9 +67,9 @@ class ThreadPool {
 
   size_t threads() const { return team_->workers.size() + 1; }
 
-  // Calls `body(block)` or `body(block, lane)` for every block in [0, blocks); lane is below threads(), and no two
-  // blocks that run at once have the same. The first exception thrown by a block is thrown again here. `nanoseconds` is
-  // about what all of it costs one thread: little work is done where it is, since waking a thread takes longer.
+  // Calls `body(block)` or `body(block, lane)` for every block in [0, blocks); lane is below threads(), and differs
+  // between blocks that run at the same time. Rethrows the first exception of a block. `nanoseconds` is the approximate
+  // cost of the whole loop on one thread: short work runs on the calling thread, because waking another takes longer.
   template <class Body>
   void run(size_t blocks, double nanoseconds, const Body& body) {
     if (team_->workers.empty() || blocks < 2 || nanoseconds < kWorthWaking || busy_.exchange(true)) {
@@ -121,7 +121,8 @@ class ThreadPool {
   };
 
   static constexpr double kWorthWaking = 60'000;
-  // About twenty microseconds: the gap between two steps of one batch, not the gap between two batches.
+  // About twenty microseconds: longer than the gap between two steps of one batch, shorter than that between two
+  // batches.
   static constexpr int kSpins = 2000;
 
   void end() {
@@ -162,8 +163,8 @@ class ThreadPool {
     }
   }
 
-  // The system makes a thread's own variables when it first asks for one, and ends the process if there is no memory
-  // for them then: so now, when a pool is made, rather than in the middle of a batch.
+  // The system allocates thread-local variables when a thread first accesses one, and ends the process if there is no
+  // memory for them. So access one when a pool is made, not in the middle of a batch.
   static void take_own_memory() {
     [[maybe_unused]] static thread_local volatile char any = 0;
     any = 1;
@@ -192,7 +193,7 @@ class ThreadPool {
   std::unique_ptr<Team> team_;
   pid_t process_;
   std::atomic<size_t> generation_{0}, running_{0}, sleeping_{0};
-  std::atomic<bool> busy_{false};  // the team runs somebody's blocks
+  std::atomic<bool> busy_{false};  // the team is running the blocks of some thread
   Job* job_ = nullptr;
   bool stopping_ = false;
 };

@@ -1,10 +1,11 @@
-// Locks that are held for long, and what must hold before a thread waits for one.
+// Locks that are held for a long time, and the condition for waiting for one.
 //
-// Whoever holds such a lock may need the interpreter's (a function of the user's asks for it). So nobody waits for one
-// while holding that: the bindings let go of it first (bindings/locks.h). The tests set `before_waiting` to a check of
-// this, which then runs at every acquisition, not only where two threads happen to meet.
+// A thread that holds such a lock may need the interpreter's lock (a function of the user requires it). So no thread
+// may wait for such a lock while holding the interpreter's: the bindings release it first (bindings/locks.h). The tests
+// set `before_waiting` to a check of this rule, which then runs at every acquisition, not only when two threads happen
+// to collide.
 //
-// Thread safety: all of it.
+// Thread safety: any thread may call it.
 #pragma once
 
 #include <atomic>
@@ -17,7 +18,7 @@ inline void about_to_wait() {
   if (auto* check = before_waiting.load(std::memory_order_relaxed)) check();
 }
 
-// A mutex that says so before it waits.
+// A mutex that calls `before_waiting` before it waits.
 template <class Mutex>
 class Checked : public Mutex {
  public:

@@ -1,4 +1,4 @@
-// Arrays by name: what states of views are made of.
+// Named arrays, in which views save and load their state.
 //
 // Thread safety: none.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace livegnn {
 
-// An array to keep: [count], or [rows, width] where `width` is not 0.
+// One array to save: [count], or [rows, width] if `width` is not 0.
 struct SavedArray {
   std::string name;
   size_t width;
@@ -34,7 +34,7 @@ class Arrays {
   std::vector<SavedArray> all_;
 };
 
-// Arrays that somebody else holds.
+// Arrays whose memory belongs to the caller.
 class ArrayViews {
  public:
   template <class T>
@@ -42,7 +42,8 @@ class ArrayViews {
     all_.insert_or_assign(std::move(name), Held{width, values});
   }
 
-  // The array [count], or [rows, width]. Throws std::runtime_error where there is none of this name, type and width.
+  // The array of this name, [count] or [rows, width]. Throws std::runtime_error if there is none of this name, type and
+  // width.
   template <class T>
   std::span<const T> at(const std::string& name, size_t width = 0) const {
     const auto found = all_.find(name);
@@ -52,7 +53,7 @@ class ArrayViews {
     if (found->second.width != width) throw std::runtime_error("the array " + name + " has another shape");
     return *values;
   }
-  // The same of a known size.
+  // The same for an array of a known size.
   template <class T>
   std::span<const T> of_size(const std::string& name, size_t count, size_t width = 0) const {
     const auto values = at<T>(name, width);

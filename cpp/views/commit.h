@@ -1,6 +1,6 @@
-// One batch, made visible in a graph and its native views at once.
+// Makes one batch visible in a graph and its native views at the same time.
 //
-// Thread safety: for the one writer, who has prepared the graph and each view.
+// Thread safety: only the one writer may call it, after it has prepared the graph and each view.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace livegnn {
 
-// Takes the graph's lock alone; when it has let go of it, graph and views free what was replaced.
+// Holds the graph's lock exclusively for the commit; graph and views free replaced memory after it is released.
 void commit(Graph* graph, const Delta& delta, std::span<View* const> views) noexcept;
 
 }  // namespace livegnn

@@ -1,7 +1,7 @@
-// How many nodes have how many out-edges of one type: a small view, which the guide to writing one goes through.
+// Number of nodes per out-degree, for one edge type: a small view that the guide to writing views explains.
 //
-// Invariant: `counts()[d]` is the number of nodes with `d` out-edges; the last of them is not 0.
-// Thread safety: as of every view (view.h).
+// Invariant: `counts()[d]` is the number of nodes with `d` out-edges; the last element is not 0.
+// Thread safety: the same as for every view (view.h).
 #pragma once
 
 #include <algorithm>

@@ -1,12 +1,12 @@
-// Something that is derived from a graph and kept fresh with every batch, such as the rows of an engine.
+// A structure derived from a graph and kept up to date with every batch, such as the rows of an engine.
 //
 //   store prepares ─► view.prepare(change) ─► graph's lock, alone: graph.commit, view.commit ─► view.settle
-//                         (may throw)    └──► view.abandon, where the batch came to nothing
+//                         (may throw)    └──► view.abandon, if the batch is given up
 //
-// Invariants: between `prepare` and `commit` or `abandon` nobody can see what was prepared. `commit` takes no memory
-// and cannot fail: whatever grows has grown aside in `prepare`. Thread safety: one writer calls `prepare`, `abandon`,
-// `settle`, `save` and `load`; `commit` runs under the graph's lock taken alone. Readers share that lock, so they see
-// graph and views before a batch or after it.
+// Invariants: between `prepare` and `commit` or `abandon`, no reader can see what was prepared. `commit` allocates no
+// memory and cannot fail, because `prepare` has already allocated everything that grows. Thread safety: one writer
+// calls `prepare`, `abandon`, `settle`, `save` and `load`; `commit` runs while the writer holds the graph's lock
+// exclusively. Readers share that lock, so they see graph and views either before a batch or after it.
 #pragma once
 
 #include <cstddef>
@@ -23,20 +23,21 @@ class View {
   View& operator=(const View&) = delete;
   virtual ~View() = default;
 
-  // Computes aside what the batch makes of the view. If it throws, nothing has happened, and `abandon` comes next.
+  // Computes the new state of the view, separately from the current one. If it throws, nothing has changed, and the
+  // caller must call `abandon` next.
   virtual void prepare(const Change& change) = 0;
   virtual void commit() noexcept = 0;
-  // Instead of `commit`, and before a `prepare` that follows another; does nothing if nothing is prepared.
+  // Called instead of `commit`, and before a second `prepare` in a row; does nothing if nothing is prepared.
   virtual void abandon() noexcept = 0;
-  // After `commit`, when the lock has been let go: frees what was replaced. Returns how many bytes it has given back
-  // that were kept to work in.
+  // Called after `commit`, once the lock is released: frees replaced memory. Returns how many bytes of working memory
+  // it has given back.
   virtual size_t settle() noexcept { return 0; }
 
-  // All that the view is, and the same view again; `load` throws std::runtime_error where the arrays do not fit the
-  // graph or each other.
+  // `save` writes the complete state of the view, and `load` restores it. `load` throws std::runtime_error if the
+  // arrays do not fit the graph or each other.
   virtual void save(Arrays* to) const = 0;
   virtual void load(const ArrayViews& from) = 0;
-  // Of memory.
+  // Memory that the view takes, in bytes.
   virtual size_t bytes() const = 0;
 };
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from livegnn import Events, LogError
 from livegnn.log import Batch, Entry, Rejection
-from livegnn.log.mark import read_mark, write_mark
+from livegnn.log.mark import Mark
 from livegnn.log.sqlite import SqliteLog
 from livegnn.log.wal import find_damage
 
@@ -155,7 +155,7 @@ def hold_wal(wal: bytes, written: Written, directory: Path) -> None:
     for name, missing in (("log.db-mark", 0), ("no mark", 2)):
         path.write_bytes(written.killed[0])
         path.with_name("log.db-wal").write_bytes(wal)
-        write_mark(path.with_name(name), written.entries[-1].seq)
+        Mark(path.with_name(name)).write(written.entries[-1].seq)
         try:
             entries = read(path)
         except LogError:
@@ -199,7 +199,7 @@ def test_a_write_ahead_file_that_was_cut_or_lost_is_told(
         if size is not None:
             path.with_name("log.db-wal").write_bytes(wal[:size])
         mark = path.with_name("log.db-mark")
-        write_mark(mark, written.entries[-1].seq)
+        Mark(mark).write(written.entries[-1].seq)
         lost = size is None or size < written.flushed
         if lost:
             with pytest.raises(LogError, match=f"event {written.entries[-1].seq}, which was acknowledged"):
@@ -216,9 +216,9 @@ def test_a_mark_that_cannot_be_read_says_nothing(written: Written, tmp_path: Pat
     (tmp_path / "log.db-mark").write_bytes(content)
     assert read(tmp_path / "log.db") == written.entries
     log = SqliteLog(tmp_path / "log.db")
-    assert read_mark(tmp_path / "log.db-mark") == 0
+    assert Mark(tmp_path / "log.db-mark").read() == 0
     seq = log.append(Events().add_nodes(1))
-    assert read_mark(tmp_path / "log.db-mark") == seq
+    assert Mark(tmp_path / "log.db-mark").read() == seq
     log.close()
 
 

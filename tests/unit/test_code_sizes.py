@@ -26,7 +26,7 @@ EXCEPTIONS = {
     "src/livegnn/compiler/plan.py Plan._build": STEPS,
     "src/livegnn/importers/arguments.py find_arguments": STEPS,
     "src/livegnn/sampling/subgraph.py sample_subgraph": STEPS,
-    "src/livegnn/server/routes.py create_router": "routes, each a short function of its own inside",
+    "src/livegnn/server/routes.py create_routes": "routes, each a short function of its own inside",
 }
 
 

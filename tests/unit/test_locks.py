@@ -156,6 +156,7 @@ ENGINE: dict[str, Call] = {
 }
 RUNTIME: dict[str, Call] = {
     "append": lambda world: ignore(world.runtime.append(Events().remove_edges(*world.ids([3, 7])))),
+    "append_all": lambda world: ignore(world.runtime.append_all([Events().remove_edges(*world.ids([3, 7]))])),
     "check": lambda world: world.runtime.check(world.to(True)),
     "failure": lambda world: world.runtime.failure,
     "engine": lambda world: world.runtime.engine is world.engine,

@@ -281,10 +281,10 @@ def test_entries_that_are_appended_together_share_a_row_and_a_flush(tmp_path: Pa
     bad = Events().add_nodes(1, node_type="\ud800")
     outcomes = log.append_all([EVENTS[0], bad, Events(), EVENTS[1], EVENTS[2]])
     assert [outcome for outcome in outcomes if not isinstance(outcome, InputError)] == [
-        Appended(4),
-        Appended(4),
-        Appended(6),
-        Appended(7),
+        Appended(4, 3),
+        Appended(4, 0),
+        Appended(6, 2),
+        Appended(7, 1),
     ]
     assert "valid Unicode" in str(outcomes[1])
     assert [entry.events for entry in log.entries(0)][1:] == EVENTS
@@ -363,7 +363,7 @@ def test_a_key_has_one_effect_and_one_answer(tmp_path: Path) -> None:
     assert log.append(EVENTS[1]) == 5
     assert log.append(EVENTS[0], key="a") == 3
     outcomes = log.append_all([EVENTS[2], EVENTS[0], EVENTS[2], EVENTS[1]], ["b", "a", "b", "a"])
-    assert outcomes[:3] == [Appended(6), Appended(3, again=True), Appended(6, again=True)]
+    assert outcomes[:3] == [Appended(6, 1), Appended(3, 3, again=True), Appended(6, 1, again=True)]
     assert "same events each time, got 'a' with others than those of entry 3" in str(outcomes[3])
     log.close()
     log = SqliteLog(tmp_path / "log.db")
@@ -379,13 +379,15 @@ def test_keys_are_kept_as_long_as_was_said(tmp_path: Path) -> None:
     connection = connect(tmp_path / "log.db", "FULL")
     now = 1e9
     keys = Keys(connection, 60, lambda: now)
-    keys.add("old", EVENTS[0], 3)
+    old = keys.make("old", EVENTS[0], 3)
+    keys.add([old])
     now += 59
-    keys.add("young", EVENTS[1], 5)
-    assert (keys.find("old", EVENTS[0]), keys.find("young", EVENTS[1])) == (3, 5)
+    young = keys.make("young", EVENTS[1], 5)
+    keys.add([young])
+    assert (keys.find("old"), keys.find("young")) == (old, young)
     now += 2
-    keys.add("new", EVENTS[1], 7)
-    assert (keys.find("old", EVENTS[0]), keys.find("young", EVENTS[1])) == (None, 5)
+    keys.add([keys.make("new", EVENTS[1], 7)])
+    assert (keys.find("old"), keys.find("young")) == (None, young)
     connection.close()
 
 
@@ -468,8 +470,8 @@ def test_a_log_of_version_1_is_read_and_continued(tmp_path: Path) -> None:
     )
     assert log.digest(5) is None
     assert log.append_all([Events().add_nodes(1), Events().add_nodes(2)], ["a", None]) == [
-        Appended(7),
-        Appended(8),
+        Appended(7, 1),
+        Appended(8, 1),
     ]
     log.record_batch(Batch(5, 8), Rejection(7, "InputError", "no"))
     assert log.digest(8) is not None

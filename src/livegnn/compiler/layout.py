@@ -1,4 +1,4 @@
-"""Where values lie while rows are computed, and what computes them, as the native program has it."""
+"""Assigns registers to values and encodes the operations that compute them, for the native program."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,14 +11,14 @@ from livegnn.model.operators import Attribute, heads_of
 from livegnn.types import FloatArray
 
 _PANEL = 32
-"""Columns of packed matrices come in panels of so many (kPanel in kernels.h)."""
+"""Number of columns in a panel of a packed matrix (kPanel in kernels.h)."""
 
 _OPERATORS = {made[0]: (place, made[4], made[5]) for place, made in enumerate(_core.row_operators())}
 """Name -> place in the native table, settings, tensors."""
 
 
 class Layout:
-    """Where values lie while rows are computed: buffers, and registers that are columns of them."""
+    """The places of values while rows are computed: buffers, and registers, which are columns of buffers."""
 
     def __init__(self) -> None:
         self.buffers: list[int] = []
@@ -51,7 +51,7 @@ class Layout:
 
 
 class Layouts:
-    """Lays out rows for one program, which gets each tensor and each function of the model once."""
+    """Lays out rows for one program; adds each tensor and each function of the model to it once."""
 
     def __init__(self, model: Model, program: _core.Program) -> None:
         self._model = model
@@ -60,9 +60,9 @@ class Layouts:
         self._functions: dict[str, int] = {}
 
     def lay_out(self, sources: Mapping[str, int], operations: Sequence[Operation]) -> Layout:
-        """Registers for each value; linear layers of one input become one product, side by side.
+        """A register for each value. Linear layers with the same input become one product, side by side.
 
-        sources: name -> width of the rows that are read where they lie.
+        sources: name -> width of the rows that are read in place.
         """
         layout = Layout()
         for name, width in sources.items():
@@ -85,7 +85,7 @@ class Layouts:
         return layout
 
     def _is_merged(self, operation: Operation) -> bool:
-        """Whether an operation is a linear layer that may share its product with others."""
+        """Whether an operation is a linear layer that can share a product with others."""
         return (
             operation.op == "linear" and operation.step is not None and is_whole(self._model, operation.step)
         )
@@ -129,7 +129,8 @@ class Layouts:
         return self._functions[name]
 
     def _products_by_head(self, step: Step, factor: float) -> tuple[list[float], list[int]]:
-        """Number of heads and whether each has its own matrix; the matrices packed, and the biases."""
+        """The numbers (heads, and whether each head has its own matrix) and the tensors (the packed matrices,
+        and the biases) of a product."""
         weight = np.float32(factor) * self._model.tensors[step.tensors["weight"]]
         own = weight.ndim == 3
         key = ("by head", step.tensors["weight"], str(factor))

@@ -1,9 +1,10 @@
-"""From a model's steps to operations on rows, with every linear layer on the cheaper side of its propagation.
+"""Lowers a model's steps to operations on rows, with every linear layer on the cheaper side of its
+propagation.
 
-A propagate step takes several operations apart: what depends on a node's in-edges but on no features (its
-context) becomes a value of its own, so that normalisation is a node-wise operation and what is summed along
-edges is a plain row. Where a message is more than its source's row, the row-wise steps on edges that make
-it become its program (`livegnn.compiler.messages`), and sums are divided by sums of coefficients afterwards.
+A propagate step is split into several operations: its context, which depends on a node's in-edges but not on
+features, becomes a value of its own, so that normalisation is a node-wise operation and plain rows are summed
+along edges. If a message is more than its source's row, the row-wise steps on edges that compute it become
+its program (`livegnn.compiler.messages`), and sums are divided by sums of coefficients afterwards.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +21,13 @@ from livegnn.types import EdgeType, NodeType
 
 @dataclass(frozen=True)
 class Context:
-    """What a node knows of its in-edges without any features: ``"count"``, ``"sum"`` or ``"loop"``; in
-    reverse, of the edges from it.
+    """A property of a node's in-edges that needs no features: ``"count"``, ``"sum"`` or ``"loop"``; in
+    reverse, of its out-edges.
 
-    fill: what counts where a node has no loop of its own, each having one; None: loops are edges like others.
-    skip_loops: a loop counts for nothing. weighted: of ``"loop"``, which makes up for what a sum over all
-    in-edges has too much of loops, whether that is a sum of weights; with skip_loops it makes up for nothing
-    and only says which nodes have no loop.
+    fill: with self-loops, the value that counts for a node without a loop; None: loops are ordinary edges.
+    skip_loops: loops do not count. A ``"loop"`` corrects a sum over all in-edges for parallel and missing
+    loops, and `weighted` says whether that is a sum of weights; with skip_loops it corrects nothing and only
+    says which nodes have no loop.
     """
 
     edge_type: EdgeType
@@ -38,7 +39,7 @@ class Context:
 
     @staticmethod
     def of_edges(given: Degree) -> "Context":
-        """A count of in-edges or a sum of their weights; a loop counts 1, whatever it weighs."""
+        """The context of a degree; in a count, an added loop counts 1, whatever its weight."""
         fill = 1.0 if given.kind == "count" and given.self_loops is not None else given.self_loops
         return Context(given.edge_type, given.kind, fill, given.skip_loops, reverse=given.reverse)
 
@@ -65,7 +66,7 @@ def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
     node_types = {name: given.node_type for name, given in model.inputs.items()}
     edge_steps: dict[str, Step] = {}
     widths |= {name: given.width for name, given in model.edge_inputs.items()}
-    degrees: dict[str, str] = {}  # what degree steps write, and the contexts that hold it
+    degrees: dict[str, str] = {}  # the output of each degree step -> the context that holds it
     kept = set(model.shown)
     steps = gather_late(model, reorder(model))
     scaled = _find_scaled(model, steps, kept)
@@ -101,8 +102,8 @@ def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
 def _lower_degree(
     step: Step, contexts: dict[str, Context], degrees: dict[str, str], shown: bool
 ) -> list[Operation]:
-    """A degree is a context, which whoever reads the step's value reads instead. shown: it is also read from
-    outside, as a value of its own: a context changes where its rounding alone does.
+    """Lowers a degree to a context, which other steps read instead of the step's value. shown: callers can
+    read it too, so it is also copied to a value: a context counts as changed even if only its rounding did.
     """
     given = Degree.from_step(step)
     context = Context.of_edges(given)
@@ -112,7 +113,7 @@ def _lower_degree(
 
 
 def _is_plain(operators: Propagate, step: Step, node_types: Mapping[str, NodeType]) -> bool:
-    """Whether a message is its source's row, perhaps times a number of the edge or the source."""
+    """Whether a message is its source's row, optionally times a number of the edge or the source."""
     all_edges = not operators.skip_loops and not operators.only_loops
     return len(step.inputs) == 1 and step.inputs[0] in node_types and all_edges
 
@@ -125,7 +126,7 @@ def _lower_messages(
     widths: Mapping[str, int],
     contexts: dict[str, Context],
 ) -> list[Operation]:
-    """A sum or extremum of messages for each edge type, then what they have in common."""
+    """A sum or extremum of messages for each edge type, then the operations that join and combine them."""
     lowered: list[Operation] = []
     target, width = operators.target_type, widths[step.inputs[0]]
     each = 2 if operators.coefficients else 1
@@ -215,7 +216,7 @@ def _lower_messages(
 def _lower_propagate(
     step: Step, operators: Propagate, width: int, contexts: dict[str, Context], scaled: bool
 ) -> list[Operation]:
-    """scaled: the rows that it sums are scaled down."""
+    """The operations of a plain propagation. scaled: the rows that it sums are scaled down."""
     edge_type, reverse = operators.edge_types[0], operators.reverse
     source_type, target_type = operators.source_type(edge_type), operators.target_type
     weighted = "weight" in operators.message_local
@@ -245,7 +246,7 @@ def _lower_propagate(
         factor = 1.0 if scaled or operators.combine == "identity" else _SCALED_DOWN
         scaled = operators.combine != "identity"
         current = add("rsqrt_context", (current, around), "message", source_type, factor)
-    if operators.aggregate == "min":  # min(x) = -max(-x), and a sign is exact
+    if operators.aggregate == "min":  # min(x) = -max(-x), and negation is exact
         current = add("scale", (current,), "negated", source_type, -1.0)
     lowered.append(
         Operation(
@@ -266,7 +267,9 @@ def _lower_propagate(
         fill = loops if weighted else 1.0
         if operators.aggregate == "sum":
             result = add("add_loop", (result, loop(fill), current), "looped", target_type)
-        else:  # a fill may be 0, and nothing is not the maximum of a first negative message
+        else:
+            # One context marks nodes without a loop, since a fill may be 0. The count marks nodes without
+            # in-edges: their aggregate is 0, which must not exceed a negative message of the loop.
             everyone = Context.of_edges(Degree(edge_type, reverse=reverse))
             around_loop = (loop(1.0, presence=True), keep(everyone))
             result = add("maximum_loop", (result, *around_loop, current), "looped", target_type, fill)
@@ -280,7 +283,7 @@ def _lower_propagate(
 
 
 def _context_of(operators: Propagate) -> Degree:
-    """What the aggregate of one edge type is combined with."""
+    """The degree with which the aggregate of one edge type is combined."""
     return Degree(
         operators.edge_types[0],
         "sum" if operators.neighbor_context == "sum" else "count",
@@ -291,19 +294,19 @@ def _context_of(operators: Propagate) -> Degree:
 
 
 _BY_DEGREE = {"divide_degree": "divide_context", "rsqrt_degree": "rsqrt_context"}
-"""What models divide by a degree; the engine divides by a context."""
+"""Operators of models that divide by a degree -> operators of the engine that divide by a context."""
 
 _SCALED_DOWN = 2.0**-12
-"""What rows are scaled by before they are summed, where sums are divided, and so scaled back, afterwards.
+"""The factor of rows before they are summed, if the sums are divided afterwards; the division scales back.
 
-Such a sum, or a row that PyG would multiply with a matrix only when it is a mean, may be past the end of
-float32 where what comes of it is not. A power of two rounds nothing, and nobody has to multiply for it: one
-row is multiplied with a matrix or a number of its own anyway, the other with one over its divisor.
+Such a sum may overflow float32 though its quotient does not. The same holds for a row that the engine
+multiplies with a matrix before the mean, where PyG does so after it. A power of two causes no rounding and
+costs no extra multiplication: it is part of a matrix or a factor before the sum, and of the divisor after it.
 """
 
 
 def _find_scaled(model: Model, steps: Sequence[Step], kept: set[str]) -> frozenset[str]:
-    """Outputs of linear layers that are only read by a propagation that divides their sum."""
+    """Outputs of linear layers without a bias that only one propagation reads, which divides their sum."""
     readers: dict[str, list[Step]] = {}
     for step in steps:
         for name in step.inputs:
@@ -323,9 +326,9 @@ def _find_scaled(model: Model, steps: Sequence[Step], kept: set[str]) -> frozens
 
 
 def reorder(model: Model) -> Sequence[Step]:
-    """The steps with every linear layer on the side of its propagation where a batch costs less.
+    """The steps, with every linear layer on the side of its propagation where a batch costs less.
 
-    A sum over in-edges, however scaled, commutes with a linear layer (its bias does not).
+    A sum over in-edges, with any scaling, commutes with a linear layer, except for the layer's bias.
     """
     steps = [*_used(model)]
     widths = {
@@ -373,10 +376,10 @@ def reorder(model: Model) -> Sequence[Step]:
 
 
 def _move_biases(model: Model, steps: list[Step], kept: set[str]) -> list[Step]:
-    """A bias that stayed behind a propagation and meets a linear layer in a sum becomes that layer's own.
+    """Moves a bias that follows a propagation into a linear layer to which its result is added.
 
-    ``(a + b) + linear(x)`` is ``a + linear(x, bias=b)``, and the latter is not computed for every node
-    reached.
+    ``(a + b) + linear(x)`` is ``a + linear(x, bias=b)``, which is cheaper: linear(x) is not computed for each
+    node that a batch reaches.
     """
     steps = list(steps)
     makers = {step.output: i for i, step in enumerate(steps)}
@@ -406,18 +409,18 @@ def _move_biases(model: Model, steps: list[Step], kept: set[str]) -> list[Step]:
     return [step for step in steps if step.op != "moved"]
 
 
-# As measured on one core: a product, and the addition of a row that lies anywhere in memory.
+# Measured on one core: a matrix product, and the addition of a row at a random place in memory.
 _NANOSECONDS_PER_FLOP = 0.01
 _NANOSECONDS_PER_FLOAT = 0.28
 
 
 def projects_first(inner: int, outer: int) -> bool:
-    """Whether a row of `inner` channels should be made `outer` wide before it is propagated rather than
-    after.
+    """Whether a row of `inner` channels should be multiplied to `outer` channels before the propagation
+    rather than after it.
 
-    Before, the product is taken for each source that changed, and each edge that a batch reaches adds a row
-    of `outer` channels; after, it is taken for each target that is reached, which is nearly one an edge, and
-    the rows added are `inner` wide. Sources are few beside targets, so they are left out of the sum.
+    Before, there is one product for each changed source, and each edge that a batch reaches adds a row of
+    `outer` channels. After, there is one product for each reached target, nearly one for each edge, and the
+    added rows have `inner` channels. Sources are few compared to targets, so their cost is neglected.
     """
     after = 2 * inner * outer * _NANOSECONDS_PER_FLOP + inner * _NANOSECONDS_PER_FLOAT
     return outer * _NANOSECONDS_PER_FLOAT <= after
@@ -435,7 +438,7 @@ def _used(model: Model) -> list[Step]:
 
 
 def _is_linear(model: Model, step: Step) -> bool:
-    """Whether a step is a linear layer that may change places, and share a product, with others."""
+    """Whether a step is a linear layer that can be moved and can share a product with others."""
     return step.op == "linear" and is_whole(model, step)
 
 

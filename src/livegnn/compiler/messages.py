@@ -1,4 +1,4 @@
-"""Operations of a plan, and the programs that make messages of both ends of an edge and of its features."""
+"""Operations of a plan, and programs that compute messages from both ends of an edge and its features."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,10 +12,10 @@ Side: TypeAlias = Literal["source", "target", "edge_attr", "weight"]
 
 @dataclass(frozen=True)
 class MessageSource:
-    """What a message is computed from: a row of one of the edge's ends, or what the edge itself holds. The
-    end that sends is the source, whichever way the messages go.
+    """An input of a message: a row of one of the edge's ends, or a column of the edge. The sending end is the
+    source, for messages in either direction.
 
-    name: as the program's operations call it. value: the node value whose row it is, for the ends.
+    name: its name in the program's operations. value: for a row of an end, the node value that has the row.
     """
 
     name: str
@@ -28,8 +28,8 @@ class MessageSource:
 class Messages:
     """The program of the messages along one edge type.
 
-    operations: row-wise, on edges. message: what is aggregated. coefficient: one number a head to multiply it
-    by, or None; with `softmax` its exponential.
+    operations: row-wise, on edges. message: the value that is aggregated. coefficient: one factor for each
+    head, or None; with `softmax`, the factor is its exponential.
     """
 
     sources: tuple[MessageSource, ...]
@@ -52,11 +52,11 @@ class Operation:
     """One operation on rows, or along edges.
 
     op: a row-wise operator of the model, ``"divide_context"``, ``"rsqrt_context"``, ``"add_loop"``,
-    ``"combine"``; along edges ``"sum"`` and ``"max"`` of source rows, ``"messages"`` and the sum of their
-    coefficients, ``"message_context"``. inputs: names of values; contexts are named by `Context.name`. step:
-    where tensors and settings come from.
-    reverse: along edges, from their targets to their sources. self_loops: of a sum along edges, whether one
-    loop a node is added to it. averaged: whether it is divided by the number of its edges.
+    ``"maximum_loop"``, ``"combine"``; along edges ``"sum"`` and ``"max"`` of source rows, ``"messages"``, and
+    ``"message_context"``, the sum of their coefficients. inputs: names of values; contexts are named by
+    `Context.name`. step: the source of tensors and settings.
+    reverse: along edges, from their targets to their sources. self_loops: for a sum along edges, whether one
+    loop is added for each node. averaged: whether the sum is divided by the number of its edges.
     """
 
     op: str
@@ -83,12 +83,12 @@ class Operation:
 
     @property
     def summed(self) -> bool:
-        """Whether it is a sum along edges, which rounding can drift away from."""
+        """Whether it is a sum along edges, which can drift through rounding."""
         return self.op == "sum" or (self.messages is not None and not self.messages.maximum)
 
 
 def gather_late(model: Model, steps: Sequence[Step]) -> list[Step]:
-    """The steps, with all that depends on one end of the edges alone done once a node instead of an edge."""
+    """The steps, where steps on edges that read only one end run once for each node, not for each edge."""
     moved: list[Step] = []
     gathered: dict[str, Step] = {}
     for step in steps:
@@ -124,10 +124,10 @@ def read_messages(
     reverse: bool,
     negated: bool,
 ) -> Messages:
-    """The program of the messages `value`, rows of edges or of the nodes that send.
+    """The program of the messages `value`, which are rows of edges or of the sending nodes.
 
-    edge_steps: the steps that write rows of edges, by their output. negated: the message is to be taken
-    negative (min(x) is -max(-x)).
+    edge_steps: the steps that write rows of edges, by their output. negated: negate the message (min(x) is
+    -max(-x)).
     """
     sources: dict[str, MessageSource] = {}
     operations: dict[str, Operation] = {}

@@ -1,23 +1,22 @@
-"""From a model to the program that the native engine runs: which values are kept, and what is computed
-together.
+"""Makes the program that the native engine runs for a model: chooses the values to keep and groups the
+operations that are computed together.
 
-Values have a depth: how many propagations lie behind them. At each depth, node-wise operations compute from
-kept values what the next propagation reads and what later depths read; then the propagations of that depth
-run. A value is kept if
+The depth of a value is the number of propagations before it. At each depth, node-wise operations compute the
+inputs of the next propagation and of later depths from kept values; then the propagations of that depth run.
+A value is kept if
 
-- it comes out of a propagation (the un-combined aggregate, which is what a delta is added to),
-- a propagation reads it (its old row is what a delta takes back),
+- it is the output of a propagation (the un-combined aggregate, to which a delta is added),
+- a propagation reads it (a delta subtracts its old row),
 - an operation of a later depth reads it (so that a linear layer of the features is not computed again when a
-  neighbour
-  changes), unless only cheap operations lie between it and kept values,
+  neighbour changes), unless only cheap operations lie between it and kept values,
 - or it is the prediction, unless that is cheap to compute from kept values too.
 
-With `keep` "aggregates", those of them that follow node by node from aggregates, contexts and features are
-derived: they go through a batch as the others do, but no row of theirs is stored. Each is computed when it is
-read, from stored values alone, however many layers lie between (NeutronRT, section V.B). What a message
-program reads stays kept, since each edge reads it, and so does what a function that is not ours makes, which
-may give a row other bits in another block. A `partial` plan is such a one, whose aggregates are stored of
-some nodes alone; it can have neither.
+With `keep` "aggregates", kept values that can be computed node by node from aggregates, contexts and features
+are derived: a batch computes them like the others, but their rows are not stored. A row is computed when it
+is read, from stored values only, through any number of layers (NeutronRT, section V.B). Inputs of message
+programs stay stored, since each edge reads them, and so do results of user functions, which may give a row
+other bits in another block. A `partial` plan works in the same way and stores the aggregates of only some
+nodes; it allows neither message programs nor user functions.
 """
 
 from collections.abc import Sequence
@@ -44,10 +43,10 @@ _CONTEXT_KINDS = {"count": 0, "sum": 1, "loop": 2}
 
 @dataclass(frozen=True)
 class Kept:
-    """A table of the engine: its name, its position there, and which propagation or context fills it, if one
-    does. summed: it is a sum, and beside each row lies what goes on with it: its error, or itself in float64.
-    counted: it is a maximum, and beside each row lies how many messages equal it. derived: no row of it is
-    stored. partial: rows of some nodes alone are. part: which part of the memory it belongs to.
+    """A table of the engine: its name, its position in the engine, and the propagation or context that fills
+    it, if any. summed: it is a sum; each row is stored with its error or with itself in float64. counted: it
+    is a maximum; each row is stored with the number of messages that equal it. derived: its rows are not
+    stored. partial: only the rows of some nodes are stored. part: the part of the memory it belongs to.
     """
 
     name: str
@@ -63,13 +62,13 @@ class Kept:
 
     @property
     def stored(self) -> bool:
-        """Whether the engine has rows of its own for it."""
+        """Whether the engine stores its rows."""
         return not (self.features or self.derived)
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Operations on rows in registers: what goes in, what comes out."""
+    """Operations on rows in registers, and the values that they read."""
 
     sources: tuple[str, ...]
     operations: tuple[Operation, ...]
@@ -97,14 +96,15 @@ class Plan:
         """The edge types that are also read from target to source, by number."""
         self._steps_to: list[int] = []
         self._build()
-        # Functions inside functions are in circles with this, and a graph must go when nobody holds it.
+        # Nested functions form reference cycles with this object, which must not keep the graph alive.
         del self._graph
 
     def eager_steps(self, mode: str | Sequence[str]) -> int | None:
-        """How many steps of the program a batch computes at once, contexts among them; None if all of them.
+        """The number of steps of the program that a batch computes eagerly, contexts included; None if all.
 
-        mode: ``"eager"``, ``"lazy"``, or one of the two for each depth of propagation, first to last. What
-        is computed from the aggregates of a depth goes with it; what the first propagation reads, too.
+        mode: ``"eager"``, ``"lazy"``, or one of the two for each depth of propagation, first to last. Rows
+        computed from the aggregates of a depth belong to that depth; the inputs of the first propagation
+        belong to the first depth.
         """
         depths = len(self._steps_to) - 1
         if isinstance(mode, str):
@@ -129,7 +129,7 @@ class Plan:
         return self._steps_to[eager] if eager else len(self._contexts)
 
     def node_type(self, name: str) -> NodeType:
-        """Whose rows a kept value holds."""
+        """The type of the nodes whose rows a kept value holds."""
         context = self._contexts.get(name)
         if context is not None:
             return context.node_type
@@ -169,7 +169,8 @@ class Plan:
             raise ModelError("the model's output must be computed, got an input")
 
     def _check_partial(self) -> None:
-        """Rows that are not kept are computed again from neighbours; of these that cannot be done."""
+        """Raises `ModelError` if rows cannot be computed again from neighbours, as a partial plan must do for
+        rows that are not kept."""
         for operation in self._operations:
             if operation.op in ("messages", "message_context"):
                 reason = f"messages along {operation.edge_type} that depend on more than their source's row"
@@ -216,7 +217,8 @@ class Plan:
         return kept
 
     def _rows(self, output: str, kept: set[str]) -> _Rows:
-        """What computes `output` from kept values of earlier depths, and from aggregates of its own."""
+        """The operations that compute `output` from kept values of earlier depths and aggregates of its own
+        depth."""
         depth = self._depths[output]
         sources: dict[str, None] = {}
         operations: dict[str, Operation] = {}
@@ -299,7 +301,7 @@ class Plan:
                         self.kept[operation.output].index,
                         operation.op == "max",
                         weighted,
-                        # Of parallel loops the last counts, and the node adds it to the sum of the others.
+                        # Only the last of parallel loops counts; the node adds it to the sum of the others.
                         operation.self_loops and edges.duplicates == "keep",
                         operation.averaged,
                         self._is_reversed(operation),
@@ -315,7 +317,7 @@ class Plan:
                 set_or_add(False, self.on_demand[output])
 
     def _is_reversed(self, along: Operation | Context) -> bool:
-        """Whether the engine has to read edges the other way round; an undirected type is its own reverse."""
+        """Whether the engine must read edges from target to source; never so for an undirected type."""
         assert along.edge_type is not None
         if not along.reverse or self._graph.schema.edge_types[along.edge_type].undirected:
             return False
@@ -343,13 +345,14 @@ class Plan:
 
     @cached_property
     def _read_by_messages(self) -> frozenset[str]:
-        """What messages from more than their source's row read: each edge does, so it is not derived."""
+        """The inputs of messages that read more than their source's row. They are not derived, since each
+        edge reads them."""
         along = [o for o in self._operations if o.op in ("messages", "message_context")]
         return frozenset(name for operation in along for name in operation.inputs)
 
     def _derive(self, name: str) -> None:
         stored = {kept.name for kept in self.kept.values() if not kept.derived} - {name}
-        # A function that is not ours may give other bits to a row in another block.
+        # A user function may give other bits to a row in another block.
         if any(operation.op == "call" for operation in self._rows(name, stored).operations):
             return
         self._add_on_demand(name, stored)
@@ -357,18 +360,18 @@ class Plan:
         self.program.set_derived(kept.index, self.on_demand[name])
 
     def _slab(self, name: str) -> int:
-        """Values that one step reads of the same nodes lie side by side, so that a node costs one place in
-        memory.
+        """The number of the slab of a value. Values that one step reads for the same nodes share a slab, so
+        that their rows of a node are adjacent in memory.
 
-        That is an aggregate, what was kept for its depth, and what is computed there; not what a propagation
-        reads. That is read along edges, for other nodes.
+        These are an aggregate, the values kept for its depth, and those computed there. The inputs of a
+        propagation are not among them, since they are read along edges, for other nodes.
         """
         readers = [o for o in self._operations if name in o.inputs]
         along = [reader for reader in readers if reader.along_edges]
         if self._partial:
             place = name
         elif name in self._contexts or along:
-            # What the same messages read of a source lies side by side as well.
+            # Values that the same messages read at the same end share a slab as well.
             sides = [s.side for o in along if o.messages for s in o.messages.sources if s.value == name]
             ways = {(o.edge_type, o.reverse) for o in along}
             together = len(ways) == len(set(sides)) == 1 and len(readers) == len(along)
@@ -378,7 +381,7 @@ class Plan:
         return self._slabs.setdefault((self.node_type(name), place), len(self._slabs))
 
     def _refuse_loops(self, edge_type: EdgeType) -> None:
-        # Of parallel loops one remains, with its weight, but the maximum has seen them all.
+        # Only one of parallel loops counts, with its weight, but the maximum covers all of them.
         if any(c.kind == "loop" and c.edge_type == edge_type for c in self._contexts.values()):
             raise ModelError(
                 f"a maximum of weighted messages with self-loops cannot be kept over edges of type "
@@ -387,8 +390,8 @@ class Plan:
             )
 
     def _context_kind(self, context: Context) -> str:
-        # Without weights the sum is the number of edges, and that needs no sum to be kept beside it. A loop
-        # that is missing counts as its fill, though, so it must be one edge for the number to say the same.
+        # Without weights the sum is the number of edges, and a count needs no sum stored beside it. A missing
+        # loop counts as its fill, so the fill must be 1 for the two to be equal.
         weighted = self._graph.schema.edge_types[context.edge_type].weighted
         return (
             "count" if context.kind == "sum" and not weighted and context.fill in (None, 1) else context.kind

@@ -1,19 +1,19 @@
-"""From a PyTorch module to what it computes for every node, whatever layers it is made of. Needs torch.
+"""Imports a PyTorch module as a model, by reading what it computes for every node. Needs torch.
 
-Read in this order: ``expressions`` (what a row is made of), ``values`` (tensors as pieces of rows),
-``arguments``, ``export``, ``decompositions`` and ``reader`` (a module as an exported program, that in few
+Read the modules in this order: ``expressions`` (the expression of a row), ``values`` (tensors as pieces of
+rows), ``arguments``, ``export``, ``decompositions`` and ``reader`` (a module as an exported program, in few
 operators, and these as expressions, by ``operators``, ``shape_operators`` and ``row_operators``),
-``normal_form`` and ``edge_rules`` (the rules), ``classes`` (what each propagation reads), ``explanation``
-(for people). ``copying`` is why a module is as it was afterwards. ``exported``, ``naming`` and
-``program_file`` begin with a program instead of a module. ``interpreter`` says what expressions mean,
-``evaluation`` what one operation does to tensors, ``facts`` what is known of expressions.
+``normal_form`` and ``edge_rules`` (the rules), ``classes`` (the reads of each propagation), ``explanation``
+(a report for the user). ``copying`` keeps the module unchanged. ``exported``, ``naming`` and ``program_file``
+begin with a program instead of a module. ``interpreter`` defines the meaning of expressions, ``evaluation``
+the effect of one operation on tensors, ``facts`` properties of expressions.
 
-What follows makes a model of the normal form, in which each ``scatter`` along edges has one piece, unless it
-is an extremum over edges and own rows, and reads its target only where it must: ``relations``, ``own_loops``
-and ``softmaxes`` find what the engine keeps as a whole, ``joining`` several aggregates of one message;
-``lowering`` and ``row_steps`` write steps, equal expressions once; ``fusion`` joins some; ``assembly`` is the
-whole way. ``importing`` is the face: ``settings`` checks what callers say, ``declared`` finds what the module
-is called with, ``widths`` what nobody tells, ``proposed`` asks for layers that cannot be read, and ``check``
-holds the model against the module on small graphs. ``proposal`` needs no torch: convolutions that something
-else proposes, verified.
+The other modules make a model from the normal form. There, each ``scatter`` along edges has one piece, unless
+it is an extremum over edges and own rows, and reads its target only if it must. ``relations``, ``own_loops``
+and ``softmaxes`` find structures that the engine keeps as a whole, ``joining`` finds several aggregates of
+one message; ``lowering`` and ``row_steps`` write steps, equal expressions once; ``fusion`` joins steps;
+``assembly`` runs all of this. ``importing`` is the entry point: ``settings`` checks the caller's arguments,
+``declared`` finds the module's arguments, ``widths`` finds unknown widths, ``proposed`` asks a proposer for
+layers that cannot be read, and ``check`` compares the model with the module on small graphs. ``proposal``
+verifies proposed convolutions, without torch.
 """

@@ -1,4 +1,4 @@
-"""What a module is called with: found from its signature, and from PyG data or a schema if there is one."""
+"""Finds the arguments of a module, from its signature and from PyG data or a schema if there is one."""
 
 import inspect
 from collections.abc import Collection, Mapping
@@ -26,15 +26,15 @@ NAMES = {
     "edge_type": "edge_type",
     "num_nodes": "num_nodes",
 }
-"""What arguments are called, and what that is."""
+"""Name of an argument -> its meaning."""
 _ORDER = ("x", "edge_index")
 _RECORDS = ("data", "batch")
-"""What arguments are called that are PyG data as a whole."""
+"""Names of arguments that are whole PyG data objects."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A method's arguments, by name or place, and parameters of the module that have a row for each node."""
+    """A method's arguments, by name or position, and the module's parameters with a row for each node."""
 
     arguments: Mapping[str, object]
     parameters: tuple[Given, ...]
@@ -47,10 +47,10 @@ def find_arguments(
     method: str,
     inputs: Mapping[str, object] | None,
 ) -> Found:
-    """What each argument of a method stands for.
+    """Finds the meaning of each argument of a method.
 
-    Raises `ModelError` with the name of an argument of which it cannot be told, and of an input that there is
-    no argument for.
+    Raises `ModelError` with the name of an argument whose meaning is unknown, or of an input for which there
+    is no argument.
     """
     finding = _Finding(module, data)
     given = dict(inputs or {})
@@ -126,10 +126,10 @@ def find_arguments(
 
 
 def _meaning(name: str, *, needed: bool, taken: Collection[str], required: Collection[str]) -> str | None:
-    """What an argument is by its name.
+    """The meaning of an argument by its name, or None.
 
-    Another name for what has an argument of its own, such as ``h`` beside ``x``, means something else; so may
-    that of an argument that can be left out, such as ``h=None``, a state.
+    A second name for the same meaning, such as ``h`` beside ``x``, means something else. The same can hold
+    for an optional argument, such as ``h=None``, which may be a state.
     """
     meaning = NAMES.get(name)
     if meaning is None or meaning in taken:
@@ -140,7 +140,7 @@ def _meaning(name: str, *, needed: bool, taken: Collection[str], required: Colle
 
 
 class _Finding:
-    """What a graph and a module tell of rows. known: name -> type of node or edge -> its rows."""
+    """Rows that a graph and a module have. known: name -> type of node or edge -> its rows."""
 
     def __init__(self, module: nn.Module, data: "Data | HeteroData | Schema | None") -> None:
         self.module, self.data = module, data
@@ -161,7 +161,7 @@ class _Finding:
             self._learn(key, atom)
 
     def _learn(self, key: str | tuple[str, str, str], atom: Atom) -> None:
-        """The rows that the graph has for one type."""
+        """Collects the rows that the graph has for one type."""
         if atom.source is not None:
             self._know("edge_index", key, atom)
         if self.data is None:
@@ -203,9 +203,9 @@ class _Finding:
         self.known.setdefault(name, {})[key] = Given(full, atom, channels, dtype, ends=name == "edge_index")
 
     def leaves_edge_features_out(self) -> bool:
-        """Whether some of the module's layers can be made for features of edges, and none is.
+        """Whether some of the module's layers support edge features, but none was made for them.
 
-        Where nobody but the caller has told of features, they are meant.
+        False if the caller asked for the features.
         """
         if getattr(self.data, "asked_for", False):
             return False
@@ -213,7 +213,7 @@ class _Finding:
         return bool(made) and not any(made)
 
     def record(self) -> Record:
-        """All that the graph has, as PyG data."""
+        """All columns of the graph, as a PyG data object."""
         if self.hetero:
             return Record(
                 {(key, name): one for name, rows in self.known.items() for key, one in rows.items()}
@@ -229,7 +229,7 @@ class _Finding:
         return isinstance(part, nn.Embedding) and nodes is not None and part.num_embeddings == nodes
 
     def rows(self, given: object, name: str) -> object:
-        """What inputs says of an argument."""
+        """The meaning that `inputs` gives to an argument."""
         if isinstance(given, str):
             found = self.find(given, required=True)
             if found is None:
@@ -249,14 +249,14 @@ class _Finding:
         return given
 
     def rest(self, given: object, name: str, taken: Collection[str]) -> tuple[object, ...]:
-        """What ``*args`` stand for: what inputs says, or those of ``x, edge_index`` that are not taken."""
+        """The arguments for ``*args``: those in `inputs`, or those of ``x, edge_index`` not yet taken."""
         if given is not None:
             return tuple(self.rows(one, name) for one in (given if isinstance(given, list) else [given]))
         found = (self.find(one, required=True) for one in _ORDER if one not in taken)
         return tuple(one for one in found if one is not None)
 
     def _of_type(self, key: object, name: str) -> Given:
-        """The rows of this name of one type; ``num_nodes`` how many of it there are."""
+        """The rows of one type with this name; ``num_nodes`` is the number of its nodes."""
         atom = self.nodes.get(key) or self.edges.get(key)
         if atom is None:
             kinds = ", ".join(map(repr, (*self.nodes, *self.edges)))
@@ -268,7 +268,7 @@ class _Finding:
         return self.known[name][key]
 
     def find(self, name: str, *, required: bool) -> object | None:
-        """The rows of this name, by type if there are several; None if there are none, or none are needed."""
+        """The rows with this name, by type if there are several types; None if there are none."""
         if name in self.known:
             return self.known[name] if self.hetero else next(iter(self.known[name].values()))
         if name == "num_nodes" and not self.hetero:

@@ -1,4 +1,4 @@
-"""From what was read of a module to a `Model`: the whole way through the rules, the steps and the checks."""
+"""Makes a `Model` from the program that was read from a module: applies all rules and writes the steps."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,8 +28,9 @@ RELATION = "edge_type"
 
 @dataclass(frozen=True)
 class Assembled:
-    """A model, and what of the module it is. columns: where each input lies among the features of its nodes
-    or edges. output: the name of the module's result that is the prediction. row_axis: where that has rows.
+    """A model, and how it maps to the module. columns: the place of each input among the features of its
+    nodes or edges. output: the name of the module's result that is the prediction. row_axis: the axis of its
+    rows.
     """
 
     model: Model
@@ -40,8 +41,8 @@ class Assembled:
 
 @dataclass(frozen=True)
 class Part:
-    """What stands in the place of a layer that is not read. name: of its result among the inputs. x: what it
-    reads. write: writes its steps, given the name of the value that x is, and returns that of its result.
+    """The replacement of a layer that cannot be read. name: of its result among the inputs. x: its input.
+    write: writes its steps, given the name of the value of x, and returns the name of its result.
     """
 
     name: str
@@ -57,10 +58,10 @@ def assemble(
     output_type: NodeType | None = None,
     parts: Sequence[Part] = (),
 ) -> Assembled:
-    """The model of a program. relations: the edge types that the numbers in ``edge_type`` stand for.
+    """The model of a program. relations: the edge types for the numbers in ``edge_type``.
 
-    output: which of several results is the prediction; by default the first. output_type: whose rows it has.
-    parts: of layers that were not read.
+    output: the prediction among several results; by default the first. output_type: the type of its rows.
+    parts: the replacements of layers that cannot be read.
     """
     make, given = program.make, list(program.given)
     rows = _choose(program, output, output_type)
@@ -122,7 +123,7 @@ def _write_part(lowering: Lowering, part: Part, x: Expression) -> str:
 def _choose(
     program: Program, output: str | Sequence[str] | None, output_type: NodeType | None
 ) -> dict[str, Expression]:
-    """The rows of each result, the prediction first; with `output` or `output_type` of these alone."""
+    """The rows of each result, the prediction first; limited to `output` or `output_type`, if given."""
     wanted = None if output is None else [output] if isinstance(output, str) else list(output)
     returns = f"{program.module_name} returns"
     found = {name: value for name, value in program.outputs.items() if len(value.pieces) == 1}
@@ -155,7 +156,7 @@ def _choose(
 
 
 def _columns(given: Sequence[Given]) -> dict[Atom, Columns]:
-    """Where each input lies among the features of its nodes or edges: in the order of the arguments."""
+    """The place of each input among the features of its nodes or edges, in the order of the arguments."""
     places: dict[Atom, dict[str, tuple[int, int]]] = {}
     for one in given:
         if one.ends or one.count or (is_of_edges(one.atom) and one.name.partition(":")[0] == "edge_weight"):
@@ -188,16 +189,16 @@ def _model(
 
 
 _INSIDE = frozenset({"linear", "scale", "rsqrt_degree", "source", "target", "slice", "repeat", "exp"})
-"""Operators with which convolutions begin: what they are applied to is what a convolution reads."""
+"""Operators with which convolutions begin: their input is the input of the convolution."""
 
 
 def find_layers(
     steps: Sequence[Step], inputs: Mapping[str, NodeType], output: str, read: Sequence[str]
 ) -> list[str]:
-    """The input, what each depth of propagation reads of the one before, and the output.
+    """The input, the value that each depth of propagation reads from the one before, and the output.
 
-    inputs: name -> node type. read: values that convolutions are called with, where they are known. Where
-    rows of the predicted nodes are read at a depth, it is these.
+    inputs: name -> node type. read: the values that convolutions are called with, if known. At a depth with
+    several values, one with rows of the predicted node type is preferred.
     """
     makers = {step.output: step for step in steps}
     depths = dict.fromkeys(inputs, 0)
@@ -206,7 +207,7 @@ def find_layers(
     for step in needed(steps, [output]):
         types[step.output] = _node_type(step, types)
         if not any(name in depths for name in step.inputs):
-            continue  # of edges alone, such as a degree
+            continue  # it reads only edges, such as a degree
         below = max(depths.get(name, 0) for name in step.inputs)
         depths[step.output] = below + (step.op == "propagate")
         if step.op == "propagate" and below:
@@ -225,7 +226,7 @@ def find_layers(
 
 
 def _node_type(step: Step, types: Mapping[str, NodeType | None]) -> NodeType | None:
-    """Whose rows a step writes; None if they are edges'."""
+    """The type of the nodes whose rows a step writes; None for rows of edges."""
     if step.op == "propagate":
         return Propagate.from_step(step).target_type
     if step.op == "degree":

@@ -1,8 +1,8 @@
 """The last step of an import: module and model must agree on small random graphs.
 
-What reading cannot see, such as a module that does something else on a graph of another size, shows here. The
-oracle computes in float64; where that is too far from the module, the oracle in float32 tells how much of the
-difference is rounding.
+This finds errors that reading cannot see, such as a module that does something else on a graph of another
+size. The oracle computes in float64; if the difference to the module is too large, the oracle in float32
+shows how much of it is rounding.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +28,9 @@ from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 from livegnn.wording import count
 
 TOLERANCE = 1e-3
-"""How far from the module the model may be, as a part of the largest value."""
+"""The allowed difference between model and module, as a fraction of the largest value."""
 SIZES = ((12, 26), (2, 1), (3, 0), (1, 1), (1, 0))
-"""Nodes and edges of each type. What is read is read where there are two of each at least."""
+"""Numbers of nodes and edges of each type. Reading assumes at least two of each, so fewer are tested too."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ def check_import(
 ) -> None:
     """Raises `ModelError` if a model and its module differ on a small graph.
 
-    The first graph has loops, parallel edges and isolated nodes; the others hardly anything.
-    found: what the method is called with. columns: where each input lies among the features. relations: the
-    edge types that `RELATION` numbers. output: the name of the module's result, and the axis of its rows.
+    The first graph has loops, parallel edges and isolated nodes; the others are tiny.
+    found: the method's arguments. columns: the place of each input among the features. relations: the edge
+    types that `RELATION` numbers. output: the name of the module's result, and the axis of its rows.
     """
     name = f"{type(module).__name__}.{method}"
     given = inputs_of(found.parameters, (found.positional, found.arguments))
@@ -68,7 +68,7 @@ def check_import(
             tensors, result = _call(module, found, method, given, drawing)
         except Exception as error:
             if nodes < SIZES[0][0]:
-                continue  # there is no answer to differ from
+                continue  # the module has no result to compare with
             raise ModelError(f"{name} fails on a graph of {nodes} nodes: {error}") from error
         probe = drawing.probe(given, tensors, columns)
         tensors, spec = pytree.tree_flatten(result)
@@ -82,9 +82,9 @@ def check_import(
 def _call(
     module: nn.Module, found: Found, method: str, given: Sequence[Given], drawing: "_Drawing"
 ) -> tuple[list[torch.Tensor], object]:
-    """Random tensors, and what the module returns for them.
+    """Random tensors, and the module's result for them.
 
-    A module that looks categories up among its features takes no others than 0 and 1 for certain.
+    If the module fails, it is called with 0 and 1, since it may use features as categories.
     """
     tensors = [drawing.draw(one) for one in given]
     called = (found.positional, found.arguments, method, found.parameters)
@@ -120,7 +120,7 @@ def _compare(model: Model, probe: Probe, expected: DoubleArray, what: str) -> No
 
 
 def _differ(got: DoubleArray, expected: DoubleArray, rounding: float) -> tuple[int, int] | None:
-    """Where two arrays differ most, if by more than rounding explains."""
+    """The place where two arrays differ most; None if rounding explains the difference."""
     finite = np.isfinite(expected)
     scale = np.abs(expected[finite]).max(initial=1e-6)
     with np.errstate(invalid="ignore"):
@@ -157,7 +157,7 @@ class _Drawing:
         return torch.from_numpy(drawn.astype(np.float32)).to(one.dtype)
 
     def _ends(self, same_type: bool) -> IntArray:
-        """Some edges run between the same nodes, some from a node to itself, and some nodes have none."""
+        """Random ends with parallel edges, loops, and nodes without edges."""
         if self.edges < 2:
             return np.array([[0], [self.nodes - 1]])[:, : self.edges]
         reached = self.nodes * 3 // 4
@@ -171,7 +171,7 @@ class _Drawing:
     def probe(
         self, given: Sequence[Given], tensors: Sequence[torch.Tensor], columns: Mapping[Atom, Columns]
     ) -> Probe:
-        """The graph that these tensors are of, as a model's inputs are named."""
+        """The graph with these tensors, by the names of the model's inputs."""
         probe = Probe()
         arrays = {one.name: tensor for one, tensor in zip(given, tensors, strict=True)}
         for one, tensor in zip(given, tensors, strict=True):
@@ -209,7 +209,8 @@ class _Drawing:
 def _features(
     columns: Mapping[Atom, Columns], atom: Atom | None, arrays: Mapping[str, torch.Tensor], rows: int
 ) -> FloatArray:
-    """The inputs of an atom side by side. Of one relation each is named after it, the tensor is not."""
+    """The inputs of an atom, concatenated. An input of a relation has the relation in its name, its tensor
+    does not."""
     if atom is None or atom not in columns:
         return np.zeros((rows, 0), np.float32)
     named = [

@@ -1,4 +1,4 @@
-"""What each propagation of a normal form reads, and how it can be kept while the graph changes."""
+"""Classifies the propagations of a normal form: what each reads, and how it is kept up to date."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from livegnn.importers.facts import Reads, squeezed, strip
 Upkeep: TypeAlias = Literal["incremental", "constrained", "recomputed"]
 
 _TINY = 1e-10
-"""What may stand beside the mass of a softmax without its shift being felt: the largest term of it is 1."""
+"""The largest constant beside the mass of a softmax that has no effect: the mass has a term of 1."""
 
 
 @dataclass(frozen=True)
 class Propagation:
     """One reduction along edges, or over all rows.
 
-    what: in words, such as ``"sum source"``. reads: of ``"source"``, ``"target"``, ``"edge"``, logits too.
-    support: whether it is a count, a shift or the mass of a softmax, which serve other propagations.
-    why: the reason of its upkeep.
+    what: in words, such as ``"sum source"``. reads: any of ``"source"``, ``"target"``, ``"edge"``, also for
+    logits. support: whether it is a count, a shift or the mass of a softmax, which other propagations use.
+    why: the reason for its upkeep.
     """
 
     scatter: Expression
@@ -92,8 +92,8 @@ def _classify(one: Expression, origin: Origin, is_shift: bool, free: set[Express
 def _of_piece(
     reduce: str, message: Expression, index: Expression, mask: Expression, free: set[Expression]
 ) -> tuple[str, tuple[str, ...], bool]:
-    """The words for a message, what it reads, and whether it only counts or normalises."""
-    of_mask = Reads()(mask) - {"edge"}  # which edges there are is the graph's own affair, and their types
+    """The description of a message, what it reads, and whether it only counts or normalises."""
+    of_mask = Reads()(mask) - {"edge"}  # the choice of edges and their types belongs to the graph
     outside = _ends(Reads()(message) | of_mask, index)
     inside = _ends(Reads(inside=True)(message) | of_mask, index)
     exponentials = [one for one in on_edges(message) if one.op == "exp_shifted"]
@@ -126,7 +126,7 @@ def _of_piece(
 
 
 def on_edges(message: Expression) -> Iterator[Expression]:
-    """What is computed for each edge, rows of nodes left out."""
+    """The parts of a message that are computed for each edge, without rows of nodes."""
     if message.op not in ("gather", "scatter"):
         yield message
         for arg in message.args:
@@ -139,7 +139,7 @@ def _plus(reads: Sequence[str]) -> str:
 
 
 def _ends(reads: frozenset[str], index: Expression) -> tuple[str, ...]:
-    """What is read, from the point of view of where messages go."""
+    """The reads named by the direction of messages: ``"source"``, ``"target"``, ``"edge"``."""
     target = f"end {index.attrs[0]}"
     names = {target: "target", "edge": "edge", "end 0": "source", "end 1": "source"}
     found = {"target" if one == target else names[one] for one in reads if one in names}
@@ -147,7 +147,7 @@ def _ends(reads: frozenset[str], index: Expression) -> tuple[str, ...]:
 
 
 def _factors(message: Expression) -> Iterator[Expression]:
-    """What a message is a product of, with one number for each message or each of its channels."""
+    """The factors of a message, each with one number for the message or one for each channel."""
     if message.op == "mul":
         for arg in message.args:
             yield from _factors(arg)
@@ -166,7 +166,7 @@ def _factors(message: Expression) -> Iterator[Expression]:
 
 
 def _form(logit: Expression, index: Expression) -> str:
-    """``"single"``, ``"additive"``, ``"dot"`` or ``"general"``: how a logit joins what it reads."""
+    """``"single"``, ``"additive"``, ``"dot"`` or ``"general"``: how a logit combines its inputs."""
 
     def reads(one: Expression) -> set[str]:
         return {end for end in _ends(Reads(inside=True)(one), index) if end != "edge"}
@@ -206,10 +206,10 @@ def _is_dot(one: Expression, reads: object) -> bool:
 
 
 def shift_is_free(outputs: Sequence[Expression], shift: Expression) -> bool:
-    """Whether the outputs stay the same, whatever is taken from the logits of a target: its softmax is one.
+    """Whether the outputs do not depend on the shift of a target's logits, as in a true softmax.
 
-    With ``exp(l - s)`` each row is ``exp(-s)`` to some power times what has no s in it. Products add powers,
-    quotients take them away, sums need equal ones; the outputs must have none.
+    With ``exp(l - s)`` each row is a power of ``exp(-s)`` times a factor without s. Products add powers,
+    quotients subtract them, sums need equal ones; the power of the outputs must be 0.
     """
     powers: dict[Expression, int | None] = {}
     heads = prod(squeezed(shift.shape))
@@ -219,7 +219,7 @@ def shift_is_free(outputs: Sequence[Expression], shift: Expression) -> bool:
 
 
 def _power(one: Expression, args: Sequence[int | None], shift: Expression, heads: int) -> int | None:
-    """The power of ``exp(-s)`` in a row; None if it is no such product."""
+    """The power of ``exp(-s)`` in a row; None if the row is not such a product."""
     if None in args:
         return None
     known = [power for power in args if power is not None]
@@ -260,5 +260,5 @@ def _is_tiny(one: Expression) -> bool:
 
 
 def words(propagations: Sequence[Propagation]) -> list[str]:
-    """What is reduced, each kind once; counts, shifts and masses of softmaxes are left out."""
+    """The kinds of reductions, each once, without counts, shifts and masses of softmaxes."""
     return sorted({one.what for one in propagations if not one.support})

@@ -1,4 +1,4 @@
-"""A module's copy, which tracing may call and change, so that the module itself stays as it is."""
+"""Copies a module, so that tracing can call and change the copy and the module stays unchanged."""
 
 import copy
 import types
@@ -13,14 +13,14 @@ from livegnn.errors import ModelError
 
 
 def copy_module(module: nn.Module) -> nn.Module:
-    """On the CPU, in evaluation mode, and without what layers have kept of a graph.
+    """A copy on the CPU, in evaluation mode, and without the graphs that layers have cached.
 
-    Functions that stand in the place of methods, and hooks, are copied with the modules, lists and dicts that
-    they have hold of: they would call the module itself, or put into its lists what is being traced.
+    Functions that replace methods, and hooks, are copied together with the modules, lists and dicts in their
+    closures. Otherwise they would call the original module, or put traced values into its lists.
     """
     memo: dict[int, object] = {}
     for part in module.modules():
-        for value in vars(part).values():  # of weight_norm and pruning, which make a weight of parameters
+        for value in vars(part).values():  # weight_norm and pruning compute a weight from parameters
             if isinstance(value, torch.Tensor) and value.grad_fn is not None:
                 memo[id(value)] = value.detach().clone()
     try:
@@ -39,14 +39,14 @@ def copy_module(module: nn.Module) -> nn.Module:
                         value[key] = _with_own_cells(hook, memo)
     copied = copied.cpu().eval().requires_grad_(False)
     for part in copied.modules():
-        part.training = False  # whatever its own train() does
+        part.training = False  # its own train() may not do so
     return copied
 
 
 def _with_own_cells(
     function: types.FunctionType | types.MethodType, memo: dict[int, object]
 ) -> types.FunctionType | types.MethodType:
-    """A function whose closure has hold of copies."""
+    """The function with copies of the objects in its closure."""
     if isinstance(function, types.MethodType):
         inner = function.__func__
         if not isinstance(inner, types.FunctionType):
@@ -76,17 +76,18 @@ def _own_cell(cell: types.CellType, memo: dict[int, object]) -> types.CellType:
         return cell
     try:
         return types.CellType(copy.deepcopy(held, memo))
-    except Exception:  # what cannot be copied is no module's
+    except Exception:  # an object that cannot be copied does not belong to a module
         return cell
 
 
 @contextmanager
 def keeping_random() -> Iterator[None]:
-    """Leaves NumPy's and torch's random numbers as they were, of which modules may draw some.
+    """Restores the random states of NumPy and torch, since modules may draw random numbers.
 
-    Not Python's: PyG's Sequential names the code that it makes by one, and would give two modules one name.
+    Not Python's: PyG's Sequential uses one in the name of its generated code, and two modules would get the
+    same name.
     """
-    numpy = np.random.get_state()  # noqa: NPY002  what others draw from
+    numpy = np.random.get_state()  # noqa: NPY002  the global state, which others use
     try:
         with torch.random.fork_rng(devices=[]):
             yield

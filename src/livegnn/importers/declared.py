@@ -1,7 +1,7 @@
-"""What a module is called with where no data tells: types and columns as the caller says, widths as it shows.
+"""Finds the arguments of a module without data: types and columns from the caller, widths from the module.
 
-The face of it is `Declared`: the types of nodes and edges, whether these have weights and features, and how
-wide each input is, found by calling the module (`widths`) where nobody says.
+The entry point is `Declared`: the types of nodes and edges, whether edges have weights and features, and the
+width of each input, which is found by calling the module (`widths`) if the caller does not give it.
 """
 
 import inspect
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _Kind = TypeVar("_Kind", NodeType, EdgeType)
 Key = tuple[str, NodeType | EdgeType]
-"""A width that is to be known: ("x", node type) or ("edge_attr", edge type)."""
+"""The key of a width: ("x", node type) or ("edge_attr", edge type)."""
 _WIDEST = 100_000
 
 
@@ -44,7 +44,7 @@ def check_takes_relations(module: nn.Module, method: str, relations: Sequence[Ed
 
 @dataclass(frozen=True)
 class _Edges:
-    """What the edges of one type carry, as a schema says it."""
+    """The columns of the edges of one type, as in a schema."""
 
     weighted: bool
     edge_dim: int
@@ -52,7 +52,7 @@ class _Edges:
 
 @dataclass(frozen=True)
 class _Described:
-    """What a schema tells, where there is none. asked_for: the module is called with all that it has."""
+    """A replacement for a schema. asked_for: the module is called with all of its columns."""
 
     asked_for = True
     node_types: Mapping[NodeType, int]
@@ -60,7 +60,7 @@ class _Described:
 
 
 class Declared:
-    """The types of nodes and edges that a module without data is for, and how wide its inputs are."""
+    """The types of nodes and edges of a module without data, and the widths of its inputs."""
 
     def __init__(self, module: nn.Module, told: Told) -> None:
         self.module, self.method, self.relations = module, told.method, told.relations
@@ -87,7 +87,7 @@ class Declared:
         self.known = self._describe(told.edge_weight, told.in_channels, told.edge_channels)
 
     def _check_given(self, node_type: NodeType, edge_type: EdgeType, metadata: Metadata | None) -> None:
-        """Whether the keywords go with each other, and with what the method takes."""
+        """Raises `ModelError` if the keywords do not fit each other or the method's parameters."""
         name = f"{type(self.module).__name__}.{self.method}"
         told = (node_type, edge_type) != (DEFAULT_NODE_TYPE, DEFAULT_EDGE_TYPE) or self.relations is not None
         if metadata is not None and told:
@@ -119,8 +119,8 @@ class Declared:
         in_channels: int | Mapping[NodeType, int] | None,
         edge_channels: int | Mapping[EdgeType, int] | None,
     ) -> "dict[Key, int | bool | None]":
-        """What is known of each input: ``("x", type)`` and ``("edge_attr", type)`` -> width, None if unknown;
-        ``("edge_weight", type)`` -> whether the module is called with it."""
+        """The known facts of each input: ``("x", type)`` and ``("edge_attr", type)`` -> width, None if
+        unknown; ``("edge_weight", type)`` -> whether the module is called with it."""
         several = any(one.kind is one.VAR_KEYWORD for one in self.parameters.values()) or any(
             map(_convolutions, [self.module])
         )
@@ -152,7 +152,8 @@ class Declared:
         *,
         several: bool,
     ) -> None:
-        """Whether weights and features of edges are what the method takes, of edge types that there are."""
+        """Raises `ModelError` if the method does not take the given weights or features of edges, or if an
+        edge type does not exist."""
         name = f"{type(self.module).__name__}.{self.method}"
         if not isinstance(edge_weight, bool | None):
             for kind in edge_weight:
@@ -168,7 +169,7 @@ class Declared:
                 raise ModelError(f"{name} needs {column}, so {keyword} must not be {no}")
 
     def _made_for_features(self) -> Iterator[tuple[EdgeType, bool]]:
-        """Which edge types have a layer that was made for features of edges."""
+        """For each edge type, whether one of its layers was made for features of edges."""
         by_type = [
             (edge, conv) for part in self.module.modules() for edge, conv in _convolutions(part).items()
         ]
@@ -177,7 +178,7 @@ class Declared:
             yield edge, any(_reads_features(one) for layer in layers for one in layer.modules())
 
     def find(self, inputs: Mapping[str, object] | None) -> Found:
-        """The module's arguments, with the widths that it takes."""
+        """The module's arguments, with their widths."""
         inputs, known = with_relations(inputs, self.relations), self.known
         unknown = [key for key, width in known.items() if width is None]
 
@@ -225,7 +226,7 @@ class Declared:
         return found
 
     def check_widths(self, read: Collection[str]) -> None:
-        """Raises `ModelError` if one of these inputs is as wide as nobody knows."""
+        """Raises `ModelError` if the width of one of these inputs is unknown."""
         for full, column, one, name in self.unknown:
             if column in read or full in read:
                 raise ModelError(
@@ -234,7 +235,7 @@ class Declared:
 
 
 def _reads_features(layer: nn.Module) -> bool:
-    """Whether a layer cannot do, or was not trained, without features of edges."""
+    """Whether a layer needs features of edges, or was trained with them."""
     return type(layer).__name__ in ("GINEConv", "GMMConv") or bool(getattr(layer, "edge_dim", None))
 
 
@@ -249,7 +250,7 @@ def _convolutions(part: nn.Module) -> dict[EdgeType, nn.Module]:
 def _told(
     parameter: str, told: int | Mapping[_Kind, int] | None, key: _Kind, keys: Sequence[_Kind]
 ) -> int | None:
-    """The width that the caller tells for one type."""
+    """The width that the caller gives for one type."""
     if not isinstance(told, Mapping):
         return told
     for one in told:

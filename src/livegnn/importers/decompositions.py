@@ -1,8 +1,8 @@
-"""An exported program anew, in the few operators that the reader knows, and with nothing changed in place.
+"""Traces an exported program again, with the few operators that the reader knows and no in-place changes.
 
-`decompose` traces the program once more, by ATen's own decompositions and by those below, which say in
-torch's words what an operator is made of. One that returns NotImplemented leaves its operator to the reader.
-What counts rows is a symbol, what counts channels an int: so a decomposition tells the one from the other.
+`decompose` uses ATen's own decompositions and those below, which express an operator in simpler functions of
+torch. A decomposition that returns NotImplemented leaves its operator to the reader. A number of rows is a
+symbol and a number of channels is an int, so a decomposition can tell them apart.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,11 +26,11 @@ Decomposition: TypeAlias = Callable[..., Any]
 aten = torch.ops.aten
 _OWN: dict[object, Decomposition] = {}
 _KEPT = frozenset({"silu", "softplus", "mish", "hardsigmoid", "hardswish"})
-"""What torch would take apart, and the reader takes as it is."""
+"""Operators that torch would decompose, and that the reader supports as they are."""
 
 
 def decompose(program: ExportedProgram) -> fx.Graph:
-    """The program's graph. It returns the program's outputs and then its inputs, as they are in the end."""
+    """The decomposed graph. It returns the program's outputs and then the final values of its inputs."""
     module = program.graph_module
     inputs = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
     fake_mode = next(one.fake_mode for one in inputs if isinstance(one, FakeTensor))
@@ -42,7 +42,7 @@ def decompose(program: ExportedProgram) -> fx.Graph:
         traced = make_fx(dispatch_functionalize(run), decomposition_table=_table())(*inputs)
     for node in reversed(traced.graph.nodes):
         if str(node.target).startswith(("aten._assert_async", "aten._assert_tensor_metadata")):
-            traced.graph.erase_node(node)  # torch asserts so of what it takes apart
+            traced.graph.erase_node(node)  # torch adds these for operators that it decomposes
     traced.graph.eliminate_dead_code()
     return traced.graph
 
@@ -71,7 +71,7 @@ def _axes(x: Tensor, dims: int | Sequence[int] | None) -> list[int]:
 
 
 def _along(x: Tensor, dim: int, row: Tensor) -> Tensor:
-    """A tensor of one axis, laid along an axis of `x`."""
+    """A tensor with one axis, reshaped to broadcast along an axis of `x`."""
     return row.view([-1 if i == dim % x.dim() else 1 for i in range(x.dim())])
 
 
@@ -178,7 +178,7 @@ def _batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, ...]:
-    """All but the rows is constant, so what remains is a scale and a shift."""
+    """In evaluation mode the statistics are constant, so a scale and a shift remain."""
     scale = _scaled((var + eps).rsqrt(), weight, None)
     shift = _scaled(-mean * scale, None, bias)
     return x * _along(x, 1, scale) + _along(x, 1, shift), mean, var
@@ -206,7 +206,7 @@ def _group_norm(
     groups: int,
     eps: float,
 ) -> tuple[Tensor, ...]:
-    """Each group of a row's channels is a row of its own."""
+    """A layer norm over each group of a row's channels."""
     size = channels * inner // groups
     result, mean, scale = aten.native_layer_norm(x.reshape(rows, groups, size), [size], None, None, eps)
     laid = [None if one is None else _along(x, 1, one) for one in (weight, bias)]
@@ -234,7 +234,7 @@ def _convolve(
     output_padding: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """Along an axis of channels: for each place of the kernel the channels that it meets, and one product."""
+    """A convolution along an axis of channels: a slice for each place of the kernel, and one product."""
     if x.dim() != 3 or _has_rows(x[0]) or transposed or groups != 1:
         return NotImplemented
     padded, size = aten.constant_pad_nd(x, [padding[0], padding[0]]), weight.shape[2]
@@ -246,7 +246,7 @@ def _convolve(
 
 @_own(aten.cumsum.default)
 def _running_sum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Over channels: each with those before it."""
+    """A cumulative sum over channels."""
     if not isinstance(x.shape[dim], int) or dtype is not None:
         return NotImplemented
     sums = [x.narrow(dim, 0, 1)]
@@ -266,7 +266,7 @@ def _clamp(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> T
 
 @_own(aten.empty.memory_format)
 def _empty(size: Sequence[int], *, dtype: torch.dtype | None = None, **where: object) -> Tensor:
-    """What nobody has written to may hold anything: a NaN shows where it is read."""
+    """An uninitialised tensor; NaN makes it visible if a value is read before it is written."""
     if dtype is not None and not dtype.is_floating_point:
         return NotImplemented
     return torch.full(size, float("nan"), dtype=dtype)
@@ -323,7 +323,7 @@ def _pad(x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
 
 @_own(aten.index.Tensor)
 def _index_by_several(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """x[i, j]: of a table, by one number; of rows, the row i, of which a sum leaves channel j alone."""
+    """x[i, j]: for a table, a lookup by one number; for rows, takes row i and then selects channel j."""
     given = [index for index in indices if index is not None]
     if len(given) < 2 or len(given) < len(indices) or any(one.dtype == torch.bool for one in given):
         return NotImplemented
@@ -342,7 +342,7 @@ def _index_by_several(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 @_own(aten.gather.default)
 def _gather_channel(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
-    """One channel by a number of the row's: a sum over all, of which the others are masked out."""
+    """Selects one channel by a number of the row: masks out all others and sums."""
     if not isinstance(x.shape[dim], int) or not _has_rows(x) or index.shape[dim] != 1:
         return NotImplemented
     return torch.where(index == _places(x, dim), x, torch.zeros([], dtype=x.dtype)).sum(

@@ -1,4 +1,4 @@
-"""Rules 2 to 5 of the normal form: what messages are made of, with as much as may be on nodes."""
+"""Rules 2 to 5 of the normal form, which move as much of a message as possible from edges to nodes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ _ROW_WISE = frozenset({*evaluation.ELEMENTWISE, *evaluation.CHANNELS})
 
 @dataclass
 class EdgeRules:
-    """Builds expressions of arguments that are in normal form."""
+    """Builds expressions from arguments in normal form."""
 
     make: Expressions
     reads: Reads = field(default_factory=Reads)
 
     def build(self, one: Expression, args: Sequence[Expression]) -> Expression:
-        """An operation like `one` on other arguments of the same shapes."""
+        """The operation of `one` on other arguments of the same shapes."""
         if one.op not in _ROW_WISE or not args:
             return self.make.with_args(one, args)
         if one.op in evaluation.ELEMENTWISE:
@@ -31,7 +31,7 @@ class EdgeRules:
     def hoist(
         self, args: Sequence[Expression], make: Callable[[Sequence[Expression]], Expression]
     ) -> Expression:
-        """Rule 2: an operation on the nodes at one end of the edges, where it reads nothing else."""
+        """Rule 2: an operation that reads only one end of the edges is computed on nodes."""
         rows = [arg for arg in args if arg.atom is not None]
         if rows and all(arg.op == "gather" and arg.args[1] is rows[0].args[1] for arg in rows):
             inner = make([arg.args[0] if arg.atom is not None else arg for arg in args])
@@ -62,7 +62,7 @@ class EdgeRules:
         return self.hoist(args, lambda inner: self.make.elementwise(op, *inner, attrs=attrs))
 
     def _group(self, op: str, args: Sequence[Expression], shape: tuple[int, ...]) -> Expression:
-        """Rule 5: terms (or factors) of one kind of reading first, then with the others."""
+        """Rule 5: combines terms (or factors) with the same reads first, then the groups."""
         rank = len(shape)
         parts = [part for arg in args for part in self._parts(op, self.unit(arg, rank))]
         groups: dict[frozenset[str], Expression] = {}
@@ -116,7 +116,7 @@ class EdgeRules:
         return [one]
 
     def unit(self, one: Expression, rank: int) -> Expression:
-        """With axes of one in front, up to a number of axes."""
+        """Adds axes of size one in front, up to `rank` axes."""
         return self.reshape(one, (1,) * (rank - len(one.shape)) + one.shape)
 
     def _channels(self, one: Expression, args: Sequence[Expression]) -> Expression:
@@ -130,7 +130,7 @@ class EdgeRules:
         return self.make.with_args(one, args)
 
     def reshape(self, x: Expression, shape: tuple[int, ...]) -> Expression:
-        """Rule 3, axes of one: below element-wise operations and concatenations."""
+        """Rule 3 for axes of size one: moves them below element-wise operations and concatenations."""
         if x.shape == shape:
             return x
         if x.op == "concat" and is_of_edges(x.atom) and squeezed(x.shape) != squeezed(shape):
@@ -160,7 +160,7 @@ class EdgeRules:
         return self.make.reshape(x, shape)
 
     def _slice(self, one: Expression, x: Expression) -> Expression:
-        """Rule 3, slices."""
+        """Rule 3 for slices."""
         axis, start, stop, step = (int(str(number)) for number in one.attrs)
         if x.op in evaluation.ELEMENTWISE and x.op != "exp_shifted":
             args = [a if a.shape[axis] == 1 != x.shape[axis] else self._slice(one, a) for a in x.args]
@@ -207,7 +207,7 @@ class EdgeRules:
 
 
 def _places(old: Sequence[int], new: Sequence[int]) -> list[int | None]:
-    """For each axis of a new shape, which old axis it is; None for an axis of one that is put in."""
+    """For each axis of a new shape, its old axis; None for an added axis of size one."""
     full = [i for i, size in enumerate(old) if size != 1]
     rest = iter(full)
     return [next(rest) if size != 1 else None for size in new]

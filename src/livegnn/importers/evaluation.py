@@ -1,6 +1,6 @@
-"""What one operation of rows does to tensors: torch's own functions. It folds constants as well.
+"""Applies one operation on rows to tensors, with torch's own functions. It is also used to fold constants.
 
-A tensor has an axis of rows in front, of one row where an expression is the same for all.
+A tensor has an axis of rows in front; an expression that is the same for all has one row.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ Tensor: TypeAlias = torch.Tensor
 
 
 def operate(op: str, attrs: Sequence[Any], args: Sequence[Tensor]) -> Tensor:
-    """An operation of rows, each by itself. Raises KeyError for an operation that there is none of."""
+    """Applies an operation row by row. Raises KeyError for an unknown operation."""
     if op in ELEMENTWISE:
         return ELEMENTWISE[op](*args, *attrs)
     return CHANNELS[op](attrs, *args)
@@ -72,7 +72,7 @@ CHANNELS: Mapping[str, Callable[..., Tensor]] = {
 
 
 def _functions(names: str) -> dict[str, Callable[..., Tensor]]:
-    """torch's functions of these names."""
+    """torch's functions with these names."""
     return {name: getattr(torch, name, None) or getattr(F, name) for name in names.split()}
 
 
@@ -97,7 +97,7 @@ ELEMENTWISE_OPERANDS: Mapping[str, tuple[int, Callable[..., Tensor]]] = {
     "or": (2, torch.logical_or),
     "where": (3, torch.where),
 }
-"""Of ATen's operators that work element by element: how many operands each has, before its settings."""
+"""ATen's element-wise operators -> the number of operands before the settings, and the function."""
 
 ELEMENTWISE: Mapping[str, Callable[..., Tensor]] = {
     **{name: function for name, (_, function) in ELEMENTWISE_OPERANDS.items()},
@@ -109,4 +109,4 @@ ELEMENTWISE: Mapping[str, Callable[..., Tensor]] = {
 KEEPS_INTEGERS = frozenset(
     {"add", "mul", "maximum", "minimum", "remainder", "floor_divide", "where", "clamp", "neg", "abs", "sign"}
 )
-"""Operations that make whole numbers of whole numbers."""
+"""Operations whose results are whole numbers if their operands are."""

@@ -1,4 +1,4 @@
-"""What the importer understood of a module, to be read by whoever wrote it."""
+"""A report for the user on how the importer understood a module."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ _DEPTH = 8
 class ImportExplanation:
     """The propagations of a module, in the order in which they are computed, and the inputs that it reads.
 
-    ``str()`` of it is a page: for each propagation the module and the line that it comes from, what its
-    message reads, and whether it is incremental, constrained or recomputed.
+    ``str()`` gives a report: for each propagation its module and line of code, what its message reads, and
+    whether it is incremental, constrained or recomputed.
     """
 
     module: str
@@ -67,7 +67,7 @@ def explain_import(
     in_channels: int | Mapping[NodeType, int] | None = None,
     edge_channels: int | Mapping[EdgeType, int] | None = None,
 ) -> ImportExplanation:
-    """Reads a PyG module, and says what it understood; the module is left as it is. Needs torch.
+    """Reads a PyG module and reports how it was understood, without changing the module. Needs torch.
 
     The arguments are those of `Model.from_pyg`. Raises `ModelError` with the line of the module that cannot
     be imported, and what to do.
@@ -88,7 +88,7 @@ def explain_import(
 
 
 def explain_program(program: Program) -> ImportExplanation:
-    """What was understood of what was read."""
+    """The explanation of a program. Raises `ModelError` if its propagations cannot be classified."""
     try:
         found = tuple(classify(program.make, normalize(program.make, program.rows)))
     except (AssertionError, RuntimeError, TypeError, ValueError, LookupError) as error:
@@ -106,7 +106,7 @@ def _describe(given: Given) -> str:
 
 
 def formulas(make: Expressions, scatter: Expression) -> list[str]:
-    """What a propagation reduces, a line for each of its pieces."""
+    """The reduction of a propagation in words, a line for each of its pieces."""
     words = {"sum": "sum", "amax": "max", "amin": "min", "last": "last", "prod": "product"}
     lines = []
     for message, index, mask in scatter.pieces:
@@ -119,7 +119,7 @@ def formulas(make: Expressions, scatter: Expression) -> list[str]:
 
 
 def formula(make: Expressions, one: Expression, index: Expression, depth: int = _DEPTH) -> str:
-    """An expression of edges in words, from the point of view of where its messages go."""
+    """An expression on edges in words, with ends named by the direction of its messages."""
     if one.value is not None:
         return make.names.get(one) or (f"{one.value.item():g}" if one.value.numel() == 1 else "constant")
     if one.op == "input":

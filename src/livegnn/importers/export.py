@@ -1,4 +1,4 @@
-"""A module as an exported program with any number of nodes and edges; the module itself stays as it is."""
+"""Exports a module as a program for any number of nodes and edges, without changing the module."""
 
 import builtins
 import logging
@@ -32,7 +32,7 @@ from livegnn.importers.decompositions import decompose
 from livegnn.importers.expressions import Atom, kind_of
 
 _LOCK = threading.Lock()
-"""Tracing replaces functions of torch's and PyG's for as long as it lasts."""
+"""Held while tracing, which temporarily replaces functions of torch and PyG."""
 
 _WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
 
@@ -41,8 +41,8 @@ _WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "Opt
 class Given:
     """A tensor that the module is called with: a row for each row of an atom, or the ends of its edges.
 
-    channels: a row's shape. ends: [2, edges] whole numbers. parameter: instead of an argument, the parameter
-    of the module that has a row for each node. count: instead of the rows, how many there are.
+    channels: a row's shape. ends: [2, edges] whole numbers. parameter: it is not an argument but a parameter
+    of the module with a row for each node. count: it is the number of rows instead of the rows.
     """
 
     name: str
@@ -56,12 +56,12 @@ class Given:
 
 @dataclass(frozen=True)
 class Record:
-    """PyG data as an argument. fields: type, or None where there is one of each, and name -> what it is."""
+    """PyG data as an argument. fields: (type, or None if there is one of each; name) -> the field."""
 
     fields: Mapping[tuple[object, str], object]
 
     def to_data(self) -> object:
-        """As ``Data`` or ``HeteroData``."""
+        """The ``Data`` or ``HeteroData`` with these fields."""
         if all(key is None for key, _ in self.fields):
             return Data(**{name: value for (_, name), value in self.fields.items()})
         data = HeteroData()
@@ -77,19 +77,19 @@ pytree.register_pytree_node(
 )
 
 Arguments: TypeAlias = object
-"""`Given` where the module is called with rows; other values as they are; dicts and lists of these."""
+"""`Given` for an argument with rows; any other value; or dicts and lists of these."""
 
 
 Called: TypeAlias = tuple[Sequence[object], Mapping[str, object]]
 
 
 def leaves(arguments: Arguments) -> list[Given]:
-    """The rows that a module is called with, in order; some more than once."""
+    """The `Given` objects in the arguments, in order; some occur more than once."""
     return [one for one in pytree.tree_leaves(arguments) if isinstance(one, Given)]
 
 
 def fill(arguments: Arguments, tensors: Iterator[object]) -> object:
-    """The arguments with tensors in the place of `Given`."""
+    """The arguments, with `Given` replaced by tensors."""
     filled = pytree.tree_map(lambda one: next(tensors) if isinstance(one, Given) else one, arguments)
     return pytree.tree_map(
         lambda one: one.to_data() if isinstance(one, Record) else one,
@@ -103,13 +103,13 @@ def inputs_of(parameters: Sequence[Given], arguments: Arguments) -> list[Given]:
     inputs = {one.name: one for one in leaves(arguments) if not one.count}
     counted = {one.atom for one in (*parameters, *inputs.values())}
     for one in leaves(arguments):
-        if one.atom not in counted:  # how many there are is all that is known of them
+        if one.atom not in counted:  # only the number of its rows is known
             inputs[one.name] = Given(one.name, one.atom, (0,), torch.float32)
     return [*parameters, *inputs.values()]
 
 
 class _Flat(nn.Module):
-    """A module called with tensors one after the other, some of them in the place of parameters."""
+    """A module that takes a flat list of tensors, some of which replace parameters."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class _Flat(nn.Module):
 
 @dataclass(frozen=True)
 class Exported:
-    """A program, its graph decomposed, and what its tensors are, in the order of its arguments."""
+    """A program, its decomposed graph, and the meaning of its tensors in the order of its arguments."""
 
     program: ExportedProgram
     graph: fx.Graph
@@ -155,8 +155,8 @@ def export_module(
 ) -> Exported:
     """Traces a copy of a module in evaluation mode.
 
-    args, kwargs: what the method is called with (`Arguments`). parameters: those with a row for each node.
-    Raises `ModelError` with what stands in the way.
+    args, kwargs: the method's arguments (`Arguments`). parameters: those with a row for each node.
+    Raises `ModelError` with the reason if it cannot be traced.
     """
     module = unwrap(module, method)
     name = f"{type(module).__name__}.{method}"
@@ -179,7 +179,7 @@ def export_module(
 
 
 def decompose_program(program: ExportedProgram, given: Sequence[Given], name: str) -> Exported:
-    """A program that was exported elsewhere. given: what its inputs are, in order, but for constants."""
+    """Decomposes a program that was exported elsewhere. given: its inputs without constants, in order."""
     with _LOCK, _tracing():
         try:
             return Exported(program, decompose(program), given, name)
@@ -196,8 +196,8 @@ def call_with(
     parameters: Sequence[Given],
     tensors: Sequence[torch.Tensor] | None = None,
 ) -> object:
-    """Calls a copy of a module with copies of tensors in the place of `Given`, by default on a small random
-    graph. Copies, since a module may change what it is called with.
+    """Calls a copy of a module with copies of tensors in place of `Given`, by default on a small random
+    graph. It copies the tensors since a module may change its arguments.
     """
     with _LOCK, _tracing():
         flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
@@ -205,7 +205,7 @@ def call_with(
 
 
 def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
-    """The module that others wrap, to distribute it or compiled.
+    """The module inside wrappers for distribution or compilation.
 
     Raises `ModelError` if it cannot be traced, or has no such method.
     """
@@ -233,21 +233,21 @@ def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
 
 @contextmanager
 def _tracing() -> Iterator[None]:
-    """PyG as it can be traced: kernels that it has no formula for, by the formulas that they stand for."""
+    """Makes PyG traceable: replaces kernels that cannot be traced by equivalent operations."""
     backend, length = torch_geometric.backend, builtins.len
     segments, linear = backend.use_segment_matmul, HeteroLinear.forward
     backend.use_segment_matmul = False
     HeteroLinear.forward = _hetero_linear
 
     def symbolic_length(of: Any) -> int:
-        """Of a tensor, its first size as a symbol, which `len` makes a number of."""
+        """The first size of a tensor as a symbol; the original `len` would turn it into a number."""
         return of.shape[0] if isinstance(of, torch.Tensor) and of.dim() else length(of)
 
-    builtins.len = symbolic_length  # for other threads the same
+    builtins.len = symbolic_length  # gives the same results in other threads
     try:
         with warnings.catch_warnings(), torch.no_grad(), keeping_random(), _silent():
             warnings.simplefilter("ignore")
-            with torch.backends.mkldnn.flags(enabled=False):  # its kernels are whole layers
+            with torch.backends.mkldnn.flags(enabled=False):  # its kernels compute whole layers
                 yield
     finally:
         backend.use_segment_matmul, HeteroLinear.forward = segments, linear
@@ -256,9 +256,9 @@ def _tracing() -> Iterator[None]:
 
 @contextmanager
 def ordinary() -> Iterator[None]:
-    """Torch as it is at its start, whatever the caller has set: dtype, device, precision, inference mode."""
+    """Runs with torch's defaults, whatever the caller has set: dtype, device, precision, inference mode."""
     dtype = torch.get_default_dtype()
-    if dtype != torch.float32:  # for other threads the same
+    if dtype != torch.float32:  # this affects other threads too
         torch.set_default_dtype(torch.float32)
     try:
         with torch.inference_mode(False), torch.autocast("cpu", enabled=False), torch.device("cpu"):
@@ -270,7 +270,7 @@ def ordinary() -> Iterator[None]:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """What torch logs of this thread, and prints, pages for each refusal, is said once, by the error."""
+    """Suppresses what torch logs in this thread and prints; the error has the same information."""
     own = threading.get_ident()
     loggers = [one for name, one in logging.Logger.manager.loggerDict.items() if name.startswith("torch")]
     handlers = [handler for one in loggers for handler in getattr(one, "handlers", ())]
@@ -291,7 +291,7 @@ def _silent() -> Iterator[None]:
 
 @contextmanager
 def _catching_tests() -> Iterator[list[str]]:
-    """Tests of values that tracing refuses, as some modules catch that and go on."""
+    """Collects the tests of values that tracing refuses, since some modules catch that error and go on."""
     found: list[str] = []
     kind = symbolic_shapes.GuardOnDataDependentSymNode
     before = kind.__init__
@@ -309,7 +309,7 @@ def _catching_tests() -> Iterator[list[str]]:
 
 @contextmanager
 def _hooked(module: nn.Module) -> Iterator[None]:
-    """Hooks of PyG's layers run, which leave them out while they are compiled."""
+    """Makes PyG's layers run their hooks, which they skip while they are compiled."""
     kinds = ("_propagate", "_message", "_aggregate", "_edge_update")
     changed: list[tuple[dict[str, object], object]] = []
     for part in module.modules():
@@ -330,13 +330,13 @@ def _hooked(module: nn.Module) -> Iterator[None]:
 
 
 _NODES: list[object] = []
-"""How many nodes of each type there are in the call that is traced."""
+"""The number of nodes in the call that is traced; empty if there are several types of nodes."""
 
 
 @contextmanager
 def _counting_nodes() -> Iterator[None]:
-    """PyG's functions that are not told how many nodes there are: all, instead of one more than the last that
-    has an edge. Where that makes a difference, the import's final check sees it.
+    """Makes PyG's functions use the number of all nodes by default, instead of one more than the last node
+    with an edge. If that makes a difference, the import's final check finds it.
     """
     counted = num_nodes.maybe_num_nodes
     named = [one for name, one in sys.modules.items() if name.startswith("torch_geometric")]
@@ -364,7 +364,7 @@ _PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73
 
 
 def _examples(given: Sequence[Given]) -> tuple[list[torch.Tensor], list[dict[int, Dim]]]:
-    """Tensors to trace with, and a dimension for each atom that all its rows share."""
+    """Tensors to trace with, and their dynamic dimensions; all tensors of an atom share one."""
     atoms = list(dict.fromkeys([*_ends_of(given), *(one.atom for one in given)]))
     sizes = {atom: _PRIMES[i % len(_PRIMES)] + 90 * (i // len(_PRIMES)) for i, atom in enumerate(atoms)}
     dims = {atom: Dim(f"rows_{i}", min=2, max=2**40) for i, atom in enumerate(atoms)}
@@ -391,7 +391,7 @@ def _ends_of(given: Sequence[Given]) -> Iterator[Atom]:
 
 
 def code_lines(trace: str) -> list[str]:
-    """Of a stack, innermost last: the user's own line, and PyG's where that is below."""
+    """The innermost line of the user's code in a stack, and the innermost line of PyG, if any."""
     frames = [
         (file, f"{PurePath(file).name}:{line}" + (f", {code!r}" if code else ""))
         for file, line, code in _FRAME.findall(trace)
@@ -402,29 +402,29 @@ def code_lines(trace: str) -> list[str]:
 
 
 def where(node: fx.Node) -> str:
-    """The lines that a node comes from, as errors begin; empty if they are not known."""
+    """The code lines of a node, as the beginning of an error; empty if they are not known."""
     lines = code_lines(node.meta.get("stack_trace") or "")
     return " by way of ".join(lines) + ": " if lines else ""
 
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in [^\n]+(?:\n\s*(?!File ")(\S.*\S))?')
 _LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/importers/", "torch_geometric.nn.", "<string>")
-"""Parts of the names of files that are not the user's; PyG writes some of its layers' anew."""
+"""Parts of the names of files that are not the user's; PyG generates the code of some of its layers."""
 
 
 def line_of(error: BaseException) -> str:
-    """The line of the user's that an error went through last, empty if none did."""
+    """The innermost line of the user's code in an error's traceback; empty if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [one for one in frames if not any(library in one.filename for library in _NOT_OWN)]
     return f"{PurePath(own[-1].filename).name}:{own[-1].lineno}, {own[-1].line!r}" if own else ""
 
 
 _NOT_OWN = ("/torch/", "torch_geometric", "/livegnn/importers/", "/livegnn/model/", "/livegnn/oracle/", "<")
-"""As `_LIBRARIES`, of errors, which also go through the rest of the package."""
+"""Like `_LIBRARIES`, for tracebacks of errors, which also go through the rest of the package."""
 
 
 def _refuse_assertions(program: ExportedProgram, name: str) -> None:
-    """A prediction that is kept up to date cannot fail for one row: left out, an assertion would be lost."""
+    """Raises `ModelError` for assertions on values, which a prediction that is kept up to date would skip."""
     for node in program.graph.nodes:
         if str(node.target).startswith("aten._assert_async"):
             raise ModelError(
@@ -434,7 +434,7 @@ def _refuse_assertions(program: ExportedProgram, name: str) -> None:
 
 
 def _refuse_conditions(program: ExportedProgram, given: Sequence[Given]) -> None:
-    """A module whose sizes decide what it does: tracing has gone one way, and noted which sizes go it too."""
+    """Raises `ModelError` if sizes decide what the module does; tracing records such conditions as guards."""
     held = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
     rows: dict[Atom, sympy.Expr] = {}
     same: dict[sympy.Expr, sympy.Expr] = {}
@@ -454,7 +454,7 @@ def _refuse_conditions(program: ExportedProgram, given: Sequence[Given]) -> None
 
 
 def explain_failure(error: Exception, module: nn.Module) -> str:
-    """What torch says, with the line of the user's code, and what to do where that is known."""
+    """Torch's message, with the line of the user's code, and advice if there is any."""
     ordered = ordered_layer(module)
     if ordered:
         return ordered
@@ -467,7 +467,7 @@ def explain_failure(error: Exception, module: nn.Module) -> str:
 
 
 def ordered_layer(module: nn.Module) -> str:
-    """Which of its layers depends on an order that a graph has not, and what to do; empty if none does."""
+    """Names a layer that depends on an order, which a graph does not have; empty if there is none."""
     for path, part in module.named_modules():
         for kind, reason in _ORDERED.items():
             if any(of.__name__ == kind for of in type(part).__mro__):

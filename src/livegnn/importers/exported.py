@@ -1,7 +1,7 @@
-"""A program that somebody has exported, without its module: what it is called with, and then as any other.
+"""Imports an exported program without its module: finds its arguments, then reads it like any other.
 
-The face of it is `Model.from_exported`. What an input is follows from its name (the path in the call, such
-as ``x_dict['paper']``), from its dtype and shape, from the symbols that count rows, and from a schema. Needs
+The public entry point is `Model.from_exported`. The meaning of an input follows from its name (the path in
+the call, such as ``x_dict['paper']``), its dtype and shape, the symbols that count rows, and a schema. Needs
 torch.
 """
 
@@ -55,7 +55,7 @@ def import_exported(
     node_type: NodeType,
     edge_type: EdgeType,
 ) -> Model:
-    """The model of a program; `Model.from_exported` says what the arguments are."""
+    """The model of a program; for the arguments see `Model.from_exported`."""
     check_output(output)
     check_output_type(output_type)
     relations = to_relations(relations)
@@ -73,7 +73,7 @@ def explain_exported(
     node_type: NodeType = DEFAULT_NODE_TYPE,
     edge_type: EdgeType = DEFAULT_EDGE_TYPE,
 ) -> ImportExplanation:
-    """Says what is understood of a program, as `explain_import` does of a module. Needs torch.
+    """Reports how a program is understood, as `explain_import` does for a module. Needs torch.
 
     Arguments and errors are those of `Model.from_exported`.
     """
@@ -91,7 +91,7 @@ def read_exported(
     node_type: NodeType,
     edge_type: EdgeType,
 ) -> Program:
-    """What a program computes."""
+    """Reads an exported program. Raises `ModelError`, and `FileFormatError` for a bad file."""
     check_inputs(inputs)
     edge_type, schema = to_edge_type(edge_type, "edge_type"), to_schema(schema, "schema", edges=True)
     check_node_type(node_type, edge_type, alone=relations is None and schema is None)
@@ -152,7 +152,7 @@ def _children(spec: object) -> list[object]:
 
 
 def _keyed(spec: object) -> list[tuple[object, object]]:
-    """What a container holds, by its keys or places; keys that are edge types as tuples."""
+    """The children of a container with their keys or positions; edge types as keys become tuples."""
     children, context = _children(spec), getattr(spec, "context", None)
     keys: Sequence[object] = range(len(children))
     if isinstance(context, list) and len(context) == len(children):
@@ -169,7 +169,7 @@ def _leaves(spec: object) -> Iterator[tuple[object, ...]]:
 
 
 def _module_name(program: ExportedProgram) -> str:
-    """The class that was exported."""
+    """The name of the exported class and its method."""
     for node in program.graph.nodes:
         for path, kind in (node.meta.get("nn_module_stack") or {}).values():
             name = kind if isinstance(kind, str) else kind.__name__
@@ -181,11 +181,11 @@ def _module_name(program: ExportedProgram) -> str:
 
 _RANDOM = ("aten.native_dropout", "aten.bernoulli", "aten.rand")
 _TRAINING = {"aten.dropout.": 2, "aten.feature_dropout.": 2, "aten.alpha_dropout.": 2, "aten.batch_norm.": 5}
-"""Operators that are told whether they are in training, and the place of the argument."""
+"""Operators with an argument for training mode, and the place of this argument."""
 
 
 def _check(program: ExportedProgram, name: str) -> None:
-    """Refuses what only another export can mend."""
+    """Raises `ModelError` for a program that must be exported in another way."""
     changed = any(one.kind is OutputKind.BUFFER_MUTATION for one in program.graph_signature.output_specs)
     for node in program.graph.nodes:
         target = str(node.target)

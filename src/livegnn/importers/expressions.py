@@ -1,8 +1,8 @@
-"""Expressions: what a row of a value is made of, each written once.
+"""Expressions: how a row of a value is computed; each expression exists once.
 
 An expression gives a row for every node, or every edge, of one type (its *atom*), or one row for all. Rows
-are implicit; ``shape`` holds the channels alone. Equal expressions are one object (`Expressions` makes them),
-so identity tells equality, and what two layers share is shared.
+are implicit; ``shape`` contains only the channels. Equal expressions are one object (`Expressions` makes
+them), so identity means equality, and layers share common expressions.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ Attributes: TypeAlias = tuple[object, ...]
 COMMUTATIVE = frozenset({"add", "mul", "eq", "ne", "and", "or", "maximum", "minimum"})
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 REDUCTIONS = frozenset({"scatter", "looped", "attend"})
-"""Operations that bring rows of edges to nodes; the last two are made by `own_loops` and `softmaxes`."""
+"""Operations that reduce rows of edges to nodes; `own_loops` and `softmaxes` make the last two."""
 _OPPOSITES = {"eq": "ne", "ne": "eq"}
 
 
@@ -41,10 +41,10 @@ class Atom:
 class Expression:
     """One operation.
 
-    op: its name. args: what it reads. attrs: its settings. shape: the channels. kind: ``"float"``, ``"int"``,
-    ``"bool"``, or ``"id"``: the place of a node among its type, of which nothing may be computed. atom: what
-    it has rows of; None: one row for all. value: of a constant, float64, int64 or bool. number: counts the
-    expressions in the order in which they were made.
+    op: its name. args: its inputs. attrs: its settings. shape: the channels. kind: ``"float"``, ``"int"``,
+    ``"bool"``, or ``"id"``: the place of a node in its type, which can only be used as an index. atom: the
+    nodes or edges that have its rows; None: one row for all. value: of a constant, float64, int64 or bool.
+    number: the expressions are numbered in the order in which they are made.
     """
 
     op: str
@@ -58,7 +58,7 @@ class Expression:
 
     @property
     def refers(self) -> Atom | None:
-        """Of an id, the nodes (or edges) that it counts."""
+        """For an id, the nodes (or edges) that it refers to."""
         if self.op == "rows":
             return self.atom
         if self.op == "end" and self.atom is not None:
@@ -67,7 +67,7 @@ class Expression:
 
     @property
     def pieces(self) -> "tuple[tuple[Expression, Expression, Expression], ...]":
-        """Of a scatter: the message, the index that it goes to and the mask of the rows, for each piece."""
+        """The pieces of a scatter: the message, the index of its targets and the mask of the rows."""
         each = self.args[: 3 * (len(self.args) // 3)]
         return tuple((each[i], each[i + 1], each[i + 2]) for i in range(0, len(each), 3))
 
@@ -77,7 +77,7 @@ class Expression:
 
 
 def walk(outputs: Iterable[Expression]) -> Iterator[Expression]:
-    """Every expression that the outputs are made of, once, each after what it reads."""
+    """Every expression that the outputs need, once, each after its inputs."""
     seen: set[Expression] = set()
     for output in outputs:
         stack = [(output, False)]
@@ -93,7 +93,7 @@ def walk(outputs: Iterable[Expression]) -> Iterator[Expression]:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where something was computed: the path of a submodule, and the line of the user's own code."""
+    """The place of a computation: the path of a submodule, and the line of the user's code."""
 
     module: str = ""
     line: str = ""
@@ -101,10 +101,10 @@ class Origin:
 
 @dataclass
 class Expressions:
-    """Makes expressions. What is made of constants alone is a constant, computed by `evaluation`.
+    """Makes expressions. An expression of constants becomes a constant, computed by `evaluation`.
 
-    names: of constants, the parameter or buffer that they are. origins: of scatters, where they come from;
-    origin: where what is made now comes from.
+    names: constant -> the name of its parameter or buffer. origins: scatter -> its origin; origin: the origin
+    of expressions made now.
     """
 
     _made: dict[object, Expression] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Expressions:
         kind: str = "float",
         atom: Atom | None = None,
     ) -> Expression:
-        """The expression with this operation; a constant if all that it reads is."""
+        """The expression with this operation; a constant if all its inputs are."""
         args = tuple(args)
         if args and op != "scatter" and all(arg.value is not None for arg in args):
             values = [arg.value[None] for arg in args if arg.value is not None]
@@ -138,7 +138,7 @@ class Expressions:
         return found
 
     def constant(self, value: torch.Tensor | float, name: str = "") -> Expression:
-        """One row for all. Constants of one content are one expression."""
+        """One row for all. Equal constants are one expression."""
         tensor = torch.as_tensor(value).detach()
         kind = kind_of(tensor.dtype)
         wide = {"float": torch.float64, "int": torch.int64, "bool": torch.bool}[kind]
@@ -154,7 +154,7 @@ class Expressions:
         return found
 
     def input(self, name: str, atom: Atom, shape: Sequence[int], kind: str = "float") -> Expression:
-        """What the graph holds for each row of an atom."""
+        """A column of the graph, with a row for each row of an atom."""
         return self.make("input", attrs=(name,), shape=shape, kind=kind, atom=atom)
 
     def end(self, edges: Atom, which: int) -> Expression:
@@ -191,7 +191,7 @@ class Expressions:
         return self.make(op, args, attrs, shape=shape, kind=self._kind(op, args), atom=join(args))
 
     def _choose(self, condition: Expression, a: Expression, b: Expression) -> Expression | None:
-        """Channels of one or the other, by what is known for each place of one axis."""
+        """A choice by a constant condition that varies along one axis, as a concatenation of slices."""
         varying = [i for i, size in enumerate(condition.shape) if size != 1]
         if len(varying) != 1 or condition.value is None or a.kind != b.kind:
             return None
@@ -212,7 +212,7 @@ class Expressions:
         return self.make(op, args, shape=(), kind="bool", atom=join(args))
 
     def _simplify(self, op: str, args: tuple[Expression, ...], shape: Shape) -> Expression | None:
-        """What adds nothing: x + 0, x * 1, x / 1, not not x, choices and masks that are known."""
+        """Simplifies x + 0, x * 1, x / 1, not not x, and choices and masks that are known."""
         first = args[0]
         if op in ("add", "mul", "div") and len(args) == 2:
             neutral = 0 if op == "add" else 1
@@ -250,7 +250,7 @@ class Expressions:
         return "float"
 
     def cast(self, x: Expression, kind: str) -> Expression:
-        """Another kind of number. Precision is no part of an expression."""
+        """Converts to another kind of number. Precision is not part of an expression."""
         if x.kind == kind:
             return x
         if x.kind == "id":
@@ -322,7 +322,7 @@ class Expressions:
         return self.make("concat", parts, (axis,), shape=shape, kind=kinds.pop(), atom=join(parts))
 
     def reduce(self, op: str, x: Expression, axes: Sequence[int], attrs: Attributes = ()) -> Expression:
-        """Over channels, which stay as axes of one: sums, extrema, products, ``"any"``."""
+        """Reduces channels to axes of size one: sums, extrema, products, ``"any"``."""
         axes = tuple(sorted(axes))
         shape = [1 if i in axes else size for i, size in enumerate(x.shape)]
         if x.shape == tuple(shape) and op != "any" and x.kind != "bool":
@@ -331,11 +331,12 @@ class Expressions:
         return self.make(op, (x,), (axes, *attrs), shape=shape, kind=kind, atom=x.atom)
 
     def along(self, op: str, x: Expression, axis: int, attrs: Attributes = ()) -> Expression:
-        """Over channels, shape kept: ``"softmax"``, ``"log_softmax"``, ``"flip"``, ``"standardize"``."""
+        """An operation along channels that keeps the shape: ``"softmax"``, ``"log_softmax"``, ``"flip"``,
+        ``"standardize"``."""
         return self.make(op, (x,), (axis, *attrs), shape=x.shape, kind=x.kind, atom=x.atom)
 
     def matmul(self, a: Expression, b: Expression) -> Expression:
-        """Products of matrices in the last two channel axes; ``"linear"`` where b is one matrix for all."""
+        """Products of matrices in the last two channel axes; ``"linear"`` if b is one matrix for all rows."""
         if b.atom is None and prod(b.shape[:-2]) == 1:
             return self._linear(a, self.reshape(b, b.shape[-2:]))
         if a.atom is None and prod(a.shape[:-2]) == 1 and b.shape[-1] == 1:
@@ -353,14 +354,14 @@ class Expressions:
         return self.make("linear", (x, matrix), shape=shape, atom=x.atom)
 
     def lookup(self, table: Expression, index: Expression) -> Expression:
-        """Rows of a table that is the same for all, by a whole number of each row."""
+        """Rows of a constant table, selected by a whole number in each row."""
         shape = (*index.shape, *table.shape[1:])
         return self.make("lookup", (table, index), shape=shape, kind=table.kind, atom=index.atom)
 
     # Along edges
 
     def gather(self, x: Expression, index: Expression) -> Expression:
-        """The row of `x` that each row of `index` names."""
+        """For each row of `index`, the row of `x` at that index."""
         if x.atom is None or index.op == "rows":
             return x
         if x.op == "rows":
@@ -374,11 +375,10 @@ class Expressions:
         atom: Atom | None,
         base: Expression | None = None,
     ) -> Expression:
-        """Messages, reduced over those of one target; 0 where there are none.
+        """Reduces the messages of each target; 0 for a target without messages.
 
-        reduce: ``"sum"``, ``"amax"``, ``"amin"``, or ``"last"``, which leaves the base where there are none.
-        pieces: (message, index, mask). atom: of the targets; None: all rows that an index counts
-        go into one.
+        reduce: ``"sum"``, ``"amax"``, ``"amin"``, or ``"last"``, which keeps the base if there are none.
+        pieces: (message, index, mask). atom: of the targets; None: all rows are reduced to one.
         """
         kept = [piece for piece in pieces if not piece[2].is_number(0)]
         if not kept and base is None:
@@ -388,7 +388,7 @@ class Expressions:
         return self.make("scatter", args, (reduce,), shape=shape, kind=kind, atom=atom)
 
     def with_args(self, one: Expression, args: Sequence[Expression]) -> Expression:
-        """The same operation of other arguments, of the same shapes."""
+        """The same operation on other arguments of the same shapes."""
         if tuple(args) == one.args:
             return one
         if one.op == "gather":
@@ -404,7 +404,8 @@ class Expressions:
 
 
 def join(args: Sequence[Expression]) -> Atom | None:
-    """What several expressions have rows of."""
+    """The common atom of several expressions; None if all have one row for all. Raises `ModelError` if the
+    atoms differ."""
     atoms = {arg.atom for arg in args} - {None}
     if len(atoms) > 1:
         raise ModelError(

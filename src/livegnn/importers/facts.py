@@ -1,4 +1,4 @@
-"""What is known of expressions without computing them: what they read, their signs, what is finite."""
+"""Properties of expressions that are known without computing them: their reads, signs, and finiteness."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from livegnn.importers.expressions import Atom, Expression
 
 SHAPES = frozenset({"reshape", "expand", "permute", "slice"})
-"""Operations that move one argument's channels."""
+"""Operations that only move the channels of one argument."""
 
 _INCREASING = frozenset({"relu", "sigmoid", "tanh", "exp", "softplus", "leaky_relu", "elu", "expm1", "clamp"})
 
 
 def strip(one: Expression) -> Expression:
-    """Without axes of one put in or left out."""
+    """The expression without reshapes that only add or remove axes of size one."""
     while one.op == "reshape" and squeezed(one.shape) == squeezed(one.args[0].shape):
         one = one.args[0]
     return one
@@ -28,9 +28,9 @@ def is_of_edges(atom: Atom | None) -> bool:
 
 @dataclass
 class Reads:
-    """Which rows an expression of edges reads: of ``"end 0"``, ``"end 1"``, ``"edge"``; of nodes, ``"node"``.
+    """The rows that an expression reads: on edges ``"end 0"``, ``"end 1"``, ``"edge"``; on nodes ``"node"``.
 
-    Outside the exponentials of softmaxes: what logits read is `inside`.
+    inside: an exponential of a softmax counts as the reads of its logit, otherwise as ``"exponential"``.
     """
 
     _known: dict[Expression, frozenset[str]] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Reads:
 
 
 def is_increasing(one: Expression) -> bool:
-    """Whether an element-wise operation keeps the order of what it is applied to."""
+    """Whether an element-wise operation is increasing in its argument."""
     if one.op not in _INCREASING or len(one.args) != 1:
         return False
     if one.op == "leaky_relu":
@@ -73,7 +73,7 @@ def is_increasing(one: Expression) -> bool:
 
 
 def is_finite(one: Expression) -> bool:
-    """Whether rows are finite numbers wherever the inputs are."""
+    """Whether rows are finite if the inputs are."""
     if one.value is not None:
         return bool(one.value.isfinite().all())
     if one.op == "where" and one.args[0].op == "eq" and one.args[1].value is not None:
@@ -91,7 +91,7 @@ def is_finite(one: Expression) -> bool:
 
 
 def is_positive(one: Expression, *, or_zero: bool = False) -> bool:
-    """Whether all numbers of all rows are above 0 (or not below it)."""
+    """Whether all numbers of all rows are above 0; with `or_zero`, not below 0."""
     if one.value is not None:
         return bool((one.value >= 0).all() if or_zero else (one.value > 0).all())
     args = one.args
@@ -106,7 +106,7 @@ def is_positive(one: Expression, *, or_zero: bool = False) -> bool:
         of_other = is_positive(args[1], or_zero=or_zero and one.op == "mul")
         return is_positive(args[0], or_zero=or_zero) and of_other
     if one.op in ("exp", "exp_shifted", "sigmoid", "relu", "abs", "softmax"):
-        return or_zero  # what is small enough is 0 in floating point
+        return or_zero  # in floating point, small results become 0
     if one.op == "scatter":
         return or_zero and all(is_positive(message, or_zero=True) for message, _, _ in one.pieces)
     if one.op == "maximum":

@@ -1,6 +1,6 @@
-"""Steps that say together what one says alone: biases, norms' weights, and degrees around a propagation.
+"""Fuses several steps into one: biases, weights of norms, and degrees around a propagation.
 
-Each pass keeps what the steps compute but for rounding; only values that one step reads, and nobody else, go.
+Each pass preserves the results except for rounding. It removes only values that a single step reads.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,7 +13,7 @@ from livegnn.types import FloatArray
 
 
 def fuse(steps: Sequence[Step], tensors: Mapping[str, FloatArray], kept: Collection[str]) -> list[Step]:
-    """Fewer steps that write the same values; `kept` are written as they were, and what they need."""
+    """Fewer steps that write the same `kept` values, without the steps that these do not need."""
     left = needed(steps, kept)
     for rule in (_scale_and_shift, _affine, _rsqrt, _divide):
         fusion = _Fusion(left, tensors, kept)
@@ -22,7 +22,7 @@ def fuse(steps: Sequence[Step], tensors: Mapping[str, FloatArray], kept: Collect
 
 
 def needed(steps: Sequence[Step], kept: Collection[str]) -> list[Step]:
-    """The steps that the kept values need, each after what it reads."""
+    """The steps that the kept values need, in topological order."""
     wanted, found = set(kept), []
     for step in reversed(steps):
         if step.output in wanted:
@@ -33,7 +33,7 @@ def needed(steps: Sequence[Step], kept: Collection[str]) -> list[Step]:
 
 @dataclass
 class _Fusion:
-    """makers: the step that writes each value, as it is now."""
+    """The state of one pass. makers: the step that writes each value now."""
 
     steps: Sequence[Step]
     tensors: Mapping[str, FloatArray]
@@ -52,7 +52,7 @@ class _Fusion:
         return fused
 
     def alone(self, name: str) -> Step | None:
-        """The step that writes a value, if one other step alone reads that."""
+        """The step that writes a value, if exactly one step reads the value and it is not kept."""
         return self.makers.get(name) if self.readers.get(name, 0) == 1 and name not in self.kept else None
 
 
@@ -67,7 +67,7 @@ def _scale_and_shift(fusion: _Fusion, step: Step) -> Step | None:
 
 
 def _affine(fusion: _Fusion, step: Step) -> Step | None:
-    """A bias of a linear layer, weight and bias of a layer norm."""
+    """Joins a shift with a linear layer, as its bias, or a scale and a shift with a layer norm."""
     before = fusion.alone(step.inputs[0]) if step.op == "scale_shift" else None
     if before is None or "bias" in before.tensors:
         return None
@@ -112,7 +112,7 @@ def _divide(fusion: _Fusion, step: Step) -> Step | None:
 
 
 def _around(fusion: _Fusion, step: Step, op: str) -> tuple[Propagate | None, Step | None]:
-    """The plain sum of which `step` makes something by the degree of the same edges."""
+    """The plain propagation whose result `step` normalises by a degree of the same edges; or None, None."""
     before = fusion.alone(step.inputs[0]) if step.op == op else None
     degree = fusion.makers.get(step.inputs[1]) if before is not None else None
     if before is None or degree is None or before.op != "propagate" or degree.op != "degree":
@@ -140,5 +140,5 @@ def _combined(step: Step, inputs: Sequence[str], operators: Propagate, **setting
     try:
         together = replace(operators, **settings)  # type: ignore[arg-type]
     except ModelError:
-        return None  # some operators go with no others
+        return None  # some operators cannot be combined
     return Step("propagate", tuple(inputs), step.output, {}, together.to_attrs())

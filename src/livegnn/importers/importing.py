@@ -1,4 +1,4 @@
-"""Importing a module: what it is called with, found or told; reading, lowering, checking."""
+"""Imports a module: finds its arguments, reads it, lowers it to steps and checks the result."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,9 +31,9 @@ def import_module(
     proposer: Proposer | None = None,
     allow_code: bool = False,
 ) -> Model:
-    """The model of a module; `Model.from_pyg` says what the arguments are.
+    """The model of a module; for the arguments see `Model.from_pyg`.
 
-    Whatever the module does, raises nothing but `ModelError`, with the line of the module where it is known.
+    Raises only `ModelError`, also for exceptions of the module, with the line of the module if it is known.
     """
     known, told = _check_module(module), told.checked()
     check_output(output)
@@ -51,7 +51,7 @@ def import_module(
 
 
 def read_module(module: object, told: Told) -> Program:
-    """What a module computes, as it was read. Raises as `import_module` does."""
+    """Reads what a module computes. Raises the errors of `import_module`."""
     known, told = _check_module(module), told.checked()
     with _refusals(known, told):
         inner = unwrap(known, told.method)
@@ -65,7 +65,7 @@ def _check_module(given: object) -> nn.Module:
 
 
 def _find(module: nn.Module, told: Told) -> tuple[Found, Declared | None]:
-    """What a module is called with; and what is known of it, where no data tells."""
+    """The arguments of a module; and its declared types and widths, if there are no data."""
     schema = told.schema
     if schema is None:
         declared = Declared(module, told)
@@ -82,7 +82,7 @@ def _read(module: nn.Module, found: Found, method: str) -> Program:
 
 @contextmanager
 def _refusals(module: nn.Module, told: Told) -> Iterator[None]:
-    """Whatever is raised, as a `ModelError` with the method's name and the line of the module."""
+    """Turns every exception into a `ModelError` with the method's name and the line of the module."""
     name = f"{type(module).__name__}.{told.method}"
     try:
         with ordinary(), keeping_random():
@@ -99,7 +99,7 @@ def _refusals(module: nn.Module, told: Told) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Reading:
-    """A module, what its method is called with, and which of its results is the prediction."""
+    """A module, the arguments of its method, and the choice of the prediction among its results."""
 
     module: nn.Module
     found: Found
@@ -126,7 +126,7 @@ class Reading:
         return made.model
 
     def assemble(self, module: nn.Module, cuts: Cuts | None) -> Assembled:
-        """What the module computes, as steps. cuts: the layers that are taken out of it."""
+        """The module's computation as steps. cuts: the layers that are replaced."""
         program = _read(module, self.found, self.method)
         return assemble(
             program,
@@ -143,7 +143,7 @@ class Reading:
 
 
 def _other_numbers(module: nn.Module, relations: int) -> str:
-    """Which layers have another number of relations than there are, as errors end."""
+    """The end of an error message: a layer with another number of relations; empty if there is none."""
     for path, part in module.named_modules():
         number = getattr(part, "num_relations", relations)
         if number != relations:
@@ -154,7 +154,7 @@ def _other_numbers(module: nn.Module, relations: int) -> str:
 
 
 def _with_place(error: ModelError, module: nn.Module, name: str, relations: Sequence[EdgeType] | None) -> str:
-    """What an error says, with the name of the method and the line of the module."""
+    """The message of an error, with the name of the method and the line of the module."""
     text = str(error)
     place = "" if error.__cause__ is None else line_of(error.__cause__)
     if place and place not in text:

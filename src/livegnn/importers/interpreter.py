@@ -1,6 +1,6 @@
-"""What expressions mean, on a graph and in float64: each computed from what it reads. Slow and obvious.
+"""A simple, slow interpreter of expressions, on a graph and in float64.
 
-A tensor has an axis of rows in front, of one row where an expression is the same for all.
+A tensor has an axis of rows in front; an expression that is the same for all has one row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from livegnn.importers.expressions import Atom, Expression, walk
 class Rows:
     """A graph, as expressions read it.
 
-    sizes: how many rows each atom has. ends: of an atom of edges, [2, edges]. inputs: name -> its rows.
+    sizes: atom -> number of rows. ends: atom of edges -> [2, edges]. inputs: name -> its rows.
     """
 
     sizes: Mapping[Atom, int]
@@ -26,7 +26,7 @@ class Rows:
 
 
 def compute(outputs: Sequence[Expression], graph: Rows) -> list[Tensor]:
-    """The rows of expressions on a graph; what has one row for all has one row."""
+    """The rows of expressions on a graph; an expression that is the same for all has one row."""
     values = graph.computed
     for one in walk(outputs):
         if one not in values:

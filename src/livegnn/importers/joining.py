@@ -1,9 +1,9 @@
-"""Several aggregates of one propagation in one pass, as PNA has them: sums of messages, and extrema.
+"""Joins several aggregates of one propagation into one step, as in PNA: sums of messages, and extrema.
 
-Two propagate steps along the same edges, by the same operators, whose messages are made of the same values on
-those edges, change together. As one step of messages side by side, what these are made of is computed once
-for each edge. A minimum is the maximum of negated messages, negated. Rows of nodes stay apart: they are
-computed already, and wider ones would only be gathered more slowly.
+Two propagate steps along the same edges, with the same operators and with messages computed from the same
+values on those edges, change together. One step with concatenated messages computes these values once for
+each edge. A minimum is the negated maximum of negated messages. Messages that are rows of nodes are not
+joined: they are computed already, and wider rows would only make the gather slower.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ def join_aggregates(
 ) -> list[Step]:
     """Steps that write the same values, with fewer propagate steps where some can be joined.
 
-    edge_inputs: the inputs that are rows of edges. width: how many channels a value has.
+    edge_inputs: the inputs that are rows of edges. width: returns the number of channels of a value.
     """
     groups: dict[object, list[Step]] = {}
     leaves = _leaves(steps, edge_inputs)
@@ -39,7 +39,7 @@ def join_aggregates(
 
 
 def _leaves(steps: Sequence[Step], edge_inputs: Collection[str]) -> Mapping[str, frozenset[str]]:
-    """What each value on edges is made of: inputs, and the rows at the ends."""
+    """The inputs and the gathered rows from which each value on edges is computed."""
     found = {name: frozenset({name}) for name in edge_inputs}
     for step in steps:
         if step.op in ("source", "target"):

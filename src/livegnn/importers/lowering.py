@@ -1,9 +1,10 @@
-"""From the normal form to the steps of a `Model`: what the engine keeps, in NeutronRT's operators.
+"""Lowers the normal form to the steps of a `Model`, in NeutronRT's operators.
 
-A row-wise expression becomes row-wise steps (`row_steps`), on nodes or on edges. What reduces along edges
-becomes a propagate step: a count a ``degree``, a gathered row a plain sum or extremum, a softmax one with
-coefficients, anything else row-wise steps on edges, whose rows are summed. Which edges take part is the
-mask's affair: all, all but loops, loops alone, or any condition, which becomes a factor of the message.
+A row-wise expression becomes row-wise steps (`row_steps`), on nodes or on edges. A reduction along edges
+becomes a ``degree`` step if it is a count, and otherwise a propagate step: a plain sum or extremum for a
+gathered row, one with coefficients for a softmax, and for anything else row-wise steps on edges whose rows
+are summed. The mask selects the edges: all, all but loops, only loops, or any condition, which becomes a
+factor of the message.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,11 +27,11 @@ from livegnn.types import EdgeType
 
 _AGGREGATES = {"sum": "sum", "amax": "max", "amin": "min"}
 _LOWEST = -3.4e38
-"""Stands for minus infinity among logits and in maxima, since a row must be finite."""
+"""Used instead of minus infinity in logits and maxima, since rows must be finite."""
 
 
 def edge_type_of(atom: Atom) -> EdgeType:
-    """The names of an atom of edges."""
+    """The edge type of an atom of edges."""
     assert atom.source is not None
     assert atom.target is not None
     relation = atom.name[len(atom.source.name) + 1 : len(atom.name) - len(atom.target.name) - 1]
@@ -39,7 +40,7 @@ def edge_type_of(atom: Atom) -> EdgeType:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of an atom's features each input is, in the order in which the graph must hold them."""
+    """The columns of each input among an atom's features, in the order in which the graph must have them."""
 
     places: Mapping[str, tuple[int, int]]
     width: int
@@ -49,10 +50,10 @@ class Columns:
 class Lowering:
     """Writes the steps of expressions, each once.
 
-    columns: of the features of each atom. A value that no step can write is the error that says so, raised
-    where it is read: some expressions are only marks of what a rule has already taken care of. parts: what
-    writes the steps of layers that were not read, by the names of inputs that stand for their results.
-    functions: of the user's, which these steps call.
+    columns: of the features of each atom. If no step can write a value, the error is stored and raised when
+    the value is read, since some expressions are only markers of rules and are never read. parts: functions
+    that write the steps of layers that cannot be read, by the names of the inputs for their results.
+    functions: the user's functions that these steps call.
     """
 
     make: Expressions
@@ -68,7 +69,7 @@ class Lowering:
         self.rows = RowSteps(self.steps, self.value)
 
     def write(self, outputs: Sequence[Expression]) -> list[str]:
-        """The values that the outputs are."""
+        """Writes the steps of the outputs and returns the names of their values."""
         for one in walk(outputs):
             if one.value is None and one.kind != "id" and one not in self._values:
                 try:
@@ -78,7 +79,7 @@ class Lowering:
         return [self.value(one) for one in outputs]
 
     def written(self, one: Expression) -> str | None:
-        """The value that an expression is, if a step has been written for it."""
+        """The name of an expression's value, if a step has been written for it."""
         found = self._values.get(one)
         return found if isinstance(found, str) else None
 
@@ -166,7 +167,7 @@ class Lowering:
         return self._extremum(one)
 
     def _along(self, index: Expression, loops: str) -> dict[str, Any]:
-        """The settings that tell which edges carry messages, and which way."""
+        """The settings for the edges that carry messages, and their direction."""
         assert index.atom is not None
         settings = {
             "reverse": index.attrs[0] == 0,
@@ -176,7 +177,8 @@ class Lowering:
         return {"edge_type": edge_type_of(index.atom), **{name: yes for name, yes in settings.items() if yes}}
 
     def _mask(self, index: Expression, mask: Expression) -> tuple[str, Expression | None]:
-        """Which edges a mask keeps: ``"all"``, ``"skip"`` loops, loops ``"only"``; and what else it asks."""
+        """The edges that a mask keeps: ``"all"``, ``"skip"`` loops, ``"only"`` loops; and the rest of its
+        condition."""
         loops, rest = "all", None
         for part in _conjunction(mask):
             ids = part.op in ("eq", "ne") and part.args[0].kind == "id"
@@ -270,7 +272,7 @@ class Lowering:
         raise ModelError("constants are summed over edges and loops")
 
     def _last(self, one: Expression) -> str:
-        """The number that a node's own loop has, or the base."""
+        """The value of a node's own loop; the base if it has none."""
         message, index, mask = one.pieces[0]
         loops, condition = self._mask(index, mask)
         if len(one.pieces) > 1 or loops != "only" or condition is not None:
@@ -289,7 +291,7 @@ class Lowering:
         return self.steps.write("where", (some, value, filling))
 
     def _extremum(self, one: Expression) -> str:
-        """Of all pieces: rows of their own are there always, those along edges where a target has any."""
+        """The extremum over all pieces: a node's own row always counts, and messages if it has any edges."""
         aggregate = _AGGREGATES[str(one.attrs[0])]
         joined = "maximum" if aggregate == "max" else "minimum"
         found: str | None = None
@@ -332,7 +334,7 @@ class Lowering:
         return self.steps.write("less", (zero, number))
 
     def _mean(self, one: Expression) -> str | None:
-        """``sum / clamp(count, 1)`` of the same edges: where there is none, both say 0."""
+        """``sum / clamp(count, 1)`` over the same edges, as ``divide_degree``: without edges, both are 0."""
         total, under = strip(one.args[0]), one.args[1]
         while under.op in ("reshape", "expand"):
             under = under.args[0]
@@ -382,7 +384,7 @@ class Lowering:
         return self.steps.write("propagate", (*inputs, *own), self._name(one), attrs=operators.to_attrs())
 
     def _on_edges(self, value: Expression, logit: Expression, index: Expression) -> str:
-        """A value as rows of edges, whatever it reads."""
+        """A value as rows of edges, even if it is the same for all."""
         if value.atom is not None:
             return self.value(value)
         return self.rows.fit(value, value.shape, logit if logit.atom is not None else index)

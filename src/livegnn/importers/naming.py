@@ -1,7 +1,8 @@
-"""Whose rows each input of an exported program has, and which column they are.
+"""Finds the type and the column of each input of an exported program.
 
-Told by what callers say, the input's name (its path in the call, such as ``x_dict['paper']``), its dtype and
-shape, the symbols that count rows, and a schema. What none of these tells is asked for by name.
+They follow from the caller's `inputs`, the input's name (its path in the call, such as ``x_dict['paper']``),
+its dtype and shape, the symbols that count rows, and a schema. If these are not enough, an error names the
+input.
 """
 
 import re
@@ -24,7 +25,7 @@ from livegnn.model.checks import to_edge_type
 from livegnn.types import EdgeType, NodeType
 
 Said: TypeAlias = "NodeType | EdgeType | tuple[NodeType | EdgeType, str]"
-"""What `inputs` says of an argument: whose rows it has, which column they are, or both."""
+"""A value of `inputs`: the type of an argument's rows, their column, or both."""
 _COLUMNS = ("x", "edge_index", "edge_weight", "edge_attr", RELATION)
 _INPUTS = (
     "say whose rows they are, as in inputs={{{0!r}: 'paper'}} or inputs={{{0!r}: ('user', 'buys', 'item')}}"
@@ -33,9 +34,9 @@ _INPUTS = (
 
 @dataclass(frozen=True)
 class Argument:
-    """A tensor, or a number that changes, that a program is called with.
+    """A tensor, or a variable number, that a program is called with.
 
-    argument, keys: its path in the call. symbols: the axes that have no fixed size.
+    argument, keys: its path in the call. symbols: the axes without a fixed size.
     """
 
     argument: str
@@ -67,7 +68,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Types:
-    """Types of nodes and edges that inputs may have rows of. schema: their widths, if they are known."""
+    """The types of nodes and edges whose rows inputs may have. schema: their widths, if known."""
 
     nodes: Sequence[NodeType]
     edges: Sequence[EdgeType]
@@ -85,11 +86,11 @@ class Types:
 
     @property
     def told(self) -> bool:
-        """Whether a schema says which types there are."""
+        """Whether a schema gives the types."""
         return hasattr(self.schema, "node_types")
 
     def check(self, given: Sequence[Given], relations: Sequence[EdgeType] | None) -> None:
-        """Holds the inputs against the widths of a schema of the library's."""
+        """Raises `ModelError` if the inputs do not have the types and widths of a schema of LiveGNN."""
         nodes, edges = getattr(self.schema, "node_types", None), getattr(self.schema, "edge_types", None)
         if not isinstance(nodes, Mapping) or not isinstance(edges, Mapping):
             return
@@ -126,7 +127,7 @@ class Types:
 
 
 class Naming:
-    """Finds whose rows each argument has."""
+    """Finds the type of the rows of each argument."""
 
     def __init__(self, arguments: Sequence[Argument], known: Types, said: Mapping[str, Said]) -> None:
         self.arguments, self.known = arguments, known
@@ -141,7 +142,7 @@ class Naming:
         self.of_symbol: dict[sympy.Expr, Atom] = {}
 
     def given(self) -> list[Given]:
-        """What each argument is, in order. Raises `ModelError` for one of which nothing tells."""
+        """The meaning of each argument, in order. Raises `ModelError` if it cannot be found."""
         self._check_sizes()
         ends = {one.name: self._ends(one) for one in self.arguments if one.is_ends}
         if not ends:
@@ -162,7 +163,7 @@ class Naming:
         return found
 
     def _check_sizes(self) -> None:
-        """Every tensor has one axis that counts rows."""
+        """Raises `ModelError` unless every tensor has exactly one axis of rows."""
         tensors = [one for one in self.arguments if isinstance(one.held, torch.Tensor)]
         if not tensors:
             raise ModelError("the program is called with no tensors of nodes and edges")
@@ -180,7 +181,7 @@ class Naming:
                 )
 
     def _split(self, name: str, told: object) -> tuple[object, str | None]:
-        """The type and the column that inputs says."""
+        """The type and the column in a value of `inputs`."""
         if isinstance(told, tuple) and len(told) == 2 and isinstance(told[1], str):
             return told[0], told[1]
         if isinstance(told, str) and told in _COLUMNS and told not in self.known.nodes:
@@ -193,7 +194,7 @@ class Naming:
         )
 
     def _told(self, one: Argument) -> object | None:
-        """The type that inputs or the keys of a dict tell."""
+        """The type given by `inputs` or by the keys of a dict; None if there is none."""
         said = self.said.get(one.name, (None, None))[0]
         if said is not None:
             return tuple(said) if isinstance(said, list) else said
@@ -245,14 +246,14 @@ class Naming:
         return Given("", atom, tuple(int(size) for size in one.shape[1:]), one.held.dtype)
 
     def _only_node(self, one: Argument) -> Atom:
-        """The nodes, where there are those of one type."""
+        """The only type of nodes. Raises `ModelError` if there are several."""
         ends = {end for atom in self.of_symbol.values() for end in (atom.source, atom.target) if end}
         if len(self.known.nodes) > 1 or len(ends) > 1:
             raise ModelError(f"{one.name} may be rows of several types: {_INPUTS.format(one.name)}")
         return next(iter(ends))
 
     def _named(self, one: Argument, made: Given, before: Sequence[Given]) -> Given:
-        """With the name of its column, which no other of the same rows has."""
+        """The argument with the name of its column, which is unique among inputs of the same rows."""
         column = _column(one, self.said)
         of_edges = made.atom.source is not None
         if made.ends or made.count:
@@ -268,7 +269,7 @@ class Naming:
         return Given(name, made.atom, made.channels, made.dtype, ends=made.ends, count=made.count)
 
     def _bind(self, one: Argument, atom: Atom) -> None:
-        """A symbol counts rows of one type."""
+        """Binds the symbol of an argument's rows to a type. Raises `ModelError` if it has another type."""
         (symbol,) = one.symbols.values()
         other = self.of_symbol.setdefault(symbol, atom)
         if other != atom:
@@ -278,7 +279,7 @@ class Naming:
             )
 
     def _atom(self, told: object, one: Argument) -> Atom:
-        """The rows of a type."""
+        """The atom of a type. Raises `ModelError` if the schema lacks the type."""
         if isinstance(told, str):
             if self.known.told and told not in self.known.nodes:
                 raise ModelError(
@@ -295,13 +296,13 @@ class Naming:
 
 
 def _column(one: Argument, said: Mapping[str, tuple[object, str | None]]) -> str:
-    """The column that an argument's name tells, or the name."""
+    """The column of an argument: from `inputs`, from its name, or the name itself."""
     column = said.get(one.name, (None, None))[1]
     return column or NAMES.get(one.argument.removesuffix("_dict"), one.argument)
 
 
 def _example(tensors: Sequence[Argument]) -> str:
-    """A line of code that exports with any number of rows."""
+    """A line of code that exports the module for any number of rows."""
     edges = {str(one.shape[1]) for one in tensors if one.is_ends}  # symbols have no hash
     shapes: dict[object, object] = {}
     for one in tensors:

@@ -1,31 +1,32 @@
-"""The normal form: what is summed along edges reads as little as it can.
+"""The normal form, in which messages read as little as possible.
 
-Rules, applied from the inputs to the outputs; each keeps the value of every row but for rounding.
+The rules are applied from the inputs to the outputs; each preserves the value of every row except for
+rounding.
 
 Shifts
-    1. ``exp(l - max l)``, where the maximum is that of the same logits over a target's edges, is
-       ``exp_shifted``: the maximum is a softmax's shift and no part of a message. This comes first, as later
-       rules take terms out of maxima.
+    1. ``exp(l - max l)``, with the maximum of the same logits over a target's edges, is ``exp_shifted``: the
+       maximum is the shift of a softmax and not part of a message. This rule comes first, since later rules
+       move terms out of maxima.
 Edges to nodes
-    2. An operation on edges that reads one end alone is computed on nodes: ``f(x[end]) = f(x)[end]``.
-    3. Axes of one move below element-wise operations and concatenations; slices below element-wise
-       operations, concatenations and linear maps; concatenations above element-wise operations; what these
-       broadcast anyway is not expanded before.
-    4. A linear map of a concatenation is the sum of linear maps of its parts; so is one of a sum whose terms
-       read different rows. What is finite is not compared with infinity.
-    5. The terms of a sum, and the factors of a product, are put together by what they read.
+    2. An operation on edges that reads only one end is computed on nodes: ``f(x[end]) = f(x)[end]``.
+    3. Axes of size one move below element-wise operations and concatenations; slices below element-wise
+       operations, concatenations and linear maps; concatenations above element-wise operations. Arguments
+       that element-wise operations broadcast are not expanded before.
+    4. A linear map of a concatenation is the sum of linear maps of its parts; likewise for a sum whose terms
+       read different rows. Comparisons of finite values with infinity are removed.
+    5. The terms of a sum, and the factors of a product, are grouped by their reads.
 Sums
-    6. A sum over several pieces is the sum over each; rows that go to themselves are added.
+    6. A sum over several pieces is the sum over each; a node's own rows are added.
     7. A message is a sum of products T(target) * R, if no R reads the target: sum(T R) = T sum(R). Equal T
-       are merged; R = 1 is a count. Where a target has no edge the sum is 0, whatever T is there.
-    8. Linear maps, constant factors and changes of shape leave a sum, whatever they are of; so does a term
-       that reads less. Sums over channels stay: rows are narrower behind them.
+       are merged; R = 1 is a count. For a target without edges the sum is 0, for any T.
+    8. Linear maps, constant factors and changes of shape move out of a sum, for any argument; so does a term
+       with fewer reads. Sums over channels stay, since they make rows narrower.
     9. A sum of concatenated channels is the concatenation of sums, if the message reads the target.
-    14. ``mean(m^2) - mean(m)^2`` over a target's edges is that of m without the terms that read the target
-        alone: the mean takes them away, and in float32 they would cancel. It is marked before other rules.
+    14. ``mean(m^2) - mean(m)^2`` over a target's edges is computed from m without the terms that read only
+        the target: they do not change it, and in float32 they would cancel. It is marked before other rules.
 Extrema
-    10. Terms that read the target alone, and increasing functions, leave a maximum: where a target has any
-        edge. What it is where there is none stays as it was.
+    10. Terms that read only the target, and increasing functions, move out of a maximum, for targets with
+        edges. The value for targets without edges does not change.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,8 +47,8 @@ def normalize(
 ) -> list[Expression]:
     """The normal forms of expressions, made with `make`.
 
-    multiply_out: whether products of sums are multiplied out by rule 7. A square of differences then reads no
-    target, but its terms are larger than it and cancel: in float32 that may cost more than it saves.
+    multiply_out: whether rule 7 multiplies out products of sums. A square of differences then reads no
+    target, but its terms are larger than the square and cancel, which may lose too much precision in float32.
     """
     marked = mark_variances(make, mark_shifts(make, outputs))
     form = _Form(make, multiply_out=multiply_out)
@@ -58,7 +59,7 @@ def normalize(
 def rewrite(
     make: Expressions, outputs: Sequence[Expression], rule: Callable[..., Expression]
 ) -> list[Expression]:
-    """Expressions anew from the inputs on, each made by ``rule(old, new arguments)``."""
+    """Rebuilds expressions, from the inputs to the outputs, each by ``rule(old, new arguments)``."""
     new: dict[Expression, Expression] = {}
     for one in walk(outputs):
         make.origin = make.origins.get(one, make.origin)
@@ -75,7 +76,7 @@ def _shift_of(one: Expression) -> Expression:
 
 
 def mark_shifts(make: Expressions, outputs: Sequence[Expression]) -> list[Expression]:
-    """Rule 1: the exponentials of softmaxes on the graph as ``exp_shifted(logit, shift)``."""
+    """Rule 1: writes the exponentials of softmaxes over edges as ``exp_shifted(logit, shift)``."""
 
     def rule(one: Expression, args: Sequence[Expression]) -> Expression:
         if one.op == "exp" and args[0].op == "add":
@@ -88,7 +89,7 @@ def mark_shifts(make: Expressions, outputs: Sequence[Expression]) -> list[Expres
 
 
 def _is_shift(make: Expressions, logit: Expression, shift: Expression) -> bool:
-    """Whether a shift is the largest of these logits among those of the same target."""
+    """Whether a shift is the maximum of these logits over the edges of the same target."""
     shift = strip(shift)
     largest, index = (strip(shift.args[0]), shift.args[1]) if shift.op == "gather" else (shift, None)
     if largest.op != "scatter" or largest.attrs != ("amax",) or largest.atom is None:
@@ -101,7 +102,7 @@ def _is_shift(make: Expressions, logit: Expression, shift: Expression) -> bool:
 
 
 def mark_variances(make: Expressions, outputs: Sequence[Expression]) -> list[Expression]:
-    """Rule 14: variances over a target's edges as ``variance(message, index, mask, count)``."""
+    """Rule 14: writes variances over a target's edges as ``variance(message, index, mask, count)``."""
 
     def rule(one: Expression, args: Sequence[Expression]) -> Expression:
         made = make.with_args(one, args)
@@ -123,14 +124,14 @@ def _variance_of(make: Expressions, squares: Expression, square: Expression) -> 
 
 
 def _root_of(one: Expression) -> Expression | None:
-    """x of ``x * x`` and ``x ** 2``."""
+    """The x in ``x * x`` or ``x ** 2``; None for other expressions."""
     if (one.op == "mul" and one.args[0] is one.args[1]) or (one.op == "pow" and one.args[1].is_number(2)):
         return one.args[0]
     return None
 
 
 def _mean_of(one: Expression) -> tuple[Expression, Expression, Expression, Expression] | None:
-    """Message, index, mask and count of ``sum(message) / max(count, 1)`` over the same edges."""
+    """Message, index, mask and count of ``sum(message) / max(count, 1)`` over the same edges; or None."""
     if one.op != "div" or one.args[0].op != "scatter" or one.args[0].attrs != ("sum",):
         return None
     total, under = one.args
@@ -150,7 +151,8 @@ def _mean_of(one: Expression) -> tuple[Expression, Expression, Expression, Expre
 
 @dataclass(frozen=True)
 class Term:
-    """A product: of target rows (over others), and of what does not read the target. None stands for 1."""
+    """A product ``target / under * rest``: target and under are rows of the target, rest does not read the
+    target. None means 1."""
 
     target: Expression | None
     under: Expression | None
@@ -162,7 +164,7 @@ Terms: TypeAlias = list[Term]
 
 @dataclass
 class _Form(EdgeRules):
-    """All rules. shifts: the maxima that softmaxes read, as they were. multiply_out: see `normalize`."""
+    """All rules. shifts: the maxima that softmaxes read, before rewriting. multiply_out: see `normalize`."""
 
     shifts: set[Expression] = field(default_factory=set)
     multiply_out: bool = True
@@ -254,7 +256,7 @@ class _Form(EdgeRules):
     def _leave(
         self, rest: Expression | None, index: Expression, mask: Expression, atom: Atom, rank: int
     ) -> Expression:
-        """Rule 8: the sum of what does not read the target, or a count."""
+        """Rule 8: the sum of a message that does not read the target, or a count."""
         make = self.make
         if rest is None or rest.value is not None:
             number = make.scatter("sum", [(make.constant(1.0), index, mask)], atom)
@@ -278,7 +280,7 @@ class _Form(EdgeRules):
         return make.scatter("sum", [(rest, index, mask)], atom)
 
     def split(self, message: Expression, index: Expression) -> Terms | None:
-        """Rule 7: a message as a sum of products; None if some part of it needs both ends together."""
+        """Rule 7: a message as a sum of products; None if a part of it needs both ends together."""
         if f"end {index.attrs[0]}" not in self.reads(message):
             return [Term(None, None, message)]
         args = message.args
@@ -335,7 +337,8 @@ class _Form(EdgeRules):
         ]
 
     def _map(self, one: Expression, term: Term) -> Term | None:
-        """A linear operation of a product: of the factor that varies where it acts, if only one does."""
+        """Applies a linear operation to a product: to the only factor that varies along its axes; None if
+        several do."""
         shape = one.args[0].shape
         factors = [term.target, term.under, term.rest]
         given = [factor for factor in factors if factor is not None]
@@ -399,7 +402,7 @@ class _Form(EdgeRules):
         return self._where_any(out(found), index, mask, atom)
 
     def _where_any(self, row: Expression, index: Expression, mask: Expression, atom: Atom) -> Expression:
-        """A row where a target has any edge, 0 where it has none."""
+        """The row for targets with edges, 0 for targets without."""
         number = self._leave(None, index, mask, atom, len(row.shape))
         some = self.make.elementwise("gt", number, self.make.constant(0.0))
         return self.make.elementwise("where", some, row, self.make.constant(0.0))

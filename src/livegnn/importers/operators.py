@@ -1,8 +1,8 @@
-"""ATen's operators on numbers, each by itself: arithmetic, activations, reductions, products of matrices.
+"""ATen's operators on numbers: arithmetic, activations, reductions, products of matrices.
 
-An operator is a small function of `Call` and of every argument that ATen has for it, in ATen's order
-(`reader` fills in the defaults, and leaves out what says where a tensor lies in memory); one that is called
-with others is refused. `shape_operators` and `row_operators` hold the rest.
+An operator is a small function of `Call` and of ATen's arguments, in ATen's order (`reader` fills in the
+defaults, and leaves out arguments about memory); a call with other arguments is refused. `shape_operators`
+and `row_operators` contain the other operators.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ Sizes: TypeAlias = Sequence[int | torch.SymInt]
 
 @dataclass(frozen=True)
 class Call:
-    """Where an operator is called. shape, kind: of its result, as the program says."""
+    """The context of an operator's call. shape, kind: those of its result, according to the program."""
 
     values: Values
     shape: Sizes = ()
@@ -37,7 +37,7 @@ class Call:
         return self.values.make
 
     def value(self, operand: Operand) -> Value:
-        """A tensor, or a number as one."""
+        """A tensor; a number becomes a constant tensor."""
         if isinstance(operand, Value):
             return operand
         if isinstance(operand, torch.SymInt):
@@ -56,7 +56,7 @@ class Call:
         return self.make.scatter(reduce, rows, None)
 
     def _count(self, size: sympy.Expr | None) -> Value:
-        """A number of nodes or edges, as a number to compute with."""
+        """A number of nodes or edges, as a value to compute with."""
         if size is not None and size.is_Integer:
             return self.values.constant(float(size))
         space: Space | None = self.values.spaces.get(size)
@@ -72,11 +72,11 @@ class Call:
 _PYTHON = {bool: torch.bool, int: torch.int64, float: torch.float64}
 Operator: TypeAlias = Callable[..., object]
 OPERATORS: dict[str, Operator] = {}
-"""By their names in ATen, without the overload."""
+"""Operators by their names in ATen, without the overload."""
 
 
 def operator(*names: str) -> Callable[[Operator], Operator]:
-    """Puts a function into `OPERATORS`."""
+    """A decorator that adds a function to `OPERATORS`."""
 
     def put(function: Operator) -> Operator:
         OPERATORS.update(dict.fromkeys(names, function))
@@ -118,7 +118,7 @@ def _subtract(call: Call, a: Operand, b: Operand, alpha: Number = 1) -> Value:
 
 
 def _shift(call: Call, ids: Value, by: Number) -> Value:
-    """Places among the nodes of one type, as places in a union that has others in front of them."""
+    """Turns places of nodes of one type into places in a union, in which other rows come first."""
     size = call.values.size(by)
     if size is None:
         raise ModelError("a place among the nodes is moved by a number that is no number of nodes")
@@ -165,7 +165,7 @@ for _op in ("sum", "amax", "amin", "prod", "any"):
 
 
 def reduce(call: Call, op: str, x: Value, dims: object, keepdim: bool) -> Value:
-    """A reduction over some axes; over the rows, it is one over all nodes or edges."""
+    """A reduction over some axes; if the rows are one of them, over all nodes or edges."""
     listed = dims if isinstance(dims, Sequence) else [] if dims is None else [dims]
     axes = [int(str(dim)) % len(x.axes) for dim in listed] or range(len(x.axes))
     ones = tuple((1,) if i in axes and ROWS not in axis else axis for i, axis in enumerate(x.axes))
@@ -185,7 +185,7 @@ def reduce(call: Call, op: str, x: Value, dims: object, keepdim: bool) -> Value:
 
 
 def _along(call: Call, op: str, x: Value, dim: int, *attrs: object) -> Value:
-    """Over channels, of which each stays."""
+    """An operation along an axis of channels that keeps the shape."""
     axis = dim % len(x.axes)
     if x.row_axis == axis or (op == "standardize" and (x.row_axis or 0) > axis):
         raise ModelError(f"a {op} over the rows is not known, only over the channels")
@@ -215,7 +215,7 @@ def _layer_norm(
 
 @operator("mm", "bmm")
 def multiply(call: Call, a: Value, b: Value) -> Value:
-    """``a @ b`` of tensors with two axes, or three, of which the first counts matrices."""
+    """``a @ b`` for tensors with two axes, or with three, the first of which counts matrices."""
     make, batch = call.make, len(a.axes) - 2
     at = (a.row_axis, b.row_axis)
     along_rows = at == (batch + 1, batch) and a.axes[-1] == b.axes[-2]
@@ -227,7 +227,7 @@ def multiply(call: Call, a: Value, b: Value) -> Value:
         )
 
     def as_matrices(x: Value) -> Value:
-        """Rows are no axis of a matrix; where channels are fused with them, these are one."""
+        """Removes the axis of rows from the matrices; channels fused with the rows become an axis."""
         counts = [prod(part for part in axis if part != ROWS) for axis in x.axes]
         shape = [one for i, one in enumerate(counts) if i >= batch or x.axes[i] != (ROWS,)]
         return call.values.each(x, lambda row: make.reshape(row, shape), x.axes)

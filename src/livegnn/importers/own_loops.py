@@ -1,9 +1,10 @@
-"""Rules of lowering that find what the engine keeps as a whole: loops of a layer's own, roots of degrees.
+"""Rules of lowering that find structures that the engine keeps as a whole: self-loops that a layer adds, and
+roots of degrees.
 
-11. ``f * sum(w h) + f * last * h``, where the sum leaves loops out, is ``f * looped(w h)``: a sum to which
-    each node adds a loop of its own, whose weight is that of the loop it has, or a fill (GCN's norm). The sum
-    of the weights themselves, and a count, have such a loop as well.
-    So has a maximum of ``f h``, where f is a root of a degree, which leaves it.
+11. ``f * sum(w h) + f * last * h``, where the sum skips loops, is ``f * looped(w h)``: a sum to which each
+    node adds a loop, with the weight of its existing loop, or a fill (GCN's norm). The rule also applies to
+    the sum of the weights themselves, to a count, and to a maximum of ``f h``, where f is a root of a degree
+    and moves out of the maximum.
 12. ``d^-1/2``, or 0 where that is infinite, is ``inverse_root(d)``; ``1/d`` is ``inverse(d)`` likewise, if
     d is never negative.
 """
@@ -18,7 +19,7 @@ from livegnn.importers.normal_form import rewrite
 
 
 def find_own_loops(make: Expressions, outputs: Sequence[Expression]) -> list[Expression]:
-    """Rules 11 and 12."""
+    """Applies rules 11 and 12."""
 
     def rule(one: Expression, args: Sequence[Expression]) -> Expression:
         made = make.with_args(one, args)
@@ -43,7 +44,7 @@ _INVERSES = {-0.5: "inverse_root", -1.0: "inverse"}
 
 
 def _exponent(one: Expression) -> float:
-    """x of ``d^x``; 0 if it is no power."""
+    """The x in ``d^x``; 0 if it is not a power."""
     if one.op == "pow" and one.args[1].value is not None and one.args[1].value.numel() == 1:
         return float(one.args[1].value)
     return {"rsqrt": -0.5, "reciprocal": -1.0}.get(one.op, 0.0)
@@ -51,7 +52,7 @@ def _exponent(one: Expression) -> float:
 
 @dataclass
 class _Product:
-    """A number times factors, some of which are constants with a number for each channel."""
+    """A number times factors; some factors are constants with a number for each channel."""
 
     number: float = 1.0
     factors: list[Expression] = field(default_factory=list)
@@ -119,7 +120,8 @@ def _others(make: Expressions, index: Expression) -> Expression | None:
 
 
 def _looped(make: Expressions, around: _Product, scatter: Expression, own: _Product) -> Expression | None:
-    """The sum with a loop of each node, if `own` is what such a loop adds to the product around it."""
+    """The sum with a loop for each node, if `own` is the term that such a loop adds to the product `around`;
+    otherwise None."""
     message, index, mask = scatter.pieces[0]
     row, weight = _Product(), None
     for factor in _product(message).factors:
@@ -144,7 +146,7 @@ def _looped(make: Expressions, around: _Product, scatter: Expression, own: _Prod
 
 
 def _leave_extremum(make: Expressions, one: Expression) -> Expression:
-    """Roots of the target's degree, which are not negative, taken out of an extremum, own loops and all."""
+    """Moves roots of the target's degree, which are not negative, out of an extremum, including loops."""
     along = [piece for piece in one.pieces if piece[1].op == "end"]
     own = [piece for piece in one.pieces if piece[1].op == "rows" and piece[2].is_number(1)]
     if len(along) != 1 or len(along) + len(own) != len(one.pieces) or len(own) > 1:
@@ -184,7 +186,7 @@ def _is_gathered(one: Expression, index: Expression) -> bool:
 
 
 def _leave_out(make: Expressions, product: Expression, factor: Expression) -> Expression | None:
-    """A product without a factor, in its shape; None if it is none."""
+    """The product without one factor, in the same shape; None if the factor is not in it."""
     if product.op in ("reshape", "expand"):
         inner = _leave_out(make, product.args[0], factor)
         return None if inner is None else make.with_args(product, [inner])
@@ -200,7 +202,7 @@ def _leave_out(make: Expressions, product: Expression, factor: Expression) -> Ex
 
 
 def is_weight(one: Expression) -> bool:
-    """Whether it is the weight that the graph has for each edge."""
+    """Whether it is the edges' weight in the graph."""
     one = strip(one)
     return one.op == "input" and not one.shape and str(one.attrs[0]).partition(":")[0] == "edge_weight"
 

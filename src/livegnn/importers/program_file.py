@@ -1,9 +1,9 @@
-"""A program that ``torch.export.save`` wrote, read so that nothing in the file is run.
+"""Reads a program that ``torch.export.save`` wrote, without running code from the file.
 
-``torch.export.load`` unpickles example inputs, weights of tensor subclasses and objects of the user's, and it
-looks up operators, expressions of sizes and containers by names that the file tells. What would run code is
-refused before torch sees it; what torch then reads is a new archive, made of what was checked, so that it
-does not matter whether both read a damaged archive in the same way. Needs torch.
+``torch.export.load`` unpickles example inputs, weights of tensor subclasses and the user's objects, and looks
+up operators, expressions of sizes and containers by names in the file. This module refuses a file that would
+run code before torch reads it. Torch then reads a new archive of the checked parts, so the check holds even
+if the two would read a damaged archive differently. Needs torch.
 """
 
 import io
@@ -42,7 +42,7 @@ _FUNCTIONS = frozenset(
     }
 )
 # fmt: on
-"""What an expression of sizes is made of."""
+"""The functions that an expression of sizes may use."""
 _CONTAINERS = frozenset({None, "builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict"})
 
 
@@ -64,13 +64,13 @@ def load_program(path: str | PathLike[str]) -> ExportedProgram:
 
 
 def _check(path: Path, content: bytes) -> io.BytesIO:
-    """The archive anew, of what it may hold."""
+    """A new archive with the checked parts. Raises `FileFormatError`."""
     if not content:
         raise FileFormatError(f"{path} is empty: save the program again with torch.export.save")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             listed = archive.infolist()
-            if listed and min(one.header_offset for one in listed) > 0:  # of a file in it, the weights
+            if listed and min(one.header_offset for one in listed) > 0:  # the list is an inner file's
                 raise FileFormatError(
                     f"{path} is damaged, or no program of torch.export: the list at its end is not of "
                     "what it begins with, as where its end is cut off; save the program "
@@ -109,7 +109,7 @@ def _check_kind(path: Path, names: list[str]) -> None:
 
 
 def _checked(path: Path, name: str, part: bytes) -> bytes:
-    """A part of the archive as torch may read it."""
+    """A part of the archive in a form that torch may read. Raises `FileFormatError`."""
     if name.endswith(".pt") and part:
         try:
             torch.load(io.BytesIO(part), map_location="cpu", weights_only=True)
@@ -129,7 +129,7 @@ def _checked(path: Path, name: str, part: bytes) -> bytes:
 
 
 def _check_json(path: Path, content: object) -> None:
-    """Refuses what names code to run, or a device, wherever it stands."""
+    """Raises `FileFormatError` if the content names code to run, or a device, at any place."""
     for key, value in _walk(content):
         refused = None
         if key == "use_pickle" and value:
@@ -153,7 +153,7 @@ def _check_json(path: Path, content: object) -> None:
                 "instead of the file"
             )
     if isinstance(content, dict) and content.get("guards_code"):
-        content["guards_code"] = []  # Python, which holds for the inputs of a call
+        content["guards_code"] = []  # Python code that checks the inputs of a call
 
 
 def _walk(content: object) -> Iterator[tuple[str, object]]:
@@ -168,13 +168,13 @@ def _walk(content: object) -> Iterator[tuple[str, object]]:
 
 
 def _is_size(expression: str) -> bool:
-    """Whether it is made of symbols, whole numbers and their functions: torch evaluates it as Python."""
+    """Whether it has only symbols, whole numbers and allowed functions; torch evaluates it as Python."""
     left = _SYMBOL.sub("0", expression)
     return re.fullmatch(r"[\w\s(),+*/<>=-]*", left) is not None and _FUNCTIONS.issuperset(_WORD.findall(left))
 
 
 def _is_plain(spec: str) -> bool:
-    """Whether a tree of arguments is made of containers that torch imports nothing for."""
+    """Whether a tree of arguments has only containers for which torch imports nothing."""
     return "__enum__" not in spec and all(
         value in _CONTAINERS for key, value in _walk(json.loads(spec)) if key == "type"
     )
@@ -182,7 +182,7 @@ def _is_plain(spec: str) -> bool:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """torch logs what it then raises."""
+    """Suppresses logging: torch logs the errors that it then raises."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,12 +1,12 @@
-"""Decompositions that something else proposes, a language model for instance, checked before they are used.
+"""Decompositions from an external proposer, such as a language model, which are verified before use.
 
-A proposal is never trusted for what it is: `propose` accepts a convolution only if `livegnn.model.verify`
-shows the conditions of theorem 1 and the operators equal the original layer on small graphs. What is wrong
-goes back to the proposer, which may try again.
+A proposal is not trusted: `propose` accepts a convolution only if `livegnn.model.verify` confirms the
+conditions of theorem 1 and the operators equal the original layer on small graphs. The proposer gets the
+errors as feedback and may try again.
 
-Proposed source code is executed only if the caller says ``allow_code=True``. It runs in this process with all
-that the process may do. The names that it gets are NumPy, `Convolution` and the parameters, but that is no
-sandbox: allow it only where you would run what the proposer sends by hand.
+Proposed source code is executed only with ``allow_code=True``. It runs in this process with all rights of the
+process. It gets the names NumPy, `Convolution` and the parameters, but this is not a sandbox: allow it only
+if you would also run the proposer's code by hand.
 """
 
 import json
@@ -28,11 +28,11 @@ from livegnn.wording import kind_of
 
 @dataclass(frozen=True)
 class ConvolutionRequest:
-    """A layer whose six operators are wanted.
+    """A request for the six operators of a layer.
 
-    name: of the layer, as error messages show it. source: the Python text of its forward, message, aggregate
-    and update. in_channels, out_channels: of its rows. parameters: name -> float32 array; code finds ``.`` in
-    a name as ``_``. edge_dim: channels of the edges' features.
+    name: of the layer, for error messages. source: the Python text of its forward, message, aggregate and
+    update. in_channels, out_channels: of its rows. parameters: name -> float32 array; for code, ``.`` in a
+    name becomes ``_``. edge_dim: channels of the edges' features.
     """
 
     name: str
@@ -60,10 +60,10 @@ class ConvolutionRequest:
 
 
 class Proposer(Protocol):
-    """Anything that proposes a decomposition."""
+    """A callable that proposes a decomposition."""
 
     def __call__(self, request: ConvolutionRequest, feedback: str | None) -> Convolution | str | None:
-        """A convolution, the Python source of one (it assigns ``convolution``), or None to give up.
+        """Returns a convolution, the Python source of one (it assigns ``convolution``), or None to give up.
 
         feedback: None at first; later the last proposal, and why it was rejected.
         """
@@ -78,14 +78,14 @@ def propose(
     attempts: int = 3,
     allow_code: bool = False,
 ) -> Convolution:
-    """The first proposal that passes verification, equality with the original layer included.
+    """The first proposal that passes verification, including equality with the original layer.
 
-    reference: (h, edge_index, weight, edge_attr) -> output: the original layer. attempts: how often the
-    proposer is asked. allow_code: whether source code may be executed, which is not confined in any way.
+    reference: (h, edge_index, weight, edge_attr) -> output: the original layer. attempts: the number of calls
+    of the proposer. allow_code: whether source code may be executed; it runs without a sandbox.
 
-    Raises `ModelError` with everything that failed, if no proposal passes; at once if the proposer raises
-    (its error is the ``__cause__``), answers with what is no proposal, or with source code where `allow_code`
-    is not set.
+    Raises `ModelError` with all failures if no proposal passes. Raises it at once if the proposer raises (its
+    error is the ``__cause__``), returns something that is not a proposal, or returns source code and
+    `allow_code` is not set.
     """
     allow_code = switch(allow_code, "allow_code")
     if attempts < 1:
@@ -118,11 +118,11 @@ def propose(
 def _proposal(
     proposer: Proposer, request: ConvolutionRequest, feedback: str | None
 ) -> Convolution | str | None:
-    """What the proposer answers, if it is what a proposer may answer."""
+    """The proposer's answer. Raises `ModelError` if it is not a valid one."""
     try:
         proposal: object = proposer(request, feedback)
     except ModelError:
-        raise  # it says what is wrong, as that of `OpenAIProposer` does
+        raise  # its message is already clear, as for `OpenAIProposer`
     except Exception as error:
         what = f"{type(error).__name__}: {error}".rstrip(": ")
         raise ModelError(f"{request.name}: the proposer raised {what}") from error
@@ -136,10 +136,10 @@ def _proposal(
 
 @dataclass(frozen=True)
 class OpenAIProposer:
-    """Asks a server that speaks OpenAI's protocol (``POST base_url/chat/completions``).
+    """A proposer that calls a server with OpenAI's protocol (``POST base_url/chat/completions``).
 
-    base_url: for instance ``http://localhost:8000/v1``. model: the name that the server knows it by. api_key:
-    sent as a bearer token, if given. timeout: seconds to wait for the server.
+    base_url: for instance ``http://localhost:8000/v1``. model: the model's name on the server. api_key: sent
+    as a bearer token, if given. timeout: seconds to wait for the server.
     """
 
     base_url: str
@@ -152,8 +152,8 @@ class OpenAIProposer:
             raise ModelError(f"base_url must begin with http:// or https://, got {self.base_url!r}")
 
     def __call__(self, request: ConvolutionRequest, feedback: str | None) -> str | None:
-        """The Python block of the server's answer; None if it has none. Raises `ModelError` if there is no
-        answer.
+        """The last Python block of the server's answer; None if it has none. Raises `ModelError` if there is
+        no answer.
         """
         messages = [
             {"role": "system", "content": PROMPT},
@@ -166,7 +166,7 @@ class OpenAIProposer:
         return blocks[-1] if blocks else None
 
     def _ask(self, body: Mapping[str, object]) -> str:
-        import urllib.error  # here, as it is slow to import
+        import urllib.error  # imported here since it is slow
         import urllib.request
 
         url = f"{self.base_url.rstrip('/')}/chat/completions"
@@ -190,7 +190,7 @@ class OpenAIProposer:
 
 
 def _run(source: str, request: ConvolutionRequest) -> Convolution:
-    """Executes source code. Nothing confines it."""
+    """Executes source code, without a sandbox."""
     names: dict[str, object] = {
         "np": np,
         "Convolution": Convolution,
@@ -274,4 +274,4 @@ Second example, with parameters lin_weight [out, in], att_src [out], att_dst [ou
 ```python
 {ATTENTION_EXAMPLE}```
 """
-"""What `OpenAIProposer` says first. Both examples pass verification."""
+"""The system prompt of `OpenAIProposer`. Both examples pass verification."""

@@ -1,8 +1,8 @@
-"""Layers that cannot be read, rewritten by a proposer (`livegnn.importers.proposal`).
+"""Replaces layers that cannot be read by decompositions from a proposer (`livegnn.importers.proposal`).
 
-Such a layer is taken out of the module: while that is exported, an operator of its own stands in its place,
-which is read as rows that nothing is known of. Lowering writes there the steps of a proposal, which passes
-verification and computes what the layer does on small graphs, or it is not used.
+While the module is exported, a custom operator replaces such a layer; its result is read as an input with
+rows of nodes. Lowering writes the steps of a proposal there. A proposal is used only if it passes
+verification and computes the same as the layer on small graphs.
 """
 
 import inspect
@@ -34,7 +34,7 @@ _METHODS = ("forward", "edge_update", "message", "aggregate", "update")
 
 @dataclass(frozen=True)
 class Proposals:
-    """Who proposes, and whether source code that it answers with may be executed, which nothing confines."""
+    """The proposer, and whether source code from it may be executed, without a sandbox."""
 
     proposer: Proposer
     allow_code: bool = False
@@ -48,7 +48,7 @@ class Proposals:
 
 @dataclass(frozen=True)
 class LayerCall:
-    """How a module calls one of its layers, on a small graph. channels: of the result."""
+    """A module's call of one of its layers, on a small graph. channels: of the result."""
 
     layer: nn.Module
     args: tuple[object, ...]
@@ -58,7 +58,7 @@ class LayerCall:
 
 @dataclass(frozen=True)
 class Cut:
-    """A layer in whose place its result is read as an input. roles: what its tensors are, in order: ``"x"``,
+    """A layer whose result is read as an input. roles: the meaning of its tensors, in order: ``"x"``,
     ``"edge_index"``, ``"weight"`` or ``"edge_attr"``.
     """
 
@@ -72,8 +72,8 @@ class Cut:
 
 @dataclass
 class Cuts:
-    """A module without some of its layers. proposals: what fills the gaps; None: nothing, to see what else
-    there is.
+    """A module without some of its layers. proposals: replaces these layers; None: nothing does, to test
+    whether the rest of the module can be read.
     """
 
     calls: Mapping[str, LayerCall]
@@ -81,7 +81,7 @@ class Cuts:
     cuts: list[Cut] = field(default_factory=list)
 
     def without(self, module: nn.Module, paths: Collection[str]) -> nn.Module:
-        """A copy of a module whose layers at these paths are opaque."""
+        """A copy of a module in which custom operators replace the layers at these paths."""
         copied = copy_module(module)
         for path in paths:
             copied.get_submodule(path).forward = _opaque(f"{id(self)}:{path}", self.calls[path].channels)
@@ -95,7 +95,7 @@ class Cuts:
         del _OPEN[str(id(self))]
 
     def take_out(self, call: Call, of: Value, tensors: Sequence[Value], path: str, width: int) -> Value:
-        """Reads the result of a layer as rows of nodes that nothing is known of. of: rows of these nodes."""
+        """Reads the result of a layer as an input with rows of nodes. of: rows of the same nodes."""
         if self.proposals is None:
             (piece,) = of.pieces
             edge = next((p.atom for v in tensors for p in v.pieces if is_of_edges(p.atom)), None)
@@ -139,7 +139,7 @@ class Cuts:
         return Value((Piece(atom, x.pieces[0].mask, result),), ((ROWS,), (width,)))
 
     def parts(self) -> list[Part]:
-        """What lowering writes in the place of each layer."""
+        """The replacement of each layer, for lowering."""
         return [Part(cut.name, cut.x, self._fill(cut)) for cut in self.cuts]
 
     def _fill(self, cut: Cut) -> Callable[[Lowering, str], str]:
@@ -153,7 +153,7 @@ class Cuts:
 
 
 _OPEN: dict[str, Cuts] = {}
-"""The modules that are being read, by the numbers that their operators carry."""
+"""The modules that are being read, by the number in the keys of their operators."""
 
 
 @torch.library.custom_op(  # type: ignore[untyped-decorator]
@@ -196,10 +196,10 @@ def import_proposed(
     run: Callable[[nn.Module], object],
     proposals: Proposals,
 ) -> Assembled:
-    """A module of which some layers cannot be read.
+    """Imports a module that may have layers that cannot be read.
 
-    read: reads and lowers a module. run: calls one on a small graph. Raises `ModelError` with what stands in
-    the way, and why no proposal helped.
+    read: reads and lowers a module. run: calls one on a small graph. Raises `ModelError` with the reason, and
+    why no proposal helped.
     """
     try:
         return read(module, None)
@@ -225,13 +225,13 @@ def import_proposed(
 
 
 def _with_line(error: ModelError) -> str:
-    """What an error says, and the line of the user's that it comes from."""
+    """The message of an error, with the line of the user's code."""
     place = "" if error.__cause__ is None else line_of(error.__cause__)
     return f"{place}: {error}" if place and place not in str(error) else str(error)
 
 
 class _Recorder:
-    """How layers were called, by their paths. It is the same one in every copy of a module."""
+    """Records the calls of layers by their paths. All copies of a module share one recorder."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -241,7 +241,7 @@ class _Recorder:
         return self
 
     def recording(self, path: str, forward: Callable[..., object]) -> Callable[..., object]:
-        """A layer's forward, which notes how it is called."""
+        """A layer's forward that records its calls."""
 
         def record(*args: object, **kwargs: object) -> object:
             result = forward(*args, **kwargs)
@@ -254,7 +254,7 @@ class _Recorder:
 
 
 def _record(module: nn.Module, run: Callable[[nn.Module], object]) -> dict[str, LayerCall]:
-    """How each convolution is called that is not a part of another one; the module may be one itself."""
+    """The call of each convolution that is not part of another one; the module itself may be one."""
     copied, recorder = copy_module(module), _Recorder(module)
     paths = [path for path, part in copied.named_modules() if isinstance(part, MessagePassing)]
     outer = [
@@ -271,7 +271,7 @@ def _record(module: nn.Module, run: Callable[[nn.Module], object]) -> dict[str, 
 
 
 def _ask(cut: Cut, call: LayerCall, proposals: Proposals) -> Model:
-    """A model of one layer, as somebody proposes it."""
+    """A model of one layer from a proposal."""
     (channels,) = cut.x.shape or (1,)
     features = cut.columns.get("edge_attr")
     edge_dim = 0 if features is None else int(np.prod(features.shape))
@@ -322,7 +322,7 @@ def _ask(cut: Cut, call: LayerCall, proposals: Proposals) -> Model:
 
 
 def _splice(lowering: Lowering, model: Model, cut: Cut, x: str) -> str:
-    """Writes the steps of a model of one layer, which reads x."""
+    """Writes the steps of a model of one layer, with the value x as its input; returns the result's name."""
     names = {"x": x}
     for name in model.edge_inputs:
         if name not in cut.columns:
@@ -341,7 +341,7 @@ def _splice(lowering: Lowering, model: Model, cut: Cut, x: str) -> str:
 
 
 def _source(layer: nn.Module) -> str:
-    """The text of the layer's own methods; PyG's ``MessagePassing`` is known."""
+    """The source of the layer's own methods, without those inherited from PyG's ``MessagePassing``."""
     found = []
     for name in _METHODS:
         method = getattr(type(layer), name, None)

@@ -1,4 +1,4 @@
-"""From an exported program to expressions: each of its nodes by one operator, and held against its shape."""
+"""Reads an exported program as expressions: each node by one operator, checked against torch's shape."""
 
 import operator as python_operator
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ from livegnn.importers.values import ROWS, Piece, Value, Values, symbolic
 
 @dataclass(frozen=True)
 class Program:
-    """What a module computes: its outputs by name, as pieces of rows. read: what each of its convolutions is
-    called with, in order, where they are known.
+    """The computation of a module: its outputs by name, as pieces of rows. read: the input rows of each of
+    its convolutions, in order, if known.
     """
 
     outputs: Mapping[str, Value]
@@ -39,7 +39,7 @@ class Program:
 def read(exported: Exported) -> Program:
     """Reads an exported program.
 
-    Raises `ModelError` with the line of the user's module whose operation is not known, or cannot be served.
+    Raises `ModelError` with the line of the user's module whose operation is unknown or unsupported.
     """
     reading = _Reading(exported)
     outputs: dict[str, Value] = {}
@@ -118,7 +118,8 @@ class _Reading:
         self._note_layer(node)
 
     def _check_narrow(self, node: fx.Node, expected: torch.Tensor, name: str) -> None:
-        """Whole numbers of 8 or 16 bits wrap around where those of a model, which are floats, go on."""
+        """Raises `ModelError` for arithmetic on narrow whole numbers, which would wrap around in torch but
+        not in a model, which uses floats."""
         value = self.read[node]
         if expected.dtype not in _NARROW or name not in _WRAPPING or not isinstance(value, Value):
             return
@@ -131,7 +132,7 @@ class _Reading:
             )
 
     def _note_reads(self, node: fx.Node) -> None:
-        """Notes the first rows of nodes that each call of a submodule reads."""
+        """Records the first rows of nodes that each call of a submodule reads."""
         for call in _calls(node):
             if call in self.reads:
                 continue
@@ -145,7 +146,7 @@ class _Reading:
                     break
 
     def _note_layer(self, node: fx.Node) -> None:
-        """Notes the innermost call that adds up along edges, but for aggregations, which are parts of one."""
+        """Records the innermost call that reduces along edges; aggregations are only parts of such calls."""
         value = self.read[node]
         if isinstance(value, Value) and any(piece.row.op == "scatter" for piece in value.pieces):
             inner = [call for call, name in _calls(node).items() if ".aggr." not in name]
@@ -153,7 +154,7 @@ class _Reading:
                 self.layers.append(inner[-1])
 
     def own_edges(self, node: fx.Node) -> str:
-        """What is wrong with a node that reads edges which the module holds; empty if it reads none."""
+        """The error for a node that reads edges stored in the module; empty if it reads none."""
         seen, left = {node}, [node]
         while left:
             for one in left.pop().all_input_nodes:
@@ -172,7 +173,7 @@ class _Reading:
         return ""
 
     def outputs(self, node: fx.Node) -> dict[str, Value]:
-        """The module's results by their places among them."""
+        """The module's results by name."""
         returned = node.args[0]
         assert isinstance(returned, Sequence)
         unchanged = zip(self.specs, returned[len(self.results) :], strict=True)
@@ -249,7 +250,7 @@ class _Reading:
         return args
 
     def _check(self, value: object, expected: torch.Tensor, name: str) -> None:
-        """Holds what was read against what torch says of the same tensor."""
+        """Checks a value against torch's kind, shape and sizes of the same tensor. Raises `ModelError`."""
         assert isinstance(value, Value), f"{name} returned {type(value).__name__}"
         kind = kind_of(expected.dtype)
         if (value.kind if value.kind != "id" else "int") != kind:
@@ -270,7 +271,8 @@ class _Reading:
                 raise ModelError(f"{name} was read with rows of {piece.row.atom}, not of {piece.atom}")
 
     def _check_assertion(self, node: fx.Node) -> None:
-        """Sizes are what they are; anything else that must hold is a condition on the data."""
+        """Accepts an assertion on sizes that always holds. Raises `ModelError` for any other, which is a
+        condition on the data."""
         condition = node.args[0] if node.args else None
         if str(node.target).startswith("aten.sym_constrain"):
             low, high = (node.kwargs.get(name) for name in ("min", "max"))
@@ -288,7 +290,7 @@ class _Reading:
                 return
         if isinstance(relation, sympy.Eq) and type(relation.lhs).__name__.endswith("Mod"):
             whole, part = relation.lhs.args
-            if relation.rhs == 0 and sympy.cancel(whole / part).is_Integer:  # a view of some rows together
+            if relation.rhs == 0 and sympy.cancel(whole / part).is_Integer:  # from a view that groups rows
                 return
         if isinstance(relation, sympy.Eq):
             left, right = self.values.size(relation.lhs), self.values.size(relation.rhs)
@@ -298,14 +300,14 @@ class _Reading:
 
 
 def _divided(size: sympy.Expr) -> sympy.Expr:
-    """Without the remainders of sizes that are multiples of others."""
+    """The size without remainders that are 0, of sizes that are multiples of others."""
     remainders = [one for one in size.atoms(sympy.Function) if type(one).__name__ in ("Mod", "PythonMod")]
     whole = {one for one in remainders if sympy.cancel(one.args[0] / one.args[1]).is_Integer}
     return size.subs(dict.fromkeys(whole, 0))
 
 
 def name_results(spec: pytree.TreeSpec | None) -> list[str]:
-    """What each tensor of a result is called: by its key in a dict, else by where it is in the result."""
+    """The name of each tensor of a result: its key in a dict, otherwise its path in the result."""
     if spec is None or spec.num_leaves == 1:
         return ["output"]
     leaves, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(spec.num_leaves)), spec))
@@ -321,11 +323,11 @@ _IGNORED = frozenset(
     {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "requires_grad", "implicit"}
     | {"sparse_grad", "half_to_float", "generator"}
 )
-"""What no row depends on. Of what kind the numbers are, the result tells (`Call.kind`)."""
+"""Arguments that do not affect rows. The kind of numbers follows from the result (`Call.kind`)."""
 
 
 def _every_argument(node: fx.Node) -> list[object]:
-    """The arguments of an operator, with the defaults of those that are left out."""
+    """The arguments of an operator, with defaults for those that are left out."""
     schema = node.target._schema.arguments
     given = {**dict(zip((one.name for one in schema), node.args, strict=False)), **node.kwargs}
     return [given.get(one.name, one.default_value) for one in schema if one.name not in _IGNORED]
@@ -348,15 +350,15 @@ _WRAPPING = frozenset(
     }
     | {"cumsum", "floor_divide", "div"}
 )
-"""Operators whose results may be larger than what they are made of, or are of another dtype."""
+"""Operators whose results may be larger than their operands, or have another dtype."""
 
 
 def _calls(node: fx.Node) -> dict[str, str]:
-    """The calls of submodules that a node belongs to, from outside in, and the names of their classes."""
+    """The calls of submodules that contain a node, from outer to inner, and the names of their classes."""
     return {call: str(kind) for call, (_, kind) in (node.meta.get("nn_module_stack") or {}).items()}
 
 
 def _module_of(node: fx.Node) -> str:
-    """The path of the innermost submodule that a node belongs to, as in ``named_modules``."""
+    """The path of the innermost submodule that contains a node, as in ``named_modules``."""
     path = "".join(name for name, _ in list((node.meta.get("nn_module_stack") or {}).values())[-1:])
     return path.removeprefix("module").removeprefix(".").replace("_orig_mod.", "")

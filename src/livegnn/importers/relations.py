@@ -1,8 +1,8 @@
-"""Edges whose relation is a number beside each of them, as edges of several types.
+"""Splits edges with numbered relations into edges of several types.
 
-PyG's relational layers take one ``edge_index`` and an ``edge_type`` that numbers each edge's relation; the
-graph has an edge type for each. Every expression of such edges is written once for each relation, with its
-number in the place of ``edge_type``, so that masks and looked-up weights become constants.
+PyG's relational layers take one ``edge_index`` and an ``edge_type`` with the number of each edge's relation;
+the graph has an edge type for each relation. Every expression on such edges is written once for each
+relation, with its number in place of ``edge_type``, so that masks and looked-up weights become constants.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from livegnn.importers.lowering import edge_type_of
 def split_relations(
     make: Expressions, outputs: Sequence[Expression], edges: Atom, number: str, relations: Sequence[Atom]
 ) -> list[Expression]:
-    """Expressions that read edges of these relations instead of `edges`.
+    """The expressions, with edges of these relations instead of `edges`.
 
-    number: the input of `edges` that tells each edge's relation, from 0.
+    number: the input of `edges` with the number of each edge's relation, from 0.
     """
     new: dict[Expression, list[Expression]] = {}
     for one in walk(outputs):
@@ -51,7 +51,7 @@ def _of_relation(
 def _scatter(
     make: Expressions, one: Expression, args: Sequence[Sequence[Expression]], edges: Atom, relations: int
 ) -> Expression:
-    """The pieces of a scatter, those of the edges for each relation."""
+    """The scatter with one piece for each relation in place of each piece on the edges."""
     pieces = []
     for place, (_, index, _) in enumerate(one.pieces):
         for i in range(relations if index.atom is edges else 1):

@@ -1,4 +1,4 @@
-"""ATen's operators that bring rows to other rows: gathers along edges, filters, scatters; what is refused."""
+"""ATen's operators that move rows to other rows: gathers along edges, filters, scatters; and refusals."""
 
 from collections.abc import Sequence
 from math import prod
@@ -41,7 +41,7 @@ def _index(call: Call, x: Value, indices: Sequence[Value | None]) -> Value:
 
 
 def _filter(call: Call, x: Value, axis: int, mask: Value) -> Value:
-    """The rows for which a mask holds: the same expressions, of fewer rows."""
+    """The rows for which a mask holds: the same expressions, with fewer rows."""
     if x.row_axis != axis or x.axes[axis] != (ROWS,) or mask.axes != ((ROWS,),):
         raise ModelError("channels are filtered by a mask: the number of channels must not depend on data")
     pieces = []
@@ -58,7 +58,7 @@ def _filter(call: Call, x: Value, axis: int, mask: Value) -> Value:
 
 
 def _check_mask(mask: Expression) -> None:
-    """Which rows there are may depend on the graph and on types, not on features."""
+    """Raises `ModelError` if a filter depends on features; it may depend on the graph and on types."""
     if any(one.op == "input" and one.kind == "float" for one in walk([mask])):
         raise ModelError(
             "rows are filtered by their features, so that a feature decides which nodes or edges there are: "
@@ -79,7 +79,7 @@ def _nonzero(call: Call, x: Value) -> Value:
 
 
 def take(call: Call, x: Value, axis: int, index: Value) -> Value:
-    """Rows by an index: of nodes by the ends of edges, or of a table by whole numbers."""
+    """Takes rows by an index: rows of nodes by the ends of edges, or of a table by whole numbers."""
     if x.row_axis is None:
         return _look_up(call, x, axis, index)
     if x.row_axis != axis or x.axes[axis] != (ROWS,):
@@ -102,7 +102,7 @@ def take(call: Call, x: Value, axis: int, index: Value) -> Value:
 
 
 def _locate(call: Call, x: Value, index: Expression) -> tuple[Piece, Expression]:
-    """The piece of a union that an index points into, and the index without what lies in front."""
+    """The piece of a union that an index refers to, and the index without the offset of that piece."""
     offset = sympy.Integer(0)
     if index.op == "shift":
         offset, index = index.attrs[0], index.args[0]
@@ -151,7 +151,7 @@ def _take_channels(call: Call, x: Value, axis: int, index: Value) -> Value:
 
 
 def one_index(call: Call, index: Value, axis: int) -> Value:
-    """The index of each row, where it is spread over channels."""
+    """The index of each row, without the channels to which it was expanded."""
     if index.row_axis != axis or index.axes[axis] != (ROWS,):
         raise ModelError("rows are scattered along channels")
 
@@ -173,9 +173,9 @@ def one_index(call: Call, index: Value, axis: int) -> Value:
 
 
 def scatter(call: Call, reduce: str, base: Value, axis: int, index: Value, source: Value) -> Value:
-    """What comes to each row of `base`, 0 where nothing does; one piece for each of its own."""
+    """The reduced messages of each row of `base`, 0 for rows without any; with the pieces of `base`."""
     if base.row_axis is None:
-        # All rows into one, as the reductions of a graph without batches do it.
+        # All rows are reduced to one, as pooling does for a graph without batches.
         if base.axes[axis] != (1,) or any(not piece.row.is_number(0) for piece in index.pieces):
             raise ModelError("rows are scattered to groups that are no nodes: only edges bring rows to nodes")
         row = call.total(reduce, [rows[0] for rows in call.values.aligned([source, index])])
@@ -259,7 +259,7 @@ def _index_put(
 
 
 def _write_where(call: Call, base: Value, mask: Value, values: Value) -> Value:
-    """Rows under a mask are others: a choice for each row. Values of the masked rows are known for all."""
+    """Replaces the rows under a mask, as a choice for each row. Values are known for all masked rows."""
     units = (1,) * (len(base.axes) - len(mask.axes))
     wide = call.values.each(
         mask, lambda row: call.make.reshape(row, (*row.shape, *units)), (*mask.axes, *((1,) for _ in units))
@@ -284,7 +284,7 @@ def _write_where(call: Call, base: Value, mask: Value, values: Value) -> Value:
 
 
 def _write_own(call: Call, base: Value, index: Value, source: Value) -> Value:
-    """Rows in the place of others, each its own: of those that a filter leaves."""
+    """Writes rows to their own places, for the rows that a filter keeps."""
     own = base.pieces[0]
     if len(base.pieces) > 1 or len(index.pieces) > 1 or index.pieces[0].atom is not own.atom:
         raise ModelError("rows are written to other rows than the index counts")
@@ -293,7 +293,7 @@ def _write_own(call: Call, base: Value, index: Value, source: Value) -> Value:
 
 
 def _write_last(call: Call, base: Value, index: Value, values: Value) -> Value:
-    """Rows go to the ends of edges, and the last edge wins: the weights of loops that nodes have already."""
+    """Writes rows to the ends of edges; the last edge counts. Only for the weights of existing loops."""
     if base.row_axis != 0 or len(base.pieces) > 1:
         raise ModelError("rows are written by numbers into what has no rows of nodes")
     if values.row_axis is None:

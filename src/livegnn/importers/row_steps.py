@@ -1,7 +1,7 @@
-"""Row-wise expressions as steps of a model. Rows of nodes and rows of edges are written alike.
+"""Writes row-wise expressions as steps of a model, in the same way for rows of nodes and of edges.
 
-A row of channels ``[a, b, c]`` lies flat, the last axis innermost. Each function below writes one operation's
-steps; `Steps` writes a step once, however often it is asked for.
+A row with channels ``[a, b, c]`` is flat, with the last axis innermost. Each function below writes the steps
+of one operation; `Steps` writes equal steps only once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ _NAMES = {
     "gt": "greater",
     "ge": "greater_equal",
 }
-"""How the model calls what ATen calls otherwise."""
+"""The name of an operation in expressions -> its name in the model, where they differ."""
 
 _SETTINGS: Mapping[str, tuple[str, ...]] = {
     "leaky_relu": ("slope",),
@@ -60,7 +60,7 @@ class Steps:
         attrs: Mapping[str, Attribute] | None = None,
         **settings: Attribute,
     ) -> str:
-        """The name of the value that this step writes. attrs, settings: of the step, both the same."""
+        """Writes a step and returns the name of its value. attrs, settings: both are settings of the step."""
         attrs = {**(attrs or {}), **settings}
         named = {role: self.tensor(given) for role, given in (tensors or {}).items()}
         key = (op, tuple(inputs), tuple(named.items()), tuple(attrs.items()))
@@ -71,7 +71,7 @@ class Steps:
         return found
 
     def name(self, wanted: str) -> str:
-        """A name that no value has yet."""
+        """A name that is not yet used by a value."""
         name, number = wanted, 1
         while name in self._taken:
             number += 1
@@ -80,7 +80,7 @@ class Steps:
         return name
 
     def tensor(self, given: "torch.Tensor | Expression") -> str:
-        """The name of a tensor, which each content has once."""
+        """The name of a tensor; equal tensors have one name."""
         constant = given if isinstance(given, Expression) else self.make.constant(given)
         assert constant.value is not None
         array = constant.value.numpy().astype(np.float32)
@@ -97,20 +97,20 @@ class Steps:
 
 @dataclass
 class RowSteps:
-    """Writes the steps of row-wise expressions. value: the name of the value that an expression is."""
+    """Writes the steps of row-wise expressions. value: returns the name of an expression's value."""
 
     steps: Steps
     value: Callable[[Expression], str]
 
     def write(self, one: Expression) -> str:
-        """The value that a row-wise expression is. Raises `ModelError` for what no step does."""
+        """Writes a row-wise expression; returns its value's name. Raises `ModelError` if no step fits."""
         function = _WRITERS.get(one.op, RowSteps._elementwise)
         return function(self, one)
 
     def fit(self, one: Expression, shape: Shape, rows: Expression) -> str:
-        """A row as wide as a shape that its own broadcasts to. rows: whose number of rows a constant has."""
+        """A row that is broadcast to a shape. rows: the expression whose number of rows a constant gets."""
         if one.value is not None:
-            # What nobody has written to is NaN; what stands for the end of the numbers must be one.
+            # Constants must be finite: uninitialised values (NaN) become 0, infinities the largest number.
             if prod(shape) == 1:
                 number = one.value.double().nan_to_num(0.0, _LARGEST, -_LARGEST)
                 return self.steps.write("constant", (self.value(rows),), value=float(number.reshape(-1)[0]))
@@ -125,7 +125,7 @@ class RowSteps:
         return name
 
     def take(self, name: str, places: torch.Tensor) -> str:
-        """Channels by their places in the flat row."""
+        """Takes channels by their places in the flat row."""
         flat = places.reshape(-1)
         if bool((flat == torch.arange(flat[0], flat[0] + len(flat))).all()):
             start = int(flat[0])
@@ -147,7 +147,7 @@ class RowSteps:
         return self.steps.write(_NAMES.get(one.op, one.op), inputs, attrs=attrs)
 
     def _operand(self, arg: Expression, shape: Shape, rows: Expression) -> str:
-        """As wide as the result, or one channel for all."""
+        """An argument as wide as the result, or with one channel for all."""
         number = arg.value is not None and bool((arg.value == arg.value.reshape(-1)[0]).all())
         if number:
             assert arg.value is not None
@@ -169,7 +169,7 @@ class RowSteps:
 
     def _pow(self, one: Expression) -> str:
         x, exponent = one.args
-        if x.value is None and exponent.is_number(2):  # a product takes a part of the time of a power
+        if x.value is None and exponent.is_number(2):  # a product is much faster than a power
             row = self.fit(x, one.shape, x)
             return self.steps.write("multiply", (row, row))
         return self._elementwise(one)
@@ -208,7 +208,7 @@ class RowSteps:
         return normalized or self._elementwise(one)
 
     def _normalized(self, one: Expression) -> str | None:
-        """``x / clamp(sqrt(sum(x * x)), eps)``, a step of its own: squares leave float32 before x does."""
+        """``x / clamp(sqrt(sum(x * x)), eps)`` as one step, since squares overflow float32 before x does."""
         x, under = one.args
         norm = under.args[0] if under.op == "expand" else under
         eps = 0.0
@@ -223,7 +223,7 @@ class RowSteps:
         return self.steps.write("l2_normalize", (self.value(x),), eps=eps, attrs=_heads(prod(x.shape[:-1])))
 
     def _elu(self, one: Expression) -> str:
-        """``scale * elu(x)`` with a scaled exponent, of ELU, SELU and CELU."""
+        """``scale * elu(x)`` with a scaled exponent, for ELU, SELU and CELU."""
         alpha, scale, inner = (float(str(number)) for number in one.attrs)
         x = self.value(one.args[0])
         x = x if inner == 1 else self.steps.write("scale", (x,), value=inner)
@@ -240,7 +240,7 @@ class RowSteps:
         return self.steps.write(_INVERSES[one.op], (ones, degree))
 
     def _compare(self, one: Expression) -> str:
-        """A comparison with infinity is one with the largest number that a row may hold."""
+        """A comparison with infinity, as one with the largest number that a row may have."""
         known = [(arg, arg.value) for arg in one.args if arg.value is not None]
         if not known or not bool(known[0][1].isinf().all()):
             return self._elementwise(one)
@@ -270,7 +270,7 @@ class RowSteps:
         return self.fit(one.args[0], one.shape, one.args[0])
 
     def _places(self, one: Expression) -> str:
-        """``permute``, ``slice`` and ``flip`` take channels by their places."""
+        """``permute``, ``slice`` and ``flip``: take channels by their places."""
         x = one.args[0]
         places = torch.arange(prod(x.shape)).reshape(x.shape)
         if one.op == "permute":

@@ -1,7 +1,7 @@
-"""What a caller says of a module, or of an exported program, checked before anything is done with it.
+"""Checks the arguments of calls that import a module or an exported program.
 
-Each function takes one argument of a public call, and raises `ModelError` with what it must be, what came and
-what to do. Those named ``to_...`` return it as the importer reads it. Imports no torch.
+Each function takes one argument of a public call, and raises `ModelError` with the expected value, the actual
+one and what to do. Functions named ``to_...`` return it in the importer's form. Imports no torch.
 """
 
 import inspect
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from livegnn.graph import Graph, Schema
 
 Metadata = tuple[Sequence[NodeType], Sequence[EdgeType]]
-"""Node types and edge types, as ``HeteroData.metadata()`` gives them."""
+"""Node types and edge types, as in ``HeteroData.metadata()``."""
 _ROWS = ("node", "edge")
 
 
 OLDEST_TORCH = (2, 6)
-"""Before it, `torch.export` keeps numbers of nodes and edges as numbers in much of what PyG's layers do."""
+"""In older versions, `torch.export` fixes the numbers of nodes and edges in many of PyG's operations."""
 
 
 def check_torch(installed: str | None = None) -> None:
@@ -36,7 +36,7 @@ def check_torch(installed: str | None = None) -> None:
     try:
         installed = installed or version("torch")
     except PackageNotFoundError:
-        return  # whoever imports it says so
+        return  # the import of torch raises the error
     numbers = re.findall(r"\d+", installed)[:2]
     if tuple(map(int, numbers)) < OLDEST_TORCH:
         raise ModelError(
@@ -48,7 +48,7 @@ def check_torch(installed: str | None = None) -> None:
 
 @dataclass(frozen=True)
 class Told:
-    """What a caller says of how a module is called; `Model.from_pyg` says what each is."""
+    """The caller's settings for calling a module; see `Model.from_pyg` for each."""
 
     data: "Data | HeteroData | Schema | Graph | None" = None
     inputs: Mapping[str, object] | None = None
@@ -63,11 +63,11 @@ class Told:
 
     @property
     def schema(self) -> "Data | HeteroData | Schema | None":
-        """What tells types and widths, if anything does."""
+        """The schema or data with types and widths, if given."""
         return to_schema(self.data, "data")
 
     def checked(self) -> "Told":
-        """The same, its edge types as tuples. Raises `ModelError` for what does not go."""
+        """The same with edge types as tuples. Raises `ModelError` for settings that are not valid."""
         check_name(self.method, "method", "the method that predicts")
         check_inputs(self.inputs)
         schema, metadata = self.schema, to_metadata(self.metadata)
@@ -93,13 +93,13 @@ class Told:
 
 
 def check_name(value: object, name: str, of: str) -> None:
-    """Raises `ModelError` for what is no text. of: what it is the name of."""
+    """Raises `ModelError` if a value is not a text. of: the thing that it names."""
     if not isinstance(value, str):
         raise ModelError(f"{name} must be the name of {of}, as text, got {shown(value)}")
 
 
 def check_inputs(value: object) -> None:
-    """Whether `inputs` is a mapping from names; of rows, whether their channels are whole numbers."""
+    """Raises `ModelError` unless `inputs` is a mapping from names, and numbers of channels are whole."""
     if value is None:
         return
     if not isinstance(value, Mapping):
@@ -118,7 +118,7 @@ def check_inputs(value: object) -> None:
 
 
 def _check_rows(told: object, name: str) -> None:
-    """The channels of ``("node", channels)``; ``("node", "x")`` names a column instead."""
+    """Checks the channels of ``("node", channels)``; ``("node", "x")`` names a column instead."""
     if not isinstance(told, tuple) or not told or not isinstance(told[0], str) or told[0] not in _ROWS:
         return
     if any(isinstance(one, str) for one in told[1:]):
@@ -128,7 +128,7 @@ def _check_rows(told: object, name: str) -> None:
 
 
 def check_output(value: object) -> None:
-    """Whether `output` names one result, or several different ones."""
+    """Raises `ModelError` unless `output` names one result, or several different ones."""
     if value is None or isinstance(value, str):
         return
     if not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
@@ -143,13 +143,13 @@ def check_output(value: object) -> None:
 
 
 def check_output_type(value: object) -> None:
-    """Whether `output_type` is a name, or None."""
+    """Raises `ModelError` unless `output_type` is a name, or None."""
     if value is not None:
         check_name(value, "output_type", "a node type")
 
 
 def to_relations(value: object) -> tuple[EdgeType, ...] | None:
-    """The edge types that numbers stand for, each once."""
+    """The edge types of numbered relations. Raises `ModelError` unless they are different."""
     if value is None:
         return None
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
@@ -171,7 +171,7 @@ def to_relations(value: object) -> tuple[EdgeType, ...] | None:
 
 
 def check_joined(relations: Sequence[EdgeType], node_type: NodeType) -> None:
-    """Whether relations are between nodes of one type, that of `node_type`."""
+    """Raises `ModelError` unless all relations join nodes of `node_type`."""
     for one in relations:
         if (one[0], one[2]) != (node_type, node_type):
             raise ModelError(
@@ -181,7 +181,7 @@ def check_joined(relations: Sequence[EdgeType], node_type: NodeType) -> None:
 
 
 def check_node_type(value: object, edge_type: EdgeType, *, alone: bool) -> None:
-    """Whether `node_type` is a name. alone: nothing but it and `edge_type` tells the types of nodes."""
+    """Raises `ModelError` unless `node_type` is a name. alone: only it and `edge_type` give the types."""
     check_name(value, "node_type", "the nodes' type")
     ends = (edge_type[0], edge_type[2])
     if alone and value not in (DEFAULT_NODE_TYPE, *ends):
@@ -193,7 +193,7 @@ def check_node_type(value: object, edge_type: EdgeType, *, alone: bool) -> None:
 
 
 def to_metadata(value: object) -> tuple[list[NodeType], list[EdgeType]] | None:
-    """Node types, at least one, and edge types."""
+    """The node types, at least one, and the edge types. Raises `ModelError`."""
     if value is None:
         return None
     pair = isinstance(value, tuple | list) and len(value) == 2
@@ -213,7 +213,7 @@ def to_metadata(value: object) -> tuple[list[NodeType], list[EdgeType]] | None:
 
 
 def to_edge_weight(value: object) -> tuple[EdgeType, ...] | bool | None:
-    """Whether edges have weights, or the edge types of those that have."""
+    """Whether edges have weights, or the edge types that have them. Raises `ModelError`."""
     if value is None or isinstance(value, bool):
         return value
     if not _is_list(value) or isinstance(value, Mapping):
@@ -225,7 +225,7 @@ def to_edge_weight(value: object) -> tuple[EdgeType, ...] | bool | None:
 
 
 def check_channels(value: object, name: str, least: int) -> None:
-    """Whether widths are whole numbers of at least `least`, one or one for each type."""
+    """Raises `ModelError` unless widths, one or one for each type, are whole numbers of at least `least`."""
     if isinstance(value, Mapping):
         for key, width in value.items():
             check_width(width, f"{name}[{shown(key)}]", least)
@@ -234,7 +234,7 @@ def check_channels(value: object, name: str, least: int) -> None:
 
 
 def check_proposer(value: object) -> None:
-    """Whether `proposer` can be called with a request and feedback."""
+    """Raises `ModelError` unless `proposer` can be called with a request and feedback."""
     if value is None:
         return
     takes = "a function of a ConvolutionRequest and of feedback (livegnn.model.propose)"
@@ -242,7 +242,7 @@ def check_proposer(value: object) -> None:
         raise ModelError(f"proposer must be {takes}, got {shown(value)}: leave it out if there is none")
     try:
         signature = inspect.signature(value)
-    except (TypeError, ValueError):  # of some functions that are not Python's, nobody knows
+    except (TypeError, ValueError):  # some functions that are not written in Python have no signature
         return
     try:
         signature.bind(None, None)
@@ -253,7 +253,7 @@ def check_proposer(value: object) -> None:
 
 
 def to_schema(value: object, name: str, *, edges: bool = False) -> "Data | HeteroData | Schema | None":
-    """A schema, that of a graph too, or PyG's data. edges: whether it must have an edge type."""
+    """A schema, given as such or by its graph, or PyG data. edges: whether it must have an edge type."""
     known = getattr(value, "schema", value)
     if known is None:
         return None
@@ -276,7 +276,7 @@ def to_schema(value: object, name: str, *, edges: bool = False) -> "Data | Heter
 
 
 def _is_pyg(value: object) -> bool:
-    """Of what is PyG's, PyG is loaded."""
+    """Whether it is PyG data; an object can be so only if PyG is loaded, so this does not import PyG."""
     pyg = sys.modules.get("torch_geometric.data")
     return pyg is not None and isinstance(value, (pyg.Data, pyg.HeteroData))
 

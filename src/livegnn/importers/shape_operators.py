@@ -1,4 +1,4 @@
-"""ATen's operators that move numbers: views, slices, concatenations, copies; tensors made of nothing."""
+"""ATen's operators that move numbers: views, slices, concatenations, copies; and those that make tensors."""
 
 from collections.abc import Sequence
 from math import prod
@@ -43,7 +43,8 @@ def view(call: Call, x: Value, sizes: Sizes) -> Value:
 
 
 def _unstack(call: Call, x: Value, sizes: Sizes) -> Value | None:
-    """A union of the same rows several times, as one that has them side by side: how rows are stacked."""
+    """Turns a union of several blocks of the same rows into one block with an axis of channels, for a stack
+    of rows; None if the view is not such a stack."""
     copies = sizes[0]
     if x.row_axis != 0 or x.axes[0] != (ROWS,) or not isinstance(copies, int) or copies < 2:
         return None
@@ -104,7 +105,7 @@ def _slice(call: Call, x: Value, dim: int, start: Number | None, end: Number | N
 def _slice_rows(
     call: Call, x: Value, axis: int, start: Number | None, end: Number | None, step: int
 ) -> Value:
-    """All rows, or the first or last kinds of a union."""
+    """A slice of rows: all rows, or a range of whole pieces of a union."""
     ends = [call.values.count(x.space[:i]) for i in range(len(x.space) + 1)]
     bounds = []
     for bound, otherwise in ((start, ends[0]), (end, ends[-1])):
@@ -122,7 +123,7 @@ def _slice_rows(
 
 @operator("cat")
 def concatenate(call: Call, tensors: Sequence[Value], dim: int) -> Value:
-    """Channels side by side in one row; rows behind each other are a union."""
+    """Concatenates channels of a row; a concatenation of rows is a union."""
     tensors = [one for one in tensors if one.axes != ((0,),)]
     axis = dim % len(tensors[0].axes)
     along_rows = [one.row_axis == axis for one in tensors]

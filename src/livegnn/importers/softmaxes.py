@@ -1,9 +1,10 @@
-"""Rule 13 of lowering: softmaxes over in-edges, which the engine keeps as a whole.
+"""Rule 13 of lowering: finds softmaxes over in-edges, which the engine keeps as a whole.
 
 ``sum(exp_shifted(l) v) / (sum(exp_shifted(l)) + tiny)`` is ``attend``: the mean of the values v, weighted by
-the softmax of the logits l. It has a piece for each kind of edge whose exponentials are in the mass, and one
-for the node's own loop. Quotients of one mass are added piece by piece: GAT divides its loop's exponential
-and the sum over edges apart. Values are flat rows of ``[heads, channels]``, with a logit for each head.
+the softmax of the logits l. It has a piece for each edge type whose exponentials are in the mass, and one for
+the node's own loop. Quotients of the same mass are added piece by piece, since GAT divides its loop's
+exponential and the sum over edges separately. Values are flat rows of ``[heads, channels]``, with a logit for
+each head.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from livegnn.importers.facts import strip
 from livegnn.importers.normal_form import rewrite
 
 Piece: TypeAlias = tuple[Expression, Expression, Expression]
-"""Logit, index and mask of one kind of exponential; of a loop of a node's own the index is its rows."""
+"""Logit, index and mask of one kind of exponential; for a node's own loop, the index is ``rows``."""
 
 _TINY = 1e-10
 _MOVES = ("reshape", "expand")
@@ -25,7 +26,7 @@ _LINEAR = frozenset({"linear", "sum", "neg", "slice", "permute", "concat", *_MOV
 
 
 def find_softmaxes(make: Expressions, outputs: Sequence[Expression]) -> list[Expression]:
-    """Rule 13."""
+    """Applies rule 13."""
     shifts = {shift_of(one) for one in walk(outputs) if one.op == "exp_shifted"}
     free = {shift for shift in shifts if shift_is_free(outputs, shift)}
     rules = _Rules(make, free)
@@ -34,7 +35,7 @@ def find_softmaxes(make: Expressions, outputs: Sequence[Expression]) -> list[Exp
 
 @dataclass
 class _Rules:
-    """free: the shifts that no output feels, so that their exponentials are those of a softmax."""
+    """free: the shifts that do not affect any output, so that their exponentials belong to a softmax."""
 
     make: Expressions
     free: set[Expression]
@@ -60,7 +61,7 @@ class _Rules:
         return made
 
     def _mass(self, under: Expression) -> tuple[Piece, ...] | None:
-        """The exponentials that a divisor sums, if it is the mass of a softmax."""
+        """The exponentials that a divisor sums, if it is the mass of a softmax; otherwise None."""
         while under.op in _MOVES:
             under = under.args[0]
         if under.op == "add":
@@ -80,7 +81,7 @@ class _Rules:
         return None
 
     def _goes_one_way(self, mass: tuple[Piece, ...]) -> bool:
-        """Whether all edges go one way, and all or none of them leave loops out: then one step has them."""
+        """Whether one step can have all edges: they have one direction, and all or none skip loops."""
         ways = set()
         for _, index, mask in mass:
             if index.op == "end" and index.atom is not None:
@@ -95,13 +96,13 @@ class _Rules:
         return one.op == "exp_shifted" and shift_of(one) in self.free
 
     def _weighs(self, one: Expression) -> bool:
-        """Whether exponentials of softmaxes are in it that are not divided yet."""
+        """Whether it contains exponentials of softmaxes that are not divided yet."""
         return any(self._is_free(part) for part in _unfinished(one))
 
     # A quotient, from what is divided
 
     def _quotient(self, over: Expression, mass: tuple[Piece, ...]) -> Expression | None:
-        """``over`` divided by a mass; None if that is no mean of values."""
+        """``over`` divided by a mass; None if that is not a mean of values."""
         if over.op == "scatter":
             if over.attrs != ("sum",) or len(over.pieces) != 1:
                 return None
@@ -130,7 +131,7 @@ class _Rules:
     def _attend(
         self, message: Expression, index: Expression, mask: Expression, mass: tuple[Piece, ...]
     ) -> Expression | None:
-        """The mean of what a message holds beside its exponential, over one piece of the mass."""
+        """The mean of a message without its exponential, over one piece of the mass."""
         found = self._take_exponential(message)
         if found is None:
             return None
@@ -143,7 +144,7 @@ class _Rules:
         return self._make(mass, [value if piece[1] is index else None for piece in mass], message.shape)
 
     def _take_exponential(self, message: Expression) -> tuple[Expression, Expression] | None:
-        """A message without its exponential, and the logit of that; None if it is no such product."""
+        """A message without its exponential, and the exponential's logit; None if it has another form."""
         if self._is_free(strip(message)):
             return self.make.expand(self.make.constant(1.0), message.shape), strip(message).args[0]
         if message.op == "mul":
@@ -199,7 +200,7 @@ class _Rules:
         return self.make.elementwise("add", a, b)
 
     def _scale(self, attend: Expression, factor: Expression, shape: Shape) -> Expression:
-        """A factor of the node's joins the value of its own loop, if that is all there is."""
+        """Multiplies by a factor; if only the node's own loop has a value, that value takes the factor."""
         alone = attend.op == "attend" and all(
             value.is_number(0) or index.op == "rows" for value, _, index, _ in pieces_of(attend)
         )
@@ -213,7 +214,7 @@ class _Rules:
 
 
 def pieces_of(attend: Expression) -> list[tuple[Expression, Expression, Expression, Expression]]:
-    """Value, logit, index and mask of each kind of edge, and of the node's own loop."""
+    """Value, logit, index and mask of each piece: for each edge type, and for the node's own loop."""
     args = attend.args
     return [(args[i], args[i + 1], args[i + 2], args[i + 3]) for i in range(0, len(args), 4)]
 
@@ -235,7 +236,7 @@ def _is_tiny(one: Expression) -> bool:
 
 
 def _unfinished(one: Expression) -> list[Expression]:
-    """What a row is made of, up to the softmaxes that are done."""
+    """The expressions that a row depends on, without going into softmaxes that are complete."""
     found, stack, seen = [], [one], {one}
     while stack:
         part = stack.pop()

@@ -1,9 +1,9 @@
-"""Tensors of the exported program as pieces of rows: what `operators` compute on.
+"""Tensors of the exported program as pieces of rows, on which `operators` work.
 
-A tensor's rows are the rows of one type of node or edge, or of several behind each other: a *union*, which is
-never put into one array. Each piece has its atom, the mask of those rows of the atom that belong to it, and
-the expression that gives a row. ``axes`` tells where the rows are in the tensor's shape: each axis is made of
-components, which are numbers of channels or `ROWS`, so that views which fuse rows with channels stay known.
+A tensor's rows are the rows of one type of node or edge, or of several types concatenated: a *union*, which
+is never stored as one array. Each piece has its atom, the mask of the atom's rows that belong to it, and the
+expression of a row. ``axes`` describes the tensor's shape: each axis has components, which are numbers of
+channels or `ROWS`, so that views which fuse rows with channels can be represented.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,12 +23,12 @@ ROWS = -1
 Axis: TypeAlias = tuple[int, ...]
 Axes: TypeAlias = tuple[Axis, ...]
 Space: TypeAlias = tuple[tuple[Atom, Expression], ...]
-"""Which rows a union has, in order: atoms and masks."""
+"""The rows of a union, in order: atoms and masks."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Those rows of an atom that a mask selects; atom None: one row, the same for all."""
+    """The rows of an atom that a mask selects; atom None: one row, the same for all."""
 
     atom: Atom | None
     mask: Expression
@@ -37,14 +37,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor. Its pieces' channels are the components of its axes but for `ROWS`, in order."""
+    """A tensor. The channels of its pieces are the components of its axes without `ROWS`, in order."""
 
     pieces: tuple[Piece, ...]
     axes: Axes
 
     @property
     def row_axis(self) -> int | None:
-        """The axis that the rows are on, or None."""
+        """The axis of the rows, or None."""
         return next((i for i, axis in enumerate(self.axes) if ROWS in axis), None)
 
     @property
@@ -57,7 +57,7 @@ class Value:
 
     @property
     def row(self) -> Expression:
-        """The row of a tensor that is no union."""
+        """The row of a tensor. Raises `ModelError` for a union."""
         if len(self.pieces) > 1:
             raise ModelError("rows of several kinds behind each other are used as one: keep them apart")
         return self.pieces[0].row
@@ -67,11 +67,11 @@ class Value:
         return self.pieces[0].row.kind
 
     def channel_of(self, axis: int) -> int:
-        """Where among the channels those of an axis begin."""
+        """The place of an axis' first component among the channels."""
         return sum(part != ROWS for one in self.axes[:axis] for part in one)
 
     def is_free(self) -> bool:
-        """Whether every row is the same, so that it does not matter whose rows they are."""
+        """Whether all rows are the same constant, so that they fit any rows."""
         return all(piece.row.value is not None and piece.row is self.row_of_all for piece in self.pieces)
 
     @property
@@ -81,9 +81,9 @@ class Value:
 
 @dataclass
 class Values:
-    """Makes values, and knows which symbols of the program count which rows.
+    """Makes values, and maps symbols of the program to the rows that they count.
 
-    spaces: which rows a size counts, where it is one of those that `count` has named.
+    spaces: size -> the rows that it counts, for sizes that `count` has returned.
     """
 
     make: Expressions = field(default_factory=Expressions)
@@ -99,7 +99,7 @@ class Values:
     # Sizes
 
     def count(self, space: Space) -> sympy.Expr:
-        """How many rows a space has, as an expression of own symbols."""
+        """The number of rows of a space, as an expression of internal symbols."""
         total: sympy.Expr = sympy.Integer(0)
         for atom, mask in space:
             name = f"rows_{len(self._counts)}"
@@ -108,7 +108,7 @@ class Values:
         return total
 
     def name_size(self, size: object, space: Space) -> None:
-        """From now on the program's symbol `size` counts the rows of `space`."""
+        """Binds the program's symbol `size` to the number of rows of `space`."""
         expression = symbolic(size)
         known = self.size(expression)
         if known is None:
@@ -117,14 +117,14 @@ class Values:
             self._symbols[expression] = self.count(space)
 
     def size(self, size: object) -> sympy.Expr | None:
-        """A size of the program in own symbols; None if it counts rows that are not known yet."""
+        """A size of the program in internal symbols; None if it counts rows that are not known yet."""
         expression = symbolic(size)
         if not set(expression.free_symbols) <= set(self._symbols):
             return None
         return sympy.expand(expression.subs(self._symbols))
 
     def space_of(self, size: object) -> Space | None:
-        """Which rows a size counts; None if it is a plain number."""
+        """The rows that a size counts; None if it is a plain number."""
         known = self.size(size)
         if known is not None and not known.free_symbols:
             return None
@@ -144,12 +144,12 @@ class Values:
         return Value((Piece(None, self.everything, row),), axes)
 
     def each(self, value: Value, function: Callable[[Expression], Expression], axes: Axes) -> Value:
-        """A function of each piece's row by itself."""
+        """Applies a function to the row of each piece."""
         pieces = (Piece(piece.atom, piece.mask, function(piece.row)) for piece in value.pieces)
         return Value(tuple(pieces), axes)
 
     def elementwise(self, op: str, *values: Value, attrs: tuple[object, ...] = ()) -> Value:
-        """An operation of tensors whose axes broadcast from the right."""
+        """An operation on tensors whose axes broadcast from the right."""
         axes = self._broadcast(values)
         values = tuple(self._fit(value, axes) for value in values)
         pieces = []
@@ -159,7 +159,7 @@ class Values:
         return Value(tuple(pieces), axes)
 
     def _known(self, mask: Expression, row: Expression) -> Expression:
-        """A comparison, where the mask of the rows already tells how it ends."""
+        """The row; a constant for a comparison whose result follows from the mask of the rows."""
         if row.kind == "bool" and not row.shape and row.value is None:
             if self.make.elementwise("and", mask, row) is mask:
                 return self.everything
@@ -168,7 +168,7 @@ class Values:
         return row
 
     def expand(self, value: Value, sizes: Sequence[object]) -> Value:
-        """As many rows and channels as sizes tell, where a tensor has one."""
+        """Expands axes of size one to the given numbers of rows and channels."""
         row_axes = [i for i, size in enumerate(sizes) if not isinstance(size, int)]
         own = None if value.row_axis is None else value.row_axis + len(sizes) - len(value.axes)
         if len(row_axes) > 1 or (own is not None and row_axes != [own]):
@@ -184,9 +184,9 @@ class Values:
         return Value(tuple(Piece(atom, mask, value.row) for atom, mask in space), axes)
 
     def aligned(self, values: Sequence[Value]) -> list[list[Piece]]:
-        """The pieces of several tensors with the same rows, side by side.
+        """The pieces of several tensors with the same rows, grouped by rows.
 
-        What is the same for all rows joins any; the first piece of each list tells atom and mask.
+        A row that is the same for all fits any rows. All pieces of a list have the same atom and mask.
         """
         framing = [value for value in values if value.row_axis is not None]
         bound = [value for value in framing if not value.is_free()]
@@ -228,7 +228,8 @@ class Values:
         return tuple(axes)
 
     def _fit(self, value: Value, axes: Axes) -> Value:
-        """The same tensor with its channels as far apart as in `axes`, so that rows broadcast."""
+        """The tensor with its channels reshaped to the number of components in `axes`, so that rows
+        broadcast."""
         missing = len(axes) - len(value.axes)
         shape: list[int] = []
         fitted: list[Axis] = []

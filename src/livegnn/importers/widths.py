@@ -1,8 +1,8 @@
-"""How wide a module's inputs are, where neither data nor the caller tells: found by calling it.
+"""Finds the widths of a module's inputs, if neither data nor the caller gives them, by calling the module.
 
-Each unknown width is given as a large prime. The module is called; the first operation in which such a width
-meets a parameter of another one fails, and tells what it should have been. So widths are found behind
-activations, dropout and concatenations, in whatever layer is the first to know them.
+Each unknown width is set to a large prime. The call fails at the first operation that combines such a width
+with a parameter of another width, and the failure shows the right width. This finds widths also behind
+activations, dropout and concatenations, from the first layer that depends on them.
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -18,20 +18,20 @@ _PRIMES = (
     *(100_003, 110_017, 120_011, 130_003, 140_009, 150_001, 160_001, 170_003, 180_001, 190_027),
     *(210_011, 230_003, 250_007, 270_001),
 )
-"""So far apart that a width, or two of the same, and a rest of other channels tell which it is."""
+"""Far enough apart to identify a width in a sum of copies of it and a rest of other channels."""
 _REST = 5000
 _PRODUCTS = frozenset({"matmul", "mm", "addmm", "__matmul__", "bmm"})
 
 
 class _Found(Exception):
-    """A width: the prime that stood for it, and what it is."""
+    """A width: the prime that was used for it, and its value."""
 
     def __init__(self, prime: int, width: int) -> None:
         self.prime, self.width = prime, width
 
 
 class _Watch(TorchFunctionMode):
-    """Raises `_Found` where an operation fails because a prime meets a width that is known."""
+    """Raises `_Found` if an operation fails because a prime was combined with a known width."""
 
     def __init__(self, primes: Sequence[int]) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class _Watch(TorchFunctionMode):
             raise
 
     def _look_at_view(self, func: object, given: Sequence[object]) -> None:
-        """A parameter is viewed in the shape of an input: the numbers that it has must be as many."""
+        """Raises `_Found` if a parameter is viewed in the shape of an input, which gives the width."""
         if getattr(func, "__name__", "") not in ("view", "reshape") or not isinstance(given[0], torch.Tensor):
             return
         sizes = [size for one in given[1:] for size in (one if isinstance(one, tuple | list) else (one,))]
@@ -73,7 +73,7 @@ class _Watch(TorchFunctionMode):
 
 
 def _solve(size: int, expected: int, prime: int) -> int | None:
-    """The width w, if ``size = copies * prime + rest`` should be ``expected = copies * w + rest``."""
+    """The width w, if ``size = copies * prime + rest`` and ``expected = copies * w + rest``; or None."""
     copies, rest = divmod(size, prime)
     if copies == 0 or rest >= _REST or expected >= _PRIMES[0] or (expected - rest) % copies:
         return None
@@ -86,11 +86,11 @@ def discover(
     call: Callable[[Mapping[Hashable, int]], object],
     candidates: Collection[int] = (),
 ) -> dict[Hashable, int]:
-    """The widths that are unknown, by their keys. call: calls the module, given a width for each key.
+    """The unknown widths by their keys. call: calls the module, given a width for each key.
 
-    candidates: widths that the module knows of; where a module checks widths by itself, the least of these
-    with which it works are taken. Raises `ModelError` if there are too many unknown, and
-    whatever else the module raises.
+    candidates: widths in the module; if a module checks widths by itself, the smallest candidates with which
+    it works are used. Raises `ModelError` if there are too many unknown widths, and all other exceptions of
+    the module.
     """
     primes = dict(zip(unknown, _PRIMES, strict=False))
     if len(primes) < len(unknown):
@@ -121,7 +121,7 @@ def _try(
     widths: Mapping[Hashable, int],
     candidates: Collection[int],
 ) -> dict[Hashable, int] | None:
-    """The first of the candidates with which the module works; one channel goes with any, so it is last."""
+    """The first candidates with which the module works; 1 is tried last, since it broadcasts to any width."""
     if not left or len(candidates) ** len(left) > _TRIALS:
         return None
     for chosen in product(sorted(candidates, key=lambda width: (width == 1, width)), repeat=len(left)):

@@ -1,4 +1,4 @@
-"""The engine: embeddings that are kept exact while the graph changes."""
+"""The engine: keeps embeddings exact while the graph changes."""
 
 from livegnn.compiler.plan import Keep
 from livegnn.inference.engine import Engine

@@ -1,4 +1,4 @@
-"""The part of a graph that one prediction reads, as it was some events ago, and event by event until now."""
+"""The part of a graph that one prediction reads, from its state some events ago until now, event by event."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ _NOBODY: IntArray = np.empty(0, dtype=np.int64)
 class Frame:
     """A cone at one moment, as the oracle reads it.
 
-    Every frame of a cone has the same rows: a node that is not there has a row of zeros and no edges. Edges
-    are sorted by target, source and key. So what does not concern the prediction cannot change it by a bit.
-    there: whether the node that is predicted is in the graph.
+    Every frame of a cone has the same rows: a node that is not in the graph has a row of zeros and no edges.
+    Edges are sorted by target, source and key. Unrelated changes therefore cannot change a bit of the
+    prediction. there: whether the predicted node is in the graph.
     """
 
     x: "Mapping[NodeType, Float32[FloatArray, '_ _']]"
@@ -53,14 +53,14 @@ class Frame:
 
 
 class Reads:
-    """Whose features and whose edges a prediction reads: a walk through the steps of the model, back from the
-    output.
+    """The features and the edges that a prediction reads, found by walking the model's steps backwards from
+    the output.
 
-    features: ascending numbers of nodes, by type. targets: the nodes of which the edges into them are read,
-    by edge type; sources: those of which the edges from them are. nodes: these, and the ends of all edges
-    that are read. Where a message depends on its sender's degree, the sender's edges are read too.
-    others_of: the nodes with an edge of a type into any of some nodes, or, in reverse, from any of them, at
-    any moment that counts.
+    features: the nodes whose features are read, ascending numbers by type. targets: the nodes whose in-edges
+    are read, by edge type. sources: the nodes whose out-edges are read. nodes: all of these, and both ends of
+    all edges that are read. If a message depends on its sender's degree, the sender's edges are read too.
+    others_of: returns the nodes with an edge of a type into any of the given nodes, or, in reverse, from any
+    of them, at any moment from the first batch until now.
     """
 
     def __init__(
@@ -72,7 +72,8 @@ class Reads:
         self.nodes: dict[NodeType, IntArray] = {}
         self._model = model
         self._others_of = others_of
-        # Rows of a value; of one with rows of edges, the targets of these edges, and the sources of others.
+        # The rows of a value that are read. For rows of edges: `_rows` has targets of edges whose rows are
+        # read, `_leaving` has sources of such edges.
         self._rows: dict[str, IntArray] = {}
         self._leaving: dict[str, IntArray] = {}
         _add(self.nodes, model.node_type(model.output), np.array([number]))
@@ -129,11 +130,13 @@ class Reads:
 
 
 class Cone:
-    """What the prediction of one node reads, from before the first of some batches until now.
+    """The part of the graph that the prediction of one node reads, from before the first of some batches
+    until now.
 
-    Made while the caller holds `Graph.writer`, it reads all that it needs; nothing of it changes with the
-    graph afterwards. `go_back`, once, after the caller has let go of it, makes of that the graph of then.
-    Nodes are places 0, 1, 2, ... in `nodes`, ascending numbers by type. `place` is the node's own.
+    The caller must hold `Graph.writer` while it makes a cone, which copies all that it needs; later changes
+    of the graph do not affect it. After releasing the lock, call `go_back` once to build the old graph from
+    the copy. A node is identified by its place 0, 1, 2, ... in `nodes`, which has ascending numbers by type.
+    `place` is that of the predicted node.
     """
 
     def __init__(self, graph: Graph, model: Model, number: int, batches: Sequence[PastBatch]) -> None:
@@ -163,7 +166,7 @@ class Cone:
         self._edges_now = {edge_type: self._read_edges(edge_type) for edge_type in self._ends}
 
     def go_back(self) -> None:
-        """Takes the cone to before the first of the batches."""
+        """Takes the cone back to the state before the first of the batches."""
         for name, nodes in self._nodes_now.items():
             self._place_nodes(name, nodes)
         for edge_type, edges in self._edges_now.items():
@@ -191,7 +194,8 @@ class Cone:
         return Frame(x, edge_index, weight, edge_attr, there)
 
     def replay(self) -> Iterator[tuple[int, Chunk]]:
-        """Applies the events that touch the cone, one by one; after each, its sequence number and itself."""
+        """Applies the events that touch the cone, one by one; yields each event's sequence number and the
+        event after applying it."""
         for batch in self._batches:
             seq = batch.seq - batch.num_events + 1
             for chunk in batch.chunks:
@@ -215,7 +219,7 @@ class Cone:
         return numbers[known]
 
     def _read_nodes(self, name: NodeType) -> OldNodes:
-        """The nodes of a type as they are."""
+        """The nodes of a type as they are now."""
         native, index, nodes = self._graph.native, self._graph.node_type_index(name), self.nodes[name]
         here = self._there_now(name, nodes)
         x = native.features(index, native.indices_of(index, here))
@@ -228,7 +232,7 @@ class Cone:
 
     def _place_nodes(self, name: NodeType, now: OldNodes) -> None:
         """Adds the nodes of a type as they were before the batches."""
-        # What the first batch that touched a node found is how the node was.
+        # The first batch that touched a node recorded the node's old state.
         old = concatenate([*(batch.nodes[name] for batch in self._batches if name in batch.nodes), now])
         place, known = _find(self.nodes[name], old.number)
         rows = _first(known, place)
@@ -236,7 +240,7 @@ class Cone:
         self._graph_then.apply(Events().add_nodes(place[rows], old.x[rows], node_type=name))
 
     def _read_edges(self, edge_type: EdgeType) -> OldEdges:
-        """The edges of a type that are read, as they are."""
+        """The edges of a type that are read, as they are now."""
         into = self.nodes[edge_type[2]][self._targets[edge_type]]
         leaving = self.nodes[edge_type[0]][self._sources[edge_type]]
         return concatenate(
@@ -274,7 +278,7 @@ class Cone:
     def _places(
         self, edge_type: EdgeType, source: IntArray, target: IntArray
     ) -> "tuple[IntArray, IntArray, npt.NDArray[np.bool_]]":
-        """Places of the ends of edges, and which of them are edges that are read."""
+        """The places of the edges' ends, and a mask of the edges that are read."""
         (s, known), (t, also_known) = (
             _find(self.nodes[name], numbers)
             for name, numbers in ((edge_type[0], source), (edge_type[2], target))
@@ -289,7 +293,7 @@ class Cone:
         return s, t, inside & read
 
     def _inside(self, chunk: Chunk) -> tuple[IntArray, Events]:
-        """Which of some events touch the cone, and these with places for ids."""
+        """The rows of a chunk's events that touch the cone, and these events with places as ids."""
         events, ids, dst = Events(), cast("IntArray", chunk.ids), cast("IntArray | None", chunk.dst)
         if dst is not None:
             edge_type = cast("EdgeType", chunk.type)
@@ -298,7 +302,7 @@ class Cone:
             source, target, inside = self._places(edge_type, ids, dst)
             rows = np.flatnonzero(inside)
             source, target = source[rows], target[rows]
-            # One without a key finds the same in the cone: that has all edges between two nodes, or none.
+            # An event without a key has the same effect here: of two nodes, the cone has all edges or none.
             key = None if chunk.key is None else chunk.key[rows]
             if chunk.kind == "remove_edges":
                 return rows, events.remove_edges(source, target, key=key, edge_type=edge_type)
@@ -325,7 +329,8 @@ class Cone:
 
 
 def _past_ends(graph: Graph, batches: Sequence[PastBatch], edge_type: EdgeType) -> tuple[IntArray, IntArray]:
-    """Sources and targets of all edges that some batches added or found, in the direction of messages."""
+    """Sources and targets of all edges that some batches added or touched; an undirected edge counts in both
+    directions."""
     sources, targets = [_NOBODY], [_NOBODY]
     for batch in batches:
         if edge_type in batch.edges:
@@ -348,7 +353,7 @@ def _add(to: dict[str, IntArray] | dict[EdgeType, IntArray], key: str | EdgeType
 
 
 def _union(a: IntArray, b: IntArray) -> IntArray:
-    """What is in either, ascending. NumPy's own hashes; to sort two sorted runs is to merge them."""
+    """The union, ascending. A stable sort merges two sorted runs; NumPy's own union hashes instead."""
     merged = np.sort(np.concatenate([a, b]), kind="stable")
     differs = np.full(len(merged), True)
     differs[1:] = merged[1:] != merged[:-1]
@@ -356,7 +361,7 @@ def _union(a: IntArray, b: IntArray) -> IntArray:
 
 
 def _find(nodes: IntArray, numbers: IntArray) -> "tuple[IntArray, npt.NDArray[np.bool_]]":
-    """The place of each number in ascending `nodes`, 0 where it is none; and which are there."""
+    """The place of each number in ascending `nodes`, 0 if it is not there; and a mask of those found."""
     if not len(nodes):
         return np.zeros(len(numbers), dtype=np.int64), np.full(len(numbers), False)
     place = np.minimum(np.searchsorted(nodes, numbers), len(nodes) - 1)
@@ -365,7 +370,8 @@ def _find(nodes: IntArray, numbers: IntArray) -> "tuple[IntArray, npt.NDArray[np
 
 
 def _first(which: "npt.NDArray[np.bool_]", *keys: "npt.NDArray[np.generic]") -> IntArray:
-    """The positions of the first of each combination of keys among those that are meant, in their order."""
+    """The positions of the first occurrence of each combination of keys among the rows selected by `which`,
+    ordered by key."""
     rows = np.flatnonzero(which)
     order = rows[np.lexsort([key[rows] for key in reversed(keys)])]
     differs = [key[order][1:] != key[order][:-1] for key in keys]

@@ -1,4 +1,4 @@
-"""The native engine of a plan, and what it is made for."""
+"""Creates the native engine of a plan, and checks the graph and the model first."""
 
 from livegnn import _core
 from livegnn.arguments import as_path
@@ -12,7 +12,7 @@ from livegnn.wording import kind_of
 
 
 def check_pair(graph: object, model: object) -> None:
-    """Raises `InputError` for what a caller may have passed in place of a graph and a model."""
+    """Raises `InputError` if the arguments are not a graph and a model, in this order."""
     if isinstance(graph, Graph) and isinstance(model, Model):
         return
     if isinstance(graph, Model) and isinstance(model, Graph):

@@ -1,4 +1,4 @@
-"""The engine: every embedding of a model on a live graph, kept as if recomputed from scratch."""
+"""The engine: keeps every embedding of a model on a live graph equal to a computation from scratch."""
 
 import logging
 import time
@@ -44,18 +44,18 @@ _SAMPLE = "sample, a number of nodes,"
 
 
 class Engine(View):
-    """Keeps the embeddings of `model` on `graph` exact, whoever applies events to the graph.
+    """Keeps the embeddings of `model` on `graph` exact while batches of events are applied to the graph.
 
     options: an `EngineOptions`; its fields may also be given one by one, as keywords.
-    state: what `state()` returned for the same model and graph, instead of computing every embedding.
-    name: of the view, where one graph has several engines in a runtime.
+    state: the result of `state()` for the same model and graph; it replaces computing every embedding.
+    name: the view's name, for a runtime in which one graph has several engines.
 
     Raises `ModelError` if the model does not fit the graph or the settings, `InputError` if the mode does not
-    fit the model, or the settings each other, or if no files can be made in `state_dir`, `FileFormatError` if
-    the state does not fit the model, and `OSError` if the system starts no more threads.
+    fit the model, if the settings contradict each other or if no files can be made in `state_dir`,
+    `FileFormatError` if the state does not fit the model, and `OSError` if no more threads can be started.
 
-    Thread safety: batches and what-ifs take their turn; reading never waits for a batch, only for the moment
-    in which it becomes visible, and sees all of it or nothing.
+    Thread safety: batches and what-ifs run one at a time. A read waits only for the moment in which a batch
+    becomes visible, never for the rest of the batch, and sees all of a batch or nothing of it.
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class Engine(View):
         name: str = "engine",
         **settings: Unpack[EngineSettings],
     ) -> "Callable[[Graph, State | None], Engine]":
-        """What makes such an engine for a graph and, if there is one, a saved state, as
-        `livegnn.runtime.restore` wants it. Arguments are those of the constructor."""
+        """A function that makes such an engine from a graph and an optional saved state, as
+        `livegnn.runtime.restore` needs it. The arguments are those of the constructor."""
         chosen = _choose(options, settings)
 
         def make(graph: Graph, state: State | None) -> Engine:
@@ -136,12 +136,12 @@ class Engine(View):
 
     @property
     def pending(self) -> int:
-        """How many nodes' predictions were reached by events and have not been computed since."""
+        """The number of nodes whose predictions events have reached and that have not been computed since."""
         return self.native_engine.pending()
 
     @property
     def work(self) -> QueryWork:
-        """What queries of a lazy engine have computed so far; nothing where the engine is eager."""
+        """The work that the queries of a lazy engine have done so far; zeros for an eager engine."""
         return QueryWork(*self.native_engine.work())
 
     # -- changing
@@ -155,9 +155,9 @@ class Engine(View):
         on_staged: Callable[[GraphDelta], None] | None = None,
         on_committed: "Callable[[Update], None] | None" = None,
     ) -> Update:
-        """Applies a batch of events to the graph and every view of it, as `Graph.apply` does.
+        """Applies a batch of events to the graph and all its views, as `Graph.apply` does.
 
-        on_committed: called when all of them show the batch, before subscribers are told.
+        on_committed: called when the graph and all views show the batch, before subscribers are called.
         """
         if on_committed is not None:
             function(on_committed, "on_committed", "an Update")
@@ -166,7 +166,8 @@ class Engine(View):
         return self.update_of(self.graph.apply(events, seq=seq, on_staged=on_staged, on_committed=tell))
 
     def update_of(self, change: GraphDelta) -> Update:
-        """What a batch that was committed did to this engine's predictions."""
+        """The effect of a committed batch on this engine's predictions. Raises `InputError` if the batch was
+        not applied to the engine's graph."""
         update = change.update_of(self)
         if not isinstance(update, Update):
             raise InputError("expected a batch that was applied to the engine's graph, got another")
@@ -174,19 +175,21 @@ class Engine(View):
 
     @property
     def last_work(self) -> Work:
-        """What the last batch touched."""
+        """The work that the last batch caused."""
         return Work(*self._last_work)
 
     def subscribe(self, callback: Callable[[Update], None]) -> Callable[[], None]:
-        """Calls `callback` after each batch that changed a prediction, in order; returns what ends it.
+        """Calls `callback` after each batch that changed a prediction, in order; returns a function that
+        unsubscribes it.
 
-        A lazy engine calls it after each batch that reached one. The callback runs in the thread that applied
-        the batch, before `apply` returns, when graph and all views show the batch; no other comes meanwhile.
-        What it raises is logged and counted (`subscriber_failures`), and disturbs nobody. An interrupt
-        (`KeyboardInterrupt`, `SystemExit`) is raised by `apply` when all others have been told; the batch
-        stays. A batch that a callback applies itself is told of when all have been told of this one.
+        A lazy engine calls it after each batch that reached a prediction. The callback runs in the thread
+        that applied the batch, before `apply` returns, when the graph and all views show the batch; no other
+        batch is applied meanwhile. An exception that it raises is logged and counted (`subscriber_failures`)
+        and has no other effect. `apply` raises an interrupt (`KeyboardInterrupt`, `SystemExit`) after it has
+        called all other subscribers; the batch stays. If a callback applies a batch itself, subscribers are
+        called for that batch after all of them have been called for this one.
 
-        Raises `InputError` for what cannot be called.
+        Raises `InputError` if `callback` is not callable.
         """
         function(callback, "callback", "an Update")
         self._subscribers.append(callback)
@@ -199,7 +202,7 @@ class Engine(View):
 
     def prepare(self, change: GraphDelta) -> None:
         native, view = self.native_engine, self._native_view
-        # What a lazy engine has computed anyway it need not record, and only then does it measure its scales.
+        # A settled lazy engine computes the batch instead of recording it; only then it measures its scales.
         settled = self._lazy and native.outgrown_by(change.native) and self._settle_if_possible()
         try:
             view.prepare_batch(self.graph.native, change.native, settled, change.trusted)
@@ -222,8 +225,8 @@ class Engine(View):
         return update
 
     def _settle_if_possible(self) -> bool:
-        """A batch may come, whatever a function of the model raises about those before it: whoever asks for a
-        prediction that needs it is told.
+        """Settles, and returns whether that succeeded. An exception of a function of the model must not stop
+        the next batch; it is raised by a query that needs the result of the function.
         """
         try:
             self.native_engine.settle()
@@ -249,16 +252,16 @@ class Engine(View):
             raise interrupt
 
     def settle(self) -> None:
-        """Computes all predictions that a lazy engine has not yet computed; nothing where it is eager.
+        """Computes all predictions that a lazy engine has not yet computed; does nothing in an eager engine.
 
-        It does so by itself when a batch removes nodes, when the changes of edges and features since come to
-        a sixteenth of the graph, and for `embeddings`, `verify`, `scrub`, `what_if` and `state`.
+        The engine does so itself when a batch removes nodes, when the edges and features changed since then
+        come to a sixteenth of the graph, and for `embeddings`, `verify`, `scrub`, `what_if` and `state`.
         """
         with self.graph.writer:
             self._settle()
 
     def _settle(self) -> None:
-        """Before all rows are read: between batches alone."""
+        """Settles before all rows are read. Raises `InputError` if a lazy engine is called within a batch."""
         if self._lazy:
             self.graph.followers.refuse_within_batch()
         self.native_engine.settle()
@@ -271,7 +274,7 @@ class Engine(View):
     ) -> "Float32[FloatArray, 'ids channels']":
         """Predictions of nodes, float32 [ids, outputs].
 
-        output: the name of one of the model's `outputs`, by default the first, whose rows the nodes are.
+        output: the name of one of the model's `outputs`, by default the first; the nodes are of its type.
         Raises `UnknownNodeError`, and `InputError` if the model has no such output.
         """
         position = 0 if output is None else self.outputs.find(output).position
@@ -285,19 +288,19 @@ class Engine(View):
     def predict_at_once(
         self, ids: "ArrayLike", *, output: str | None = None
     ) -> "Float32[FloatArray, 'ids channels'] | None":
-        """What `predict` returns, if that is there to be read: None where it would have to wait or to
-        compute, or if there is no such node. For those who must not wait, such as an event loop.
+        """The result of `predict` if it can be read at once. None if `predict` would wait or compute, or if
+        there is no such node. For callers that must not block, such as an event loop.
         """
         position = self.outputs.find(output).position
         return self.native_engine.predict_at_once(self.graph.node_ids.given(listed_ids(ids)), position)
 
     def embeddings(self, layer: int) -> "Float32[FloatArray, 'nodes channels']":
-        """What one layer says of every node, float32 [nodes, channels], in the order of ``graph.ids()``, or
-        of ``graph.ids(node_type)`` where there are several types.
+        """The rows of one layer for all nodes, float32 [nodes, channels], in the order of ``graph.ids()``, or
+        of ``graph.ids(node_type)`` if there are several types.
 
-        Layer 0 is the features, layer l the output of the l-th convolution as the next one reads it (after
-        activation and norm), the last one (also -1) the predictions. Raises `InputError` if there is no such
-        layer.
+        Layer 0 is the features. Layer l is the output of the l-th convolution as the next one reads it (after
+        activation and norm). The last layer (also -1) is the predictions. Raises `InputError` if there is no
+        such layer.
         """
         layers = self.model.layers
         last = len(layers) - 1
@@ -315,24 +318,24 @@ class Engine(View):
             return rows[self.graph.native.indices(self.graph.node_type_index(self.model.node_type(name)))]
 
     def what_if(self, events: Events) -> WhatIf:
-        """Predictions as they would be after `events`; nothing is kept. Raises what `apply` raises."""
+        """Predictions as they would be after `events`, which are not applied. Raises what `apply` raises."""
         return WhatIf(self, events)
 
     def explain(self, id: int | str, *, since: int, timeout: float | None = None) -> "Explanation":
-        """Through which events, and through which neighbours, the prediction of a node moved between sequence
-        number `since` and now, each with its share; `docs/explain.md` says more.
+        """The events and the neighbours that moved the prediction of a node between sequence number `since`
+        and now, each with its share of the movement; see `docs/explain.md`.
 
-        An event's share is what the prediction moved when the event was applied, in the order of the log; a
-        neighbour's, what it moves when what this neighbour sends in the last propagation becomes what it is
-        now, one neighbour after the other, by edge type and id, the node's own row last. So both add up to
-        the whole movement, whatever the model is made of, and depend on the order where it is not linear.
-        All of it is computed in float64, from scratch, on the part of the graph that the prediction reads,
-        once for each event in it. Batches wait only while that part is read. timeout: seconds, looked at
-        between two events; by default there is no limit.
+        An event's share is the movement of the prediction when the event is applied, in the order of the log.
+        A neighbour's share is the movement when the message of this neighbour in the last propagation
+        changes from its old value to its new one; neighbours change one after the other, by edge type and id,
+        the node's own row last. Both lists therefore add up to the whole movement for every model; for a
+        model that is not linear, shares depend on the order. Everything is computed from scratch in float64,
+        on the part of the graph that the prediction reads, once for each event in it. Batches wait only while
+        that part is read. timeout: seconds, checked between two events; by default there is no limit.
 
-        Raises `UnknownNodeError`, `TimeoutExpired`, and `InputError` if `since` is in the future or further
-        back than the `history` that the engine was made with reaches. A batch that was too long ago is
-        forgotten as a whole; after a restart the history begins anew.
+        Raises `UnknownNodeError`, `TimeoutExpired`, and `InputError` if `since` is in the future or older
+        than the engine's `history`. An old batch is dropped from the history as a whole; after a restart the
+        history is empty.
         """
         from livegnn.inference.explanation import explain
 
@@ -344,14 +347,15 @@ class Engine(View):
         return explain(self.graph, self._history, self.model, id, since, timeout)
 
     def verify(self, sample: int | None = None, *, seed: int = 0, output: str | None = None) -> Verification:
-        """Compares predictions with the oracle: the whole model on the whole graph, slowly and from scratch,
-        in float64, and if that is not enough for the promise (`livegnn.oracle.exactness`) in float32 too.
+        """Compares predictions with the oracle, which computes the whole model on the whole graph from
+        scratch, in float64, and in float32 too if the float64 result does not prove the guarantee
+        (`livegnn.oracle.exactness`).
 
-        sample: how many nodes, drawn at random, are compared: at least one; by default all of them, as where
-        there are no more. seed: of the draw. output: which of the model's outputs, by default the first.
-        Batches wait only while graph and predictions are read.
+        sample: how many nodes, drawn at random, to compare: at least one; by default, or if there are no more
+        nodes, all of them. seed: of the draw. output: the name of an output of the model, by default the
+        first. Batches wait only while graph and predictions are read.
 
-        Raises `InputError` for a sample below 1, a seed below 0 and an output that the model has not.
+        Raises `InputError` for a sample below 1, a seed below 0 or an output that the model does not have.
         """
         from livegnn.oracle import reference
 
@@ -374,29 +378,29 @@ class Engine(View):
         return judge(got, expected, compute_in_float32, rows=rows)
 
     def scrub(self, sample: int = 64, *, seed: int = 0) -> float:
-        """Computes some aggregates of each layer anew, and degrees and sums of weights, and returns the
-        largest difference of a channel to the kept ones, as a part of the channel's magnitude; infinity where
-        only one of the two is finite.
+        """Computes some aggregates of each layer again from all neighbours, and degrees and sums of weights.
+        Returns the largest difference to the kept values, as a fraction of the channel's magnitude; infinity
+        if only one of two compared values is finite.
 
-        It changes nothing and costs what `sample` nodes and their neighbours cost, so it can run beside a
-        stream. sample: at least one; where there are no more nodes, all of them. seed: of the draw.
+        It changes nothing, and its cost is that of `sample` nodes and their neighbours, so it can run between
+        the batches of a stream. sample: at least one; all nodes if there are no more. seed: of the draw.
 
-        Raises `InputError` for a sample below 1 and a seed below 0.
+        Raises `InputError` for a sample below 1 or a seed below 0.
         """
         return self.scrubbed(sample, seed=seed).difference
 
     def scrubbed(self, sample: int = 64, *, seed: int = 0) -> Scrubbed:
-        """The same, and how many of the rows that it saw are not finite."""
+        """The result of `scrub`, and how many of the compared rows are not finite."""
         sample, seed = whole(sample, _SAMPLE, 1), whole(seed, "seed", 0)
         with self.graph.writer:
             self._settle()
             return scrub(self.native_engine, self.graph, self.plan, sample, seed)
 
     def memory(self) -> dict[str, int]:
-        """Bytes of the graph's parts and of what the engine keeps, and how much of the latter is `mapped
-        state`, that is, lies in files: it is counted among the parts too.
+        """Bytes of the graph's parts and of the engine's. ``"mapped state"`` is the part of the engine's
+        bytes that is stored in files; the other parts include these bytes too.
 
-        If it is lazy, also of the rows that queries have computed (``"overlay"``), and of what it has
+        For a lazy engine it includes the rows that queries have computed (``"overlay"``) and the changes
         recorded since it last settled (``"record"``). Like `Graph.memory`, it never waits for a batch.
         """
         return {**self.graph.memory(), **self._memory.read(self._measure)}
@@ -430,7 +434,7 @@ class Engine(View):
         return self.model.digest
 
     def state(self) -> State:
-        """All kept values, exactly: an engine restored from it goes on as this one would, bit for bit."""
+        """All kept values, exactly. An engine restored from them computes the same bits as this one would."""
         native = self.native_engine
         with self.graph.writer:
             self._settle()
@@ -462,8 +466,8 @@ class Engine(View):
                 f"the state belongs to sequence number {meta.get('seq')}, the graph is at {self.graph.seq}"
             )
         if "batches" not in meta or "scaled" not in meta:
-            # From before rounding had units, in which what its bounds say cannot be told; or from before sums
-            # that are combined with d^-1/2 were kept scaled down.
+            # Old formats: without units the rounding bounds cannot be read, and sums that are combined with
+            # d^-1/2 were not yet stored scaled down.
             self.native_engine.initialize()
             return
         try:
@@ -474,7 +478,7 @@ class Engine(View):
 
 
 def _choose(options: EngineOptions | None, settings: EngineSettings) -> EngineOptions:
-    """Options with the settings that were given one by one. Raises `InputError`."""
+    """The options, with the settings given as keywords applied. Raises `InputError`."""
     if options is None:
         return EngineOptions(**settings)
     if not isinstance(options, EngineOptions):

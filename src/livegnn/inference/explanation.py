@@ -1,4 +1,4 @@
-"""Why a prediction moved: the events and the neighbours through which it did, each with its share."""
+"""Explains why a prediction moved: the events and neighbours that moved it, each with its share."""
 
 import math
 import time
@@ -26,10 +26,10 @@ _SHOWN = 10  # shares of each kind, where an explanation is printed
 
 @dataclass(frozen=True, eq=False)
 class EventShare:
-    """How far the prediction moved when one event was applied.
+    """The movement of the prediction when one event was applied.
 
-    seq: the event's own number. kind: as in JSON lines, ``"add_edge"``. type: of its node or edge. ids: of
-    the node, or of the ends of the edge. share: float64 [outputs].
+    seq: the event's sequence number. kind: as in JSON lines, such as ``"add_edge"``. type: the type of its
+    node or edge. ids: the id of the node, or of both ends of the edge. share: float64 [outputs].
     """
 
     seq: int
@@ -46,10 +46,11 @@ class EventShare:
 
 @dataclass(frozen=True, eq=False)
 class NeighborShare:
-    """How far the prediction moved with what one neighbour sends to the node.
+    """The movement of the prediction caused by the messages of one neighbour.
 
-    edge_type: of the edges from it; None for the node itself. id: of the neighbour. share: float64 [outputs].
-    reverse: the edges lead to it, and messages go from their targets to their sources.
+    edge_type: the type of the edges from the neighbour; None for the node itself. id: the neighbour's id.
+    share: float64 [outputs]. reverse: the edges lead to the neighbour, and messages go from their targets to
+    their sources.
     """
 
     edge_type: EdgeType | None
@@ -71,7 +72,7 @@ class Explanation:
 
     before, after: the prediction then and now, float64 [outputs], computed from scratch; `before` is None if
     the node was not in the graph, and counts as zeros. events: in the order of the log. neighbors: by edge
-    type and id, the node itself last. Each list adds up to `movement`; what moved nothing is in neither.
+    type and id, the node itself last. Each list adds up to `movement`; shares of zero are left out.
     """
 
     id: int | str
@@ -84,7 +85,7 @@ class Explanation:
 
     @property
     def movement(self) -> "Float64[DoubleArray, 'channels']":
-        """`after` less `before`, float64 [outputs]."""
+        """`after` minus `before`, float64 [outputs]."""
         return self.after if self.before is None else self.after - self.before
 
     def top(
@@ -92,7 +93,7 @@ class Explanation:
     ) -> tuple[list[EventShare], list[NeighborShare]]:
         """The events and the neighbours with the largest shares, the largest first.
 
-        channel: the output that counts; by default each share's largest magnitude does.
+        channel: the output channel to sort by; by default, each share's largest magnitude over channels.
         """
         channels = slice(None) if channel is None else slice(channel, channel + 1 or None)
 
@@ -117,7 +118,7 @@ class Explanation:
 def explain(
     graph: Graph, history: History, model: Model, id: int | str, since: int, timeout: float | None = None
 ) -> Explanation:
-    """`Engine.explain` says what it is. Raises `UnknownNodeError`, `InputError` and `TimeoutExpired`."""
+    """Implements `Engine.explain`. Raises `UnknownNodeError`, `InputError` and `TimeoutExpired`."""
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     with graph.pin():
         return _explain(graph, history, model, id, since, deadline)

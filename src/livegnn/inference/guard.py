@@ -1,4 +1,4 @@
-"""Batches after which a value would not be finite, and what is said of them."""
+"""The error for batches that would make a value infinite or NaN."""
 
 from typing import TYPE_CHECKING, Literal, NoReturn
 
@@ -14,10 +14,10 @@ NonFinite = Literal["refuse", "allow"]
 
 
 def refuse_lost(graph: "Graph", delta: "_core.Delta", node_type: int, index: int) -> NoReturn:
-    """Raises `InputError` that names a node of which what was prepared would make a row other than finite.
+    """Raises an `InputError` that names a node for which the prepared batch gives a row that is not finite.
 
-    Beside the features, which are always finite, rows are what a node's neighbours add up to, what layers
-    make of that, and the prediction.
+    The row may be one of the node's aggregates, a layer's output or the prediction; features are always
+    finite.
     """
     added = delta.added(node_type)[delta.added_indices(node_type) == index]
     numbers = added[added >= 0]

@@ -1,8 +1,8 @@
-"""What the last batches changed: enough to say how a part of the graph was before them, and what happened to
-it since, event by event.
+"""The changes of the last batches: enough to restore a part of the graph as it was before them, and to replay
+its changes event by event.
 
-Nodes go by their numbers inside (the ids themselves, unless those are text), since indices are given out
-again.
+Nodes are identified by their internal numbers (equal to the ids, unless ids are text), since indices are
+reused.
 """
 
 from collections import deque
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from livegnn import _core
 
 _BATCH_BYTES, _ARRAY_BYTES = 750, 112
-"""What an object of Python takes beside the numbers in it: a batch, an array."""
+"""Bytes of Python overhead of a batch and of an array, beside their numbers."""
 
 
 class OldNodes(NamedTuple):
     """Nodes of one type that a batch touched, as they were before it.
 
-    number: [nodes]; one may occur twice, and then its first row counts. there: whether it was in the graph.
-    x: float32 [nodes, channels], of no meaning where the node was not there.
+    number: [nodes]; if a node occurs twice, its first row counts. there: whether it was in the graph.
+    x: float32 [nodes, channels], undefined where the node was not in the graph.
     """
 
     number: "Int64[IntArray, 'nodes']"
@@ -43,9 +43,10 @@ class OldNodes(NamedTuple):
 class OldEdges(NamedTuple):
     """Edges of one type that a batch touched, as they were before it.
 
-    source, target, key: [edges]; an edge may occur twice, and then its first row counts; an undirected one as
-    it was named. there: whether it was in the graph; the other columns are of no meaning where it was not.
-    key, time: 0 in a type without; weight: 1. edge_attr: float32 [edges, channels].
+    source, target, key: [edges]; if an edge occurs twice, its first row counts; an undirected edge has its
+    ends in the order in which the event named them. there: whether the edge was in the graph; if not, its
+    other columns are undefined. key, time: 0 if the edge type has none; weight: then 1. edge_attr: float32
+    [edges, channels].
     """
 
     source: "Int64[IntArray, 'edges']"
@@ -59,7 +60,8 @@ class OldEdges(NamedTuple):
 
 @dataclass(frozen=True)
 class PastBatch:
-    """One batch: its events, and what it touched as that was before. Its last event has the number `seq`.
+    """One batch: its events, and the old state of the nodes and edges that it touched. Its last event has the
+    sequence number `seq`.
 
     The ids in `chunks` are numbers.
     """
@@ -73,7 +75,7 @@ class PastBatch:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of memory, about."""
+        """Approximate bytes of memory."""
         columns = [
             column
             for part in (*self.chunks, *self.nodes.values(), *self.edges.values())
@@ -87,10 +89,10 @@ _Parts = tuple[tuple[Chunk, ...], dict[NodeType, OldNodes], dict[EdgeType, OldEd
 
 
 class History(View):
-    """A view of a graph that remembers the last batches, whole ones, with at least `num_events` events.
+    """A view of a graph that keeps the last batches: as few whole ones as have at least `num_events` events.
 
-    Thread safety: it changes only while `Graph.writer` is held, which whoever reads it must hold too. The
-    batches themselves never change.
+    Thread safety: readers must hold `Graph.writer`, as every change of the history does. A batch never
+    changes.
     """
 
     name = "history"
@@ -99,18 +101,18 @@ class History(View):
         super().__init__(graph)
         self.num_events = num_events
         self.oldest = self._seq = graph.seq
-        """The first sequence number that can be gone back to."""
+        """The first sequence number to which one can go back."""
         self._batches: deque[PastBatch] = deque()
         self._kept = 0
         self.nbytes = 0
-        """Bytes of memory, about."""
+        """Approximate bytes of memory."""
         self._prepared: _Parts | None = None
 
     def prepare(self, delta: GraphDelta) -> None:
-        """Puts the batch together, events and all, so that its commit only has to keep it."""
+        """Collects the batch's events and the old state, so that `commit` only has to store them."""
         self._prepared = None
         if delta.seq - delta.num_events < self._seq:
-            return  # these events have no numbers of their own: begin anew
+            return  # these events have no sequence numbers of their own: clear the history
         graph = self.graph
         nodes = {
             name: old
@@ -126,14 +128,14 @@ class History(View):
         self._prepared = chunks, nodes, edges
 
     def commit(self, delta: GraphDelta) -> None:
-        """The batch has happened: where there is no memory left to keep it in, the history begins anew."""
+        """Stores the batch; it is committed already, so if there is no memory left the history is cleared."""
         parts, self._prepared = self._prepared, None
         self._seq = delta.seq
         try:
             if parts is None:
                 self._begin_anew()
             elif delta.num_events:
-                # The pin is the batch's from here on: one that is refused keeps no texts.
+                # Only a committed batch takes the pin: a refused batch must not keep texts alive.
                 self._keep(PastBatch(delta.seq, delta.num_events, *parts, delta.pin))
         except MemoryError:
             self._begin_anew()
@@ -153,7 +155,8 @@ class History(View):
         self._kept, self.nbytes, self.oldest = 0, 0, self._seq
 
     def since(self, seq: int) -> list[PastBatch]:
-        """The batches after `seq`, the first of which may have begun before it. Raises InputError."""
+        """The batches that end after `seq`; the first may begin before it. Raises InputError if `seq` is in
+        the future or before `oldest`."""
         if seq > self._seq:
             raise InputError(f"since must be at most {self._seq}, where the graph is, got {seq}")
         if seq < self.oldest:
@@ -164,7 +167,7 @@ class History(View):
         return [batch for batch in self._batches if batch.seq > seq]
 
     def _copy(self, chunk: Chunk) -> Chunk:
-        """With numbers for ids, and arrays that are nobody else's."""
+        """A copy of the chunk with numbers as ids; it shares no arrays."""
         return Chunk(
             chunk.kind,
             chunk.type,
@@ -178,7 +181,7 @@ _Old = TypeVar("_Old", OldNodes, OldEdges)
 
 
 def concatenate(parts: Sequence[_Old]) -> _Old:
-    """At least one part, one after the other."""
+    """The concatenation of the parts; there must be at least one."""
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     return type(parts[0])(*columns)
 
@@ -186,7 +189,7 @@ def concatenate(parts: Sequence[_Old]) -> _Old:
 def edges_of(
     graph: Graph, edge_type: EdgeType, numbers: "Int64[IntArray, 'nodes']", *, reverse: bool = False
 ) -> OldEdges:
-    """All edges into nodes that are in the graph, or, in reverse, from them, as they are now."""
+    """All in-edges of nodes that are in the graph, or, in reverse, all out-edges, as they are now."""
     index, native = graph.edge_type_index(edge_type), graph.native
     theirs, mine = (edge_type[2], edge_type[0]) if reverse else (edge_type[0], edge_type[2])
     indices = native.indices_of(graph.node_type_index(mine), numbers)
@@ -206,7 +209,7 @@ def _old_nodes(graph: Graph, delta: GraphDelta, name: NodeType) -> OldNodes | No
     there = np.concatenate([removed, featured])
     x = graph.native.features(index, there)
     added = added[added >= 0]
-    # A node that is removed and added again was there: that row comes first.
+    # A node that is removed and added again was in the graph: its old row must come first.
     return OldNodes(
         np.concatenate([graph.native.ids_of(index, there), added]),
         np.arange(len(there) + len(added)) < len(there),
@@ -217,7 +220,7 @@ def _old_nodes(graph: Graph, delta: GraphDelta, name: NodeType) -> OldNodes | No
 def _old_edges(graph: Graph, delta: GraphDelta, edge_type: EdgeType) -> OldEdges:
     index = graph.edge_type_index(edge_type)
     source, target, had, _, weight, _, key, _ = delta.native.edges(index)
-    # A removed node that comes back has another index, and so its edges may be here twice, before and after.
+    # A node that is removed and added again gets another index, so its edges may occur twice: old ones first.
     order = np.argsort(~had, kind="stable")
     source, target, key = source[order], target[order], key[order]
     had, weight = had[order], weight[order]

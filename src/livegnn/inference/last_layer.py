@@ -1,11 +1,11 @@
-"""A movement of one prediction, shared among the neighbours that its last propagation reads.
+"""Divides the movement of one prediction among the neighbours that its last propagation reads.
 
-The node is copied. In the first copy all that it reads is old: what its neighbours send and its own row. In
-each further copy one more neighbour is new: its edge to the node, its row, and the degree that its messages
-may depend on. What the prediction moves from one copy to the next is that neighbour's share. In the last copy
-the node's own row and its edge to itself are new too; what is left of the movement is its own share. All
-copies are targets in one graph, on which the oracle computes the model from the last propagation on, whatever
-that is made of.
+The node is copied. The first copy reads only old values: its neighbours' messages and its own row. In each
+further copy one more neighbour is new: its edge to the node, its row, and the degree that its messages may
+depend on. The movement of the prediction from one copy to the next is that neighbour's share. In the last
+copy the node's own row and its edge to itself are new too; the rest of the movement is its own share. All
+copies are targets in one graph, on which the oracle computes the model from the last propagation on. This
+works for every model.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,8 @@ _EDGES_AT_ONCE = 1 << 20
 
 
 class Way(NamedTuple):
-    """How a neighbour reaches the node: along edges of a type, in reverse from target to source."""
+    """The edges on which a neighbour's messages reach the node: their type and direction; `reverse` means
+    from target to source."""
 
     edge_type: EdgeType
     reverse: bool
@@ -47,8 +48,9 @@ class _Arrays:
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """The edges along which the node is sent something one way in one frame, neighbour after neighbour: how
-    many each has, whose each of them is, and what they carry.
+    """The edges that carry messages to the node one way in one frame, ordered by neighbour.
+
+    count: edges of each neighbour. of: the neighbour of each edge. weight, attr: of each edge.
     """
 
     count: IntArray
@@ -59,8 +61,8 @@ class _Side:
 
 @dataclass(eq=False)
 class _Senders:
-    """The neighbours one way in either frame: their places, both sides, which of them is the node
-    itself, and at which copy each other becomes new: 0 for those that are the same in both."""
+    """The neighbours one way in either frame: their places, the edges in both frames, a mask of the node
+    itself, and the copy at which each other neighbour becomes new: 0 if it is the same in both frames."""
 
     places: IntArray
     old: _Side
@@ -77,17 +79,17 @@ def share_among_neighbors(
     ranks: "Mapping[NodeType, Int64[IntArray, '_']]",
     movement: "Float64[DoubleArray, 'channels']",
 ) -> "list[tuple[Way | None, int, Float64[DoubleArray, 'channels']]]":
-    """The shares as (way, place, float64 [outputs]) by way and rank; None is the node itself.
+    """The shares as (way, place, float64 [outputs]), ordered by way and rank; way None is the node itself.
 
-    before, now: frames of one cone. place: the node's. ranks: of all places, by node type. Shares that are 0
-    are left out; they add up to `movement`.
+    before, now: frames of one cone. place: the node's place. ranks: the ranks of all places, by node type.
+    The shares add up to `movement`; shares of 0 are left out.
     """
     layer = _LastLayer(model, before, now, place)
     turns = layer.take_turns(ranks)
     shares: list[tuple[Way | None, int, DoubleArray]] = []
     rows, told = layer.compute(len(turns))
     for turn, (way, neighbor) in enumerate(turns):
-        # What propagations wrote is compared, bit by bit: products may round a row by its position.
+        # Compare the results of propagations, not predictions: a product may round a row by its position.
         if not np.array_equal(told[turn], told[turn + 1]):
             shares.append((way, neighbor, rows[turn + 1] - rows[turn]))
     if layer.own_differs or not np.array_equal(told[-2], told[-1]):
@@ -105,19 +107,20 @@ class _LastLayer:
         self._own_type = model.node_type(model.output)
         self._lasts, late = _last_propagations(model)
         self._reads_degrees = any("source_rsqrt" in operators.message_local for _, operators in self._lasts)
-        # Rows of nodes that do not depend on the last propagations are read as they were, or as they are.
+        # Rows of nodes that do not depend on the last propagations are taken from one of the two frames.
         needed, self._beside = _read(model, late)
         names = [name for name in needed if model.edge_type(name) is None and name not in late]
         both = [reference.compute(model, frame) for frame in self._frames]
         self._values = {name: (both[0][name], both[1][name]) for name in names}
         ways = [Way(e, operators.reverse) for _, operators in self._lasts for e in operators.edge_types]
         self._senders = {way: self._find_senders(way) for way in dict.fromkeys(ways)}
-        # What is sent in reverse is sent from rows of its own: edges count in the degrees of both their ends.
+        # Messages in reverse need rows of their own: an edge counts in the degrees of both of its ends.
         self._sides = 2 if any(way.reverse for way in ways) else 1
 
     @property
     def own_differs(self) -> bool:
-        """Whether the node is there now and was not, or has another row beside what propagations write."""
+        """Whether the node was added or removed, or has another row in a value that is read beside the
+        results of propagations."""
         before, now = self._frames
         return before.there != now.there or any(
             not np.array_equal(self._values[name][0][self._place], self._values[name][1][self._place])
@@ -125,7 +128,7 @@ class _LastLayer:
         )
 
     def take_turns(self, ranks: Mapping[NodeType, IntArray]) -> list[tuple[Way, int]]:
-        """Who becomes new at the copies 1, 2, ...; the node itself has no turn here."""
+        """The neighbours that become new at the copies 1, 2, ..., without the node itself."""
         turns: list[tuple[Way, int]] = []
         for way, senders in self._senders.items():
             rows = np.flatnonzero(self._differs(way, senders) & ~senders.own)
@@ -135,8 +138,8 @@ class _LastLayer:
         return turns
 
     def compute(self, turns: int) -> tuple[DoubleArray, list[DoubleArray]]:
-        """The predictions of all copies, the last of which has its own row new, [turns + 2, outputs]; what
-        the last propagations wrote for each.
+        """The predictions of all copies, [turns + 2, outputs], and the results of the last propagations for
+        each. In the last copy the node's own row is new too.
         """
         self._own_turn = turns + 1
         edges = sum(
@@ -181,13 +184,13 @@ class _LastLayer:
     def _edges(
         self, edge_type: EdgeType, copies: IntArray, counts: Mapping[NodeType, int], first: int
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """The edges of one type between the copies and their neighbours, and, where degrees count, those of
-        the two frames: ends, weights and features. Of the first frame, the places of nodes are rows; of the
-        second, they follow; and once more both, for what is sent in reverse.
+        """The edges of one type between the copies and their neighbours, and, if degrees count, those of the
+        two frames: ends, weights and features. Rows of nodes: those of the first frame, by place, then those
+        of the second; if messages go in reverse, both once more; then the copies.
         """
         ways = [way for way in self._senders if way.edge_type == edge_type]
         parts = [self._edges_one_way(way, copies, counts, first) for way in ways]
-        if len(ways) == 2:  # a loop is the node's in-edge and its out-edge
+        if len(ways) == 2:  # a loop is both an in-edge and an out-edge of the node
             parts[1] = _choose(parts[1], parts[1][0][0] != parts[1][0][1])
         if self._reads_degrees:
             shift = np.array([[counts[edge_type[0]]], [counts[edge_type[2]]]])
@@ -220,7 +223,7 @@ class _LastLayer:
             sender, receiver = (target, source) if way.reverse else (source, target)
             into = receiver == self._place
             weight, attr = frame.weight[way.edge_type][into], frame.edge_attr[way.edge_type][into]
-            # Frames are sorted by target and source: in reverse, those of a neighbour are in order as well.
+            # Frames are sorted by target and source, so the edges of a neighbour are in order in reverse too.
             found.append((sender[into], weight, attr))
         places = np.union1d(found[0][0], found[1][0])
         sides = []
@@ -233,7 +236,7 @@ class _LastLayer:
     def _differs(self, way: Way, senders: _Senders) -> "npt.NDArray[np.bool_]":
         old, new, places = senders.old, senders.new, senders.places
         differs: npt.NDArray[np.bool_] = old.count != new.count
-        # Of all others, edge stands beside edge.
+        # For neighbours with as many edges as before, compare edge by edge.
         mine, theirs = ~differs[old.of], ~differs[new.of]
         changed = (old.weight[mine] != new.weight[theirs]) | (old.attr[mine] != new.attr[theirs]).any(axis=1)
         differs[old.of[mine][changed]] = True
@@ -255,7 +258,8 @@ def _choose(
 
 
 def _spread(counts: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Row, column and number of each one of so many in every cell, row after row."""
+    """For a matrix of counts: the row, the column and the number within its cell of each counted item, row
+    by row."""
     each = counts.ravel()
     cell = np.repeat(np.arange(each.size), each)
     nth = np.arange(len(cell)) - np.repeat(np.cumsum(each) - each, each)
@@ -264,7 +268,7 @@ def _spread(counts: IntArray) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def _degrees(frame: Frame, way: Way, weighted: bool) -> DoubleArray:
-    """Of edges between nodes of one type."""
+    """The degrees of nodes, for edges between nodes of one type."""
     weight = frame.weight[way.edge_type].astype(np.float64) if weighted else None
     count = len(frame.x[way.sender])
     return np.bincount(frame.edge_index[way.edge_type][0 if way.reverse else 1], weight, count).astype(
@@ -273,8 +277,8 @@ def _degrees(frame: Frame, way: Way, weighted: bool) -> DoubleArray:
 
 
 def _last_propagations(model: Model) -> tuple[list[tuple[str, Propagate]], set[str]]:
-    """The propagations that the output depends on and that feed no other: what each writes, and its
-    operators; and the values that depend on them."""
+    """The propagations that the output depends on and that feed no other: the output and the operators of
+    each; and the values that depend on them."""
     needed, feeding = {model.output}, set[str]()
     for step in reversed(model.steps):
         if step.output not in needed:
@@ -293,8 +297,8 @@ def _last_propagations(model: Model) -> tuple[list[tuple[str, Propagate]], set[s
 
 
 def _read(model: Model, late: set[str]) -> tuple[set[str], set[str]]:
-    """What is needed to compute the output from rows of nodes that are not `late`, these among it; and those
-    of them that are read beside what the last propagations write.
+    """The values needed to compute the output from rows of nodes that are not `late`, these rows included;
+    and those of these rows that are read beside the results of the last propagations.
     """
     needed, beside = {model.output}, {model.output} - late
     for step in reversed(model.steps):

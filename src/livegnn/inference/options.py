@@ -1,4 +1,4 @@
-"""How an engine works: what it keeps and where, when it computes, and what it refuses."""
+"""Settings of an engine: what it stores and where, when it computes, and which batches it refuses."""
 
 import os
 from collections.abc import Sequence
@@ -16,25 +16,25 @@ Mode = Literal["eager", "lazy"]
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """Settings of an `Engine`. No prediction depends on them, bit for bit.
+    """Settings of an `Engine`. Predictions are the same, bit for bit, with all settings.
 
-    threads: how many work on one batch; by default as many as the process may use.
-    mode: ``"eager"`` computes with each batch all that it reaches. ``"lazy"`` records what it reaches, and
-    computes a prediction when it is asked for (NeutronRT, section V.D). A list has one of the two for each
-    depth of propagation, the eager ones first.
-    history: over how many of the last events `Engine.explain` can look back; 0 keeps none of them.
-    keep: "aggregates" keeps the aggregates alone and computes each layer's rows anew, node by node, when they
-    are read.
-    keep_degree: keeps even the aggregates of nodes with at least so many in-edges alone, and computes those
-    of the others from their neighbours, and theirs, when they are read; 0 for all. Implies "aggregates".
-    state_dir: where what is kept lies in mapped files, for when it outgrows memory; the directory is made if
-    it is missing, and the files are gone when the engine is.
-    non_finite: what becomes of a batch after which a value, a prediction among them, would be infinite or not
-    a number that was finite before. ``"refuse"`` raises `InputError`, as for any other bad input;
-    ``"allow"`` lets it through, with what the framework would say. What a lazy engine has only recorded it
-    cannot refuse: it says what the framework would when it is asked.
+    threads: how many threads work on one batch; by default as many as the process may use.
+    mode: ``"eager"`` computes with each batch all predictions that it reaches. ``"lazy"`` records what the
+    batch reaches, and computes a prediction when it is queried (NeutronRT, section V.D). A list has one of
+    the two for each depth of propagation, the eager ones first.
+    history: how many of the last events `Engine.explain` can go back; 0 keeps no history.
+    keep: ``"all"`` keeps aggregates and layer outputs. ``"aggregates"`` keeps only the aggregates and
+    computes a layer's rows again, node by node, when they are read.
+    keep_degree: keeps only the aggregates of nodes with at least this many in-edges; those of other nodes are
+    computed from their neighbours, recursively, when they are read. 0 keeps all. Implies "aggregates".
+    state_dir: directory of the mapped files that hold the kept rows, for state larger than memory; it is
+    created if it is missing, and the files are deleted with the engine.
+    non_finite: how to treat a batch that would turn a finite value, such as a prediction, into an infinity or
+    NaN. ``"refuse"`` raises `InputError`, as for any other bad input; ``"allow"`` applies the batch and gives
+    the framework's result. A lazy engine cannot refuse a batch that it only records: a later query gives the
+    framework's result.
 
-    Raises `InputError` for what makes no sense.
+    Raises `InputError` for values that are not valid.
     """
 
     threads: int | None = None
@@ -54,12 +54,12 @@ class EngineOptions:
 
     @property
     def partial(self) -> bool:
-        """Whether aggregates of some nodes are not kept."""
+        """Whether the engine leaves out the aggregates of some nodes."""
         return self.keep_degree > 0
 
 
 class EngineSettings(TypedDict, total=False):
-    """The same as keywords."""
+    """The fields of `EngineOptions` as keywords."""
 
     threads: int | None
     mode: Mode | Sequence[Mode]

@@ -1,4 +1,6 @@
-"""Looking for drift beside the stream: random aggregates are computed anew and compared, by channel."""
+"""Checks for drift between batches: computes random aggregates again from all neighbours and compares them,
+channel by channel.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scrubbed:
-    """What a look at some kept rows saw.
+    """The result of comparing some kept rows with the same rows computed again.
 
-    difference: the largest one of a channel to the same row computed anew, as a part of the channel's
-    magnitude: the largest of its own, the mean one of its messages, and that of as many typical ones over the
-    graph. Infinity where only one of the two is finite. not_finite: rows that hold an infinity or NaN. rows:
-    how many were compared.
+    difference: the largest difference of a channel, as a fraction of the channel's magnitude; infinity if
+    only one of the two values is finite. The magnitude is the largest of three: the channel's own, the mean
+    one of its messages, and that of as many typical messages over the graph. not_finite: the number of rows
+    that hold an infinity or NaN. rows: how many were compared.
     """
 
     difference: float
@@ -31,7 +33,7 @@ class Scrubbed:
 
 
 def scrub(native: _core.Engine, graph: Graph, plan: Plan, sample: int, seed: int) -> Scrubbed:
-    """Compares `sample` rows of each aggregate and each context of an engine that is settled."""
+    """Compares `sample` rows of each aggregate and each context; the engine must be settled."""
     rng = np.random.default_rng(seed)
     difference, not_finite, rows = 0.0, 0, 0
     for kept in plan.kept.values():
@@ -50,9 +52,9 @@ def scrub(native: _core.Engine, graph: Graph, plan: Plan, sample: int, seed: int
 
 @dataclass(frozen=True)
 class ScrubPolicy:
-    """How often, in seconds of the runtime's clock, and how many nodes for each aggregate.
+    """How often to scrub, in seconds of the runtime's clock, and how many nodes for each aggregate.
 
-    A round costs what `sample` nodes and their in-neighbours cost, and batches wait for it.
+    The cost of a round is that of `sample` nodes and their in-neighbours, and batches wait for it.
     """
 
     every_seconds: float = 10.0
@@ -64,10 +66,11 @@ class ScrubPolicy:
 
 
 class Scrub:
-    """The policy at work on one engine. Thread safety: none, the runtime's loop owns it.
+    """Applies a policy to one engine. Not thread-safe: the runtime's loop owns it.
 
-    rounds: how many there were. last, largest: the largest difference that the last one saw, and any of them,
-    as parts of a channel's magnitude (`Scrubbed`). not_finite: how many rows that the last one saw are not.
+    rounds: number of rounds so far. last, largest: the largest difference in the last round, and in any
+    round, as fractions of a channel's magnitude (`Scrubbed`). not_finite: rows of the last round that are not
+    finite.
     """
 
     def __init__(self, engine: "Engine", policy: ScrubPolicy | None, clock: Callable[[], float]) -> None:
@@ -80,13 +83,13 @@ class Scrub:
         self.not_finite = 0
 
     def until(self) -> float | None:
-        """Seconds until a round is due, 0 if it is, None if only an event can make it so."""
+        """Seconds until a round is due, 0 if one is due, None if none is due before the next event."""
         if self._policy is None or self._engine.seq == self._seq:
             return None
         return max(0.0, self._time + self._policy.every_seconds - self._clock())
 
     def run(self) -> None:
-        """One round, of other nodes than the rounds before."""
+        """Runs one round, with a new random sample of nodes."""
         assert self._policy is not None
         self._time, self._seq = self._clock(), self._engine.seq
         seen = self._engine.scrubbed(self._policy.sample, seed=self.rounds)

@@ -1,4 +1,4 @@
-"""What a batch did to predictions, and what work it and queries were."""
+"""The effect of a batch on predictions, and the work of batches and queries."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class Update:
-    """What a batch did to the predictions.
+    """The effect of a batch on the predictions.
 
-    seq: the sequence number that they now reflect. affected: how many nodes were computed again, or, by a
-    lazy engine, reached. exact: whether `changed` was seen by comparing values; a lazy engine has not
-    computed any. seconds: how long the batch took, the graph's part included.
+    seq: the sequence number that they now reflect. affected: how many nodes the batch computed again or, in a
+    lazy engine, reached. exact: whether `changed` comes from comparing values; a lazy engine has not computed
+    them. seconds: how long the batch took, including the graph's part.
     """
 
     __slots__ = ("_changed", "_graph", "_ids", "_pin", "affected", "exact", "seconds", "seq")
@@ -42,9 +42,9 @@ class Update:
 
     @property
     def changed(self) -> "Shaped[Ids, 'nodes']":
-        """Ids of nodes whose prediction has another value than before, added nodes among them.
+        """Ids of nodes whose prediction has changed, including added nodes.
 
-        If not `exact`: of nodes whose prediction may have, since the batch reached them.
+        If not `exact`: ids of all nodes that the batch reached, whose predictions may have changed.
         """
         if self._ids is None:
             self._ids = self._graph.to_user_ids(self._changed)
@@ -52,7 +52,7 @@ class Update:
 
     @property
     def num_changed(self) -> int:
-        """How many `changed` has, which costs nothing."""
+        """The length of `changed`, without computing the ids."""
         return len(self._changed)
 
     def __repr__(self) -> str:
@@ -64,10 +64,10 @@ class Update:
 
 @dataclass(frozen=True)
 class QueryWork:
-    """What queries of a lazy engine have computed since it was made.
+    """The work that queries of a lazy engine have done since it was made.
 
-    rows: of values of any layer. edges: in-edges of nodes that were summed. recomputed: sums and maxima that
-    were taken over all in-edges, rather than over those that changed.
+    rows: computed rows, of values of any layer. edges: in-edges that were aggregated. recomputed: aggregates
+    that were computed from all in-edges, rather than from those that changed.
     """
 
     rows: int
@@ -77,11 +77,11 @@ class QueryWork:
 
 @dataclass(frozen=True)
 class Work:
-    """What a batch touched.
+    """The work that a batch caused.
 
-    affected: nodes whose prediction was computed again. edges: messages that were added, taken back, or both.
-    nodes: rows read and written for them, a row counted again for each aggregate that reads it. recomputed:
-    aggregates that were computed from all their neighbours.
+    affected: nodes whose prediction was computed again. edges: messages that were added, subtracted, or both.
+    nodes: rows read and written for them; a row counts once for each aggregate that reads it. recomputed:
+    aggregates that were computed again from all neighbours.
     """
 
     affected: int

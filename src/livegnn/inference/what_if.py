@@ -1,4 +1,4 @@
-"""The answer if some events happened; nothing is kept."""
+"""Predictions as they would be after some events, which are not applied."""
 
 from typing import TYPE_CHECKING
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class _Lookup:
-    """From some numbers to others, for many at once. keys: each once, in any order."""
+    """A map from numbers to numbers, for arrays. keys: distinct, in any order."""
 
     def __init__(self, keys: "NDArray[np.integer]", values: "NDArray[np.integer]") -> None:
         order = np.argsort(keys)
         self._keys, self._values = keys[order], values[order]
 
     def look_up(self, asked: "NDArray[np.integer]", out: "NDArray[np.integer]") -> None:
-        """Writes the values of those that are keys to `out`, and leaves the others there as they are."""
+        """Writes the value of each element of `asked` that is a key to `out`; the rest of `out` stays."""
         if not len(self._keys):
             return
         places = np.minimum(np.searchsorted(self._keys, asked), len(self._keys) - 1)
@@ -36,8 +36,8 @@ class _Lookup:
 class WhatIf:
     """Predictions as they would be after some events.
 
-    It speaks of the graph as it is when it is asked: if batches were applied since, the events are tried
-    anew.
+    They refer to the current graph: if batches were applied since the last call, the events are evaluated
+    again.
     """
 
     def __init__(self, engine: "Engine", events: Events) -> None:
@@ -49,7 +49,7 @@ class WhatIf:
 
     @property
     def changed(self) -> "Shaped[Ids, 'nodes']":
-        """Ids of nodes that would get another prediction, added nodes among them."""
+        """Ids of nodes whose prediction would change, including added nodes."""
         with self._engine.graph.writer:
             self._refresh()
             indices = self._prepared.changed()
@@ -57,7 +57,7 @@ class WhatIf:
 
     @property
     def affected(self) -> int:
-        """How many nodes' predictions would be computed again."""
+        """The number of nodes whose predictions would be computed again."""
         with self._engine.graph.writer:
             self._refresh()
             return self._prepared.affected
@@ -65,10 +65,10 @@ class WhatIf:
     def predict(
         self, ids: "ArrayLike", *, output: str | None = None
     ) -> "Float32[FloatArray, 'ids channels']":
-        """Predictions, float32 [ids, outputs]. output: as of `Engine.predict`.
+        """Predictions, float32 [ids, outputs]. output: as for `Engine.predict`.
 
-        Raises `UnknownNodeError` for a node that would not be, and `InputError` if the model has no such
-        output.
+        Raises `UnknownNodeError` for a node that would not be in the graph, and `InputError` if the model has
+        no such output.
         """
         graph = self._engine.graph
         position, name, _ = self._engine.outputs.find(output)
@@ -96,7 +96,7 @@ class WhatIf:
             engine.native_engine.settle()
             if not engine.native_engine.prepare(delta, self._prepared):
                 refuse_lost(engine.graph, delta, *self._prepared.lost())
-            self._delta = staged  # what is prepared points into it: new features are not copied
+            self._delta = staged  # the prepared batch points into it: new features are not copied
             added = delta.added(engine.output_type)
             indices = delta.added_indices(engine.output_type)
             self._added_ids = _Lookup(indices[added >= 0], added[added >= 0])

@@ -61,12 +61,13 @@ class Write(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What became of an entry that was appended: the sequence number of its last event.
+    """What became of an entry that was appended: the sequence number of its last event, its size in events.
 
     again: an entry with the same key was appended before; this is its number, and nothing was stored.
     """
 
     seq: int
+    size: int
     again: bool = False
 
 

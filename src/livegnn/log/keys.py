@@ -7,8 +7,8 @@ itself.
 
 import time
 import zlib
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
 
 import apsw
 
@@ -17,7 +17,32 @@ from livegnn.errors import InputError
 from livegnn.events import Events
 
 _LONGEST: Final = 255
-_EXPIRED_AT_ONCE: Final = 1000
+_EXPIRED_AT_ONCE: Final = 5000
+
+
+class Known(NamedTuple):
+    """A key, the entry that came with it, a checksum of its events, and when it came, seconds since 1970."""
+
+    key: str
+    seq: int
+    crc32: int
+    time: int
+
+    def check(self, events: Events) -> None:
+        """Raises InputError if `events` are not those of the entry."""
+        if _checksum(events) != self.crc32:
+            raise InputError(
+                f"an idempotency key must come with the same events each time, got {self.key!r} with others "
+                f"than those of entry {self.seq}: give each request a key of its own"
+            )
+
+
+def check_key(key: object) -> None:
+    """Raises InputError for what is no idempotency key."""
+    if not isinstance(key, str) or not 0 < len(key) <= _LONGEST or not key.isprintable():
+        raise InputError(
+            f"an idempotency key must be text of 1 to {_LONGEST} printable characters, got {key!r:.80}"
+        )
 
 
 class Keys:
@@ -32,36 +57,28 @@ class Keys:
         self._connection, self._clock = connection, clock
         self._keep_seconds = not_negative(keep_seconds, "keep_keys_seconds")
 
-    def find(self, key: str, events: Events) -> int | None:
-        """The entry that was appended with `key`, None if there is none.
+    def find(self, key: str) -> Known | None:
+        """What is known of `key`, None if it is new."""
+        row: Any = self._connection.execute(
+            "SELECT key, seq, crc32, time FROM keys WHERE key = ?", (key,)
+        ).fetchone()
+        return None if row is None else Known(*row)
 
-        Raises InputError for what is no key, and if that entry had other events.
-        """
-        if not isinstance(key, str) or not 0 < len(key) <= _LONGEST or not key.isprintable():
-            raise InputError(
-                f"an idempotency key must be text of 1 to {_LONGEST} printable characters, got {key!r:.80}"
-            )
-        row = self._connection.execute("SELECT seq, crc32 FROM keys WHERE key = ?", (key,)).fetchone()
-        if row is None:
-            return None
-        if row[1] != _checksum(events):
-            raise InputError(
-                f"an idempotency key must come with the same events each time, got {key!r} with others than "
-                f"those of entry {row[0]}: give each request a key of its own"
-            )
-        return int(row[0])
+    def make(self, key: str, events: Events, seq: int) -> Known:
+        """That entry `seq` of `events` came with `key` now."""
+        return Known(key, seq, _checksum(events), int(self._clock()))
 
-    def add(self, key: str, events: Events, seq: int) -> None:
-        """Notes that entry `seq` came with `key`, and forgets some keys that are too old."""
-        now = self._clock()
-        self._connection.execute(
-            "INSERT INTO keys (key, seq, crc32, time) VALUES (?, ?, ?, ?)",
-            (key, seq, _checksum(events), int(now)),
-        )
-        self._connection.execute(
-            "DELETE FROM keys WHERE number < (SELECT min(number) FROM keys) + ? AND time < ?",
-            (_EXPIRED_AT_ONCE, int(now - self._keep_seconds)),
-        )
+    def add(self, known: Iterable[Known]) -> None:
+        """Stores keys, and forgets some that are too old: more of them than one write adds."""
+        self._connection.executemany("INSERT INTO keys (key, seq, crc32, time) VALUES (?, ?, ?, ?)", known)
+        oldest: Any = self._connection.execute(
+            "SELECT number, time FROM keys ORDER BY number LIMIT 1"
+        ).fetchone()
+        last = int(self._clock() - self._keep_seconds)
+        if oldest is not None and oldest[1] < last:
+            self._connection.execute(
+                "DELETE FROM keys WHERE number < ? AND time < ?", (oldest[0] + _EXPIRED_AT_ONCE, last)
+            )
 
 
 def _checksum(events: Events) -> int:

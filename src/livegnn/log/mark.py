@@ -8,25 +8,37 @@ has lost events, whatever its own files say. A mark that is missing or cannot be
 import os
 import re
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 _LINE = re.compile(rb"([0-9]{20}) ([0-9a-f]{8})\n")  # the sequence number, and the CRC-32 of its digits
 
 
-def read_mark(path: Path) -> int:
-    """The last event that was acknowledged, as far as the mark knows; 0 if it knows of none."""
-    try:
-        line = _LINE.fullmatch(path.read_bytes())
-    except FileNotFoundError:
-        return 0
-    return int(line[1]) if line is not None and zlib.crc32(line[1]) == int(line[2], 16) else 0
+class Mark:
+    """The mark at `path`, which is made with the first `write`. Thread safety: none."""
 
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = -1
 
-def write_mark(path: Path, seq: int) -> None:
-    """Notes that event `seq` is acknowledged. Raises OSError."""
-    digits = b"%020d" % seq
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(file, b"%b %08x\n" % (digits, zlib.crc32(digits)))
-    finally:
-        os.close(file)
+    def read(self) -> int:
+        """The last event that was acknowledged, as far as the mark knows; 0 if it knows of none."""
+        try:
+            line = _LINE.fullmatch(self.path.read_bytes())
+        except FileNotFoundError:
+            return 0
+        return int(line[1]) if line is not None and zlib.crc32(line[1]) == int(line[2], 16) else 0
+
+    def write(self, seq: int) -> None:
+        """Notes that event `seq` is acknowledged. A failure leaves an older mark, which is true as well."""
+        digits = b"%020d" % seq
+        with suppress(OSError):
+            if self._file < 0:
+                self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.pwrite(self._file, b"%b %08x\n" % (digits, zlib.crc32(digits)), 0)
+
+    def close(self) -> None:
+        """Closes the file; again does nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

@@ -7,7 +7,7 @@ safety: none, the caller has the connection to itself.
 
 import hashlib
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 import apsw
 import numpy as np
@@ -16,7 +16,7 @@ from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.events.binary import check
 from livegnn.log import Appended, Write
-from livegnn.log.keys import Keys
+from livegnn.log.keys import Keys, Known, check_key
 
 _MOST_EVENTS: Final = 4096
 """A row with so many events takes no further entry."""
@@ -67,45 +67,53 @@ def chain_before(connection: apsw.Connection, seq: int) -> bytes | None:
     return b"" if row is None else row[0]
 
 
-class RowWriter:
-    """Appends entries to the table, within one transaction of the caller's, until `flush`."""
+class Tail(NamedTuple):
+    """The end of the table: the last event, and the chain of the last row."""
 
-    def __init__(self, connection: apsw.Connection, keys: Keys) -> None:
-        self._connection, self._keys = connection, keys
-        last = connection.execute("SELECT seq, chain FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
-        self.seq: int = 0 if last is None else last[0]
-        """The last event, those that wait for `flush` among them."""
-        self._chain: bytes = b"" if last is None else last[1] or b""
+    seq: int = 0
+    chain: bytes = b""
+
+
+class RowWriter:
+    """Makes rows of entries that are appended after `tail`. Nothing is stored before the caller does it.
+
+    rows: values for the table `entries`; known: for the table `keys`, by key. tail: the end when both are
+    stored.
+    """
+
+    def __init__(self, tail: Tail, keys: Keys) -> None:
+        self.tail, self._keys = tail, keys
+        self.rows: list[tuple[int, int, bytes, bytes | None, bytes]] = []
+        self.known: dict[str, Known] = {}
         self._waiting: list[Events] = []
-        self._waiting_events = 0
+        self._seq = tail.seq
 
     def add(self, events: Events, key: str | None) -> Appended:
         """What becomes of an entry. Raises InputError for text that cannot be stored, or a key of others."""
         check(events.chunks)
-        known = None if key is None else self._keys.find(key, events)
-        if known is not None:
-            return Appended(known, again=True)
+        if key is not None:
+            check_key(key)
+            known = self.known.get(key) or self._keys.find(key)
+            if known is not None:
+                known.check(events)
+                return Appended(known.seq, len(events), again=True)
         if len(events):
             self._waiting.append(events)
-            self._waiting_events += len(events)
-            self.seq += len(events)
+            self._seq += len(events)
             if key is not None:
-                self._keys.add(key, events, self.seq)
-            if self._waiting_events >= _MOST_EVENTS:
-                self.flush()
-        return Appended(self.seq)
+                self.known[key] = self._keys.make(key, events, self._seq)
+            if self._seq - self.tail.seq >= _MOST_EVENTS:
+                self.finish()
+        return Appended(self._seq, len(events))
 
-    def flush(self) -> None:
-        """Writes the row of the entries that wait."""
+    def finish(self) -> None:
+        """Makes the row of the entries that wait for others."""
         if not self._waiting:
             return
         counts = None
         if len(self._waiting) > 1:
             counts = np.array([len(events) for events in self._waiting], "<u4").tobytes()
         payload = Events.concatenate(self._waiting).to_bytes()
-        self._chain = chain_of(self._chain, self.seq, counts, payload)
-        self._connection.execute(
-            "INSERT INTO entries VALUES (?, ?, ?, ?, ?)",
-            (self.seq, self._waiting_events, payload, counts, self._chain),
-        )
-        self._waiting, self._waiting_events = [], 0
+        chain = chain_of(self.tail.chain, self._seq, counts, payload)
+        self.rows.append((self._seq, self._seq - self.tail.seq, payload, counts, chain))
+        self.tail, self._waiting = Tail(self._seq, chain), []

@@ -12,7 +12,7 @@ process appends. Locks: `GroupCommit`'s, then `_write` for both writers (SQLite 
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,9 +25,9 @@ from livegnn.log import Appended, Batch, Entry, Rejection, Write
 from livegnn.log.database import connect, make_private, one, transaction
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.keys import Keys
-from livegnn.log.mark import read_mark, write_mark
+from livegnn.log.mark import Mark
 from livegnn.log.owner import Owner
-from livegnn.log.rows import Row, RowWriter, chain_before, chain_of
+from livegnn.log.rows import Row, RowWriter, Tail, chain_before, chain_of
 from livegnn.log.wal import find_damage
 
 _LARGEST = 2**63 - 1
@@ -50,18 +50,20 @@ class SqliteLog:
         self._read = threading.Lock()
         self._appended = threading.Condition()
         self._woken = False
-        self._mark = self._beside("-mark")
         with self._errors("open"), ExitStack() as opened:
             self._owner = Owner(self._beside("-lock"), f"the event log {self.path}")
             opened.callback(self._owner.release)
             make_private(self.path)
             self._refuse_remains()
             self._refuse_damage()
-            acknowledged = read_mark(self._mark)
+            self._mark = Mark(self._beside("-mark"))
+            opened.callback(self._mark.close)
+            acknowledged = self._mark.read()
             self._appends = opened.enter_context(closing(connect(self.path, "FULL", vfs)))
             self._boundaries = opened.enter_context(closing(connect(self.path, "NORMAL", vfs)))
             self._reads = opened.enter_context(closing(connect(self.path, "NORMAL", vfs)))
             self._last = self._find_end(acknowledged)
+            self._tail = Tail(self._last, chain_before(self._reads, _LARGEST) or b"")
             self._keys = Keys(self._appends, keep_keys_seconds)
             self._group = GroupCommit(self.append_all)
             # Then the write-ahead file begins anew at the next append: what a crash left at its end is never
@@ -87,22 +89,28 @@ class SqliteLog:
         """
         keys = [None] * len(entries) if keys is None else keys
         with self._write, self._errors("append to"):
-            outcomes: list[Appended | InputError] = []
-            with transaction(self._appends):
-                rows = RowWriter(self._appends, self._keys)
-                for events, key in zip(entries, keys, strict=True):
-                    try:
-                        outcomes.append(rows.add(events, key))
-                    except InputError as error:
-                        outcomes.append(error)
-                rows.flush()
-            if rows.seq > self._last:
-                self._last = rows.seq
-                with suppress(OSError):  # the entries are in the log; an older mark is true as well
-                    write_mark(self._mark, rows.seq)
+            writer = RowWriter(self._tail, self._keys)
+            outcomes = [_add(writer, events, key) for events, key in zip(entries, keys, strict=True)]
+            writer.finish()
+            self._store(writer)
         with self._appended:
             self._appended.notify_all()
         return outcomes
+
+    def _store(self, writer: RowWriter) -> None:
+        insert = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
+        if len(writer.rows) == 1 and not writer.known:
+            # A transaction of one statement. Each more would have to wait for the interpreter's lock.
+            self._appends.execute(insert, writer.rows[0])
+        elif writer.rows:
+            with transaction(self._appends):
+                self._appends.executemany(insert, writer.rows)
+                if writer.known:
+                    self._keys.add(writer.known.values())
+        self._tail = writer.tail
+        if self._last != writer.tail.seq:
+            self._last = writer.tail.seq
+            self._mark.write(self._last)
 
     def last_seq(self) -> int:
         """The sequence number of the last event that was appended, 0 for an empty log."""
@@ -249,6 +257,7 @@ class SqliteLog:
         with self._write, self._read:
             for connection in (self._reads, self._boundaries, self._appends):
                 connection.close()
+            self._mark.close()
             self._owner.release()
 
     def _refuse_remains(self) -> None:
@@ -289,7 +298,7 @@ class SqliteLog:
             raise LogError(
                 f"{self.path} must reach event {acknowledged}, which was acknowledged, got a log that ends "
                 f"at {last}: it has lost its end or its -wal file, or is an older one. Restore it; or, to go "
-                f"on with what it has, remove {self._mark}"
+                f"on with what it has, remove {self._mark.path}"
             )
         return last
 
@@ -302,3 +311,10 @@ class SqliteLog:
             # SQLite quotes what it cannot read: that may be no text any more, or have several lines.
             reason = " ".join(str(error).split())
             raise LogError(f"cannot {action} the event log {self.path}: {reason}") from error
+
+
+def _add(writer: RowWriter, events: Events, key: str | None) -> Appended | InputError:
+    try:
+        return writer.add(events, key)
+    except InputError as error:
+        return error

@@ -1,7 +1,7 @@
 """A graph neural network as data: steps in topological order, with their weights. Needs no torch.
 
-What only those need who write or verify operators, or import modules, is loaded when it is first used. Where
-it is, most of it in the rooms above, is registered in `livegnn/__init__.py` (`livegnn.lazy_names`).
+Names for writing and verifying operators and for importing modules are loaded when they are first used. Most
+are in higher layers of the library; `livegnn/__init__.py` registers the place of each (`livegnn.lazy_names`).
 """
 
 from typing import TYPE_CHECKING

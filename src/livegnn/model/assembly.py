@@ -1,8 +1,8 @@
-"""The steps of a model whose layers are `Convolution`.
+"""Builds the steps of a model whose layers are `Convolution` objects.
 
-The aggregate is kept un-combined and the context beside it, as two propagate steps, and a step on the
-target's rows combines them. So ``combine_inverse`` is never needed in floating point: it belongs to the
-definition, and `livegnn.model.verify` shows that it does what it should.
+Two propagate steps keep the un-combined aggregate and the context, and a step on the target's rows combines
+them. ``combine_inverse`` is therefore never computed in floating point; it is part of the definition, and
+`livegnn.model.verify` checks it.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def build(
     edge_dim: int = 0,
     verify: bool = True,
 ) -> "Model":
-    """What `Model.from_convolutions` does. make: `Model`, which this module does not import."""
+    """Implements `Model.from_convolutions`. make: `Model`, which this module does not import."""
     if not isinstance(convolutions, Sequence) or not all(isinstance(c, Convolution) for c in convolutions):
         raise ModelError(f"convolutions must be a list of Convolution, got {_kinds(convolutions)}")
     if not convolutions:
@@ -68,7 +68,7 @@ def build(
 
 
 def _kinds(given: object) -> str:
-    """What came, and what is in it if that is a list."""
+    """Describes a wrong argument for an error; for a list, its first wrong item."""
     if not isinstance(given, list | tuple):
         return f"{kind_of(given)}: give [convolution] for one layer"
     wrong = next(one for one in given if not isinstance(one, Convolution))
@@ -76,7 +76,8 @@ def _kinds(given: object) -> str:
 
 
 class _RowFunction:
-    """A user's function as a step calls it: arrays by position, never without rows, float32 in the end."""
+    """Wraps a user's function for a step: passes arrays by position, never calls it without rows, and
+    returns float32."""
 
     def __init__(self, function: Function, width: int, names: Sequence[str] = ()) -> None:
         self.width = width
@@ -96,7 +97,7 @@ def _one(rows: FloatArray) -> FloatArray:
 
 
 class _Assembly:
-    """The steps of convolutions, one after the other, on nodes of one type."""
+    """Collects the steps of convolutions, one after the other, on nodes of one type."""
 
     def __init__(self, edge_type: EdgeType, edge_dim: int) -> None:
         self.edge_type = edge_type
@@ -136,7 +137,8 @@ class _Assembly:
     def _add_message(
         self, convolution: Convolution, widths: Widths, h: str, output: str
     ) -> tuple[str | None, str | None]:
-        """mlc, as rows of edges, or of the nodes if it reads the source alone; and that of the self-loops."""
+        """The value of mlc, as rows of edges, or of nodes if it reads only the source; and that for
+        self-loops."""
         if convolution.message_local is None:
             return None, None
         reads = convolution.message_reads
@@ -178,7 +180,7 @@ class _Assembly:
             return self._propagate(name, (local, own or local) if loops else (local,), convolution, aggregate)
         if local is None:
             return self._propagate(name, (value, value) if loops else (value,), convolution, aggregate)
-        if convolution.message_reads == ("source",):  # the message is a row of its source
+        if convolution.message_reads == ("source",):  # the message depends only on its source's row
             self.steps.append(Step("scale_heads", (value, local), f"{output}.message"))
             message = f"{output}.message"
             return self._propagate(name, (message,) * (1 + loops), convolution, aggregate)

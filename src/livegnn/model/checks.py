@@ -1,4 +1,4 @@
-"""Widths and edge types as callers give them to whatever makes a model, checked before anything is done."""
+"""Checks of the widths and edge types that callers pass to functions that make a model."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from livegnn.wording import shown
 
 
 def to_edge_type(value: object, name: str) -> EdgeType:
-    """An edge type as a tuple, of a tuple or a list of three names."""
+    """The edge type as a tuple, from a tuple or a list of three names. Raises `ModelError`."""
     if isinstance(value, tuple | list) and len(value) == 3 and all(isinstance(one, str) for one in value):
         source, relation, target = value
         return str(source), str(relation), str(target)
@@ -19,7 +19,8 @@ def to_edge_type(value: object, name: str) -> EdgeType:
 
 
 def check_width(value: object, name: str, least: int) -> None:
-    """Whether a number of channels is a whole number of at least `least`. NumPy's are, True is none."""
+    """Raises `ModelError` unless a number of channels is a whole number of at least `least`. NumPy integers
+    are accepted, booleans are not."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ModelError(
             f"{name} must be a whole number of at least {least}, got {shown(value)}: give the number of "

@@ -1,7 +1,7 @@
 """Convolutions that PyG has no module for, as steps to build a `Model` from (NeutronRT, table II).
 
-Each function gives the steps and the tensors of one convolution; put several one after the other, with other
-steps between them. Names begin with the name of the convolution, so that they do not meet.
+Each function returns the steps and the tensors of one convolution; a model can contain several, with other
+steps between them. Names begin with the name of the convolution, so that they do not collide.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from livegnn.types import DEFAULT_EDGE_TYPE, EdgeType, FloatArray
 class ConvolutionSteps:
     """A convolution as a part of a model.
 
-    steps, tensors: to be among the model's. output: the value that it ends with.
+    steps, tensors: to add to the model's. output: the value that the convolution writes last.
     """
 
     steps: tuple[Step, ...]
@@ -39,7 +39,7 @@ def comm_net(
     """CommNet (row CommNet): ``h'_v = own @ h_v + neighbors @ sum of h_u + bias``.
 
     name: of the output. x: the value that it reads, rows of the nodes at both ends. own, neighbors:
-    float32 [out, in]. bias: float32 [out]. Raises `ModelError` if a weight is no matrix.
+    float32 [out, in]. bias: float32 [out]. Raises `ModelError` if a weight is not a matrix.
     """
     _check_matrices(own=own, neighbors=neighbors)
     tensors = {f"{name}.own": own, f"{name}.neighbors": neighbors}
@@ -48,7 +48,7 @@ def comm_net(
         tensors[f"{name}.bias"] = bias
         weights["bias"] = f"{name}.bias"
     linear, sum_ = {"weight": f"{name}.neighbors"}, Propagate(edge_type).to_attrs()
-    if neighbors.shape[0] < neighbors.shape[1]:  # the sum of fewer channels
+    if neighbors.shape[0] < neighbors.shape[1]:  # sum the narrower rows
         around = (
             Step("linear", (x,), f"{name}.message", linear),
             Step("propagate", (f"{name}.message",), f"{name}.around", attrs=sum_),
@@ -87,7 +87,7 @@ def pin_sage(
     [hidden, in]. update: float32 [out, in + hidden]. message_bias: float32 [hidden]. update_bias: float32
     [out]. weighted: alpha_uv is the edge's weight, else 1. divide_by: the ``"count"`` of in-edges, as in the
     table, or the ``"sum"`` of their weights.
-    Raises `ModelError` if a weight is no matrix.
+    Raises `ModelError` if a weight is not a matrix.
     """
     weighted, normalize = switch(weighted, "weighted"), switch(normalize, "normalize")
     _check_matrices(message=message, update=update)

@@ -1,4 +1,4 @@
-"""The digest of a model: SHA-256 of what it computes, whatever file it came from."""
+"""The digest of a model: SHA-256 of what it computes, independent of its file."""
 
 import hashlib
 import json
@@ -14,10 +14,10 @@ from livegnn.types import FloatArray
 def digest_of(
     description: Mapping[str, object], functions: Mapping[str, Function], tensors: Mapping[str, FloatArray]
 ) -> str:
-    """The digest in hexadecimal. description: everything but functions and tensors, as values of JSON.
+    """The digest in hexadecimal. description: everything but functions and tensors, as JSON values.
 
-    A function counts with its code, and with the numbers and arrays that the code names; what an object
-    hides does not count.
+    A function contributes its code and the numbers and arrays that the code names; the attributes of objects
+    do not contribute.
     """
     sha = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
     for name in sorted(functions):
@@ -30,7 +30,8 @@ def digest_of(
 
 
 def _parts(thing: object, seen: set[int]) -> Iterator[object]:
-    """What a function computes with: its code, and the numbers that the code finds around it."""
+    """The parts of a function that determine its result: its code, and the numbers and arrays that the code
+    refers to."""
     if isinstance(thing, np.ndarray):
         yield from (str(thing.dtype), thing.shape, hashlib.sha256(thing.tobytes()).hexdigest())
     elif isinstance(thing, CodeType):

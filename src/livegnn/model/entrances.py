@@ -1,7 +1,8 @@
-"""What `Model.from_pyg`, `Model.from_exported` and `Model.from_convolutions` call in the rooms above.
+"""The functions of higher layers that `Model.from_pyg`, `Model.from_exported` and `Model.from_convolutions`
+call.
 
-`livegnn.model` imports nothing of importers and verification: `livegnn/__init__.py` registers where these
-names are, and each is loaded when it is first used (`livegnn.lazy_names`). Only type checkers import them.
+`livegnn.model` does not import importers and verification: `livegnn/__init__.py` registers where these names
+are, and each is loaded when it is first used (`livegnn.lazy_names`). Only type checkers import them here.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""A model in one file: safetensors, with the steps as JSON in its metadata. The format is described in
-docs/model-file.md.
+"""Reads and writes a model as one file: safetensors, with the steps as JSON in its metadata. The format is
+described in docs/model-file.md.
 
-The checksum covers every byte of the file, its header included: it is taken with the digits of the checksum
-itself replaced by zeros. Reading therefore either gives the model that was written, or a `FileFormatError`.
+The checksum covers every byte of the file, including its header; it is computed with its own digits replaced
+by zeros. Reading therefore gives either the model that was written or a `FileFormatError`.
 """
 
 import hashlib
@@ -38,9 +38,9 @@ def encode(model: "Model") -> bytes:
 
 
 def decode(data: bytes, make: "type[Model]") -> "Model":
-    """The model in the bytes of a file. Raises `FileFormatError` if they are damaged, or no model file.
+    """The model in the bytes of a file. Raises `FileFormatError` if they are damaged or not a model file.
 
-    make: `Model`, which this module does not import: the class loads itself with it.
+    make: `Model`, which this module does not import.
     """
     description = _read_description(data)
     version = description.get("version")
@@ -54,16 +54,16 @@ def decode(data: bytes, make: "type[Model]") -> "Model":
 
 
 def write(model: "Model", path: str | PathLike[str]) -> None:
-    """Writes a model's file; a reader sees the old file or the new one, never a part.
+    """Writes a model's file; a reader sees the whole old file or the whole new one.
 
-    Raises `InputError` if something other than a regular file is at `path`, `OSError` if the disk refuses.
+    Raises `InputError` if something other than a regular file is at `path`, `OSError` if writing fails.
     """
     with replace_file(as_path(path, "path")) as stream:
         stream.write(encode(model))
 
 
 def read(path: str | PathLike[str], make: "type[Model]") -> "Model":
-    """Reads a model's file; make is as in `decode`.
+    """Reads a model's file. make: as for `decode`.
 
     Raises `FileFormatError` if it is damaged, or of another kind or version.
     """
@@ -98,7 +98,7 @@ def _read_description(data: bytes) -> Mapping[str, object]:
 
 
 def _refuse_pickle(data: bytes) -> None:
-    """Raises if bytes that are no model's file begin as those of torch.save do: a zip file, or a pickle."""
+    """Raises `FileFormatError` if the bytes begin like a file of torch.save: a zip file or a pickle."""
     if data[:4] == b"PK\x03\x04" or (data[:1] == b"\x80" and data[1:2] in (b"\2", b"\3", b"\4", b"\5")):
         if b"/archive_format" in data[:200]:
             raise FileFormatError(

@@ -1,4 +1,4 @@
-"""What a model reads from a graph: values of nodes, and values of edges."""
+"""The values that a model reads from a graph: of nodes and of edges."""
 
 from dataclasses import dataclass
 from typing import Literal

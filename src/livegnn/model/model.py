@@ -1,4 +1,4 @@
-"""The model: inputs, steps and weights, checked once when it is made."""
+"""The model: inputs, steps and weights, checked once in the constructor."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 class Model:
     """A graph neural network as data.
 
-    inputs: name of a value -> what it holds. steps: in topological order; each writes one new value; a
-    softmax over in-edges gets its exponentials on the edges (`livegnn.model.softmax`). tensors: name ->
-    float32 array; copied and made read-only. output: the value that is the prediction. layers: the values
-    that ``embeddings(layer)`` shows: ``layers[0]`` is an input, ``layers[l]`` the output of the l-th
-    convolution block as the next convolution reads it, and ``layers[-1]`` the output. edge_inputs: name of a
-    value -> which column of the edges it holds. functions: name -> function, for steps ``call``; a model with
-    functions cannot be saved. outputs: name -> value, of all that ``predict`` can be asked for; the first is
-    the prediction. By default that alone, named ``"output"``.
+    inputs: name of a value -> the node features that it holds. steps: in topological order; each writes one
+    new value; the exponentials of a softmax over in-edges are moved to the edges (`livegnn.model.softmax`).
+    tensors: name -> float32 array; copied and made read-only. output: the value that is the prediction.
+    layers: the values that ``embeddings(layer)`` returns: ``layers[0]`` is an input, ``layers[l]`` the output
+    of the l-th convolution block as the next convolution reads it, and ``layers[-1]`` the output.
+    edge_inputs: name of a value -> the column of the edges that it holds. functions: name -> function, for
+    steps ``call``; a model with functions cannot be saved. outputs: name -> value, for all outputs of
+    ``predict``; the first is the prediction. By default only the prediction, named ``"output"``.
 
-    Raises `ModelError` if anything does not fit: it names the step, what was expected and what came.
+    Raises `ModelError` if the parts do not fit together, with the step, what was expected and what was given.
     """
 
     inputs: Mapping[str, Input]
@@ -73,7 +73,7 @@ class Model:
 
     @never_raises
     def __repr__(self) -> str:
-        """What goes in and what comes out, in one line."""
+        """The inputs, the outputs and the size of the model, in one line."""
         reads = [f"{name}: {given.node_type}[{given.width}]" for name, given in self.inputs.items()]
         reads += [f"{name}: {'-'.join(e.edge_type)}[{e.width}]" for name, e in self.edge_inputs.items()]
         propagations = sum(step.op == "propagate" for step in self.steps)
@@ -91,11 +91,11 @@ class Model:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The values that can be asked for, each once: the outputs, and the layers."""
+        """The values that a caller can read, each once: the outputs and the layers."""
         return tuple(dict.fromkeys([*self.outputs.values(), *self.layers]))
 
     def width(self, value: str) -> int:
-        """How many channels a value has. Raises `ModelError` if the model has no such value."""
+        """The number of channels of a value. Raises `ModelError` if the model has no such value."""
         return self._value(value).width
 
     def node_type(self, value: str) -> NodeType:
@@ -125,14 +125,14 @@ class Model:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what the model computes, in hexadecimal: equal for equal models, whatever their file.
+        """SHA-256 of what the model computes, in hexadecimal; equal models have equal digests.
 
-        Of functions it knows their code, and the numbers and arrays that they name; not what an object hides.
+        It covers the code of functions and the numbers and arrays that they name, not attributes of objects.
         """
         return digest_of(self.to_json(), self.functions, self.tensors)
 
     def to_json(self) -> dict[str, object]:
-        """Everything but the tensors, as values that JSON can hold."""
+        """The model without tensors and functions, as JSON values."""
         edge_inputs = {
             name: {"edge_type": list(given.edge_type), "width": given.width, "column": given.column}
             for name, given in self.edge_inputs.items()
@@ -156,11 +156,11 @@ class Model:
         }
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes the model as one file (docs/model-file.md). A file of that name is replaced as a whole; a
-        symbolic link stays, and what it points at is replaced.
+        """Writes the model as one file (docs/model-file.md). It replaces an existing file atomically; for a
+        symbolic link, it replaces the link's target.
 
-        Raises `ModelError` if the model has functions of the user's: a file holds no code. Raises
-        `InputError` if a device, a directory or the like has that name, `OSError` if the disk refuses.
+        Raises `ModelError` if the model has functions of the user, since a file holds no code, `InputError`
+        if `path` is a device, a directory or the like, and `OSError` if writing fails.
         """
         from livegnn.model import file
 
@@ -174,7 +174,8 @@ class Model:
 
     @staticmethod
     def load(path: str | PathLike[str]) -> "Model":
-        """Reads a model from a file that `save` wrote. Raises `FileFormatError` if it is none, or damaged."""
+        """Reads a model from a file that `save` wrote. Raises `FileFormatError` if it is damaged or not such
+        a file."""
         from livegnn.model import file
 
         return file.read(path, Model)
@@ -198,46 +199,46 @@ class Model:
         proposer: "Proposer | None" = None,
         allow_code: bool = False,
     ) -> "Model":
-        """Imports a trained PyG module, in evaluation mode; the module is left as it is. Needs torch.
+        """Imports a trained PyG module, in evaluation mode, without changing the module. Needs torch.
 
-        The module is exported and read operator by operator, whatever its layers are, and the model checked
-        against it on small graphs, which takes a second or two.
+        The import exports the module, reads it operator by operator, whatever types its layers have, and
+        checks the model against it on small graphs, which takes a second or two.
 
-        module: takes rows of nodes, edges and perhaps their weights and features, and returns a row for each
-          node; by default ``x``, ``edge_index``, ``edge_weight`` and ``edge_attr``. With `relations` it takes
-          ``edge_type`` as well; with several types it takes ``x_dict``, ``edge_index_dict`` and so on (or
+        module: takes rows of nodes, edges and optionally their weights and features, and returns a row for
+          each node; by default ``x``, ``edge_index``, ``edge_weight`` and ``edge_attr``. With `relations` it
+          also takes ``edge_type``. With several types it takes ``x_dict``, ``edge_index_dict`` and so on (or
           these names without _dict), and returns rows of one node type, or a dict from node types to rows.
-        data: what the module can be called with, a PyG ``Data`` or ``HeteroData``, or the schema of a graph,
-          or a graph: tells types, widths and the names of inputs. Without it the module's layers and the
-          arguments below must.
-        inputs: argument -> what it is, where its name does not tell: the name of an attribute of `data`,
-          ``("node", channels)`` or ``("edge", channels)`` for rows, or a value that is always the same;
-          parameter of the module -> ``"node"``, if it has a row for each node.
+        data: a PyG ``Data`` or ``HeteroData`` that the module can be called with, the schema of a graph, or a
+          graph; it gives types, widths and the names of inputs. Without it, the module's layers and the
+          arguments below must give them.
+        inputs: argument -> its meaning, if the argument's name does not give it: the name of an attribute of
+          `data`, ``("node", channels)`` or ``("edge", channels)`` for rows, or a constant value; parameter of
+          the module -> ``"node"``, if it has a row for each node.
         method: the method that predicts.
-        output: which of several results is the prediction: its key in a dict, else ``"output[0]"``,
-          ``"output[1]"``, ...; or which ones are outputs, the prediction first. By default all of one node
-          type are, in order.
-        node_type, edge_type: the names that the graph gives to its nodes and edges.
-        relations: the edge types that the numbers in ``edge_type`` stand for, from 0; all join `node_type`.
-        metadata: node types and edge types, as ``HeteroData.metadata()`` gives them. The model has an input
-          ``"x:TYPE"`` for each node type that the prediction depends on, and inputs of edges
-          ``f"edge_attr:{edge_type}"`` (so too with `relations`).
-        output_type: the node type whose rows are the prediction, if the module returns those of several.
+        output: the prediction among several results: its key in a dict, otherwise ``"output[0]"``,
+          ``"output[1]"``, ...; or a list of outputs, the prediction first. By default all results of one node
+          type are outputs, in order.
+        node_type, edge_type: the names of the graph's types of nodes and edges.
+        relations: the edge types for the numbers 0, 1, ... in ``edge_type``; all join nodes of `node_type`.
+        metadata: node types and edge types, as in ``HeteroData.metadata()``. The model has an input
+          ``"x:TYPE"`` for each node type that the prediction depends on, and edge inputs
+          ``f"edge_attr:{edge_type}"`` (also with `relations`).
+        output_type: the node type of the prediction, if the module returns rows of several types.
         edge_weight: whether the module is called with the edges' weights; by default, if it takes them. With
           `metadata` it may also be the edge types that have weights.
-        in_channels: the width of ``x``, or of each node type's; needed only where no layer of the module
-          tells.
+        in_channels: the width of ``x``, or the width for each node type; needed only if no layer of the
+          module gives it.
         edge_channels: the width of ``edge_attr``, the features of the edges; 0 if the module is called
-          without them. By default it is called with them if it needs them or one of its layers was made for
-          them, and the layers tell the width. With `metadata` it may also be the edge types that have
-          features, with their widths; by default these are the ones whose convolution in a HeteroConv was
-          made for features, or all if the module holds no HeteroConv.
-        proposer: is asked for the operators of a convolution that cannot be read; what it says is used only
-          if it is verified (`livegnn.model.propose`). Such a model cannot be saved.
-        allow_code: whether source code that the proposer answers with is executed, which nothing confines.
+          without them. By default the module is called with them if it needs them or one of its layers was
+          made for them, and the layers give the width. With `metadata` it may also be the edge types that
+          have features, with their widths; by default these are the types whose convolution in a HeteroConv
+          was made for features, or all types if the module has no HeteroConv.
+        proposer: proposes the operators of a convolution that cannot be read; its answer is used only if it
+          is verified (`livegnn.model.propose`). Such a model cannot be saved.
+        allow_code: whether to execute source code from the proposer's answer; it runs without a sandbox.
 
-        Raises `ModelError` with the line of the module that cannot be imported, where it is known, and what
-        to do. Nothing else leaves it, whatever the module raises; that is the error's ``__cause__``.
+        Raises only `ModelError`, with the line of the module that cannot be imported, if known, and what to
+        do. An exception that the module raises is the error's ``__cause__``.
         """
         entrances.check_torch()
         try:
@@ -280,24 +281,24 @@ class Model:
         node_type: NodeType = DEFAULT_NODE_TYPE,
         edge_type: EdgeType = DEFAULT_EDGE_TYPE,
     ) -> "Model":
-        """The model of a program that ``torch.export.export`` made of a module, without the module's code.
+        """Imports a program that ``torch.export.export`` made from a module; the module's code is not needed.
 
         The module must be exported in evaluation mode, on the CPU, with any number of nodes and edges
         (``dynamic_shapes``). Needs torch.
 
         program: the program, or the path of a file that ``torch.export.save`` wrote.
-        schema: the types of nodes and edges, and their widths; a graph that has them, or PyG data. Needed
-          where the keys of the program's arguments do not tell the types.
-        inputs: argument, as in the call (``"x"``, ``"x_dict['paper']"``) -> whose rows it has, where that is
-          not clear: a node type, or an edge type; or which column they are: ``"x"``, ``"edge_attr"``,
-          ``"edge_weight"`` or ``"edge_type"``; or both, as a pair.
-        output: which of several results is the prediction; by default the first, and all can be asked for.
-        output_type: whose rows it has, where results are of several types.
-        relations: the edge types that the numbers in ``edge_type`` stand for.
+        schema: the types of nodes and edges, and their widths; or a graph or PyG data with these types.
+          Needed if the keys of the program's arguments do not give the types.
+        inputs: argument, as in the call (``"x"``, ``"x_dict['paper']"``) -> its rows, if they are not clear:
+          a node type or an edge type; or a column: ``"x"``, ``"edge_attr"``, ``"edge_weight"`` or
+          ``"edge_type"``; or both, as a pair.
+        output: the prediction among several results; by default the first. All results are outputs.
+        output_type: the node type of the prediction, if results are of several types.
+        relations: the edge types for the numbers in ``edge_type``.
         node_type, edge_type: the types of a graph that has one of each.
 
-        Raises `ModelError` with what stands in the way and what to do, `FileFormatError` if the file holds no
-        program, is damaged, or would run code, `OSError` if it cannot be read.
+        Raises `ModelError` with the reason and what to do, `FileFormatError` if the file holds no program, is
+        damaged, or would run code, `OSError` if it cannot be read.
         """
         entrances.check_torch()
         try:
@@ -327,11 +328,11 @@ class Model:
         edge_dim: int = 0,
         verify: bool = True,
     ) -> "Model":
-        """A model of layers that are given by their operators, each reading the one before.
+        """A model of layers that are given by their operators; each layer reads the one before.
 
         in_channels: channels of the nodes' features. edge_type: the edges that carry the messages, between
         nodes of one type. edge_dim: channels of the edges' features, if a message reads them.
-        verify: whether `livegnn.model.verify` must accept each of them first.
+        verify: whether `livegnn.model.verify` must accept each layer first.
 
         Raises `ModelError` if the operators do not fit together, or a condition fails, with a counterexample.
         """

@@ -1,7 +1,7 @@
-"""The operators that steps may name: what each takes, and how wide its output is.
+"""The operators of steps: the inputs, tensors and settings of each, and the width of its output.
 
-Names, numbers of inputs, settings and roles of tensors of the row-wise operators are those of the native
-core's table, which computes them (`_core.row_operators`); here is how wide their outputs are.
+Names, numbers of inputs, settings and tensor roles of the row-wise operators come from the table of the
+native core, which computes them (`_core.row_operators`); this module adds the widths of their outputs.
 """
 
 import math
@@ -16,7 +16,7 @@ from livegnn.errors import ModelError
 from livegnn.types import FloatArray
 
 Attribute: TypeAlias = bool | int | float | str | tuple[str, ...] | list[str] | None
-"""A setting of a step. Lists become tuples, so that a step read from JSON equals the one written."""
+"""A setting of a step. Lists become tuples, so that a step equals itself after writing and reading JSON."""
 
 Attributes: TypeAlias = Mapping[str, Attribute]
 Shape: TypeAlias = tuple[int, ...]
@@ -26,11 +26,11 @@ Test: TypeAlias = tuple[Callable[[Attribute], bool], str]
 
 @dataclass(frozen=True)
 class Operator:
-    """What a step of one kind takes, and how wide its output is.
+    """The requirements of one operator, and the width of its output.
 
-    least, most: how many inputs (`most` None: any number). required, optional: the roles of its tensors.
+    least, most: number of inputs (`most` None: any number). required, optional: the roles of its tensors.
     attrs: setting -> (its test, the test in words). may_lack: the settings that may be left out. width:
-    (input widths, shapes of the tensors by role, settings) -> output width, or a `ModelError`.
+    (input widths, shapes of the tensors by role, settings) -> output width; raises `ModelError`.
     """
 
     width: Width
@@ -44,7 +44,7 @@ class Operator:
 
 
 def check_values(op: str, widths: Sequence[int], tensors: Mapping[str, FloatArray]) -> None:
-    """Raises `ModelError` if an operator cannot work with what is in its tensors. widths: of its inputs."""
+    """Raises `ModelError` if the values in an operator's tensors are not valid. widths: of its inputs."""
     if op == "take":
         channels = tensors["channels"]
         wrong = channels[(channels != np.trunc(channels)) | (channels < 0) | (channels >= widths[0])]
@@ -55,7 +55,7 @@ def check_values(op: str, widths: Sequence[int], tensors: Mapping[str, FloatArra
 
 
 def heads_of(attrs: Attributes) -> int:
-    """How many heads a step has; one, where it does not say."""
+    """The number of heads of a step; 1 by default."""
     heads = attrs.get("heads", 1)
     assert isinstance(heads, int)
     return heads
@@ -191,7 +191,7 @@ def _call(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes)
 
 
 def _propagate(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
-    return widths[0]  # the rest is for livegnn.model.propagation.Propagate.check_widths
+    return widths[0]  # livegnn.model.propagation.Propagate.check_widths checks the rest
 
 
 def _by_degree(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
@@ -201,7 +201,7 @@ def _by_degree(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attrib
 
 
 def _degree(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
-    return 1  # the rest is for livegnn.model.propagation.Degree
+    return 1  # livegnn.model.propagation.Degree checks the rest
 
 
 def _by_head(width: int, attrs: Attributes) -> int:
@@ -301,10 +301,10 @@ def _read_native() -> dict[str, Operator]:
 
 
 ROW_OPERATORS: Mapping[str, Operator] = _read_native()
-"""Those whose output row i depends on row i of the inputs alone, but for functions of the user's."""
+"""Row-wise operators: row i of the output depends only on row i of the inputs. ``call`` is not included."""
 
 PRODUCTS = frozenset(name for name, group, *_ in _core.row_operators() if group == "product")
-"""Row-wise operators that cost more than reading their inputs."""
+"""Row-wise operators whose cost exceeds that of reading their inputs."""
 
 OPERATORS: Mapping[str, Operator] = {
     **ROW_OPERATORS,

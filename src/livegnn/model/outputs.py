@@ -1,4 +1,4 @@
-"""Which of a model's outputs is meant by its name."""
+"""Finds an output of a model by its name."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from livegnn.types import NodeType
 
 
 class Output(NamedTuple):
-    """Which one it is of all values that are read, each once; whose rows it has; and the value itself."""
+    """An output: its position among the distinct output values, the type of its nodes, and the value."""
 
     position: int
     node_type: NodeType
@@ -20,7 +20,7 @@ class Outputs:
 
     def __init__(self, model: Model) -> None:
         self.values = tuple(dict.fromkeys(model.outputs.values()))
-        """The values that they are, each once."""
+        """The values of the outputs, each once."""
         self._by_name = {
             name: Output(self.values.index(value), model.node_type(value), value)
             for name, value in model.outputs.items()
@@ -28,7 +28,7 @@ class Outputs:
         self._first = next(iter(self._by_name.values()))
 
     def find(self, name: str | None) -> Output:
-        """The output of a name; None means the first. Raises `InputError` if there is none of that name."""
+        """The output with a name; None means the first. Raises `InputError` if there is none."""
         if name is None:
             return self._first
         found = self._by_name.get(name) if isinstance(name, str) else None

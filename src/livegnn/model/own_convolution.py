@@ -1,4 +1,4 @@
-"""A convolution of the user's own: NeutronRT's six operators (section IV.A) as functions of NumPy arrays.
+"""A convolution that the user defines: NeutronRT's six operators (section IV.A) as functions of NumPy arrays.
 
 For a target node v and its in-edges (u, v)::
 
@@ -7,7 +7,7 @@ For a target node v and its in-edges (u, v)::
     a_v    = combine(c_v, aggregate of all mlc_uv * transform(h_u))
     h'_v   = update(h_v, a_v)
 
-The steps that it becomes are in `livegnn.model.assembly`.
+`livegnn.model.assembly` makes its steps.
 """
 
 import inspect
@@ -39,23 +39,23 @@ _KNOWN_AGGREGATES: tuple[tuple[object, Aggregate], ...] = (
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
-    """One layer, by its operators. Every function takes float32 arrays, whose rows it may not mix, and
-    returns a float32 array of as many rows. What is left out is the identity.
+    """One layer, given by its operators. Every function takes float32 arrays and returns a float32 array with
+    as many rows; it must not mix rows. An operator that is left out is the identity.
 
-    message_local: of any of ``source`` and ``target`` (h_u and h_v, [edges, channels]), ``weight``
-      ([edges, 1]) and ``edge_attr`` ([edges, features]); its parameters' names tell which. Returns
-      [edges, 1], [edges, heads] or as many channels as the transform has. Left out: 1. Without ``target``, a
-      change of a node's own row leaves its in-messages as they are, which is what makes a layer fast.
-    neighbor_context: ``"none"``, ``"count"`` of the in-edges, ``"sum"`` of mlc_uv, or a function of
-      [messages, channels] -> [channels] that turns out to be one of them.
+    message_local: a function of any of ``source`` and ``target`` (h_u and h_v, [edges, channels]), ``weight``
+      ([edges, 1]) and ``edge_attr`` ([edges, features]); the names of its parameters select them. Returns
+      [edges, 1], [edges, heads] or as many channels as the transform has. If left out, it is 1. Without
+      ``target``, a change of a node's own row does not change its in-messages, which makes a layer fast.
+    neighbor_context: ``"none"``, ``"count"`` of the in-edges, ``"sum"`` of mlc_uv, or a function
+      [messages, channels] -> [channels] that is equal to one of them.
     combine: (context, aggregate) -> combined; both as wide as the aggregate, the context repeated for the
       channels of a head. Called where the context is above 0; elsewhere the result is 0.
-    combine_inverse: (context, combined) -> aggregate. Used by verification alone.
-    aggregate: ``"sum"``, ``"min"``, ``"max"``, or a function of [messages, channels] -> [channels] that
-      turns out to be one of them.
+    combine_inverse: (context, combined) -> aggregate. Used only by verification.
+    aggregate: ``"sum"``, ``"min"``, ``"max"``, or a function [messages, channels] -> [channels] that is equal
+      to one of them.
     transform: h_u -> [nodes, channels] (f_nn), or ``"one"``: the message is mlc_uv itself.
     update: (h_v, a_v) -> the layer's output.
-    self_loops: every node is a neighbour of its own, once; edges from a node to itself are skipped.
+    self_loops: adds one self-loop to every node; existing edges from a node to itself are skipped.
     reference: (h, edge_index, weight, edge_attr) -> output: the layer's original formulation, which
       verification compares with the operators on small graphs.
     """
@@ -105,7 +105,7 @@ class Convolution:
 
     @property
     def message_reads(self) -> tuple[MessageArray, ...]:
-        """The arrays that message_local takes. Raises `ModelError` if a parameter is none of them."""
+        """The arrays that message_local takes. Raises `ModelError` if it has another parameter."""
         if self.message_local is None:
             return ()
         try:
@@ -129,24 +129,24 @@ class Convolution:
         return tuple(name for name in get_args(MessageArray) if name in names)
 
     def aggregate_name(self) -> Aggregate | None:
-        """Which of sum, min and max the aggregate is; None if none of them."""
+        """The name of the aggregate: sum, min or max; None if it is another function."""
         name = _recognise(self.aggregate, AGGREGATES)
         return next((known for known in AGGREGATES if known == name), None)
 
     def context_name(self) -> Context | None:
-        """Which of none, count and sum the context is; None if none of them."""
+        """The name of the context: none, count or sum; None if it is another function."""
         name = _recognise(self.neighbor_context, CONTEXTS)
         return next((known for known in CONTEXTS if known == name), None)
 
     def message(self, arrays: Mapping[str, Array]) -> Array:
-        """mlc_uv of edges whose arrays are given by name."""
+        """The rows mlc_uv of edges; arrays: by name."""
         assert self.message_local is not None
         return _rows(self, "message_local", self.message_local(**{n: arrays[n] for n in self.message_reads}))
 
     def widths(self, in_channels: int, edge_dim: int = 0) -> "Widths":
-        """How wide everything is, found by calling the functions once on two rows.
+        """The widths of all values, found by calling the functions once on two rows.
 
-        Raises `ModelError` if a function fails, or its output does not fit the next.
+        Raises `ModelError` if a function fails, or its output does not fit the next function.
         """
         return _measure(self, in_channels, edge_dim)
 
@@ -157,7 +157,7 @@ class Convolution:
         weight: "Float32[FloatArray, 'edges'] | None" = None,
         edge_attr: "Float32[FloatArray, 'edges edge_channels'] | None" = None,
     ) -> "Float32[FloatArray, 'nodes out_channels']":
-        """The layer on a whole graph, as the four lines at the top of this module say.
+        """Computes the layer on a whole graph, by the four lines at the top of this module.
 
         h: [nodes, channels]. edge_index: [2, edges], sources and targets. weight: [edges], by default 1.
         """
@@ -175,7 +175,7 @@ class Widths:
 
 
 def apply_to_messages(function: object, messages: Array) -> Array:
-    """A context or an aggregate of [messages, channels] -> [channels]."""
+    """Applies a context or an aggregate to messages: [messages, channels] -> [channels]."""
     if isinstance(function, str):
         if function == "count":
             return np.full(messages.shape[1], float(len(messages)))
@@ -198,17 +198,17 @@ def apply_to_messages(function: object, messages: Array) -> Array:
 
 
 def repeat_heads(rows: Array, width: int) -> Array:
-    """Each head's number, for each of its channels."""
+    """Repeats each head's number for each of its channels."""
     return np.repeat(rows, width // rows.shape[1], axis=1)
 
 
 def is_known(given: object) -> bool:
-    """Whether an operator is given by its name, or as the function of NumPy's that is it."""
+    """Whether an operator is given by its name or as a known NumPy function."""
     return isinstance(given, str) or any(given is known for known, _ in _KNOWN_AGGREGATES)
 
 
 def _recognise(given: object, names: Sequence[str]) -> str | None:
-    """The name of an operator that is given as a function, by what it makes of a few arrays."""
+    """The name of an operator that is given as a function, found by its results on a few arrays."""
     if isinstance(given, str):
         return given
     by_name = next((name for known, name in _KNOWN_AGGREGATES if given is known), None)
@@ -322,7 +322,8 @@ def _compute(
 
 
 class Combine:
-    """``combine`` where the context is above 0, and 0 elsewhere; the context as wide as the aggregate."""
+    """Applies ``combine`` where the context is above 0, and gives 0 elsewhere. It repeats the context to the
+    width of the aggregate."""
 
     def __init__(self, combine: Function) -> None:
         self.combine = combine
@@ -334,6 +335,6 @@ class Combine:
         combined = np.asarray(self.combine(np.where(positive, context, np.float32(1)), aggregate))
         if bool(np.all(positive)):
             return combined
-        if combined.shape != positive.shape:  # combine mixes channels: all of a node's contexts must be there
+        if combined.shape != positive.shape:  # combine mixes channels: all contexts of a node must be above 0
             positive = np.all(positive, axis=1, keepdims=True)
         return np.where(positive, combined, np.float32(0))

@@ -1,5 +1,5 @@
-"""How one convolution moves rows along the edges: NeutronRT's operators (section IV.A, equations 5 to 9); and
-what a node's edges add up to without any rows, its degree.
+"""The settings of the steps that read edges. ``propagate`` moves rows along the edges with NeutronRT's
+operators (section IV.A, equations 5 to 9); ``degree`` computes the degree of each node.
 
 For a target node v and its in-edges (u, v)::
 
@@ -7,11 +7,11 @@ For a target node v and its in-edges (u, v)::
     context_v  = 1, the number of in-edges, the sum of weight_uv or c_uv   neighbor_context
     a_v        = combine(context_v, aggregate of all message_uv)           combine, aggregate
 
-``value`` is h_u, or whatever row-wise steps make of the rows of both ends and of the edge's features; so is
-the coefficient ``c``, one number a head. A message that reads h_v makes the model a constrained one (section
-IV.C): a target is computed anew when its own row changes, and incrementally when only neighbours do.
-``transform`` (f_nn) and ``update`` are ordinary row-wise steps before and after. `livegnn.model.verify`
-shows that the conditions of theorem 1 hold.
+``value`` is h_u, or the result of row-wise steps on the rows of both ends and the edge's features. The
+coefficient ``c``, one number for each head, is computed likewise. A message that reads h_v makes the model a
+constrained one (section IV.C): a target is computed again from all neighbours when its own row changes, and
+incrementally when only neighbours change. ``transform`` (f_nn) and ``update`` are ordinary row-wise steps
+before and after. `livegnn.model.verify` checks the conditions of theorem 1.
 """
 
 import math
@@ -38,34 +38,34 @@ _LATER: Mapping[str, Attribute] = {
     "reverse": False,
     "only_loops": False,
 }
-"""Settings that are written only where they are not these, as the first model files know nothing of them."""
+"""Defaults of later settings; a file has such a setting only if it differs, since old files lack them."""
 
 
 @dataclass(frozen=True)
 class Propagate:
     """The operators of one propagate step.
 
-    edge_type: (source type, relation, target type), or several of them one after the other, which share
-      one context. The step reads, for each edge type, a value (rows of its source nodes or of its edges) and,
-      with the factor ``"coefficient"``, the coefficients (rows of its edges); it writes rows of target nodes.
+    edge_type: (source type, relation, target type), or several of them concatenated, which share one context.
+      The step reads, for each edge type, a value (rows of its source nodes or of its edges) and, with the
+      factor ``"coefficient"``, the coefficients (rows of its edges); it writes rows of target nodes.
     message_local: factors of a message: ``"weight"`` multiplies by the edge's weight, ``"source_rsqrt"`` by
       d_u^-1/2, where d_u is the context of the source u by these same operators, ``"coefficient"`` multiplies
       each head's channels by that head's coefficient.
-    neighbor_context: ``"count"`` of the in-edges, ``"sum"`` of their coefficients, or, where there are none,
+    neighbor_context: ``"count"`` of the in-edges, ``"sum"`` of their coefficients, or, without coefficients,
       of their weights (1 each in an unweighted graph), or ``"none"``.
-    combine: of the aggregate and the context c: ``"identity"``, ``"divide"`` by c, ``"rsqrt"``: multiply by
-      c^-1/2. Where c is not positive, the coefficient (and d_u^-1/2) is 0.
+    combine: the function of the aggregate and the context c: ``"identity"``, ``"divide"`` by c, or
+      ``"rsqrt"``, which multiplies by c^-1/2. If c is not positive, the factor (and d_u^-1/2) is 0.
     aggregate: ``"sum"``, ``"min"`` or ``"max"`` of the messages, channel by channel; 0 if there are none.
-    self_loops: None, or the weight of the self-loop that every node gets that has none of its own. It is an
-      edge like any other: it counts in the context and carries a message.
-    skip_loops: edges from a node to itself carry no message and count for nothing.
-    own_message: beside its edges' messages a node gets one of its own; the step's last value (and
-      coefficient) are rows of the target nodes and make it. A softmax over in-edges and a loop, whatever the
-      loop's features are, is skip_loops with an own message (GATConv).
-    reverse: messages go along each edge from its target to its source. In all of the above, "source" is then
-      the end that sends, the edge's target, and "target" the one that receives, the edge's source: the step
-      reads rows of the edges' targets and writes rows of their sources. Values on edges stay what they are.
-    only_loops: only edges from a node to itself carry a message; of parallel ones the last, that with the
+    self_loops: None, or the weight of a self-loop that is added to every node without one. It is an edge like
+      any other: it counts in the context and carries a message.
+    skip_loops: edges from a node to itself carry no message and do not count.
+    own_message: a node gets a message of its own beside its edges' messages, made from the step's last value
+      (and coefficient), which are rows of the target nodes. A softmax over in-edges and a loop, for any
+      features of the loop, is skip_loops with an own message (GATConv).
+    reverse: messages go along each edge from its target to its source. "Source" above then means the sending
+      end, the edge's target, and "target" the receiving end, the edge's source: the step reads rows of the
+      edges' targets and writes rows of their sources. Values on edges are unchanged.
+    only_loops: only edges from a node to itself carry a message; of parallel loops only the last, with the
       greatest key.
 
     Raises `ModelError` if an operator is unknown or the operators do not fit together.
@@ -144,11 +144,11 @@ class Propagate:
 
     @property
     def target_type(self) -> NodeType:
-        """Whose rows the step writes."""
+        """The type of the nodes whose rows the step writes."""
         return self.edge_type[0 if self.reverse else 2]
 
     def source_type(self, edge_type: EdgeType) -> NodeType:
-        """Who sends the messages along the edges of a type."""
+        """The type of the nodes that send messages along the edges of a type."""
         return edge_type[2 if self.reverse else 0]
 
     @property
@@ -163,7 +163,7 @@ class Propagate:
 
     @property
     def combine_inverse(self) -> CombineInverse | None:
-        """What undoes `combine` (msg_cbn^-1), or None: a min or a max cannot be taken apart again."""
+        """The inverse of `combine` (msg_cbn^-1); None for a min or a max, which has no inverse."""
         return _INVERSES[self.combine] if self.aggregate == "sum" else None
 
     def validate(self) -> None:
@@ -217,7 +217,7 @@ class Propagate:
             )
 
     def _check_edges_alone(self) -> None:
-        """What only sums over rows of source nodes can do, and what only sums can do."""
+        """Checks settings that need a sum, or a sum over rows of source nodes. Raises `ModelError`."""
         special = [f for f in self.message_local if f != "coefficient"]
         if len(self.edge_types) > 1 or self.own_message or self.coefficients:
             if self.aggregate != "sum":
@@ -238,7 +238,7 @@ class Propagate:
             raise ModelError("with coefficients combine must be 'identity' or 'divide', got 'rsqrt'")
 
     def check_widths(self, widths: Sequence[int]) -> None:
-        """Raises `ModelError` if the inputs are not as many, or not as wide, as the operators need."""
+        """Raises `ModelError` if the number or the widths of the inputs do not fit the operators."""
         each = 2 if self.coefficients else 1
         count = each * (len(self.edge_types) + self.own_message)
         if len(widths) != count:
@@ -253,13 +253,13 @@ class Propagate:
 
 @dataclass(frozen=True)
 class Degree:
-    """The settings of one ``degree`` step: it reads no value and writes one number for each target node.
+    """The settings of one ``degree`` step, which reads no value and writes one number for each target node.
 
     edge_type: (source type, relation, target type). kind: ``"count"`` of a node's in-edges, or the ``"sum"``
       of their weights (1 each in an unweighted graph).
-    self_loops: None, or the weight of the self-loop that every node gets that has none of its own; of
-      parallel loops the last is the node's one loop, as in `Propagate`. skip_loops: loops count for nothing.
-    reverse: of the edges from a node, in place of those into it; it writes a number for each source node.
+    self_loops: None, or the weight of a self-loop that is added to every node without one; of parallel loops
+      only the last counts, as in `Propagate`. skip_loops: loops do not count.
+    reverse: counts a node's out-edges instead of its in-edges and writes a number for each source node.
 
     Raises `ModelError` if the settings do not fit together.
     """
@@ -312,7 +312,7 @@ class Degree:
 
     @property
     def node_type(self) -> NodeType:
-        """Whose rows the step writes."""
+        """The type of the nodes whose rows the step writes."""
         return self.edge_type[0 if self.reverse else 2]
 
 

@@ -1,4 +1,4 @@
-"""A model for a graph whose types have other names: the model's were left out, the graph has one of each."""
+"""Renames the types of a model that was made without type names, for a graph with one type of each kind."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from livegnn.types import EdgeType, NodeType
 
 
 def renamed(model: Model, names: Mapping[NodeType | EdgeType, NodeType | EdgeType]) -> Model:
-    """The same model with types replaced as in `names`; itself if it uses none of them."""
+    """The model with types replaced by `names`; the same object if it uses none of them."""
     used = {given.node_type for given in model.inputs.values()} | set(model.edge_types)
     if not used.intersection(names):
         return model
@@ -24,7 +24,7 @@ def renamed(model: Model, names: Mapping[NodeType | EdgeType, NodeType | EdgeTyp
     def attribute(name: str, value: Attribute) -> Attribute:
         if name != "edge_type" or not isinstance(value, (tuple, list)):
             return value
-        # A propagation may name several types, one after the other.
+        # A propagation may have several types, concatenated.
         parts = [str(part) for part in value]
         triples = [(parts[i], parts[i + 1], parts[i + 2]) for i in range(0, len(parts), 3)]
         return tuple(part for triple in triples for part in edge(triple))

@@ -1,9 +1,10 @@
-"""What a softmax over in-edges is made of: exponentials of rows of edges, divided by their sum.
+"""Moves the exponentials of a softmax over in-edges from rows of nodes to rows of edges.
 
-Who computes one takes a reference logit out of the exponent, for each target its own, since `exp` of a logit
-of a hundred is infinite in float32. So the logits must be at hand where the messages are. A coefficient that
-depends on one end of its edge alone is often written as the exponential of rows of nodes, which then go to
-the edges. Here the rows go to the edges first, and their exponential is taken there.
+A softmax divides exponentials by their sum. To compute it, the engine subtracts a reference logit of each
+target from the exponent, since `exp` of a logit of 100 is infinite in float32; it therefore needs the logits
+on the edges. A coefficient that depends on only one end of its edge is often written as the exponential of
+rows of nodes, gathered to the edges. This module gathers the rows first, and takes the exponential after
+that.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from livegnn.model.steps import Step
 def exponentiate_on_edges(steps: Sequence[Step], kept: Sequence[str]) -> tuple[Step, ...]:
     """The steps, with the exponentials of every softmax on the edges. They compute the same values.
 
-    kept: values whose steps must stay whoever reads them. Steps that nobody reads any more are left out.
+    kept: values whose steps must stay even if no step reads them. Other steps without readers are removed.
     """
     makers = {step.output: step for step in steps}
     gathered: dict[str, tuple[Step, ...]] = {}

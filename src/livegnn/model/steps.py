@@ -1,10 +1,10 @@
 """A step of a model: one operator, the values it reads, the value it writes, its weights and settings.
 
-A value has a row for every node of a type, or a row for every edge of a type. `livegnn.model.operators` has
-the whole vocabulary. Most operators are row-wise: row i of the output depends on row i of the inputs alone,
-be they nodes or edges. ``source`` and ``target`` give each edge the row of one of its ends; ``propagate``
-(`livegnn.model.propagation`) brings rows along the edges into the target nodes; ``degree`` reads no
-value, but what the edges of each node add up to.
+A value has a row for every node of a type, or a row for every edge of a type. `livegnn.model.operators` lists
+all operators. Most are row-wise: row i of the output depends only on row i of the inputs, for nodes and for
+edges. ``source`` and ``target`` give each edge the row of one of its ends. ``propagate``
+(`livegnn.model.propagation`) aggregates rows along the edges into the target nodes. ``degree`` reads no value
+and counts the edges of each node, or sums their weights.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from livegnn.model.operators import OPERATORS, Attribute, Shape
 from livegnn.types import EdgeType, FloatArray
 
 Function: TypeAlias = Callable[..., FloatArray]
-"""A user's own operator: arrays float32 [rows, channels] -> float32 [rows, width], each row from its row."""
+"""An operator that the user defines, row by row: float32 arrays [rows, channels] -> float32 [rows, width]."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Step:
 
 
 def describe(step: Step) -> str:
-    """How error messages name a step."""
+    """The name of a step in error messages."""
     return f"step {step.op!r} that writes {step.output!r}"
 
 
@@ -70,7 +70,7 @@ def check_step(step: Step, widths: Sequence[int], shapes: Mapping[str, Shape]) -
     """The width of a step's output.
 
     widths: of its inputs, in order. shapes: role -> shape of that tensor.
-    Raises `ModelError` if the step is none of `OPERATORS`, or its inputs, tensors or settings do not fit
+    Raises `ModelError` if the operator is not in `OPERATORS`, or its inputs, tensors or settings do not fit
     together.
     """
     operator = OPERATORS.get(step.op)

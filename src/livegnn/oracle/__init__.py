@@ -1,5 +1,5 @@
-"""What a model says, slowly and obviously, and how far from it anything else may be.
+"""A simple, slow computation of a model, and the allowed difference to it.
 
-``reference`` computes a model on a whole graph and ``row_reference`` its row-wise operators; ``exactness`` is
-the judge. On the way of a batch none of it runs.
+``reference`` computes a model on a whole graph and ``row_reference`` its row-wise operators; ``exactness``
+judges results. None of this runs while a batch is applied.
 """

@@ -1,20 +1,21 @@
-"""The promise, so that it can be judged: how far an embedding may be from a computation from scratch.
+"""The guarantee of exactness: how far an embedding may be from a computation from scratch.
 
-The judge is the model in float64 on the graph as it is now: PyG on the rebuilt graph, or the oracle. It looks
-at a layer channel by channel. A channel is exact if its largest difference, over all nodes, is at most the
+The reference is the model in float64 on the current graph: PyG on the rebuilt graph, or the oracle. A layer
+is judged channel by channel. A channel is exact if its largest difference, over all nodes, is at most the
 largest of
 
 - 1e-4 of the layer's scale in that channel: the largest magnitude that the channel has in float64, over all
-  nodes, or a hundredth of the same of the layer's median channel (of two, the smaller), if that is more. So a
-  channel is not hidden by larger ones, and one that is next to nothing beside most others need not be exact
-  to its last digit;
-- four times the largest difference that the same computation in float32 has in that channel. Where a model
-  magnifies rounding, no float32 can say better, and nobody is to blame;
+  nodes, or a hundredth of that of the layer's median channel (of two, the smaller), if that is more. So large
+  channels do not hide the errors of a small one, and a channel that is tiny compared to most others need not
+  be exact to its last digit;
+- four times the largest difference that the same computation in float32 has in that channel. If a model
+  magnifies rounding, no float32 computation is more exact;
 - the smallest normal float32, 2^-126.
 
-A layer is exact if all its channels are. A value that is no finite float32 in float64 (NaN, infinite or too
-large) must be the very same in the engine, or what the float32 computation says at that place. It counts for
-no scale, and a float32 computation that fails at one place excuses nothing at another.
+A layer is exact if all its channels are. If a value in float64 is not a finite float32 (NaN, infinite or too
+large), the engine must have the same value, or the value of the float32 computation at that place. Such a
+value does not count for the scale, and a float32 computation that fails at one place allows no difference at
+another.
 """
 
 from collections.abc import Callable
@@ -27,16 +28,16 @@ from livegnn.errors import InputError
 from livegnn.types import DoubleArray, FloatArray, IntArray
 
 EXACTNESS = 1e-4
-"""How far a value may be from float64, as a part of the layer's scale in its channel."""
+"""The allowed difference to float64, as a fraction of the layer's scale in the channel."""
 
 CONDITIONING = 4.0
-"""How far it may be if that is more, as a multiple of how far the same computation is in float32."""
+"""The allowed difference, if that is more, as a multiple of the difference of the float32 computation."""
 
 LEAST_CHANNEL = 1e-2
-"""The scale of a channel that is next to nothing, as a part of the median channel's."""
+"""The least scale of a channel, as a fraction of the median channel's."""
 
 SMALLEST = 2.0**-126
-"""The smallest normal float32: what is below may be 0."""
+"""The smallest normal float32: a smaller difference is always allowed."""
 
 Rows = Float[np.ndarray, "rows channels"]
 Channels = Float[np.ndarray, "channels"]
@@ -44,10 +45,10 @@ Channels = Float[np.ndarray, "channels"]
 
 @dataclass(frozen=True)
 class Verification:
-    """What the judge found.
+    """The result of a comparison.
 
-    differences, scales, bounds: float64 [channels]: the largest difference of each channel (inf where NaN or
-    an infinity is not the reference's), the layer's scale in it, and the largest difference that is allowed.
+    differences, scales, bounds: float64 [channels]: the largest difference of each channel (inf if a NaN or
+    an infinity differs from the reference), the layer's scale in it, and the largest allowed difference.
     checked: how many rows were compared.
     """
 
@@ -62,32 +63,32 @@ class Verification:
 
     @property
     def channel(self) -> int:
-        """The channel that is worst off: which comes nearest to its bound, or exceeds it most."""
+        """The worst channel: the one that comes nearest to its bound, or exceeds it most."""
         return int(np.argmax(self._parts)) if len(self.bounds) else 0
 
     @property
     def part(self) -> float:
-        """The difference of that channel, in bounds: above 1 the promise is broken, by that factor."""
+        """The difference of the worst channel divided by its bound; above 1, the layer is not exact."""
         return float(self._parts.max(initial=0.0))
 
     @property
     def max_difference(self) -> float:
-        """The largest difference of that channel."""
+        """The largest difference of the worst channel."""
         return self._of_worst(self.differences)
 
     @property
     def scale(self) -> float:
-        """The scale of that channel."""
+        """The scale of the worst channel."""
         return self._of_worst(self.scales)
 
     @property
     def bound(self) -> float:
-        """The bound of that channel."""
+        """The bound of the worst channel."""
         return self._of_worst(self.bounds)
 
     @property
     def of_scale(self) -> float:
-        """The largest difference as a part of its channel's scale, whichever channel that is."""
+        """The largest difference as a fraction of its channel's scale, over all channels."""
         return float(self._divide(self.scales).max(initial=0.0))
 
     @property
@@ -95,7 +96,7 @@ class Verification:
         return self._divide(self.bounds)
 
     def _divide(self, by: Channels) -> Channels:
-        """Differences in units; what differs where the unit is 0 is infinitely far."""
+        """Differences divided by `by`; infinite if the divisor is 0 and the difference is not."""
         none = np.where(self.differences > 0, np.inf, 0.0)
         np.divide(self.differences, by, out=none, where=by > 0)
         return none
@@ -122,12 +123,12 @@ def judge(
     rows: IntArray | None = None,
     scales: Channels | None = None,
 ) -> Verification:
-    """Whether a layer is exact, and by how much not.
+    """Compares a layer with its reference.
 
-    got: what the engine says of all nodes. float64: the reference. float32: the same computation in float32,
-    or a function that makes it: it is called only where 1e-4 of the scale is not enough. Without it that
-    clause is left out. rows: which ones are compared, by default all. scales: the layer's scale in each
-    channel, where it is not to be `scales_of(float64)`.
+    got: the engine's rows of all nodes. float64: the reference. float32: the same computation in float32, or
+    a function that computes it, which is called only if 1e-4 of the scale is not enough; without it, that
+    rule does not apply. rows: the rows to compare, by default all. scales: the layer's scale in each channel,
+    by default `scales_of(float64)`.
     Raises `InputError` if the shapes differ.
     """
     got, float64 = np.asarray(got, np.float64), np.asarray(float64, np.float64)
@@ -156,7 +157,7 @@ def scales_of(float64: Rows) -> DoubleArray:
 
 
 def _differences(got: Rows, float64: Rows) -> Rows:
-    """Magnitudes of differences; of what is not finite in float32: 0 if it is the same, and otherwise inf."""
+    """Magnitudes of differences; for values that are not finite in float32, 0 if equal and otherwise inf."""
     finite = np.isfinite(got) & np.isfinite(_as_float32(float64))
     differences: DoubleArray = np.where(_equal(got, _as_float32(float64)), 0.0, np.inf)
     np.subtract(got, float64, out=differences, where=finite)

@@ -1,11 +1,11 @@
-"""The oracle: a model computed on a whole graph, slowly and obviously, in float64.
+"""The oracle: a simple, slow computation of a model on a whole graph, in float64.
 
-In float32 it is what PyG would say: every operation rounds, what a message is multiplied with or divided by
-is one number before it meets the message, and a sum takes one term after the other, in the order of the
-edges. That tells how much of a difference is the model's own doing; see `livegnn.oracle.exactness`. The order
-of a sum is no part of a model, though: where a partial sum is past the end of float32 and the whole one is
-not, PyG says infinity in one order of edges, or with one library for products, and the number in another.
-Here it is the number.
+In float32 it gives PyG's result: every operation rounds, the factors and the divisor of a message are
+combined to one number before the message is multiplied, and a sum adds one term after the other, in the order
+of the edges. This shows how much of a difference the model itself causes; see `livegnn.oracle.exactness`. One
+case differs: if a partial sum overflows float32 and the whole sum does not, PyG gives infinity or the number,
+depending on the order of edges or the library for products. The order is not part of the model, so the oracle
+gives the number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ class Arrays(Protocol):
     def edge_attr(self) -> Mapping[EdgeType, FloatArray]: ...
 
 
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is no number is an answer too
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # NaN and infinity are valid results
 def compute(
     model: Model,
     snapshot: Arrays,
@@ -52,12 +52,13 @@ def compute(
 ) -> dict[str, DoubleArray]:
     """Every value of a model on a graph.
 
-    given: values that are known already. With them, even with none, only what the output needs is computed.
-    dtype: what all of it is computed in. Where float32 overflows, values are infinite or NaN.
+    given: values that are known already. If it is given, even empty, only the values that the output needs
+    are computed. dtype: the precision of the computation. Where float32 overflows, values are infinite or
+    NaN.
 
-    Returns name of a value -> `dtype` [nodes or edges, channels], inputs included; row i is node, or
-    edge, i of the snapshot.
-    Raises `ModelError` if the graph lacks a node type or an edge type of the model, or its features are of
+    Returns name of a value -> `dtype` [nodes or edges, channels], inputs included; row i is node or edge i of
+    the snapshot.
+    Raises `ModelError` if the graph lacks a node type or an edge type of the model, or its features have
     another width.
     """
     values: dict[str, DoubleArray] = {name: np.asarray(rows, dtype) for name, rows in (given or {}).items()}
@@ -95,7 +96,7 @@ def compute(
 
 
 def _needless(model: Model, given: Tensors) -> set[str]:
-    """The values that are given, and those that the output needs for nothing else."""
+    """The values that need not be computed: the given ones, and those that the output does not need then."""
     needed = {model.output} - set(given)
     for step in reversed(model.steps):
         if step.output in needed:
@@ -134,7 +135,7 @@ def _edge_index(edge_type: EdgeType, snapshot: Arrays) -> IntArray:
 
 
 def _ends(edge_type: EdgeType, reverse: bool, snapshot: Arrays) -> tuple[IntArray, IntArray]:
-    """The nodes that send, and those that receive, along each edge."""
+    """The sending and the receiving node of each edge."""
     source, target = _edge_index(edge_type, snapshot)
     return (target, source) if reverse else (source, target)
 
@@ -206,9 +207,9 @@ def _propagate_messages(
     snapshot: Arrays,
     num_nodes: int,
 ) -> TargetRows:
-    """Sums with coefficients, own messages or several edge types: all messages of a target, side by side.
+    """Sums with coefficients, own messages or several edge types, over all messages of a target together.
 
-    A softmax (exponentials, divided by their sum) takes each target's largest logit out first.
+    A softmax (exponentials, divided by their sum) first subtracts each target's largest logit.
     """
     each = 2 if ops.coefficients else 1
     softmax = each == 2 and ops.combine == "divide" and all(given is not None for given in logits[1::2])
@@ -237,7 +238,7 @@ def _propagate_messages(
         factor = np.exp(factor - largest[target])
     context = _sum_by_target(factor, target, num_nodes)
     if softmax:
-        factor = factor / context[target]  # before it meets the message, as in PyG
+        factor = factor / context[target]  # before the message is multiplied, as in PyG
     elif ops.combine == "rsqrt":
         factor = factor * _power_where_positive(context, -0.5)[target]
     each_channel = np.repeat(factor, value.shape[1] // heads, axis=1)
@@ -248,7 +249,7 @@ def _propagate_messages(
 
 
 def _sum_by_target(messages: DoubleArray, target: Nodes, num_nodes: int) -> DoubleArray:
-    """The sum of the messages of each target, one after the other."""
+    """The sum of the messages of each target, added one after the other."""
     total: DoubleArray = np.zeros((num_nodes, messages.shape[1]), messages.dtype)
     np.add.at(total, target, messages)
     if not np.isfinite(total).all():
@@ -265,7 +266,7 @@ def _divide(aggregate: DoubleArray, by: DoubleArray) -> DoubleArray:
 
 
 def _are_loops(edge_type: EdgeType, source: Nodes, target: Nodes) -> Bool[np.ndarray, "edges"]:
-    """Edges from a node to itself; between types there are none, whatever the indices."""
+    """A mask of edges from a node to itself; edges between different types are never loops."""
     loops: npt.NDArray[np.bool_] = (source == target) & (edge_type[0] == edge_type[2])
     return loops
 
@@ -282,9 +283,7 @@ def _carry_messages(
 
 
 def _last_loops(source: Nodes, target: Nodes) -> tuple[IntArray, IntArray]:
-    """The nodes that have loops, and which edge is the last of each: parallel edges are in the order of their
-    keys.
-    """
+    """The nodes that have loops, and the last loop of each; parallel edges are in the order of their keys."""
     loops = np.flatnonzero(source == target)[::-1]
     named, first = np.unique(source[loops], return_index=True)
     return named, loops[first]
@@ -298,7 +297,7 @@ def _add_self_loops(
     fill: float,
 ) -> tuple[IntArray, IntArray, DoubleArray]:
     """PyG's ``add_remaining_self_loops``: nodes that have a self-loop keep it, with its weight; of parallel
-    ones the last.
+    loops only the last is kept.
     """
     named, last = _last_loops(source, target)
     lacks = np.full(num_nodes, True)
@@ -321,7 +320,7 @@ def _aggregate(
     factor: PerEdge,
     num_nodes: int,
 ) -> TargetRows:
-    """The sum, min or max of ``factor * h[source]`` by target; 0 where there is none.
+    """The sum, min or max of ``factor * h[source]`` by target; 0 for a target without messages.
 
     One channel at a time: a matrix of all messages would not fit in memory on a large graph.
     """

@@ -1,7 +1,7 @@
-"""The row-wise operators of the oracle: what PyTorch says, one obvious line of NumPy each.
+"""The row-wise operators of the oracle: PyTorch's results, with one simple line of NumPy each.
 
-Settings and tensors count in the precision of the inputs. Where a sum, a product or a linear layer in
-float32 is not finite, it is taken in float64: see `livegnn.oracle.reference`.
+Settings and tensors have the precision of the inputs. If a sum, a product or a linear layer is not finite in
+float32, it is computed in float64: see `livegnn.oracle.reference`.
 """
 
 import math
@@ -19,12 +19,12 @@ Tensors: TypeAlias = Mapping[str, DoubleArray]
 
 
 def whole(result: DoubleArray, in_float64: DoubleArray) -> DoubleArray:
-    """The result, and where it is not finite what it is in float64."""
+    """The result; where it is not finite, the value computed in float64."""
     return np.where(np.isfinite(result), result, in_float64.astype(result.dtype))
 
 
 def apply(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
-    """The rows that a row-wise step makes of these, [rows, channels]; tensors by role."""
+    """Applies a row-wise step; returns [rows, channels]. tensors: by role."""
     if step.op in _ELEMENTWISE:
         width = max(x.shape[1] for x in inputs)
         alike = [np.broadcast_to(x, (len(x), width)) for x in inputs]
@@ -53,7 +53,7 @@ def _each(function: Callable[[float], float], x: DoubleArray) -> DoubleArray:
 
 
 def _sigmoid(x: DoubleArray) -> DoubleArray:
-    small: DoubleArray = np.exp(-np.abs(x))  # never above 1, and as exact where the result is next to nothing
+    small: DoubleArray = np.exp(-np.abs(x))  # never above 1, and exact for tiny results too
     return np.where(x < 0, small, 1) / (1 + small)
 
 
@@ -82,7 +82,7 @@ def _where(condition: DoubleArray, a: DoubleArray, b: DoubleArray) -> DoubleArra
 
 def _power_of(step: Step, x: DoubleArray) -> DoubleArray:
     exponent = step.number("exponent")
-    if abs(exponent) == 0.5:  # C's power has other signs for -inf and -0
+    if abs(exponent) == 0.5:  # C's pow gives other results for -inf and -0
         root: DoubleArray = np.sqrt(x)
         return root if exponent > 0 else 1 / root
     power: DoubleArray = x.astype(np.float64) ** exponent
@@ -170,13 +170,13 @@ _ELEMENTWISE: Mapping[str, Callable[..., DoubleArray]] = {
 
 
 def _flat(rows: DoubleArray) -> DoubleArray:
-    """[rows, channels], also of no rows"""
+    """Reshapes to [rows, channels], also with no rows."""
     flat: DoubleArray = rows.reshape(len(rows), math.prod(rows.shape[1:]))
     return flat
 
 
 def _by_head(step: Step, x: DoubleArray) -> DoubleArray:
-    """[rows, heads, channels]"""
+    """Reshapes to [rows, heads, channels]."""
     heads = heads_of(step.attrs)
     by_head: DoubleArray = x.reshape(len(x), heads, x.shape[1] // heads)
     return by_head

@@ -22,7 +22,8 @@ from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired
 from livegnn.events import Chunk, Events
 from livegnn.expiry import Expiry, ExpiryPolicy
 from livegnn.graph import Claim, Graph, GraphDelta, View, check_columns, without_strays
-from livegnn.log import Batch, Log, Rejection, Write
+from livegnn.log import Appended, Batch, Log, Rejection, Write
+from livegnn.log.group_commit import Commit, GroupCommit
 from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
 from livegnn.runtime.statistics import Statistics
 from livegnn.wording import kind_of
@@ -68,7 +69,7 @@ class Loop:
             if not isinstance(given, (policy, NoneType)):
                 raise InputError(f"{name} must be None or of the type {policy.__name__}, got {given!r}")
         function(clock, "clock", "nothing, which says seconds")
-        if not all(callable(getattr(log, name, None)) for name in ("append", "writes", "last_seq")):
+        if not all(callable(getattr(log, name, None)) for name in ("append_all", "writes", "last_seq")):
             raise InputError(f"log must be a Log, such as a SqliteLog, got {log!r}")
         max_batch_events = whole(max_batch_events, "max_batch_events", 1)
         self.log, self.graph = log, graph
@@ -77,6 +78,8 @@ class Loop:
         self._max_batch_events = max_batch_events
         self._clock = clock
         self._appending = threading.RLock()  # taken first of all; by the loop, when it appends what expires
+        self._expiring_thread: int | None = None  # which has it then
+        self._group = GroupCommit(self._log_all)
         self._becoming_visible = threading.RLock()  # held while a batch is committed, and by those who read
         self._visible = threading.Condition()
         self._arrivals: dict[int, float] = {}
@@ -159,22 +162,74 @@ class Loop:
         for chunk in named.chunks:
             _check_schema(self.graph, chunk)
 
-    def append(self, events: Events) -> int:
+    def append(self, events: Events, *, key: str | None = None) -> int:
         """Checks and logs events; returns the sequence number of the last one, for `wait`.
 
-        Raises InputError, with nothing logged, if `check` does.
+        key: an idempotency key, as of `Log.append`. Raises InputError, with nothing logged, if `check` does,
+        or if the key came with other events before.
         """
-        self.check(events)
-        events = self.graph.with_types(events)
+        (outcome,) = self._append_all([events], [key], self._append_one)
+        if isinstance(outcome, InputError):
+            raise outcome
+        return outcome.seq
+
+    def append_all(
+        self, entries: Sequence[Events], keys: Sequence[str | None] | None = None
+    ) -> Sequence[Appended | InputError]:
+        """Appends each of `entries` as `append` does, with one flush of the disk for all.
+
+        Returns for each what became of it: an error concerns one entry. Raises LogError if none was logged.
+        """
+        if not isinstance(entries, (list, tuple)):
+            raise InputError(f"entries must be a list of Events, got {kind_of(entries)}")
+        if keys is None:
+            keys = [None] * len(entries)
+        if not isinstance(keys, (list, tuple)) or len(keys) != len(entries):
+            raise InputError(
+                f"keys must be None or a list of {len(entries)}, one for each entry, got {keys!r}"
+            )
+        return self._append_all(entries, keys, self._log_all)
+
+    def _append_all(
+        self, entries: Sequence[Events], keys: Sequence[str | None], log_all: Commit
+    ) -> Sequence[Appended | InputError]:
         started = self._clock()
-        with self._appending:
-            seq = self.log.append(events)
+        checked = [self._checked(events) for events in entries]
+        good = [(one, key) for one, key in zip(checked, keys, strict=True) if isinstance(one, Events)]
+        logged = log_all([events for events, _ in good], [key for _, key in good]) if good else []
         with self._visible:
-            if seq > self._seq:
-                self._arrivals[seq] = started
-            elif len(events):
-                self.statistics.latency_seconds.record(self._clock() - started)
-        return seq
+            for outcome in logged:
+                if isinstance(outcome, InputError) or outcome.again:
+                    continue
+                if outcome.seq > self._seq:
+                    self._arrivals[outcome.seq] = started
+                elif outcome.size:
+                    self.statistics.latency_seconds.record(self._clock() - started)
+        rest = iter(logged)
+        return [next(rest) if isinstance(one, Events) else one for one in checked]
+
+    def _checked(self, events: Events) -> Events | InputError:
+        try:
+            self.check(events)
+            return self.graph.with_types(events)
+        except InputError as error:
+            return error
+
+    def _append_one(
+        self, entries: Sequence[Events], keys: Sequence[str | None]
+    ) -> Sequence[Appended | InputError]:
+        """Logs one entry, together with those of other threads."""
+        if (
+            self._expiring_thread == threading.get_ident()
+        ):  # the others wait until this thread has expired edges
+            return self._log_all(entries, keys)
+        return [self._group.append(entries[0], keys[0])]
+
+    def _log_all(
+        self, entries: Sequence[Events], keys: Sequence[str | None]
+    ) -> Sequence[Appended | InputError]:
+        with self._appending:
+            return self.log.append_all(entries, keys)
 
     def wait(self, seq: int, timeout: float | None = None) -> int:
         """Returns when event `seq` is visible: the sequence number that is.
@@ -337,14 +392,19 @@ class Loop:
         now = self._expiry.begin()
         if now is None:
             return
+        count = 0
         with self._appending:
-            # What waits may renew an edge, or remove its node, so it comes first, and no other comes between.
-            while writes := self.log.writes(self._seq, max_events=self._max_batch_events):
-                self._apply(writes)
-            count = 0
-            for part in self._expiry.removals(now, self._max_batch_events):
-                self.log.append(part)
-                count += len(part)
+            self._expiring_thread = threading.get_ident()
+            try:
+                # What waits may renew an edge, or remove its node, so it comes first, and nothing comes
+                # between.
+                while writes := self.log.writes(self._seq, max_events=self._max_batch_events):
+                    self._apply(writes)
+                for part in self._expiry.removals(now, self._max_batch_events):
+                    self.log.append(part)
+                    count += len(part)
+            finally:
+                self._expiring_thread = None
         if count:
             self.statistics.expired_edges.record(count)
 

@@ -2,8 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import orjson
@@ -20,6 +20,7 @@ from livegnn.events.repeated_keys import repeated_key
 from livegnn.inference.explanation import Explanation
 from livegnn.runtime import Prediction, Runtime
 from livegnn.server import metrics
+from livegnn.server.appends import Appender
 from livegnn.server.feed import Feed
 from livegnn.server.query import INTEGER, CheckedRoute, answer_head, parse_id, parse_ids, split_ids
 from livegnn.types import JSON, Ids
@@ -67,10 +68,6 @@ class BodyTooLarge(InputError):
 
 class UnknownMediaType(InputError):
     """A body that is neither JSON nor, if it is one of events, JSON lines."""
-
-
-class LoopEnded(LiveGNNError):
-    """Events that come when nothing applies them any more: none is logged."""
 
 
 _OUTPUT = "the name of one of the model's outputs; the first one if it is left out"
@@ -186,11 +183,19 @@ def _body_of(type_: type[BaseModel]) -> dict[str, object]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
+class Routes(NamedTuple):
+    """The routes of the API, and the one for events by itself."""
+
+    router: APIRouter
+    append_events: Callable[[Request], Awaitable[Response]]
+
+
+def create_routes(runtime: Runtime, feed: Feed) -> Routes:
     """All routes of the API."""
     router = APIRouter(route_class=CheckedRoute)
     graph = runtime.graph
     explaining = asyncio.Semaphore(_EXPLAINED_AT_ONCE)
+    appender = Appender(runtime)
 
     @router.post(
         "/v1/events",
@@ -209,12 +214,15 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
         """Append events, as one entry of the log: they become visible together or not at all.
 
         JSON with a list `events`, or JSON lines. If `wait` is set, an entry that is refused when its turn
-        comes (an unknown node) is answered with 409, one whose turn has not come with 202.
+        comes (an unknown node) is answered with 409, one whose turn has not come with 202. A request with the
+        header `Idempotency-Key` takes effect once, however often it is sent, and has one answer.
         """
-        body = await _read_body(request)
-        count, seq = await run_in_threadpool(_append, runtime, body, _media_type(request))
-        if not wait or not count:
-            return to_json({"seq": seq})
+        body, media_type = await _read_body(request), _media_type(request)
+        key = request.headers.get("idempotency-key")
+        seq, size, again = await appender.append(lambda: _parse_events(body, media_type), key)
+        headers = {"idempotent-replayed": "true"} if again else None
+        if not wait or not size:
+            return Response(b'{"seq":%d}' % seq, media_type="application/json", headers=headers)
         try:
             await feed.wait(seq, timeout)
             rejection = await run_in_threadpool(runtime.rejection, seq)
@@ -223,7 +231,7 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
             return _to_answer(seq, "NotVisible", _say_logged(seq, error), 202)
         if rejection is not None:
             return _to_answer(seq, rejection.error, rejection.message, 409)
-        return to_json({"seq": seq})
+        return Response(b'{"seq":%d}' % seq, media_type="application/json", headers=headers)
 
     @router.get("/v1/predictions", responses={200: {"model": PredictionAnswer}})
     async def read_predictions(
@@ -348,7 +356,7 @@ def create_router(runtime: Runtime, feed: Feed) -> APIRouter:
         return Response(metrics.render(runtime, feed), headers={"content-type": metrics.CONTENT_TYPE})
 
     answer_head(router)
-    return router
+    return Routes(router, append_events)
 
 
 def to_json(content: dict[str, object], status: int = 200) -> Response:
@@ -407,20 +415,6 @@ def _say_logged(seq: int, error: LiveGNNError) -> str:
         f"event {seq} is in the log and takes effect {turn}: do not send it again, ask with min_seq={seq} "
         f"({error})"
     )
-
-
-def _append(runtime: Runtime, body: bytes, media_type: str) -> tuple[int, int]:
-    """Appends the events in `body`; returns how many there are and the sequence number of the last.
-
-    Raises LoopEnded where they would wait for a restart, which no client sees.
-    """
-    events = _parse_events(body, media_type)
-    if runtime.failure is not None:
-        raise LoopEnded(
-            f"events must come while the loop runs, but it ended at event {runtime.seq}: {runtime.failure}. "
-            "They would take effect after a restart alone, so nothing was logged: send them again then"
-        )
-    return len(events), runtime.append(events)
 
 
 def _parse_events(body: bytes, media_type: str) -> Events:

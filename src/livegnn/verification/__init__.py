@@ -1,4 +1,4 @@
-"""Whether a model can be kept exact incrementally: conditions of its operators, proved by Z3 or tested."""
+"""Checks whether a model can be kept exact incrementally: proves or tests conditions of its operators."""
 
 from livegnn.verification.conditions import Condition
 from livegnn.verification.verification import VerificationReport, verify

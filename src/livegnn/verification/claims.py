@@ -1,10 +1,10 @@
-"""Claims about operators: that two expressions are equal, or in order, whatever the numbers in them are.
+"""Claims about operators: that two expressions are equal, or in order, for all values of their variables.
 
-A claim is decided twice. By trial: its expressions are computed for a few hundred draws, small whole numbers
-first, so that a counterexample is easy to read. And by proof: the same expressions are computed once with
-`Symbol` in place of numbers, and Z3 is asked whether they can differ over the real numbers. What it says is
-not simply believed: a counterexample is computed again with numbers, and functions that cannot be followed
-symbol by symbol (they compare, round or call what is not NumPy) are left to the trials.
+A claim is decided in two ways. Trial: its expressions are computed for a few hundred draws, small whole
+numbers first, so that a counterexample is easy to read. Proof: the same expressions are computed once with
+`Symbol` in place of numbers, and Z3 decides whether they can differ over the real numbers. A counterexample
+of Z3 is checked by computing it again with numbers. Functions that cannot be computed with symbols (because
+they compare, round or call functions outside NumPy) are only tried.
 """
 
 import time
@@ -19,23 +19,23 @@ import numpy as np
 from livegnn.types import Array, DoubleArray
 
 Status: TypeAlias = Literal["proved", "tested", "not needed", "unknown", "refuted"]
-"""proved: by Z3, over the real numbers. tested: no draw contradicts. unknown: could not be checked."""
+"""proved: by Z3, over the real numbers. tested: no draw contradicts it. unknown: could not be checked."""
 
 Rows: TypeAlias = DoubleArray
 """[rows, channels]: float64, a row for each draw; or one row of objects, each a `Symbol`."""
 
 TOLERANCE = 1e-4
-"""How far two numbers may be apart, of the larger of them or of 1: functions may compute in float32."""
+"""The allowed difference of two numbers, relative to the largest of both and 1: functions may use float32."""
 
 DRAWS = 200
 EFFORT = 4_000_000
-"""When the solver gives up, in steps of its own (about a second), so that every machine gives up alike."""
-_SYMBOLIC_CHANNELS = 2  # enough to see channels mixed; functions are tried with their own width as well
+"""The solver's limit, in its own steps (about a second), so that the result is the same on every machine."""
+_SYMBOLIC_CHANNELS = 2  # enough to detect mixing of channels; functions are tried with their own width too
 
 
 @dataclass(frozen=True)
 class Relation:
-    """``left order right``, in every row and channel in which all of `given` are above 0."""
+    """``left order right`` holds, in every row and channel in which all of `given` are above 0."""
 
     left: Rows
     right: Rows
@@ -46,11 +46,11 @@ class Relation:
 
 @dataclass(frozen=True)
 class Claim:
-    """That relations hold between expressions of some variables.
+    """The claim that relations hold between expressions of some variables.
 
-    variables: their names; `relations` is called with rows for each of them. positive: those above 0.
-    width: channels that each variable has. contexts: those with one number for each of `heads`, repeated for
-    the channels of a head. symbolic: whether a proof may be tried.
+    variables: their names; `relations` is called with rows for each of them. positive: the variables above 0.
+    width: channels of each variable. contexts: the variables with one number for each of `heads`, repeated
+    for the channels of a head. symbolic: whether a proof may be tried.
     """
 
     variables: tuple[str, ...]
@@ -64,7 +64,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a claim. counterexample: values and what they lead to, if it is refuted."""
+    """The result of deciding a claim. counterexample: if refuted, values and the results that they give."""
 
     status: Status
     counterexample: str = ""
@@ -82,7 +82,7 @@ def decide(claim: Claim, seed: int = 0) -> Answer:
 
 
 def worst(answers: Sequence[Answer]) -> Answer:
-    """The least sure of some answers, with the time of all."""
+    """The least certain of some answers, with the sum of all times."""
     order: tuple[Status, ...] = ("not needed", "proved", "tested", "unknown", "refuted")
     least = max(answers, key=lambda answer: order.index(answer.status))
     return Answer(least.status, least.counterexample, sum(answer.seconds for answer in answers))
@@ -98,12 +98,12 @@ def has_solver() -> bool:
 
 
 def smaller(a: Rows, b: Rows) -> Rows:
-    """The smaller of two, number by number or symbol by symbol."""
+    """The elementwise minimum, of numbers or of symbols."""
     return _select(a, b, np.minimum)
 
 
 def larger(a: Rows, b: Rows) -> Rows:
-    """The larger of two, number by number or symbol by symbol."""
+    """The elementwise maximum, of numbers or of symbols."""
     return _select(a, b, np.maximum)
 
 
@@ -118,18 +118,18 @@ def _select(a: Rows, b: Rows, ufunc: np.ufunc) -> Rows:
 
 
 def format_values(values: Mapping[str, DoubleArray]) -> str:
-    """Variables and what they are, one row of each."""
+    """Formats variables and their values, one row of each."""
     return ", ".join(f"{name} = {format_row(row)}" for name, row in values.items())
 
 
 def format_row(row: Array) -> str:
-    """Numbers as a person writes them; a single one without brackets."""
+    """Formats numbers for messages; a single number has no brackets."""
     numbers = [f"{float(value) + 0.0:.6g}" for value in np.asarray(row).ravel()]
     return numbers[0] if len(numbers) == 1 else f"({', '.join(numbers)})"
 
 
 def _draw(claim: Claim, seed: int) -> dict[str, DoubleArray]:
-    """Values of every variable, [draws, channels]: whole numbers from small to large, then any."""
+    """Values of every variable, [draws, channels]: whole numbers from small to large, then real numbers."""
     random = np.random.default_rng(seed)
     half, shape = DRAWS // 2, (len(claim.variables), DRAWS // 2, claim.width)
     whole = random.integers(-4, 5, shape).astype(np.float64)
@@ -150,7 +150,7 @@ def _try(claim: Claim, values: Mapping[str, DoubleArray]) -> Answer:
         with np.errstate(all="ignore"):
             relations = claim.relations(**{name: rows.copy() for name, rows in values.items()})
             failures = [failure for relation in relations if (failure := _first_failure(relation))]
-    except Exception as error:  # whatever a user's function raises is an answer
+    except Exception as error:  # an exception of a user's function refutes the claim
         return Answer("refuted", f"{type(error).__name__}: {error}")
     if not failures:
         return Answer("tested")
@@ -178,7 +178,8 @@ def _first_failure(relation: Relation) -> tuple[int, str] | None:
 
 
 def _prove(claim: Claim) -> Answer | None:
-    """The solver's answer; None if there is no solver, the claim cannot be followed, or nobody knows."""
+    """The solver's answer; None if there is no solver, the claim cannot be computed with symbols, or the
+    solver does not decide it."""
     if not has_solver():
         return None
     import z3
@@ -192,7 +193,7 @@ def _prove(claim: Claim) -> Answer | None:
         relations = claim.relations(**rows)
         for relation in relations:
             session.require_one_to_fail(relation)
-    except Exception:  # a function that compares, rounds or leaves NumPy cannot be followed
+    except Exception:  # a function that compares, rounds or leaves NumPy cannot be computed with symbols
         return None
     session.close([rows[name] for name in claim.positive])
     answer = session.solver.check()
@@ -208,9 +209,10 @@ def _prove(claim: Claim) -> Answer | None:
 
 @dataclass
 class _Session:
-    """One question to the solver: its variables, and what is known of roots and exponentials.
+    """One query to the solver: its variables, and the constraints on roots and exponentials.
 
-    Each has a context of its own, so that the answer depends on the question alone, and threads do not meet.
+    Each query has a Z3 context of its own, so that its answer depends on nothing else and threads share no
+    state.
     """
 
     context: Any = None
@@ -241,7 +243,7 @@ class _Session:
         return symbols
 
     def term(self, value: object) -> Any:
-        """A symbol's term, or a number as the exact fraction that it is."""
+        """The term of a symbol, or of a number as an exact fraction."""
         import z3
 
         if isinstance(value, Symbol):
@@ -257,7 +259,7 @@ class _Session:
         return Symbol(z3.If(left <= right if smallest else left >= right, left, right), self)
 
     def root(self, term: Any) -> Any:
-        """s >= 0 with s * s == term; the same for the same term."""
+        """The root s >= 0 with s * s == term; equal terms have the same root."""
         import z3
 
         key = z3.simplify(term).sexpr()
@@ -268,7 +270,7 @@ class _Session:
         return self.roots[key]
 
     def exponential(self, term: Any) -> Any:
-        """A function of which no more is known than that it is above 0."""
+        """An uninterpreted function, constrained only to be above 0."""
         value = self.exp(term)
         self.solver.add(value > 0)
         return value
@@ -302,9 +304,9 @@ class _Session:
 
 
 class Symbol:
-    """A real number that nobody knows. NumPy computes with arrays of them as with arrays of numbers.
+    """An unknown real number. NumPy computes with arrays of symbols as with arrays of numbers.
 
-    Whatever would have to know the number (a comparison, a conversion) raises `TypeError`.
+    An operation that needs the number's value (a comparison, a conversion) raises `TypeError`.
     """
 
     __slots__ = ("session", "term")

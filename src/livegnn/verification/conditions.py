@@ -1,15 +1,15 @@
 """The conditions of theorem 1 of NeutronRT (section IV.C), as claims about one layer's operators.
 
-1. neighbor_context is incremental: messages can join it in any grouping and order, and leave it again;
-2. aggregate is associative: so can the messages of which it is made; a min or a max cannot be left again,
-   so the engine recomputes it where the extremum goes;
+1. neighbor_context is incremental: messages can be added to it in any grouping and order, and removed again;
+2. aggregate is associative: messages can be added in any grouping and order; a message cannot be removed from
+   a min or a max, so the engine computes it again if the extremum is removed;
 3. combine distributes over aggregate: it may be applied to the aggregate instead of to each message;
-4. combine is monotone in the context, which makes combine_inverse exist.
+4. combine is monotone in the context, so combine_inverse exists.
 
-Contexts are above 0 here. Where one is not, the result is 0 by definition, and as the engine keeps aggregates
-un-combined it needs no inverse to come back from there. Each claim is about one target and any number of
-messages: z stands for the context, and m for the aggregate, of those that are not named. A message is any
-real number, so what it is the product of (a weight, a coefficient, d_u^-1/2, a row) makes no difference.
+Contexts are above 0 here. If a context is not above 0, the result is 0 by definition; since the engine keeps
+aggregates un-combined, it needs no inverse in that case. Each claim is about one target and any number of
+messages: z stands for the context, and m for the aggregate, of the messages that are not named. A message is
+any real number, so the claims hold for any factors of it (a weight, a coefficient, d_u^-1/2, a row).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -47,10 +47,11 @@ POSITIVE = "a softmax has a context above 0"
 
 @dataclass(frozen=True)
 class Condition:
-    """One thing that must hold.
+    """One condition that must hold.
 
-    step: the value that the step writes, or the convolution's name. number: of the condition in theorem 1;
-    None if it is none of the four. counterexample: if it is refuted; otherwise a remark, or nothing.
+    step: the value that the step writes, or the convolution's name. number: the number of the condition in
+    theorem 1; None if it is not one of the four. counterexample: if it is refuted; otherwise a remark, or
+    empty.
     """
 
     step: str
@@ -63,11 +64,11 @@ class Condition:
 
 @dataclass(frozen=True)
 class Operators:
-    """What the claims are about.
+    """The operators that the claims are about.
 
-    context, aggregate: names, or functions that are none of the named ones. given_context, given_aggregate:
-    the functions that were taken for the named ones, or None. width: channels of an aggregate. heads: of a
-    context. softmax: the coefficients are exponentials.
+    context, aggregate: names, or functions that equal none of the named ones. given_context, given_aggregate:
+    the functions that were recognised as named ones, or None. width: channels of an aggregate. heads: number
+    of heads of a context. softmax: the coefficients are exponentials.
     """
 
     context: object
@@ -104,7 +105,7 @@ def read_algebra(given: Propagate, softmax: bool) -> Operators:
 
 
 def check(step: str, ops: Operators, seed: int) -> list[Condition]:
-    """The four conditions, the inverse, and Algorithm 1."""
+    """Checks the four conditions, the inverse, and Algorithm 1."""
     context = worst([_check_context(ops, seed), _check_name(ops.given_context, ops.context, ops, seed)])
     aggregate = worst(
         [_check_aggregate(ops, seed), _check_name(ops.given_aggregate, ops.aggregate, ops, seed)]
@@ -134,13 +135,13 @@ def check(step: str, ops: Operators, seed: int) -> list[Condition]:
 
 
 def check_degree(step: str, kind: str, seed: int) -> list[Condition]:
-    """The one condition of a degree, which is a context that no aggregate is combined with."""
+    """Checks the only condition of a degree, which is a context without an aggregate."""
     operators = Operators(kind, "sum", lambda z, m: m, None)
     return [as_condition(step, 1, CONTEXT, _check_context(operators, seed))]
 
 
 def _fold(operator: object) -> Fold:
-    """A context or an aggregate over a list of messages, each [rows, channels]."""
+    """The function that applies a context or an aggregate to a list of messages, each [rows, channels]."""
     if operator == "none":
         return lambda messages: messages[0] * 0 + 1
     if operator == "count":
@@ -211,7 +212,7 @@ def _check_aggregate(ops: Operators, seed: int) -> Answer:
 
 
 def _check_name(given: object, name: object, ops: Operators, seed: int) -> Answer:
-    """That a function is the operator that it was taken for."""
+    """Checks that a function equals the operator as which it was recognised."""
     if given is None or is_known(given) or not isinstance(name, str):
         return Answer("not needed")
     of, named = _fold(given), _fold(name)
@@ -241,8 +242,8 @@ def _grouping_claim(what: str, of: Fold, width: int) -> Claim:
 
 
 def _find_leaving(context: object, width: int, seed: int) -> Answer:
-    """An associative context that is neither a sum nor a count: two neighbourhoods of the same context, which
-    differ when the same message leaves. Without such a pair it is refused all the same.
+    """Refutes an associative context that is neither a sum nor a count. The counterexample, if one is found,
+    is two neighbourhoods with the same context whose contexts differ after the same message is removed.
     """
     random = np.random.default_rng(seed)
     first, second = random.integers(1, 4, (2, 200, 1, width)).astype(np.float64)
@@ -276,7 +277,8 @@ def _distributes_claim(ops: Operators) -> Claim:
 
 
 def _monotone_claim(ops: Operators) -> Claim:
-    """Each message's own direction: along three contexts, combine never turns."""
+    """The claim that combine is monotone for each message: over three growing contexts, it never changes
+    direction."""
 
     def relations(z: Rows, more: Rows, still: Rows, m: Rows) -> list[Relation]:
         low, middle, high = (ops.combine(context, m) for context in (z, z + more, z + more + still))
@@ -298,9 +300,9 @@ def _inverse_claim(ops: Operators) -> Claim:
 
 
 def _algorithm_claim(ops: Operators) -> Claim:
-    """Lines 3 to 6 of Algorithm 1, where edge 1 changes, those of m and d stay, 3 goes, and 4 and 5 come.
+    """Lines 3 to 6 of Algorithm 1: edge 1 changes, those in m and d stay, 3 is removed, 4 and 5 are added.
 
-    d is how many stay, or the context that they make.
+    d is the number of edges that stay, or their context.
     """
     summed = ops.context == "sum"
     names = ("1", "new_1", "3", "4", "5")
@@ -326,13 +328,14 @@ def _algorithm_claim(ops: Operators) -> Claim:
 
 
 def _extremum_claim(ops: Operators) -> Claim:
-    """The same for a min or a max, kept un-combined: joined with what comes, unless it may have left."""
+    """The same for a min or a max, kept un-combined: it is joined with new messages, unless the extremum may
+    have been removed."""
     join = {"min": smaller, "max": larger}[str(ops.aggregate)]
     inside = 1 if ops.aggregate == "max" else -1
 
     def relations(z: Rows, m_1: Rows, new_1: Rows, m_2: Rows, m_3: Rows, m_4: Rows) -> list[Relation]:
         kept = _reduce(join, [m_1, m_2, m_3])
-        stays = (inside * (kept - m_1), inside * (kept - m_3))  # above 0: neither that goes is the extremum
+        stays = (inside * (kept - m_1), inside * (kept - m_3))  # above 0: no removed message is the extremum
         full = ops.combine(z, _reduce(join, [new_1, m_2, m_4]))
         return [Relation(ops.combine(z, _reduce(join, [kept, new_1, m_4])), full, "==", stays)]
 
@@ -347,5 +350,5 @@ _POSITIVE_CLAIM = Claim(
 
 
 def as_condition(step: str, number: int | None, condition: str, answer: Answer) -> Condition:
-    """What became of the claim that a condition is."""
+    """The condition with the answer to its claim."""
     return Condition(step, number, condition, answer.status, answer.counterexample, answer.seconds)

@@ -1,4 +1,5 @@
-"""What can only be tried: that functions keep rows apart, and that operators compute what a layer does."""
+"""Tests for properties that cannot be proved: that functions do not mix rows, and that operators compute what
+a layer does."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +22,11 @@ def try_rows(
     seed: int = 0,
     positive: Sequence[str] = (),
 ) -> Answer:
-    """Whether row i of a function's output depends on row i of its inputs alone.
+    """Tests whether row i of a function's output depends only on row i of its inputs.
 
-    It must give the same for a row alone, in a batch and in another order, and the same bits when asked
-    again; finite numbers, `width` channels; and leave its inputs as they are. positive: the inputs that are
-    above 0.
+    The function must give the same result for a row alone, among others and in another order, and the same
+    bits when it is called again. It must return finite numbers with `width` channels, and must not change its
+    inputs. positive: the inputs that are above 0.
     """
     start = time.perf_counter()
     random = np.random.default_rng(seed)
@@ -72,7 +73,7 @@ def _row_problem(
                         f"{_show(arrays, int(rows[row]))} gives {whole} among {ROWS} rows, but {part} among "
                         f"{len(rows)} of them, in another order"
                     )
-    except Exception as error:  # whatever a user's function raises is an answer
+    except Exception as error:  # an exception of a user's function is a failure
         return f"{type(error).__name__}: {error}"
     return ""
 
@@ -80,9 +81,9 @@ def _row_problem(
 def compare_with_reference(
     convolution: Convolution, in_channels: int, edge_dim: int, seed: int = 0
 ) -> Answer:
-    """Whether the operators compute what the layer's original formulation does, on small graphs.
+    """Tests on small graphs whether the operators compute the layer's original formulation.
 
-    A counterexample is the smallest that was found: edges are taken away from it while it remains one.
+    Edges are removed from a counterexample as long as it remains one.
     """
     start = time.perf_counter()
     random = np.random.default_rng(seed)
@@ -93,7 +94,7 @@ def compare_with_reference(
                 continue
             graph = graph.shrink(convolution)
             return Answer("refuted", graph.describe(convolution), time.perf_counter() - start)
-        except Exception as error:  # whatever a user's function raises is an answer
+        except Exception as error:  # an exception of a user's function refutes it
             text = f"{type(error).__name__}: {error}, with {graph.show()}"
             return Answer("refuted", text, time.perf_counter() - start)
     return Answer("tested", "", time.perf_counter() - start)
@@ -124,7 +125,7 @@ class _Graph:
         return got, expected
 
     def difference(self, convolution: Convolution) -> int | None:
-        """The first node whose output differs."""
+        """The first node whose output differs; None if there is none."""
         return _first_difference(*self.outputs(convolution))
 
     def shrink(self, convolution: Convolution) -> "_Graph":
@@ -157,7 +158,7 @@ class _Graph:
 
 
 def _first_difference(got: Array, expected: Array) -> int | None:
-    """The first row that differs, 0 if the shapes do."""
+    """The first row that differs, 0 if the shapes differ, None if nothing does."""
     if got.shape != expected.shape:
         return 0
     if not got.size:

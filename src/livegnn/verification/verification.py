@@ -1,8 +1,8 @@
-"""Whether incremental computation of a model equals computation from scratch.
+"""Checks whether incremental computation of a model equals computation from scratch.
 
-`verify` shows the conditions of theorem 1 (`livegnn.verification.conditions`) for every propagate step, and
-tries what no solver can see: that functions of the user's keep rows apart, and that a convolution's operators
-compute what its original formulation does.
+`verify` checks the conditions of theorem 1 (`livegnn.verification.conditions`) for every propagate step, and
+tests what a solver cannot prove: that functions of the user do not mix rows, and that a convolution's
+operators compute its original formulation.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,8 +33,8 @@ REFERENCE = "the operators equal the reference"
 
 @dataclass(frozen=True)
 class VerificationReport:
-    """What `verify` found. constrained: steps whose messages read their target, which are computed anew where
-    the target's own row changes (section IV.C); not a fault.
+    """The result of `verify`. constrained: steps whose messages read their target; they are computed again
+    from all neighbours when the target's own row changes (section IV.C). This is not an error.
     """
 
     conditions: tuple[Condition, ...]
@@ -47,7 +47,7 @@ class VerificationReport:
 
     @property
     def failures(self) -> tuple[Condition, ...]:
-        """The conditions that do not hold, or that nobody knows of."""
+        """The conditions that are refuted, or could not be checked."""
         return tuple(one for one in self.conditions if one.status in ("refuted", "unknown"))
 
     def raise_for_failure(self) -> None:
@@ -78,15 +78,15 @@ def verify(
     seed: int = 0,
 ) -> VerificationReport:
     """Checks the conditions of theorem 1 for every propagate step of a model, or for a convolution; for a
-    degree step, that of contexts.
+    degree step, the condition of contexts.
 
-    in_channels, edge_dim: what a convolution reads, in channels; a model knows them. seed: of the
-    numbers that are tried.
+    in_channels, edge_dim: channels of a convolution's node rows and edge features; a model has its own. seed:
+    of the random numbers for tests.
 
     The operators of `Propagate` are proved with Z3 (``pip install 'livegnn[verify]'``; without it, tested).
-    A convolution's functions are proved where they can be followed symbol by symbol, for two channels, and
-    tested with their own width. Raises `ModelError` if a convolution's functions do not fit together, and
-    for what is neither a model nor a convolution.
+    A convolution's functions are proved for two channels if they can be computed with symbols, and tested
+    with their own width. Raises `ModelError` if a convolution's functions do not fit together, or if
+    `subject` is neither a model nor a convolution.
     """
     if not isinstance(subject, Model | Convolution):
         raise ModelError(
@@ -111,7 +111,7 @@ def _verify_model(model: Model, seed: int) -> VerificationReport:
             softmax = given.coefficients and exponentials.issuperset(step.inputs[1::2])
             softmax = softmax and given.neighbor_context == "sum"
             key = (given.neighbor_context, given.combine, given.aggregate, softmax)
-            if key in known:  # proved above, for the same operators
+            if key in known:  # checked before, for the same operators
                 conditions += [replace(one, step=step.output, seconds=0.0) for one in known[key]]
             else:
                 known[key] = check(step.output, read_algebra(given, softmax), seed)
@@ -136,8 +136,8 @@ def _verify_model(model: Model, seed: int) -> VerificationReport:
 
 
 def _reads_target(model: Model) -> tuple[str, ...]:
-    """Propagate steps whose messages depend on rows of the nodes that receive them."""
-    # By end of the edges: the values on edges that depend on rows of it.
+    """The propagate steps whose messages depend on rows of the receiving nodes."""
+    # End of the edges -> the values on edges that depend on its rows.
     tainted: dict[str, set[str]] = {"source": set(), "target": set()}
     steps = []
     for step in model.steps:

@@ -1,0 +1,183 @@
+"""Appends of many requests at once: one write for all, and each gets its own answer, once."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from faulty_disk import FaultyDisk
+from livegnn import Engine, Events
+from livegnn.log.sqlite import SqliteLog
+from livegnn.runtime import Runtime
+from livegnn.server import create_app
+from streams import make_graph, make_model
+
+
+def make_runtime(path: Path, vfs: str | None = None) -> Runtime:
+    graph = make_graph()
+    return Runtime(SqliteLog(path, vfs=vfs), graph, Engine(graph, make_model(), threads=1))
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Iterator[Runtime]:
+    runtime = make_runtime(tmp_path / "events.db")
+    yield runtime
+    runtime.stop()
+    runtime.log.close()
+
+
+def run(runtime: Runtime, talk: Callable[[httpx.AsyncClient], Awaitable[object]]) -> None:
+    """Lets a client talk to a server of the runtime, in one event loop."""
+
+    async def serve() -> None:
+        transport = httpx.ASGITransport(create_app(runtime), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            await talk(client)
+
+    asyncio.run(serve())
+
+
+def post(
+    client: httpx.AsyncClient, *events: dict[str, object], key: str | None = None
+) -> Awaitable[httpx.Response]:
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return client.post("/v1/events", json={"events": events}, headers=headers)
+
+
+def test_a_request_with_a_key_takes_effect_once(runtime: Runtime) -> None:
+    """A retried request must not bring an edge back that was removed meanwhile."""
+    add: dict[str, object] = {"event": "add_edge", "src": 3, "dst": 4}
+    remove: dict[str, object] = {"event": "remove_edge", "src": 3, "dst": 4}
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        first, removed = await post(client, add, key="a"), await post(client, remove)
+        again = await client.post(
+            "/v1/events?wait=true", json={"events": [add]}, headers={"Idempotency-Key": "a"}
+        )
+        assert (first.json(), removed.json(), again.json()) == ({"seq": 1}, {"seq": 2}, {"seq": 1})
+        assert "idempotent-replayed" not in first.headers
+        assert again.headers["idempotent-replayed"] == "true"
+        other, long = await post(client, remove, key="a"), await post(client, add, key="x" * 256)
+        assert (other.status_code, long.status_code) == (400, 400)
+        assert "same events each time" in other.json()["error"]["message"]
+
+    runtime.start()
+    run(runtime, talk)
+    runtime.wait(2)
+    assert runtime.log.last_seq() == 2
+    assert 3 not in runtime.graph.neighbors(4).ids
+
+
+def test_a_key_survives_a_crash(tmp_path: Path) -> None:
+    first = make_runtime(tmp_path / "events.db")
+    seq = first.append(Events().add_edges(3, 4), key="a")
+    copied = tmp_path / "copy"
+    copied.mkdir()
+    for path in tmp_path.glob("events.db*"):  # as a kill leaves them
+        (copied / path.name).write_bytes(path.read_bytes())
+    second = make_runtime(copied / "events.db")
+    assert second.append(Events().add_edges(3, 4), key="a") == seq == second.log.last_seq()
+    for runtime in (first, second):
+        runtime.stop()
+        runtime.log.close()
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 30), st.sampled_from([None, "a", "b", "c"]), st.booleans()),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_each_of_many_requests_gets_its_own_answer(
+    tmp_path_factory: pytest.TempPathFactory, asked: list[tuple[int, str | None, bool]]
+) -> None:
+    """The answers are those of a log that takes one request after another."""
+    runtime = make_runtime(tmp_path_factory.mktemp("log") / "events.db")
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        answers = await asyncio.gather(
+            *(
+                post(client, {"event": "add_node" if good else "fly", "id": 1000 + id}, key=key)
+                for id, key, good in asked
+            )
+        )
+        seen: dict[str, tuple[int, int]] = {}
+        log = 0
+        for (id, key, good), answer in zip(asked, answers, strict=True):
+            if not good or (key in seen and seen[key][0] != id):
+                assert answer.status_code == 400
+                continue
+            if key in seen:
+                assert answer.json() == {"seq": seen[key][1]}
+                continue
+            log += 1
+            assert answer.json() == {"seq": log}
+            if key is not None:
+                seen[key] = (id, log)
+            assert runtime.log.entries(log - 1, up_to=log)[0].events == Events().add_nodes(1000 + id)
+        assert runtime.log.last_seq() == log
+
+    run(runtime, talk)
+    runtime.stop()
+    runtime.log.close()
+
+
+def test_requests_at_once_share_a_flush(tmp_path: Path) -> None:
+    """The first is written alone; those that come meanwhile are written together."""
+    disk = FaultyDisk("requests at once")
+    runtime = make_runtime(tmp_path / "events.db", disk.name)
+    disk.syncs.clear()
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        answers = await asyncio.gather(
+            *(post(client, {"event": "add_node", "id": id}) for id in range(900, 1000))
+        )
+        assert sorted(answer.json()["seq"] for answer in answers) == list(range(1, 101))
+
+    run(runtime, talk)
+    assert disk.syncs["events.db-wal"] < 20
+    runtime.stop()
+    runtime.log.close()
+
+
+def test_threads_that_append_at_once_share_flushes(tmp_path: Path) -> None:
+    disk = FaultyDisk("threads at once")
+    runtime = make_runtime(tmp_path / "events.db", disk.name)
+    together = threading.Barrier(8)
+    seqs: list[int] = []
+
+    def append(thread: int) -> None:
+        together.wait()
+        seqs.extend(runtime.append(Events().add_nodes(1000 + 100 * thread + n)) for n in range(25))
+
+    threads = [threading.Thread(target=append, args=[number]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seqs) == list(range(1, 201))
+    assert disk.syncs["events.db-wal"] < 200
+    runtime.stop()
+    runtime.log.close()
+
+
+def test_requests_end_with_the_client_that_sent_them(runtime: Runtime) -> None:
+    """What a client that has gone has sent is logged or not; those beside it get their answers."""
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        tasks = [asyncio.ensure_future(post(client, {"event": "add_node", "id": 900 + n})) for n in range(9)]
+        await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        told = [one.json()["seq"] for one in answers if isinstance(one, httpx.Response)]
+        assert len(set(told)) == len(told) >= 4
+        assert (await post(client, {"event": "add_node", "id": 999})).status_code == 200
+
+    run(runtime, talk)
