@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from livegnn import lazy_names
 from livegnn.errors import (
+    DiskFullError,
     FileFormatError,
     InputError,
     LiveGNNError,
@@ -47,6 +48,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "DiskFullError",
     "EdgeSchema",
     "Engine",
     "EngineOptions",

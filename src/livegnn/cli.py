@@ -29,22 +29,26 @@ DeploymentFile = Annotated[
 def serve(deployment: DeploymentFile) -> None:
     """Serve a model on a live graph over HTTP, from where the log and the newest checkpoint left off."""
     from livegnn.deployment import Deployment
-    from livegnn.server import create_app
+    from livegnn.server import create_app, listen
     from livegnn.server import serve as serve_app
 
     settings = Deployment.read(deployment)
-    runtime = settings.open()
-    runtime.start()
-    try:
-        serve_app(
-            create_app(runtime),
-            settings.server.host,
-            settings.server.port,
-            ready=lambda address: typer.echo(f"event {runtime.seq}, listening at {address}"),
-        )
-    finally:
-        runtime.stop()
-        runtime.log.close()
+    # A second server must not touch the files of the first, so the address comes before the log.
+    with listen(settings.server.host, settings.server.port) as listener:
+        runtime = settings.open()
+        runtime.start()
+        try:
+            serve_app(
+                create_app(runtime),
+                listener,
+                until_failure=settings.server.when_failed == "exit",
+                ready=lambda address: typer.echo(f"event {runtime.seq}, listening at {address}"),
+            )
+        finally:
+            runtime.stop()
+            runtime.log.close()
+        if runtime.failure is not None:
+            _fail(f"the runtime ended at event {runtime.seq}: {runtime.failure}")
 
 
 @app.command()

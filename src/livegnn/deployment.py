@@ -160,14 +160,20 @@ class RuntimeSection:
 
 @dataclass(frozen=True)
 class ServerSection:
-    """`[server]`: the address to listen at; port 0 is any free one."""
+    """`[server]`: the address to listen at; port 0 is any free one. when_failed: what the process does when a
+    batch could not be applied and the loop has ended: "exit" with status 1, or "wait" and answer reads, which
+    are marked as stale.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8080
+    when_failed: str = "exit"
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise InputError(f"port must be from 0 to 65535, got {self.port}")
+        if self.when_failed not in ("exit", "wait"):
+            raise InputError(f"when_failed must be 'exit' or 'wait', got {self.when_failed!r}")
 
 
 @dataclass(frozen=True)

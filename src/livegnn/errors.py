@@ -3,6 +3,8 @@
 Every message says what was expected, what was given and what to do. An error leaves the state unchanged.
 """
 
+import errno
+
 LONGEST_MESSAGE = 2000
 """In characters. A given value may have any length, and messages are written to logs and responses."""
 
@@ -61,5 +63,15 @@ class LogError(LiveGNNError):
     """The event log cannot be read or written."""
 
 
+class DiskFullError(LogError):
+    """There is no space for what should be stored. Nothing was stored; it works again when there is space."""
+
+
 class TimeoutExpired(LiveGNNError):
     """A sequence number was not reached within the time that the caller waited."""
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error means that there is no space left, or that the user's share of it is used up."""
+    no_space = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return no_space or isinstance(error, DiskFullError)

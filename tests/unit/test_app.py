@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
+from faulty_disk import FaultyDisk
 from livegnn import Engine, Events, Graph, LiveGNNError
 from livegnn.errors import TimeoutExpired
 from livegnn.log import Batch
@@ -241,7 +242,9 @@ def test_a_loop_that_has_failed_is_reported(runtime: Runtime) -> None:
     runtime.stop()
     answer = ask(app, "GET", "/healthz")
     assert answer.status_code == 503
-    assert answer.json() == {"status": "failed", "seq": 0, "log_seq": 1}
+    reason = answer.json().pop("reason")
+    assert answer.json() == {"status": "failed", "seq": 0, "log_seq": 1, "reason": reason}
+    assert "does another process run on this log" in reason
     answer = ask(app, "GET", f"/v1/predictions?ids=n1&min_seq={seq}")
     assert answer.status_code == 500
     assert answer.json()["error"]["type"] == "LiveGNNError"
@@ -311,6 +314,30 @@ def test_a_loop_that_has_ended_takes_no_events(runtime: Runtime, query: str) -> 
     assert "nothing was logged" in answer.json()["error"]["message"]
     assert runtime.log.last_seq() == seq
     runtime.stop()
+
+
+def test_on_a_full_disk_events_are_refused_until_there_is_space(tmp_path: Path) -> None:
+    disk = FaultyDisk("a server on a full disk")
+    graph = make_graph(text=True)
+    runtime = Runtime(SqliteLog(tmp_path / "full.db", vfs=disk.name), graph, Engine(graph, make_model()))
+    app = create_app(runtime)
+    seq = runtime.append(Events().add_nodes("x"))
+    disk.full = True
+    runtime.start()
+    for _ in range(2):
+        assert disk.refused.acquire(timeout=60)
+    answer = ask(app, "POST", "/v1/events", SET)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert answer.json()["error"]["type"] == "DiskFullError"
+    answer = ask(app, "GET", "/healthz")
+    assert (answer.status_code, answer.json()["status"]) == (503, "paused")
+    assert "is full" in answer.json()["reason"] or "no space" in answer.json()["reason"]
+    disk.full = False
+    runtime.wait(seq, 60)
+    assert ask(app, "POST", "/v1/events?wait=true", SET).json() == {"seq": seq + 1}
+    assert ask(app, "GET", "/healthz").json() == {"status": "ok", "seq": seq + 1, "log_seq": seq + 1}
+    runtime.stop()
+    runtime.log.close()
 
 
 def test_text_ids(runtime: Runtime) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faulty_disk import FaultyDisk
-from livegnn import Events, InputError, LogError
+from livegnn import DiskFullError, Events, InputError, LogError
 from livegnn.log import Appended, Batch, Entry, Rejection
 from livegnn.log.database import SCHEMA, connect
 from livegnn.log.keys import Keys
@@ -444,7 +444,8 @@ def test_a_disk_that_fails_changes_nothing_and_may_come_back(tmp_path: Path, fai
     assert log.append(EVENTS[0], key="a") == 3
     setattr(disk, failure, True)
     for _ in range(3):
-        with pytest.raises(LogError, match="cannot append to the event log"):
+        error = DiskFullError if failure == "full" else LogError
+        with pytest.raises(error, match="cannot append to the event log"):
             log.append(Events().add_nodes(np.arange(10_000)), key="b")
         assert log.last_seq() == 3
     setattr(disk, failure, False)

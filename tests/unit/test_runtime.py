@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from faulty_disk import FaultyDisk
 from livegnn import (
+    DiskFullError,
     Engine,
     Events,
     Graph,
@@ -287,6 +289,41 @@ def test_a_loop_that_fails_tells_those_who_wait(log: SqliteLog) -> None:
         runtime.wait(1, timeout=60)
     assert isinstance(runtime.failure, LogError)
     runtime.stop()
+
+
+def test_a_full_disk_pauses_the_loop_until_there_is_space(tmp_path: Path) -> None:
+    disk = FaultyDisk("the loop pauses")
+    graph = make_graph()
+    runtime = Runtime(SqliteLog(tmp_path / "log.db", vfs=disk.name), graph, Engine(graph, make_model()))
+    seq = runtime.append(Events().add_nodes(900))
+    disk.full = True
+    runtime.start()
+    for _ in range(2):  # at the second one the first has been noticed
+        assert disk.refused.acquire(timeout=60)
+    assert isinstance(runtime.paused, DiskFullError)
+    assert (runtime.running, runtime.failure, runtime.seq) == (True, None, 0)
+    with pytest.raises(DiskFullError, match="cannot append"):
+        runtime.append(Events().add_nodes(901))
+    disk.full = False
+    assert runtime.wait(seq, timeout=60) == seq
+    assert runtime.wait(runtime.append(Events().add_nodes(902)), timeout=60) == 2
+    assert graph.contains([900, 901, 902]).tolist() == [True, False, True]
+    runtime.stop()
+    assert runtime.paused is None
+    runtime.log.close()
+
+
+def test_a_paused_loop_can_be_stopped(tmp_path: Path) -> None:
+    disk = FaultyDisk("a paused loop stops")
+    graph = make_graph()
+    runtime = Runtime(SqliteLog(tmp_path / "log.db", vfs=disk.name), graph, Engine(graph, make_model()))
+    runtime.append(Events().add_nodes(900))
+    disk.full = True
+    runtime.start()
+    assert disk.refused.acquire(timeout=60)
+    runtime.stop()
+    disk.full = False
+    runtime.log.close()
 
 
 def test_answers_carry_the_sequence_number_that_they_reflect(log: SqliteLog) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import apsw
 
 from livegnn.arguments import as_path
-from livegnn.errors import FileFormatError, InputError, LogError
+from livegnn.errors import DiskFullError, FileFormatError, InputError, LogError, is_disk_full
 from livegnn.events import Events
 from livegnn.log import Appended, Batch, Entry, Rejection, Write
 from livegnn.log.database import connect, make_private, one, transaction
@@ -310,7 +310,10 @@ class SqliteLog:
         except (apsw.Error, OSError, OverflowError, UnicodeDecodeError) as error:
             # SQLite quotes what it cannot read: that may be no text any more, or have several lines.
             reason = " ".join(str(error).split())
-            raise LogError(f"cannot {action} the event log {self.path}: {reason}") from error
+            full = isinstance(error, apsw.FullError) or is_disk_full(error)
+            raise (DiskFullError if full else LogError)(
+                f"cannot {action} the event log {self.path}: {reason}"
+            ) from error
 
 
 def _add(writer: RowWriter, events: Events, key: str | None) -> Appended | InputError:

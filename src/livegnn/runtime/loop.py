@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 
 from livegnn import _core
 from livegnn.arguments import function, not_negative, whole
-from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired
+from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired, is_disk_full
 from livegnn.events import Chunk, Events
 from livegnn.expiry import Expiry, ExpiryPolicy
 from livegnn.graph import Claim, Graph, GraphDelta, View, check_columns, without_strays
@@ -31,6 +31,7 @@ from livegnn.wording import kind_of
 _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 _LARGEST_SEQ = 2**63 - 1
+_RETRY_SECONDS = 0.5  # on a full disk
 
 
 class Chore(Protocol):
@@ -87,6 +88,8 @@ class Loop:
         self._stopping = self._ended = False
         self._open_views: Sequence[View] = tuple(self.views.values())
         self._failure: BaseException | None = None
+        self._paused: BaseException | None = None
+        self._retry = threading.Event()  # set by `stop`, so that nobody waits for space
         if log.last_seq() < graph.seq:
             raise LogError(
                 f"the log must reach event {graph.seq}, where the graph is, got one that ends at "
@@ -124,6 +127,11 @@ class Loop:
         return self._failure
 
     @property
+    def paused(self) -> BaseException | None:
+        """Why the loop waits for space on a disk; None if it does not."""
+        return self._paused
+
+    @property
     def running(self) -> bool:
         """Whether the loop runs."""
         return self._thread is not None and self._thread.is_alive()
@@ -139,6 +147,7 @@ class Loop:
         """Ends the loop after the batch that it is at, writes a checkpoint, and closes the views; again does
         nothing."""
         self._stopping = True
+        self._retry.set()
         self.log.wake()
         if self._thread is not None:
             self._thread.join()
@@ -287,7 +296,7 @@ class Loop:
     def _run(self) -> None:
         try:
             while not self._stopping:
-                if not self.step():
+                if not self._step_or_pause():
                     waits = [chore.until() for chore in self._chores]
                     waits += [self._expiry.until(), self._checkpoints.until(self._seq)]
                     self.log.wait(self._seq, min((one for one in waits if one is not None), default=None))
@@ -295,6 +304,23 @@ class Loop:
             _logger.exception("the runtime ended at event %d", self._seq)
             self._failure = error
             self._end()
+
+    def _step_or_pause(self) -> bool:
+        """What `step` does and returns. On a full disk it waits for a moment; nothing is lost or skipped."""
+        try:
+            worked = self.step()
+        except (LogError, OSError) as error:
+            if not is_disk_full(error):
+                raise
+            if self._paused is None:
+                _logger.error("paused at event %d until there is space: %s", self._seq, error)
+            self._paused = error
+            self._retry.wait(_RETRY_SECONDS)
+            return True
+        if self._paused is not None:
+            _logger.warning("there is space again: going on at event %d", self._seq)
+            self._paused = None
+        return worked
 
     def _end(self) -> None:
         """Wakes those who wait for events that will never become visible."""

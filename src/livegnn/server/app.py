@@ -18,10 +18,17 @@ from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 import livegnn
-from livegnn.errors import InputError, LiveGNNError, TimeoutExpired, UnknownNodeError, shortened
+from livegnn.errors import (
+    DiskFullError,
+    InputError,
+    LiveGNNError,
+    TimeoutExpired,
+    UnknownNodeError,
+    shortened,
+)
 from livegnn.runtime import Runtime
 from livegnn.server.appends import LoopEnded
 from livegnn.server.feed import Feed
@@ -34,6 +41,7 @@ _STATUS: dict[type[LiveGNNError], int] = {
     InputError: 400,
     TimeoutExpired: 503,
     LoopEnded: 503,
+    DiskFullError: 503,
     LiveGNNError: 500,
 }
 _LONGEST_PATH = 100
@@ -67,7 +75,7 @@ def create_app(runtime: Runtime, *, dashboard: Path | None = None) -> FastAPI:
     app.add_exception_handler(ClientDisconnect, _answer_nobody)
     app.add_exception_handler(Exception, _answer_failure)
     routes = create_routes(runtime, feed)
-    app.append_events = routes.append_events
+    app.append_events, app.runtime = routes.append_events, runtime
     app.state.router = routes.router
     app.include_router(routes.router)
     if dashboard is not None:
@@ -79,9 +87,12 @@ class _Application(FastAPI):
     """FastAPI; events without parameters go past it, because it would take three quarters of their time."""
 
     append_events: Callable[[Request], Awaitable[Response]]
+    runtime: Runtime
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path")
+        if self.runtime.failure is not None:
+            send = _mark_stale(send)
         if path == _EVENTS and scope.get("method") == "POST" and not scope.get("query_string"):
             request = Request(scope, receive)
             try:
@@ -98,9 +109,21 @@ class _Application(FastAPI):
             await super().__call__(scope, receive, send)
 
 
+def _mark_stale(send: Send) -> Send:
+    """Says in the head of an answer that the loop has ended, so that graph and predictions do not change."""
+
+    async def mark(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), (b"livegnn-stale", b"true")]
+        await send(message)
+
+    return mark
+
+
 async def _answer_error(request: Request, error: Exception) -> Response:
     status = next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
-    return _to_answer(type(error).__name__, str(error), status)
+    headers = {"retry-after": "1"} if isinstance(error, DiskFullError) else None
+    return _to_answer(type(error).__name__, str(error), status, headers)
 
 
 def _to_answer(kind: str, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
@@ -160,30 +183,47 @@ async def _answer_invalid(request: Request, error: Exception) -> Response:
 
 
 class _Server(uvicorn.Server):
-    """Ends the change feeds when it is told to stop: it would wait for them for ever."""
+    """Ends the change feeds when it is told to stop: it would wait for them for ever.
 
-    def __init__(self, config: uvicorn.Config, feed: Feed) -> None:
+    runtime: the server stops when its loop has failed; None: it never does so by itself.
+    """
+
+    def __init__(self, config: uvicorn.Config, feed: Feed, runtime: Runtime | None) -> None:
         super().__init__(config)
-        self._feed = feed
+        self._feed, self._runtime = feed, runtime
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._runtime is not None and self._runtime.failure is not None:
+            self._feed.close()
+            return True
+        return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._feed.close()
         super().handle_exit(sig, frame)
 
 
-def serve(app: FastAPI, host: str, port: int, *, ready: Callable[[str], None] = lambda address: None) -> None:
-    """Serves `app` until SIGINT or SIGTERM; `ready` is told the address once it accepts connections.
+def serve(
+    app: FastAPI,
+    listener: socket.socket,
+    *,
+    until_failure: bool = True,
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serves `app`, which `create_app` made, until SIGINT or SIGTERM.
 
-    Port 0 is any free one. Raises OSError if the address cannot be had; ends with SystemExit after SIGTERM,
-    so that the caller's `finally` runs.
+    listener: a socket of `listen`. until_failure: whether to end, too, when the runtime's loop has failed.
+    ready: called with the address before the first request. Ends with SystemExit after SIGTERM, so that the
+    caller's `finally` runs.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _exit)
-    with listen(host, port) as listener:
-        shown = f"[{host}]" if ":" in host else host
-        ready(f"http://{shown}:{listener.getsockname()[1]}")
-        config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=5)
-        _Server(config, app.state.feed).run([listener])
+    host, port = listener.getsockname()[:2]
+    if ready is not None:
+        ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+    config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=5)
+    runtime = app.runtime if until_failure and isinstance(app, _Application) else None
+    _Server(config, app.state.feed, runtime).run([listener])
 
 
 def listen(host: str, port: int) -> socket.socket:

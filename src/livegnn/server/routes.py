@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
-from livegnn.errors import InputError, LiveGNNError, TimeoutExpired
+from livegnn.errors import InputError, LiveGNNError, TimeoutExpired, shortened
 from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type, to_ids
 from livegnn.events.repeated_keys import repeated_key
@@ -101,11 +101,12 @@ class AppendAnswer(BaseModel):
 
 
 class PredictionAnswer(BaseModel):
-    """Row i of `predictions` is the model's output for `ids[i]`."""
+    """Row i of `predictions` is the model's output for `ids[i]`. stale: set when the loop has failed."""
 
     seq: int
     ids: list[NodeId]
     predictions: list[list[float]]
+    stale: bool | None = None
 
 
 class WhatIfAnswer(PredictionAnswer):
@@ -259,7 +260,7 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
         prediction = runtime.predict_at_once(ids, output=output)
         if prediction is None:  # the event loop waits for nobody
             return await run_in_threadpool(_predict, runtime, ids, output)
-        return _describe(prediction, ids)
+        return _describe(runtime, prediction, ids)
 
     @router.post(
         "/v1/what-if", responses={200: {"model": WhatIfAnswer}}, openapi_extra=_body_of(WhatIfRequest)
@@ -341,14 +342,14 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
 
     @router.get("/healthz")
     def report_health() -> Response:
-        """200 while the loop runs, 503 when it does not."""
-        well = runtime.running and runtime.failure is None
-        content: dict[str, object] = {
-            "status": "ok" if well else "failed" if runtime.failure is not None else "stopped",
-            "seq": runtime.seq,
-            "log_seq": runtime.log.last_seq(),
-        }
-        return to_json(content, status=200 if well else 503)
+        """200 while the loop runs, 503 when it has failed or stopped, or waits for space on a disk."""
+        state = "ok" if runtime.running else "stopped"
+        if (reason := runtime.failure or runtime.paused) is not None:
+            state = "paused" if runtime.failure is None else "failed"
+        content: dict[str, object] = {"status": state, "seq": runtime.seq, "log_seq": runtime.log.last_seq()}
+        if reason is not None:
+            content["reason"] = shortened(str(reason))
+        return to_json(content, status=200 if state == "ok" else 503)
 
     @router.get("/metrics")
     def report_metrics() -> Response:
@@ -386,11 +387,18 @@ def _describe_explanation(found: Explanation) -> Response:
 
 
 def _predict(runtime: Runtime, ids: Ids, output: str | None) -> Response:
-    return _describe(runtime.predict(ids, output=output), ids)
+    return _describe(runtime, runtime.predict(ids, output=output), ids)
 
 
-def _describe(prediction: Prediction, ids: Ids) -> Response:
-    return to_json({"seq": prediction.seq, "ids": ids.tolist(), "predictions": prediction.values})
+def _describe(runtime: Runtime, prediction: Prediction, ids: Ids) -> Response:
+    content: dict[str, object] = {
+        "seq": prediction.seq,
+        "ids": ids.tolist(),
+        "predictions": prediction.values,
+    }
+    if runtime.failure is not None:
+        content["stale"] = True
+    return to_json(content)
 
 
 async def _read_body(request: Request) -> bytes:

@@ -1,0 +1,78 @@
+"""A server whose loop has failed, and a second server on the files of a first one."""
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from serving import Server, write_deployment
+
+ADD = {"events": [{"event": "add_node", "id": 900}]}
+
+
+def fail_the_loop(directory: Path, client: httpx.Client) -> None:
+    """Records a batch that is none of the server's, so that its next batch cannot be recorded."""
+    with sqlite3.connect(directory / "events.db") as connection:
+        connection.execute("INSERT INTO batches VALUES (1, 0)")
+    connection.close()
+    assert client.post("/v1/events?wait=true&timeout=60", json=ADD).status_code == 202
+
+
+def start_second(deployment: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "livegnn.cli", "serve", str(deployment)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.parametrize("same_port", [False, True])
+def test_a_second_server_ends_at_once_and_touches_nothing(tmp_path: Path, same_port: bool) -> None:
+    deployment = write_deployment(tmp_path)
+    with Server(deployment) as server, httpx.Client(base_url=server.address, timeout=60) as client:
+        assert client.post("/v1/events?wait=true", json=ADD).json() == {"seq": 1}
+        if same_port:
+            port = server.address.rpartition(":")[2]
+            deployment.write_text(deployment.read_text().replace("port = 0", f"port = {port}"))
+        before = {path.name: path.read_bytes() for path in tmp_path.glob("events.db*")}
+        second = start_second(deployment)
+        assert second.returncode == 1
+        expected = (
+            "in use" if same_port else f"one owner, got a second one: process {server.process.pid} runs on it"
+        )
+        assert expected in second.stderr
+        assert "Traceback" not in second.stderr
+        assert {path.name: path.read_bytes() for path in tmp_path.glob("events.db*")} == before
+        assert client.post("/v1/events?wait=true", json=ADD).json() == {"seq": 2}
+        assert server.stop() == 0
+    with Server(deployment) as server:
+        assert httpx.get(server.address + "/healthz").json() == {"status": "ok", "seq": 2, "log_seq": 2}
+
+
+def test_a_server_whose_loop_fails_ends_with_an_error(tmp_path: Path) -> None:
+    deployment = write_deployment(tmp_path)
+    with Server(deployment, stderr=subprocess.PIPE) as server:
+        with httpx.Client(base_url=server.address, timeout=60) as client:
+            fail_the_loop(tmp_path, client)
+        _, said = server.process.communicate(timeout=60)
+        assert server.process.returncode == 1
+        assert "error: the runtime ended at event 0" in said.splitlines()[-1]
+
+
+def test_a_server_may_wait_after_its_loop_has_failed(tmp_path: Path) -> None:
+    deployment = write_deployment(tmp_path)
+    deployment.write_text(deployment.read_text() + 'when_failed = "wait"\n')
+    with Server(deployment) as server, httpx.Client(base_url=server.address, timeout=60) as client:
+        answer = client.get("/v1/predictions?ids=1")
+        assert "stale" not in answer.json()
+        assert "livegnn-stale" not in answer.headers
+        fail_the_loop(tmp_path, client)
+        stale = client.get("/v1/predictions?ids=1")
+        assert stale.json() == answer.json() | {"stale": True}
+        for path in ("/v1/predictions?ids=1", "/v1/nodes/1/neighbors", "/metrics", "/healthz"):
+            assert client.get(path).headers["livegnn-stale"] == "true"
+        refused = client.post("/v1/events", json=ADD)
+        assert (refused.status_code, refused.json()["error"]["type"]) == (503, "LoopEnded")
+        health = client.get("/healthz")
+        assert (health.status_code, health.json()["status"], health.json()["seq"]) == (503, "failed", 0)
+        assert "does another process run on this log" in health.json()["reason"]
