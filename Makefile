@@ -12,7 +12,7 @@ WILD_CASES ?= 100000
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard 'cpp/*.h' 'cpp/*.cc' 'cpp/*.cpp' 'benchmarks/native/*')
 
 .PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild format bench bench-native churn \
-  hubs imports imports-oldest models-table test-cpp-threads-engine docs-check clean
+  hubs imports imports-oldest faults models-table test-cpp-threads-engine docs-check clean
 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
 	$(BIN)/livegnn demo
@@ -110,6 +110,10 @@ imports-oldest:  ## the same modules with the oldest PyTorch that imports them, 
 
 wild: $(VENV)/installed-test  ## random networks on data of any magnitude, beside PyG in float64; commit what it writes
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/wild.py --cases $(WILD_CASES) --json tests/wild.json
+
+FAULT_SEEDS ?= 10000
+faults: $(VENV)/installed-test  ## so many histories of a log that loses power at any write or flush
+	LIVEGNN_FAULT_SEEDS=$(FAULT_SEEDS) $(BIN)/python -m pytest -q -n 2 tests/faults/test_power_loss.py
 
 models-table: $(VENV)/installed-test  ## what of PyG is imported, into docs/models.md; PYG: a copy of its repository
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/models_table.py $(if $(PYG),--pyg $(PYG)) \

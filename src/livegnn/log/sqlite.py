@@ -253,12 +253,15 @@ class SqliteLog:
         return None if chain is None else chain.hex()
 
     def close(self) -> None:
-        """Closes the file, into which SQLite moves its write-ahead file, and lets another process own it."""
-        with self._write, self._read:
-            for connection in (self._reads, self._boundaries, self._appends):
-                connection.close()
-            self._mark.close()
-            self._owner.release()
+        """Closes the file, into which SQLite moves its write-ahead file, and lets another process own it.
+
+        Raises LogError if the disk fails; nothing is lost, and the log is closed.
+        """
+        with self._write, self._read, self._errors("close"), ExitStack() as opened:
+            opened.callback(self._owner.release)
+            opened.callback(self._mark.close)
+            for connection in (self._appends, self._boundaries, self._reads):
+                opened.callback(connection.close)
 
     def _refuse_remains(self) -> None:
         """Raises LogError for a file that is too short to be a page: SQLite would begin a new one in it."""
