@@ -30,7 +30,7 @@ def start_second(deployment: Path) -> subprocess.CompletedProcess[str]:
 def test_a_second_server_ends_at_once_and_touches_nothing(tmp_path: Path, same_port: bool) -> None:
     deployment = write_deployment(tmp_path)
     with Server(deployment) as server, httpx.Client(base_url=server.address, timeout=60) as client:
-        assert client.post("/v1/events?wait=true", json=ADD).json() == {"seq": 1}
+        assert client.post("/v1/events?wait=true", json=ADD).json() == {"seq": 1, "status": "applied"}
         if same_port:
             port = server.address.rpartition(":")[2]
             deployment.write_text(deployment.read_text().replace("port = 0", f"port = {port}"))
@@ -43,7 +43,7 @@ def test_a_second_server_ends_at_once_and_touches_nothing(tmp_path: Path, same_p
         assert expected in second.stderr
         assert "Traceback" not in second.stderr
         assert {path.name: path.read_bytes() for path in tmp_path.glob("events.db*")} == before
-        assert client.post("/v1/events?wait=true", json=ADD).json() == {"seq": 2}
+        assert client.post("/v1/events?wait=true", json=ADD).json() == {"seq": 2, "status": "applied"}
         assert server.stop() == 0
     with Server(deployment) as server:
         assert httpx.get(server.address + "/healthz").json() == {"status": "ok", "seq": 2, "log_seq": 2}

@@ -199,7 +199,14 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
         ("GET", "/metrics?x", None, 400, "InputError", "got 'x'"),
         ("GET", "/v1/changes?since=1", None, 400, "InputError", "takes no parameters, got 'since'"),
         ("GET", "/v1/nodes/1/neighbors?directions=in", None, 400, "InputError", "did you mean 'direction'?"),
-        ("POST", "/v1/events?waits=true", {"events": []}, 400, "InputError", "parameters wait, timeout, got"),
+        (
+            "POST",
+            "/v1/events?waits=true",
+            {"events": []},
+            400,
+            "InputError",
+            "parameters wait, partial, timeout, got",
+        ),
         (
             "POST",
             "/v1/what-if?wait=true",
@@ -391,7 +398,7 @@ def test_an_entry_that_is_refused_in_its_turn_is_reported(client: httpx.Client) 
     events = Events().set_features(1, [3.0] * WIDTH).remove_nodes(998)
     before = client.get("/v1/predictions?ids=1").json()["predictions"]
     answer = client.post("/v1/events?wait=true", content=events.to_json_lines(), headers=LINES)
-    assert answer.status_code == 409
+    assert (answer.status_code, answer.json()["status"]) == (409, "refused")
     assert answer.json()["error"]["type"] == "UnknownNodeError"
     assert "998" in answer.json()["error"]["message"]
     after = client.get("/v1/predictions", params={"ids": 1, "min_seq": answer.json()["seq"]}).json()
@@ -427,7 +434,10 @@ def test_a_batch_after_which_a_value_would_not_be_finite_is_refused_with_the_nod
 
 def test_no_events_are_no_entry(client: httpx.Client) -> None:
     before = client.get("/healthz").json()["log_seq"]
-    assert client.post("/v1/events?wait=true", json={"events": []}).json() == {"seq": before}
+    assert client.post("/v1/events?wait=true", json={"events": []}).json() == {
+        "seq": before,
+        "status": "logged",
+    }
 
 
 def test_health(client: httpx.Client) -> None:

@@ -150,7 +150,7 @@ def test_what_is_asked_is_not_told_back_at_length(runtime: Runtime) -> None:
             assert answer.status_code in (400, 404)
             assert len(answer.json()["error"]["message"]) <= 2000
     event = {"event": "remove_node", "id": long}
-    assert ask(app, "POST", "/v1/events", {"events": [event]}).json() == {"seq": 1}
+    assert ask(app, "POST", "/v1/events", {"events": [event]}).json() == {"seq": 1, "status": "logged"}
     runtime.step()
     rejection = runtime.rejection(1)
     assert rejection is not None
@@ -277,8 +277,10 @@ def test_events_that_are_logged_and_not_visible_in_time_are_not_to_be_sent_again
     app = create_app(runtime)  # whose loop does not run
     answer = ask(app, "POST", "/v1/events?wait=true&timeout=0.001", SET)
     assert answer.status_code == 202
-    assert answer.json().keys() == {"seq", "error"}
-    assert answer.json()["seq"] == runtime.log.last_seq() == 1
+    assert answer.json().keys() == {"seq", "status", "error"}
+    assert (
+        (answer.json()["seq"], answer.json()["status"]) == (runtime.log.last_seq(), "logged") == (1, "logged")
+    )
     error = answer.json()["error"]
     assert error["type"] == "NotVisible"
     assert "event 1 is in the log" in error["message"]
@@ -334,7 +336,7 @@ def test_on_a_full_disk_events_are_refused_until_there_is_space(tmp_path: Path) 
     assert "is full" in answer.json()["reason"] or "no space" in answer.json()["reason"]
     disk.full = False
     runtime.wait(seq, 60)
-    assert ask(app, "POST", "/v1/events?wait=true", SET).json() == {"seq": seq + 1}
+    assert ask(app, "POST", "/v1/events?wait=true", SET).json() == {"seq": seq + 1, "status": "applied"}
     assert ask(app, "GET", "/healthz").json() == {"status": "ok", "seq": seq + 1, "log_seq": seq + 1}
     runtime.stop()
     runtime.log.close()

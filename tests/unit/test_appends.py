@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import httpx
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,7 +60,8 @@ def test_a_request_with_a_key_takes_effect_once(runtime: Runtime) -> None:
         again = await client.post(
             "/v1/events?wait=true", json={"events": [add]}, headers={"Idempotency-Key": "a"}
         )
-        assert (first.json(), removed.json(), again.json()) == ({"seq": 1}, {"seq": 2}, {"seq": 1})
+        assert [one.json()["seq"] for one in (first, removed, again)] == [1, 2, 1]
+        assert [one.json()["status"] for one in (first, removed, again)] == ["logged", "logged", "applied"]
         assert "idempotent-replayed" not in first.headers
         assert again.headers["idempotent-replayed"] == "true"
         other, long = await post(client, remove, key="a"), await post(client, add, key="x" * 256)
@@ -114,10 +116,10 @@ def test_each_of_many_requests_gets_its_own_answer(
                 assert answer.status_code == 400
                 continue
             if key in seen:
-                assert answer.json() == {"seq": seen[key][1]}
+                assert answer.json() == {"seq": seen[key][1], "status": "logged"}
                 continue
             log += 1
-            assert answer.json() == {"seq": log}
+            assert answer.json() == {"seq": log, "status": "logged"}
             if key is not None:
                 seen[key] = (id, log)
             assert runtime.log.entries(log - 1, up_to=log)[0].events == Events().add_nodes(1000 + id)
@@ -181,3 +183,69 @@ def test_requests_end_with_the_client_that_sent_them(runtime: Runtime) -> None:
         assert (await post(client, {"event": "add_node", "id": 999})).status_code == 200
 
     run(runtime, talk)
+
+
+MIXED = [
+    {"event": "add_node", "id": 900},
+    {"event": "fly"},
+    {"event": "add_edge", "src": 900, "dst": 10**9},
+    {"event": "set_features", "id": 1, "x": [1.0]},
+    {"event": "add_edge", "src": 900, "dst": 1},
+]
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_with_partial_the_good_events_are_applied_and_each_bad_one_is_named(
+    runtime: Runtime, lines: bool
+) -> None:
+    async def talk(client: httpx.AsyncClient) -> None:
+        body = b"\n".join(map(orjson.dumps, MIXED)) if lines else orjson.dumps({"events": MIXED})
+        headers = {
+            "content-type": "application/x-ndjson" if lines else "application/json",
+            "idempotency-key": "a",
+        }
+        answer = await client.post("/v1/events?wait=true&partial=true", content=body, headers=headers)
+        assert answer.status_code == 200
+        told = answer.json()
+        assert (told["seq"], told["status"]) == (3, "applied")
+        refused = {one["position"]: (one.get("seq"), one["type"]) for one in told["refused"]}
+        assert refused == {1: (None, "InputError"), 2: (2, "UnknownNodeError"), 3: (None, "InputError")}
+        assert "expected 'event' to be one of" in told["refused"][0]["message"]
+        again = await client.post("/v1/events?wait=true&partial=true", content=body, headers=headers)
+        assert again.json() == told
+        none = await client.post("/v1/events?partial=true", json={"events": [{"event": "fly"}]})
+        assert (none.status_code, len(none.json()["refused"])) == (400, 1)
+        whole = await client.post("/v1/events", json={"events": MIXED})
+        assert (whole.status_code, whole.json().keys()) == (400, {"error"})
+
+    runtime.start()
+    run(runtime, talk)
+    assert runtime.log.last_seq() == 3
+    assert runtime.graph.neighbors(1).ids.tolist().count(900) == 1
+
+
+def test_refused_entries_are_listed_and_can_be_appended_again(runtime: Runtime) -> None:
+    bad: dict[str, object] = {"event": "add_edge", "src": 900, "dst": 901}
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        refused = await client.post("/v1/events?wait=true", json={"events": [bad, bad]})
+        assert (refused.status_code, refused.json()["status"]) == (409, "refused")
+        listed = (await client.get("/v1/rejections")).json()
+        (one,) = listed["rejections"]
+        assert (listed["seq"], one["seq"], one["error"], one["events"]) == (
+            2,
+            2,
+            "UnknownNodeError",
+            [bad, bad],
+        )
+        assert (await client.get("/v1/rejections?after=2")).json()["rejections"] == []
+        await post(client, {"event": "add_node", "id": 900}, {"event": "add_node", "id": 901})
+        first, second = [await client.post("/v1/rejections/2/retry") for _ in range(2)]
+        assert first.json() == second.json() == {"seq": 6, "status": "logged"}
+        assert (await client.get("/v1/predictions?ids=901&min_seq=6")).status_code == 200
+        for seq in ("6", "1", "99", "-1", "x", "1e3"):
+            assert (await client.post(f"/v1/rejections/{seq}/retry")).status_code == 400
+
+    runtime.start()
+    run(runtime, talk)
+    assert runtime.graph.neighbors(901).ids.tolist() == [900]

@@ -159,6 +159,7 @@ RUNTIME: dict[str, Call] = {
     "append_all": lambda world: ignore(world.runtime.append_all([Events().remove_edges(*world.ids([3, 7]))])),
     "check": lambda world: world.runtime.check(world.to(True)),
     "failure": lambda world: world.runtime.failure,
+    "retry": lambda world: attempt(lambda: world.runtime.retry(1)),
     "paused": lambda world: world.runtime.paused,
     "engine": lambda world: world.runtime.engine is world.engine,
     "has_engine": lambda world: world.runtime.has_engine,

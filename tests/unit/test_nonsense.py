@@ -143,6 +143,7 @@ CALLS: dict[str, Callable[[World, Any], object]] = {
     "Runtime, graph": lambda w, it: Runtime(w.runtime.log, it),
     "Runtime, view": lambda w, it: Runtime(w.runtime.log, w.graph, it),
     "append": lambda w, it: w.runtime.append(it),
+    "retry": lambda w, it: w.runtime.retry(it),
     "append, key": lambda w, it: w.runtime.append(Events().add_nodes(1), key=it),
     "append_all": lambda w, it: w.runtime.append_all(it),
     "append_all, entries": lambda w, it: w.runtime.append_all([it]),

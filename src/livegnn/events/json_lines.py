@@ -212,6 +212,22 @@ def _ids(values: "list[JSON]") -> Ids:
 def encode(chunks: Iterable[Chunk]) -> str:
     """`chunks` as JSON lines. Raises InputError for values that JSON cannot hold: NaN and infinities."""
     lines: list[bytes] = []
+    for record in _records(chunks):
+        try:
+            lines.append(orjson.dumps(record))
+        except TypeError as error:
+            raise InputError(
+                f"ids and types must be valid Unicode to be written as JSON, got {record}"
+            ) from error
+    return b"\n".join([*lines, b""]).decode()
+
+
+def to_records(chunks: Iterable[Chunk]) -> list[dict[str, JSON]]:
+    """`chunks` as JSON objects, an event each. Raises InputError for NaN and infinities."""
+    return list(_records(chunks))
+
+
+def _records(chunks: Iterable[Chunk]) -> Iterator[dict[str, JSON]]:
     names = {kind: name for name, kind in NAMES.items()}
     for chunk in chunks:
         columns: dict[str, list[JSON]] = {}
@@ -239,13 +255,7 @@ def encode(chunks: Iterable[Chunk]) -> str:
                 )
             columns[name] = column.tolist()
         for row in zip(*columns.values(), strict=True):
-            try:
-                lines.append(orjson.dumps(constant | dict(zip(columns, row, strict=True))))
-            except TypeError as error:
-                raise InputError(
-                    f"ids and types must be valid Unicode to be written as JSON, got {row}"
-                ) from error
-    return b"\n".join([*lines, b""]).decode()
+            yield constant | dict(zip(columns, row, strict=True))
 
 
 def _show(value: object) -> str:

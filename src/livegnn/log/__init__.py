@@ -122,6 +122,10 @@ class Log(Protocol):
         """What `entries` returns, as it was stored, which is faster to read where entries are small."""
         ...
 
+    def entry(self, seq: int) -> Entry | None:
+        """The entry whose last event is `seq`, None if there is none."""
+        ...
+
     def wait(self, after: int, timeout: float | None) -> bool:
         """Blocks until there is an event after `after`; False after `timeout` seconds or a `wake`."""
         ...

@@ -153,6 +153,14 @@ class SqliteLog:
                     break
         return writes
 
+    def entry(self, seq: int) -> Entry | None:
+        """The entry whose last event is `seq`, None if there is none."""
+        with self._read, self._errors("read"):
+            row = self._reads.execute(f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)).fetchone()
+        if row is None:
+            return None
+        return next((one for one in self._decode(Row(*row)).entries() if one.seq == seq), None)
+
     def _decode(self, row: Row) -> Write:
         try:
             return row.decode()

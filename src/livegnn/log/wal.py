@@ -15,9 +15,9 @@ SQLite takes the first frame that does not verify for the end of the file, since
 it. Frames of other salts are older: they were moved into the database, and wait to be written over.
 
 What a crash can leave: an append is flushed before the next one begins, so that at most one of them, the
-last, is on its way to the disk when the power fails, with any number of boundaries. Hence two whole appends
-that begin no earlier than the transaction of the first frame that does not verify were both acknowledged, or
-the first of them was: the file is damaged.
+last, is on its way to the disk when the power fails, with any number of boundaries. Hence, of two appends
+that end no earlier than the transaction of the first frame that does not verify, the first was acknowledged:
+the file is damaged. An append counts if the frame with its entry verifies after the sums in the frame before.
 """
 
 import re
@@ -86,22 +86,25 @@ def _walk(file: BinaryIO) -> Damage | None:
         return Damage(header, 0, 1) if _PAYLOAD.search(file.read(_CHUNK)) else None
     number = first_bad = appends = 0
     writes_entry = False
+    before = sums  # as the frame before says them, right or wrong
     for frames in _read_frames(file, page):
-        expected = [] if first_bad else _follow(frames, order, sums)
+        added, (a, b, d) = _weigh(frames, order)
         content = frames.tobytes()
         for index, begin in enumerate(range(0, len(content), frames.shape[1])):
             number += 1
             _, size, salt0, salt1, *found = _HEAD.unpack_from(content, begin)
             ours = [salt0, salt1] == salts
-            if not first_bad:
-                sums = expected[index]
-                if not ours or tuple(found) != sums:
-                    first_bad = number
+            expected = _step(before, added[index], a, b, d)
+            before = (found[0], found[1])
+            verifies = ours and before == expected  # after the frame before it, which need not verify itself
+            if not first_bad and not verifies:
+                first_bad = number
             if not ours:
                 continue
             page_begin, end = begin + _HEAD.size, begin + frames.shape[1]
             is_leaf = content[page_begin] == _TABLE_LEAF
-            writes_entry |= is_leaf and _PAYLOAD.search(content, page_begin, end) is not None
+            # A torn frame may have an older entry in the place of what was written.
+            writes_entry |= verifies and is_leaf and _PAYLOAD.search(content, page_begin, end) is not None
             if size:  # a commit
                 appends += bool(first_bad and writes_entry)
                 writes_entry = False
@@ -125,21 +128,21 @@ def _checksum(words: NDArray[np.uint32]) -> _Sums:
     return s0, s1
 
 
-def _follow(frames: NDArray[np.uint8], order: str, sums: _Sums) -> list[_Sums]:
-    """The sums that each frame must have, if those of the frame before the first are `sums`.
+def _step(sums: _Sums, added: _Sums, a: int, b: int, d: int) -> _Sums:
+    """The sums of a frame from those of the frame before it."""
+    (s0, s1), (add0, add1) = sums, added
+    return (a * s0 + b * s1 + add0) % 2**32, (b * s0 + d * s1 + add1) % 2**32
 
-    A step is linear, so a frame adds a sum of its words with weights that are the same for all frames, and
-    only what it makes of the sums before it is done one by one.
+
+def _weigh(frames: NDArray[np.uint8], order: str) -> tuple[list[_Sums], tuple[int, int, int]]:
+    """What each frame adds to the sums, and the coefficients of those before it, the same for all frames.
+
+    A step is linear, so a frame adds a sum of its words with weights that are the same for all frames.
     """
     checked = np.concatenate([frames[:, :_CHECKED_OF_HEAD], frames[:, _HEAD.size :]], axis=1)
     words = checked.view(order).astype(np.uint32)
-    weights, (a, b, d) = _weights(words.shape[1] // 2)
-    s0, s1 = sums
-    found = []
-    for add0, add1 in (words @ weights).tolist():
-        s0, s1 = (a * s0 + b * s1 + add0) % 2**32, (b * s0 + d * s1 + add1) % 2**32
-        found.append((s0, s1))
-    return found
+    weights, coefficients = _weights(words.shape[1] // 2)
+    return [(one, other) for one, other in (words @ weights).tolist()], coefficients
 
 
 @cache

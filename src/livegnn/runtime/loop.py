@@ -269,6 +269,16 @@ class Loop:
         rejections = self.log.rejections(seq - 1, up_to=seq)
         return rejections[0] if rejections else None
 
+    def retry(self, seq: int) -> int:
+        """Appends the events of entry `seq`, which was refused, again; returns the number of the new entry.
+
+        Asked again, it returns the same. Raises InputError if the entry was not refused.
+        """
+        entry = None if self.rejection(seq) is None else self.log.entry(seq)
+        if entry is None:
+            raise InputError(f"expected the number of an entry that was refused, got {seq}: see rejections")
+        return self.append(entry.events, key=f"retry of {seq}")
+
     def read(self, question: Callable[[], _Answer]) -> tuple[int, _Answer]:
         """The answer to a question about the graph or a view, with the sequence number that it reflects.
 

@@ -3,7 +3,7 @@
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -31,8 +31,10 @@ from livegnn.errors import (
 )
 from livegnn.runtime import Runtime
 from livegnn.server.appends import LoopEnded
+from livegnn.server.bodies import BodyTooLarge, UnknownMediaType, to_json
+from livegnn.server.event_routes import AppendHandler
 from livegnn.server.feed import Feed
-from livegnn.server.routes import BodyTooLarge, UnknownMediaType, create_routes, to_json
+from livegnn.server.routes import create_routes
 
 _STATUS: dict[type[LiveGNNError], int] = {
     BodyTooLarge: 413,
@@ -86,7 +88,7 @@ def create_app(runtime: Runtime, *, dashboard: Path | None = None) -> FastAPI:
 class _Application(FastAPI):
     """FastAPI; events without parameters go past it, because it would take three quarters of their time."""
 
-    append_events: Callable[[Request], Awaitable[Response]]
+    append_events: AppendHandler
     runtime: Runtime
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

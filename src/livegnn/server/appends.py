@@ -3,15 +3,18 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
-from livegnn.errors import LiveGNNError
+from livegnn.errors import InputError, LiveGNNError
 from livegnn.events import Events
 from livegnn.log import Appended
 from livegnn.runtime import Runtime
 
 _MOST = 1024  # requests in one write
+
+Reader: TypeAlias = Callable[[], Sequence[Events | InputError]]
+"""Reads the entries of a request, with an error in the place of one that cannot be read."""
 
 
 class LoopEnded(LiveGNNError):
@@ -19,9 +22,9 @@ class LoopEnded(LiveGNNError):
 
 
 class _Request(NamedTuple):
-    read: Callable[[], Events]
+    read: Reader
     key: str | None
-    answered: "asyncio.Future[Appended]"
+    answered: "asyncio.Future[list[Appended | InputError]]"
 
 
 class Appender:
@@ -35,10 +38,11 @@ class Appender:
         self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Request]] = WeakKeyDictionary()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="livegnn-append")
 
-    async def append(self, read: Callable[[], Events], key: str | None) -> Appended:
-        """Appends the events that `read` returns, which runs in another thread; key: as of `Log.append`.
+    async def append(self, read: Reader, key: str | None) -> list[Appended | InputError]:
+        """Appends the entries that `read` returns, and says of each what became of it.
 
-        Raises what `read` and `Runtime.append` raise, and LoopEnded where nothing would apply the events.
+        read: called in another thread. key: as of `Log.append`; of several entries each has a key made of it.
+        Raises what `read` raises, LogError if none was logged, and LoopEnded if nothing would apply them.
         """
         loop = asyncio.get_running_loop()
         request = _Request(read, key, loop.create_future())
@@ -67,18 +71,29 @@ class Appender:
         finally:
             del self._waiting[loop]
 
-    def _write(self, group: Sequence[_Request]) -> list[Appended | Exception]:
-        """What became of each request: its entry, or an error."""
-        events = [_read(request.read) for request in group]
-        good = [
-            (one, request.key) for one, request in zip(events, group, strict=True) if isinstance(one, Events)
-        ]
+    def _write(self, group: Sequence[_Request]) -> list[list[Appended | InputError] | Exception]:
+        """What became of each request: of its entries, or an error of the whole."""
+        given = [_read(request.read) for request in group]
+        entries: list[Events] = []
+        keys: list[str | None] = []
+        for request, read in zip(group, given, strict=True):
+            if isinstance(read, Exception):
+                continue
+            for position, one in enumerate(read):
+                if isinstance(one, Events):
+                    entries.append(one)
+                    keys.append(_key_of(request.key, position, len(read)))
         try:
             self._refuse_when_ended()
-            stored = iter(self._runtime.append_all([one for one, _ in good], [key for _, key in good]))
+            stored = iter(self._runtime.append_all(entries, keys))
         except Exception as error:
-            return [error if isinstance(one, Events) else one for one in events]
-        return [next(stored) if isinstance(one, Events) else one for one in events]
+            return [read if isinstance(read, Exception) else error for read in given]
+        return [
+            read
+            if isinstance(read, Exception)
+            else [next(stored) if isinstance(one, Events) else one for one in read]
+            for read in given
+        ]
 
     def _refuse_when_ended(self) -> None:
         runtime = self._runtime
@@ -90,7 +105,11 @@ class Appender:
             )
 
 
-def _read(read: Callable[[], Events]) -> Events | Exception:
+def _key_of(key: str | None, position: int, size: int) -> str | None:
+    return key if key is None or size == 1 else f"{key} {position}"
+
+
+def _read(read: Reader) -> Sequence[Events | InputError] | Exception:
     try:
         return read()
     except Exception as error:

@@ -4,13 +4,14 @@ text there; HEAD where there is GET."""
 import difflib
 import re
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, get_origin
+from typing import TYPE_CHECKING, Annotated, TypeAlias, get_origin
 from urllib.parse import unquote_to_bytes
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.exceptions import HTTPException
 from fastapi.responses import Response, StreamingResponse
 from fastapi.routing import APIRoute
+from pydantic import BeforeValidator
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from livegnn.errors import InputError
@@ -23,6 +24,41 @@ if TYPE_CHECKING:
 
 INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 _MOST_DIGITS = 20  # of 2^63 - 1 and a sign
+LARGEST_SEQ = 2**63 - 1
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+
+
+def _as_written(form: "re.Pattern[str]", what: str) -> BeforeValidator:
+    """Refuses what is a number to Python alone, such as " 1", "+1", "1_0" and "01"."""
+
+    def check(text: object) -> object:
+        if isinstance(text, str) and not form.fullmatch(text):
+            raise ValueError(f"expected {what} as JSON has it, without spaces, +, _ and leading zeros")
+        return text
+
+    return BeforeValidator(check)
+
+
+Timeout: TypeAlias = Annotated[
+    float,
+    _as_written(_NUMBER, "a number"),
+    Query(gt=0, le=300, description="seconds to wait at most"),
+]
+MinSeq: TypeAlias = Annotated[
+    int,
+    _as_written(INTEGER, "an integer"),
+    Query(ge=0, le=LARGEST_SEQ, description="answer when this event is visible: read your own writes"),
+]
+Since: TypeAlias = Annotated[
+    int,
+    _as_written(INTEGER, "an integer"),
+    Query(ge=0, le=LARGEST_SEQ, description="the event after which the movement begins"),
+]
+Seq: TypeAlias = Annotated[
+    int,
+    _as_written(INTEGER, "an integer"),
+    Query(ge=0, le=LARGEST_SEQ, description="the event after which the list begins"),
+]
 
 
 class _AnyText(PathConvertor):

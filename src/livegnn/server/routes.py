@@ -1,73 +1,40 @@
 """The routes: what each takes, what it answers. Every answer carries the sequence number that it reflects."""
 
 import asyncio
-import re
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-import orjson
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response, StreamingResponse
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-from livegnn.errors import InputError, LiveGNNError, TimeoutExpired, shortened
+from livegnn.errors import InputError, TimeoutExpired, shortened
 from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type, to_ids
-from livegnn.events.repeated_keys import repeated_key
 from livegnn.inference.explanation import Explanation
 from livegnn.runtime import Prediction, Runtime
 from livegnn.server import metrics
-from livegnn.server.appends import Appender
+from livegnn.server.bodies import media_type_of, parse, read_body, to_json
+from livegnn.server.event_routes import AppendHandler, add_event_routes
 from livegnn.server.feed import Feed
-from livegnn.server.query import INTEGER, CheckedRoute, answer_head, parse_id, parse_ids, split_ids
-from livegnn.types import JSON, Ids
+from livegnn.server.query import (
+    LARGEST_SEQ,
+    CheckedRoute,
+    MinSeq,
+    Since,
+    Timeout,
+    answer_head,
+    parse_id,
+    parse_ids,
+    split_ids,
+)
+from livegnn.types import Ids
 
-LARGEST_BODY = 64 * 2**20
-_LARGEST_SEQ = 2**63 - 1
 _EXPLAINED_AT_ONCE = 2  # so that threads are left for what is answered fast
-LINE_TYPES = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-
-
-def _as_written(form: "re.Pattern[str]", what: str) -> BeforeValidator:
-    """Refuses what is a number to Python alone, such as " 1", "+1", "1_0" and "01"."""
-
-    def check(text: object) -> object:
-        if isinstance(text, str) and not form.fullmatch(text):
-            raise ValueError(f"expected {what} as JSON has it, without spaces, +, _ and leading zeros")
-        return text
-
-    return BeforeValidator(check)
-
-
-Timeout = Annotated[
-    float,
-    _as_written(_NUMBER, "a number"),
-    Query(gt=0, le=300, description="seconds to wait at most"),
-]
-MinSeq = Annotated[
-    int,
-    _as_written(INTEGER, "an integer"),
-    Query(ge=0, le=_LARGEST_SEQ, description="answer when this event is visible: read your own writes"),
-]
-Since = Annotated[
-    int,
-    _as_written(INTEGER, "an integer"),
-    Query(ge=0, le=_LARGEST_SEQ, description="the event after which the movement begins"),
-]
 NodeId = StrictInt | StrictStr
-
-
-class BodyTooLarge(InputError):
-    """A request body above the limit."""
-
-
-class UnknownMediaType(InputError):
-    """A body that is neither JSON nor, if it is one of events, JSON lines."""
 
 
 _OUTPUT = "the name of one of the model's outputs; the first one if it is left out"
@@ -79,7 +46,7 @@ class PredictionRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
     ids: list[NodeId]
     min_seq: int = Field(
-        0, ge=0, le=_LARGEST_SEQ, strict=True, description="answer when this event is visible"
+        0, ge=0, le=LARGEST_SEQ, strict=True, description="answer when this event is visible"
     )
     timeout: float = Field(10.0, gt=0, le=300, strict=True, description="seconds to wait for min_seq at most")
     output: StrictStr | None = Field(None, description=_OUTPUT)
@@ -92,12 +59,6 @@ class WhatIfRequest(BaseModel):
     events: list[dict[str, object]]
     ids: list[NodeId]
     output: StrictStr | None = Field(None, description=_OUTPUT)
-
-
-class AppendAnswer(BaseModel):
-    """The sequence number of the last event appended."""
-
-    seq: int
 
 
 class PredictionAnswer(BaseModel):
@@ -157,27 +118,6 @@ class ExplainAnswer(BaseModel):
     neighbors: list[NeighborShareAnswer]
 
 
-_EVENTS_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["events"],
-                    "properties": {"events": {"type": "array", "items": {"type": "object"}}},
-                },
-                "example": {"events": [{"event": "add_edge", "src": 1, "dst": 2}]},
-            },
-            LINE_TYPES[0]: {"schema": {"type": "string"}, "example": '{"event": "remove_node", "id": 3}\n'},
-        },
-    }
-}
-
-
-_Body = TypeVar("_Body", bound=BaseModel)
-
-
 def _body_of(type_: type[BaseModel]) -> dict[str, object]:
     """What OpenAPI says of a route whose body is read as `type_`."""
     content = {"application/json": {"schema": type_.model_json_schema()}}
@@ -188,7 +128,7 @@ class Routes(NamedTuple):
     """The routes of the API, and the one for events by itself."""
 
     router: APIRouter
-    append_events: Callable[[Request], Awaitable[Response]]
+    append_events: AppendHandler
 
 
 def create_routes(runtime: Runtime, feed: Feed) -> Routes:
@@ -196,43 +136,7 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
     router = APIRouter(route_class=CheckedRoute)
     graph = runtime.graph
     explaining = asyncio.Semaphore(_EXPLAINED_AT_ONCE)
-    appender = Appender(runtime)
-
-    @router.post(
-        "/v1/events",
-        responses={
-            200: {"model": AppendAnswer},
-            202: {"description": "In the log and not visible yet: do not send it again"},
-            409: {"description": "In the log, and refused when its turn came"},
-        },
-        openapi_extra=_EVENTS_BODY,
-    )
-    async def append_events(
-        request: Request,
-        wait: Annotated[bool, Query(description="answer when the events are visible")] = False,
-        timeout: Timeout = 10.0,
-    ) -> Response:
-        """Append events, as one entry of the log: they become visible together or not at all.
-
-        JSON with a list `events`, or JSON lines. If `wait` is set, an entry that is refused when its turn
-        comes (an unknown node) is answered with 409, one whose turn has not come with 202. A request with the
-        header `Idempotency-Key` takes effect once, however often it is sent, and has one answer.
-        """
-        body, media_type = await _read_body(request), _media_type(request)
-        key = request.headers.get("idempotency-key")
-        seq, size, again = await appender.append(lambda: _parse_events(body, media_type), key)
-        headers = {"idempotent-replayed": "true"} if again else None
-        if not wait or not size:
-            return Response(b'{"seq":%d}' % seq, media_type="application/json", headers=headers)
-        try:
-            await feed.wait(seq, timeout)
-            rejection = await run_in_threadpool(runtime.rejection, seq)
-        except LiveGNNError as error:
-            # Whatever it is, the events are in the log: an answer as if they were not would double them.
-            return _to_answer(seq, "NotVisible", _say_logged(seq, error), 202)
-        if rejection is not None:
-            return _to_answer(seq, rejection.error, rejection.message, 409)
-        return Response(b'{"seq":%d}' % seq, media_type="application/json", headers=headers)
+    append_events = add_event_routes(router, runtime, feed)
 
     @router.get("/v1/predictions", responses={200: {"model": PredictionAnswer}})
     async def read_predictions(
@@ -252,7 +156,7 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
     )
     async def request_predictions(request: Request) -> Response:
         """Predictions for many nodes, or for ids that hold commas."""
-        wanted = _parse(PredictionRequest, await _read_body(request), _media_type(request))
+        wanted = parse(PredictionRequest, await read_body(request), media_type_of(request))
         return await predict(_to_ids(runtime, wanted.ids), wanted.min_seq, wanted.timeout, wanted.output)
 
     async def predict(ids: Ids, min_seq: int, timeout: float, output: str | None) -> Response:
@@ -267,10 +171,10 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
     )
     async def ask_what_if(request: Request) -> Response:
         """Predictions as if events had happened; nothing is kept."""
-        body, media_type = await _read_body(request), _media_type(request)
+        body, media_type = await read_body(request), media_type_of(request)
 
         def answer() -> Response:
-            asked = _parse(WhatIfRequest, body, media_type)
+            asked = parse(WhatIfRequest, body, media_type)
             events = Events.from_records(asked.events)  # type: ignore[arg-type]
             ids = _to_ids(runtime, asked.ids)
             supposed = runtime.what_if(events, ids, output=asked.output)
@@ -360,12 +264,6 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
     return Routes(router, append_events)
 
 
-def to_json(content: dict[str, object], status: int = 200) -> Response:
-    """`content` as JSON, arrays included."""
-    text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
-    return Response(text, status_code=status, media_type="application/json")
-
-
 def _describe_explanation(found: Explanation) -> Response:
     return to_json(
         {
@@ -399,67 +297,6 @@ def _describe(runtime: Runtime, prediction: Prediction, ids: Ids) -> Response:
     if runtime.failure is not None:
         content["stale"] = True
     return to_json(content)
-
-
-async def _read_body(request: Request) -> bytes:
-    """The whole body. Raises BodyTooLarge before more than the limit is in memory."""
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > LARGEST_BODY:
-            raise BodyTooLarge(f"a body must be at most {LARGEST_BODY} bytes, got more: send it in parts")
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _to_answer(seq: int, kind: str, message: str, status: int) -> Response:
-    """An error of events that are in the log."""
-    return to_json({"seq": seq, "error": {"type": kind, "message": message}}, status)
-
-
-def _say_logged(seq: int, error: LiveGNNError) -> str:
-    turn = "in its turn" if isinstance(error, TimeoutExpired) else "after a restart"
-    return (
-        f"event {seq} is in the log and takes effect {turn}: do not send it again, ask with min_seq={seq} "
-        f"({error})"
-    )
-
-
-def _parse_events(body: bytes, media_type: str) -> Events:
-    if media_type in LINE_TYPES:
-        return Events.from_json_lines(body)
-    if media_type != "application/json":
-        raise UnknownMediaType(f"events must come as application/json or {LINE_TYPES[0]}, got {media_type!r}")
-    content = _parse_json(body)
-    if not isinstance(content, dict) or set(content) != {"events"}:
-        got = ", ".join(content) if isinstance(content, dict) else type(content).__name__
-        raise InputError(f"the body must be an object with the one field 'events', got {got or 'none'}")
-    return Events.from_records(content["events"])  # type: ignore[arg-type]
-
-
-def _parse(type_: type[_Body], body: bytes, media_type: str) -> _Body:
-    """The body as what a route takes. Raises InputError, or RequestValidationError for its parts."""
-    if media_type != "application/json":
-        raise UnknownMediaType(f"the body must come as application/json, got {media_type!r}")
-    try:
-        return type_.model_validate(_parse_json(body))
-    except ValidationError as error:
-        problems = [{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors()]
-        raise RequestValidationError(problems) from error
-
-
-def _parse_json(body: bytes) -> JSON:
-    try:
-        content: JSON = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"the body must be JSON, got {body[:60]!r}: {error}") from error
-    if (key := repeated_key(body, content)) is not None:
-        raise InputError(f"each object of the body must have a field once, got {key!r} twice")
-    return content
-
-
-def _media_type(request: Request) -> str:
-    return request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
 
 
 def _to_ids(runtime: Runtime, ids: Sequence[int | str]) -> Ids:

@@ -1,0 +1,107 @@
+"""Bodies of requests, read and parsed, and JSON answers."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import orjson
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from pydantic import BaseModel, ValidationError
+
+from livegnn.errors import InputError
+from livegnn.events import Events
+from livegnn.events.repeated_keys import repeated_key
+from livegnn.types import JSON
+
+LARGEST_BODY: Final = 64 * 2**20
+LINE_TYPES: Final = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
+
+_Body = TypeVar("_Body", bound=BaseModel)
+_Given = TypeVar("_Given")
+
+
+class BodyTooLarge(InputError):
+    """A request body above the limit."""
+
+
+class UnknownMediaType(InputError):
+    """A body that is neither JSON nor, if it is one of events, JSON lines."""
+
+
+async def read_body(request: Request) -> bytes:
+    """The whole body. Raises BodyTooLarge before more than the limit is in memory."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > LARGEST_BODY:
+            raise BodyTooLarge(f"a body must be at most {LARGEST_BODY} bytes, got more: send it in parts")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def media_type_of(request: Request) -> str:
+    """The media type of the body, without parameters; JSON if the request does not say it."""
+    return request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+
+
+def parse(type_: type[_Body], body: bytes, media_type: str) -> _Body:
+    """The body as what a route takes. Raises InputError, or RequestValidationError for its parts."""
+    if media_type != "application/json":
+        raise UnknownMediaType(f"the body must come as application/json, got {media_type!r}")
+    try:
+        return type_.model_validate(_parse_json(body))
+    except ValidationError as error:
+        problems = [{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors()]
+        raise RequestValidationError(problems) from error
+
+
+def parse_events(body: bytes, media_type: str) -> Events:
+    """The events of a body. Raises InputError that names the first bad one."""
+    if media_type in LINE_TYPES:
+        return Events.from_json_lines(body)
+    return Events.from_records(_records(body, media_type))
+
+
+def parse_each_event(body: bytes, media_type: str) -> list[Events | InputError]:
+    """Each event of a body by itself, or what is wrong with it. Raises InputError for the body as a whole."""
+    if media_type in LINE_TYPES:
+        lines = [line for line in body.split(b"\n") if line.strip()]
+        return [_one(Events.from_json_lines, line) for line in lines]
+    return [_one(Events.from_records, [record]) for record in _records(body, media_type)]
+
+
+def _one(read: Callable[[_Given], Events], given: _Given) -> Events | InputError:
+    try:
+        return read(given)
+    except InputError as error:
+        return error
+
+
+def _records(body: bytes, media_type: str) -> Sequence[JSON]:
+    if media_type != "application/json":
+        raise UnknownMediaType(f"events must come as application/json or {LINE_TYPES[0]}, got {media_type!r}")
+    content = _parse_json(body)
+    if not isinstance(content, dict) or set(content) != {"events"}:
+        got = ", ".join(content) if isinstance(content, dict) else type(content).__name__
+        raise InputError(f"the body must be an object with the one field 'events', got {got or 'none'}")
+    records = content["events"]
+    if not isinstance(records, list):
+        raise InputError(f"events must be a list of objects, got {records!r}")
+    return records
+
+
+def _parse_json(body: bytes) -> JSON:
+    try:
+        content: JSON = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"the body must be JSON, got {body[:60]!r}: {error}") from error
+    if (key := repeated_key(body, content)) is not None:
+        raise InputError(f"each object of the body must have a field once, got {key!r} twice")
+    return content
+
+
+def to_json(content: dict[str, object], status: int = 200) -> Response:
+    """`content` as JSON, arrays included."""
+    text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    return Response(text, status_code=status, media_type="application/json")

@@ -1,0 +1,198 @@
+"""The routes that append events, and those that show entries that were refused, and append them again."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+from pydantic import BaseModel
+
+from livegnn.errors import InputError, LiveGNNError, TimeoutExpired, shortened
+from livegnn.events.json_lines import to_records
+from livegnn.log import Appended
+from livegnn.runtime import Runtime
+from livegnn.server.appends import Appender
+from livegnn.server.bodies import (
+    LINE_TYPES,
+    media_type_of,
+    parse_each_event,
+    parse_events,
+    read_body,
+    to_json,
+)
+from livegnn.server.feed import Feed
+from livegnn.server.query import Seq, Timeout
+
+_MOST_REJECTIONS = 1000
+
+AppendHandler = Callable[[Request], Awaitable[Response]]
+
+
+class RefusedEvent(BaseModel):
+    """Why an event was refused. position: of the event in the body, from 0; seq: of its entry, if any."""
+
+    position: int
+    seq: int | None = None
+    type: str
+    message: str
+
+
+class AppendAnswer(BaseModel):
+    """The sequence number of the last event appended, and what became of the events.
+
+    status: "logged", or with `wait` "applied". refused: with `partial`, the events that were not appended, or
+    not applied.
+    """
+
+    seq: int
+    status: str
+    refused: list[RefusedEvent] | None = None
+
+
+class RejectionAnswer(BaseModel):
+    """An entry that was refused when its turn came: the error, and its events as JSON."""
+
+    seq: int
+    error: str
+    message: str
+    events: list[dict[str, object]]
+
+
+class RejectionsAnswer(BaseModel):
+    """Entries that were refused, in order."""
+
+    seq: int
+    rejections: list[RejectionAnswer]
+
+
+_EVENTS_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["events"],
+                    "properties": {"events": {"type": "array", "items": {"type": "object"}}},
+                },
+                "example": {"events": [{"event": "add_edge", "src": 1, "dst": 2}]},
+            },
+            LINE_TYPES[0]: {"schema": {"type": "string"}, "example": '{"event": "remove_node", "id": 3}\n'},
+        },
+    }
+}
+
+
+def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> AppendHandler:
+    """Adds the routes; returns the one for events, for requests without parameters."""
+    appender = Appender(runtime)
+
+    @router.post(
+        "/v1/events",
+        responses={
+            200: {"model": AppendAnswer},
+            202: {"description": "In the log and not visible yet: do not send it again"},
+            409: {"description": "In the log, and refused when its turn came"},
+        },
+        openapi_extra=_EVENTS_BODY,
+    )
+    async def append_events(
+        request: Request,
+        wait: Annotated[bool, Query(description="answer when the events are visible")] = False,
+        partial: Annotated[
+            bool, Query(description="each event by itself: bad ones do not stop the others")
+        ] = False,
+        timeout: Timeout = 10.0,
+    ) -> Response:
+        """Append events, as one entry of the log: they become visible together or not at all.
+
+        JSON with a list `events`, or JSON lines. If `wait` is set, an entry that is refused when its turn
+        comes (an unknown node) is answered with 409, one whose turn has not come with 202. If `partial` is
+        set, each event is an entry of its own, and the answer lists those that were refused. A request with
+        the header `Idempotency-Key` takes effect once, however often it is sent, and has one answer.
+        """
+        body, media_type = await read_body(request), media_type_of(request)
+        key = request.headers.get("idempotency-key")
+        if partial:
+            outcomes = await appender.append(lambda: parse_each_event(body, media_type), key)
+            return await answer_each(outcomes, wait, timeout)
+        (outcome,) = await appender.append(lambda: [parse_events(body, media_type)], key)
+        if isinstance(outcome, InputError):
+            raise outcome
+        seq, size, again = outcome
+        status = "logged"
+        if wait and size:
+            try:
+                await feed.wait(seq, timeout)
+                rejection = await run_in_threadpool(runtime.rejection, seq)
+            except LiveGNNError as error:
+                # Whatever it is, the events are in the log: an answer as if they were not would double them.
+                return _to_error(seq, "logged", "NotVisible", _say_logged(seq, error), 202)
+            if rejection is not None:
+                return _to_error(seq, "refused", rejection.error, rejection.message, 409)
+            status = "applied"
+        answer = Response(b'{"seq":%d,"status":"%b"}' % (seq, status.encode()), media_type="application/json")
+        if again:
+            answer.headers["idempotent-replayed"] = "true"
+        return answer
+
+    async def answer_each(outcomes: Sequence[Appended | InputError], wait: bool, timeout: float) -> Response:
+        logged = {one.seq: position for position, one in enumerate(outcomes) if isinstance(one, Appended)}
+        refused = {
+            position: {"position": position, "type": type(one).__name__, "message": str(one)}
+            for position, one in enumerate(outcomes)
+            if isinstance(one, InputError)
+        }
+        seq = max(logged, default=runtime.log.last_seq())
+        answer: dict[str, object] = {"seq": seq, "status": "logged"}
+        status = 400 if refused and not logged else 200
+        if wait and logged:
+            try:
+                await feed.wait(seq, timeout)
+                found = await run_in_threadpool(runtime.log.rejections, min(logged) - 1, up_to=seq)
+            except LiveGNNError as error:
+                status, answer["error"] = 202, _error("NotVisible", _say_logged(seq, error))
+            else:
+                answer["status"] = "applied"
+                for seq, kind, message in found:
+                    if (position := logged.get(seq)) is not None:
+                        refused[position] = {"position": position, "seq": seq, **_error(kind, message)}
+        answer["refused"] = [one for _, one in sorted(refused.items())]
+        return to_json(answer, status)
+
+    @router.get("/v1/rejections", responses={200: {"model": RejectionsAnswer}})
+    def list_rejections(
+        after: Seq = 0, limit: Annotated[int, Query(ge=1, le=_MOST_REJECTIONS)] = 100
+    ) -> Response:
+        """Entries that were refused when their turn came, in order, with their events."""
+        found = []
+        for one in runtime.log.rejections(after)[:limit]:
+            entry = runtime.log.entry(one.seq)
+            events = [] if entry is None else to_records(entry.events.chunks)
+            found.append({"seq": one.seq, "error": one.error, "message": one.message, "events": events})
+        return to_json({"seq": runtime.seq, "rejections": found})
+
+    @router.post("/v1/rejections/{seq}/retry", responses={200: {"model": AppendAnswer}})
+    def retry_rejection(seq: int) -> Response:
+        """Append the events of a refused entry again, as a new entry; asked again, it answers the same."""
+        return to_json({"seq": runtime.retry(seq), "status": "logged"})
+
+    return append_events
+
+
+def _error(kind: str, message: str) -> dict[str, str]:
+    return {"type": kind, "message": shortened(message)}
+
+
+def _to_error(seq: int, status: str, kind: str, message: str, code: int) -> Response:
+    """An error of events that are in the log."""
+    return to_json({"seq": seq, "status": status, "error": _error(kind, message)}, code)
+
+
+def _say_logged(seq: int, error: LiveGNNError) -> str:
+    turn = "in its turn" if isinstance(error, TimeoutExpired) else "after a restart"
+    return (
+        f"event {seq} is in the log and takes effect {turn}: do not send it again, ask with min_seq={seq} "
+        f"({error})"
+    )
