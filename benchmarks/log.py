@@ -1,0 +1,222 @@
+"""The event log: durable appends from one thread and many, over HTTP, and from the log through the runtime.
+
+    python benchmarks/log.py [--quick] [--json FILE]
+
+Estimate: a flush of the disk takes a few hundred microseconds, so a log that flushes each append stores a
+few thousand a second, whatever the processor does. Appends that share a flush are bounded by Python: some
+10 us to read an event from JSON, 2 us to add it to a row. A request costs the HTTP server 50 us; its floor
+is a bare ASGI application on the same server that answers the same bytes and does nothing. A batch of 100
+events goes through log and runtime with some 300 us for SQLite, boundaries and the native commit: 300,000
+events a second.
+
+The peer is the same log with a flush for each append, as it was before group commit. Over HTTP the client is
+wrk with 64 connections, on the same two cores as the server.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from livegnn import Events, Graph, Model
+from livegnn.log.sqlite import SqliteLog
+from livegnn.model import Input, Step
+from livegnn.runtime import Runtime
+from report import Report, arguments
+
+POSTS_AIM, EVENTS_AIM = 10_000, 200_000
+CONNECTIONS = 64
+NODES = 1000
+
+DEPLOYMENT = """
+[model]
+path = "model.lgnn"
+[graph]
+path = "graph.npz"
+[log]
+path = "events.db"
+[engine]
+threads = 1
+[server]
+port = 0
+"""
+POST = """
+wrk.method = "POST"
+wrk.headers["content-type"] = "application/json"
+wrk.body = '{"events":[{"event":"add_edge","src":1,"dst":2}]}'
+"""
+BARE = """
+import socket, sys
+import uvicorn
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        while True:
+            message = await receive()
+            await send({"type": message["type"] + ".complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+    while (await receive()).get("more_body"):
+        pass
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"27")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b'{"seq":1,"status":"logged"}'})
+
+listener = socket.socket()
+listener.bind(("127.0.0.1", 0))
+listener.listen(2048)
+print(f"listening at http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+uvicorn.Server(uvicorn.Config(app, log_level="warning")).run([listener])
+"""
+
+
+def model() -> Model:
+    return Model({"x": Input("node", 2)}, (Step("relu", ("x",), "y"),), {}, "y", ("x", "y"))
+
+
+@contextmanager
+def process(command: list[str]) -> Iterator[str]:
+    """A server; its address, when it listens."""
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        yield server.stdout.readline().split()[-1]
+    finally:
+        server.terminate()
+        server.wait()
+        server.stdout.close()
+
+
+def posts_a_second(address: str, folder: Path, seconds: int) -> float:
+    script = folder / "post.lua"
+    script.write_text(POST)
+    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}", "-s", str(script), f"{address}/v1/events"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    if "Non-2xx" in said or "Socket errors" in said:
+        raise RuntimeError(f"all requests must succeed, wrk says: {said}")
+    return float(said.split("Requests/sec:")[1].split()[0])
+
+
+def measure_http(report: Report, folder: Path, rounds: int, seconds: int) -> None:
+    if shutil.which("wrk") is None:
+        report.could_not_run("posts over HTTP", "wrk is not installed")
+        return
+    (folder / "bare.py").write_text(BARE)
+    model().save(folder / "model.lgnn")
+    edges = np.random.default_rng(0).integers(0, NODES, (2, 10 * NODES))
+    src, dst = np.unique(edges, axis=1)
+    np.savez(folder / "graph.npz", src=src, dst=dst, x=np.ones((NODES, 2), np.float32))
+    (folder / "deployment.toml").write_text(DEPLOYMENT)
+    ours, bare = [], []
+    for _ in range(rounds):
+        with process(
+            [sys.executable, "-m", "livegnn.cli", "serve", str(folder / "deployment.toml")]
+        ) as address:
+            ours.append(posts_a_second(address, folder, seconds))
+        with process([sys.executable, str(folder / "bare.py")]) as address:
+            bare.append(posts_a_second(address, folder, seconds))
+    report.add(
+        f"posts of one event, durable, {CONNECTIONS} connections",
+        statistics.median(ours),
+        "a second",
+        higher_is_better=True,
+        aim=None if rounds == 1 else POSTS_AIM,
+        peer="a bare ASGI application",
+        peer_value=statistics.median(bare),
+    )
+
+
+def per_second(count: int, work: Callable[[], object]) -> float:
+    before = time.perf_counter()
+    work()
+    return count / (time.perf_counter() - before)
+
+
+def measure_appends(report: Report, folder: Path, rounds: int, count: int) -> None:
+    """Threads that append one event each, beside one thread that flushes each append."""
+    shared, alone = [], []
+    for number in range(rounds):
+        log = SqliteLog(folder / f"appends {number}.db")
+
+        def append(times: int, log: SqliteLog = log) -> None:
+            for at in range(times):
+                log.append(Events().add_edges(at, at + 1))
+
+        def append_in_threads(append: Callable[[int], None] = append) -> None:
+            threads = [threading.Thread(target=append, args=[count // 16]) for _ in range(16)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        append(64)
+        alone.append(per_second(count // 4, lambda append=append: append(count // 4)))
+        shared.append(per_second(count // 16 * 16, append_in_threads))
+        log.close()
+    report.add(
+        "appends of one event, 16 threads",
+        statistics.median(shared),
+        "a second",
+        higher_is_better=True,
+        peer="a flush for each",
+        peer_value=statistics.median(alone),
+    )
+
+
+def measure_runtime(report: Report, folder: Path, rounds: int, count: int, batch: int) -> None:
+    """Entries of 100 events, written 64 at a time, through log and runtime, with no view of the graph."""
+    rates = []
+    draw = np.random.default_rng(1)
+    for number in range(rounds):
+        entries = [
+            Events().add_edges(draw.integers(0, NODES, 100), draw.integers(0, NODES, 100))
+            for _ in range(count // 100)
+        ]
+        graph = Graph()
+        graph.apply(Events().add_nodes(np.arange(NODES)))
+        graph.seq = 0
+        runtime = Runtime(SqliteLog(folder / f"runtime {batch} {number}.db"), graph, max_batch_events=batch)
+        runtime.start()
+
+        def send(runtime: Runtime = runtime, entries: list[Events] = entries) -> None:
+            for first in range(0, len(entries), 64):
+                runtime.append_all(entries[first : first + 64])
+            runtime.wait(runtime.log.last_seq())
+
+        rates.append(per_second(100 * len(entries), send))
+        runtime.stop()
+        runtime.log.close()
+    report.add(
+        f"events through log and runtime, entries of 100, batches of up to {batch:,}",
+        statistics.median(rates),
+        "a second",
+        higher_is_better=True,
+        aim=None if rounds == 1 or batch > 100 else EVENTS_AIM,
+    )
+
+
+def main() -> None:
+    options = arguments(__doc__).parse_args()
+    rounds, seconds, count = (1, 2, 4_000) if options.quick else (5, 5, 20_000)
+    report = Report("log")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        measure_appends(report, folder, rounds, count)
+        measure_runtime(report, folder, rounds, 25 * count, 100)
+        measure_runtime(report, folder, rounds, 50 * count, 4096)
+        measure_http(report, folder, rounds, seconds)
+    report.finish(options.json)
+
+
+if __name__ == "__main__":
+    main()
