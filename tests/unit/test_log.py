@@ -5,7 +5,9 @@ import re
 import sqlite3
 import threading
 from pathlib import Path
+from typing import Any
 
+import apsw
 import numpy as np
 import pytest
 from hypothesis import given
@@ -451,6 +453,34 @@ def test_a_disk_that_fails_changes_nothing_and_may_come_back(tmp_path: Path, fai
     setattr(disk, failure, False)
     assert log.append(EVENTS[1], key="b") == 5
     assert [entry.events for entry in log.entries(0)] == EVENTS[:2]
+    log.close()
+
+
+class InterruptedOnce:
+    """A connection at which an interrupt comes as soon as the first statement is done."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection, self._left = connection, 1
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._connection, name)
+
+    def execute(self, *given: Any) -> object:
+        result = self._connection.execute(*given)
+        if self._left and given[0].startswith("INSERT"):
+            self._left = 0
+            raise KeyboardInterrupt
+        return result
+
+
+def test_an_interrupt_after_a_commit_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    log = filled(tmp_path / "log.db")
+    log._appends = InterruptedOnce(log._appends)  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        log.append(EVENTS[0])
+    assert log.append(EVENTS[1]) == 11
+    assert [entry.events for entry in log.entries(0)] == [*EVENTS, EVENTS[0], EVENTS[1]]
+    assert (log.last_seq(), log.digest(11) != log.digest(9)) == (11, True)
     log.close()
 
 

@@ -63,7 +63,7 @@ class SqliteLog:
             self._boundaries = opened.enter_context(closing(connect(self.path, "NORMAL", vfs)))
             self._reads = opened.enter_context(closing(connect(self.path, "NORMAL", vfs)))
             self._last = self._find_end(acknowledged)
-            self._tail = Tail(self._last, chain_before(self._reads, _LARGEST) or b"")
+            self._tail: Tail | None = None
             self._keys = Keys(self._appends, keep_keys_seconds)
             self._group = GroupCommit(self.append_all)
             # Then the write-ahead file begins anew at the next append: what a crash left at its end is never
@@ -89,7 +89,7 @@ class SqliteLog:
         """
         keys = [None] * len(entries) if keys is None else keys
         with self._write, self._errors("append to"):
-            writer = RowWriter(self._tail, self._keys)
+            writer = RowWriter(self._find_tail(), self._keys)
             outcomes = [_add(writer, events, key) for events, key in zip(entries, keys, strict=True)]
             writer.finish()
             self._store(writer)
@@ -97,7 +97,16 @@ class SqliteLog:
             self._appended.notify_all()
         return outcomes
 
+    def _find_tail(self) -> Tail:
+        """The end of the log; asked of the file if an interrupt came between a commit and what notes it."""
+        if self._tail is None:
+            end = one(self._appends, "SELECT coalesce(max(seq), 0) FROM entries")
+            self._tail = Tail(end, chain_before(self._appends, _LARGEST) or b"")
+            self._last = end
+        return self._tail
+
     def _store(self, writer: RowWriter) -> None:
+        self._tail = None
         insert = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
         if len(writer.rows) == 1 and not writer.known:
             # A transaction of one statement. Each more would have to wait for the interpreter's lock.

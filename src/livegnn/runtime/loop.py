@@ -228,10 +228,8 @@ class Loop:
         self, entries: Sequence[Events], keys: Sequence[str | None]
     ) -> Sequence[Appended | InputError]:
         """Logs one entry, together with those of other threads."""
-        if (
-            self._expiring_thread == threading.get_ident()
-        ):  # the others wait until this thread has expired edges
-            return self._log_all(entries, keys)
+        if self._expiring_thread == threading.get_ident():
+            return self._log_all(entries, keys)  # the others wait until this thread has expired edges
         return [self._group.append(entries[0], keys[0])]
 
     def _log_all(
