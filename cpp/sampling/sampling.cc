@@ -36,7 +36,8 @@ void check_node_type(const Graph& graph, uint32_t node_type) {
   if (node_type >= graph.nodes.size()) throw SampleError(BadSample::kRequest, "there is no such node type", node_type);
 }
 
-void check_law(const Graph& graph, uint32_t edge_type, bool incoming, const NeighborStrategy& strategy, bool bounded) {
+void check_strategy(const Graph& graph, uint32_t edge_type, bool incoming, const NeighborStrategy& strategy,
+                    bool bounded) {
   if (edge_type >= graph.edges.size()) throw SampleError(BadSample::kRequest, "there is no such edge type", edge_type);
   const GraphStore& store = *graph.edges[edge_type].store;
   const EdgeColumns columns = store.options().columns;
@@ -103,7 +104,7 @@ Column<int64_t> Sampler::nodes(const NodeRequest& request) const {
   } else {
     NeighborStrategy strategy;
     if (request.by == NodesBy::kWeight) strategy.by = SampleBy::kWeight;
-    check_law(graph_, request.type, request.incoming, strategy, false);
+    check_strategy(graph_, request.type, request.incoming, strategy, false);
     const EdgeTypeSpec& spec = graph_.edges[request.type].spec;
     node_type = request.incoming ? spec.target_type : spec.source_type;
     const auto task = draws_from(graph_, request.type, request.incoming, strategy, {}, 0, 0);
@@ -120,7 +121,7 @@ Column<int64_t> Sampler::nodes(const NodeRequest& request) const {
 
 NeighborSample Sampler::neighbors(const NeighborRequest& request, std::span<const int64_t> ids) {
   const auto& until = request.until;
-  check_law(graph_, request.edge_type, request.incoming, request.strategy, !until.empty());
+  check_strategy(graph_, request.edge_type, request.incoming, request.strategy, !until.empty());
   check_bounds(until, ids.size());
   const EdgeTypeSpec& spec = graph_.edges[request.edge_type].spec;
   const EdgeColumns columns = graph_.edges[request.edge_type].store->options().columns;

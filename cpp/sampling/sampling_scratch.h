@@ -201,7 +201,8 @@ struct Sampler::Lease {
 // -- checks; they throw SampleError
 
 void check_node_type(const Graph& graph, uint32_t node_type);
-void check_law(const Graph& graph, uint32_t edge_type, bool incoming, const NeighborStrategy& strategy, bool bounded);
+void check_strategy(const Graph& graph, uint32_t edge_type, bool incoming, const NeighborStrategy& strategy,
+                    bool bounded);
 // Checks that there is one bound for all, or one for each of `seeds`.
 void check_bounds(std::span<const double> until, size_t seeds);
 // Appends the index of each id.

@@ -65,7 +65,7 @@ class SubgraphSample {
                                                    std::to_string(fan_out.counts.size()));
       }
       for (int32_t count : fan_out.counts)
-        check_law(graph_, fan_out.edge_type, request_.incoming, strategy(count), bounded());
+        check_strategy(graph_, fan_out.edge_type, request_.incoming, strategy(count), bounded());
     }
   }
 
