@@ -283,6 +283,3 @@ def _fail(message: str) -> NoReturn:
     typer.echo(f"error: {message}", err=True)
     raise SystemExit(1)
 
-
-if __name__ == "__main__":
-    main()
