@@ -1,17 +1,20 @@
 """Group commit: appends that wait for the disk at the same time share one flush.
 
 Whoever finds the disk idle writes for all who wait, and those who come meanwhile wait for the next write. So
-one thread alone waits for no other, and n threads need one flush for each n appends.
+one thread alone waits for no other, and n threads need one flush for each n appends. Who waits is woken by the
+end of a write, not by the turn: threads whose entry was written do not queue for the turn before the others.
 """
 
 import threading
 from collections.abc import Callable, Sequence
 
+from livegnn import _core
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.log import Appended
 
 _MOST = 1024  # appends in one write
+_SECONDS = 0.1  # after which who waits looks by itself, if a thread was interrupted before it could wake others
 
 Commit = Callable[[Sequence[Events], Sequence[str | None]], Sequence[Appended | InputError]]
 """Stores entries with their keys; what `Log.append_all` returns."""
@@ -30,24 +33,35 @@ class GroupCommit:
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
+        self._written = threading.Condition()
         self._waiting: list[_Waiting] = []  # list operations are atomic: threads only append, one takes
 
     def append(self, events: Events, key: str | None) -> Appended:
         """Returns when the entry is stored. Raises what `commit` raises, or returns for this entry."""
         mine = _Waiting(events, key)
         self._waiting.append(mine)
-        with self._turn:
-            while mine.outcome is None and mine in self._waiting:
-                self._write_for_all()
-        if mine.outcome is None:
-            raise LogError(
-                "the append was interrupted while another thread wrote for both: whether it was stored "
-                "is not known"
-            )
+        while mine.outcome is None:
+            with _core.TryLock(self._turn) as leads:
+                if leads and mine.outcome is None:
+                    if mine not in self._waiting:
+                        raise LogError(
+                            "the append was interrupted while another thread wrote for both: whether it was "
+                            "stored is not known"
+                        )
+                    self._write_for_all()
+            with self._written:
+                if leads:
+                    self._written.notify_all()
+                elif mine.outcome is None and not self._is_idle():
+                    self._written.wait(_SECONDS)
         if isinstance(mine.outcome, BaseException):
             raise mine.outcome
         return mine.outcome
+
+    def _is_idle(self) -> bool:
+        with _core.TryLock(self._turn) as idle:
+            return idle
 
     def _write_for_all(self) -> None:
         group = self._waiting[:_MOST]

@@ -30,7 +30,7 @@ class Known(NamedTuple):
 
     def check(self, events: Events) -> None:
         """Raises InputError if `events` are not those of the entry."""
-        if _checksum(events) != self.crc32:
+        if checksum(events) != self.crc32:
             raise InputError(
                 f"an idempotency key must come with the same events each time, got {self.key!r} with others "
                 f"than those of entry {self.seq}: give each request a key of its own"
@@ -66,7 +66,7 @@ class Keys:
 
     def make(self, key: str, events: Events, seq: int) -> Known:
         """That entry `seq` of `events` came with `key` now."""
-        return Known(key, seq, _checksum(events), int(self._clock()))
+        return Known(key, seq, checksum(events), int(self._clock()))
 
     def add(self, known: Iterable[Known]) -> None:
         """Stores keys, and forgets some that are too old: more of them than one write adds."""
@@ -81,5 +81,6 @@ class Keys:
             )
 
 
-def _checksum(events: Events) -> int:
+def checksum(events: Events) -> int:
+    """What `Known.crc32` is for `events`."""
     return zlib.crc32(events.to_bytes())

@@ -1,0 +1,524 @@
+"""The event log in two Kafka topics: one of events, one of what is known of their order (see docs/kafka.md).
+
+Messages of the events topic may come from any process and lie in several partitions. The owner of the log
+reads them all, and writes the order in which it took them to the control topic. That order is what counts: an
+append is acknowledged when the order that has it was written *and read back*, so that no process that is not
+the owner any more can acknowledge anything. A replay reads the same orders, and so the same entries.
+
+Threads: one follows the topics, proposes orders and wakes those who wait; one serves callbacks of the
+producer. Locks: `_writing` for who writes control records other than orders, then `_state` for all fields;
+`_reading` for the reader of older events.
+"""
+
+import itertools
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import Message as KafkaMessage
+
+from livegnn.arguments import not_negative
+from livegnn.errors import InputError, LogError
+from livegnn.events import Events
+from livegnn.log import Appended, Batch, Entry, Rejection, Write
+from livegnn.log.group_commit import GroupCommit
+from livegnn.log.kafka.connection import Connection, Settings, create_topics, read_topics
+from livegnn.log.kafka.follower import HEADER, Follower, Taken, digest_within
+from livegnn.log.kafka.history import Bad, History, Order, encode
+from livegnn.log.kafka.message import pack
+from livegnn.log.kafka.owner import Owner
+from livegnn.log.kafka.proposal import outcomes, propose
+from livegnn.log.kafka.reader import Reader, skim
+from livegnn.types import JSON
+
+__all__ = ["KafkaLog", "create_topics"]
+
+_LARGEST: Final = 2**63 - 1
+_DAY: Final = 86_400
+_KEPT_EVENTS: Final = 1 << 20  # of the newest, in memory
+_POLL_SECONDS: Final = 0.1
+
+
+class _Sent:
+    """A message that was sent: the positions of its entries in a call, and what became of them."""
+
+    __slots__ = ("error", "outcomes", "positions")
+
+    def __init__(self, positions: Sequence[int]) -> None:
+        self.positions = positions
+        self.outcomes: Sequence[Appended | InputError] | None = None
+        self.error: str | None = None
+
+
+class KafkaLog:
+    """A log in the topics `topic` and `topic` + ".control" of the brokers at `servers`. Thread-safe.
+
+    keep_keys_seconds: for how long at least an idempotency key is known. timeout: seconds that an append, or
+    a batch, may wait for the broker. settings: further ones of librdkafka, as for encryption.
+    Raises LogError if a topic is missing or unfit, or has lost messages, or another process owns the log.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        *,
+        keep_keys_seconds: float = _DAY,
+        timeout: float = 60.0,
+        settings: Settings | None = None,
+    ) -> None:
+        self._connection = Connection(servers, topic, settings or {})
+        self._keep_keys = not_negative(keep_keys_seconds, "keep_keys_seconds")
+        self._timeout = not_negative(timeout, "timeout, in seconds,")
+        topics = read_topics(self._connection)
+        self._lows, self._largest = topics.lows, topics.largest
+        self._history = History()
+        skim(self._connection, self._history, topics.control_end)
+        self._owner = Owner(self._connection, self._history.owner)
+        self._state = threading.Condition()
+        self._writing = threading.Lock()
+        self._reading = threading.Lock()
+        self._group = GroupCommit(self.append_all)
+        self._failure: LogError | None = None
+        self._woken = self._closing = False
+        self._kept: deque[Taken] = deque()
+        self._kept_events = 0
+        self._sent: dict[bytes, _Sent] = {}
+        self._numbers = itertools.count()
+        self._process = os.urandom(8)
+        self._holding = False
+        self._proposed: Order | None = None
+        self._control_end = 0
+        self._reader = Reader(self._connection, self._timeout)
+        self._follower: Follower | None = None
+        self._threads: list[threading.Thread] = []
+        self._producer = self._connection.producer(max(topics.largest, topics.largest_control))
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self) -> None:
+        """Writes that this process owns the log now, and follows the topics from there."""
+        topics = read_topics(self._connection)
+        skim(self._connection, self._history, topics.control_end)  # what another owner wrote until it ended
+        self._history.check(topics, self._connection.name)
+        self._epoch = self._history.epoch + 1
+        self._last, self._batch_end = self._history.seq, self._history.batch_ends[-1]
+        self._start(self._serve, "livegnn-kafka-producer")
+        me = f"process {os.getpid()} on {socket.gethostname()}"
+        place = self._control({"type": "owner", "owner": me})
+        skim(self._connection, self._history, place + 1)
+        if self._history.epoch != self._epoch or self._history.owner != me:
+            raise LogError(
+                f"{self._connection.name} must have one owner, got two that started at once: "
+                f"{self._history.owner} is the first. Stop that process first"
+            )
+        self._follower = Follower(self._connection, self._history, self._lows)
+        self._start(self._follow, "livegnn-kafka")
+
+    def _start(self, run: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    # -- appending
+
+    def append(self, events: Events, *, key: str | None = None) -> int:
+        """Stores events durably, as one entry; returns the sequence number of the last one.
+
+        No events are no entry. key: an idempotency key, as of `Log.append`. Raises InputError for events that
+        cannot be stored, LogError if the broker does not answer; whether they were stored is then not known.
+        """
+        return self._group.append(events, key).seq if len(events) or key is not None else self._last
+
+    def append_all(
+        self, entries: Sequence[Events], keys: Sequence[str | None] | None = None
+    ) -> Sequence[Appended | InputError]:
+        """Stores each of `entries` as `append` does; all are on their way before any is waited for."""
+        keys = [None] * len(entries) if keys is None else keys
+        outcomes: list[Appended | InputError] = [Appended(self._last, 0) for _ in entries]
+        some = [at for at, events in enumerate(entries) if len(events)]
+        sent: list[_Sent] = []
+        with self._connection.errors("append to"):
+            for value, places in pack([entries[at] for at in some], [keys[at] for at in some], self._largest):
+                positions = [some[place] for place in places]
+                if isinstance(value, InputError):
+                    outcomes[positions[0]] = value
+                else:
+                    sent.append(self._send(value, positions))
+            self._producer.poll(0)
+        self._wait_until(lambda: all(one.outcomes is not None or one.error is not None for one in sent))
+        for one in sent:
+            if one.outcomes is None:
+                raise LogError(f"cannot append to {self._connection.name}: {one.error}")
+            for position, outcome in zip(one.positions, one.outcomes, strict=True):
+                outcomes[position] = outcome
+        return outcomes
+
+    def _send(self, value: bytes, positions: Sequence[int]) -> _Sent:
+        one = _Sent(positions)
+        number = self._process + next(self._numbers).to_bytes(8, "little")
+
+        def note(error: KafkaError | None, message: KafkaMessage) -> None:
+            if error is not None:
+                with self._state:
+                    self._sent.pop(number, None)
+                    one.error = error.str()
+                    self._state.notify_all()
+
+        with self._state:
+            self._sent[number] = one
+        partitions = len(self._lows)
+        self._producer.produce(
+            self._connection.topic,
+            value,
+            partition=int.from_bytes(number[8:], "little") % partitions,
+            headers=[(HEADER, number)],
+            on_delivery=note,
+        )
+        return one
+
+    def _wait_until(self, done: Callable[[], bool]) -> None:
+        """Raises LogError if it does not come in time, or the log has failed."""
+        with self._state:
+            came = self._state.wait_for(
+                lambda: self._failure is not None or self._closing or done(), self._timeout
+            )
+            if done():
+                return
+            if self._failure is not None:
+                raise self._failure
+        raise LogError(
+            f"{self._connection.name} must answer within {self._timeout:g} seconds, got nothing: whether the "
+            "broker has stored what it was sent is not known"
+            if not came
+            else f"{self._connection.name} was closed"
+        )
+
+    # -- reading
+
+    def last_seq(self) -> int:
+        """The sequence number of the last event that was appended, 0 for an empty log."""
+        return self._last
+
+    def entries(
+        self, after: int, *, up_to: int | None = None, max_events: int | None = None
+    ) -> Sequence[Entry]:
+        """The entries with `after` < `seq` <= `up_to`: as many as fit into `max_events`, at least one."""
+        writes = self.writes(after, up_to=up_to, max_events=max_events)
+        return [entry for write in writes for entry in write.entries()]
+
+    def writes(
+        self, after: int, *, up_to: int | None = None, max_events: int | None = None
+    ) -> Sequence[Write]:
+        """What `entries` returns, as it was stored, which is faster to read where entries are small."""
+        end = _LARGEST if up_to is None else up_to
+        with self._state:
+            if self._failure is not None:
+                raise self._failure
+            kept = self._kept_after(after)
+            last = self._last
+        if after >= min(last, end):
+            return []
+        taken = kept if kept is not None else self._read(after, min(end, last), max_events)
+        writes: list[Write] = []
+        begin = after
+        for write in itertools.chain.from_iterable(one.writes for one in taken):
+            part = write.part(begin, end)
+            if part is None:
+                if write.seq <= begin:
+                    continue
+                break
+            if max_events is not None and part.seq > after + max_events:
+                first = begin if writes else int(part.ends[0])  # at least one
+                whole = part.part(begin, max(after + max_events, first))
+                writes += [] if whole is None else [whole]
+                break
+            writes.append(part)
+            begin = part.seq
+        return writes
+
+    def _kept_after(self, after: int) -> Sequence[Taken] | None:
+        """What is in memory from the first that ends after `after`, None if not all is. Needs `_state`."""
+        if not self._kept or self._kept[0].order.after > after:
+            return None
+        return [taken for taken in self._kept if taken.order.seq > after]
+
+    def _read(self, after: int, up_to: int, max_events: int | None) -> Sequence[Taken]:
+        """What is not in memory any more, from the broker."""
+        with self._state:
+            point = self._history.point_before(after)
+        if point is None or after < point.seq:
+            raise LogError(
+                f"{self._connection.name} must hold the events after {after}, got those after "
+                f"{'none' if point is None else point.seq}: it was trimmed. Begin with a newer checkpoint"
+            )
+        enough = up_to if max_events is None else min(up_to, after + max_events)
+        with self._reading:
+            return self._reader.read(point, self._lows, after, enough)
+
+    def entry(self, seq: int) -> Entry | None:
+        """The entry whose last event is `seq`, None if there is none."""
+        if not 0 < seq <= self._last:
+            return None
+        with self._state:
+            kept = self._kept_after(seq - 1)
+        taken = kept if kept is not None else self._read(seq - 1, seq, None)
+        for write in itertools.chain.from_iterable(one.writes for one in taken):
+            if write.after < seq <= write.seq:
+                return next((one for one in write.entries() if one.seq == seq), None)
+        return None
+
+    def wait(self, after: int, timeout: float | None) -> bool:
+        """Blocks until there is an event after `after`; False after `timeout` seconds or a `wake`."""
+        with self._state:
+            self._state.wait_for(
+                lambda: self._last > after or self._woken or self._failure is not None, timeout
+            )
+            self._woken = False
+            if self._failure is not None:
+                raise self._failure
+            return self._last > after
+
+    def wake(self) -> None:
+        """Makes the `wait` that is going on, or else the next one, return."""
+        with self._state:
+            self._woken = True
+            self._state.notify_all()
+
+    # -- boundaries and metadata
+
+    def record_batch(self, batch: Batch, rejection: Rejection | None = None) -> None:
+        """Stores the boundaries of a batch that is about to become visible, with what was rejected in it."""
+        if rejection is not None and not batch.after < rejection.seq <= batch.seq:
+            raise LogError(
+                f"cannot record a batch in {self._connection.name}: {rejection} must be of an entry of "
+                f"{batch}"
+            )
+        if batch.after != self._batch_end:
+            raise LogError(
+                f"{self._connection.name} must be continued after event {self._batch_end}, got a batch after "
+                f"event {batch.after}"
+            )
+        said: JSON = None if rejection is None else list(rejection)
+        with self._writing:
+            self._control({"type": "batch", "after": batch.after, "seq": batch.seq, "rejection": said})
+        self._batch_end = batch.seq
+
+    def bind(self, properties: Mapping[str, str]) -> None:
+        """Stores properties that the log does not have. Raises LogError if it has another value of one."""
+        with self._state:
+            present = dict(self._history.properties)
+        for name, value in properties.items():
+            if present.get(name, value) != value:
+                raise LogError(
+                    f"{self._connection.name} must be used with {name} as it was, {present[name]!r:.500}, "
+                    f"got {value!r:.500}: take the graph and settings that it began with, or another topic"
+                )
+        for name, value in properties.items():
+            if name not in present:
+                with self._writing:
+                    self._control({"type": "property", "name": name, "value": value})
+        self._wait_until(lambda: all(name in self._history.properties for name in properties))
+
+    def sync(self) -> None:
+        """Returns when all recorded batches are durable too: `record_batch` waits for that itself."""
+
+    def batches(self, after: int) -> Sequence[Batch]:
+        """The recorded batches that end after sequence number `after`, in order."""
+        with self._state:
+            batches, end = self._history.batches(after), self._history.batch_ends[-1]
+        if batches is None:
+            raise LogError(
+                f"{self._connection.name} must have a batch that ends at event {after}, got none of those up "
+                f"to event {end}: it is not the log of this graph, or was trimmed"
+            )
+        return batches
+
+    def rejections(self, after: int = 0, *, up_to: int | None = None) -> Sequence[Rejection]:
+        """The rejected entries with `after` < `seq` <= `up_to`, in order."""
+        end = _LARGEST if up_to is None else up_to
+        self._settle()
+        with self._state:
+            return [one for one in self._history.rejections if after < one.seq <= end]
+
+    def bad_messages(self) -> Sequence[Bad]:
+        """Messages of the topic that could not be read, with their places, in the order of the log."""
+        with self._state:
+            return list(self._history.bad)
+
+    def digest(self, seq: int) -> str | None:
+        """A text for the history up to event `seq`, which no other history has."""
+        if seq == 0:
+            return ""
+        with self._state:
+            kept = self._kept_after(seq - 1)
+        taken = kept if kept is not None else self._read(seq - 1, seq, None)
+        return next(
+            (digest_within(one, seq) for one in taken if one.order.after < seq <= one.order.seq), None
+        )
+
+    def trim(self, up_to: int) -> int:
+        """Deletes events up to the last base at or before event `up_to`; returns where the log begins then.
+
+        A base is written by each call, for a later one to trim to.
+        """
+        with self._state:
+            bases = [base for base in self._history.bases if base.seq <= up_to]
+        self._write_base()
+        if not bases:
+            with self._state:
+                return self._history.batch_ends[0]
+        base = bases[-1]
+        places = [TopicPartition(self._connection.control, 0, base.offset)]
+        places += [TopicPartition(self._connection.topic, p, end) for p, end in base.positions.items()]
+        admin = self._connection.admin()  # the answers need it
+        with self._connection.errors("trim"):
+            for future in admin.delete_records(places).values():
+                self._connection.result(future)
+        with self._state:
+            self._history.forget(base)
+            self._lows = {**self._lows, **base.positions}
+        return base.seq
+
+    def _write_base(self) -> None:
+        """Writes a base with all that was written before it: nothing else is written meanwhile."""
+        with self._writing:
+            self._holding = True
+            try:
+                self._wait_until(lambda: self._proposed is None and self._history.next >= self._control_end)
+                with self._state:
+                    self._history.forget_keys(time.time() - self._keep_keys)
+                    record = self._history.base()
+                self._control(record)
+            finally:
+                self._holding = False
+
+    def close(self) -> None:
+        """Ends threads and connections, and lets another process own the log; again does nothing."""
+        with self._state:
+            if self._closing:
+                return
+            self._closing = True
+            self._state.notify_all()
+        for thread in self._threads:
+            thread.join()
+        if self._follower is not None:
+            self._follower.close()
+        with self._reading:
+            self._reader.close()
+        self._owner.release()
+
+    # -- the control topic
+
+    def _control(self, record: Mapping[str, JSON]) -> int:
+        """Writes a record; returns its offset when the broker has it."""
+        done = threading.Event()
+        answer: list[KafkaError | int] = []
+
+        def note(error: KafkaError | None, message: KafkaMessage) -> None:
+            answer.append(error if error is not None else message.offset() or 0)
+            done.set()
+
+        self._produce(record, note)
+        if not done.wait(self._timeout):
+            raise LogError(
+                f"{self._connection.name} must answer within {self._timeout:g} seconds, got nothing"
+            )
+        if not isinstance(answer[0], int):
+            raise LogError(f"cannot write to {self._connection.name}: {answer[0].str()}")
+        with self._state:
+            self._control_end = max(self._control_end, answer[0] + 1)
+        return answer[0]
+
+    def _produce(
+        self, record: Mapping[str, JSON], note: Callable[[KafkaError | None, KafkaMessage], None]
+    ) -> None:
+        with self._connection.errors("write to"):
+            self._producer.produce(
+                self._connection.control, encode(record, self._epoch), partition=0, on_delivery=note
+            )
+            self._producer.poll(0)
+
+    def _settle(self) -> None:
+        """Returns when what this process wrote to the control topic was read back."""
+        self._wait_until(lambda: self._history.next >= self._control_end)
+
+    # -- threads
+
+    def _serve(self) -> None:
+        """Serves callbacks of the producer, and tells the broker that the owner lives."""
+        try:
+            while not self._closing:
+                self._producer.poll(_POLL_SECONDS)
+                self._owner.poll(0)
+            self._producer.flush(5.0)
+        except LogError as error:
+            self._fail(error)
+
+    def _follow(self) -> None:
+        assert self._follower is not None
+        try:
+            while not self._closing:
+                taken = self._follower.poll(_POLL_SECONDS, self._state)
+                with self._state:
+                    for one in taken:
+                        self._publish(one)
+                    self._state.notify_all()
+                if self._history.epoch != self._epoch:
+                    raise LogError(
+                        f"{self._connection.name} must have one owner, got another one: "
+                        f"{self._history.owner} has taken over, because the broker did not hear of this one"
+                    )
+                self._propose()
+        except LogError as error:
+            self._fail(error)
+        except Exception as error:
+            self._fail(LogError(f"cannot follow {self._connection.name}: {error!r}"))
+
+    def _fail(self, error: LogError) -> None:
+        with self._state:
+            self._failure = self._failure or error
+            self._state.notify_all()
+
+    def _publish(self, taken: Taken) -> None:
+        """Makes taken entries readable, and answers those of them that this process sent. Needs `_state`."""
+        self._kept.append(taken)
+        self._kept_events += taken.order.seq - taken.order.after
+        while len(self._kept) > 1 and self._kept_events > _KEPT_EVENTS:
+            oldest = self._kept.popleft().order
+            self._kept_events -= oldest.seq - oldest.after
+        self._last = taken.order.seq
+        self._proposed = None  # its delivery may be told of later than it is read
+        for number, became in outcomes(taken):
+            sent = self._sent.pop(number, None)
+            if sent is not None:
+                sent.outcomes = became
+
+    def _propose(self) -> None:
+        """Writes an order of what came, if none is on its way."""
+        assert self._follower is not None
+        with self._state:
+            if self._holding or self._proposed is not None:
+                return
+            order = propose(self._history, self._follower.waiting(), int(time.time()))
+            if order is None:
+                return
+            self._proposed = order
+
+        def note(error: KafkaError | None, message: KafkaMessage) -> None:
+            with self._state:
+                if self._proposed is order:
+                    self._proposed = None
+                if error is None:
+                    self._control_end = max(self._control_end, (message.offset() or 0) + 1)
+                self._state.notify_all()
+
+        self._produce(order.to_json(), note)

@@ -1,0 +1,203 @@
+"""How Kafka is spoken to: settings of producer and consumers, topics as they must be, errors as LogError."""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not say what it exports
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from livegnn.errors import LogError
+
+_Result = TypeVar("_Result")
+_SECONDS: Final = 10.0  # that an answer of the broker may take
+_CONTROL_BYTES: Final = 16 << 20
+_OVERHEAD: Final = 1024  # bytes that Kafka adds to a message at most
+
+Settings = Mapping[str, "str | int | float | bool"]
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A broker and the topics of one log. settings: further ones of librdkafka, as for encryption."""
+
+    servers: str
+    topic: str
+    settings: Settings = field(default_factory=dict)
+
+    @property
+    def control(self) -> str:
+        """The topic of control records."""
+        return f"{self.topic}.control"
+
+    @property
+    def name(self) -> str:
+        """As error messages call the log."""
+        return f"the event log {self.topic!r} at {self.servers}"
+
+    def producer(self, largest: int) -> Producer:
+        """A producer whose messages arrive once and in order, of `largest` bytes at most."""
+        return Producer(
+            {
+                **self._common(),
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "message.max.bytes": largest + _OVERHEAD,
+                "queue.buffering.max.kbytes": 1 << 20,
+            }
+        )
+
+    def consumer(self) -> Consumer:
+        """A consumer of partitions that are assigned by hand, whose position the broker does not keep."""
+        return Consumer(
+            {
+                **self._common(),
+                "group.id": f"livegnn-{self.topic}-unused",  # a consumer must have one; nothing is committed
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "fetch.wait.max.ms": 100,
+                "fetch.error.backoff.ms": 50,
+                "queued.max.messages.kbytes": 65_536,
+                "enable.partition.eof": True,
+            }
+        )
+
+    def admin(self) -> AdminClient:
+        """What asks for topics and groups."""
+        return AdminClient(self._common())
+
+    def _common(self) -> dict[str, str | int | float | bool]:
+        return {
+            "bootstrap.servers": self.servers,
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 1000,
+            "log.connection.close": False,
+            "log_level": 2,  # what is not critical, LiveGNN says itself
+            **self.settings,
+        }
+
+    @contextmanager
+    def errors(self, action: str) -> Iterator[None]:
+        """Makes what Kafka raises a LogError."""
+        try:
+            yield
+        except KafkaException as error:
+            reason = error.args[0] if error.args else error
+            said = reason.str() if isinstance(reason, KafkaError) else str(reason)
+            raise LogError(f"cannot {action} {self.name}: {said}") from error
+        except BufferError as error:
+            raise LogError(f"cannot {action} {self.name}: too much waits to be sent") from error
+
+    def result(self, future: "Future[_Result]") -> _Result:
+        """What the broker answered. Raises KafkaException."""
+        return future.result(timeout=_SECONDS + 5)
+
+
+@dataclass(frozen=True)
+class Topics:
+    """What the broker says of both topics. largest: bytes of a message; lows, ends: offsets, by partition.
+
+    The bounds of the control topic are those of its one partition.
+    """
+
+    partitions: int
+    largest: int
+    largest_control: int
+    lows: Mapping[int, int]
+    ends: Mapping[int, int]
+    control_low: int
+    control_end: int
+
+
+def create_topics(connection: Connection, partitions: int = 1, replication: int = -1) -> None:
+    """Makes both topics, so that the broker never deletes from them by itself; those that exist stay.
+
+    replication: copies of each partition, -1 for the broker's default. Raises LogError.
+    """
+    lasting = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+    control = {**lasting, "max.message.bytes": str(_CONTROL_BYTES)}
+    admin = connection.admin()  # the answers need it
+    with connection.errors("create the topics of"):
+        made = admin.create_topics(
+            [
+                NewTopic(connection.topic, partitions, replication, config=lasting),
+                NewTopic(connection.control, 1, replication, config=control),
+            ],
+            operation_timeout=_SECONDS,
+        )
+        for future in made.values():
+            try:
+                connection.result(future)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+
+
+def read_topics(connection: Connection) -> Topics:
+    """What the broker says. Raises LogError if a topic is missing, or is not as it must be."""
+    with connection.errors("reach"):
+        found = connection.admin().list_topics(timeout=_SECONDS).topics
+        for topic in (connection.topic, connection.control):
+            if topic not in found or found[topic].error is not None:
+                raise LogError(
+                    f"{connection.name} needs the topics {connection.topic!r} and {connection.control!r}, "
+                    f"got no {topic!r}: make them with livegnn.log.kafka.create_topics, or by hand with "
+                    "retention.ms=-1"
+                )
+        if len(found[connection.control].partitions) != 1:
+            raise LogError(
+                f"the topic {connection.control!r} must have 1 partition, got "
+                f"{len(found[connection.control].partitions)}: delete it and make it anew"
+            )
+        largest = _check_settings(connection)
+        consumer = connection.consumer()
+        try:
+            bounds = {
+                partition: consumer.get_watermark_offsets(
+                    TopicPartition(connection.topic, partition), timeout=_SECONDS
+                )
+                for partition in found[connection.topic].partitions
+            }
+            control = consumer.get_watermark_offsets(TopicPartition(connection.control, 0), timeout=_SECONDS)
+        finally:
+            consumer.close()
+    if control is None or None in bounds.values():
+        raise LogError(f"cannot reach {connection.name}: it did not say which messages it has")
+    return Topics(
+        len(bounds),
+        *largest,
+        {partition: low for partition, (low, _) in bounds.items()},
+        {partition: end for partition, (_, end) in bounds.items()},
+        *control,
+    )
+
+
+def _check_settings(connection: Connection) -> tuple[int, int]:
+    """The largest message of both topics. Raises LogError if the broker would delete what is needed."""
+    resources = [
+        ConfigResource(ResourceType.TOPIC, topic) for topic in (connection.topic, connection.control)
+    ]
+    largest = []
+    admin = connection.admin()  # the answers need it
+    for resource, future in admin.describe_configs(resources, request_timeout=_SECONDS).items():
+        found = {name: entry.value for name, entry in connection.result(future).items()}
+        if "compact" in str(found.get("cleanup.policy")):
+            raise LogError(
+                f"the topic {resource.name!r} must have cleanup.policy=delete, got "
+                f"{found['cleanup.policy']}: compaction removes events"
+            )
+        for name in ("retention.ms", "retention.bytes"):
+            if int(str(found.get(name) or -1)) >= 0:
+                raise LogError(
+                    f"the topic {resource.name!r} must have {name}=-1, got {found[name]}: the broker would "
+                    "delete events that checkpoints may need. LiveGNN trims the topic itself if it is told to"
+                )
+        largest.append(int(str(found["max.message.bytes"])) - _OVERHEAD)
+    return largest[0], largest[1]

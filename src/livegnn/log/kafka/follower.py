@@ -1,0 +1,242 @@
+"""Follows the control topic, and fetches the messages that it orders, as writes.
+
+The log itself follows the end of both topics; whoever reads older events follows from an earlier point. Both
+see the same. Thread safety: none.
+"""
+
+import hashlib
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, NamedTuple
+
+import numpy as np
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as KafkaMessage
+
+from livegnn.errors import FileFormatError, LogError
+from livegnn.events import Events
+from livegnn.log import Write
+from livegnn.log.kafka.connection import Connection
+from livegnn.log.kafka.history import History, Order, Slice
+from livegnn.log.kafka.message import Message, decode
+
+HEADER: Final = "livegnn"
+"""The header of a message with a number that its producer gave it."""
+
+_MOST_WAITING: Final = 4096  # messages of a partition that were fetched and not taken
+_MOST_AT_ONCE: Final = 1000
+
+
+class Received(NamedTuple):
+    """A message of the topic of events; `message` is text where it could not be read, and says why."""
+
+    partition: int
+    offset: int
+    message: Message | str
+    digest: bytes
+    number: bytes | None
+
+
+class Taken(NamedTuple):
+    """An order that counts, the writes that came of it, and the digest of all before it."""
+
+    order: Order
+    writes: list[Write]
+    received: list[Received]
+    chain_before: str
+
+
+class Follower:
+    """Reads from where `history` is. `history` is kept at what was returned last.
+
+    Raises LogError where a topic has lost what is needed.
+    """
+
+    def __init__(self, connection: Connection, history: History, partitions: Mapping[int, int]) -> None:
+        """partitions: the first offset that each has."""
+        self.history = history
+        self._connection = connection
+        self._waiting: dict[int, deque[Received]] = {partition: deque() for partition in partitions}
+        self._fetched = {p: history.positions.get(p, low) for p, low in partitions.items()}
+        self._paused: set[int] = set()
+        self._orders: deque[tuple[Order, str]] = deque()
+        self._consumer: Consumer = connection.consumer()
+        places = [TopicPartition(connection.control, 0, history.next or OFFSET_BEGINNING)]
+        places += [TopicPartition(connection.topic, p, at) for p, at in self._fetched.items()]
+        self._consumer.assign(places)
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._consumer.close()
+
+    def waiting(self) -> Iterator[Received]:
+        """Messages that were fetched, and not taken by an order."""
+        for messages in self._waiting.values():
+            yield from messages
+
+    def poll(self, timeout: float, lock: AbstractContextManager[object] | None = None) -> list[Taken]:
+        """What was taken since; waits for at most `timeout` seconds for something to come.
+
+        lock: held while `history` changes.
+        """
+        with self._connection.errors("read"):
+            first = self._consumer.poll(timeout)
+            messages = [] if first is None else [first, *self._consumer.consume(_MOST_AT_ONCE, 0)]
+            with nullcontext() if lock is None else lock:
+                for message in messages:
+                    self._receive(message)
+            taken = []
+            while self._orders and self._complete(self._orders[0][0]):
+                taken.append(self._assemble(*self._orders.popleft()))
+            self._pause()
+        return taken
+
+    def skim(self, timeout: float) -> None:
+        """Takes control records into account, without the messages that they order."""
+        with self._connection.errors("read"):
+            first = self._consumer.poll(timeout)
+            for message in [] if first is None else [first, *self._consumer.consume(_MOST_AT_ONCE, 0)]:
+                self._receive(message)
+        self._orders.clear()
+
+    def _receive(self, message: KafkaMessage) -> None:
+        error = message.error()
+        if error is not None:
+            self._check(error, message)
+            return
+        offset, partition, value = message.offset(), message.partition(), message.value()
+        assert offset is not None
+        assert partition is not None
+        if message.topic() == self._connection.control:
+            before = self.history.chain
+            order = self.history.apply(b"" if value is None else bytes(value), offset)
+            if order is not None:
+                self._orders.append((order, before))
+            return
+        self._fetched[partition] = offset + 1
+        self._waiting[partition].append(_received(message, partition, offset))
+
+    def _check(self, error: KafkaError, message: KafkaMessage) -> None:
+        """Raises for what does not go away by itself."""
+        if error.code() == KafkaError._PARTITION_EOF:
+            partition, offset = message.partition(), message.offset()
+            if message.topic() != self._connection.control and partition is not None and offset is not None:
+                self._fetched[partition] = max(self._fetched[partition], offset)
+            return
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise LogError(
+                f"{self._connection.name} must hold message {self._fetched.get(message.partition() or 0)} of "
+                f"partition {message.partition()} of {message.topic()!r}, got none: it was trimmed, or is "
+                "another topic of the same name. Restore it, or begin with a newer checkpoint"
+            )
+        if error.fatal() or not (error.retriable() or error.code() in _PASSING):
+            raise KafkaException(error)
+
+    def _complete(self, order: Order) -> bool:
+        return all(self._fetched[part.partition] >= part.end for part in order.slices)
+
+    def _assemble(self, order: Order, chain_before: str) -> Taken:
+        """The writes of an order whose messages were all fetched."""
+        again = {(one.partition, one.offset, one.entry) for one in order.again}
+        writes: list[Write] = []
+        received: list[Received] = []
+        seq = order.after
+        for part in order.slices:
+            begin = seq
+            for one in self._take(part):
+                received.append(one)
+                write = _write(one, seq, again)
+                if write is not None:
+                    writes.append(write)
+                    seq = write.seq
+            if seq - begin != part.events:
+                raise LogError(
+                    f"{self._connection.name} must hold {part.events} events in messages {part.first} to "
+                    f"{part.end - 1} of partition {part.partition}, got {seq - begin}: some were deleted"
+                )
+        return Taken(order, writes, received, chain_before)
+
+    def _take(self, part: Slice) -> Iterator[Received]:
+        messages = self._waiting[part.partition]
+        while messages and messages[0].offset < part.end:
+            yield messages.popleft()
+
+    def _pause(self) -> None:
+        """Stops fetching a partition of which too much waits, and goes on when that was taken."""
+        for partition, messages in self._waiting.items():
+            place = [TopicPartition(self._connection.topic, partition)]
+            if partition not in self._paused and len(messages) > _MOST_WAITING:
+                self._consumer.pause(place)
+                self._paused.add(partition)
+            elif partition in self._paused and len(messages) < _MOST_WAITING // 2:
+                self._consumer.resume(place)
+                self._paused.remove(partition)
+
+
+_PASSING: Final = {
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
+"""What a broker that restarts, or a network that fails for a while, makes a client say."""
+
+
+def extend(chain: str, received: Received) -> str:
+    """The digest of a history, hexadecimal, with one more message."""
+    return hashlib.blake2b(chain.encode() + received.digest, digest_size=16).hexdigest()
+
+
+def digest_within(taken: Taken, seq: int) -> str:
+    """The digest of the history up to `seq`, an event of `taken`."""
+    if seq == taken.order.seq:
+        return taken.order.chain
+    parts = [
+        part.events for write in taken.writes if (part := write.part(taken.order.after, seq)) is not None
+    ]
+    if not parts:
+        return taken.chain_before
+    digest = hashlib.blake2b(taken.chain_before.encode(), digest_size=16)
+    digest.update(b"%d " % seq + Events.concatenate(parts).to_bytes())
+    return digest.hexdigest()
+
+
+def _received(message: KafkaMessage, partition: int, offset: int) -> Received:
+    value = message.value()
+    raw = b"" if value is None else bytes(value)
+    number = dict(message.headers() or ()).get(HEADER)
+    try:
+        content: Message | str = decode(raw)
+    except FileFormatError as error:
+        content = str(error)
+    return Received(
+        partition,
+        offset,
+        content,
+        hashlib.blake2b(raw, digest_size=16).digest(),
+        number if isinstance(number, bytes) else None,
+    )
+
+
+def _write(received: Received, after: int, again: set[tuple[int, int, int]]) -> Write | None:
+    """The entries of a message that count, None if there are none."""
+    message = received.message
+    if isinstance(message, str):
+        return None
+    counts, events = message.counts, message.events
+    kept = (
+        [at for at in range(len(counts)) if (received.partition, received.offset, at) not in again]
+        if again
+        else range(len(counts))
+    )
+    if not len(kept):
+        return None
+    if len(kept) < len(counts):
+        entries = message.entries()
+        events = Events.concatenate(entries[at][0] for at in kept)
+        counts = counts[list(kept)]
+    return Write(after, after + np.cumsum(counts), events)

@@ -1,0 +1,319 @@
+"""What the control topic says: in which order messages were taken, and the batches that became visible.
+
+The control topic has one partition. Its records are JSON objects, each with `v`, the version, `type`, and
+`epoch`, the owner that wrote it:
+
+owner       a process that owns the log from here on; its epoch is one more than that before
+order       messages that were taken after event `after`: `slices`, each a partition, its first offset, the
+            offset after its last, and how many events came of it; `seq`, the last event; `again`, entries
+            whose key was known; `bad`, messages that are none of ours; `keys`; `chain`, a digest of all
+batch       `after` and `seq`: the events that became visible together; `rejection`: why they did not
+property    `name` and `value`, see `Log.bind`
+base        all of the above at this point, after which what came before may be deleted
+
+A record counts only if it goes on where those before it ended, and comes from the present owner. So two
+processes that both believe to be the owner cannot both write: every reader ignores the same records.
+Thread safety: none.
+"""
+
+import itertools
+import json
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from livegnn.errors import LogError
+from livegnn.log import Batch, Rejection
+from livegnn.log.kafka.connection import Topics
+from livegnn.log.keys import Known
+from livegnn.types import JSON
+
+VERSION: Final = 1
+_POINT_EVERY: Final = 65_536  # events
+
+
+class Slice(NamedTuple):
+    """Messages of one partition that were taken one after the other: offsets from `first` to before `end`."""
+
+    partition: int
+    first: int
+    end: int
+    events: int
+
+
+class Again(NamedTuple):
+    """An entry that was not taken: entry `seq` came with the same key; `error` if with other events."""
+
+    partition: int
+    offset: int
+    entry: int
+    seq: int
+    error: str | None
+
+
+class Bad(NamedTuple):
+    """A message that could not be read, and why."""
+
+    partition: int
+    offset: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Order:
+    """Messages in the order in which they were taken. chain: hexadecimal, of all messages up to these."""
+
+    after: int
+    seq: int
+    slices: Sequence[Slice]
+    again: Sequence[Again]
+    bad: Sequence[Bad]
+    keys: Sequence[Known]
+    chain: str
+
+    def to_json(self) -> dict[str, JSON]:
+        """The fields of the record."""
+        return {
+            "type": "order",
+            "after": self.after,
+            "seq": self.seq,
+            "slices": [list(one) for one in self.slices],
+            "again": [list(one) for one in self.again],
+            "bad": [list(one) for one in self.bad],
+            "keys": [list(one) for one in self.keys],
+            "chain": self.chain,
+        }
+
+
+class Point(NamedTuple):
+    """Where reading can begin: after event `seq`, at `offset` of the control topic."""
+
+    seq: int
+    offset: int
+    epoch: int
+    chain: str
+    positions: Mapping[int, int]
+
+
+@dataclass
+class History:
+    """What the records up to offset `next` of the control topic say.
+
+    positions: the next offset to take, for each partition that any was taken of. keys: by key, the oldest
+    first. points: in order, every 65,536 events or so; bases: the records of this type.
+    """
+
+    next: int = 0
+    epoch: int = 0
+    owner: str = ""
+    seq: int = 0
+    chain: str = ""
+    positions: dict[int, int] = field(default_factory=dict)
+    batch_ends: "array[int]" = field(default_factory=lambda: array("q", [0]))
+    rejections: list[Rejection] = field(default_factory=list)
+    bad: list[Bad] = field(default_factory=list)
+    properties: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, Known] = field(default_factory=dict)
+    points: list[Point] = field(default_factory=list)
+    bases: list[Point] = field(default_factory=list)
+
+    @classmethod
+    def at(cls, point: Point) -> "History":
+        """What is needed to follow the records from `point` on."""
+        return cls(point.offset, point.epoch, "", point.seq, point.chain, dict(point.positions))
+
+    def apply(self, value: bytes, offset: int) -> Order | None:
+        """Takes the record at `offset` into account; returns the order if it is one that counts.
+
+        Raises LogError for what is no record.
+        """
+        try:
+            record = json.loads(value)
+            kind, epoch = record["type"], record["epoch"]
+            if record["v"] != VERSION:
+                raise LogError(f"a control record must be of version {VERSION}, got {record['v']}")
+            self.next = offset + 1
+            if kind == "owner":
+                if epoch == self.epoch + 1:
+                    self.epoch, self.owner = epoch, str(record["owner"])
+            elif kind == "base":
+                self._take_base(record, epoch, offset)
+            elif epoch == self.epoch:
+                return self._take(record, kind, offset)
+        except (KeyError, TypeError, ValueError) as error:
+            raise LogError(
+                f"record {offset} of the control topic must be one of LiveGNN, got {value[:80]!r}: {error}"
+            ) from error
+        return None
+
+    def _take(self, record: Mapping[str, JSON], kind: object, offset: int) -> Order | None:
+        if kind == "order":
+            order = _order(record)
+            return order if self._take_order(order, offset) else None
+        if kind == "batch":
+            self._take_batch(record)
+        elif kind == "property":
+            self.properties[_text(record["name"])] = _text(record["value"])
+        else:
+            raise LogError(f"a control record must be of a known type, got {kind!r}: update livegnn")
+        return None
+
+    def _take_order(self, order: Order, offset: int) -> bool:
+        if order.after != self.seq:
+            return False
+        positions = dict(self.positions)
+        for part in order.slices:
+            if positions.get(part.partition, part.first) > part.first:
+                return False
+            positions[part.partition] = part.end
+        if not self.points or order.after >= self.points[-1].seq + _POINT_EVERY:
+            self.points.append(Point(self.seq, offset, self.epoch, self.chain, dict(self.positions)))
+        self.positions, self.seq, self.chain = positions, order.seq, order.chain
+        self.bad += order.bad
+        for known in order.keys:
+            self.keys[known.key] = known
+        return True
+
+    def _take_batch(self, record: Mapping[str, JSON]) -> None:
+        after, seq = _whole(record["after"]), _whole(record["seq"])
+        if after != self.batch_ends[-1] or not after < seq <= self.seq:
+            return
+        self.batch_ends.append(seq)
+        if (rejection := record.get("rejection")) is not None:
+            assert isinstance(rejection, list)
+            number, error, message = rejection
+            self.rejections.append(Rejection(_whole(number), _text(error), _text(message)))
+
+    def check(self, topics: Topics, name: str) -> None:
+        """Raises LogError if the topics cannot be those that the records are of. name: of the log."""
+        if topics.control_low and not self.bases:
+            raise LogError(
+                f"{name} must have its control topic from the beginning, got it from record "
+                f"{topics.control_low}: it was trimmed by somebody else. Restore it"
+            )
+        for partition, position in self.positions.items():
+            end = topics.ends.get(partition)
+            if end is None or end < position:
+                raise LogError(
+                    f"{name} must have {position} messages in partition {partition}, got {end or 0}: it is "
+                    "another topic of the same name, or has lost messages. Restore it"
+                )
+            if topics.lows[partition] > position:
+                raise LogError(
+                    f"{name} must have the messages of partition {partition} from {position} on, got those "
+                    f"from {topics.lows[partition]} on: they were deleted before they were taken"
+                )
+
+    def forget_keys(self, before: float) -> None:
+        """Forgets keys that came before a time, in seconds since 1970."""
+        while self.keys:
+            oldest = next(iter(self.keys.values()))
+            if oldest.time >= before:
+                return
+            del self.keys[oldest.key]
+
+    def batches(self, after: int) -> list[Batch] | None:
+        """The batches after event `after`, None if no batch ends there."""
+        first = bisect_left(self.batch_ends, after)
+        if first == len(self.batch_ends) or self.batch_ends[first] != after:
+            return None
+        ends = self.batch_ends[first:].tolist()
+        return [Batch(begin, end) for begin, end in itertools.pairwise(ends)]
+
+    def point_before(self, seq: int) -> Point | None:
+        """The last point at or before event `seq`; None if there is none."""
+        at = bisect_right(self.points, seq, key=lambda point: point.seq)
+        return self.points[at - 1] if at else None
+
+    def base(self) -> dict[str, JSON]:
+        """The record from which `_begin` makes the same again."""
+        return {
+            "type": "base",
+            "seq": self.seq,
+            "chain": self.chain,
+            "owner": self.owner,
+            "positions": [[partition, end] for partition, end in sorted(self.positions.items())],
+            "batch": self.batch_ends[-1],
+            "rejections": [list(one) for one in self.rejections],
+            "bad": [list(one) for one in self.bad],
+            "properties": dict(self.properties),
+            "keys": [list(one) for one in self.keys.values()],
+        }
+
+    def forget(self, base: Point) -> None:
+        """Forgets what came before a base."""
+        self.points = [point for point in self.points if point.offset >= base.offset] or [base]
+        self.bases = [one for one in self.bases if one.offset >= base.offset]
+        first = bisect_right(self.batch_ends, base.seq) - 1
+        self.batch_ends = self.batch_ends[max(first, 0) :]
+
+    def _take_base(self, record: Mapping[str, JSON], epoch: int, offset: int) -> None:
+        if not self.epoch:
+            self._begin(record, epoch)
+        # One that is not the first record says what is known.
+        if epoch == self.epoch and _whole(record["seq"]) == self.seq:
+            base = Point(self.seq, offset, self.epoch, self.chain, dict(self.positions))
+            self.bases.append(base)
+            self.points.append(base)
+
+    def _begin(self, record: Mapping[str, JSON], epoch: int) -> None:
+        self.epoch, self.owner = epoch, _text(record["owner"])
+        self.seq, self.chain = _whole(record["seq"]), _text(record["chain"])
+        self.positions = {_whole(partition): _whole(end) for partition, end in _rows(record["positions"])}
+        self.batch_ends = array("q", [_whole(record["batch"])])
+        self.rejections = [
+            Rejection(_whole(n), _text(e), _text(m)) for n, e, m in _rows(record["rejections"])
+        ]
+        self.bad = [Bad(_whole(p), _whole(o), _text(m)) for p, o, m in _rows(record["bad"])]
+        properties = record["properties"]
+        assert isinstance(properties, dict)
+        self.properties = {name: _text(value) for name, value in properties.items()}
+        self.keys = {known.key: known for known in map(_known, _rows(record["keys"]))}
+
+
+def encode(record: Mapping[str, JSON], epoch: int) -> bytes:
+    """The value of a record that the owner of `epoch` writes."""
+    return json.dumps({"v": VERSION, "epoch": epoch, **record}, separators=(",", ":")).encode()
+
+
+def _order(record: Mapping[str, JSON]) -> Order:
+    return Order(
+        _whole(record["after"]),
+        _whole(record["seq"]),
+        [Slice(*map(_whole, row)) for row in _rows(record["slices"])],
+        [
+            Again(_whole(p), _whole(o), _whole(e), _whole(s), None if error is None else _text(error))
+            for p, o, e, s, error in _rows(record["again"])
+        ],
+        [Bad(_whole(p), _whole(o), _text(m)) for p, o, m in _rows(record["bad"])],
+        [_known(row) for row in _rows(record["keys"])],
+        _text(record["chain"]),
+    )
+
+
+def _known(row: Sequence[JSON]) -> Known:
+    key, seq, crc32, time = row
+    return Known(_text(key), _whole(seq), _whole(crc32), _whole(time))
+
+
+def _rows(value: JSON) -> Sequence[Sequence[JSON]]:
+    if not isinstance(value, list):
+        raise TypeError(f"expected a list, got {value!r:.40}")
+    for row in value:
+        if not isinstance(row, list):
+            raise TypeError(f"expected a list of lists, got {row!r:.40}")
+    return value  # type: ignore[return-value]
+
+
+def _whole(value: JSON) -> int:
+    if type(value) is not int:
+        raise TypeError(f"expected an integer, got {value!r:.40}")
+    return value
+
+
+def _text(value: JSON) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, got {value!r:.40}")
+    return value

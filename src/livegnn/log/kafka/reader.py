@@ -1,0 +1,76 @@
+"""Reads events that are not in memory any more: a follower that begins at an earlier point.
+
+It stays where it is between calls, so that a replay, which asks for one part after the other, reads each
+message once. Thread safety: none.
+"""
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from livegnn.errors import LogError
+from livegnn.log.kafka.connection import Connection
+from livegnn.log.kafka.follower import Follower, Taken
+from livegnn.log.kafka.history import History, Point
+
+
+class Reader:
+    """timeout: seconds for which a read may get nothing before it is given up."""
+
+    def __init__(self, connection: Connection, timeout: float) -> None:
+        self._connection, self._timeout = connection, timeout
+        self._follower: Follower | None = None
+        self._taken: deque[Taken] = deque()
+        self._end = 0
+
+    def read(self, point: Point, lows: Mapping[int, int], after: int, up_to: int) -> Sequence[Taken]:
+        """What was taken from event `after` to `up_to` at least. point: one before, to begin at."""
+        if self._follower is None or not self._covers(after) or self._end < point.seq:
+            self.close()
+            self._follower = Follower(self._connection, History.at(point), lows)
+            self._end = point.seq
+        while self._taken and self._taken[0].order.seq <= after:
+            self._taken.popleft()
+        deadline = time.monotonic() + self._timeout
+        while self._end < up_to:
+            for taken in self._follower.poll(0.1):
+                self._end = taken.order.seq
+                if self._end > after:
+                    self._taken.append(taken)
+                deadline = time.monotonic() + self._timeout
+            if time.monotonic() > deadline:
+                raise LogError(
+                    f"{self._connection.name} must hold events {after + 1} to {up_to}, got those up to "
+                    f"{self._end} within {self._timeout:g} seconds: is the broker there?"
+                )
+        return [taken for taken in self._taken if taken.order.after < up_to]
+
+    def _covers(self, after: int) -> bool:
+        begin = self._taken[0].order.after if self._taken else self._end
+        return begin <= after
+
+    def close(self) -> None:
+        """Ends the connection, and forgets what was read; again does nothing."""
+        if self._follower is not None:
+            self._follower.close()
+        self._follower = None
+        self._taken.clear()
+        self._end = 0
+
+
+def skim(connection: Connection, history: History, end: int) -> None:
+    """Takes into account what the control topic says from where `history` is up to offset `end`."""
+    if history.next >= end:
+        return
+    follower = Follower(connection, history, {})
+    try:
+        deadline = time.monotonic() + 60.0
+        while history.next < end:
+            before = history.next
+            follower.skim(0.1)
+            if history.next > before:
+                deadline = time.monotonic() + 60.0
+            elif time.monotonic() > deadline:
+                raise LogError(f"{connection.name} must answer, got nothing for a minute")
+    finally:
+        follower.close()
