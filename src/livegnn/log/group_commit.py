@@ -1,8 +1,8 @@
 """Group commit: appends that wait for the disk at the same time share one flush.
 
 Whoever finds the disk idle writes for all who wait, and those who come meanwhile wait for the next write. So
-one thread alone waits for no other, and n threads need one flush for each n appends. Who waits is woken by the
-end of a write, not by the turn: threads whose entry was written do not queue for the turn before the others.
+one thread alone waits for no other, and n threads need one flush for each n appends. Who waits is woken by
+the end of a write, not by the turn, so threads whose entry was written do not queue for it before the others.
 """
 
 import threading
@@ -14,7 +14,7 @@ from livegnn.events import Events
 from livegnn.log import Appended
 
 _MOST = 1024  # appends in one write
-_SECONDS = 0.1  # after which who waits looks by itself, if a thread was interrupted before it could wake others
+_SECONDS = 0.1  # then who waits looks by itself: a thread may be interrupted before it wakes others
 
 Commit = Callable[[Sequence[Events], Sequence[str | None]], Sequence[Appended | InputError]]
 """Stores entries with their keys; what `Log.append_all` returns."""

@@ -28,15 +28,17 @@ from livegnn.events import Events
 from livegnn.log import Appended, Batch, Entry, Rejection, Write
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.kafka.connection import Connection, Settings, create_topics, read_topics
-from livegnn.log.kafka.follower import HEADER, Follower, Taken, digest_within
+from livegnn.log.kafka.follower import HEADER, Follower
 from livegnn.log.kafka.history import Bad, History, Order, encode
+from livegnn.log.kafka.message import encode as encode_message
 from livegnn.log.kafka.message import pack
 from livegnn.log.kafka.owner import Owner
 from livegnn.log.kafka.proposal import outcomes, propose
 from livegnn.log.kafka.reader import Reader, skim
+from livegnn.log.kafka.taking import Taken, digest_within
 from livegnn.types import JSON
 
-__all__ = ["KafkaLog", "create_topics"]
+__all__ = ["KafkaLog", "create_topics", "encode_message"]
 
 _LARGEST: Final = 2**63 - 1
 _DAY: Final = 86_400

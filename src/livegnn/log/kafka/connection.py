@@ -1,9 +1,11 @@
 """How Kafka is spoken to: settings of producer and consumers, topics as they must be, errors as LogError."""
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -22,6 +24,26 @@ _CONTROL_BYTES: Final = 16 << 20
 _OVERHEAD: Final = 1024  # bytes that Kafka adds to a message at most
 
 Settings = Mapping[str, "str | int | float | bool"]
+
+
+_PASSING: Final = {
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.NOT_COORDINATOR,
+}
+"""What a broker that restarts, or a network that fails for a while, makes a client say."""
+
+
+def passes(error: KafkaError) -> bool:
+    """Whether an error goes away by itself."""
+    return not error.fatal() and (error.retriable() or error.code() in _PASSING)
 
 
 @dataclass(frozen=True)
@@ -95,6 +117,17 @@ class Connection:
         except BufferError as error:
             raise LogError(f"cannot {action} {self.name}: too much waits to be sent") from error
 
+    def ask(self, question: Callable[[], _Result]) -> _Result:
+        """The broker's answer; asks again for a while if it is about to be ready. Raises KafkaException."""
+        deadline = time.monotonic() + _SECONDS
+        while True:
+            try:
+                return question()
+            except KafkaException as error:
+                if not passes(error.args[0]) or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
+
     def result(self, future: "Future[_Result]") -> _Result:
         """What the broker answered. Raises KafkaException."""
         return future.result(timeout=_SECONDS + 5)
@@ -116,11 +149,20 @@ class Topics:
     control_end: int
 
 
-def create_topics(connection: Connection, partitions: int = 1, replication: int = -1) -> None:
-    """Makes both topics, so that the broker never deletes from them by itself; those that exist stay.
+def create_topics(
+    servers: str,
+    topic: str,
+    partitions: int = 1,
+    *,
+    replication: int = -1,
+    settings: Settings | None = None,
+) -> None:
+    """Makes both topics of a log, so that the broker deletes nothing by itself; those that exist stay.
 
-    replication: copies of each partition, -1 for the broker's default. Raises LogError.
+    replication: copies of each partition, -1 for the broker's default. settings: as of `KafkaLog`. Raises
+    LogError.
     """
+    connection = Connection(servers, topic, settings or {})
     lasting = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
     control = {**lasting, "max.message.bytes": str(_CONTROL_BYTES)}
     admin = connection.admin()  # the answers need it
@@ -160,16 +202,12 @@ def read_topics(connection: Connection) -> Topics:
         consumer = connection.consumer()
         try:
             bounds = {
-                partition: consumer.get_watermark_offsets(
-                    TopicPartition(connection.topic, partition), timeout=_SECONDS
-                )
+                partition: connection.ask(partial(_bounds, consumer, connection.topic, partition))
                 for partition in found[connection.topic].partitions
             }
-            control = consumer.get_watermark_offsets(TopicPartition(connection.control, 0), timeout=_SECONDS)
+            control = connection.ask(partial(_bounds, consumer, connection.control, 0))
         finally:
             consumer.close()
-    if control is None or None in bounds.values():
-        raise LogError(f"cannot reach {connection.name}: it did not say which messages it has")
     return Topics(
         len(bounds),
         *largest,
@@ -177,6 +215,14 @@ def read_topics(connection: Connection) -> Topics:
         {partition: end for partition, (_, end) in bounds.items()},
         *control,
     )
+
+
+def _bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """The first offset of a partition, and the one after its last. Raises KafkaException."""
+    found = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SECONDS)
+    if found is None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    return found
 
 
 def _check_settings(connection: Connection) -> tuple[int, int]:

@@ -8,43 +8,22 @@ import hashlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final, NamedTuple
+from typing import Final
 
-import numpy as np
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
 from livegnn.errors import FileFormatError, LogError
-from livegnn.events import Events
-from livegnn.log import Write
-from livegnn.log.kafka.connection import Connection
-from livegnn.log.kafka.history import History, Order, Slice
+from livegnn.log.kafka.connection import Connection, passes
+from livegnn.log.kafka.history import History, Order
 from livegnn.log.kafka.message import Message, decode
+from livegnn.log.kafka.taking import Received, Taken, take
 
 HEADER: Final = "livegnn"
 """The header of a message with a number that its producer gave it."""
 
 _MOST_WAITING: Final = 4096  # messages of a partition that were fetched and not taken
 _MOST_AT_ONCE: Final = 1000
-
-
-class Received(NamedTuple):
-    """A message of the topic of events; `message` is text where it could not be read, and says why."""
-
-    partition: int
-    offset: int
-    message: Message | str
-    digest: bytes
-    number: bytes | None
-
-
-class Taken(NamedTuple):
-    """An order that counts, the writes that came of it, and the digest of all before it."""
-
-    order: Order
-    writes: list[Write]
-    received: list[Received]
-    chain_before: str
 
 
 class Follower:
@@ -88,7 +67,8 @@ class Follower:
                     self._receive(message)
             taken = []
             while self._orders and self._complete(self._orders[0][0]):
-                taken.append(self._assemble(*self._orders.popleft()))
+                order, chain_before = self._orders.popleft()
+                taken.append(take(order, self._waiting, chain_before))
             self._pause()
         return taken
 
@@ -130,37 +110,11 @@ class Follower:
                 f"partition {message.partition()} of {message.topic()!r}, got none: it was trimmed, or is "
                 "another topic of the same name. Restore it, or begin with a newer checkpoint"
             )
-        if error.fatal() or not (error.retriable() or error.code() in _PASSING):
+        if not passes(error):
             raise KafkaException(error)
 
     def _complete(self, order: Order) -> bool:
         return all(self._fetched[part.partition] >= part.end for part in order.slices)
-
-    def _assemble(self, order: Order, chain_before: str) -> Taken:
-        """The writes of an order whose messages were all fetched."""
-        again = {(one.partition, one.offset, one.entry) for one in order.again}
-        writes: list[Write] = []
-        received: list[Received] = []
-        seq = order.after
-        for part in order.slices:
-            begin = seq
-            for one in self._take(part):
-                received.append(one)
-                write = _write(one, seq, again)
-                if write is not None:
-                    writes.append(write)
-                    seq = write.seq
-            if seq - begin != part.events:
-                raise LogError(
-                    f"{self._connection.name} must hold {part.events} events in messages {part.first} to "
-                    f"{part.end - 1} of partition {part.partition}, got {seq - begin}: some were deleted"
-                )
-        return Taken(order, writes, received, chain_before)
-
-    def _take(self, part: Slice) -> Iterator[Received]:
-        messages = self._waiting[part.partition]
-        while messages and messages[0].offset < part.end:
-            yield messages.popleft()
 
     def _pause(self) -> None:
         """Stops fetching a partition of which too much waits, and goes on when that was taken."""
@@ -172,37 +126,6 @@ class Follower:
             elif partition in self._paused and len(messages) < _MOST_WAITING // 2:
                 self._consumer.resume(place)
                 self._paused.remove(partition)
-
-
-_PASSING: Final = {
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TRANSPORT,
-    KafkaError._TIMED_OUT,
-    KafkaError._RESOLVE,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-}
-"""What a broker that restarts, or a network that fails for a while, makes a client say."""
-
-
-def extend(chain: str, received: Received) -> str:
-    """The digest of a history, hexadecimal, with one more message."""
-    return hashlib.blake2b(chain.encode() + received.digest, digest_size=16).hexdigest()
-
-
-def digest_within(taken: Taken, seq: int) -> str:
-    """The digest of the history up to `seq`, an event of `taken`."""
-    if seq == taken.order.seq:
-        return taken.order.chain
-    parts = [
-        part.events for write in taken.writes if (part := write.part(taken.order.after, seq)) is not None
-    ]
-    if not parts:
-        return taken.chain_before
-    digest = hashlib.blake2b(taken.chain_before.encode(), digest_size=16)
-    digest.update(b"%d " % seq + Events.concatenate(parts).to_bytes())
-    return digest.hexdigest()
 
 
 def _received(message: KafkaMessage, partition: int, offset: int) -> Received:
@@ -220,23 +143,3 @@ def _received(message: KafkaMessage, partition: int, offset: int) -> Received:
         hashlib.blake2b(raw, digest_size=16).digest(),
         number if isinstance(number, bytes) else None,
     )
-
-
-def _write(received: Received, after: int, again: set[tuple[int, int, int]]) -> Write | None:
-    """The entries of a message that count, None if there are none."""
-    message = received.message
-    if isinstance(message, str):
-        return None
-    counts, events = message.counts, message.events
-    kept = (
-        [at for at in range(len(counts)) if (received.partition, received.offset, at) not in again]
-        if again
-        else range(len(counts))
-    )
-    if not len(kept):
-        return None
-    if len(kept) < len(counts):
-        entries = message.entries()
-        events = Events.concatenate(entries[at][0] for at in kept)
-        counts = counts[list(kept)]
-    return Write(after, after + np.cumsum(counts), events)

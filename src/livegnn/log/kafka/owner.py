@@ -7,11 +7,11 @@ one after `release` does not. What decides which records count is not this but t
 import time
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import ConsumerGroupDescription  # type: ignore[attr-defined]
 
 from livegnn.errors import LogError
-from livegnn.log.kafka.connection import Connection
+from livegnn.log.kafka.connection import Connection, passes
 
 SESSION_SECONDS: Final = 6  # the least that a broker allows by default
 _PATIENCE: Final = 4.0  # seconds more, for the broker to notice
@@ -77,7 +77,9 @@ class Owner:
                     described: ConsumerGroupDescription = self._connection.result(future)
                     members = len(described.members)
                 except KafkaException as error:
-                    if not error.args[0].retriable():
+                    if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                        return
+                    if not passes(error.args[0]) or time.monotonic() > deadline:
                         raise
                     members = -1
             if not members:

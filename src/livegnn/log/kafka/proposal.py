@@ -6,8 +6,8 @@ from typing import Final
 
 from livegnn.errors import InputError
 from livegnn.log import Appended
-from livegnn.log.kafka.follower import Received, Taken, extend
 from livegnn.log.kafka.history import Again, Bad, History, Order, Slice
+from livegnn.log.kafka.taking import Received, Taken, extend
 from livegnn.log.keys import Known, checksum
 
 _MOST: Final = 1000

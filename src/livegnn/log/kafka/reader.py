@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from livegnn.errors import LogError
 from livegnn.log.kafka.connection import Connection
-from livegnn.log.kafka.follower import Follower, Taken
+from livegnn.log.kafka.follower import Follower
 from livegnn.log.kafka.history import History, Point
+from livegnn.log.kafka.taking import Taken
 
 
 class Reader:

@@ -1,0 +1,417 @@
+"""The log in Kafka, on a real broker that is killed, slowed, cut off, and owned twice.
+
+Every client keeps what it sent and what it was told. At the end the log has each acknowledged append once,
+under the number that was told, and every reader sees the same.
+"""
+
+import itertools
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kafka_broker import Broker, Proxy, needs_broker, needs_proxy, proxied_broker
+from kafka_writer import edge
+from livegnn import Engine, Events
+from livegnn.errors import InputError, LogError
+from livegnn.log import Appended, Batch, Rejection
+from livegnn.log.kafka import KafkaLog, create_topics, encode_message
+from livegnn.log.sqlite import SqliteLog
+from livegnn.runtime import Runtime
+from streams import make_graph, make_model, make_stream
+
+pytestmark = [pytest.mark.xdist_group("kafka"), needs_broker]
+TOPICS = map("topic{}".format, itertools.count())
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    one = Broker()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def topic(broker: Broker) -> str:
+    """Topics with three partitions."""
+    name = next(TOPICS)
+    create_topics(broker.servers, name, 3)
+    return name
+
+
+def contents(log: KafkaLog) -> list[tuple[int, bytes]]:
+    return [(entry.seq, entry.events.to_bytes()) for entry in log.entries(0)]
+
+
+def predictions(engine: Engine) -> bytes:
+    """Of all nodes, and which these are."""
+    ids = engine.graph.ids()
+    return ids.tobytes() + engine.predict(ids).tobytes()
+
+
+def plain(events: Events) -> bytes:
+    return Events.concatenate([events]).to_bytes()
+
+
+def test_the_log_is_what_a_list_of_entries_would_be(
+    broker: Broker, topic: str, rng: np.random.Generator
+) -> None:
+    """Appends with and without keys, batches, refusals, new starts; read from memory and from the broker."""
+    log = KafkaLog(broker.servers, topic)
+    entries: list[tuple[int, bytes]] = []
+    keys: dict[str, int] = {}
+    batches: list[Batch] = []
+    rejections: list[Rejection] = []
+    digests: dict[int, str | None] = {}
+    seq = ended = 0
+    for number in range(40):
+        given = [edge(int(one)) for one in rng.integers(0, 1000, rng.integers(1, 5))]
+        given_keys = [str(rng.integers(0, 60)) if rng.random() < 0.5 else None for _ in given]
+        outcomes = log.append_all(given, given_keys)
+        for events, key, outcome in zip(given, given_keys, outcomes, strict=True):
+            if key is None or key not in keys:
+                seq += len(events)
+                entries.append((seq, plain(events)))
+                assert outcome == Appended(seq, len(events))
+                if key is not None:
+                    keys[key] = seq
+            elif dict(entries)[keys[key]] == plain(events):
+                assert outcome == Appended(keys[key], len(events), again=True)
+            else:
+                assert isinstance(outcome, InputError)
+        if rng.random() < 0.5:
+            ends = [end for end, _ in entries if end > ended]
+            batches.append(Batch(ended, int(rng.choice(ends))))
+            refused = None
+            if rng.random() < 0.3:
+                refused = Rejection(batches[-1].seq, "InputError", f"number {number}")
+                rejections.append(refused)
+            log.record_batch(batches[-1], refused)
+            ended = batches[-1].seq
+            digests[ended] = log.digest(ended)
+        if number % 13 == 12:
+            log.close()
+            log = KafkaLog(broker.servers, topic)
+        assert contents(log) == entries
+        after, up_to = sorted(rng.choice([0, *dict(entries)], 2).tolist())
+        most = int(rng.integers(1, 30))
+        expected = [entry for entry in entries if after < entry[0] <= up_to]
+        fits = [entry for entry in expected if entry[0] <= after + most] or expected[:1]
+        read = log.entries(after, up_to=up_to, max_events=most)
+        assert [(entry.seq, entry.events.to_bytes()) for entry in read] == fits
+    assert log.batches(0) == batches
+    assert log.rejections() == rejections
+    assert {end: log.digest(end) for end in digests} == digests
+    assert len(set(digests.values())) == len(digests)
+    one = entries[len(entries) // 2]
+    found = log.entry(one[0])
+    assert found is not None
+    assert found.events.to_bytes() == one[1]
+    assert log.entry(seq + 1) is None
+    log.close()
+
+
+def test_a_replay_from_kafka_has_the_bits_of_one_from_sqlite(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    log = KafkaLog(broker.servers, topic)
+    graph = make_graph()
+    engine = Engine(graph, make_model())
+    runtime = Runtime(log, graph, engine, max_batch_events=50)
+    runtime.start()
+    stream = make_stream(400, seed=5)
+    for first in range(0, len(stream), 10):
+        runtime.append_all(stream[first : first + 10])
+    runtime.append(Events().remove_nodes(10**9))  # is refused when its turn comes
+    seq = runtime.wait(log.last_seq())
+    live = predictions(engine)
+    runtime.stop()
+
+    sqlite = SqliteLog(tmp_path / "events.db")
+    for entry in log.entries(0):
+        sqlite.append(entry.events)
+    for batch in log.batches(0):
+        refused = list(log.rejections(batch.after, up_to=batch.seq))
+        sqlite.record_batch(batch, *refused)
+    assert len(log.rejections()) == 1
+    log.close()
+    log = KafkaLog(broker.servers, topic)
+    for source in (log, sqlite):
+        graph = make_graph()
+        engine = Engine(graph, make_model())
+        replayed = Runtime(source, graph, engine)
+        assert replayed.seq == seq
+        assert predictions(engine) == live
+        replayed.stop()
+        source.close()
+
+
+def test_messages_of_other_processes_are_entries_and_others_are_listed(broker: Broker, topic: str) -> None:
+    log = KafkaLog(broker.servers, topic)
+    producer = Producer({"bootstrap.servers": broker.servers})
+    for number in range(30):
+        producer.produce(topic, encode_message([edge(number), edge(number + 1)]), partition=number % 3)
+        producer.produce(topic, b"garbage %d" % number, partition=number % 3)
+    producer.produce(topic, None, key=b"a tombstone", partition=0)
+    producer.flush()
+    total = sum(len(edge(number)) + len(edge(number + 1)) for number in range(30))
+    while log.last_seq() < total:
+        assert log.wait(log.last_seq(), 60)
+    read = sorted(events for _, events in contents(log))
+    assert read == sorted(plain(edge(number + more)) for number in range(30) for more in (0, 1))
+    log.append(edge(1))  # what came before it was taken
+    assert len(log.bad_messages()) == 31
+    assert all("message of events must" in bad.message for bad in log.bad_messages())
+    before = contents(log)
+    log.close()
+    log = KafkaLog(broker.servers, topic)
+    assert contents(log) == before
+    assert len(log.bad_messages()) == 31
+    log.close()
+
+
+def test_a_log_has_one_owner(broker: Broker, topic: str) -> None:
+    log = KafkaLog(broker.servers, topic)
+    seq = log.append(edge(1))
+    with pytest.raises(LogError, match=r"one owner, got a second one: process \d+ on .* runs on it"):
+        KafkaLog(broker.servers, topic)
+    assert log.append(edge(2)) == seq + len(edge(2))
+    log.close()
+    log.close()
+    log = KafkaLog(broker.servers, topic)
+    assert log.last_seq() == seq + len(edge(2))
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"retention.ms": "1000"}, r"must have retention.ms=-1, got 1000"),
+        ({"retention.ms": "-1", "cleanup.policy": "compact"}, "must have cleanup.policy=delete"),
+        (None, "got no 'lacking"),
+    ],
+)
+def test_topics_that_do_not_fit_are_named(
+    broker: Broker, settings: dict[str, str] | None, message: str
+) -> None:
+    name = "lacking" + next(TOPICS)
+    if settings is not None:
+        create_topics(broker.servers, next(TOPICS))
+        admin = AdminClient({"bootstrap.servers": broker.servers})
+        for one in (name, f"{name}.control"):
+            admin.create_topics([NewTopic(one, 1, 1, config=settings)])[one].result()
+    with pytest.raises(LogError, match=message):
+        KafkaLog(broker.servers, name)
+
+
+def test_a_broker_that_is_not_there_is_named() -> None:
+    with pytest.raises(LogError, match="cannot reach the event log 'nowhere'"):
+        KafkaLog("127.0.0.1:1", "nowhere", settings={"socket.timeout.ms": 1000})
+
+
+def test_trimming_keeps_what_comes_after(broker: Broker, topic: str) -> None:
+    log = KafkaLog(broker.servers, topic)
+    for number in range(20):
+        log.append(edge(number), key=str(number))
+    middle = log.last_seq()
+    log.record_batch(Batch(0, middle), Rejection(middle, "InputError", "why"))
+    assert log.trim(middle) == 0  # there is no earlier base yet
+    for number in range(20, 40):
+        log.append(edge(number), key=str(number))
+    log.record_batch(Batch(middle, log.last_seq()))
+    assert log.trim(middle) == middle
+    rest = [(entry.seq, entry.events.to_bytes()) for entry in log.entries(middle)]
+    digest = log.digest(log.last_seq())
+    log.close()
+    log = KafkaLog(broker.servers, topic)
+    assert [(entry.seq, entry.events.to_bytes()) for entry in log.entries(middle)] == rest
+    assert log.digest(log.last_seq()) == digest
+    assert log.batches(middle) == [Batch(middle, log.last_seq())]
+    assert log.rejections() == [Rejection(middle, "InputError", "why")]
+    with pytest.raises(LogError, match="it was trimmed"):
+        log.entries(0)
+    with pytest.raises(LogError, match="was trimmed"):
+        log.batches(0)
+    last = log.last_seq()
+    assert log.append(edge(3), key="3") <= middle  # keys outlive their entries
+    assert log.append(edge(39), key="39") == last
+    assert log.append(edge(40)) == last + len(edge(40))
+    log.close()
+
+
+def test_properties_are_kept_and_others_refused(broker: Broker, topic: str) -> None:
+    log = KafkaLog(broker.servers, topic)
+    log.bind({"schema": "a", "graph": "b"})
+    log.close()
+    log = KafkaLog(broker.servers, topic)
+    log.bind({"schema": "a"})
+    with pytest.raises(LogError, match="graph as it was, 'b', got 'c'"):
+        log.bind({"schema": "a", "graph": "c"})
+    log.close()
+
+
+# -- faults
+
+
+class Clients:
+    """Threads that append, each append with a key, again until it is answered; what they were told."""
+
+    def __init__(self, log: KafkaLog, count: int) -> None:
+        self.log, self.told, self.failed = log, {}, []
+        self._numbers = iter(range(count))
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._write) for _ in range(4)]
+        for thread in self._threads:
+            thread.start()
+
+    def _write(self) -> None:
+        while True:
+            with self._lock:
+                number = next(self._numbers, None)
+            if number is None:
+                return
+            while number not in self.told:
+                try:
+                    self.told[number] = self.log.append(edge(number), key=str(number))
+                except LogError as error:
+                    self.failed.append(str(error))
+
+    def wait_for(self, count: int) -> None:
+        while len(self.told) < count and any(thread.is_alive() for thread in self._threads):
+            time.sleep(0.01)
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join()
+
+
+def check(log: KafkaLog, told: dict[int, int]) -> None:
+    """Each acknowledged append is there once, under its number, and no append is there twice."""
+    entries = dict(contents(log))
+    assert {number: entries.get(seq) for number, seq in told.items()} == {
+        number: plain(edge(number)) for number in told
+    }
+    assert len(set(entries.values())) == len(entries), "an append is there twice"
+    log.close()
+
+
+@pytest.mark.parametrize("kills", [2])
+def test_a_broker_that_is_killed_and_comes_back(kills: int) -> None:
+    broker = Broker()
+    create_topics(broker.servers, "events", 3)
+    log = KafkaLog(broker.servers, "events")
+    clients = Clients(log, 400)
+    for kill in range(kills):
+        clients.wait_for(100 * (kill + 1))
+        broker.kill()
+        broker.start()
+    clients.join()
+    assert len(clients.told) == 400
+    expected = contents(log)
+    log.close()
+    log = KafkaLog(broker.servers, "events")
+    assert contents(log) == expected
+    check(log, clients.told)
+    broker.close()
+
+
+@needs_proxy
+def test_a_network_that_is_slow_cut_and_reset() -> None:
+    with proxied_broker() as (broker, proxy):
+        create_topics(broker.servers, "events", 2)
+        log = KafkaLog(broker.servers, "events", timeout=20)
+        clients = Clients(log, 300)
+        for number, spoil in enumerate((slow, reset, cut)):
+            clients.wait_for(50 * (number + 1))
+            spoil(proxy)
+            proxy.heal()
+        clients.join()
+        assert len(clients.told) == 300
+        check(log, clients.told)
+
+
+def slow(proxy: Proxy) -> None:
+    proxy.toxic("latency", latency=300, jitter=100)
+    proxy.toxic("bandwidth", "upstream", rate=20)
+    time.sleep(2)
+
+
+def reset(proxy: Proxy) -> None:
+    proxy.toxic("reset_peer", timeout=0)
+    time.sleep(1)
+
+
+def cut(proxy: Proxy) -> None:
+    proxy.cut(off=True)
+    time.sleep(2)
+    proxy.cut(off=False)
+
+
+class Writer:
+    """`kafka_writer.py` as a process."""
+
+    def __init__(self, broker: Broker, topic: str, first: int, answers: Path) -> None:
+        self.answers = answers
+        script = Path(__file__).parents[1] / "kafka_writer.py"
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), broker.servers, topic, str(first), str(answers)]
+        )
+
+    def lines(self) -> list[str]:
+        return self.answers.read_text().splitlines() if self.answers.exists() else []
+
+    def wait_for(self, count: int) -> None:
+        while len(self.lines()) < count:
+            assert self.process.poll() is None
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def told(self) -> dict[int, int]:
+        numbers = [line.split() for line in self.lines() if line[:1].isdigit()]
+        return {int(number): int(seq) for number, seq in numbers}
+
+
+def test_an_owner_that_is_killed_under_load(
+    broker: Broker, topic: str, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    """Appends of the killed process that were not answered are sent again with their keys."""
+    told: dict[int, int] = {}
+    for number in range(3):
+        first = max(0, max(told, default=0) - 10)  # some of these were answered
+        writer = Writer(broker, topic, first, tmp_path / str(number))
+        writer.wait_for(int(rng.integers(2, 120)))
+        writer.kill()
+        for at, seq in writer.told().items():
+            assert told.setdefault(at, seq) == seq, "the same key must get the same answer"
+    log = KafkaLog(broker.servers, topic)
+    assert log.batches(0)
+    check(log, told)
+
+
+def test_an_owner_that_slept_acknowledges_nothing_more(broker: Broker, topic: str, tmp_path: Path) -> None:
+    """It believes to be the owner when it wakes, but another one has taken over."""
+    sleeper = Writer(broker, topic, 0, tmp_path / "sleeper")
+    sleeper.wait_for(20)
+    sleeper.process.send_signal(signal.SIGSTOP)
+    log = KafkaLog(broker.servers, topic)
+    seq = log.append(edge(10_000))
+    sleeper.process.send_signal(signal.SIGCONT)
+    while not any(line.startswith("ended") for line in sleeper.lines()):
+        assert sleeper.process.poll() in (None, 0)
+        time.sleep(0.05)
+    assert any("has taken over" in line for line in sleeper.lines())
+    sleeper.kill()
+    assert log.append(edge(10_001)) > seq
+    told = sleeper.told()
+    check(log, {**told, 10_000: seq})

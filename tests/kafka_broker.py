@@ -1,0 +1,153 @@
+"""A real Kafka broker for tests, in a process of its own, and a proxy whose network fails on order.
+
+The tests need LIVEGNN_KAFKA_HOME, a folder with a script `broker DIR PORT KEY=VALUE...` that runs one broker
+in the foreground (tests/README.md). Those with a bad network need LIVEGNN_TOXIPROXY_HOME as well, a folder
+with `toxiproxy-server`. Where a variable is not set the tests are skipped; where it is set they must run.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+HOME = os.environ.get("LIVEGNN_KAFKA_HOME")
+PROXY_HOME = os.environ.get("LIVEGNN_TOXIPROXY_HOME")
+
+needs_broker = pytest.mark.skipif(not HOME, reason="LIVEGNN_KAFKA_HOME is not set: see tests/README.md")
+needs_proxy = pytest.mark.skipif(
+    not (HOME and PROXY_HOME), reason="LIVEGNN_TOXIPROXY_HOME is not set: see tests/README.md"
+)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class Broker:
+    """`servers` is its address. advertised: the port that it tells clients, of a proxy for instance."""
+
+    def __init__(self, advertised: int | None = None, port: int | None = None) -> None:
+        assert HOME is not None
+        if shutil.which("java") is None:
+            raise RuntimeError("LIVEGNN_KAFKA_HOME is set, so there must be Java 17, got none")
+        self._script = Path(HOME).resolve() / "broker"
+        self.folder = Path(tempfile.mkdtemp(prefix="livegnn-kafka-"))
+        self.port, self._controller = port or free_port(), free_port()
+        self.servers = f"127.0.0.1:{advertised or self.port}"
+        self._settings = (
+            [] if advertised is None else [f"advertised.listeners=PLAINTEXT://127.0.0.1:{advertised}"]
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Begins, or goes on with what is on the disk; returns when it answers."""
+        environment = {**os.environ, "KAFKA_CONTROLLER_PORT": str(self._controller), "KAFKA_HEAP": "384m"}
+        said = (self.folder / "said").open("ab")
+        self._process = subprocess.Popen(
+            [self._script, self.folder, str(self.port), *self._settings],
+            env=environment,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+        said.close()
+        admin = AdminClient(
+            {"bootstrap.servers": self.servers, "log_level": 2, "reconnect.backoff.max.ms": 200}
+        )
+        deadline = time.monotonic() + 90
+        while True:
+            try:
+                if admin.list_topics(timeout=2).brokers:
+                    return
+            except Exception:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError((self.folder / "said").read_text(errors="replace")[-2000:]) from None
+
+    def kill(self) -> None:
+        """Ends it as `kill -9` does."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def close(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Proxy:
+    """A TCP proxy on loopback. `toxic` spoils its links until `heal`."""
+
+    def __init__(self, upstream: int, port: int) -> None:
+        assert PROXY_HOME is not None
+        self._api = free_port()
+        self._process = subprocess.Popen(
+            [Path(PROXY_HOME).resolve() / "toxiproxy-server", "-host", "127.0.0.1", "-port", str(self._api)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                self._post(
+                    "/proxies",
+                    {"name": "one", "listen": f"127.0.0.1:{port}", "upstream": f"127.0.0.1:{upstream}"},
+                )
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
+
+    def toxic(self, kind: str, stream: str = "downstream", **attributes: float) -> None:
+        """One of toxiproxy's toxics, on what the broker says or, upstream, on what it is told."""
+        self._post("/proxies/one/toxics", {"type": kind, "stream": stream, "attributes": attributes})
+
+    def cut(self, *, off: bool) -> None:
+        """Refuses and ends all connections, until told otherwise."""
+        self._post("/proxies/one", {"enabled": not off})
+
+    def heal(self) -> None:
+        self._post("/reset", {})
+
+    def _post(self, path: str, body: dict[str, object]) -> None:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self._api}{path}",
+            json.dumps(body).encode(),
+            {"content-type": "application/json"},
+        )
+        urllib.request.urlopen(request, timeout=10).close()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@contextmanager
+def proxied_broker() -> Iterator[tuple[Broker, Proxy]]:
+    """A broker that clients reach through a proxy alone."""
+    outside, inside = free_port(), free_port()
+    proxy = Proxy(inside, outside)
+    try:
+        broker = Broker(outside, inside)
+        try:
+            yield broker, proxy
+        finally:
+            broker.close()
+    finally:
+        proxy.close()

@@ -1,0 +1,232 @@
+"""The forms of what is in Kafka's topics, and which records count; what needs no broker."""
+
+import hashlib
+import itertools
+from collections import deque
+
+import pytest
+from events_strategies import event_lists
+from hypothesis import given
+from hypothesis import strategies as st
+
+from livegnn import Events
+from livegnn.errors import FileFormatError, InputError, LogError
+from livegnn.log import Appended, Batch
+from livegnn.log.kafka import message
+from livegnn.log.kafka.history import History, encode
+from livegnn.log.kafka.proposal import outcomes, propose
+from livegnn.log.kafka.taking import Received, Taken, take
+
+KEYS = st.none() | st.sampled_from(["a", "b", "c", "d"])
+ENTRIES = st.lists(st.tuples(event_lists().filter(len), KEYS), min_size=1, max_size=4)
+
+
+def plain(events: Events) -> bytes:
+    """The bytes of events, with neighbours of a kind as one chunk."""
+    return Events.concatenate([events]).to_bytes()
+
+
+def received(partition: int, offset: int, value: bytes) -> Received:
+    try:
+        content: message.Message | str = message.decode(value)
+    except FileFormatError as error:
+        content = str(error)
+    digest = hashlib.blake2b(value, digest_size=16).digest()
+    return Received(partition, offset, content, digest, b"%d %d" % (partition, offset))
+
+
+@given(ENTRIES)
+def test_a_message_is_what_was_packed(entries: list[tuple[Events, str | None]]) -> None:
+    value = message.encode([events for events, _ in entries], [key for _, key in entries])
+    again = message.decode(value).entries()
+    assert [(plain(events), key) for events, key in again] == [
+        (plain(events), key) for events, key in entries
+    ]
+
+
+@given(ENTRIES, st.data())
+def test_a_byte_that_is_not_as_it_was_written_is_found(
+    entries: list[tuple[Events, str | None]], data: st.DataObject
+) -> None:
+    value = bytearray(message.encode([events for events, _ in entries], [key for _, key in entries]))
+    value[data.draw(st.integers(0, len(value) - 1))] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(FileFormatError, match="message of events must"):
+        message.decode(bytes(value))
+
+
+@given(ENTRIES, st.data())
+def test_a_message_that_was_cut_is_found(
+    entries: list[tuple[Events, str | None]], data: st.DataObject
+) -> None:
+    value = message.encode([events for events, _ in entries], [key for _, key in entries])
+    with pytest.raises(FileFormatError, match="message of events must"):
+        message.decode(value[: data.draw(st.integers(0, len(value) - 1))])
+
+
+def test_entries_are_packed_into_messages_that_fit_and_what_does_not_fit_is_refused() -> None:
+    small, large = Events().add_edges([1], [2]), Events().add_edges(range(1000), range(1000))
+    entries = [small, large, small, small, small]
+    packed = message.pack(entries, [None, None, "not\nprintable", "good", None], 2000)
+    assert sorted(itertools.chain.from_iterable(at for _, at in packed)) == [0, 1, 2, 3, 4]
+    for value, positions in packed:
+        if isinstance(value, InputError):
+            (at,) = positions
+            assert at in (1, 2)
+            assert ("append fewer events" if at == 1 else "printable") in str(value)
+        else:
+            assert len(value) <= 2000
+            decoded = message.decode(value).entries()
+            assert [plain(one) for one, _ in decoded] == [plain(entries[at]) for at in positions]
+    (whole,) = message.pack([small] * 100, [None] * 100, 1 << 20)
+    assert whole[1] == list(range(100))
+
+
+class Model:
+    """The obvious log: a list of entries, a dict of keys."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[int, bytes]] = []
+        self.keys: dict[str, tuple[int, bytes]] = {}
+        self.seq = 0
+
+    def append(self, events: Events, key: str | None) -> tuple[int, bool] | None:
+        """Its number and whether it was there before; None for a key with other events."""
+        if key is not None and key in self.keys:
+            seq, value = self.keys[key]
+            return (seq, True) if value == plain(events) else None
+        self.seq += len(events)
+        self.entries.append((self.seq, plain(events)))
+        if key is not None:
+            self.keys[key] = (self.seq, plain(events))
+        return self.seq, False
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 2), ENTRIES | st.none()), max_size=4), max_size=5))
+def test_orders_are_what_a_list_of_entries_would_be(
+    rounds: list[list[tuple[int, list[tuple[Events, str | None]] | None]]],
+) -> None:
+    """None is a message that is none of ours."""
+    history, model = History(), Model()
+    history.apply(encode({"type": "owner", "owner": "me"}, 1), 0)
+    offsets = [0, 0, 0]
+    taken_entries: list[tuple[int, bytes]] = []
+    bad = 0
+    for number, arrivals in enumerate(rounds):
+        waiting: list[Received] = []
+        for partition, entries in sorted(arrivals, key=lambda one: one[0]):
+            value = b"garbage"
+            if entries is not None:
+                value = message.encode([events for events, _ in entries], [key for _, key in entries])
+            waiting.append(received(partition, offsets[partition], value))
+            offsets[partition] += 1 + number  # offsets may have gaps
+            bad += entries is None
+        before = history.chain
+        order = propose(history, waiting, 0)
+        assert (order is None) == (not waiting)
+        if order is None:
+            continue
+        read = history.apply(encode(order.to_json(), 1), history.next)
+        assert read == order
+        buffers = {
+            partition: deque(one for one in waiting if one.partition == partition) for partition in range(3)
+        }
+        taken = take(order, buffers, before)
+        assert isinstance(taken, Taken)
+        for write in taken.writes:
+            taken_entries += [(entry.seq, plain(entry.events)) for entry in write.entries()]
+        expected = [
+            [model.append(*entry) for entry in one.message.entries()]
+            for one in waiting
+            if not isinstance(one.message, str)
+        ]
+        became = [
+            [(one.seq, one.again) if isinstance(one, Appended) else None for one in outcome]
+            for _, outcome in outcomes(taken)
+        ]
+        assert became == expected
+    assert taken_entries == model.entries
+    assert (history.seq, len(history.bad)) == (model.seq, bad)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["order", "batch", "base", "owner", "old order", "old batch", "property"]),
+        max_size=30,
+    ),
+    st.data(),
+)
+def test_the_records_from_any_base_on_say_the_same(kinds: list[str], data: st.DataObject) -> None:
+    """Records of an owner that was replaced never count."""
+    history, epoch, offset = History(), 1, 0
+    records: list[bytes] = [encode({"type": "owner", "owner": "1"}, 1)]
+    history.apply(records[0], 0)
+    for kind in kinds:
+        writer = epoch - 1 if kind.startswith("old") else epoch
+        record: dict | None = {"type": "property", "name": "n", "value": str(len(records))}
+        if kind.endswith("order"):
+            entry = message.encode([Events().add_edges([offset], [1])], [data.draw(KEYS)])
+            order = propose(history, [received(0, offset, entry)], 7)
+            assert order is not None
+            record = order.to_json()
+            offset += writer == epoch
+        elif kind.endswith("batch"):
+            after = history.batch_ends[-1]
+            if after == history.seq:
+                continue
+            seq = data.draw(st.integers(after + 1, history.seq))
+            rejection = [seq, "E", "m"] if data.draw(st.booleans()) else None
+            record = {"type": "batch", "after": after, "seq": seq, "rejection": rejection}
+        elif kind == "base":
+            record = history.base()
+        elif kind == "owner":
+            epoch = writer = epoch + 1
+            record = {"type": "owner", "owner": str(epoch)}
+        before = (history.seq, list(history.batch_ends), dict(history.properties))
+        records.append(encode(record, writer))
+        history.apply(records[-1], len(records) - 1)
+        if kind.startswith("old"):
+            assert (history.seq, list(history.batch_ends), history.properties) == before
+    for base in history.bases:
+        again = History()
+        for at in range(base.offset, len(records)):
+            again.apply(records[at], at)
+        for name in (
+            "next",
+            "epoch",
+            "owner",
+            "seq",
+            "chain",
+            "positions",
+            "rejections",
+            "properties",
+            "keys",
+        ):
+            assert getattr(again, name) == getattr(history, name), name
+        assert list(again.batch_ends) == [end for end in history.batch_ends if end >= again.batch_ends[0]]
+        assert again.batches(again.batch_ends[0]) == history.batches(again.batch_ends[0])
+
+
+def test_batches_are_known_from_where_one_ended() -> None:
+    history = History()
+    history.apply(encode({"type": "owner", "owner": "1"}, 1), 0)
+    entry = message.encode([Events().add_edges(range(10), range(10))])
+    order = propose(history, [received(0, 0, entry)], 0)
+    assert order is not None
+    history.apply(encode(order.to_json(), 1), 1)
+    for after, seq in ((0, 4), (4, 10)):
+        history.apply(encode({"type": "batch", "after": after, "seq": seq, "rejection": None}, 1), 2)
+    assert history.batches(0) == [Batch(0, 4), Batch(4, 10)]
+    assert (history.batches(4), history.batches(10)) == ([Batch(4, 10)], [])
+    assert history.batches(5) is None
+    assert history.batches(11) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"{}", b"[]", b"null", b"\xff", b'{"v":1}', b'{"v":9,"type":"owner","epoch":1,"owner":""}',
+     b'{"v":1,"type":"order","epoch":0}', b'{"v":1,"type":"new","epoch":0}',
+     b'{"v":1,"type":"batch","epoch":0,"after":"0","seq":1}'],
+)  # fmt: skip
+def test_what_is_no_record_is_named(value: bytes) -> None:
+    with pytest.raises(LogError, match=r"control record|record 5 of the control topic"):
+        History().apply(value, 5)
