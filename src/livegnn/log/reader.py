@@ -1,0 +1,151 @@
+"""What a log holds, read by any process: entries, batches, rejections, digests (see docs/log.md).
+
+A reader changes nothing and needs nobody's leave: its connection is read-only, and the process that owns the
+log appends meanwhile. Each call sees the log at one moment. Locks: `_read`, for the connection.
+"""
+
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final
+
+from livegnn.arguments import as_path
+from livegnn.errors import FileFormatError, InputError, LogError
+from livegnn.log import Batch, Entry, Rejection, Write
+from livegnn.log.database import connect_to_read, errors_as_log_errors, one
+from livegnn.log.rows import Row, chain_before, chain_of
+
+LARGEST_SEQ: Final = 2**63 - 1
+
+
+class SqliteReader:
+    """The log at `path`, to be read. Thread-safe.
+
+    vfs: the name of a file system that is registered with apsw, for tests.
+    Raises LogError if there is no log at `path`, or one of another version.
+    """
+
+    def __init__(self, path: Path | str, *, vfs: str | None = None) -> None:
+        self.path = as_path(path, "path")
+        self._read = threading.Lock()
+        with self._errors("open"):
+            self._reads = connect_to_read(self.path, vfs)
+
+    def last_seq(self) -> int:
+        """The sequence number of the last event that was appended, 0 for an empty log."""
+        with self._read, self._errors("read"):
+            return one(self._reads, "SELECT coalesce(max(seq), 0) FROM entries")
+
+    def entries(
+        self, after: int, *, up_to: int | None = None, max_events: int | None = None
+    ) -> Sequence[Entry]:
+        """The entries with `after` < `seq` <= `up_to`: as many as fit into `max_events`, at least one.
+
+        Raises LogError for an entry that is missing or whose payload is not as it was written.
+        """
+        writes = self.writes(after, up_to=up_to, max_events=max_events)
+        return [entry for write in writes for entry in write.entries()]
+
+    def writes(
+        self, after: int, *, up_to: int | None = None, max_events: int | None = None
+    ) -> Sequence[Write]:
+        """What `entries` returns, as it was stored, which is faster to read where entries are small."""
+        writes: list[Write] = []
+        last, end = after, LARGEST_SEQ if up_to is None else up_to
+        with self._read, self._errors("read"):
+            for row in self._reads.execute(f"{Row.SELECT} WHERE seq > ? ORDER BY seq", (after,)):
+                write = self._decode(Row(*row)).part(last, end)
+                if write is None:
+                    break
+                if write.after != last:
+                    raise LogError(
+                        f"{self.path} must continue after event {last}, got the entry {write.ends[0]} after "
+                        f"{write.after}"
+                    )
+                if max_events is not None and write.seq > after + max_events:
+                    first = last if writes else int(write.ends[0])  # at least one
+                    whole = write.part(last, max(after + max_events, first))
+                    writes += [] if whole is None else [whole]
+                    break
+                writes.append(write)
+                last = write.seq
+                if last >= end:
+                    break
+        return writes
+
+    def entry(self, seq: int) -> Entry | None:
+        """The entry whose last event is `seq`, None if there is none."""
+        with self._read, self._errors("read"):
+            row = self._reads.execute(f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)).fetchone()
+        if row is None:
+            return None
+        return next((one for one in self._decode(Row(*row)).entries() if one.seq == seq), None)
+
+    def _decode(self, row: Row) -> Write:
+        try:
+            return row.decode()
+        except (FileFormatError, InputError) as error:
+            raise LogError(f"{self.path} must hold the events of entry {row.seq}, got: {error}") from error
+
+    def batches(self, after: int) -> Sequence[Batch]:
+        """The recorded batches that end after sequence number `after`, in order.
+
+        Raises LogError unless they lead on from `after` without a gap: a checkpoint is at a boundary.
+        """
+        with self._read, self._errors("read"):
+            rows: list[Any] = self._reads.execute(
+                "SELECT after, seq FROM batches WHERE seq > ? ORDER BY seq", (after,)
+            ).fetchall()
+            end = one(self._reads, "SELECT coalesce(max(seq), 0) FROM batches")
+        if end < after:
+            raise LogError(
+                f"{self.path} must have a batch that ends at event {after}, got none after event {end}: it "
+                "is not the log of this graph"
+            )
+        last = after
+        for begin, end in rows:
+            if begin != last:
+                raise LogError(f"{self.path} must have a batch that begins after event {last}, got {begin}")
+            last = end
+        return [Batch(*row) for row in rows]
+
+    def rejections(self, after: int = 0, *, up_to: int | None = None) -> Sequence[Rejection]:
+        """The rejected entries with `after` < `seq` <= `up_to`, in order."""
+        with self._read, self._errors("read"):
+            rows: list[Any] = self._reads.execute(
+                "SELECT seq, error, message FROM rejections WHERE seq > ? AND seq <= ? ORDER BY seq",
+                (after, LARGEST_SEQ if up_to is None else up_to),
+            ).fetchall()
+        for seq, *texts in rows:
+            if not all(isinstance(text, str) for text in texts):
+                raise LogError(f"{self.path} must say in text why entry {seq} was rejected, got {texts!r}")
+        return [Rejection(*row) for row in rows]
+
+    def digest(self, seq: int) -> str | None:
+        """A text for the history up to event `seq`, which no other history has.
+
+        None where a part of it was written by a version that kept no digests.
+        """
+        with self._read, self._errors("read"):
+            found = self._reads.execute(
+                f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)
+            ).fetchone()
+            row = None if found is None else Row(*found)
+            if row is not None and row.seq == seq:
+                chain = row.chain
+            else:
+                chain = chain_before(self._reads, LARGEST_SEQ if row is None else row.seq)
+        if row is not None and row.seq != seq and chain is not None:
+            within = self._decode(row).part(row.seq - row.count, seq)  # a batch may end within a row
+            if within is not None:
+                chain = chain_of(chain, within.seq, None, within.events.to_bytes())
+        return None if chain is None else chain.hex()
+
+    def close(self) -> None:
+        """Closes the file; again does nothing."""
+        with self._read, self._errors("close"):
+            self._reads.close()
+
+    def _errors(self, action: str) -> AbstractContextManager[None]:
+        return errors_as_log_errors(action, self.path)
