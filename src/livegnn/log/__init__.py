@@ -1,6 +1,6 @@
 """The event log: what happened, in order, and the batches in which it was made visible."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -148,6 +148,13 @@ class Log(Protocol):
 
     def rejections(self, after: int = 0, *, up_to: int | None = None) -> Sequence[Rejection]:
         """The rejected entries with `after` < `seq` <= `up_to`, in order."""
+        ...
+
+    def bind(self, properties: Mapping[str, str]) -> None:
+        """Binds the log to what it belongs to: stores, durably, each property that it has no value of yet.
+
+        Raises LogError, with nothing stored, if it has another value of one: it belongs to something else.
+        """
         ...
 
     def digest(self, seq: int) -> str | None:

@@ -5,7 +5,7 @@ log appends meanwhile. Each call sees the log at one moment. Locks: `_read`, for
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +13,7 @@ from typing import Any, Final
 from livegnn.arguments import as_path
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.log import Batch, Entry, Rejection, Write
+from livegnn.log.binding import bound_properties
 from livegnn.log.database import connect_to_read, errors_as_log_errors, one
 from livegnn.log.rows import Row, chain_before, chain_of
 
@@ -121,6 +122,11 @@ class SqliteReader:
             if not all(isinstance(text, str) for text in texts):
                 raise LogError(f"{self.path} must say in text why entry {seq} was rejected, got {texts!r}")
         return [Rejection(*row) for row in rows]
+
+    def bound(self) -> Mapping[str, str]:
+        """What the log is bound to, as `bind` of a `SqliteLog` has stored it: properties by name."""
+        with self._read, self._errors("read"):
+            return bound_properties(self._reads)
 
     def digest(self, seq: int) -> str | None:
         """A text for the history up to event `seq`, which no other history has.

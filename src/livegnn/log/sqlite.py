@@ -12,7 +12,7 @@ process appends. Locks: `GroupCommit`'s, then `_write` for both writers (SQLite 
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final
@@ -21,6 +21,7 @@ from livegnn.arguments import as_path
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.log import Appended, Batch, Rejection
+from livegnn.log.binding import bind_properties
 from livegnn.log.database import connect, make_private, one, transaction
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.keys import Keys
@@ -162,6 +163,15 @@ class SqliteLog(SqliteReader):
         with self._write, self._errors("flush"), transaction(self._appends):
             # A commit with synchronous=FULL flushes the write-ahead file, and so all earlier commits.
             self._appends.execute("REPLACE INTO properties VALUES ('synced', ?)", (str(self._last),))
+
+    def bind(self, properties: Mapping[str, str], *, replace: bool = False) -> None:
+        """Binds the log to what it belongs to: stores, durably, each property that it has no value of yet.
+
+        Raises LogError, with nothing stored, if it has another value of one: it belongs to something else.
+        replace: take the new values instead.
+        """
+        with self._write, self._errors("bind"), transaction(self._appends):
+            bind_properties(self._appends, self.path, properties, replace)
 
     def close(self) -> None:
         """Closes the file, into which SQLite moves its write-ahead file, and lets another process own it.

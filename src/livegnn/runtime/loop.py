@@ -24,6 +24,7 @@ from livegnn.expiry import Expiry, ExpiryPolicy
 from livegnn.graph import Claim, Graph, GraphDelta, View, check_columns, without_strays
 from livegnn.log import Appended, Batch, Log, Rejection, Write
 from livegnn.log.group_commit import Commit, GroupCommit
+from livegnn.runtime.binding import schema_properties
 from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
 from livegnn.runtime.statistics import Statistics
 from livegnn.wording import kind_of
@@ -70,7 +71,7 @@ class Loop:
             if not isinstance(given, (policy, NoneType)):
                 raise InputError(f"{name} must be None or of the type {policy.__name__}, got {given!r}")
         function(clock, "clock", "nothing, which says seconds")
-        if not all(callable(getattr(log, name, None)) for name in ("append_all", "writes", "last_seq")):
+        if not all(callable(getattr(log, name, None)) for name in ("append_all", "writes", "bind")):
             raise InputError(f"log must be a Log, such as a SqliteLog, got {log!r}")
         max_batch_events = whole(max_batch_events, "max_batch_events", 1)
         self.log, self.graph = log, graph
@@ -95,6 +96,7 @@ class Loop:
                 f"the log must reach event {graph.seq}, where the graph is, got one that ends at "
                 f"{log.last_seq()}: it is not the log of this graph"
             )
+        log.bind(schema_properties(graph.schema))
         self._replay()
         self._seq = graph.seq
         with graph.writer:
