@@ -15,9 +15,10 @@ from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.log import Batch, Entry, Rejection, Write
 from livegnn.log.binding import bound_properties
 from livegnn.log.database import connect_to_read, errors_as_log_errors, one
-from livegnn.log.rows import Row, chain_before, chain_of
+from livegnn.log.rows import Row, begin_of, chain_before, chain_of
 
 LARGEST_SEQ: Final = 2**63 - 1
+LAST_BATCH: Final = "SELECT coalesce(max(seq), 0) FROM batches"
 
 
 class SqliteReader:
@@ -38,6 +39,21 @@ class SqliteReader:
         with self._read, self._errors("read"):
             return one(self._reads, "SELECT coalesce(max(seq), 0) FROM entries")
 
+    def first_seq(self) -> int:
+        """The sequence number of the first event that the log holds or will hold: 1 if it was not trimmed."""
+        with self._read, self._errors("read"):
+            return begin_of(self._reads).seq + 1
+
+    def last_batch_seq(self) -> int:
+        """The sequence number at which the last recorded batch ends, 0 if there is none."""
+        with self._read, self._errors("read"):
+            return one(self._reads, LAST_BATCH)
+
+    def check_begin(self, after: int) -> None:
+        """Raises LogError if events that follow event `after` have been trimmed."""
+        with self._read, self._errors("read"):
+            self._refuse_trimmed(after)
+
     def entries(
         self, after: int, *, up_to: int | None = None, max_events: int | None = None
     ) -> Sequence[Entry]:
@@ -56,10 +72,12 @@ class SqliteReader:
         last, end = after, LARGEST_SEQ if up_to is None else up_to
         with self._read, self._errors("read"):
             for row in self._reads.execute(f"{Row.SELECT} WHERE seq > ? ORDER BY seq", (after,)):
-                write = self._decode(Row(*row)).part(last, end)
+                stored = self._decode(Row(*row))
+                write = stored.part(last, end) if stored.after <= last else stored
                 if write is None:
                     break
                 if write.after != last:
+                    self._refuse_trimmed(after)
                     raise LogError(
                         f"{self.path} must continue after event {last}, got the entry {write.ends[0]} after "
                         f"{write.after}"
@@ -83,6 +101,15 @@ class SqliteReader:
             return None
         return next((one for one in self._decode(Row(*row)).entries() if one.seq == seq), None)
 
+    def _refuse_trimmed(self, after: int) -> None:
+        begin = begin_of(self._reads).seq
+        if after < begin:
+            raise LogError(
+                f"{self.path} begins after event {begin}, since what came before was trimmed, so nothing can "
+                f"go on from event {after}: it takes a graph, a checkpoint or a position at event {begin} or "
+                "later"
+            )
+
     def _decode(self, row: Row) -> Write:
         try:
             return row.decode()
@@ -98,7 +125,8 @@ class SqliteReader:
             rows: list[Any] = self._reads.execute(
                 "SELECT after, seq FROM batches WHERE seq > ? ORDER BY seq", (after,)
             ).fetchall()
-            end = one(self._reads, "SELECT coalesce(max(seq), 0) FROM batches")
+            end = one(self._reads, LAST_BATCH)
+            self._refuse_trimmed(after)
         if end < after:
             raise LogError(
                 f"{self.path} must have a batch that ends at event {after}, got none after event {end}: it "

@@ -7,12 +7,12 @@ safety: none, the caller has the connection to itself.
 
 import hashlib
 from dataclasses import dataclass
-from typing import ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import apsw
 import numpy as np
 
-from livegnn.errors import InputError
+from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.events.binary import check
 from livegnn.log import Appended, Write
@@ -59,12 +59,37 @@ def chain_of(previous: bytes, seq: int, counts: bytes | None, payload: bytes) ->
     return digest.digest()
 
 
+class Begin(NamedTuple):
+    """What comes before the first row: its last event, and the chain of its last row, None if it had none.
+
+    A log that was never trimmed begins after event 0.
+    """
+
+    seq: int = 0
+    chain: bytes | None = b""
+
+
+def begin_of(connection: apsw.Connection) -> Begin:
+    """Where a log begins. Raises LogError where that is not as it was written."""
+    rows: Any = connection.execute(
+        "SELECT name, value FROM properties WHERE name IN ('trimmed', 'trimmed_chain')"
+    ).fetchall()
+    values = dict(rows)
+    if not values:
+        return Begin()
+    try:
+        chain = bytes.fromhex(values["trimmed_chain"])
+        return Begin(int(values["trimmed"]), chain or None)
+    except (KeyError, ValueError, TypeError) as error:
+        raise LogError(f"the event log must say where it begins, got {values}: it is damaged") from error
+
+
 def chain_before(connection: apsw.Connection, seq: int) -> bytes | None:
     """The chain of the last row before event `seq`: b"" where there is none, None where it was not kept."""
     row = connection.execute(
         "SELECT chain FROM entries WHERE seq < ? ORDER BY seq DESC LIMIT 1", (seq,)
     ).fetchone()
-    return b"" if row is None else row[0]
+    return begin_of(connection).chain if row is None else row[0]
 
 
 class Tail(NamedTuple):

@@ -27,7 +27,7 @@ from livegnn.log.group_commit import GroupCommit
 from livegnn.log.keys import Keys
 from livegnn.log.mark import Mark
 from livegnn.log.owner import Owner
-from livegnn.log.reader import LARGEST_SEQ, SqliteReader
+from livegnn.log.reader import LARGEST_SEQ, LAST_BATCH, SqliteReader
 from livegnn.log.rows import RowWriter, Tail, chain_before
 from livegnn.log.wal import find_damage
 
@@ -69,6 +69,9 @@ class SqliteLog(SqliteReader):
             # Then the write-ahead file begins anew at the next append: what a crash left at its end is never
             # taken for what a later one did.
             self._appends.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            if acknowledged < self._last:
+                self.sync()  # what a process left that died while it appended
+                self._mark.write(self._last)
             opened.pop_all()
 
     def append(self, events: Events, *, key: str | None = None) -> int:
@@ -148,7 +151,7 @@ class SqliteLog(SqliteReader):
                 f"cannot record a batch in {self.path}: {rejection} must be of an entry of {batch}"
             )
         with self._write, self._errors("record a batch in"), transaction(self._boundaries):
-            last = one(self._boundaries, "SELECT coalesce(max(seq), 0) FROM batches")
+            last = one(self._boundaries, LAST_BATCH)
             if batch.after != last:
                 raise LogError(
                     f"{self.path} must be continued after event {last}, got a batch after event "
@@ -212,7 +215,7 @@ class SqliteLog(SqliteReader):
     def _find_end(self, acknowledged: int) -> int:
         """The last event. Raises LogError if there were others after it: acknowledged ones, or batches."""
         last = one(self._reads, "SELECT coalesce(max(seq), 0) FROM entries")
-        batch = one(self._reads, "SELECT coalesce(max(seq), 0) FROM batches")
+        batch = one(self._reads, LAST_BATCH)
         if last < batch:
             raise LogError(
                 f"{self.path} must reach event {batch}, where its last batch ends, got entries up to event "
