@@ -109,9 +109,16 @@ class ViewsSection:
 
 @dataclass(frozen=True)
 class LogSection:
-    """`[log]`: the SQLite file of events; it is made when it is missing."""
+    """`[log]`: the SQLite file of events; it is made when it is missing. keep: "all" of it, or what is there
+    "since_checkpoint", the oldest that is kept.
+    """
 
     path: Path
+    keep: str = "all"
+
+    def __post_init__(self) -> None:
+        if self.keep not in ("all", "since_checkpoint"):
+            raise InputError(f"keep must be 'all' or 'since_checkpoint', got {self.keep!r}")
 
 
 @dataclass(frozen=True)
@@ -126,9 +133,11 @@ class CheckpointSection:
         _at_least(0, "every_events", self.every_events)
         _at_least(0, "every_seconds", self.every_seconds)
 
-    def policy(self) -> CheckpointPolicy:
+    def policy(self, *, trim_log: bool = False) -> CheckpointPolicy:
         """The same in the runtime's terms."""
-        return CheckpointPolicy(self.directory, self.every_events or None, self.every_seconds or None)
+        return CheckpointPolicy(
+            self.directory, self.every_events or None, self.every_seconds or None, trim_log=trim_log
+        )
 
 
 @dataclass(frozen=True)
@@ -192,6 +201,10 @@ class Deployment:
     checkpoint: CheckpointSection | None = None
     runtime: RuntimeSection = field(default_factory=RuntimeSection)
     server: ServerSection = field(default_factory=ServerSection)
+
+    def __post_init__(self) -> None:
+        if self.log.keep == "since_checkpoint" and self.checkpoint is None:
+            raise InputError("keep = 'since_checkpoint' in [log] needs a section [checkpoint]")
 
     @classmethod
     def read(cls, path: Path | str) -> "Deployment":
@@ -324,6 +337,10 @@ class Deployment:
         finally:
             log.close()
 
+    def _checkpoint_policy(self) -> CheckpointPolicy | None:
+        trim_log = self.log.keep == "since_checkpoint"
+        return None if self.checkpoint is None else self.checkpoint.policy(trim_log=trim_log)
+
     def _open(self, factories: Mapping[str, ViewFactory], log: SqliteLog) -> Runtime:
         directory = None if self.checkpoint is None else self.checkpoint.directory
         graph, views = restore(
@@ -335,7 +352,7 @@ class Deployment:
             graph,
             *views.values(),
             max_batch_events=self.runtime.max_batch_events,
-            checkpoints=None if self.checkpoint is None else self.checkpoint.policy(),
+            checkpoints=self._checkpoint_policy(),
             expiry=self.runtime.expiry(),
             scrub=self.runtime.scrub(),
         )

@@ -48,6 +48,10 @@ class Write(NamedTuple):
             for begin, end in zip(begins, ends, strict=True)
         ]
 
+    def entry(self, seq: int) -> Entry | None:
+        """The entry whose last event is `seq`, None if it is none of these."""
+        return next((entry for entry in self.entries() if entry.seq == seq), None)
+
     def part(self, after: int, up_to: int) -> "Write | None":
         """The entries with `after` < `seq` <= `up_to`, None if there are none."""
         if after <= self.after and self.seq <= up_to:
@@ -159,6 +163,14 @@ class Log(Protocol):
 
     def digest(self, seq: int) -> str | None:
         """A text for the history up to event `seq`, which no other history has; None if it is not known."""
+        ...
+
+    def trim(self, up_to: int) -> int:
+        """Deletes whole stored rows at or before event `up_to`, if nobody goes on from there any more.
+
+        What is deleted ends no later than the last batch, and than the slowest consumer. Returns the last
+        event that is deleted now, 0 if none is.
+        """
         ...
 
     def close(self) -> None:

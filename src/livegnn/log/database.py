@@ -14,7 +14,7 @@ import apsw
 from livegnn.errors import DiskFullError, LogError, is_disk_full
 
 APPLICATION_ID: Final = 0x4C474E4E  # "LGNN", in the header of the SQLite file
-VERSION: Final = 2
+VERSION: Final = 3
 
 SCHEMA: Final = """
 CREATE TABLE entries (
@@ -44,13 +44,21 @@ CREATE TABLE properties (
     name TEXT PRIMARY KEY,
     value TEXT NOT NULL
 );
+CREATE TABLE dead_letters (
+    seq INTEGER PRIMARY KEY,
+    payload BLOB NOT NULL
+);
 """
 
 _UPDATES: Final = {
     1: "ALTER TABLE entries ADD COLUMN counts BLOB; ALTER TABLE entries ADD COLUMN chain BLOB;"
-    + SCHEMA[SCHEMA.index("CREATE TABLE keys") :]
+    + SCHEMA[SCHEMA.index("CREATE TABLE keys") :],
+    2: SCHEMA[SCHEMA.index("CREATE TABLE dead_letters") :],
 }
 """What makes the tables of an older version those of the present one."""
+
+LAST_EVENT: Final = "SELECT coalesce(max(seq), 0) FROM entries"
+LAST_BATCH: Final = "SELECT coalesce(max(seq), 0) FROM batches"
 
 _BUSY_MILLISECONDS = 10_000
 
@@ -62,6 +70,9 @@ def connect(path: Path, synchronous: str, vfs: str | None = None) -> apsw.Connec
         connection.set_busy_timeout(_BUSY_MILLISECONDS)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {synchronous}")
+        # Pages that become free are cleared. Remains of payloads in them, used again for boundaries, would
+        # look like appends where log/wal.py searches for them.
+        connection.execute("PRAGMA secure_delete = ON")
         _create(connection, path)
     except BaseException:
         connection.close()

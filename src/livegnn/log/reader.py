@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from livegnn.arguments import as_path
 from livegnn.errors import FileFormatError, InputError, LogError
+from livegnn.events import Events
 from livegnn.log import Batch, Entry, Rejection, Write
 from livegnn.log.binding import bound_properties
-from livegnn.log.database import connect_to_read, errors_as_log_errors, one
+from livegnn.log.database import LAST_BATCH, LAST_EVENT, connect_to_read, errors_as_log_errors, one
 from livegnn.log.rows import Row, begin_of, chain_before, chain_of
 
 LARGEST_SEQ: Final = 2**63 - 1
-LAST_BATCH: Final = "SELECT coalesce(max(seq), 0) FROM batches"
 
 
 class SqliteReader:
@@ -37,7 +37,7 @@ class SqliteReader:
     def last_seq(self) -> int:
         """The sequence number of the last event that was appended, 0 for an empty log."""
         with self._read, self._errors("read"):
-            return one(self._reads, "SELECT coalesce(max(seq), 0) FROM entries")
+            return one(self._reads, LAST_EVENT)
 
     def first_seq(self) -> int:
         """The sequence number of the first event that the log holds or will hold: 1 if it was not trimmed."""
@@ -94,12 +94,22 @@ class SqliteReader:
         return writes
 
     def entry(self, seq: int) -> Entry | None:
-        """The entry whose last event is `seq`, None if there is none."""
+        """The entry whose last event is `seq`, None if there is none.
+
+        Of what was trimmed, entries that were refused and not appended again since are still there.
+        """
         with self._read, self._errors("read"):
             row = self._reads.execute(f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)).fetchone()
-        if row is None:
-            return None
-        return next((one for one in self._decode(Row(*row)).entries() if one.seq == seq), None)
+            letter: Any = self._reads.execute(
+                "SELECT payload FROM dead_letters WHERE seq = ?", (seq,)
+            ).fetchone()
+        entry = None if row is None else self._decode(Row(*row)).entry(seq)
+        if entry is not None or letter is None:
+            return entry
+        try:
+            return Entry(seq, Events.from_bytes(*letter))
+        except (FileFormatError, InputError) as error:
+            raise self._damaged(seq, error) from error
 
     def _refuse_trimmed(self, after: int) -> None:
         begin = begin_of(self._reads).seq
@@ -114,7 +124,10 @@ class SqliteReader:
         try:
             return row.decode()
         except (FileFormatError, InputError) as error:
-            raise LogError(f"{self.path} must hold the events of entry {row.seq}, got: {error}") from error
+            raise self._damaged(row.seq, error) from error
+
+    def _damaged(self, seq: int, error: Exception) -> LogError:
+        return LogError(f"{self.path} must hold the events of entry {seq}, got: {error}")
 
     def batches(self, after: int) -> Sequence[Batch]:
         """The recorded batches that end after sequence number `after`, in order.
@@ -159,7 +172,7 @@ class SqliteReader:
     def digest(self, seq: int) -> str | None:
         """A text for the history up to event `seq`, which no other history has.
 
-        None where a part of it was written by a version that kept no digests.
+        None where a part of it was written by a version that kept no digests, and where it was trimmed.
         """
         with self._read, self._errors("read"):
             found = self._reads.execute(
@@ -170,6 +183,8 @@ class SqliteReader:
                 chain = row.chain
             else:
                 chain = chain_before(self._reads, LARGEST_SEQ if row is None else row.seq)
+            if seq < begin_of(self._reads).seq:
+                return None
         if row is not None and row.seq != seq and chain is not None:
             within = self._decode(row).part(row.seq - row.count, seq)  # a batch may end within a row
             if within is not None:

@@ -12,23 +12,26 @@ process appends. Locks: `GroupCommit`'s, then `_write` for both writers (SQLite 
 """
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final
 
-from livegnn.arguments import as_path
-from livegnn.errors import InputError, LogError
+from livegnn.arguments import as_path, whole
+from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events
 from livegnn.log import Appended, Batch, Rejection
 from livegnn.log.binding import bind_properties
-from livegnn.log.database import connect, make_private, one, transaction
+from livegnn.log.consumers import read_positions
+from livegnn.log.database import LAST_BATCH, LAST_EVENT, connect, make_private, one, transaction
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.keys import Keys
 from livegnn.log.mark import Mark
 from livegnn.log.owner import Owner
-from livegnn.log.reader import LARGEST_SEQ, LAST_BATCH, SqliteReader
+from livegnn.log.reader import LARGEST_SEQ, SqliteReader
 from livegnn.log.rows import RowWriter, Tail, chain_before
+from livegnn.log.trimming import forget_retried, trim_step
 from livegnn.log.wal import find_damage
 
 _SMALLEST_PAGE = 512  # of any SQLite database
@@ -103,7 +106,7 @@ class SqliteLog(SqliteReader):
     def _find_tail(self) -> Tail:
         """The end of the log; asked of the file if an interrupt came between a commit and what notes it."""
         if self._tail is None:
-            end = one(self._appends, "SELECT coalesce(max(seq), 0) FROM entries")
+            end = one(self._appends, LAST_EVENT)
             self._tail = Tail(end, chain_before(self._appends, LARGEST_SEQ) or b"")
             self._last = end
         return self._tail
@@ -176,6 +179,34 @@ class SqliteLog(SqliteReader):
         with self._write, self._errors("bind"), transaction(self._appends):
             bind_properties(self._appends, self.path, properties, replace)
 
+    def trim(self, up_to: int) -> int:
+        """Deletes whole rows at or before event `up_to`, of which no batch and no consumer needs any more.
+
+        Returns the last event that is deleted now, durably; 0 if none is. Refused entries that were not
+        appended again can still be read. Appends wait for a small part of it at most. Raises LogError.
+        """
+        up_to = whole(up_to, "up_to", 0, LARGEST_SEQ)
+        with self._errors("trim"):
+            up_to = min([up_to, *read_positions(self.path, flush=True).values()])
+            with self._write, transaction(self._appends):
+                forget_retried(self._appends)
+        end: int | None = self.first_seq() - 1
+        while end is not None:
+            began = time.monotonic()
+            trimmed, end = end, self._trim_step(up_to)
+            time.sleep(time.monotonic() - began)  # so that appends come between
+        return trimmed
+
+    def _trim_step(self, up_to: int) -> int | None:
+        with self._write, self._errors("trim"), transaction(self._appends):
+            self._keys.forget_old()
+            try:
+                return trim_step(self._appends, min(up_to, one(self._appends, LAST_BATCH)))
+            except (FileFormatError, InputError) as error:
+                raise LogError(
+                    f"{self.path} must hold the events of refused entries, got: {error}"
+                ) from error
+
     def close(self) -> None:
         """Closes the file, into which SQLite moves its write-ahead file, and lets another process own it.
 
@@ -214,7 +245,7 @@ class SqliteLog(SqliteReader):
 
     def _find_end(self, acknowledged: int) -> int:
         """The last event. Raises LogError if there were others after it: acknowledged ones, or batches."""
-        last = one(self._reads, "SELECT coalesce(max(seq), 0) FROM entries")
+        last = one(self._reads, LAST_EVENT)
         batch = one(self._reads, LAST_BATCH)
         if last < batch:
             raise LogError(

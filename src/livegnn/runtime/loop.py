@@ -24,6 +24,7 @@ from livegnn.expiry import Expiry, ExpiryPolicy
 from livegnn.graph import Claim, Graph, GraphDelta, View, check_columns
 from livegnn.log import Appended, Batch, Log, Rejection, Write
 from livegnn.log.group_commit import Commit, GroupCommit
+from livegnn.log.keys import RETRY_KEY
 from livegnn.runtime.binding import schema_properties
 from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
 from livegnn.runtime.replay import replay
@@ -278,7 +279,7 @@ class Loop:
         entry = None if self.rejection(seq) is None else self.log.entry(seq)
         if entry is None:
             raise InputError(f"expected the number of an entry that was refused, got {seq}: see rejections")
-        return self.append(entry.events, key=f"retry of {seq}")
+        return self.append(entry.events, key=f"{RETRY_KEY}{seq}")
 
     def read(self, question: Callable[[], _Answer]) -> tuple[int, _Answer]:
         """The answer to a question about the graph or a view, with the sequence number that it reflects.
