@@ -1,9 +1,9 @@
 """A log on a machine that loses power, at any write and flush, again and again: nothing acknowledged is lost.
 
-Each seed is a history: appends alone and together, with keys and without, boundaries and flushes of them,
-trims, clean stops; and a loss of power after some operation of the disk. What was not flushed is then lost,
-kept, torn or written in another order. The history of what was acknowledged is held against the log that is
-left, which goes on from there. LIVEGNN_FAULT_SEEDS says how many; the seed is in the failure.
+Each seed is a history: appends alone and together, with keys, origins or neither, boundaries and flushes of
+them, trims, clean stops; and a loss of power after some operation of the disk. What was not flushed is then
+lost, kept, torn or written in another order. The history of what was acknowledged is held against the log
+that is left, which goes on from there. LIVEGNN_FAULT_SEEDS says how many; the seed is in the failure.
 """
 
 import os
@@ -11,7 +11,7 @@ import random
 import secrets
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ import pytest
 import livegnn.log.sqlite
 from crashing_disk import CrashingDisk, PowerLoss
 from livegnn import Events, LogError
-from livegnn.log import Appended, Batch, Entry, Rejection, trimming
+from livegnn.log import Appended, Batch, Entry, Origin, Rejection, trimming
 from livegnn.log.keys import Keys
+from livegnn.log.origins import store_reached
 from livegnn.log.rows import RowWriter
 from livegnn.log.sqlite import SqliteLog
 
@@ -39,10 +40,19 @@ class Witness:
     acknowledged: dict[int, Events] = field(default_factory=dict)
     keys: dict[str, tuple[Events, int]] = field(default_factory=dict)
     batches: list[Batch] = field(default_factory=list)  # that were flushed
-    unsure: list[tuple[list[Events], list[str | None]]] = field(default_factory=list)  # at the last loss
+    offsets: dict[int, int] = field(default_factory=dict)  # by partition
+    unsure: list[tuple[list[Events], list[str | None], list[Origin | None]]] = field(
+        default_factory=list
+    )  # at the last loss
     rejected: dict[int, Events] = field(default_factory=dict)  # entries, in batches that were flushed
     trimmed: int = 0  # acknowledged
     may_be_trimmed: int = 0  # asked for
+
+    def is_new(self, origin: Origin) -> bool:
+        """Whether an entry from there was not stored before; it is now."""
+        before = self.offsets.get(origin.partition, -1)
+        self.offsets[origin.partition] = max(before, origin.offset)
+        return origin.offset > before
 
 
 class Client:
@@ -90,19 +100,32 @@ class Client:
         known = list(self.witness.keys)
         entries: list[Events] = []
         keys: list[str | None] = []
+        origins: list[Origin | None] = []
+        offsets = dict(self.witness.offsets)
         for _ in range(self.draw.choice([1, 1, 1, 5, 60])):
-            if known and self.draw.random() < 0.2:
+            origins.append(None)
+            if self.draw.random() < 0.2:
+                partition = self.draw.randrange(3)
+                offset = max(0, offsets.get(partition, -1) + self.draw.choice([-3, 0, 1, 1, 1, 4]))
+                entries.append(self.events())
+                keys.append(None)
+                origins[-1] = Origin("topic", partition, offset)
+                offsets[partition] = max(offset, offsets.get(partition, -1))
+            elif known and self.draw.random() < 0.2:
                 key = self.draw.choice(known)
                 entries.append(self.witness.keys[key][0])
                 keys.append(key)
             else:
                 entries.append(self.events())
                 keys.append(f"key {self.number}" if self.draw.random() < 0.3 else None)
-        self.witness.unsure = [(entries, keys)]
-        outcomes = log.append_all(entries, keys)
+        self.witness.unsure = [(entries, keys, origins)]
+        outcomes = log.append_all(entries, keys, origins)
         self.witness.unsure = []
-        for events, key, outcome in zip(entries, keys, outcomes, strict=True):
+        for events, key, origin, outcome in zip(entries, keys, origins, outcomes, strict=True):
             assert isinstance(outcome, Appended)
+            if origin is not None and not self.witness.is_new(origin):
+                assert outcome.again
+                continue
             if key in self.witness.keys:
                 assert key is not None
                 assert outcome == Appended(self.witness.keys[key][1], len(events), again=True)
@@ -139,13 +162,20 @@ def check(log: SqliteLog, witness: Witness) -> None:
     assert log.digest(begin) is not None
     more = [(seq, events) for seq, events in entries.items() if seq not in witness.acknowledged]
     if more:
-        ((unsure, keys),) = witness.unsure
-        fresh = [(e, key) for e, key in zip(unsure, keys, strict=True) if key not in witness.keys]
+        (unsure,) = witness.unsure
+        fresh = [
+            (events, key)
+            for events, key, origin in zip(*unsure, strict=True)
+            if key not in witness.keys and (origin is None or witness.is_new(origin))
+        ]
         assert [events for _, events in more] == [events for events, _ in fresh]
         for (seq, events), (_, key) in zip(more, fresh, strict=True):
             witness.acknowledged[seq] = events
             if key is not None:
                 witness.keys[key] = (events, seq)
+    assert {part: log.position("topic", part) for part in range(3)} == {
+        part: witness.offsets.get(part) for part in range(3)
+    }
     ends = [batch.seq for batch in witness.batches if batch.seq >= begin]
     assert ends or begin == 0
     batches = log.batches(ends[0] if ends else 0)
@@ -194,8 +224,12 @@ def run(seed: int, directory: Path) -> Witness:
                 client.step(log)
             if draw.random() < 0.2:
                 log.close()
-        except LogError:
-            assert disk.dead
+        except BaseException as error:
+            if not isinstance(error, LogError) or not disk.dead:
+                if log is not None:
+                    with suppress(LogError):
+                        log.close()
+                raise
         mark = (place / "log.db-mark").read_bytes() if (place / "log.db-mark").exists() else None
         place = directory / str(loss + 1)
         disk.lose_power(place, draw)
@@ -204,9 +238,8 @@ def run(seed: int, directory: Path) -> Witness:
         if log is not None:
             with suppress(LogError):
                 log.close()  # the machine is gone, but this process is not
-    log = SqliteLog(place / "log.db")
-    check(log, witness)
-    log.close()
+    with closing(SqliteLog(place / "log.db")) as log:
+        check(log, witness)
     return witness
 
 
@@ -244,6 +277,17 @@ def store_keys_by_themselves(patch: pytest.MonkeyPatch) -> None:
         store(self, writer)
         for one in known:
             add(self._keys, [one])
+
+    patch.setattr(SqliteLog, "_store", store_both)
+
+
+def store_origins_before_entries(patch: pytest.MonkeyPatch) -> None:
+    store = SqliteLog._store
+
+    def store_both(self: SqliteLog, writer: RowWriter) -> None:
+        store_reached(self._appends, writer.reached)
+        writer.reached.clear()
+        store(self, writer)
 
     patch.setattr(SqliteLog, "_store", store_both)
 
@@ -295,6 +339,7 @@ def trim_too_much(patch: pytest.MonkeyPatch) -> None:
         flush_nothing,
         forget_keys,
         store_keys_by_themselves,
+        store_origins_before_entries,
         mark_too_early,
         sync_nothing,
         trim_in_two_transactions,

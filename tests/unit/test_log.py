@@ -43,6 +43,7 @@ CREATE TABLE rejections (
 VERSION_2 = """
 PRAGMA user_version = 2;
 DROP TABLE dead_letters;
+DROP TABLE origins;
 """
 
 

@@ -12,7 +12,7 @@ from livegnn.types import IntArray
 if TYPE_CHECKING:
     from jaxtyping import Int64
 
-__all__ = ["Appended", "Batch", "Entry", "Log", "Rejection", "Write"]
+__all__ = ["Appended", "Batch", "Entry", "Log", "Origin", "Rejection", "Write"]
 
 
 class Entry(NamedTuple):
@@ -67,12 +67,23 @@ class Write(NamedTuple):
 class Appended(NamedTuple):
     """What became of an entry that was appended: the sequence number of its last event, its size in events.
 
-    again: an entry with the same key was appended before; this is its number, and nothing was stored.
+    again: it was appended before, with the same key or origin; this is its number, and nothing was stored.
     """
 
     seq: int
     size: int
     again: bool = False
+
+
+class Origin(NamedTuple):
+    """Where an entry came from: a numbered place in a stream, such as the topic of a broker.
+
+    Offsets of one partition of a source only grow; what is delivered again has the offset that it had.
+    """
+
+    source: str
+    partition: int
+    offset: int
 
 
 class Batch(NamedTuple):
@@ -102,12 +113,21 @@ class Log(Protocol):
         ...
 
     def append_all(
-        self, entries: Sequence[Events], keys: Sequence[str | None] | None = None
+        self,
+        entries: Sequence[Events],
+        keys: Sequence[str | None] | None = None,
+        origins: Sequence[Origin | None] | None = None,
     ) -> Sequence[Appended | InputError]:
         """Stores each of `entries` as `append` does, with one flush for all.
 
+        origins: where each came from. One whose offset is not after the last that was stored of its partition
+        is not stored again; its number is that of the last entry that came from there.
         Returns for each what became of it: an error concerns one entry. Raises LogError if none was stored.
         """
+        ...
+
+    def position(self, source: str, partition: int) -> int | None:
+        """The last offset that was stored of a partition: go on after it. None if nothing was."""
         ...
 
     def last_seq(self) -> int:

@@ -48,6 +48,13 @@ CREATE TABLE dead_letters (
     seq INTEGER PRIMARY KEY,
     payload BLOB NOT NULL
 );
+CREATE TABLE origins (
+    source TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (source, partition)
+) WITHOUT ROWID;
 """
 
 _UPDATES: Final = {

@@ -10,12 +10,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
-from livegnn.arguments import as_path
+from livegnn.arguments import as_path, whole
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events
 from livegnn.log import Batch, Entry, Rejection, Write
 from livegnn.log.binding import bound_properties
 from livegnn.log.database import LAST_BATCH, LAST_EVENT, connect_to_read, errors_as_log_errors, one
+from livegnn.log.origins import find_reached
 from livegnn.log.rows import Row, begin_of, chain_before, chain_of
 
 LARGEST_SEQ: Final = 2**63 - 1
@@ -38,6 +39,13 @@ class SqliteReader:
         """The sequence number of the last event that was appended, 0 for an empty log."""
         with self._read, self._errors("read"):
             return one(self._reads, LAST_EVENT)
+
+    def position(self, source: str, partition: int) -> int | None:
+        """The last offset that was stored of a partition of a source: go on after it. None if nothing was."""
+        partition = whole(partition, "partition", 0, LARGEST_SEQ)
+        with self._read, self._errors("read"):
+            reached = find_reached(self._reads, (source, partition))
+        return None if reached is None else reached.offset
 
     def first_seq(self) -> int:
         """The sequence number of the first event that the log holds or will hold: 1 if it was not trimmed."""

@@ -15,8 +15,9 @@ import numpy as np
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.events.binary import check
-from livegnn.log import Appended, Write
+from livegnn.log import Appended, Origin, Write
 from livegnn.log.keys import Keys, Known, check_key
+from livegnn.log.origins import Partition, Reached, check_origin, find_reached
 
 _MOST_EVENTS: Final = 4096
 """A row with so many events takes no further entry."""
@@ -102,20 +103,33 @@ class Tail(NamedTuple):
 class RowWriter:
     """Makes rows of entries that are appended after `tail`. Nothing is stored before the caller does it.
 
-    rows: values for the table `entries`; known: for the table `keys`, by key. tail: the end when both are
-    stored.
+    rows: values for the table `entries`; known: for the table `keys`, by key; reached: for the table
+    `origins`, by partition. tail: the end when all are stored.
     """
 
-    def __init__(self, tail: Tail, keys: Keys) -> None:
-        self.tail, self._keys = tail, keys
+    def __init__(self, tail: Tail, keys: Keys, connection: apsw.Connection) -> None:
+        self.tail, self._keys, self._connection = tail, keys, connection
         self.rows: list[tuple[int, int, bytes, bytes | None, bytes]] = []
         self.known: dict[str, Known] = {}
+        self.reached: dict[Partition, Reached] = {}
         self._waiting: list[Events] = []
         self._seq = tail.seq
 
-    def add(self, events: Events, key: str | None) -> Appended:
+    def add(self, events: Events, key: str | None, origin: Origin | None = None) -> Appended:
         """What becomes of an entry. Raises InputError for text that cannot be stored, or a key of others."""
         check(events.chunks)
+        if origin is None:
+            return self._add(events, key)
+        source, partition, offset = check_origin(origin)
+        place = source, partition
+        reached = self.reached.get(place) or find_reached(self._connection, place)
+        if reached is not None and offset <= reached.offset:
+            return Appended(reached.seq, len(events), again=True)
+        appended = self._add(events, key)
+        self.reached[place] = Reached(offset, appended.seq)
+        return appended
+
+    def _add(self, events: Events, key: str | None) -> Appended:
         if key is not None:
             check_key(key)
             known = self.known.get(key) or self._keys.find(key)

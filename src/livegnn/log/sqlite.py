@@ -21,13 +21,14 @@ from typing import Final
 from livegnn.arguments import as_path, whole
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events
-from livegnn.log import Appended, Batch, Rejection
+from livegnn.log import Appended, Batch, Origin, Rejection
 from livegnn.log.binding import bind_properties
 from livegnn.log.consumers import read_positions
 from livegnn.log.database import LAST_BATCH, LAST_EVENT, connect, make_private, one, transaction
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.keys import Keys
 from livegnn.log.mark import Mark
+from livegnn.log.origins import store_reached
 from livegnn.log.owner import Owner
 from livegnn.log.reader import LARGEST_SEQ, SqliteReader
 from livegnn.log.rows import RowWriter, Tail, chain_before
@@ -87,16 +88,22 @@ class SqliteLog(SqliteReader):
         return self._group.append(events, key).seq if len(events) or key is not None else self._last
 
     def append_all(
-        self, entries: Sequence[Events], keys: Sequence[str | None] | None = None
+        self,
+        entries: Sequence[Events],
+        keys: Sequence[str | None] | None = None,
+        origins: Sequence[Origin | None] | None = None,
     ) -> Sequence[Appended | InputError]:
         """Stores each of `entries` as `append` does, with one flush for all.
 
+        origins: where each came from. One whose offset is not after the last that was stored of its partition
+        is not stored again; its number is that of the last entry that came from there.
         Returns for each what became of it: an error concerns one entry. Raises LogError if none was stored.
         """
         keys = [None] * len(entries) if keys is None else keys
+        origins = [None] * len(entries) if origins is None else origins
         with self._write, self._errors("append to"):
-            writer = RowWriter(self._find_tail(), self._keys)
-            outcomes = [_add(writer, events, key) for events, key in zip(entries, keys, strict=True)]
+            writer = RowWriter(self._find_tail(), self._keys, self._appends)
+            outcomes = [_add(writer, *given) for given in zip(entries, keys, origins, strict=True)]
             writer.finish()
             self._store(writer)
         with self._appended:
@@ -114,14 +121,15 @@ class SqliteLog(SqliteReader):
     def _store(self, writer: RowWriter) -> None:
         self._tail = None
         insert = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
-        if len(writer.rows) == 1 and not writer.known:
+        if len(writer.rows) == 1 and not writer.known and not writer.reached:
             # A transaction of one statement. Each more would have to wait for the interpreter's lock.
             self._appends.execute(insert, writer.rows[0])
-        elif writer.rows:
+        elif writer.rows or writer.reached:
             with transaction(self._appends):
                 self._appends.executemany(insert, writer.rows)
                 if writer.known:
                     self._keys.add(writer.known.values())
+                store_reached(self._appends, writer.reached)
         self._tail = writer.tail
         if self._last != writer.tail.seq:
             self._last = writer.tail.seq
@@ -261,8 +269,8 @@ class SqliteLog(SqliteReader):
         return last
 
 
-def _add(writer: RowWriter, events: Events, key: str | None) -> Appended | InputError:
+def _add(writer: RowWriter, events: Events, key: str | None, origin: Origin | None) -> Appended | InputError:
     try:
-        return writer.add(events, key)
+        return writer.add(events, key, origin)
     except InputError as error:
         return error

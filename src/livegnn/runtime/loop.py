@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import NoneType
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from livegnn import _core
 from livegnn.arguments import function, not_negative, whole
@@ -22,8 +22,8 @@ from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired, i
 from livegnn.events import Chunk, Events
 from livegnn.expiry import Expiry, ExpiryPolicy
 from livegnn.graph import Claim, Graph, GraphDelta, View, check_columns
-from livegnn.log import Appended, Batch, Log, Rejection, Write
-from livegnn.log.group_commit import Commit, GroupCommit
+from livegnn.log import Appended, Batch, Log, Origin, Rejection, Write
+from livegnn.log.group_commit import GroupCommit
 from livegnn.log.keys import RETRY_KEY
 from livegnn.runtime.binding import schema_properties
 from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
@@ -33,6 +33,7 @@ from livegnn.wording import kind_of
 
 _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
+_Outcomes: TypeAlias = Sequence[Appended | InputError]
 _LARGEST_SEQ = 2**63 - 1
 _RETRY_SECONDS = 0.5  # on a full disk
 
@@ -181,35 +182,48 @@ class Loop:
         key: an idempotency key, as of `Log.append`. Raises InputError, with nothing logged, if `check` does,
         or if the key came with other events before.
         """
-        (outcome,) = self._append_all([events], [key], self._append_one)
+        (outcome,) = self._append_all([events], [key], [None], self._append_one)
         if isinstance(outcome, InputError):
             raise outcome
         return outcome.seq
 
     def append_all(
-        self, entries: Sequence[Events], keys: Sequence[str | None] | None = None
+        self,
+        entries: Sequence[Events],
+        keys: Sequence[str | None] | None = None,
+        origins: Sequence[Origin | None] | None = None,
     ) -> Sequence[Appended | InputError]:
         """Appends each of `entries` as `append` does, with one flush of the disk for all.
 
+        origins: where each came from, as of `Log.append_all`: what is delivered again is not logged again.
         Returns for each what became of it: an error concerns one entry. Raises LogError if none was logged.
         """
         if not isinstance(entries, (list, tuple)):
             raise InputError(f"entries must be a list of Events, got {kind_of(entries)}")
-        if keys is None:
-            keys = [None] * len(entries)
-        if not isinstance(keys, (list, tuple)) or len(keys) != len(entries):
-            raise InputError(
-                f"keys must be None or a list of {len(entries)}, one for each entry, got {keys!r}"
-            )
-        return self._append_all(entries, keys, self._log_all)
+        keys = [None] * len(entries) if keys is None else keys
+        origins = [None] * len(entries) if origins is None else origins
+        for given, name in ((keys, "keys"), (origins, "origins")):
+            if not isinstance(given, (list, tuple)) or len(given) != len(entries):
+                raise InputError(
+                    f"{name} must be None or a list of {len(entries)}, one for each entry, got {given!r}"
+                )
+        return self._append_all(entries, keys, origins, self._log_all)
 
     def _append_all(
-        self, entries: Sequence[Events], keys: Sequence[str | None], log_all: Commit
-    ) -> Sequence[Appended | InputError]:
+        self,
+        entries: Sequence[Events],
+        keys: Sequence[str | None],
+        origins: Sequence[Origin | None],
+        log_all: Callable[[Sequence[Events], Sequence[str | None], Sequence[Origin | None]], _Outcomes],
+    ) -> _Outcomes:
         started = self._clock()
         checked = [self._checked(events) for events in entries]
-        good = [(one, key) for one, key in zip(checked, keys, strict=True) if isinstance(one, Events)]
-        logged = log_all([events for events, _ in good], [key for _, key in good]) if good else []
+        good = [
+            (one, key, origin)
+            for one, key, origin in zip(checked, keys, origins, strict=True)
+            if isinstance(one, Events)
+        ]
+        logged = log_all(*(list(column) for column in zip(*good, strict=True))) if good else []
         with self._visible:
             for outcome in logged:
                 if isinstance(outcome, InputError) or outcome.again:
@@ -229,18 +243,23 @@ class Loop:
             return error
 
     def _append_one(
-        self, entries: Sequence[Events], keys: Sequence[str | None]
-    ) -> Sequence[Appended | InputError]:
+        self, entries: Sequence[Events], keys: Sequence[str | None], origins: Sequence[Origin | None]
+    ) -> _Outcomes:
         """Logs one entry, together with those of other threads."""
         if self._expiring_thread == threading.get_ident():
-            return self._log_all(entries, keys)  # the others wait until this thread has expired edges
+            return self._log_all(
+                entries, keys, origins
+            )  # the others wait until this thread has expired edges
         return [self._group.append(entries[0], keys[0])]
 
     def _log_all(
-        self, entries: Sequence[Events], keys: Sequence[str | None]
-    ) -> Sequence[Appended | InputError]:
+        self,
+        entries: Sequence[Events],
+        keys: Sequence[str | None],
+        origins: Sequence[Origin | None] | None = None,
+    ) -> _Outcomes:
         with self._appending:
-            return self.log.append_all(entries, keys)
+            return self.log.append_all(entries, keys, origins)
 
     def wait(self, seq: int, timeout: float | None = None) -> int:
         """Returns when event `seq` is visible: the sequence number that is.
