@@ -9,6 +9,9 @@ is a bare ASGI application on the same server that answers the same bytes and do
 events goes through log and runtime with some 300 us for SQLite, boundaries and the native commit: 300,000
 events a second.
 
+A process that follows the log reads the mark 200 times a second at most, 20 us each, and each entry once,
+with locks that no writer waits for: one should cost the writer at most 5 % where it has a core to itself.
+
 The peer is the same log with a flush for each append, as it was before group commit. Over HTTP the client is
 wrk with 64 connections, on the same two cores as the server.
 """
@@ -35,6 +38,7 @@ from livegnn.runtime import Runtime
 from report import Report, arguments
 
 POSTS_AIM, EVENTS_AIM = 10_000, 200_000
+TAIL_AIM = 5  # percent
 CONNECTIONS = 64
 NODES = 1000
 
@@ -77,6 +81,19 @@ listener.bind(("127.0.0.1", 0))
 listener.listen(2048)
 print(f"listening at http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
 uvicorn.Server(uvicorn.Config(app, log_level="warning")).run([listener])
+"""
+
+
+FOLLOW = """
+import sys
+from livegnn.log.tail import SqliteTail
+
+tail = SqliteTail(sys.argv[1], "follower", after=int(sys.argv[2]))
+print("ready", flush=True)
+while tail.wait():
+    for entry in tail.entries(max_events=1000):
+        last = entry.seq
+    tail.commit(last)
 """
 
 
@@ -173,6 +190,33 @@ def measure_appends(report: Report, folder: Path, rounds: int, count: int) -> No
     )
 
 
+def measure_tail(report: Report, folder: Path, rounds: int, count: int) -> None:
+    """One thread that appends, beside a process that follows the log, and without it, in turns."""
+    (folder / "follow.py").write_text(FOLLOW)
+    path = folder / "followed.db"
+    log = SqliteLog(path)
+
+    def append() -> None:
+        for at in range(count):
+            log.append(Events().add_edges(at, at + 1))
+
+    append()
+    costs = []
+    for _ in range(rounds):
+        alone = per_second(count, append)
+        with process([sys.executable, str(folder / "follow.py"), str(path), str(log.last_seq())]):
+            followed = per_second(count, append)
+        costs.append(100 * (alone / followed - 1))
+    log.close()
+    report.add(
+        "what one tailing process costs who appends",
+        statistics.median(costs),
+        "%",
+        higher_is_better=False,
+        aim=None if rounds == 1 else TAIL_AIM,
+    )
+
+
 def measure_runtime(report: Report, folder: Path, rounds: int, count: int, batch: int) -> None:
     """Entries of 100 events, written 64 at a time, through log and runtime, with no view of the graph."""
     rates = []
@@ -212,6 +256,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         measure_appends(report, folder, rounds, count)
+        measure_tail(report, folder, rounds, count // 4)
         measure_runtime(report, folder, rounds, 25 * count, 100)
         measure_runtime(report, folder, rounds, 50 * count, 4096)
         measure_http(report, folder, rounds, seconds)

@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import hashlib
 import json
 import time
 import tomllib
@@ -21,10 +22,12 @@ from livegnn.graph import Graph, Parallel, Schema, View
 from livegnn.inference import Engine, EngineOptions, Keep, Mode, NonFinite, ScrubPolicy
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Model
-from livegnn.runtime import CheckpointPolicy, Runtime, ViewFactory, restore
+from livegnn.runtime import CheckpointPolicy, Runtime, ViewFactory, restore, schema_properties
 from livegnn.wording import kind_of
 
 _ARRAYS: Final = ("src", "dst", "weight", "time", "edge_attr", "x", "ids")
+_BOUND: Final = {"graph": ("undirected", "time_to_live", "parallel")}
+"""Settings that decide what events do to the graph, by section: a log is bound to them."""
 _Section = TypeVar("_Section")
 
 
@@ -106,9 +109,16 @@ class ViewsSection:
 
 @dataclass(frozen=True)
 class LogSection:
-    """`[log]`: the SQLite file of events; it is made when it is missing."""
+    """`[log]`: the SQLite file of events; it is made when it is missing. keep: "all" of it, or what is there
+    "since_checkpoint", the oldest that is kept.
+    """
 
     path: Path
+    keep: str = "all"
+
+    def __post_init__(self) -> None:
+        if self.keep not in ("all", "since_checkpoint"):
+            raise InputError(f"keep must be 'all' or 'since_checkpoint', got {self.keep!r}")
 
 
 @dataclass(frozen=True)
@@ -123,9 +133,11 @@ class CheckpointSection:
         _at_least(0, "every_events", self.every_events)
         _at_least(0, "every_seconds", self.every_seconds)
 
-    def policy(self) -> CheckpointPolicy:
+    def policy(self, *, trim_log: bool = False) -> CheckpointPolicy:
         """The same in the runtime's terms."""
-        return CheckpointPolicy(self.directory, self.every_events or None, self.every_seconds or None)
+        return CheckpointPolicy(
+            self.directory, self.every_events or None, self.every_seconds or None, trim_log=trim_log
+        )
 
 
 @dataclass(frozen=True)
@@ -189,6 +201,10 @@ class Deployment:
     checkpoint: CheckpointSection | None = None
     runtime: RuntimeSection = field(default_factory=RuntimeSection)
     server: ServerSection = field(default_factory=ServerSection)
+
+    def __post_init__(self) -> None:
+        if self.log.keep == "since_checkpoint" and self.checkpoint is None:
+            raise InputError("keep = 'since_checkpoint' in [log] needs a section [checkpoint]")
 
     @classmethod
     def read(cls, path: Path | str) -> "Deployment":
@@ -291,17 +307,52 @@ class Deployment:
             log.close()
             raise
 
+    def properties(self) -> dict[str, str]:
+        """What the log of this deployment is bound to, besides the graph's schema: its base, and settings.
+
+        The base is missing where its file is: a checkpoint may make it unnecessary. Raises OSError.
+        """
+        settings = {
+            f"{section}/{name}": json.dumps(getattr(getattr(self, section), name))
+            for section, names in _BOUND.items()
+            for name in names
+        }
+        try:
+            with open(self.graph.path, "rb") as file:
+                base = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
+        except FileNotFoundError:
+            return settings
+        return {"graph/digest of path": base.hexdigest(), **settings}
+
+    def bind(self) -> None:
+        """Binds the log to this deployment, whatever it was bound to.
+
+        Raises LogError if a process runs on it.
+        """
+        log = SqliteLog(self.log.path)
+        try:
+            directory = None if self.checkpoint is None else self.checkpoint.directory
+            graph, _ = restore({}, self.load_graph, directory=directory, features_dir=self._features_dir)
+            log.bind({**self.properties(), **schema_properties(graph.schema)}, replace=True)
+        finally:
+            log.close()
+
+    def _checkpoint_policy(self) -> CheckpointPolicy | None:
+        trim_log = self.log.keep == "since_checkpoint"
+        return None if self.checkpoint is None else self.checkpoint.policy(trim_log=trim_log)
+
     def _open(self, factories: Mapping[str, ViewFactory], log: SqliteLog) -> Runtime:
         directory = None if self.checkpoint is None else self.checkpoint.directory
         graph, views = restore(
             factories, self.load_graph, directory=directory, features_dir=self._features_dir, log=log
         )
+        log.bind({**self.properties(), **schema_properties(graph.schema)})
         return Runtime(
             log,
             graph,
             *views.values(),
             max_batch_events=self.runtime.max_batch_events,
-            checkpoints=None if self.checkpoint is None else self.checkpoint.policy(),
+            checkpoints=self._checkpoint_policy(),
             expiry=self.runtime.expiry(),
             scrub=self.runtime.scrub(),
         )

@@ -18,6 +18,7 @@ from livegnn import DiskFullError, Events, InputError, LogError
 from livegnn.log import Appended, Batch, Entry, Rejection
 from livegnn.log.database import SCHEMA, connect
 from livegnn.log.keys import Keys
+from livegnn.log.reader import SqliteReader
 from livegnn.log.sqlite import SqliteLog
 
 DOCS = Path(__file__).parents[2] / "docs" / "log.md"
@@ -37,6 +38,12 @@ CREATE TABLE batches (seq INTEGER PRIMARY KEY, after INTEGER NOT NULL UNIQUE CHE
 CREATE TABLE rejections (
     seq INTEGER PRIMARY KEY REFERENCES entries (seq), error TEXT NOT NULL, message TEXT NOT NULL
 );
+"""
+
+VERSION_2 = """
+PRAGMA user_version = 2;
+DROP TABLE dead_letters;
+DROP TABLE origins;
 """
 
 
@@ -207,7 +214,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "c") as connection:
         connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(LogError, match="must be of a version from 1 to 2, got 9"):
+    with pytest.raises(LogError, match="must be of a version from 1 to 3, got 9"):
         SqliteLog(tmp_path / "c")
     with pytest.raises(LogError, match="cannot open"):
         SqliteLog(tmp_path / "no such directory" / "log.db")
@@ -484,6 +491,30 @@ def test_an_interrupt_after_a_commit_loses_and_doubles_nothing(tmp_path: Path) -
     log.close()
 
 
+def test_a_log_of_version_2_is_read_continued_and_trimmed(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    log = filled(path)
+    log.record_batch(Batch(0, 3), Rejection(3, "InputError", "no"))
+    log.record_batch(Batch(3, 6))
+    digest = log.digest(6)
+    log.close()
+    with sqlite3.connect(path) as connection:
+        connection.executescript(VERSION_2)
+    connection.close()
+    with pytest.raises(LogError, match="of version 3 to be read, got version 2: start what owns it once"):
+        SqliteReader(path)
+    log = SqliteLog(path)
+    assert [entry.events for entry in log.entries(0)] == EVENTS
+    assert (log.digest(6), list(log.batches(0))) == (digest, [Batch(0, 3), Batch(3, 6)])
+    assert log.append(EVENTS[0]) == 9
+    assert log.trim(5) == 5
+    assert log.entry(3) == Entry(3, EVENTS[0])
+    reader = SqliteReader(path)
+    assert [entry.events for entry in reader.entries(5)] == [EVENTS[2], EVENTS[0]]
+    reader.close()
+    log.close()
+
+
 def test_a_log_of_version_1_is_read_and_continued(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     with sqlite3.connect(path) as connection:
@@ -510,4 +541,7 @@ def test_a_log_of_version_1_is_read_and_continued(tmp_path: Path) -> None:
     log = SqliteLog(path)
     assert [entry.seq for entry in log.entries(0)] == [3, 5, 6, 7, 8]
     assert log.append(Events().add_nodes(1), key="a") == 7
+    digest = log.digest(8)
+    assert log.trim(5) == 5
+    assert (log.digest(5), log.digest(8), log.entry(3)) == (None, digest, Entry(3, EVENTS[0]))
     log.close()

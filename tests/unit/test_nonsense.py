@@ -148,6 +148,7 @@ CALLS: dict[str, Callable[[World, Any], object]] = {
     "append_all": lambda w, it: w.runtime.append_all(it),
     "append_all, entries": lambda w, it: w.runtime.append_all([it]),
     "append_all, keys": lambda w, it: w.runtime.append_all([Events().add_nodes(1)], it),
+    "append_all, origins": lambda w, it: w.runtime.append_all([Events().add_nodes(1)], None, it),
     "wait": lambda w, it: w.runtime.wait(it, timeout=0),
     "read": lambda w, it: w.runtime.read(it),
     "restore": lambda w, it: restore(it, lambda: Graph()),

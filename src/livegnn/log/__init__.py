@@ -1,6 +1,6 @@
 """The event log: what happened, in order, and the batches in which it was made visible."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -12,7 +12,7 @@ from livegnn.types import IntArray
 if TYPE_CHECKING:
     from jaxtyping import Int64
 
-__all__ = ["Appended", "Batch", "Entry", "Log", "Rejection", "Write"]
+__all__ = ["Appended", "Batch", "Entry", "Log", "Origin", "Rejection", "Write"]
 
 
 class Entry(NamedTuple):
@@ -48,6 +48,10 @@ class Write(NamedTuple):
             for begin, end in zip(begins, ends, strict=True)
         ]
 
+    def entry(self, seq: int) -> Entry | None:
+        """The entry whose last event is `seq`, None if it is none of these."""
+        return next((entry for entry in self.entries() if entry.seq == seq), None)
+
     def part(self, after: int, up_to: int) -> "Write | None":
         """The entries with `after` < `seq` <= `up_to`, None if there are none."""
         if after <= self.after and self.seq <= up_to:
@@ -63,12 +67,23 @@ class Write(NamedTuple):
 class Appended(NamedTuple):
     """What became of an entry that was appended: the sequence number of its last event, its size in events.
 
-    again: an entry with the same key was appended before; this is its number, and nothing was stored.
+    again: it was appended before, with the same key or origin; this is its number, and nothing was stored.
     """
 
     seq: int
     size: int
     again: bool = False
+
+
+class Origin(NamedTuple):
+    """Where an entry came from: a numbered place in a stream, such as the topic of a broker.
+
+    Offsets of one partition of a source only grow; what is delivered again has the offset that it had.
+    """
+
+    source: str
+    partition: int
+    offset: int
 
 
 class Batch(NamedTuple):
@@ -98,12 +113,21 @@ class Log(Protocol):
         ...
 
     def append_all(
-        self, entries: Sequence[Events], keys: Sequence[str | None] | None = None
+        self,
+        entries: Sequence[Events],
+        keys: Sequence[str | None] | None = None,
+        origins: Sequence[Origin | None] | None = None,
     ) -> Sequence[Appended | InputError]:
         """Stores each of `entries` as `append` does, with one flush for all.
 
+        origins: where each came from. One whose offset is not after the last that was stored of its partition
+        is not stored again; its number is that of the last entry that came from there.
         Returns for each what became of it: an error concerns one entry. Raises LogError if none was stored.
         """
+        ...
+
+    def position(self, source: str, partition: int) -> int | None:
+        """The last offset that was stored of a partition: go on after it. None if nothing was."""
         ...
 
     def last_seq(self) -> int:
@@ -150,8 +174,23 @@ class Log(Protocol):
         """The rejected entries with `after` < `seq` <= `up_to`, in order."""
         ...
 
+    def bind(self, properties: Mapping[str, str]) -> None:
+        """Binds the log to what it belongs to: stores, durably, each property that it has no value of yet.
+
+        Raises LogError, with nothing stored, if it has another value of one: it belongs to something else.
+        """
+        ...
+
     def digest(self, seq: int) -> str | None:
         """A text for the history up to event `seq`, which no other history has; None if it is not known."""
+        ...
+
+    def trim(self, up_to: int) -> int:
+        """Deletes whole stored rows at or before event `up_to`, if nobody goes on from there any more.
+
+        What is deleted ends no later than the last batch, and than the slowest consumer. Returns the last
+        event that is deleted now, 0 if none is.
+        """
         ...
 
     def close(self) -> None:

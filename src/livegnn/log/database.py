@@ -11,10 +11,10 @@ from typing import Final
 
 import apsw
 
-from livegnn.errors import LogError
+from livegnn.errors import DiskFullError, LogError, is_disk_full
 
 APPLICATION_ID: Final = 0x4C474E4E  # "LGNN", in the header of the SQLite file
-VERSION: Final = 2
+VERSION: Final = 3
 
 SCHEMA: Final = """
 CREATE TABLE entries (
@@ -44,13 +44,28 @@ CREATE TABLE properties (
     name TEXT PRIMARY KEY,
     value TEXT NOT NULL
 );
+CREATE TABLE dead_letters (
+    seq INTEGER PRIMARY KEY,
+    payload BLOB NOT NULL
+);
+CREATE TABLE origins (
+    source TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (source, partition)
+) WITHOUT ROWID;
 """
 
 _UPDATES: Final = {
     1: "ALTER TABLE entries ADD COLUMN counts BLOB; ALTER TABLE entries ADD COLUMN chain BLOB;"
-    + SCHEMA[SCHEMA.index("CREATE TABLE keys") :]
+    + SCHEMA[SCHEMA.index("CREATE TABLE keys") :],
+    2: SCHEMA[SCHEMA.index("CREATE TABLE dead_letters") :],
 }
 """What makes the tables of an older version those of the present one."""
+
+LAST_EVENT: Final = "SELECT coalesce(max(seq), 0) FROM entries"
+LAST_BATCH: Final = "SELECT coalesce(max(seq), 0) FROM batches"
 
 _BUSY_MILLISECONDS = 10_000
 
@@ -62,7 +77,31 @@ def connect(path: Path, synchronous: str, vfs: str | None = None) -> apsw.Connec
         connection.set_busy_timeout(_BUSY_MILLISECONDS)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {synchronous}")
+        # Pages that become free are cleared. Remains of payloads in them, used again for boundaries, would
+        # look like appends where log/wal.py searches for them.
+        connection.execute("PRAGMA secure_delete = ON")
         _create(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_to_read(path: Path, vfs: str | None = None) -> apsw.Connection:
+    """A connection that changes nothing, to a log that is there. Raises LogError, apsw.Error."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs=vfs)
+    try:
+        connection.set_busy_timeout(_BUSY_MILLISECONDS)
+        version = _version(connection, path)
+        if version != VERSION:
+            raise LogError(
+                f"{path} must be an event log of version {VERSION} to be read, got "
+                + (
+                    f"version {version}: start what owns it once, which brings it up to date"
+                    if version
+                    else "an empty file"
+                )
+            )
     except BaseException:
         connection.close()
         raise
@@ -80,21 +119,42 @@ def make_private(path: Path) -> None:
 def _create(connection: apsw.Connection, path: Path) -> None:
     """Makes the tables of a new file; refuses a file of another kind or a later version."""
     with transaction(connection):
-        application = one(connection, "PRAGMA application_id")
-        version = one(connection, "PRAGMA user_version")
-        tables = one(connection, "SELECT count(*) FROM sqlite_master")
-        if not tables and application == APPLICATION_ID:
-            raise LogError(f"{path} must have the tables of an event log, got none: it is damaged")
-        if tables and application != APPLICATION_ID:
-            raise LogError(f"{path} must be an event log, got another SQLite database")
-        if tables and not 1 <= version <= VERSION:
-            raise LogError(f"{path} must be of a version from 1 to {VERSION}, got {version}: update livegnn")
-        if tables and version == VERSION:
+        version = _version(connection, path)
+        if version == VERSION:
             return
-        if not tables:
+        if not version:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(_UPDATES[version] if tables else SCHEMA)
+        connection.execute(_UPDATES[version] if version else SCHEMA)
         connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _version(connection: apsw.Connection, path: Path) -> int:
+    """The version of a log, 0 for an empty file. Raises LogError for another kind, or a later version."""
+    application = one(connection, "PRAGMA application_id")
+    version = one(connection, "PRAGMA user_version")
+    if not one(connection, "SELECT count(*) FROM sqlite_master"):
+        if application == APPLICATION_ID:
+            raise LogError(f"{path} must have the tables of an event log, got none: it is damaged")
+        return 0
+    if application != APPLICATION_ID:
+        raise LogError(f"{path} must be an event log, got another SQLite database")
+    if not 1 <= version <= VERSION:
+        raise LogError(f"{path} must be of a version from 1 to {VERSION}, got {version}: update livegnn")
+    return version
+
+
+@contextmanager
+def errors_as_log_errors(action: str, path: Path) -> Iterator[None]:
+    """Makes what SQLite and the system raise a LogError."""
+    try:
+        yield
+    except (apsw.Error, OSError, OverflowError, UnicodeDecodeError) as error:
+        # SQLite quotes what it cannot read: that may be no text any more, or have several lines.
+        reason = " ".join(str(error).split())
+        full = isinstance(error, apsw.FullError) or is_disk_full(error)
+        raise (DiskFullError if full else LogError)(
+            f"cannot {action} the event log {path}: {reason}"
+        ) from error
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from livegnn.arguments import not_negative
 from livegnn.errors import InputError
 from livegnn.events import Events
 
+RETRY_KEY: Final = "retry of "
+"""Before the number of a refused entry: the key under which it is appended again."""
 _LONGEST: Final = 255
 _EXPIRED_AT_ONCE: Final = 5000
 
@@ -71,6 +73,10 @@ class Keys:
     def add(self, known: Iterable[Known]) -> None:
         """Stores keys, and forgets some that are too old: more of them than one write adds."""
         self._connection.executemany("INSERT INTO keys (key, seq, crc32, time) VALUES (?, ?, ?, ?)", known)
+        self.forget_old()
+
+    def forget_old(self) -> None:
+        """Deletes some keys that are too old."""
         oldest: Any = self._connection.execute(
             "SELECT number, time FROM keys ORDER BY number LIMIT 1"
         ).fetchone()

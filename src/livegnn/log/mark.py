@@ -2,7 +2,8 @@
 
 It is written after each append, in place, and not flushed: it survives the death of the process, and after a
 loss of power it may be older. So it is never ahead of what was acknowledged, and a log that does not reach it
-has lost events, whatever its own files say. A mark that is missing or cannot be read says nothing.
+has lost events, whatever its own files say. A mark that is missing or cannot be read says nothing. Processes
+that follow the log look at it to see that there is more.
 """
 
 import os
@@ -12,6 +13,18 @@ from contextlib import suppress
 from pathlib import Path
 
 _LINE = re.compile(rb"([0-9]{20}) ([0-9a-f]{8})\n")  # the sequence number, and the CRC-32 of its digits
+
+
+def to_line(seq: int) -> bytes:
+    """A sequence number as a line that shows whether it was read as it was written; always of one length."""
+    digits = b"%020d" % seq
+    return b"%b %08x\n" % (digits, zlib.crc32(digits))
+
+
+def from_line(line: bytes) -> int | None:
+    """The number that `to_line` made a line of, None if it was not."""
+    found = _LINE.fullmatch(line)
+    return int(found[1]) if found is not None and zlib.crc32(found[1]) == int(found[2], 16) else None
 
 
 class Mark:
@@ -24,18 +37,16 @@ class Mark:
     def read(self) -> int:
         """The last event that was acknowledged, as far as the mark knows; 0 if it knows of none."""
         try:
-            line = _LINE.fullmatch(self.path.read_bytes())
+            return from_line(self.path.read_bytes()) or 0
         except FileNotFoundError:
             return 0
-        return int(line[1]) if line is not None and zlib.crc32(line[1]) == int(line[2], 16) else 0
 
     def write(self, seq: int) -> None:
         """Notes that event `seq` is acknowledged. A failure leaves an older mark, which is true as well."""
-        digits = b"%020d" % seq
         with suppress(OSError):
             if self._file < 0:
                 self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            os.pwrite(self._file, b"%b %08x\n" % (digits, zlib.crc32(digits)), 0)
+            os.pwrite(self._file, to_line(seq), 0)
 
     def close(self) -> None:
         """Closes the file; again does nothing."""

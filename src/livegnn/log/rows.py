@@ -7,16 +7,17 @@ safety: none, the caller has the connection to itself.
 
 import hashlib
 from dataclasses import dataclass
-from typing import ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import apsw
 import numpy as np
 
-from livegnn.errors import InputError
+from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.events.binary import check
-from livegnn.log import Appended, Write
+from livegnn.log import Appended, Origin, Write
 from livegnn.log.keys import Keys, Known, check_key
+from livegnn.log.origins import Partition, Reached, check_origin, find_reached
 
 _MOST_EVENTS: Final = 4096
 """A row with so many events takes no further entry."""
@@ -59,12 +60,37 @@ def chain_of(previous: bytes, seq: int, counts: bytes | None, payload: bytes) ->
     return digest.digest()
 
 
+class Begin(NamedTuple):
+    """What comes before the first row: its last event, and the chain of its last row, None if it had none.
+
+    A log that was never trimmed begins after event 0.
+    """
+
+    seq: int = 0
+    chain: bytes | None = b""
+
+
+def begin_of(connection: apsw.Connection) -> Begin:
+    """Where a log begins. Raises LogError where that is not as it was written."""
+    rows: Any = connection.execute(
+        "SELECT name, value FROM properties WHERE name IN ('trimmed', 'trimmed_chain')"
+    ).fetchall()
+    values = dict(rows)
+    if not values:
+        return Begin()
+    try:
+        chain = bytes.fromhex(values["trimmed_chain"])
+        return Begin(int(values["trimmed"]), chain or None)
+    except (KeyError, ValueError, TypeError) as error:
+        raise LogError(f"the event log must say where it begins, got {values}: it is damaged") from error
+
+
 def chain_before(connection: apsw.Connection, seq: int) -> bytes | None:
     """The chain of the last row before event `seq`: b"" where there is none, None where it was not kept."""
     row = connection.execute(
         "SELECT chain FROM entries WHERE seq < ? ORDER BY seq DESC LIMIT 1", (seq,)
     ).fetchone()
-    return b"" if row is None else row[0]
+    return begin_of(connection).chain if row is None else row[0]
 
 
 class Tail(NamedTuple):
@@ -77,20 +103,33 @@ class Tail(NamedTuple):
 class RowWriter:
     """Makes rows of entries that are appended after `tail`. Nothing is stored before the caller does it.
 
-    rows: values for the table `entries`; known: for the table `keys`, by key. tail: the end when both are
-    stored.
+    rows: values for the table `entries`; known: for the table `keys`, by key; reached: for the table
+    `origins`, by partition. tail: the end when all are stored.
     """
 
-    def __init__(self, tail: Tail, keys: Keys) -> None:
-        self.tail, self._keys = tail, keys
+    def __init__(self, tail: Tail, keys: Keys, connection: apsw.Connection) -> None:
+        self.tail, self._keys, self._connection = tail, keys, connection
         self.rows: list[tuple[int, int, bytes, bytes | None, bytes]] = []
         self.known: dict[str, Known] = {}
+        self.reached: dict[Partition, Reached] = {}
         self._waiting: list[Events] = []
         self._seq = tail.seq
 
-    def add(self, events: Events, key: str | None) -> Appended:
+    def add(self, events: Events, key: str | None, origin: Origin | None = None) -> Appended:
         """What becomes of an entry. Raises InputError for text that cannot be stored, or a key of others."""
         check(events.chunks)
+        if origin is None:
+            return self._add(events, key)
+        source, partition, offset = check_origin(origin)
+        place = source, partition
+        reached = self.reached.get(place) or find_reached(self._connection, place)
+        if reached is not None and offset <= reached.offset:
+            return Appended(reached.seq, len(events), again=True)
+        appended = self._add(events, key)
+        self.reached[place] = Reached(offset, appended.seq)
+        return appended
+
+    def _add(self, events: Events, key: str | None) -> Appended:
         if key is not None:
             check_key(key)
             known = self.known.get(key) or self._keys.find(key)

@@ -3,7 +3,8 @@
 Appends are committed with synchronous=FULL: when `append` returns, the events are on the disk and survive a
 loss of power. Appends that wait at the same time share one flush, and one row. Boundaries are committed with
 synchronous=NORMAL, which costs no flush: they survive the death of the process, and `sync` makes them durable
-before a checkpoint relies on them. Reads have a connection of their own, so that they never wait for a flush.
+before a checkpoint relies on them. Reads have a connection of their own (`log/reader.py`), so that they never
+wait for a flush.
 
 Invariants: the sequence numbers of entries are contiguous; a batch begins where the one before it ended; one
 process appends. Locks: `GroupCommit`'s, then `_write` for both writers (SQLite has one at a time); `_read`;
@@ -11,31 +12,34 @@ process appends. Locks: `GroupCommit`'s, then `_write` for both writers (SQLite 
 """
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import apsw
-
-from livegnn.arguments import as_path
-from livegnn.errors import DiskFullError, FileFormatError, InputError, LogError, is_disk_full
+from livegnn.arguments import as_path, whole
+from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events
-from livegnn.log import Appended, Batch, Entry, Rejection, Write
-from livegnn.log.database import connect, make_private, one, transaction
+from livegnn.log import Appended, Batch, Origin, Rejection
+from livegnn.log.binding import bind_properties
+from livegnn.log.consumers import read_positions
+from livegnn.log.database import LAST_BATCH, LAST_EVENT, connect, make_private, one, transaction
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.keys import Keys
 from livegnn.log.mark import Mark
+from livegnn.log.origins import store_reached
 from livegnn.log.owner import Owner
-from livegnn.log.rows import Row, RowWriter, Tail, chain_before, chain_of
+from livegnn.log.reader import LARGEST_SEQ, SqliteReader
+from livegnn.log.rows import RowWriter, Tail, chain_before
+from livegnn.log.trimming import forget_retried, trim_step
 from livegnn.log.wal import find_damage
 
-_LARGEST = 2**63 - 1
 _SMALLEST_PAGE = 512  # of any SQLite database
 _DAY: Final = 86_400
 
 
-class SqliteLog:
+class SqliteLog(SqliteReader):
     """A log at `path`, made when it is missing. Thread-safe.
 
     keep_keys_seconds: for how long at least an idempotency key is known. vfs: the name of a file system that
@@ -47,7 +51,6 @@ class SqliteLog:
     def __init__(self, path: Path | str, *, keep_keys_seconds: float = _DAY, vfs: str | None = None) -> None:
         self.path = as_path(path, "path")
         self._write = threading.Lock()
-        self._read = threading.Lock()
         self._appended = threading.Condition()
         self._woken = False
         with self._errors("open"), ExitStack() as opened:
@@ -61,7 +64,8 @@ class SqliteLog:
             acknowledged = self._mark.read()
             self._appends = opened.enter_context(closing(connect(self.path, "FULL", vfs)))
             self._boundaries = opened.enter_context(closing(connect(self.path, "NORMAL", vfs)))
-            self._reads = opened.enter_context(closing(connect(self.path, "NORMAL", vfs)))
+            super().__init__(self.path, vfs=vfs)
+            opened.callback(self._reads.close)
             self._last = self._find_end(acknowledged)
             self._tail: Tail | None = None
             self._keys = Keys(self._appends, keep_keys_seconds)
@@ -69,6 +73,9 @@ class SqliteLog:
             # Then the write-ahead file begins anew at the next append: what a crash left at its end is never
             # taken for what a later one did.
             self._appends.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            if acknowledged < self._last:
+                self.sync()  # what a process left that died while it appended
+                self._mark.write(self._last)
             opened.pop_all()
 
     def append(self, events: Events, *, key: str | None = None) -> int:
@@ -81,16 +88,22 @@ class SqliteLog:
         return self._group.append(events, key).seq if len(events) or key is not None else self._last
 
     def append_all(
-        self, entries: Sequence[Events], keys: Sequence[str | None] | None = None
+        self,
+        entries: Sequence[Events],
+        keys: Sequence[str | None] | None = None,
+        origins: Sequence[Origin | None] | None = None,
     ) -> Sequence[Appended | InputError]:
         """Stores each of `entries` as `append` does, with one flush for all.
 
+        origins: where each came from. One whose offset is not after the last that was stored of its partition
+        is not stored again; its number is that of the last entry that came from there.
         Returns for each what became of it: an error concerns one entry. Raises LogError if none was stored.
         """
         keys = [None] * len(entries) if keys is None else keys
+        origins = [None] * len(entries) if origins is None else origins
         with self._write, self._errors("append to"):
-            writer = RowWriter(self._find_tail(), self._keys)
-            outcomes = [_add(writer, events, key) for events, key in zip(entries, keys, strict=True)]
+            writer = RowWriter(self._find_tail(), self._keys, self._appends)
+            outcomes = [_add(writer, *given) for given in zip(entries, keys, origins, strict=True)]
             writer.finish()
             self._store(writer)
         with self._appended:
@@ -100,22 +113,23 @@ class SqliteLog:
     def _find_tail(self) -> Tail:
         """The end of the log; asked of the file if an interrupt came between a commit and what notes it."""
         if self._tail is None:
-            end = one(self._appends, "SELECT coalesce(max(seq), 0) FROM entries")
-            self._tail = Tail(end, chain_before(self._appends, _LARGEST) or b"")
+            end = one(self._appends, LAST_EVENT)
+            self._tail = Tail(end, chain_before(self._appends, LARGEST_SEQ) or b"")
             self._last = end
         return self._tail
 
     def _store(self, writer: RowWriter) -> None:
         self._tail = None
         insert = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
-        if len(writer.rows) == 1 and not writer.known:
+        if len(writer.rows) == 1 and not writer.known and not writer.reached:
             # A transaction of one statement. Each more would have to wait for the interpreter's lock.
             self._appends.execute(insert, writer.rows[0])
-        elif writer.rows:
+        elif writer.rows or writer.reached:
             with transaction(self._appends):
                 self._appends.executemany(insert, writer.rows)
                 if writer.known:
                     self._keys.add(writer.known.values())
+                store_reached(self._appends, writer.reached)
         self._tail = writer.tail
         if self._last != writer.tail.seq:
             self._last = writer.tail.seq
@@ -124,57 +138,6 @@ class SqliteLog:
     def last_seq(self) -> int:
         """The sequence number of the last event that was appended, 0 for an empty log."""
         return self._last
-
-    def entries(
-        self, after: int, *, up_to: int | None = None, max_events: int | None = None
-    ) -> Sequence[Entry]:
-        """The entries with `after` < `seq` <= `up_to`: as many as fit into `max_events`, at least one.
-
-        Raises LogError for an entry that is missing or whose payload is not as it was written.
-        """
-        writes = self.writes(after, up_to=up_to, max_events=max_events)
-        return [entry for write in writes for entry in write.entries()]
-
-    def writes(
-        self, after: int, *, up_to: int | None = None, max_events: int | None = None
-    ) -> Sequence[Write]:
-        """What `entries` returns, as it was stored, which is faster to read where entries are small."""
-        writes: list[Write] = []
-        last, end = after, _LARGEST if up_to is None else up_to
-        with self._read, self._errors("read"):
-            for row in self._reads.execute(f"{Row.SELECT} WHERE seq > ? ORDER BY seq", (after,)):
-                write = self._decode(Row(*row)).part(last, end)
-                if write is None:
-                    break
-                if write.after != last:
-                    raise LogError(
-                        f"{self.path} must continue after event {last}, got the entry {write.ends[0]} after "
-                        f"{write.after}"
-                    )
-                if max_events is not None and write.seq > after + max_events:
-                    first = last if writes else int(write.ends[0])  # at least one
-                    whole = write.part(last, max(after + max_events, first))
-                    writes += [] if whole is None else [whole]
-                    break
-                writes.append(write)
-                last = write.seq
-                if last >= end:
-                    break
-        return writes
-
-    def entry(self, seq: int) -> Entry | None:
-        """The entry whose last event is `seq`, None if there is none."""
-        with self._read, self._errors("read"):
-            row = self._reads.execute(f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)).fetchone()
-        if row is None:
-            return None
-        return next((one for one in self._decode(Row(*row)).entries() if one.seq == seq), None)
-
-    def _decode(self, row: Row) -> Write:
-        try:
-            return row.decode()
-        except (FileFormatError, InputError) as error:
-            raise LogError(f"{self.path} must hold the events of entry {row.seq}, got: {error}") from error
 
     def wait(self, after: int, timeout: float | None) -> bool:
         """Blocks until there is an event after `after`; False after `timeout` seconds or a `wake`."""
@@ -199,7 +162,7 @@ class SqliteLog:
                 f"cannot record a batch in {self.path}: {rejection} must be of an entry of {batch}"
             )
         with self._write, self._errors("record a batch in"), transaction(self._boundaries):
-            last = one(self._boundaries, "SELECT coalesce(max(seq), 0) FROM batches")
+            last = one(self._boundaries, LAST_BATCH)
             if batch.after != last:
                 raise LogError(
                     f"{self.path} must be continued after event {last}, got a batch after event "
@@ -215,59 +178,42 @@ class SqliteLog:
             # A commit with synchronous=FULL flushes the write-ahead file, and so all earlier commits.
             self._appends.execute("REPLACE INTO properties VALUES ('synced', ?)", (str(self._last),))
 
-    def batches(self, after: int) -> Sequence[Batch]:
-        """The recorded batches that end after sequence number `after`, in order.
+    def bind(self, properties: Mapping[str, str], *, replace: bool = False) -> None:
+        """Binds the log to what it belongs to: stores, durably, each property that it has no value of yet.
 
-        Raises LogError unless they lead on from `after` without a gap: a checkpoint is at a boundary.
+        Raises LogError, with nothing stored, if it has another value of one: it belongs to something else.
+        replace: take the new values instead.
         """
-        with self._read, self._errors("read"):
-            rows: list[Any] = self._reads.execute(
-                "SELECT after, seq FROM batches WHERE seq > ? ORDER BY seq", (after,)
-            ).fetchall()
-            end = one(self._reads, "SELECT coalesce(max(seq), 0) FROM batches")
-        if end < after:
-            raise LogError(
-                f"{self.path} must have a batch that ends at event {after}, got none after event {end}: it "
-                "is not the log of this graph"
-            )
-        last = after
-        for begin, end in rows:
-            if begin != last:
-                raise LogError(f"{self.path} must have a batch that begins after event {last}, got {begin}")
-            last = end
-        return [Batch(*row) for row in rows]
+        with self._write, self._errors("bind"), transaction(self._appends):
+            bind_properties(self._appends, self.path, properties, replace)
 
-    def rejections(self, after: int = 0, *, up_to: int | None = None) -> Sequence[Rejection]:
-        """The rejected entries with `after` < `seq` <= `up_to`, in order."""
-        with self._read, self._errors("read"):
-            rows: list[Any] = self._reads.execute(
-                "SELECT seq, error, message FROM rejections WHERE seq > ? AND seq <= ? ORDER BY seq",
-                (after, _LARGEST if up_to is None else up_to),
-            ).fetchall()
-        for seq, *texts in rows:
-            if not all(isinstance(text, str) for text in texts):
-                raise LogError(f"{self.path} must say in text why entry {seq} was rejected, got {texts!r}")
-        return [Rejection(*row) for row in rows]
+    def trim(self, up_to: int) -> int:
+        """Deletes whole rows at or before event `up_to`, of which no batch and no consumer needs any more.
 
-    def digest(self, seq: int) -> str | None:
-        """A text for the history up to event `seq`, which no other history has.
-
-        None where a part of it was written by a version that kept no digests.
+        Returns the last event that is deleted now, durably; 0 if none is. Refused entries that were not
+        appended again can still be read. Appends wait for a small part of it at most. Raises LogError.
         """
-        with self._read, self._errors("read"):
-            found = self._reads.execute(
-                f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)
-            ).fetchone()
-            row = None if found is None else Row(*found)
-            if row is not None and row.seq == seq:
-                chain = row.chain
-            else:
-                chain = chain_before(self._reads, _LARGEST if row is None else row.seq)
-        if row is not None and row.seq != seq and chain is not None:
-            within = self._decode(row).part(row.seq - row.count, seq)  # a batch may end within a row
-            if within is not None:
-                chain = chain_of(chain, within.seq, None, within.events.to_bytes())
-        return None if chain is None else chain.hex()
+        up_to = whole(up_to, "up_to", 0, LARGEST_SEQ)
+        with self._errors("trim"):
+            up_to = min([up_to, *read_positions(self.path, flush=True).values()])
+            with self._write, transaction(self._appends):
+                forget_retried(self._appends)
+        end: int | None = self.first_seq() - 1
+        while end is not None:
+            began = time.monotonic()
+            trimmed, end = end, self._trim_step(up_to)
+            time.sleep(time.monotonic() - began)  # so that appends come between
+        return trimmed
+
+    def _trim_step(self, up_to: int) -> int | None:
+        with self._write, self._errors("trim"), transaction(self._appends):
+            self._keys.forget_old()
+            try:
+                return trim_step(self._appends, min(up_to, one(self._appends, LAST_BATCH)))
+            except (FileFormatError, InputError) as error:
+                raise LogError(
+                    f"{self.path} must hold the events of refused entries, got: {error}"
+                ) from error
 
     def close(self) -> None:
         """Closes the file, into which SQLite moves its write-ahead file, and lets another process own it.
@@ -307,8 +253,8 @@ class SqliteLog:
 
     def _find_end(self, acknowledged: int) -> int:
         """The last event. Raises LogError if there were others after it: acknowledged ones, or batches."""
-        last = one(self._reads, "SELECT coalesce(max(seq), 0) FROM entries")
-        batch = one(self._reads, "SELECT coalesce(max(seq), 0) FROM batches")
+        last = one(self._reads, LAST_EVENT)
+        batch = one(self._reads, LAST_BATCH)
         if last < batch:
             raise LogError(
                 f"{self.path} must reach event {batch}, where its last batch ends, got entries up to event "
@@ -322,22 +268,9 @@ class SqliteLog:
             )
         return last
 
-    @contextmanager
-    def _errors(self, action: str) -> Iterator[None]:
-        """Makes what SQLite and the system raise a LogError."""
-        try:
-            yield
-        except (apsw.Error, OSError, OverflowError, UnicodeDecodeError) as error:
-            # SQLite quotes what it cannot read: that may be no text any more, or have several lines.
-            reason = " ".join(str(error).split())
-            full = isinstance(error, apsw.FullError) or is_disk_full(error)
-            raise (DiskFullError if full else LogError)(
-                f"cannot {action} the event log {self.path}: {reason}"
-            ) from error
 
-
-def _add(writer: RowWriter, events: Events, key: str | None) -> Appended | InputError:
+def _add(writer: RowWriter, events: Events, key: str | None, origin: Origin | None) -> Appended | InputError:
     try:
-        return writer.add(events, key)
+        return writer.add(events, key, origin)
     except InputError as error:
         return error

@@ -1,5 +1,6 @@
 """The loop between the log and the answers, its checkpoints, and the predictions that it serves."""
 
+from livegnn.runtime.binding import schema_properties
 from livegnn.runtime.checkpoints import CheckpointPolicy, ViewFactory, list_checkpoints, restore
 from livegnn.runtime.loop import Chore, Loop
 from livegnn.runtime.predictions import Change, Prediction, Runtime, SupposedPrediction
@@ -17,4 +18,5 @@ __all__ = [
     "ViewFactory",
     "list_checkpoints",
     "restore",
+    "schema_properties",
 ]

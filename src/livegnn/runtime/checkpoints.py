@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from livegnn import checkpoint
-from livegnn.arguments import above_zero, as_path, function, whole
+from livegnn.arguments import above_zero, as_path, function, switch, whole
 from livegnn.errors import FileFormatError, InputError, LiveGNNError, LogError, ModelError
 from livegnn.graph import Graph, View
 from livegnn.log import Log
@@ -29,12 +29,14 @@ class CheckpointPolicy:
     """Where checkpoints go, when one is due (None: never for that reason), and how many are kept.
 
     One more is written on a clean shutdown. Checkpoints are only due when there were events since the last.
+    trim_log: as soon as so many are there, the log is trimmed behind the oldest.
     """
 
     directory: Path
     every_events: int | None = 100_000
     every_seconds: float | None = None
     keep: int = 2
+    trim_log: bool = False
 
     def __post_init__(self) -> None:
         if self.every_events is not None:
@@ -44,6 +46,7 @@ class CheckpointPolicy:
         if not isinstance(self.directory, Path):
             raise InputError(f"directory must be a pathlib.Path, got {self.directory!r}")
         whole(self.keep, "keep, a number of checkpoints,", 1)
+        switch(self.trim_log, "trim_log")
 
 
 def list_checkpoints(directory: Path) -> list[Path]:
@@ -87,6 +90,20 @@ def restore(
             return graph, made
     graph = initial()
     return graph, {name: _make(name, make, graph, None) for name, make in views.items()}
+
+
+def trim_behind(policy: CheckpointPolicy, log: Log) -> None:
+    """Trims the log behind the oldest checkpoint, if the policy says so, and all that it keeps are there.
+
+    What cannot be trimmed is said, and tried again after the next checkpoint.
+    """
+    kept = list_checkpoints(policy.directory)[: policy.keep]
+    if not policy.trim_log or len(kept) < policy.keep:
+        return
+    try:
+        log.trim(int(kept[-1].stem.removeprefix("checkpoint-")))
+    except (LogError, OSError) as error:
+        _logger.error("the log was not trimmed: %s", error)
 
 
 def _make(name: str, make: ViewFactory, graph: Graph, state: State | None) -> View:
@@ -166,6 +183,7 @@ class Checkpoints:
             self._statistics.failed_checkpoint_seconds.record(self._clock() - started)
         else:
             self._statistics.checkpoint_seconds.record(self._clock() - started)
+            trim_behind(policy, self._log)
         self._seq, self._time = seq, self._clock()
 
     def _states(self, seq: int) -> Mapping[str, State]:

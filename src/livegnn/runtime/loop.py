@@ -14,22 +14,26 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import NoneType
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from livegnn import _core
 from livegnn.arguments import function, not_negative, whole
 from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired, is_disk_full
 from livegnn.events import Chunk, Events
 from livegnn.expiry import Expiry, ExpiryPolicy
-from livegnn.graph import Claim, Graph, GraphDelta, View, check_columns, without_strays
-from livegnn.log import Appended, Batch, Log, Rejection, Write
-from livegnn.log.group_commit import Commit, GroupCommit
+from livegnn.graph import Claim, Graph, GraphDelta, View, check_columns
+from livegnn.log import Appended, Batch, Log, Origin, Rejection, Write
+from livegnn.log.group_commit import GroupCommit
+from livegnn.log.keys import RETRY_KEY
+from livegnn.runtime.binding import schema_properties
 from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
+from livegnn.runtime.replay import replay
 from livegnn.runtime.statistics import Statistics
 from livegnn.wording import kind_of
 
 _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
+_Outcomes: TypeAlias = Sequence[Appended | InputError]
 _LARGEST_SEQ = 2**63 - 1
 _RETRY_SECONDS = 0.5  # on a full disk
 
@@ -70,7 +74,7 @@ class Loop:
             if not isinstance(given, (policy, NoneType)):
                 raise InputError(f"{name} must be None or of the type {policy.__name__}, got {given!r}")
         function(clock, "clock", "nothing, which says seconds")
-        if not all(callable(getattr(log, name, None)) for name in ("append_all", "writes", "last_seq")):
+        if not all(callable(getattr(log, name, None)) for name in ("append_all", "writes", "bind")):
             raise InputError(f"log must be a Log, such as a SqliteLog, got {log!r}")
         max_batch_events = whole(max_batch_events, "max_batch_events", 1)
         self.log, self.graph = log, graph
@@ -95,7 +99,8 @@ class Loop:
                 f"the log must reach event {graph.seq}, where the graph is, got one that ends at "
                 f"{log.last_seq()}: it is not the log of this graph"
             )
-        self._replay()
+        log.bind(schema_properties(graph.schema))
+        replay(log, graph)
         self._seq = graph.seq
         with graph.writer:
             self._claim = graph.claim = Claim(self)
@@ -177,35 +182,48 @@ class Loop:
         key: an idempotency key, as of `Log.append`. Raises InputError, with nothing logged, if `check` does,
         or if the key came with other events before.
         """
-        (outcome,) = self._append_all([events], [key], self._append_one)
+        (outcome,) = self._append_all([events], [key], [None], self._append_one)
         if isinstance(outcome, InputError):
             raise outcome
         return outcome.seq
 
     def append_all(
-        self, entries: Sequence[Events], keys: Sequence[str | None] | None = None
+        self,
+        entries: Sequence[Events],
+        keys: Sequence[str | None] | None = None,
+        origins: Sequence[Origin | None] | None = None,
     ) -> Sequence[Appended | InputError]:
         """Appends each of `entries` as `append` does, with one flush of the disk for all.
 
+        origins: where each came from, as of `Log.append_all`: what is delivered again is not logged again.
         Returns for each what became of it: an error concerns one entry. Raises LogError if none was logged.
         """
         if not isinstance(entries, (list, tuple)):
             raise InputError(f"entries must be a list of Events, got {kind_of(entries)}")
-        if keys is None:
-            keys = [None] * len(entries)
-        if not isinstance(keys, (list, tuple)) or len(keys) != len(entries):
-            raise InputError(
-                f"keys must be None or a list of {len(entries)}, one for each entry, got {keys!r}"
-            )
-        return self._append_all(entries, keys, self._log_all)
+        keys = [None] * len(entries) if keys is None else keys
+        origins = [None] * len(entries) if origins is None else origins
+        for given, name in ((keys, "keys"), (origins, "origins")):
+            if not isinstance(given, (list, tuple)) or len(given) != len(entries):
+                raise InputError(
+                    f"{name} must be None or a list of {len(entries)}, one for each entry, got {given!r}"
+                )
+        return self._append_all(entries, keys, origins, self._log_all)
 
     def _append_all(
-        self, entries: Sequence[Events], keys: Sequence[str | None], log_all: Commit
-    ) -> Sequence[Appended | InputError]:
+        self,
+        entries: Sequence[Events],
+        keys: Sequence[str | None],
+        origins: Sequence[Origin | None],
+        log_all: Callable[[Sequence[Events], Sequence[str | None], Sequence[Origin | None]], _Outcomes],
+    ) -> _Outcomes:
         started = self._clock()
         checked = [self._checked(events) for events in entries]
-        good = [(one, key) for one, key in zip(checked, keys, strict=True) if isinstance(one, Events)]
-        logged = log_all([events for events, _ in good], [key for _, key in good]) if good else []
+        good = [
+            (one, key, origin)
+            for one, key, origin in zip(checked, keys, origins, strict=True)
+            if isinstance(one, Events)
+        ]
+        logged = log_all(*(list(column) for column in zip(*good, strict=True))) if good else []
         with self._visible:
             for outcome in logged:
                 if isinstance(outcome, InputError) or outcome.again:
@@ -225,18 +243,23 @@ class Loop:
             return error
 
     def _append_one(
-        self, entries: Sequence[Events], keys: Sequence[str | None]
-    ) -> Sequence[Appended | InputError]:
+        self, entries: Sequence[Events], keys: Sequence[str | None], origins: Sequence[Origin | None]
+    ) -> _Outcomes:
         """Logs one entry, together with those of other threads."""
         if self._expiring_thread == threading.get_ident():
-            return self._log_all(entries, keys)  # the others wait until this thread has expired edges
+            return self._log_all(
+                entries, keys, origins
+            )  # the others wait until this thread has expired edges
         return [self._group.append(entries[0], keys[0])]
 
     def _log_all(
-        self, entries: Sequence[Events], keys: Sequence[str | None]
-    ) -> Sequence[Appended | InputError]:
+        self,
+        entries: Sequence[Events],
+        keys: Sequence[str | None],
+        origins: Sequence[Origin | None] | None = None,
+    ) -> _Outcomes:
         with self._appending:
-            return self.log.append_all(entries, keys)
+            return self.log.append_all(entries, keys, origins)
 
     def wait(self, seq: int, timeout: float | None = None) -> int:
         """Returns when event `seq` is visible: the sequence number that is.
@@ -275,7 +298,7 @@ class Loop:
         entry = None if self.rejection(seq) is None else self.log.entry(seq)
         if entry is None:
             raise InputError(f"expected the number of an entry that was refused, got {seq}: see rejections")
-        return self.append(entry.events, key=f"retry of {seq}")
+        return self.append(entry.events, key=f"{RETRY_KEY}{seq}")
 
     def read(self, question: Callable[[], _Answer]) -> tuple[int, _Answer]:
         """The answer to a question about the graph or a view, with the sequence number that it reflects.
@@ -336,28 +359,6 @@ class Loop:
             self._ended = True
             self._visible.notify_all()
         self._tell_end()
-
-    def _replay(self) -> None:
-        """Applies the recorded batches after the graph's position, with their boundaries and rejections."""
-        for batch in self.log.batches(self.graph.seq):
-            rejected = {rejection.seq for rejection in self.log.rejections(batch.after, up_to=batch.seq)}
-            writes = self.log.writes(batch.after, up_to=batch.seq)
-            if not writes or writes[-1].seq != batch.seq:
-                raise LogError(
-                    f"the log must hold the entries of its batch {batch}, got {len(writes)} writes"
-                )
-            events = Events.concatenate(
-                [entry.events for write in writes for entry in write.entries() if entry.seq not in rejected]
-                if rejected
-                else [write.events for write in writes]
-            )
-            try:
-                self.graph.apply(without_strays(self.graph.schema, events), seq=batch.seq, trusted=True)
-            except InputError as error:
-                raise LogError(
-                    f"batch {batch} was applied before, so it must apply again, but: {error}. "
-                    "This log is not of this graph, or the graph it began with has changed"
-                ) from error
 
     def _apply(self, writes: Sequence[Write]) -> None:
         """Applies entries as one batch or, if that is refused, one by one, to find those to blame."""

@@ -1,0 +1,61 @@
+"""Properties that bind a log to what it belongs to: a schema, the graph that it began with, settings.
+
+They are rows of the table `properties` under names with a prefix. A property that the log has no value of is
+adopted; one of another value is refused, because the same events would lead to another graph. Thread safety:
+none, the caller has the connection to itself.
+"""
+
+from collections.abc import Mapping
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from livegnn.errors import InputError, LogError
+
+_PREFIX: Final = "bound/"
+_SHOWN: Final = 160  # characters of a value
+
+
+def bound_properties(connection: apsw.Connection) -> dict[str, str]:
+    """What a log is bound to, by name."""
+    rows: list[Any] = connection.execute(
+        "SELECT name, value FROM properties WHERE substr(name, 1, ?) = ? ORDER BY name",
+        (len(_PREFIX), _PREFIX),
+    ).fetchall()
+    return {name.removeprefix(_PREFIX): value for name, value in rows}
+
+
+def bind_properties(
+    connection: apsw.Connection, path: Path, properties: Mapping[str, str], replace: bool
+) -> None:
+    """Stores properties; raises LogError if one has another value already, unless `replace`."""
+    for name, value in properties.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InputError(f"properties of a log must be texts by name, got {name!r}: {value!r}")
+    known = bound_properties(connection)
+    new = {name: value for name, value in properties.items() if known.get(name) != value}
+    differing = [name for name in new if name in known]
+    if differing and not replace:
+        said = "; ".join(f"{name} must be {_difference(known[name], new[name])}" for name in differing)
+        raise LogError(
+            f"{path} belongs to something else, and its events would lead to another graph: {said}. Start "
+            "it with what it began with; or, if the change is meant, accept it: livegnn log bind "
+            "DEPLOYMENT.TOML (in Python, log.bind(..., replace=True))"
+        )
+    connection.executemany(
+        "REPLACE INTO properties VALUES (?, ?)", [(_PREFIX + name, value) for name, value in new.items()]
+    )
+
+
+def _difference(ours: str, theirs: str) -> str:
+    """Both values, of long ones the part around the first character that differs."""
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False)))
+    begin = max(0, same - _SHOWN // 4) if max(len(ours), len(theirs)) > _SHOWN else 0
+
+    def part(text: str) -> str:
+        before, after = "... " if begin else "", " ..." if len(text) > begin + _SHOWN else ""
+        return f"{before}{text[begin : begin + _SHOWN]}{after}"
+
+    return f"{part(ours)}, got {part(theirs)}"

@@ -1,0 +1,170 @@
+"""Consumers of a log: processes that follow it under a name of their own, and how far each has come.
+
+The position of a consumer is a file of one line in a folder beside the log, `events.db-consumers/NAME`, as
+the mark's: a sequence number and its CRC-32. Only the consumer writes it, in place, and holds a lock on it
+meanwhile. It is not flushed: it survives the death of the process, and after a loss of power it may be older.
+Whoever trims the log flushes it first, so that no position falls behind what was trimmed.
+"""
+
+import fcntl
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from livegnn.errors import InputError, LogError
+from livegnn.log.mark import from_line, to_line
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_LINE_BYTES: Final = len(to_line(0))
+_TRIES: Final = 5  # to read a line that may be written meanwhile
+
+
+def folder_of(log: Path) -> Path:
+    """Where the consumers of the log at `log` keep their positions."""
+    return log.with_name(f"{log.name}-consumers")
+
+
+def check_name(name: object) -> str:
+    """Raises InputError for what is no name of a consumer."""
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise InputError(
+            "the name of a consumer must be 1 to 64 letters, digits, '.', '_' and '-' that begin with a "
+            f"letter or a digit, got {name!r:.80}"
+        )
+    return name
+
+
+def read_positions(log: Path, *, flush: bool = False) -> Mapping[str, int]:
+    """The position of each consumer of the log at `log`, by name.
+
+    flush: makes them durable first. Raises LogError for one that is not as it was written, OSError.
+    """
+    try:
+        names = sorted(path.name for path in folder_of(log).iterdir() if _NAME.fullmatch(path.name))
+    except FileNotFoundError:
+        return {}
+    positions = {}
+    for name in names:
+        try:
+            file = os.open(folder_of(log) / name, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:  # forgotten meanwhile
+            continue
+        try:
+            if flush:
+                os.fsync(file)
+            position = _read(file, folder_of(log) / name)
+        finally:
+            os.close(file)
+        if position is not None:
+            positions[name] = position
+    return positions
+
+
+def forget(log: Path, name: str) -> None:
+    """Removes the position of a consumer, so that nothing of the log is kept for it.
+
+    Raises InputError if there is none of this name, LogError while it runs, OSError.
+    """
+    path = folder_of(log) / check_name(name)
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        known = ", ".join(read_positions(log)) or "none"
+        raise InputError(
+            f"expected the name of a consumer of {log}, got {name!r}: there are {known}"
+        ) from None
+    try:
+        _lock(file, path)
+        path.unlink()
+    finally:
+        os.close(file)
+
+
+class Position:
+    """The position of the consumer `name`, which this process holds until `close`. Thread safety: none.
+
+    seq: how far it has come; None if the name is new. Raises LogError if another process, or another consumer
+    of this one, has the name, or if the position is not as it was written; OSError.
+    """
+
+    def __init__(self, log: Path, name: str) -> None:
+        folder = folder_of(log)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._path = folder / check_name(name)
+        self._file = _open(self._path)
+        try:
+            self.seq = _read(self._file, self._path)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def register(self, seq: int) -> None:
+        """Writes a position durably: it is there when what comes before it is trimmed."""
+        self.write(seq)
+        os.fsync(self._file)
+        for folder in (self._path.parent, self._path.parent.parent):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def write(self, seq: int) -> None:
+        """Writes a position, which survives the death of the process."""
+        os.pwrite(self._file, to_line(seq), 0)
+        self.seq = seq
+
+    def close(self) -> None:
+        """Lets another process take the name; again does nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _open(path: Path) -> int:
+    """The file at `path`, made when it is missing, with its lock."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _lock(file, path)
+        except BaseException:
+            os.close(file)
+            raise
+        if os.fstat(file).st_nlink:
+            return file
+        os.close(file)  # it was forgotten between the two lines above
+
+
+def _lock(file: int, path: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise LogError(
+            f"a consumer must have its name for itself, got {path.name!r}, under which one runs: stop it, or "
+            f"take another name ({path})"
+        ) from None
+
+
+def _read(file: int, path: Path) -> int | None:
+    """The number in a file, None if it has none yet."""
+    for _ in range(_TRIES):
+        line = os.pread(file, _LINE_BYTES + 1, 0)
+        if not line:
+            return None
+        if (seq := from_line(line)) is not None:
+            return seq
+    raise LogError(
+        f"{path} must hold a sequence number and its checksum, got {line!r}: it is damaged. Forget the "
+        f"consumer and start it anew: livegnn log consumers FILE --forget {path.name}"
+    )

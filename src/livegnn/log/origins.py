@@ -1,0 +1,56 @@
+"""Origins: entries that come from a numbered stream, as a broker's partition, and may be delivered again.
+
+Of each partition of each source the log keeps the last offset that it has stored, and the entry that came
+with it, in one transaction with the entry. What is delivered again has no later offset, and is not stored
+again. Thread safety: none, the caller has the connection to itself.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import apsw
+
+from livegnn.errors import InputError
+from livegnn.log import Origin
+
+_LONGEST: Final = 255
+_LARGEST: Final = 2**63 - 1
+
+Partition = tuple[str, int]
+"""A source, and a partition of it."""
+
+
+class Reached(NamedTuple):
+    """The last offset that was stored of a partition, and the entry that came with it."""
+
+    offset: int
+    seq: int
+
+
+def check_origin(origin: object) -> Origin:
+    """Raises InputError for what is no origin."""
+    if isinstance(origin, tuple) and len(origin) == 3:
+        source, partition, offset = origin
+        numbers = all(type(number) is int and 0 <= number <= _LARGEST for number in (partition, offset))
+        if numbers and isinstance(source, str) and 0 < len(source) <= _LONGEST and source.isprintable():
+            return Origin(*origin)
+    raise InputError(
+        f"an origin must be (source, partition, offset): text of 1 to {_LONGEST} printable characters, and "
+        f"two integers from 0 to 2^63 - 1, got {origin!r:.120}"
+    )
+
+
+def find_reached(connection: apsw.Connection, partition: Partition) -> Reached | None:
+    """How far a partition was stored, None if nothing of it was."""
+    row: Any = connection.execute(
+        "SELECT offset, seq FROM origins WHERE source = ? AND partition = ?", partition
+    ).fetchone()
+    return None if row is None else Reached(*row)
+
+
+def store_reached(connection: apsw.Connection, reached: Mapping[Partition, Reached]) -> None:
+    """Notes how far partitions were stored."""
+    connection.executemany(
+        "REPLACE INTO origins (source, partition, offset, seq) VALUES (?, ?, ?, ?)",
+        [(*partition, *one) for partition, one in reached.items()],
+    )

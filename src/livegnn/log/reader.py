@@ -1,0 +1,208 @@
+"""What a log holds, read by any process: entries, batches, rejections, digests (see docs/log.md).
+
+A reader changes nothing and needs nobody's leave: its connection is read-only, and the process that owns the
+log appends meanwhile. Each call sees the log at one moment. Locks: `_read`, for the connection.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final
+
+from livegnn.arguments import as_path, whole
+from livegnn.errors import FileFormatError, InputError, LogError
+from livegnn.events import Events
+from livegnn.log import Batch, Entry, Rejection, Write
+from livegnn.log.binding import bound_properties
+from livegnn.log.database import LAST_BATCH, LAST_EVENT, connect_to_read, errors_as_log_errors, one
+from livegnn.log.origins import find_reached
+from livegnn.log.rows import Row, begin_of, chain_before, chain_of
+
+LARGEST_SEQ: Final = 2**63 - 1
+
+
+class SqliteReader:
+    """The log at `path`, to be read. Thread-safe.
+
+    vfs: the name of a file system that is registered with apsw, for tests.
+    Raises LogError if there is no log at `path`, or one of another version.
+    """
+
+    def __init__(self, path: Path | str, *, vfs: str | None = None) -> None:
+        self.path = as_path(path, "path")
+        self._read = threading.Lock()
+        with self._errors("open"):
+            self._reads = connect_to_read(self.path, vfs)
+
+    def last_seq(self) -> int:
+        """The sequence number of the last event that was appended, 0 for an empty log."""
+        with self._read, self._errors("read"):
+            return one(self._reads, LAST_EVENT)
+
+    def position(self, source: str, partition: int) -> int | None:
+        """The last offset that was stored of a partition of a source: go on after it. None if nothing was."""
+        partition = whole(partition, "partition", 0, LARGEST_SEQ)
+        with self._read, self._errors("read"):
+            reached = find_reached(self._reads, (source, partition))
+        return None if reached is None else reached.offset
+
+    def first_seq(self) -> int:
+        """The sequence number of the first event that the log holds or will hold: 1 if it was not trimmed."""
+        with self._read, self._errors("read"):
+            return begin_of(self._reads).seq + 1
+
+    def last_batch_seq(self) -> int:
+        """The sequence number at which the last recorded batch ends, 0 if there is none."""
+        with self._read, self._errors("read"):
+            return one(self._reads, LAST_BATCH)
+
+    def check_begin(self, after: int) -> None:
+        """Raises LogError if events that follow event `after` have been trimmed."""
+        with self._read, self._errors("read"):
+            self._refuse_trimmed(after)
+
+    def entries(
+        self, after: int, *, up_to: int | None = None, max_events: int | None = None
+    ) -> Sequence[Entry]:
+        """The entries with `after` < `seq` <= `up_to`: as many as fit into `max_events`, at least one.
+
+        Raises LogError for an entry that is missing or whose payload is not as it was written.
+        """
+        writes = self.writes(after, up_to=up_to, max_events=max_events)
+        return [entry for write in writes for entry in write.entries()]
+
+    def writes(
+        self, after: int, *, up_to: int | None = None, max_events: int | None = None
+    ) -> Sequence[Write]:
+        """What `entries` returns, as it was stored, which is faster to read where entries are small."""
+        writes: list[Write] = []
+        last, end = after, LARGEST_SEQ if up_to is None else up_to
+        with self._read, self._errors("read"):
+            for row in self._reads.execute(f"{Row.SELECT} WHERE seq > ? ORDER BY seq", (after,)):
+                stored = self._decode(Row(*row))
+                write = stored.part(last, end) if stored.after <= last else stored
+                if write is None:
+                    break
+                if write.after != last:
+                    self._refuse_trimmed(after)
+                    raise LogError(
+                        f"{self.path} must continue after event {last}, got the entry {write.ends[0]} after "
+                        f"{write.after}"
+                    )
+                if max_events is not None and write.seq > after + max_events:
+                    first = last if writes else int(write.ends[0])  # at least one
+                    whole = write.part(last, max(after + max_events, first))
+                    writes += [] if whole is None else [whole]
+                    break
+                writes.append(write)
+                last = write.seq
+                if last >= end:
+                    break
+        return writes
+
+    def entry(self, seq: int) -> Entry | None:
+        """The entry whose last event is `seq`, None if there is none.
+
+        Of what was trimmed, entries that were refused and not appended again since are still there.
+        """
+        with self._read, self._errors("read"):
+            row = self._reads.execute(f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)).fetchone()
+            letter: Any = self._reads.execute(
+                "SELECT payload FROM dead_letters WHERE seq = ?", (seq,)
+            ).fetchone()
+        entry = None if row is None else self._decode(Row(*row)).entry(seq)
+        if entry is not None or letter is None:
+            return entry
+        try:
+            return Entry(seq, Events.from_bytes(*letter))
+        except (FileFormatError, InputError) as error:
+            raise self._damaged(seq, error) from error
+
+    def _refuse_trimmed(self, after: int) -> None:
+        begin = begin_of(self._reads).seq
+        if after < begin:
+            raise LogError(
+                f"{self.path} begins after event {begin}, since what came before was trimmed, so nothing can "
+                f"go on from event {after}: it takes a graph, a checkpoint or a position at event {begin} or "
+                "later"
+            )
+
+    def _decode(self, row: Row) -> Write:
+        try:
+            return row.decode()
+        except (FileFormatError, InputError) as error:
+            raise self._damaged(row.seq, error) from error
+
+    def _damaged(self, seq: int, error: Exception) -> LogError:
+        return LogError(f"{self.path} must hold the events of entry {seq}, got: {error}")
+
+    def batches(self, after: int) -> Sequence[Batch]:
+        """The recorded batches that end after sequence number `after`, in order.
+
+        Raises LogError unless they lead on from `after` without a gap: a checkpoint is at a boundary.
+        """
+        with self._read, self._errors("read"):
+            rows: list[Any] = self._reads.execute(
+                "SELECT after, seq FROM batches WHERE seq > ? ORDER BY seq", (after,)
+            ).fetchall()
+            end = one(self._reads, LAST_BATCH)
+            self._refuse_trimmed(after)
+        if end < after:
+            raise LogError(
+                f"{self.path} must have a batch that ends at event {after}, got none after event {end}: it "
+                "is not the log of this graph"
+            )
+        last = after
+        for begin, end in rows:
+            if begin != last:
+                raise LogError(f"{self.path} must have a batch that begins after event {last}, got {begin}")
+            last = end
+        return [Batch(*row) for row in rows]
+
+    def rejections(self, after: int = 0, *, up_to: int | None = None) -> Sequence[Rejection]:
+        """The rejected entries with `after` < `seq` <= `up_to`, in order."""
+        with self._read, self._errors("read"):
+            rows: list[Any] = self._reads.execute(
+                "SELECT seq, error, message FROM rejections WHERE seq > ? AND seq <= ? ORDER BY seq",
+                (after, LARGEST_SEQ if up_to is None else up_to),
+            ).fetchall()
+        for seq, *texts in rows:
+            if not all(isinstance(text, str) for text in texts):
+                raise LogError(f"{self.path} must say in text why entry {seq} was rejected, got {texts!r}")
+        return [Rejection(*row) for row in rows]
+
+    def bound(self) -> Mapping[str, str]:
+        """What the log is bound to, as `bind` of a `SqliteLog` has stored it: properties by name."""
+        with self._read, self._errors("read"):
+            return bound_properties(self._reads)
+
+    def digest(self, seq: int) -> str | None:
+        """A text for the history up to event `seq`, which no other history has.
+
+        None where a part of it was written by a version that kept no digests, and where it was trimmed.
+        """
+        with self._read, self._errors("read"):
+            found = self._reads.execute(
+                f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)
+            ).fetchone()
+            row = None if found is None else Row(*found)
+            if row is not None and row.seq == seq:
+                chain = row.chain
+            else:
+                chain = chain_before(self._reads, LARGEST_SEQ if row is None else row.seq)
+            if seq < begin_of(self._reads).seq:
+                return None
+        if row is not None and row.seq != seq and chain is not None:
+            within = self._decode(row).part(row.seq - row.count, seq)  # a batch may end within a row
+            if within is not None:
+                chain = chain_of(chain, within.seq, None, within.events.to_bytes())
+        return None if chain is None else chain.hex()
+
+    def close(self) -> None:
+        """Closes the file; again does nothing."""
+        with self._read, self._errors("close"):
+            self._reads.close()
+
+    def _errors(self, action: str) -> AbstractContextManager[None]:
+        return errors_as_log_errors(action, self.path)

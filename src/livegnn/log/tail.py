@@ -1,0 +1,140 @@
+"""Following a log from another process: what is appended to it, in order, as soon as it is acknowledged.
+
+The owner of the log does nothing for those who follow it, and does not know them. After each flush it writes
+the mark (`log/mark.py`); a tail looks at the mark and reads no further. So it sees an entry only when that
+survives a loss of power. While there is nothing new it looks less and less often, down to 200 times a second.
+
+Locks: none of its own; one thread reads, and any may close.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import accumulate
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from livegnn.arguments import not_negative, whole
+from livegnn.errors import InputError, LogError
+from livegnn.events import Events
+from livegnn.log import Batch, Entry
+from livegnn.log.batches import events_of
+from livegnn.log.consumers import Position
+from livegnn.log.mark import Mark
+from livegnn.log.reader import LARGEST_SEQ, SqliteReader
+
+_SHORTEST_PAUSE: Final = 0.0002
+_LONGEST_PAUSE: Final = 0.005
+_LONGER: Final = 1.3
+
+
+class AppliedBatch(NamedTuple):
+    """A batch that the owner made visible, and the events that it applied, without rejected entries."""
+
+    batch: Batch
+    events: Events
+
+
+class SqliteTail:
+    """Follows the log at `path` as the consumer `name`, from where it last was: see `commit`.
+
+    after: begin after this event instead. A new name begins with the first entry that the log has. Raises
+    LogError if there is no log, if another consumer has the name, or if what comes next has been trimmed;
+    InputError for what is no name.
+    """
+
+    def __init__(self, path: Path | str, name: str, *, after: int | None = None) -> None:
+        after = None if after is None else whole(after, "after", 0, LARGEST_SEQ)
+        self._closed = threading.Event()
+        with ExitStack() as opened:
+            self._reader = SqliteReader(path)
+            opened.callback(self._reader.close)
+            self.path = self._reader.path
+            self._mark = Mark(self.path.with_name(f"{self.path.name}-mark"))
+            try:
+                self._position = opened.enter_context(Position(self.path, name))
+                begin = self._position.seq if after is None else after
+                if begin is None or begin != self._position.seq:
+                    self._position.register(self._reader.first_seq() - 1 if begin is None else begin)
+            except OSError as error:
+                raise LogError(f"cannot follow the event log {self.path}: {error}") from error
+            self._reader.check_begin(self.position)
+            opened.pop_all()
+
+    @property
+    def position(self) -> int:
+        """The last event that was committed: reading goes on after it."""
+        assert self._position.seq is not None
+        return self._position.seq
+
+    def entries(self, max_events: int | None = None) -> Sequence[Entry]:
+        """The acknowledged entries after `position`: as many as fit into `max_events`, at least one.
+
+        Raises LogError for an entry that is damaged, missing, or was trimmed.
+        """
+        acknowledged = self._mark.read()
+        if acknowledged <= self.position:
+            return []
+        return self._reader.entries(self.position, up_to=acknowledged, max_events=max_events)
+
+    def batches(self, max_events: int | None = None) -> Sequence[AppliedBatch]:
+        """The batches after `position` that the owner has applied, with the events of each: as many as fit
+        into `max_events`, at least one.
+
+        Whoever applies the same batches to the same graph gets the same bits. Raises LogError as `entries`
+        does, and if `position` is not the end of a batch.
+        """
+        acknowledged = self._mark.read()
+        if self._reader.last_batch_seq() <= self.position:
+            return []
+        found = [batch for batch in self._reader.batches(self.position) if batch.seq <= acknowledged]
+        if max_events is not None:
+            sizes = accumulate(batch.seq - batch.after for batch in found)
+            found = found[: max(1, sum(size <= max_events for size in sizes))]
+        return [AppliedBatch(batch, events_of(self._reader, batch)) for batch in found]
+
+    def wait(self, timeout: float | None = None, *, batches: bool = False) -> bool:
+        """Blocks until `entries`, or `batches` if asked, has something; False after `timeout` seconds, or if
+        the tail was closed.
+        """
+        ends = None if timeout is None else time.monotonic() + not_negative(timeout, "timeout, in seconds,")
+        pause = _SHORTEST_PAUSE
+        while not self._closed.is_set():
+            end = self._mark.read()
+            if batches and end > self.position:
+                end = min(end, self._reader.last_batch_seq())
+            if end > self.position:
+                return True
+            left = pause if ends is None else min(pause, ends - time.monotonic())
+            if left <= 0:
+                return False
+            self._closed.wait(left)
+            pause = min(_LONGEST_PAUSE, pause * _LONGER)
+        return False
+
+    def commit(self, seq: int) -> None:
+        """Notes that everything up to `seq`, the number of an entry, was dealt with: reading goes on after
+        it, and the log may be trimmed up to there.
+
+        It survives the death of the process. A loss of power may take it back: then entries come again.
+        Raises InputError for a number that is not an entry's, or is before `position`; LogError.
+        """
+        seq = whole(seq, "seq", 0, LARGEST_SEQ)
+        if seq == self.position:
+            return
+        if not self.position < seq <= self._mark.read() or self._reader.entry(seq) is None:
+            raise InputError(
+                f"expected the number of an acknowledged entry after {self.position}, the present position, "
+                f"got {seq}"
+            )
+        try:
+            self._position.write(seq)
+        except OSError as error:
+            raise LogError(f"cannot note the position {seq} in {self.path}: {error}") from error
+
+    def close(self) -> None:
+        """Ends a `wait` that is going on, and lets another process take the name; again does nothing."""
+        self._closed.set()
+        self._reader.close()
+        self._position.close()
