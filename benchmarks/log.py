@@ -18,6 +18,7 @@ wrk with 64 connections, on the same two cores as the server.
 
 from __future__ import annotations
 
+import os
 import shutil
 import statistics
 import subprocess
@@ -28,6 +29,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,6 +38,9 @@ from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Input, Step
 from livegnn.runtime import Runtime
 from report import Report, arguments
+
+if TYPE_CHECKING:
+    from livegnn.log.kafka import KafkaLog
 
 POSTS_AIM, EVENTS_AIM = 10_000, 200_000
 TAIL_AIM = 5  # percent
@@ -219,27 +224,10 @@ def measure_tail(report: Report, folder: Path, rounds: int, count: int) -> None:
 
 def measure_runtime(report: Report, folder: Path, rounds: int, count: int, batch: int) -> None:
     """Entries of 100 events, written 64 at a time, through log and runtime, with no view of the graph."""
-    rates = []
-    draw = np.random.default_rng(1)
-    for number in range(rounds):
-        entries = [
-            Events().add_edges(draw.integers(0, NODES, 100), draw.integers(0, NODES, 100))
-            for _ in range(count // 100)
-        ]
-        graph = Graph()
-        graph.apply(Events().add_nodes(np.arange(NODES)))
-        graph.seq = 0
-        runtime = Runtime(SqliteLog(folder / f"runtime {batch} {number}.db"), graph, max_batch_events=batch)
-        runtime.start()
-
-        def send(runtime: Runtime = runtime, entries: list[Events] = entries) -> None:
-            for first in range(0, len(entries), 64):
-                runtime.append_all(entries[first : first + 64])
-            runtime.wait(runtime.log.last_seq())
-
-        rates.append(per_second(100 * len(entries), send))
-        runtime.stop()
-        runtime.log.close()
+    rates = [
+        events_a_second(SqliteLog(folder / f"runtime {batch} {number}.db"), count, batch)
+        for number in range(rounds)
+    ]
     report.add(
         f"events through log and runtime, entries of 100, batches of up to {batch:,}",
         statistics.median(rates),
@@ -247,6 +235,54 @@ def measure_runtime(report: Report, folder: Path, rounds: int, count: int, batch
         higher_is_better=True,
         aim=None if rounds == 1 or batch > 100 else EVENTS_AIM,
     )
+
+
+def measure_kafka(report: Report, rounds: int, count: int, batch: int) -> None:
+    """The same with the log in Kafka, on a real broker that runs on the same cores."""
+    name = f"the same with the log in Kafka, 3 partitions, batches of up to {batch:,}"
+    if not os.environ.get("LIVEGNN_KAFKA_HOME"):
+        report.could_not_run(name, "LIVEGNN_KAFKA_HOME is not set: tests/README.md")
+        return
+    sys.path.append(str(Path(__file__).parents[1] / "tests"))
+    from kafka_broker import Broker
+    from livegnn.log.kafka import KafkaLog, create_topics
+
+    broker = Broker()
+    rates = []
+    for number in range(rounds):
+        create_topics(broker.servers, f"events{number}", 3)
+        rates.append(events_a_second(KafkaLog(broker.servers, f"events{number}"), count, batch))
+    broker.close()
+    report.add(
+        name,
+        statistics.median(rates),
+        "a second",
+        higher_is_better=True,
+        aim=None if rounds == 1 or batch > 100 else EVENTS_AIM,
+    )
+
+
+def events_a_second(log: SqliteLog | KafkaLog, count: int, batch: int) -> float:
+    draw = np.random.default_rng(1)
+    entries = [
+        Events().add_edges(draw.integers(0, NODES, 100), draw.integers(0, NODES, 100))
+        for _ in range(count // 100)
+    ]
+    graph = Graph()
+    graph.apply(Events().add_nodes(np.arange(NODES)))
+    graph.seq = 0
+    runtime = Runtime(log, graph, max_batch_events=batch)
+    runtime.start()
+
+    def send() -> None:
+        for first in range(0, len(entries), 64):
+            runtime.append_all(entries[first : first + 64])
+        runtime.wait(runtime.log.last_seq())
+
+    rate = per_second(100 * len(entries), send)
+    runtime.stop()
+    runtime.log.close()
+    return rate
 
 
 def main() -> None:
@@ -259,6 +295,8 @@ def main() -> None:
         measure_tail(report, folder, rounds, count // 4)
         measure_runtime(report, folder, rounds, 25 * count, 100)
         measure_runtime(report, folder, rounds, 50 * count, 4096)
+        measure_kafka(report, rounds, 25 * count, 100)
+        measure_kafka(report, rounds, 50 * count, 4096)
         measure_http(report, folder, rounds, seconds)
     report.finish(options.json)
 

@@ -68,3 +68,14 @@ def _check_waiting() -> None:
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Random numbers of a test's own, from the seed of the run and the test's name."""
     return np.random.default_rng([int(os.environ[SEED_VARIABLE]), zlib.crc32(request.node.nodeid.encode())])
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A broker that CI was given must be used: tests that are skipped or not found fail the run."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    everything = not session.config.option.keyword and session.config.args_source.name == "TESTPATHS"
+    if reporter is None or not (everything and os.environ.get("CI") and os.environ.get("LIVEGNN_KAFKA_HOME")):
+        return
+    if not any("test_kafka.py" in report.nodeid for report in reporter.stats.get("passed", [])):
+        reporter.write_line("LIVEGNN_KAFKA_HOME is set, but no test ran on a broker", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -11,19 +11,25 @@ from hypothesis import strategies as st
 
 from livegnn import Events
 from livegnn.errors import FileFormatError, InputError, LogError
-from livegnn.log import Appended, Batch
+from livegnn.log import Appended, Batch, Origin
 from livegnn.log.kafka import message
 from livegnn.log.kafka.history import History, encode
 from livegnn.log.kafka.proposal import outcomes, propose
 from livegnn.log.kafka.taking import Received, Taken, take
 
 KEYS = st.none() | st.sampled_from(["a", "b", "c", "d"])
-ENTRIES = st.lists(st.tuples(event_lists().filter(len), KEYS), min_size=1, max_size=4)
+ORIGINS = st.none() | st.builds(Origin, st.sampled_from(["s", "t"]), st.integers(0, 1), st.integers(0, 9))
+ENTRIES = st.lists(st.tuples(event_lists(), KEYS, ORIGINS), min_size=1, max_size=4)
+Given = list[tuple[Events, str | None, Origin | None]]
 
 
 def plain(events: Events) -> bytes:
     """The bytes of events, with neighbours of a kind as one chunk."""
     return Events.concatenate([events]).to_bytes()
+
+
+def encoded(entries: Given) -> bytes:
+    return message.encode(*(list(column) for column in zip(*entries, strict=True)))
 
 
 def received(partition: int, offset: int, value: bytes) -> Received:
@@ -36,29 +42,25 @@ def received(partition: int, offset: int, value: bytes) -> Received:
 
 
 @given(ENTRIES)
-def test_a_message_is_what_was_packed(entries: list[tuple[Events, str | None]]) -> None:
-    value = message.encode([events for events, _ in entries], [key for _, key in entries])
+def test_a_message_is_what_was_packed(entries: Given) -> None:
+    value = encoded(entries)
     again = message.decode(value).entries()
-    assert [(plain(events), key) for events, key in again] == [
-        (plain(events), key) for events, key in entries
+    assert [(plain(events), *notes) for events, *notes in again] == [
+        (plain(events), *notes) for events, *notes in entries
     ]
 
 
 @given(ENTRIES, st.data())
-def test_a_byte_that_is_not_as_it_was_written_is_found(
-    entries: list[tuple[Events, str | None]], data: st.DataObject
-) -> None:
-    value = bytearray(message.encode([events for events, _ in entries], [key for _, key in entries]))
+def test_a_byte_that_is_not_as_it_was_written_is_found(entries: Given, data: st.DataObject) -> None:
+    value = bytearray(encoded(entries))
     value[data.draw(st.integers(0, len(value) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(FileFormatError, match="message of events must"):
         message.decode(bytes(value))
 
 
 @given(ENTRIES, st.data())
-def test_a_message_that_was_cut_is_found(
-    entries: list[tuple[Events, str | None]], data: st.DataObject
-) -> None:
-    value = message.encode([events for events, _ in entries], [key for _, key in entries])
+def test_a_message_that_was_cut_is_found(entries: Given, data: st.DataObject) -> None:
+    value = encoded(entries)
     with pytest.raises(FileFormatError, match="message of events must"):
         message.decode(value[: data.draw(st.integers(0, len(value) - 1))])
 
@@ -66,7 +68,7 @@ def test_a_message_that_was_cut_is_found(
 def test_entries_are_packed_into_messages_that_fit_and_what_does_not_fit_is_refused() -> None:
     small, large = Events().add_edges([1], [2]), Events().add_edges(range(1000), range(1000))
     entries = [small, large, small, small, small]
-    packed = message.pack(entries, [None, None, "not\nprintable", "good", None], 2000)
+    packed = message.pack(entries, [None, None, "not\nprintable", "good", None], [None] * 5, 2000)
     assert sorted(itertools.chain.from_iterable(at for _, at in packed)) == [0, 1, 2, 3, 4]
     for value, positions in packed:
         if isinstance(value, InputError):
@@ -76,34 +78,46 @@ def test_entries_are_packed_into_messages_that_fit_and_what_does_not_fit_is_refu
         else:
             assert len(value) <= 2000
             decoded = message.decode(value).entries()
-            assert [plain(one) for one, _ in decoded] == [plain(entries[at]) for at in positions]
-    (whole,) = message.pack([small] * 100, [None] * 100, 1 << 20)
+            assert [plain(one) for one, *_ in decoded] == [plain(entries[at]) for at in positions]
+    (whole,) = message.pack([small] * 100, [None] * 100, [None] * 100, 1 << 20)
     assert whole[1] == list(range(100))
 
 
 class Model:
-    """The obvious log: a list of entries, a dict of keys."""
+    """The obvious log: a list of entries, a dict of keys, a dict of offsets."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[int, bytes]] = []
         self.keys: dict[str, tuple[int, bytes]] = {}
+        self.offsets: dict[tuple[str, int], tuple[int, int]] = {}
         self.seq = 0
 
-    def append(self, events: Events, key: str | None) -> tuple[int, bool] | None:
+    def append(self, events: Events, key: str | None, origin: Origin | None) -> tuple[int, bool] | None:
         """Its number and whether it was there before; None for a key with other events."""
+        if origin is not None:
+            offset, seq = self.offsets.get(origin[:2], (-1, 0))
+            if origin.offset <= offset:
+                return seq, True
+        outcome = self._append(events, key)
+        if origin is not None and outcome is not None:
+            self.offsets[origin[:2]] = (origin.offset, outcome[0])
+        return outcome
+
+    def _append(self, events: Events, key: str | None) -> tuple[int, bool] | None:
         if key is not None and key in self.keys:
             seq, value = self.keys[key]
             return (seq, True) if value == plain(events) else None
         self.seq += len(events)
-        self.entries.append((self.seq, plain(events)))
-        if key is not None:
+        if len(events):
+            self.entries.append((self.seq, plain(events)))
+        if key is not None and len(events):
             self.keys[key] = (self.seq, plain(events))
         return self.seq, False
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 2), ENTRIES | st.none()), max_size=4), max_size=5))
 def test_orders_are_what_a_list_of_entries_would_be(
-    rounds: list[list[tuple[int, list[tuple[Events, str | None]] | None]]],
+    rounds: list[list[tuple[int, Given | None]]],
 ) -> None:
     """None is a message that is none of ours."""
     history, model = History(), Model()
@@ -116,7 +130,7 @@ def test_orders_are_what_a_list_of_entries_would_be(
         for partition, entries in sorted(arrivals, key=lambda one: one[0]):
             value = b"garbage"
             if entries is not None:
-                value = message.encode([events for events, _ in entries], [key for _, key in entries])
+                value = encoded(entries)
             waiting.append(received(partition, offsets[partition], value))
             offsets[partition] += 1 + number  # offsets may have gaps
             bad += entries is None
@@ -146,6 +160,7 @@ def test_orders_are_what_a_list_of_entries_would_be(
         assert became == expected
     assert taken_entries == model.entries
     assert (history.seq, len(history.bad)) == (model.seq, bad)
+    assert history.origins == model.offsets
 
 
 @given(
@@ -164,7 +179,9 @@ def test_the_records_from_any_base_on_say_the_same(kinds: list[str], data: st.Da
         writer = epoch - 1 if kind.startswith("old") else epoch
         record: dict | None = {"type": "property", "name": "n", "value": str(len(records))}
         if kind.endswith("order"):
-            entry = message.encode([Events().add_edges([offset], [1])], [data.draw(KEYS)])
+            entry = message.encode(
+                [Events().add_edges([offset], [1])], [data.draw(KEYS)], [data.draw(ORIGINS)]
+            )
             order = propose(history, [received(0, offset, entry)], 7)
             assert order is not None
             record = order.to_json()

@@ -31,22 +31,29 @@ def bind_properties(
     connection: apsw.Connection, path: Path, properties: Mapping[str, str], replace: bool
 ) -> None:
     """Stores properties; raises LogError if one has another value already, unless `replace`."""
+    new = new_properties(str(path), bound_properties(connection), properties, replace)
+    connection.executemany(
+        "REPLACE INTO properties VALUES (?, ?)", [(_PREFIX + name, value) for name, value in new.items()]
+    )
+
+
+def new_properties(
+    log: str, known: Mapping[str, str], properties: Mapping[str, str], replace: bool
+) -> Mapping[str, str]:
+    """Those that `log`, as errors call it, does not have yet; as `bind_properties` raises."""
     for name, value in properties.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise InputError(f"properties of a log must be texts by name, got {name!r}: {value!r}")
-    known = bound_properties(connection)
     new = {name: value for name, value in properties.items() if known.get(name) != value}
     differing = [name for name in new if name in known]
     if differing and not replace:
         said = "; ".join(f"{name} must be {_difference(known[name], new[name])}" for name in differing)
         raise LogError(
-            f"{path} belongs to something else, and its events would lead to another graph: {said}. Start "
+            f"{log} belongs to something else, and its events would lead to another graph: {said}. Start "
             "it with what it began with; or, if the change is meant, accept it: livegnn log bind "
             "DEPLOYMENT.TOML (in Python, log.bind(..., replace=True))"
         )
-    connection.executemany(
-        "REPLACE INTO properties VALUES (?, ?)", [(_PREFIX + name, value) for name, value in new.items()]
-    )
+    return new
 
 
 def _difference(ours: str, theirs: str) -> str:

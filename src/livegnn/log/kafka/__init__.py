@@ -25,7 +25,8 @@ from confluent_kafka import Message as KafkaMessage
 from livegnn.arguments import not_negative
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
-from livegnn.log import Appended, Batch, Entry, Rejection, Write
+from livegnn.log import Appended, Batch, Entry, Origin, Rejection, Write
+from livegnn.log.binding import new_properties
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.kafka.connection import Connection, Settings, create_topics, read_topics
 from livegnn.log.kafka.follower import HEADER, Follower
@@ -141,15 +142,28 @@ class KafkaLog:
         return self._group.append(events, key).seq if len(events) or key is not None else self._last
 
     def append_all(
-        self, entries: Sequence[Events], keys: Sequence[str | None] | None = None
+        self,
+        entries: Sequence[Events],
+        keys: Sequence[str | None] | None = None,
+        origins: Sequence[Origin | None] | None = None,
     ) -> Sequence[Appended | InputError]:
-        """Stores each of `entries` as `append` does; all are on their way before any is waited for."""
-        keys = [None] * len(entries) if keys is None else keys
-        outcomes: list[Appended | InputError] = [Appended(self._last, 0) for _ in entries]
-        some = [at for at, events in enumerate(entries) if len(events)]
+        """Stores each of `entries` as `append` does; all are on their way before any is waited for.
+
+        origins: as of `Log.append_all`.
+        """
+        nothing = [None] * len(entries)
+        outcomes: list[Appended | InputError] = [Appended(self._last, 0)] * len(entries)
+        given = list(zip(entries, keys or nothing, origins or nothing, strict=True))
+        some = [at for at, (events, _, origin) in enumerate(given) if len(events) or origin is not None]
         sent: list[_Sent] = []
         with self._connection.errors("append to"):
-            for value, places in pack([entries[at] for at in some], [keys[at] for at in some], self._largest):
+            packed = pack(
+                [given[at][0] for at in some],
+                [given[at][1] for at in some],
+                [given[at][2] for at in some],
+                self._largest,
+            )
+            for value, places in packed:
                 positions = [some[place] for place in places]
                 if isinstance(value, InputError):
                     outcomes[positions[0]] = value
@@ -163,6 +177,12 @@ class KafkaLog:
             for position, outcome in zip(one.positions, one.outcomes, strict=True):
                 outcomes[position] = outcome
         return outcomes
+
+    def position(self, source: str, partition: int) -> int | None:
+        """The last offset that was stored of a partition: go on after it. None if nothing was."""
+        with self._state:
+            reached = self._history.origins.get((source, partition))
+        return None if reached is None else reached.offset
 
     def _send(self, value: bytes, positions: Sequence[int]) -> _Sent:
         one = _Sent(positions)
@@ -314,21 +334,14 @@ class KafkaLog:
             self._control({"type": "batch", "after": batch.after, "seq": batch.seq, "rejection": said})
         self._batch_end = batch.seq
 
-    def bind(self, properties: Mapping[str, str]) -> None:
-        """Stores properties that the log does not have. Raises LogError if it has another value of one."""
+    def bind(self, properties: Mapping[str, str], *, replace: bool = False) -> None:
+        """Binds the log to what it belongs to, as `Log.bind` does. replace: whatever it was bound to."""
         with self._state:
-            present = dict(self._history.properties)
-        for name, value in properties.items():
-            if present.get(name, value) != value:
-                raise LogError(
-                    f"{self._connection.name} must be used with {name} as it was, {present[name]!r:.500}, "
-                    f"got {value!r:.500}: take the graph and settings that it began with, or another topic"
-                )
-        for name, value in properties.items():
-            if name not in present:
-                with self._writing:
-                    self._control({"type": "property", "name": name, "value": value})
-        self._wait_until(lambda: all(name in self._history.properties for name in properties))
+            new = new_properties(self._connection.name, self._history.properties, properties, replace)
+        for name, value in new.items():
+            with self._writing:
+                self._control({"type": "property", "name": name, "value": value})
+        self._settle()
 
     def sync(self) -> None:
         """Returns when all recorded batches are durable too: `record_batch` waits for that itself."""
@@ -368,7 +381,7 @@ class KafkaLog:
         )
 
     def trim(self, up_to: int) -> int:
-        """Deletes events up to the last base at or before event `up_to`; returns where the log begins then.
+        """Deletes events up to the last base at or before event `up_to`; returns the last that is deleted.
 
         A base is written by each call, for a later one to trim to.
         """
@@ -376,8 +389,7 @@ class KafkaLog:
             bases = [base for base in self._history.bases if base.seq <= up_to]
         self._write_base()
         if not bases:
-            with self._state:
-                return self._history.batch_ends[0]
+            return 0
         base = bases[-1]
         places = [TopicPartition(self._connection.control, 0, base.offset)]
         places += [TopicPartition(self._connection.topic, p, end) for p, end in base.positions.items()]

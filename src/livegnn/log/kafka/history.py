@@ -6,7 +6,8 @@ The control topic has one partition. Its records are JSON objects, each with `v`
 owner       a process that owns the log from here on; its epoch is one more than that before
 order       messages that were taken after event `after`: `slices`, each a partition, its first offset, the
             offset after its last, and how many events came of it; `seq`, the last event; `again`, entries
-            whose key was known; `bad`, messages that are none of ours; `keys`; `chain`, a digest of all
+            whose key or origin was known; `bad`, messages that are none of ours; `keys`; `origins`, the last
+            offset of each partition of another stream; `chain`, a digest of all
 batch       `after` and `seq`: the events that became visible together; `rejection`: why they did not
 property    `name` and `value`, see `Log.bind`
 base        all of the above at this point, after which what came before may be deleted
@@ -28,6 +29,7 @@ from livegnn.errors import LogError
 from livegnn.log import Batch, Rejection
 from livegnn.log.kafka.connection import Topics
 from livegnn.log.keys import Known
+from livegnn.log.origins import Partition, Reached
 from livegnn.types import JSON
 
 VERSION: Final = 1
@@ -44,7 +46,7 @@ class Slice(NamedTuple):
 
 
 class Again(NamedTuple):
-    """An entry that was not taken: entry `seq` came with the same key; `error` if with other events."""
+    """An entry that was not taken: entry `seq` came with its key or origin; `error` if with other events."""
 
     partition: int
     offset: int
@@ -71,6 +73,7 @@ class Order:
     again: Sequence[Again]
     bad: Sequence[Bad]
     keys: Sequence[Known]
+    origins: Mapping[Partition, Reached]
     chain: str
 
     def to_json(self) -> dict[str, JSON]:
@@ -83,6 +86,7 @@ class Order:
             "again": [list(one) for one in self.again],
             "bad": [list(one) for one in self.bad],
             "keys": [list(one) for one in self.keys],
+            "origins": [[*place, *reached] for place, reached in self.origins.items()],
             "chain": self.chain,
         }
 
@@ -116,6 +120,7 @@ class History:
     bad: list[Bad] = field(default_factory=list)
     properties: dict[str, str] = field(default_factory=dict)
     keys: dict[str, Known] = field(default_factory=dict)
+    origins: dict[Partition, Reached] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
     bases: list[Point] = field(default_factory=list)
 
@@ -174,6 +179,7 @@ class History:
         self.bad += order.bad
         for known in order.keys:
             self.keys[known.key] = known
+        self.origins.update(order.origins)
         return True
 
     def _take_batch(self, record: Mapping[str, JSON]) -> None:
@@ -240,6 +246,7 @@ class History:
             "bad": [list(one) for one in self.bad],
             "properties": dict(self.properties),
             "keys": [list(one) for one in self.keys.values()],
+            "origins": [[*place, *reached] for place, reached in self.origins.items()],
         }
 
     def forget(self, base: Point) -> None:
@@ -271,6 +278,7 @@ class History:
         assert isinstance(properties, dict)
         self.properties = {name: _text(value) for name, value in properties.items()}
         self.keys = {known.key: known for known in map(_known, _rows(record["keys"]))}
+        self.origins = dict(map(_reached, _rows(record["origins"])))
 
 
 def encode(record: Mapping[str, JSON], epoch: int) -> bytes:
@@ -289,6 +297,7 @@ def _order(record: Mapping[str, JSON]) -> Order:
         ],
         [Bad(_whole(p), _whole(o), _text(m)) for p, o, m in _rows(record["bad"])],
         [_known(row) for row in _rows(record["keys"])],
+        dict(map(_reached, _rows(record["origins"]))),
         _text(record["chain"]),
     )
 
@@ -296,6 +305,11 @@ def _order(record: Mapping[str, JSON]) -> Order:
 def _known(row: Sequence[JSON]) -> Known:
     key, seq, crc32, time = row
     return Known(_text(key), _whole(seq), _whole(crc32), _whole(time))
+
+
+def _reached(row: Sequence[JSON]) -> tuple[Partition, Reached]:
+    source, partition, offset, seq = row
+    return (_text(source), _whole(partition)), Reached(_whole(offset), _whole(seq))
 
 
 def _rows(value: JSON) -> Sequence[Sequence[JSON]]:

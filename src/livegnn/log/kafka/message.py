@@ -4,7 +4,8 @@ All numbers are little-endian.
 
 header   "LGEM", version u16, number of entries u32, length of the notes u32, CRC-32 u32 of all that follows
 counts   u32 for each entry: how many events it has
-notes    JSON, an object; `keys`: the idempotency key of each entry, or null. Empty if no entry has one
+notes    JSON, an object; `keys`: the idempotency key of each entry, or null; `origins`: where each came from,
+         a list of source, partition and offset, or null. No bytes at all if no entry has either
 events   of all entries, in the binary form of events (`livegnn.events.binary`)
 """
 
@@ -19,7 +20,10 @@ import numpy as np
 from livegnn.errors import FileFormatError, InputError
 from livegnn.events import Events
 from livegnn.events.binary import check
+from livegnn.log import Origin
 from livegnn.log.keys import check_key
+from livegnn.log.origins import check_origin
+from livegnn.types import JSON
 
 if TYPE_CHECKING:
     from jaxtyping import Int64
@@ -35,35 +39,43 @@ _HEADER = struct.Struct("<4sHIII")
 
 
 class Message(NamedTuple):
-    """What one Kafka message holds. counts: events of each entry; keys: one for each entry, or none."""
+    """What one Kafka message holds. counts: events of each entry; keys, origins: of each entry, or none."""
 
     counts: "Int64[IntArray, 'entries']"
     keys: Sequence[str | None]
+    origins: Sequence[Origin | None]
     events: Events
 
-    def entries(self) -> list[tuple[Events, str | None]]:
-        """Each entry with its key; columns of its events are views."""
+    def entries(self) -> list[tuple[Events, str | None, Origin | None]]:
+        """Each entry with its key and origin; columns of its events are views."""
         ends = np.cumsum(self.counts).tolist()
-        keys = self.keys or [None] * len(ends)
+        nothing = [None] * len(ends)
         parts = [self.events.between(begin, end) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
-        return list(zip(parts, keys, strict=True))
+        return list(zip(parts, self.keys or nothing, self.origins or nothing, strict=True))
 
 
-def encode(entries: Sequence[Events], keys: Sequence[str | None] | None = None) -> bytes:
-    """The value of a message with `entries`, each of at least one event.
+def encode(
+    entries: Sequence[Events],
+    keys: Sequence[str | None] | None = None,
+    origins: Sequence[Origin | None] | None = None,
+) -> bytes:
+    """The value of a message with `entries`, and a key and an origin of each if it has one.
 
-    Raises InputError for text that cannot be stored, or a key that is none.
+    Raises InputError for text that cannot be stored, or a key or an origin that is none.
     """
-    if not entries or not all(len(events) for events in entries):
-        raise InputError(f"a message must hold entries of at least one event each, got {entries!r:.80}")
+    if not entries:
+        raise InputError("a message must hold at least one entry, got none")
     for events in entries:
         check(events.chunks)
-    notes = b""
+    said: dict[str, JSON] = {}
     if keys is not None and any(key is not None for key in keys):
         for key in keys:
             if key is not None:
                 check_key(key)
-        notes = json.dumps({"keys": list(keys)}).encode()
+        said["keys"] = list(keys)
+    if origins is not None and any(origin is not None for origin in origins):
+        said["origins"] = [None if origin is None else list(check_origin(origin)) for origin in origins]
+    notes = json.dumps(said).encode() if said else b""
     counts = np.array([len(events) for events in entries], "<u4").tobytes()
     rest = counts + notes + Events.concatenate(entries).to_bytes()
     return _HEADER.pack(MAGIC, VERSION, len(entries), len(notes), zlib.crc32(rest)) + rest
@@ -88,34 +100,38 @@ def decode(value: bytes) -> Message:
     counts = np.frombuffer(rest[:notes_at], "<u4").astype(np.int64)
     try:
         events = Events.from_bytes(bytes(rest[events_at:]))
-        keys = _keys(bytes(rest[notes_at:events_at]), count)
-    except (InputError, ValueError) as error:
+        keys, origins = _parse_notes(bytes(rest[notes_at:events_at]), count)
+    except (InputError, ValueError, TypeError) as error:
         raise FileFormatError(f"a message of events must hold events and keys, got: {error}") from error
-    if not counts.all() or counts.sum() != len(events):
+    if counts.sum() != len(events):
         raise FileFormatError(
             f"a message of events must hold entries of {counts.tolist()} events, got {len(events)}"
         )
-    return Message(counts, keys, events)
+    return Message(counts, keys, origins, events)
 
 
-def _keys(notes: bytes, count: int) -> Sequence[str | None]:
-    """Raises ValueError or InputError for what is no key of each of `count` entries."""
+def _parse_notes(notes: bytes, count: int) -> tuple[Sequence[str | None], Sequence[Origin | None]]:
+    """Keys and origins. Raises ValueError or InputError for what is none of each of `count` entries."""
     if not notes:
-        return ()
+        return (), ()
     parsed = json.loads(notes)
-    keys = parsed.get("keys") if isinstance(parsed, dict) else None
-    if keys is None:
-        return ()
-    if not isinstance(keys, list) or len(keys) != count:
-        raise ValueError(f"keys of {count} entries must be a list, got {keys!r:.80}")
+    if not isinstance(parsed, dict):
+        raise TypeError(f"notes must be an object, got {parsed!r:.80}")
+    keys, origins = parsed.get("keys", []), parsed.get("origins", [])
+    for name, given in (("keys", keys), ("origins", origins)):
+        if not isinstance(given, list) or len(given) not in (0, count):
+            raise ValueError(f"{name} of {count} entries must be a list, got {given!r:.80}")
     for key in keys:
         if key is not None:
             check_key(key)
-    return keys
+    return keys, [None if one is None else check_origin(tuple(one)) for one in origins]
 
 
 def pack(
-    entries: Sequence[Events], keys: Sequence[str | None], largest: int
+    entries: Sequence[Events],
+    keys: Sequence[str | None],
+    origins: Sequence[Origin | None],
+    largest: int,
 ) -> list[tuple[bytes, Sequence[int]] | tuple[InputError, Sequence[int]]]:
     """`entries` as the values of as few messages as fit: each value with the positions of its entries.
 
@@ -130,7 +146,11 @@ def pack(
         if not positions:
             return
         try:
-            value = encode([entries[at] for at in positions], [keys[at] for at in positions])
+            value = encode(
+                [entries[at] for at in positions],
+                [keys[at] for at in positions],
+                [origins[at] for at in positions],
+            )
             if len(value) > largest:
                 raise _too_large(len(value), largest)
         except InputError as error:

@@ -5,10 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from livegnn.errors import InputError
+from livegnn.events import Events
 from livegnn.log import Appended
 from livegnn.log.kafka.history import Again, Bad, History, Order, Slice
+from livegnn.log.kafka.message import Message
 from livegnn.log.kafka.taking import Received, Taken, extend
 from livegnn.log.keys import Known, checksum
+from livegnn.log.origins import Partition, Reached
 
 _MOST: Final = 1000
 """Messages in one order, so that its record stays small."""
@@ -19,20 +22,18 @@ def propose(history: History, waiting: Iterable[Received], time: int) -> Order |
 
     waiting: by partition, in the order of their offsets. time: in seconds since 1970, for keys.
     """
-    seq, chain = history.seq, history.chain
+    taker = _Taker(history, time)
+    chain = history.chain
     slices: list[Slice] = []
-    again: list[Again] = []
     bad: list[Bad] = []
-    known: dict[str, Known] = {}
     for one in itertools.islice(waiting, _MOST):
-        count = 0
+        before = taker.seq
         if isinstance(one.message, str):
             bad.append(Bad(one.partition, one.offset, one.message))
         else:
-            repeated, count = _take(history, one, seq, known, time)
-            again += repeated
-        seq += count
+            taker.take(one, one.message)
         chain = extend(chain, one)
+        count = taker.seq - before
         last = slices[-1] if slices else None
         if last is not None and last.partition == one.partition:
             slices[-1] = Slice(one.partition, last.first, one.offset + 1, last.events + count)
@@ -40,33 +41,52 @@ def propose(history: History, waiting: Iterable[Received], time: int) -> Order |
             slices.append(Slice(one.partition, one.offset, one.offset + 1, count))
     if not slices:
         return None
-    return Order(history.seq, seq, slices, again, bad, list(known.values()), chain)
+    keys = list(taker.known.values())
+    return Order(history.seq, taker.seq, slices, taker.again, bad, keys, taker.reached, chain)
 
 
-def _take(
-    history: History, received: Received, seq: int, known: dict[str, Known], time: int
-) -> tuple[list[Again], int]:
-    """Entries that were there before, and the number of events of the others; notes their keys in `known`."""
-    message = received.message
-    assert not isinstance(message, str)
-    if not message.keys:
-        return [], len(message.events)
-    repeated: list[Again] = []
-    count = 0
-    for entry, (events, key) in enumerate(message.entries()):
-        if key is not None:
-            before = known.get(key) or history.keys.get(key)
-            if before is not None:
-                error = None
-                try:
-                    before.check(events)
-                except InputError as refused:
-                    error = str(refused)
-                repeated.append(Again(received.partition, received.offset, entry, before.seq, error))
+class _Taker:
+    """Counts the events that are taken, and notes which entries were there before, by key or origin."""
+
+    def __init__(self, history: History, time: int) -> None:
+        self.seq = history.seq
+        self.again: list[Again] = []
+        self.known: dict[str, Known] = {}
+        self.reached: dict[Partition, Reached] = {}
+        self._history, self._time = history, time
+
+    def take(self, received: Received, message: Message) -> None:
+        """One message that can be read."""
+        if not message.keys and not message.origins:
+            self.seq += len(message.events)
+            return
+        for number, (events, key, origin) in enumerate(message.entries()):
+            place = None if origin is None else (origin.source, origin.partition)
+            reached = None if place is None else self.reached.get(place) or self._history.origins.get(place)
+            if origin is not None and reached is not None and origin.offset <= reached.offset:
+                self.again.append(Again(received.partition, received.offset, number, reached.seq, None))
                 continue
-            known[key] = Known(key, seq + count + len(events), checksum(events), time)
-        count += len(events)
-    return repeated, count
+            before = None if key is None else self.known.get(key) or self._history.keys.get(key)
+            if before is None:
+                self.seq += len(events)
+                if key is not None and len(events):
+                    self.known[key] = Known(key, self.seq, checksum(events), self._time)
+            else:
+                error = _difference(before, events)
+                self.again.append(Again(received.partition, received.offset, number, before.seq, error))
+                if error is not None:
+                    continue
+            if origin is not None and place is not None:
+                self.reached[place] = Reached(origin.offset, self.seq if before is None else before.seq)
+
+
+def _difference(known: Known, events: Events) -> str | None:
+    """Why `events` must not come with a key; None if they came with it before."""
+    try:
+        known.check(events)
+    except InputError as error:
+        return str(error)
+    return None
 
 
 def outcomes(taken: Taken) -> Iterator[tuple[bytes, Sequence[Appended | InputError]]]:

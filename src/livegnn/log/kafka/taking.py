@@ -68,9 +68,9 @@ def _write(received: Received, after: int, again: set[tuple[int, int, int]]) -> 
     if isinstance(message, str):
         return None
     counts, events = message.counts, message.events
-    if again:
+    if again or not counts.all():
         place = (received.partition, received.offset)
-        kept = [at for at in range(len(counts)) if (*place, at) not in again]
+        kept = [at for at, count in enumerate(counts.tolist()) if count and (*place, at) not in again]
         if not kept:
             return None
         if len(kept) < len(counts):
