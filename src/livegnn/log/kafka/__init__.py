@@ -29,14 +29,15 @@ from livegnn.log import Appended, Batch, Entry, Origin, Rejection, Write
 from livegnn.log.binding import new_properties
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.kafka.connection import Connection, Settings, create_topics, read_topics
+from livegnn.log.kafka.control import Control
 from livegnn.log.kafka.follower import HEADER, Follower
-from livegnn.log.kafka.history import Bad, History, Order, encode
+from livegnn.log.kafka.history import Bad, History, Order
 from livegnn.log.kafka.message import encode as encode_message
 from livegnn.log.kafka.message import pack
 from livegnn.log.kafka.owner import Owner
 from livegnn.log.kafka.proposal import outcomes, propose
 from livegnn.log.kafka.reader import Reader, skim
-from livegnn.log.kafka.taking import Taken, digest_within
+from livegnn.log.kafka.taking import Taken, digest_within, select_writes
 from livegnn.types import JSON
 
 __all__ = ["KafkaLog", "create_topics", "encode_message"]
@@ -96,11 +97,11 @@ class KafkaLog:
         self._process = os.urandom(8)
         self._holding = False
         self._proposed: Order | None = None
-        self._control_end = 0
         self._reader = Reader(self._connection, self._timeout)
         self._follower: Follower | None = None
         self._threads: list[threading.Thread] = []
         self._producer = self._connection.producer(max(topics.largest, topics.largest_control))
+        self._control = Control(self._connection, self._producer, self._state)
         try:
             self._begin()
         except BaseException:
@@ -112,13 +113,13 @@ class KafkaLog:
         topics = read_topics(self._connection)
         skim(self._connection, self._history, topics.control_end)  # what another owner wrote until it ended
         self._history.check(topics, self._connection.name)
-        self._epoch = self._history.epoch + 1
+        self._control.epoch = self._history.epoch + 1
         self._last, self._batch_end = self._history.seq, self._history.batch_ends[-1]
         self._start(self._serve, "livegnn-kafka-producer")
         me = f"process {os.getpid()} on {socket.gethostname()}"
-        place = self._control({"type": "owner", "owner": me})
+        place = self._control.write({"type": "owner", "owner": me}, self._timeout)
         skim(self._connection, self._history, place + 1)
-        if self._history.epoch != self._epoch or self._history.owner != me:
+        if self._history.epoch != self._control.epoch or self._history.owner != me:
             raise LogError(
                 f"{self._connection.name} must have one owner, got two that started at once: "
                 f"{self._history.owner} is the first. Stop that process first"
@@ -211,12 +212,12 @@ class KafkaLog:
         """Raises LogError if it does not come in time, or the log has failed."""
         with self._state:
             came = self._state.wait_for(
-                lambda: self._failure is not None or self._closing or done(), self._timeout
+                lambda: self._failed() is not None or self._closing or done(), self._timeout
             )
             if done():
                 return
-            if self._failure is not None:
-                raise self._failure
+            if (failure := self._failed()) is not None:
+                raise failure
         raise LogError(
             f"{self._connection.name} must answer within {self._timeout:g} seconds, got nothing: whether the "
             "broker has stored what it was sent is not known"
@@ -243,29 +244,14 @@ class KafkaLog:
         """What `entries` returns, as it was stored, which is faster to read where entries are small."""
         end = _LARGEST if up_to is None else up_to
         with self._state:
-            if self._failure is not None:
-                raise self._failure
+            if (failure := self._failed()) is not None:
+                raise failure
             kept = self._kept_after(after)
             last = self._last
         if after >= min(last, end):
             return []
         taken = kept if kept is not None else self._read(after, min(end, last), max_events)
-        writes: list[Write] = []
-        begin = after
-        for write in itertools.chain.from_iterable(one.writes for one in taken):
-            part = write.part(begin, end)
-            if part is None:
-                if write.seq <= begin:
-                    continue
-                break
-            if max_events is not None and part.seq > after + max_events:
-                first = begin if writes else int(part.ends[0])  # at least one
-                whole = part.part(begin, max(after + max_events, first))
-                writes += [] if whole is None else [whole]
-                break
-            writes.append(part)
-            begin = part.seq
-        return writes
+        return select_writes(taken, after, end, max_events)
 
     def _kept_after(self, after: int) -> Sequence[Taken] | None:
         """What is in memory from the first that ends after `after`, None if not all is. Needs `_state`."""
@@ -302,11 +288,11 @@ class KafkaLog:
         """Blocks until there is an event after `after`; False after `timeout` seconds or a `wake`."""
         with self._state:
             self._state.wait_for(
-                lambda: self._last > after or self._woken or self._failure is not None, timeout
+                lambda: self._last > after or self._woken or self._failed() is not None, timeout
             )
             self._woken = False
-            if self._failure is not None:
-                raise self._failure
+            if (failure := self._failed()) is not None:
+                raise failure
             return self._last > after
 
     def wake(self) -> None:
@@ -318,7 +304,11 @@ class KafkaLog:
     # -- boundaries and metadata
 
     def record_batch(self, batch: Batch, rejection: Rejection | None = None) -> None:
-        """Stores the boundaries of a batch that is about to become visible, with what was rejected in it."""
+        """Stores the boundaries of a batch that is about to become visible, with what was rejected in it.
+
+        It does not wait for the broker: `sync` does. If the process dies before the broker has them, the
+        entries are cut into batches again.
+        """
         if rejection is not None and not batch.after < rejection.seq <= batch.seq:
             raise LogError(
                 f"cannot record a batch in {self._connection.name}: {rejection} must be of an entry of "
@@ -331,7 +321,9 @@ class KafkaLog:
             )
         said: JSON = None if rejection is None else list(rejection)
         with self._writing:
-            self._control({"type": "batch", "after": batch.after, "seq": batch.seq, "rejection": said})
+            self._control.write_later(
+                {"type": "batch", "after": batch.after, "seq": batch.seq, "rejection": said}, self._timeout
+            )
         self._batch_end = batch.seq
 
     def bind(self, properties: Mapping[str, str], *, replace: bool = False) -> None:
@@ -340,11 +332,12 @@ class KafkaLog:
             new = new_properties(self._connection.name, self._history.properties, properties, replace)
         for name, value in new.items():
             with self._writing:
-                self._control({"type": "property", "name": name, "value": value})
+                self._control.write({"type": "property", "name": name, "value": value}, self._timeout)
         self._settle()
 
     def sync(self) -> None:
-        """Returns when all recorded batches are durable too: `record_batch` waits for that itself."""
+        """Returns when all recorded batches are durable too."""
+        self._settle()
 
     def batches(self, after: int) -> Sequence[Batch]:
         """The recorded batches that end after sequence number `after`, in order."""
@@ -407,11 +400,12 @@ class KafkaLog:
         with self._writing:
             self._holding = True
             try:
-                self._wait_until(lambda: self._proposed is None and self._history.next >= self._control_end)
+                self._wait_until(lambda: self._proposed is None)
+                self._settle()
                 with self._state:
                     self._history.forget_keys(time.time() - self._keep_keys)
                     record = self._history.base()
-                self._control(record)
+                self._control.write(record, self._timeout)
             finally:
                 self._holding = False
 
@@ -430,40 +424,9 @@ class KafkaLog:
             self._reader.close()
         self._owner.release()
 
-    # -- the control topic
-
-    def _control(self, record: Mapping[str, JSON]) -> int:
-        """Writes a record; returns its offset when the broker has it."""
-        done = threading.Event()
-        answer: list[KafkaError | int] = []
-
-        def note(error: KafkaError | None, message: KafkaMessage) -> None:
-            answer.append(error if error is not None else message.offset() or 0)
-            done.set()
-
-        self._produce(record, note)
-        if not done.wait(self._timeout):
-            raise LogError(
-                f"{self._connection.name} must answer within {self._timeout:g} seconds, got nothing"
-            )
-        if not isinstance(answer[0], int):
-            raise LogError(f"cannot write to {self._connection.name}: {answer[0].str()}")
-        with self._state:
-            self._control_end = max(self._control_end, answer[0] + 1)
-        return answer[0]
-
-    def _produce(
-        self, record: Mapping[str, JSON], note: Callable[[KafkaError | None, KafkaMessage], None]
-    ) -> None:
-        with self._connection.errors("write to"):
-            self._producer.produce(
-                self._connection.control, encode(record, self._epoch), partition=0, on_delivery=note
-            )
-            self._producer.poll(0)
-
     def _settle(self) -> None:
         """Returns when what this process wrote to the control topic was read back."""
-        self._wait_until(lambda: self._history.next >= self._control_end)
+        self._wait_until(lambda: not self._control.on_their_way and self._history.next >= self._control.end)
 
     # -- threads
 
@@ -486,7 +449,7 @@ class KafkaLog:
                     for one in taken:
                         self._publish(one)
                     self._state.notify_all()
-                if self._history.epoch != self._epoch:
+                if self._history.epoch != self._control.epoch:
                     raise LogError(
                         f"{self._connection.name} must have one owner, got another one: "
                         f"{self._history.owner} has taken over, because the broker did not hear of this one"
@@ -496,6 +459,9 @@ class KafkaLog:
             self._fail(error)
         except Exception as error:
             self._fail(LogError(f"cannot follow {self._connection.name}: {error!r}"))
+
+    def _failed(self) -> LogError | None:
+        return self._failure or self._control.failed
 
     def _fail(self, error: LogError) -> None:
         with self._state:
@@ -527,12 +493,8 @@ class KafkaLog:
                 return
             self._proposed = order
 
-        def note(error: KafkaError | None, message: KafkaMessage) -> None:
-            with self._state:
-                if self._proposed is order:
-                    self._proposed = None
-                if error is None:
-                    self._control_end = max(self._control_end, (message.offset() or 0) + 1)
-                self._state.notify_all()
+        def note(error: KafkaError | None, offset: int) -> None:
+            if self._proposed is order:
+                self._proposed = None
 
-        self._produce(order.to_json(), note)
+        self._control.send(order.to_json(), note)

@@ -114,6 +114,10 @@ class Connection:
             reason = error.args[0] if error.args else error
             said = reason.str() if isinstance(reason, KafkaError) else str(reason)
             raise LogError(f"cannot {action} {self.name}: {said}") from error
+        except TimeoutError as error:
+            raise LogError(
+                f"cannot {action} {self.name}: it does not answer. Does a broker run there?"
+            ) from error
         except BufferError as error:
             raise LogError(f"cannot {action} {self.name}: too much waits to be sent") from error
 

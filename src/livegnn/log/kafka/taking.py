@@ -1,8 +1,9 @@
 """What an order takes of the messages that wait: their entries, as writes, and a digest of the history."""
 
 import hashlib
+import itertools
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -78,6 +79,26 @@ def _write(received: Received, after: int, again: set[tuple[int, int, int]]) -> 
             events = Events.concatenate(entries[at][0] for at in kept)
             counts = counts[kept]
     return Write(after, after + np.cumsum(counts), events)
+
+
+def select_writes(taken: Iterable[Taken], after: int, up_to: int, max_events: int | None) -> list[Write]:
+    """The entries with `after` < `seq` <= `up_to`: as many as fit into `max_events`, at least one."""
+    writes: list[Write] = []
+    begin = after
+    for write in itertools.chain.from_iterable(one.writes for one in taken):
+        part = write.part(begin, up_to)
+        if part is None:
+            if write.seq <= begin:
+                continue
+            break
+        if max_events is not None and part.seq > after + max_events:
+            first = begin if writes else int(part.ends[0])  # at least one
+            whole = part.part(begin, max(after + max_events, first))
+            writes += [] if whole is None else [whole]
+            break
+        writes.append(part)
+        begin = part.seq
+    return writes
 
 
 def extend(chain: str, received: Received) -> str:

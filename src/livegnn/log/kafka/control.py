@@ -1,0 +1,83 @@
+"""Writes records to the control topic, in order, and knows which of them the broker has.
+
+Thread safety: fields change under the lock of the log, which is notified when they do.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Message as KafkaMessage
+
+from livegnn.errors import LogError
+from livegnn.log.kafka.connection import Connection
+from livegnn.log.kafka.history import encode
+from livegnn.types import JSON
+
+_MOST_ON_THEIR_WAY: Final = 4096  # records that nobody waits for
+
+
+class Control:
+    """epoch: of the owner that writes. end: the offset after the last record that the broker acknowledged.
+
+    on_their_way: records that it has not acknowledged. failed: what it refused of those that nobody waits
+    for. lock: of the log.
+    """
+
+    def __init__(self, connection: Connection, producer: Producer, lock: threading.Condition) -> None:
+        self.epoch = self.end = self.on_their_way = 0
+        self.failed: LogError | None = None
+        self._connection, self._producer, self._lock = connection, producer, lock
+
+    def write(self, record: Mapping[str, JSON], timeout: float) -> int:
+        """Writes a record; returns its offset when the broker has it, within `timeout` seconds.
+
+        Raises LogError.
+        """
+        done = threading.Event()
+        answer: list[KafkaError | int] = []
+
+        def note(error: KafkaError | None, offset: int) -> None:
+            answer.append(offset if error is None else error)
+            done.set()
+
+        self.send(record, note)
+        if not done.wait(timeout):
+            raise LogError(f"{self._connection.name} must answer within {timeout:g} seconds, got nothing")
+        if not isinstance(answer[0], int):
+            raise LogError(f"cannot write to {self._connection.name}: {answer[0].str()}")
+        return answer[0]
+
+    def write_later(self, record: Mapping[str, JSON], timeout: float) -> None:
+        """Writes a record that nobody waits for, as long as not too many of them are on their way."""
+
+        def note(error: KafkaError | None, offset: int) -> None:
+            if error is not None:
+                self.failed = LogError(f"cannot write to {self._connection.name}: {error.str()}")
+
+        with self._lock:
+            self._lock.wait_for(lambda: self.on_their_way < _MOST_ON_THEIR_WAY or self.failed, timeout)
+            if self.failed is not None:
+                raise self.failed
+        self.send(record, note)
+
+    def send(self, record: Mapping[str, JSON], note: Callable[[KafkaError | None, int], None]) -> None:
+        """Writes a record; `note` is called with the lock held, with what became of it, and its offset."""
+
+        def delivered(error: KafkaError | None, message: KafkaMessage) -> None:
+            offset = message.offset() or 0
+            with self._lock:
+                self.on_their_way -= 1
+                if error is None:
+                    self.end = max(self.end, offset + 1)
+                note(error, offset)
+                self._lock.notify_all()
+
+        with self._lock:
+            self.on_their_way += 1
+        with self._connection.errors("write to"):
+            self._producer.produce(
+                self._connection.control, encode(record, self.epoch), partition=0, on_delivery=delivered
+            )
+            self._producer.poll(0)
