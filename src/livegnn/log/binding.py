@@ -34,19 +34,26 @@ def bind_properties(
     for name, value in properties.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise InputError(f"properties of a log must be texts by name, got {name!r}: {value!r}")
+    if not replace:
+        check_properties(connection, path, properties)
     known = bound_properties(connection)
-    new = {name: value for name, value in properties.items() if known.get(name) != value}
-    differing = [name for name in new if name in known]
-    if differing and not replace:
-        said = "; ".join(f"{name} must be {_difference(known[name], new[name])}" for name in differing)
+    connection.executemany(
+        "REPLACE INTO properties VALUES (?, ?)",
+        [(_PREFIX + name, value) for name, value in properties.items() if known.get(name) != value],
+    )
+
+
+def check_properties(connection: apsw.Connection, path: Path, properties: Mapping[str, str]) -> None:
+    """Raises LogError if one of `properties` has another value."""
+    known = bound_properties(connection)
+    differing = [name for name, value in properties.items() if known.get(name, value) != value]
+    if differing:
+        said = "; ".join(f"{name} must be {_difference(known[name], properties[name])}" for name in differing)
         raise LogError(
             f"{path} belongs to something else, and its events would lead to another graph: {said}. Start "
             "it with what it began with; or, if the change is meant, accept it: livegnn log bind "
             "DEPLOYMENT.TOML (in Python, log.bind(..., replace=True))"
         )
-    connection.executemany(
-        "REPLACE INTO properties VALUES (?, ?)", [(_PREFIX + name, value) for name, value in new.items()]
-    )
 
 
 def _difference(ours: str, theirs: str) -> str:

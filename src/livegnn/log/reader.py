@@ -14,7 +14,7 @@ from livegnn.arguments import as_path, whole
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events
 from livegnn.log import Batch, Entry, Rejection, Write
-from livegnn.log.binding import bound_properties
+from livegnn.log.binding import bound_properties, check_properties
 from livegnn.log.database import LAST_BATCH, LAST_EVENT, connect_to_read, errors_as_log_errors, one
 from livegnn.log.origins import find_reached
 from livegnn.log.rows import Row, begin_of, chain_before, chain_of
@@ -176,6 +176,11 @@ class SqliteReader:
         """What the log is bound to, as `bind` of a `SqliteLog` has stored it: properties by name."""
         with self._read, self._errors("read"):
             return bound_properties(self._reads)
+
+    def check_bound(self, properties: Mapping[str, str]) -> None:
+        """Raises LogError if the log is bound to other values of some of `properties`."""
+        with self._read, self._errors("read"):
+            check_properties(self._reads, self.path, properties)
 
     def digest(self, seq: int) -> str | None:
         """A text for the history up to event `seq`, which no other history has.
