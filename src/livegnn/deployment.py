@@ -341,10 +341,12 @@ class Deployment:
 
     def _open(self, factories: Mapping[str, ViewFactory], log: SqliteLog) -> Runtime:
         directory = None if self.checkpoint is None else self.checkpoint.directory
+        properties = self.properties()
+        log.check_bound(properties)  # before the features of another graph are written to files
         graph, views = restore(
             factories, self.load_graph, directory=directory, features_dir=self._features_dir, log=log
         )
-        log.bind({**self.properties(), **schema_properties(graph.schema)})
+        log.bind({**properties, **schema_properties(graph.schema)})
         return Runtime(
             log,
             graph,

@@ -137,14 +137,15 @@ class SqliteReader:
     def _damaged(self, seq: int, error: Exception) -> LogError:
         return LogError(f"{self.path} must hold the events of entry {seq}, got: {error}")
 
-    def batches(self, after: int) -> Sequence[Batch]:
-        """The recorded batches that end after sequence number `after`, in order.
+    def batches(self, after: int, *, most: int | None = None) -> Sequence[Batch]:
+        """The recorded batches that end after sequence number `after`, in order; the first `most` of them.
 
         Raises LogError unless they lead on from `after` without a gap: a checkpoint is at a boundary.
         """
         with self._read, self._errors("read"):
             rows: list[Any] = self._reads.execute(
-                "SELECT after, seq FROM batches WHERE seq > ? ORDER BY seq", (after,)
+                "SELECT after, seq FROM batches WHERE seq > ? ORDER BY seq LIMIT ?",
+                (after, LARGEST_SEQ if most is None else most),
             ).fetchall()
             end = one(self._reads, LAST_BATCH)
             self._refuse_trimmed(after)
