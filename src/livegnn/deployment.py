@@ -7,7 +7,7 @@ import json
 import time
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast, get_args, get_type_hints
@@ -295,11 +295,7 @@ class Deployment:
 
         Raises LogError if the log is damaged, or is not the one of the checkpoints.
         """
-        factories: dict[str, ViewFactory] = {}
-        if self.model is not None:
-            factories["engine"] = Engine.factory(Model.load(self.model.path), self.engine.options())
-        if self.views is not None:
-            factories |= self.views.load()
+        factories = self.factories()
         log = SqliteLog(self.log.path)
         try:
             return self._open(factories, log)
@@ -324,18 +320,20 @@ class Deployment:
             return settings
         return {"graph/digest of path": base.hexdigest(), **settings}
 
-    def bind(self) -> None:
-        """Binds the log to this deployment, whatever it was bound to.
+    def factories(self, *, in_memory: bool = False) -> dict[str, ViewFactory]:
+        """What makes the engine and the other views, by name.
 
-        Raises LogError if a process runs on it.
+        in_memory: whatever `state_dir` says. Raises ModelError, FileFormatError, InputError or OSError.
         """
-        log = SqliteLog(self.log.path)
-        try:
-            directory = None if self.checkpoint is None else self.checkpoint.directory
-            graph, _ = restore({}, self.load_graph, directory=directory, features_dir=self._features_dir)
-            log.bind({**self.properties(), **schema_properties(graph.schema)}, replace=True)
-        finally:
-            log.close()
+        options = self.engine.options()
+        if in_memory:
+            options = replace(options, state_dir=None)
+        factories: dict[str, ViewFactory] = {}
+        if self.model is not None:
+            factories["engine"] = Engine.factory(Model.load(self.model.path), options)
+        if self.views is not None:
+            factories |= self.views.load()
+        return factories
 
     def _checkpoint_policy(self) -> CheckpointPolicy | None:
         trim_log = self.log.keep == "since_checkpoint"
@@ -343,10 +341,12 @@ class Deployment:
 
     def _open(self, factories: Mapping[str, ViewFactory], log: SqliteLog) -> Runtime:
         directory = None if self.checkpoint is None else self.checkpoint.directory
+        properties = self.properties()
+        log.check_bound(properties)  # before the features of another graph are written to files
         graph, views = restore(
             factories, self.load_graph, directory=directory, features_dir=self._features_dir, log=log
         )
-        log.bind({**self.properties(), **schema_properties(graph.schema)})
+        log.bind({**properties, **schema_properties(graph.schema)})
         return Runtime(
             log,
             graph,

@@ -23,6 +23,7 @@ import livegnn.log.sqlite
 from crashing_disk import CrashingDisk, PowerLoss
 from livegnn import Events, LogError
 from livegnn.log import Appended, Batch, Entry, Origin, Rejection, trimming
+from livegnn.log.examination import examine
 from livegnn.log.keys import Keys
 from livegnn.log.origins import store_reached
 from livegnn.log.rows import RowWriter
@@ -240,6 +241,7 @@ def run(seed: int, directory: Path) -> Witness:
                 log.close()  # the machine is gone, but this process is not
     with closing(SqliteLog(place / "log.db")) as log:
         check(log, witness)
+        assert examine(place / "log.db").problems == []
     return witness
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faulty_disk import FaultyDisk
-from livegnn import Engine, Events
+from livegnn import Engine, Events, Graph
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app
@@ -222,6 +222,135 @@ def test_with_partial_the_good_events_are_applied_and_each_bad_one_is_named(
     run(runtime, talk)
     assert runtime.log.last_seq() == 3
     assert runtime.graph.neighbors(1).ids.tolist().count(900) == 1
+
+
+def keyed(id: int, key: str | None) -> dict[str, object]:
+    return {"event": "add_node", "id": id} | ({} if key is None else {"idempotency_key": key})
+
+
+def body_of(events: list[dict[str, object]], lines: bool) -> tuple[bytes, dict[str, str]]:
+    if lines:
+        return b"\n\n".join(map(orjson.dumps, events)), {"content-type": "application/x-ndjson"}
+    return orjson.dumps({"events": events}), {"content-type": "application/json"}
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_an_event_with_a_key_is_an_entry_that_takes_effect_once(runtime: Runtime, lines: bool) -> None:
+    given = [keyed(900, "a"), keyed(901, None), keyed(902, None), keyed(903, "b"), keyed(900, "a")]
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        body, headers = body_of(given, lines)
+        first = await client.post("/v1/events", content=body, headers=headers | {"idempotency-key": "c"})
+        assert first.json() == {"seq": 4, "status": "logged", "refused": []}
+        assert "idempotent-replayed" not in first.headers
+        again = await client.post("/v1/events", content=body, headers=headers | {"idempotency-key": "c"})
+        assert (again.json(), again.headers["idempotent-replayed"]) == (first.json(), "true")
+        one, headers = body_of(given[:1], lines)
+        alone = await client.post("/v1/events", content=one, headers=headers)
+        assert (alone.json(), alone.headers["idempotent-replayed"]) == (
+            {"seq": 1, "status": "logged"},
+            "true",
+        )
+        part = await client.post("/v1/events?partial=true", content=one, headers=headers)
+        assert part.json() == {"seq": 1, "status": "logged", "refused": []}
+
+    run(runtime, talk)
+    assert [entry.seq for entry in runtime.log.entries(0)] == [1, 3, 4]
+    assert runtime.log.entries(1)[0].events == Events().add_nodes([901, 902])
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_a_key_of_another_event_is_refused_and_a_bad_event_stops_all(runtime: Runtime, lines: bool) -> None:
+    async def talk(client: httpx.AsyncClient) -> None:
+        async def send(*events: dict[str, object]) -> httpx.Response:
+            body, headers = body_of([*events], lines)
+            return await client.post("/v1/events?wait=true", content=body, headers=headers)
+
+        answer = await send(keyed(900, "a"), keyed(901, "a"), keyed(900, "b"), keyed(902, None))
+        told = answer.json()
+        assert (told["seq"], told["status"]) == (3, "applied")
+        assert [(one["position"], one.get("seq")) for one in told["refused"]] == [(1, None)]
+        assert "same events each time, got 'a'" in told["refused"][0]["message"]
+        wide = {"event": "set_features", "id": 1, "x": [1.0]}
+        missing = {"event": "remove_edge", "src": 900, "dst": 10**9, "idempotency_key": "d"}
+        for bad, message in (
+            (wide, "features"),
+            ({"event": "fly"}, "line 3" if lines else "events[1]"),
+            (keyed(903, ""), "an idempotency key must be text of 1 to 255"),
+            (
+                {"event": "add_node", "id": 1, "idempotency_key": 3},
+                "expected 'idempotency_key' to be text, got 3",
+            ),
+            ({"event": "add_node", "id": 1, "idempotency_key": None}, "to be text, got None"),
+        ):
+            answer = await send(keyed(904, "c"), bad)
+            if bad == keyed(903, ""):  # found out by the log
+                assert [one["position"] for one in answer.json()["refused"]] == [1]
+                continue
+            assert answer.status_code == 400, bad
+            assert message in answer.json()["error"]["message"]
+        answer = await send(missing, keyed(905, None), missing)
+        assert [(one["position"], one["type"]) for one in answer.json()["refused"]] == [
+            (0, "UnknownNodeError"),
+            (2, "UnknownNodeError"),
+        ]
+
+    runtime.start()
+    run(runtime, talk)
+    assert runtime.log.last_seq() == 6
+
+
+def test_the_key_of_a_parallel_edge_is_another_thing(tmp_path: Path) -> None:
+    graph = Graph.from_edges([0], [1], parallel="keep")
+    runtime = Runtime(SqliteLog(tmp_path / "events.db"), graph)
+    edge: dict[str, object] = {"event": "add_edge", "src": 0, "dst": 1, "idempotency_key": "a"}
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        await post(client, edge | {"key": 7}, edge | {"key": 8, "idempotency_key": "b"}, edge | {"key": 7})
+
+    run(runtime, talk)
+    events = [entry.events for entry in runtime.log.entries(0)]
+    assert events == [Events().add_edges(0, 1, key=7), Events().add_edges(0, 1, key=8)]
+    runtime.stop()
+    runtime.log.close()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.sampled_from([None, "a", "b", "c"])), max_size=12),
+    st.booleans(),
+    st.booleans(),
+)
+def test_events_with_keys_are_as_from_a_dictionary(
+    tmp_path_factory: pytest.TempPathFactory, given: list[tuple[int, str | None]], lines: bool, escaped: bool
+) -> None:
+    """The name of the field may be written with escapes."""
+    runtime = make_runtime(tmp_path_factory.mktemp("log") / "events.db")
+    effects: list[int] = []
+    known: dict[str, int] = {}
+    refused = []
+    for position, (id, key) in enumerate(given):
+        if key in known:
+            if known[key] != id:
+                refused.append(position)
+            continue
+        if key is not None:
+            known[key] = id
+        effects.append(1000 + id)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        body, headers = body_of([keyed(1000 + id, key) for id, key in given], lines)
+        if escaped:
+            body = body.replace(b"idempotency_key", b"\\u0069dempotency_key")
+        answer = await client.post("/v1/events", content=body, headers=headers)
+        if "refused" in answer.json():
+            assert [one["position"] for one in answer.json()["refused"]] == refused
+        assert answer.json()["seq"] == len(effects)
+
+    run(runtime, talk)
+    logged = Events.concatenate([entry.events for entry in runtime.log.entries(0)])
+    assert logged == Events().add_nodes(effects) if effects else not len(logged)
+    runtime.stop()
+    runtime.log.close()
 
 
 def test_refused_entries_are_listed_and_can_be_appended_again(runtime: Runtime) -> None:

@@ -23,6 +23,15 @@ PAGES = sorted(
 )
 CLI = typer.main.get_command(app)
 assert isinstance(CLI, TyperGroup)
+COMMANDS = {
+    **CLI.commands,
+    **{
+        f"{group} {command}": definition
+        for group, commands in CLI.commands.items()
+        if isinstance(commands, TyperGroup)
+        for command, definition in commands.commands.items()
+    },
+}
 
 
 def name(path: Path) -> str:
@@ -99,9 +108,11 @@ def test_commands_and_their_options_exist(page: Path) -> None:
         if command.startswith("-"):
             assert command in {"--help", *options(CLI)}, f"{name(page)}: livegnn {command}"
             continue
-        assert command in CLI.commands, f"{name(page)}: livegnn {command}"
+        if (second := re.match(r" (\w+)", rest)) is not None and f"{command} {second[1]}" in COMMANDS:
+            command = f"{command} {second[1]}"
+        assert command in COMMANDS, f"{name(page)}: livegnn {command}"
         for option in re.findall(r"--[\w-]+", rest):
-            assert option in {"--help", *options(CLI.commands[command])}, (
+            assert option in {"--help", *options(COMMANDS[command])}, (
                 f"{name(page)}: livegnn {command} {option}"
             )
     targets = set(re.findall(r"^([\w-]+):", read("Makefile"), re.MULTILINE))
@@ -130,7 +141,9 @@ def test_every_option_is_documented_with_its_default() -> None:
             option: default for some, default in rows for option in re.findall(r"--?[\w-]+", some)
         }
     expected = {"": {"--help": "", **dict.fromkeys(options(CLI), "")}}
-    for command, definition in CLI.commands.items():
+    for command, definition in COMMANDS.items():
+        if isinstance(definition, TyperGroup):
+            continue
         arguments = [
             one.metavar or str(one.name).upper()
             for one in definition.params

@@ -172,12 +172,15 @@ def test_the_loop_wakes_up_to_expire(log: SqliteLog) -> None:
     assert edges_of(graph) == set()
 
 
-def test_nothing_expires_without_time_to_live_or_policy(log: SqliteLog, clock: Clock) -> None:
-    for graph, policy in ((make_graph(None), ExpiryPolicy(PERIOD, lambda: 1e9)), (make_graph(), None)):
-        runtime = Runtime(log, graph, Engine(graph, MODEL, threads=1), expiry=policy, clock=clock)
-        clock.now += PERIOD
-        assert not runtime.step()
-        assert graph.num_edges() == 3
+@pytest.mark.parametrize(("time_to_live", "policy"), [(None, ExpiryPolicy(PERIOD, lambda: 1e9)), (10, None)])
+def test_nothing_expires_without_time_to_live_or_policy(
+    log: SqliteLog, clock: Clock, time_to_live: float | None, policy: ExpiryPolicy | None
+) -> None:
+    graph = make_graph(time_to_live)
+    runtime = Runtime(log, graph, Engine(graph, MODEL, threads=1), expiry=policy, clock=clock)
+    clock.now += PERIOD
+    assert not runtime.step()
+    assert graph.num_edges() == 3
     assert log.last_seq() == 0
 
 

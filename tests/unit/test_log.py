@@ -126,6 +126,44 @@ def test_batches_and_rejections(tmp_path: Path) -> None:
     log.close()
 
 
+def test_a_reader_says_what_the_owner_says_and_changes_nothing(tmp_path: Path) -> None:
+    """Beside the owner; and of what a kill left, which the reader neither moves nor mends."""
+    log = filled(tmp_path / "log.db")
+    log.record_batch(Batch(0, 3))
+    log.record_batch(Batch(3, 5), Rejection(5, "UnknownNodeError", "no node 'b'"))
+    log.bind({"a": "1"})
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    for name in ("log.db", "log.db-wal"):
+        (killed / name).write_bytes((tmp_path / name).read_bytes())
+    before = {path.name: path.read_bytes() for path in killed.iterdir()}
+    for path in (log.path, killed / "log.db"):
+        reader = SqliteReader(path)
+        for ask in (
+            lambda it: it.last_seq(),
+            lambda it: (it.first_seq(), it.last_batch_seq(), it.bound(), it.position("a", 0)),
+            lambda it: list(it.entries(0)),
+            lambda it: [(write.seq, write.events) for write in it.writes(3, max_events=2)],
+            lambda it: [it.entry(seq) for seq in range(8)],
+            lambda it: [list(it.batches(seq)) for seq in (0, 3, 5)],
+            lambda it: list(it.batches(0, most=1)),
+            lambda it: list(it.rejections()),
+            lambda it: [it.digest(seq) for seq in range(7)],
+        ):
+            assert ask(reader) == ask(log)
+        with pytest.raises(apsw.ReadOnlyError):
+            reader._reads.execute("DELETE FROM entries")
+        reader.close()
+        reader.close()
+    assert {name: (killed / name).read_bytes() for name in before} == before
+    reader = SqliteReader(log.path)
+    log.append(EVENTS[0])
+    assert reader.last_seq() == 9
+    log.close()
+    assert list(reader.entries(6)) == [Entry(9, EVENTS[0])]
+    reader.close()
+
+
 def test_a_digest_names_a_history(tmp_path: Path) -> None:
     """Whatever entry is another one, and however far back."""
     logs = []

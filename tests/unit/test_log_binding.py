@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from faulty_disk import FaultyDisk
 from livegnn import Events, Graph, InputError, LogError
+from livegnn.cli import app
 from livegnn.deployment import Deployment
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.log.sqlite import SqliteLog
@@ -144,7 +146,9 @@ def test_a_deployment_refuses_the_log_of_another(
     assert {k: v for k, v in content(tmp_path).items() if k != "events.db-lock"} == {
         k: v for k, v in before.items() if k != "events.db-lock"
     }
-    changed.bind()
+    result = CliRunner().invoke(app, ["log", "bind", str(tmp_path / "deployment.toml")])
+    assert result.exit_code == 0, result.output
+    assert name.split(" must", maxsplit=1)[0] in result.output
     run(changed)
 
 

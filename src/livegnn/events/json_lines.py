@@ -46,17 +46,18 @@ def decode(text: str | bytes) -> list[Chunk]:
             ) from error
     if not isinstance(text, bytes):
         raise InputError(f"JSON lines must be text or bytes, got {_show(text)}: of dicts, use from_records")
-    return _collect(_parse(text))
+    return collect(parse_lines(text))
 
 
 def from_records(records: "Sequence[JSON | Mapping[str, JSON]]") -> list[Chunk]:
     """The chunks of events that are parsed JSON. Raises an InputError that names the position, from 0."""
     if isinstance(records, (str, bytes, Mapping)) or not isinstance(records, Sequence):
         raise InputError(f"events must be a list of objects, got {_show(records)}")
-    return _collect((f"events[{position}]", record) for position, record in enumerate(records))
+    return collect((f"events[{position}]", record) for position, record in enumerate(records))
 
 
-def _parse(text: bytes) -> "Iterator[tuple[str, JSON]]":
+def parse_lines(text: bytes) -> "Iterator[tuple[str, JSON]]":
+    """Each line that is not blank as parsed JSON, with its place, as in "line 3". Raises InputError."""
     # Only "\n" ends a line: other line breaks of Unicode may occur inside a JSON string.
     for number, line in enumerate(text.split(b"\n"), start=1):
         if not line.strip():
@@ -70,8 +71,11 @@ def _parse(text: bytes) -> "Iterator[tuple[str, JSON]]":
         yield f"line {number}", record
 
 
-def _collect(records: "Iterable[tuple[str, JSON | Mapping[str, JSON]]]") -> list[Chunk]:
-    """Splits the events into runs of the same shape and makes each run a chunk."""
+def collect(records: "Iterable[tuple[str, JSON | Mapping[str, JSON]]]") -> list[Chunk]:
+    """The chunks of events that are parsed JSON, one for each run of the same shape.
+
+    records: each with its place, which an InputError names.
+    """
     chunks: list[Chunk] = []
     run: list[Mapping[str, JSON]] = []
     last: object = None

@@ -12,7 +12,7 @@ from livegnn.types import IntArray
 if TYPE_CHECKING:
     from jaxtyping import Int64
 
-__all__ = ["Appended", "Batch", "Entry", "Log", "Origin", "Rejection", "Write"]
+__all__ = ["Appended", "Batch", "Entry", "Log", "Origin", "ReadableLog", "Rejection", "Write"]
 
 
 class Entry(NamedTuple):
@@ -99,6 +99,22 @@ class Rejection(NamedTuple):
     seq: int
     error: str
     message: str
+
+
+class ReadableLog(Protocol):
+    """The reading half of a `Log`, which says what the methods do: what a replay asks of it."""
+
+    def last_seq(self) -> int: ...
+
+    def writes(
+        self, after: int, *, up_to: int | None = None, max_events: int | None = None
+    ) -> Sequence[Write]: ...
+
+    def batches(self, after: int) -> Sequence[Batch]: ...
+
+    def rejections(self, after: int = 0, *, up_to: int | None = None) -> Sequence[Rejection]: ...
+
+    def digest(self, seq: int) -> str | None: ...
 
 
 class Log(Protocol):

@@ -1,24 +1,11 @@
 """What a recorded batch applied: the events of its entries, without those that were rejected."""
 
-from collections.abc import Sequence
-from typing import Protocol
-
 from livegnn.errors import LogError
 from livegnn.events import Events
-from livegnn.log import Batch, Rejection, Write
+from livegnn.log import Batch, ReadableLog
 
 
-class Recorded(Protocol):
-    """What is asked of a log, or of what reads one."""
-
-    def writes(
-        self, after: int, *, up_to: int | None = None, max_events: int | None = None
-    ) -> Sequence[Write]: ...
-
-    def rejections(self, after: int = 0, *, up_to: int | None = None) -> Sequence[Rejection]: ...
-
-
-def events_of(log: Recorded, batch: Batch) -> Events:
+def events_of(log: ReadableLog, batch: Batch) -> Events:
     """The events that `batch` applied, in order. Raises LogError if the log does not hold them."""
     rejected = {rejection.seq for rejection in log.rejections(batch.after, up_to=batch.seq)}
     writes = log.writes(batch.after, up_to=batch.seq)

@@ -56,6 +56,11 @@ def new_properties(
     return new
 
 
+def check_properties(connection: apsw.Connection, path: Path, properties: Mapping[str, str]) -> None:
+    """Raises LogError if a log has another value of one of `properties`."""
+    new_properties(str(path), bound_properties(connection), properties, replace=False)
+
+
 def _difference(ours: str, theirs: str) -> str:
     """Both values, of long ones the part around the first character that differs."""
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False)))

@@ -14,7 +14,7 @@ from livegnn.arguments import as_path, whole
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events
 from livegnn.log import Batch, Entry, Rejection, Write
-from livegnn.log.binding import bound_properties
+from livegnn.log.binding import bound_properties, check_properties
 from livegnn.log.database import LAST_BATCH, LAST_EVENT, connect_to_read, errors_as_log_errors, one
 from livegnn.log.origins import find_reached
 from livegnn.log.rows import Row, begin_of, chain_before, chain_of
@@ -137,14 +137,15 @@ class SqliteReader:
     def _damaged(self, seq: int, error: Exception) -> LogError:
         return LogError(f"{self.path} must hold the events of entry {seq}, got: {error}")
 
-    def batches(self, after: int) -> Sequence[Batch]:
-        """The recorded batches that end after sequence number `after`, in order.
+    def batches(self, after: int, *, most: int | None = None) -> Sequence[Batch]:
+        """The recorded batches that end after sequence number `after`, in order; the first `most` of them.
 
         Raises LogError unless they lead on from `after` without a gap: a checkpoint is at a boundary.
         """
         with self._read, self._errors("read"):
             rows: list[Any] = self._reads.execute(
-                "SELECT after, seq FROM batches WHERE seq > ? ORDER BY seq", (after,)
+                "SELECT after, seq FROM batches WHERE seq > ? ORDER BY seq LIMIT ?",
+                (after, LARGEST_SEQ if most is None else most),
             ).fetchall()
             end = one(self._reads, LAST_BATCH)
             self._refuse_trimmed(after)
@@ -176,6 +177,11 @@ class SqliteReader:
         """What the log is bound to, as `bind` of a `SqliteLog` has stored it: properties by name."""
         with self._read, self._errors("read"):
             return bound_properties(self._reads)
+
+    def check_bound(self, properties: Mapping[str, str]) -> None:
+        """Raises LogError if the log is bound to other values of some of `properties`."""
+        with self._read, self._errors("read"):
+            check_properties(self._reads, self.path, properties)
 
     def digest(self, seq: int) -> str | None:
         """A text for the history up to event `seq`, which no other history has.

@@ -2,11 +2,13 @@
 
 The owner of the log does nothing for those who follow it, and does not know them. After each flush it writes
 the mark (`log/mark.py`); a tail looks at the mark and reads no further. So it sees an entry only when that
-survives a loss of power. While there is nothing new it looks less and less often, down to 200 times a second.
+survives a loss of power. It looks 500 times a second at most, so that a stream of entries is read some at a
+time, and while there is nothing new less and less often, down to 200 times.
 
 Locks: none of its own; one thread reads, and any may close.
 """
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -24,7 +26,7 @@ from livegnn.log.consumers import Position
 from livegnn.log.mark import Mark
 from livegnn.log.reader import LARGEST_SEQ, SqliteReader
 
-_SHORTEST_PAUSE: Final = 0.0002
+_SHORTEST_PAUSE: Final = 0.002
 _LONGEST_PAUSE: Final = 0.005
 _LONGER: Final = 1.3
 
@@ -47,6 +49,7 @@ class SqliteTail:
     def __init__(self, path: Path | str, name: str, *, after: int | None = None) -> None:
         after = None if after is None else whole(after, "after", 0, LARGEST_SEQ)
         self._closed = threading.Event()
+        self._found = -math.inf  # when `wait` found something last
         with ExitStack() as opened:
             self._reader = SqliteReader(path)
             opened.callback(self._reader.close)
@@ -88,7 +91,9 @@ class SqliteTail:
         acknowledged = self._mark.read()
         if self._reader.last_batch_seq() <= self.position:
             return []
-        found = [batch for batch in self._reader.batches(self.position) if batch.seq <= acknowledged]
+        most = None if max_events is None else max(1, max_events)  # each has an event or more
+        recorded = self._reader.batches(self.position, most=most)
+        found = [batch for batch in recorded if batch.seq <= acknowledged]
         if max_events is not None:
             sizes = accumulate(batch.seq - batch.after for batch in found)
             found = found[: max(1, sum(size <= max_events for size in sizes))]
@@ -98,20 +103,26 @@ class SqliteTail:
         """Blocks until `entries`, or `batches` if asked, has something; False after `timeout` seconds, or if
         the tail was closed.
         """
-        ends = None if timeout is None else time.monotonic() + not_negative(timeout, "timeout, in seconds,")
+        began = time.monotonic()
+        ends = math.inf if timeout is None else began + not_negative(timeout, "timeout, in seconds,")
+        self._closed.wait(max(0.0, min(self._found + _SHORTEST_PAUSE, ends) - began))
         pause = _SHORTEST_PAUSE
         while not self._closed.is_set():
-            end = self._mark.read()
-            if batches and end > self.position:
-                end = min(end, self._reader.last_batch_seq())
-            if end > self.position:
+            if self._has_more(batches):
+                self._found = time.monotonic()
                 return True
-            left = pause if ends is None else min(pause, ends - time.monotonic())
+            left = min(pause, ends - time.monotonic())
             if left <= 0:
                 return False
             self._closed.wait(left)
             pause = min(_LONGEST_PAUSE, pause * _LONGER)
         return False
+
+    def _has_more(self, batches: bool) -> bool:
+        end = self._mark.read()
+        if batches and end > self.position:
+            end = min(end, self._reader.last_batch_seq())
+        return end > self.position
 
     def commit(self, seq: int) -> None:
         """Notes that everything up to `seq`, the number of an entry, was dealt with: reading goes on after

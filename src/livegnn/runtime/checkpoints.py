@@ -14,7 +14,7 @@ from livegnn import checkpoint
 from livegnn.arguments import above_zero, as_path, function, switch, whole
 from livegnn.errors import FileFormatError, InputError, LiveGNNError, LogError, ModelError
 from livegnn.graph import Graph, View
-from livegnn.log import Log
+from livegnn.log import Log, ReadableLog
 from livegnn.runtime.statistics import Statistics
 from livegnn.types import State
 
@@ -54,20 +54,27 @@ def list_checkpoints(directory: Path) -> list[Path]:
     return sorted(directory.glob("checkpoint-*.lgck"), reverse=True)
 
 
+def seq_of(path: Path) -> int:
+    """The sequence number of a checkpoint, by its name."""
+    return int(path.stem.removeprefix("checkpoint-"))
+
+
 def restore(
     views: Mapping[str, ViewFactory],
     initial: Callable[[], Graph],
     *,
     directory: Path | None = None,
     features_dir: Path | None = None,
-    log: Log | None = None,
+    log: ReadableLog | None = None,
+    up_to: int | None = None,
 ) -> tuple[Graph, dict[str, View]]:
     """The graph of the newest checkpoint in `directory` that is whole, else `initial`, and its views by name.
 
     A checkpoint that cannot be used is passed over with a warning; the log makes up for it. A `Runtime` on
     what is returned replays the rest of the log. views: a name and a factory for each. features_dir: as in
     `Graph`, for a checkpoint's graph. log: the one that will be replayed; raises `LogError` if it is not the
-    one that led to the checkpoint. Raises `InputError` where a factory makes no view, or one of another name.
+    one that led to the checkpoint. up_to: no checkpoint after this event is taken. Raises
+    `InputError` where a factory makes no view, or one of another name.
     """
     if not isinstance(views, Mapping):
         raise InputError(f"views must be names and factories, such as {{'engine': ...}}, got {views!r}")
@@ -75,6 +82,8 @@ def restore(
         function(make, f"the factory of {name!r}", "a Graph and a State or None")
     function(initial, "initial", "nothing, which makes the Graph that the log began with")
     for path in list_checkpoints(as_path(directory, "directory")) if directory is not None else []:
+        if up_to is not None and seq_of(path) > up_to:
+            continue
         try:
             saved = checkpoint.read(path)
             graph = Graph.from_state(saved.states["graph"], features_dir=features_dir)
@@ -92,16 +101,22 @@ def restore(
     return graph, {name: _make(name, make, graph, None) for name, make in views.items()}
 
 
+def oldest_kept(policy: CheckpointPolicy) -> int | None:
+    """The sequence number of the oldest checkpoint that is kept; None until as many as that are there."""
+    kept = list_checkpoints(policy.directory)[: policy.keep]
+    return seq_of(kept[-1]) if len(kept) == policy.keep else None
+
+
 def trim_behind(policy: CheckpointPolicy, log: Log) -> None:
-    """Trims the log behind the oldest checkpoint, if the policy says so, and all that it keeps are there.
+    """Trims the log behind the oldest checkpoint that is kept, if the policy says so.
 
     What cannot be trimmed is said, and tried again after the next checkpoint.
     """
-    kept = list_checkpoints(policy.directory)[: policy.keep]
-    if not policy.trim_log or len(kept) < policy.keep:
+    seq = oldest_kept(policy) if policy.trim_log else None
+    if seq is None:
         return
     try:
-        log.trim(int(kept[-1].stem.removeprefix("checkpoint-")))
+        log.trim(seq)
     except (LogError, OSError) as error:
         _logger.error("the log was not trimmed: %s", error)
 
@@ -118,7 +133,7 @@ def _make(name: str, make: ViewFactory, graph: Graph, state: State | None) -> Vi
     return view
 
 
-def _check_history(log: Log, path: Path, saved: checkpoint.Checkpoint) -> None:
+def _check_history(log: ReadableLog, path: Path, saved: checkpoint.Checkpoint) -> None:
     """Raises LogError if `log` has led to something else than a checkpoint."""
     known = saved.states.get("log")  # older checkpoints do not say it
     if known is None or log.last_seq() < saved.seq:  # a runtime refuses what is too short

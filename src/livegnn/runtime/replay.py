@@ -1,21 +1,12 @@
 """Recorded batches, applied to a graph as they were: with their boundaries, without what was rejected."""
 
-from collections.abc import Sequence
-from typing import Protocol
-
 from livegnn.errors import InputError, LogError
 from livegnn.graph import Graph, without_strays
-from livegnn.log import Batch
-from livegnn.log.batches import Recorded, events_of
+from livegnn.log import ReadableLog
+from livegnn.log.batches import events_of
 
 
-class RecordedBatches(Recorded, Protocol):
-    """What is asked of a log, or of what reads one."""
-
-    def batches(self, after: int) -> Sequence[Batch]: ...
-
-
-def replay(log: RecordedBatches, graph: Graph, *, up_to: int | None = None) -> None:
+def replay(log: ReadableLog, graph: Graph, *, up_to: int | None = None) -> None:
     """Applies the recorded batches after the graph's position; only those that end at or before `up_to`.
 
     Raises LogError if they do not lead on from there, or cannot be applied.

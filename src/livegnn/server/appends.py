@@ -10,10 +10,11 @@ from livegnn.errors import InputError, LiveGNNError
 from livegnn.events import Events
 from livegnn.log import Appended
 from livegnn.runtime import Runtime
+from livegnn.server.entries import GivenEntry
 
 _MOST = 1024  # requests in one write
 
-Reader: TypeAlias = Callable[[], Sequence[Events | InputError]]
+Reader: TypeAlias = Callable[[], Sequence[GivenEntry]]
 """Reads the entries of a request, with an error in the place of one that cannot be read."""
 
 
@@ -21,10 +22,17 @@ class LoopEnded(LiveGNNError):
     """Events that come when nothing applies them any more: none is logged."""
 
 
+class Outcome(NamedTuple):
+    """What became of an entry whose first event is at `position` of the body."""
+
+    position: int
+    became: Appended | InputError
+
+
 class _Request(NamedTuple):
     read: Reader
     key: str | None
-    answered: "asyncio.Future[list[Appended | InputError]]"
+    answered: "asyncio.Future[list[Outcome]]"
 
 
 class Appender:
@@ -38,11 +46,12 @@ class Appender:
         self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Request]] = WeakKeyDictionary()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="livegnn-append")
 
-    async def append(self, read: Reader, key: str | None) -> list[Appended | InputError]:
+    async def append(self, read: Reader, key: str | None) -> list[Outcome]:
         """Appends the entries that `read` returns, and says of each what became of it.
 
-        read: called in another thread. key: as of `Log.append`; of several entries each has a key made of it.
-        Raises what `read` raises, LogError if none was logged, and LoopEnded if nothing would apply them.
+        read: called in another thread. key: as of `Log.append`, for entries that have none of their own; of
+        several entries each has a key made of it. Raises what `read` raises, LogError if none was logged, and
+        LoopEnded if nothing would apply them.
         """
         loop = asyncio.get_running_loop()
         request = _Request(read, key, loop.create_future())
@@ -71,7 +80,7 @@ class Appender:
         finally:
             del self._waiting[loop]
 
-    def _write(self, group: Sequence[_Request]) -> list[list[Appended | InputError] | Exception]:
+    def _write(self, group: Sequence[_Request]) -> list[list[Outcome] | Exception]:
         """What became of each request: of its entries, or an error of the whole."""
         given = [_read(request.read) for request in group]
         entries: list[Events] = []
@@ -79,10 +88,10 @@ class Appender:
         for request, read in zip(group, given, strict=True):
             if isinstance(read, Exception):
                 continue
-            for position, one in enumerate(read):
-                if isinstance(one, Events):
-                    entries.append(one)
-                    keys.append(_key_of(request.key, position, len(read)))
+            for number, one in enumerate(read):
+                if isinstance(one.events, Events):
+                    entries.append(one.events)
+                    keys.append(_key_of(request.key, number, len(read)) if one.key is None else one.key)
         try:
             self._refuse_when_ended()
             stored = iter(self._runtime.append_all(entries, keys))
@@ -91,7 +100,10 @@ class Appender:
         return [
             read
             if isinstance(read, Exception)
-            else [next(stored) if isinstance(one, Events) else one for one in read]
+            else [
+                Outcome(one.position, next(stored) if isinstance(one.events, Events) else one.events)
+                for one in read
+            ]
             for read in given
         ]
 
@@ -105,11 +117,11 @@ class Appender:
             )
 
 
-def _key_of(key: str | None, position: int, size: int) -> str | None:
-    return key if key is None or size == 1 else f"{key} {position}"
+def _key_of(key: str | None, number: int, size: int) -> str | None:
+    return key if key is None or size == 1 else f"{key} {number}"
 
 
-def _read(read: Reader) -> Sequence[Events | InputError] | Exception:
+def _read(read: Reader) -> Sequence[GivenEntry] | Exception:
     try:
         return read()
     except Exception as error:

@@ -1,6 +1,6 @@
 """Bodies of requests, read and parsed, and JSON answers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import orjson
@@ -10,7 +10,6 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ValidationError
 
 from livegnn.errors import InputError
-from livegnn.events import Events
 from livegnn.events.repeated_keys import repeated_key
 from livegnn.types import JSON
 
@@ -18,7 +17,6 @@ LARGEST_BODY: Final = 64 * 2**20
 LINE_TYPES: Final = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 
 _Body = TypeVar("_Body", bound=BaseModel)
-_Given = TypeVar("_Given")
 
 
 class BodyTooLarge(InputError):
@@ -56,29 +54,8 @@ def parse(type_: type[_Body], body: bytes, media_type: str) -> _Body:
         raise RequestValidationError(problems) from error
 
 
-def parse_events(body: bytes, media_type: str) -> Events:
-    """The events of a body. Raises InputError that names the first bad one."""
-    if media_type in LINE_TYPES:
-        return Events.from_json_lines(body)
-    return Events.from_records(_records(body, media_type))
-
-
-def parse_each_event(body: bytes, media_type: str) -> list[Events | InputError]:
-    """Each event of a body by itself, or what is wrong with it. Raises InputError for the body as a whole."""
-    if media_type in LINE_TYPES:
-        lines = [line for line in body.split(b"\n") if line.strip()]
-        return [_one(Events.from_json_lines, line) for line in lines]
-    return [_one(Events.from_records, [record]) for record in _records(body, media_type)]
-
-
-def _one(read: Callable[[_Given], Events], given: _Given) -> Events | InputError:
-    try:
-        return read(given)
-    except InputError as error:
-        return error
-
-
-def _records(body: bytes, media_type: str) -> Sequence[JSON]:
+def parse_records(body: bytes, media_type: str) -> Sequence[JSON]:
+    """The list `events` of a JSON body. Raises InputError for anything else."""
     if media_type != "application/json":
         raise UnknownMediaType(f"events must come as application/json or {LINE_TYPES[0]}, got {media_type!r}")
     content = _parse_json(body)

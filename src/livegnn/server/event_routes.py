@@ -9,18 +9,17 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 
 from livegnn.errors import InputError, LiveGNNError, TimeoutExpired, shortened
+from livegnn.events import Events
 from livegnn.events.json_lines import to_records
-from livegnn.log import Appended
 from livegnn.runtime import Runtime
-from livegnn.server.appends import Appender
+from livegnn.server.appends import Appender, Outcome
 from livegnn.server.bodies import (
     LINE_TYPES,
     media_type_of,
-    parse_each_event,
-    parse_events,
     read_body,
     to_json,
 )
+from livegnn.server.entries import GivenEntry, read_each_event, read_entries
 from livegnn.server.feed import Feed
 from livegnn.server.query import Seq, Timeout
 
@@ -110,14 +109,18 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> AppendH
         JSON with a list `events`, or JSON lines. If `wait` is set, an entry that is refused when its turn
         comes (an unknown node) is answered with 409, one whose turn has not come with 202. If `partial` is
         set, each event is an entry of its own, and the answer lists those that were refused. A request with
-        the header `Idempotency-Key` takes effect once, however often it is sent, and has one answer.
+        the header `Idempotency-Key` takes effect once, however often it is sent, and has one answer. An event
+        with a field `idempotency_key` is an entry of its own with that key.
         """
         body, media_type = await read_body(request), media_type_of(request)
         key = request.headers.get("idempotency-key")
         if partial:
-            outcomes = await appender.append(lambda: parse_each_event(body, media_type), key)
+            outcomes = await appender.append(lambda: read_each_event(body, media_type), key)
+        else:
+            outcomes = await appender.append(lambda: read_whole(body, media_type), key)
+        if partial or len(outcomes) > 1:
             return await answer_each(outcomes, wait, timeout)
-        (outcome,) = await appender.append(lambda: [parse_events(body, media_type)], key)
+        ((_, outcome),) = outcomes
         if isinstance(outcome, InputError):
             raise outcome
         seq, size, again = outcome
@@ -137,13 +140,25 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> AppendH
             answer.headers["idempotent-replayed"] = "true"
         return answer
 
-    async def answer_each(outcomes: Sequence[Appended | InputError], wait: bool, timeout: float) -> Response:
-        logged = {one.seq: position for position, one in enumerate(outcomes) if isinstance(one, Appended)}
-        refused = {
-            position: {"position": position, "type": type(one).__name__, "message": str(one)}
-            for position, one in enumerate(outcomes)
-            if isinstance(one, InputError)
-        }
+    def read_whole(body: bytes, media_type: str) -> list[GivenEntry]:
+        """The entries of a body of which none is logged if one can never be applied."""
+        entries = read_entries(body, media_type)
+        if len(entries) > 1:
+            for entry in entries:
+                if isinstance(entry.events, Events):
+                    runtime.check(entry.events)
+        return entries
+
+    async def answer_each(outcomes: Sequence[Outcome], wait: bool, timeout: float) -> Response:
+        logged: dict[int, list[int]] = {}
+        refused: dict[int, dict[str, object]] = {}
+        again = True
+        for position, one in outcomes:
+            if isinstance(one, InputError):
+                refused[position] = {"position": position, "type": type(one).__name__, "message": str(one)}
+            else:
+                logged.setdefault(one.seq, []).append(position)
+                again = again and one.again
         seq = max(logged, default=runtime.log.last_seq())
         answer: dict[str, object] = {"seq": seq, "status": "logged"}
         status = 400 if refused and not logged else 200
@@ -156,10 +171,13 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> AppendH
             else:
                 answer["status"] = "applied"
                 for seq, kind, message in found:
-                    if (position := logged.get(seq)) is not None:
+                    for position in logged.get(seq, ()):
                         refused[position] = {"position": position, "seq": seq, **_error(kind, message)}
-        answer["refused"] = [one for _, one in sorted(refused.items())]
-        return to_json(answer, status)
+        answer["refused"] = [refused[position] for position in sorted(refused)]
+        response = to_json(answer, status)
+        if logged and again:
+            response.headers["idempotent-replayed"] = "true"
+        return response
 
     @router.get("/v1/rejections", responses={200: {"model": RejectionsAnswer}})
     def list_rejections(

@@ -1,0 +1,267 @@
+"""`livegnn log`: what a log holds, whether it is whole, and what an operator does to it."""
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from livegnn.errors import InputError, LogError
+
+if TYPE_CHECKING:
+    from livegnn.deployment import Deployment
+    from livegnn.graph import Graph, View
+    from livegnn.log.reader import SqliteReader
+    from livegnn.log.sqlite import SqliteLog
+
+app = typer.Typer(help="Look at an event log, check it, and take care of it.", no_args_is_help=True)
+
+LogFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="a log, or a deployment file (.toml) that has one")
+]
+DeploymentFile = Annotated[
+    Path, typer.Argument(metavar="DEPLOYMENT.TOML", help="whose log it is: docs/deployment.md")
+]
+_EVENTS_AT_ONCE = 8192
+
+
+@app.command()
+def verify(file: LogFile) -> None:
+    """Read a whole log, beside whoever runs on it, and say what is wrong."""
+    from livegnn.log.examination import examine
+
+    path = _log_of(file)
+    found = examine(path)
+    typer.echo(
+        f"{path}: events {found.begin + 1} to {found.end}, {found.entries} entries in {found.rows} rows, "
+        f"{found.batches} batches up to event {found.last_batch}, {found.rejections} rejections, "
+        f"{found.dead_letters} dead letters, {found.keys} keys, {found.origins} origins"
+    )
+    for problem in found.problems:
+        typer.echo(f"error: {problem}", err=True)
+    if found.problems:
+        raise SystemExit(1)
+
+
+@app.command()
+def export(
+    file: LogFile,
+    after: Annotated[
+        int | None, typer.Option("--after", metavar="SEQ", help="begin after this event, the end of an entry")
+    ] = None,
+    to: Annotated[
+        int | None, typer.Option("--to", metavar="SEQ", help="end with the entry that ends here, or before")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", metavar="FILE", help="the file to write; the standard output")
+    ] = None,
+) -> None:
+    """Write events as JSON lines, one on each line, with its sequence number in `seq`."""
+    import orjson
+
+    from livegnn.events.json_lines import to_records
+
+    with _reading(file) as reader, _writing(output) as stream:
+        last = reader.first_seq() - 1 if after is None else after
+        while writes := reader.writes(last, up_to=to, max_events=_EVENTS_AT_ONCE):
+            for write in writes:
+                records = to_records(write.events.chunks)
+                numbered = ({"seq": seq, **one} for seq, one in enumerate(records, write.after + 1))
+                stream.write(b"".join(orjson.dumps(one) + b"\n" for one in numbered))
+            last = writes[-1].seq
+
+
+@app.command()
+def replay(
+    deployment: DeploymentFile,
+    to: Annotated[int, typer.Option("--to", metavar="SEQ", help="the last event that is applied")],
+    output: Annotated[
+        Path | None, typer.Option("-o", metavar="CHECKPOINT", help="a checkpoint to write")
+    ] = None,
+) -> None:
+    """Make a graph as it was after event SEQ, from the recorded batches, beside whoever serves it."""
+    from livegnn.atomic_file import check_replaceable
+    from livegnn.deployment import Deployment
+    from livegnn.inference import Engine
+
+    if output is not None:
+        check_replaceable(output)
+    settings = Deployment.read(deployment)
+    with _reading(settings.log.path) as reader:
+        graph, views = _replay(settings, reader, to)
+        nodes = sum(graph.num_nodes(type_) for type_ in graph.schema.node_types)
+        edges = sum(graph.num_edges(type_) for type_ in graph.schema.edge_types)
+        said = f"seq {graph.seq}: {nodes} nodes, {edges} edges"
+        engine = views.get("engine")
+        if isinstance(engine, Engine):
+            predictions = hashlib.blake2b(engine.embeddings(-1).tobytes(), digest_size=16)
+            said += f", predictions {predictions.hexdigest()}"
+        if output is not None:
+            _write_checkpoint(output, graph, views, reader.digest(graph.seq))
+    typer.echo(said)
+    if graph.seq < to:
+        typer.echo(f"event {graph.seq} is the end of the last batch that ends at or before {to}", err=True)
+
+
+@app.command()
+def rejections(file: LogFile) -> None:
+    """List entries that were refused, as JSON lines: `seq`, `error`, `message`, `events`."""
+    import orjson
+
+    from livegnn.events.json_lines import to_records
+
+    with _reading(file) as reader:
+        for seq, error, message in reader.rejections():
+            entry = reader.entry(seq)
+            events = [] if entry is None else to_records(entry.events.chunks)
+            said = orjson.dumps({"seq": seq, "error": error, "message": message, "events": events})
+            typer.echo(said.decode())
+
+
+@app.command()
+def retry(
+    deployment: DeploymentFile,
+    seqs: Annotated[list[int], typer.Argument(metavar="SEQ...", help="numbers of refused entries")],
+) -> None:
+    """Append refused entries again, for the next start to apply. The server must not run."""
+    from livegnn.deployment import Deployment
+    from livegnn.log.keys import RETRY_KEY
+
+    with _owning(Deployment.read(deployment)) as log:
+        refused = {rejection.seq for rejection in log.rejections()}
+        entries = {seq: log.entry(seq) for seq in seqs if seq in refused}
+        for seq in seqs:
+            if entries.get(seq) is None:
+                raise InputError(
+                    f"expected numbers of entries that were refused, got {seq}: see livegnn log rejections"
+                )
+        for seq, entry in entries.items():
+            assert entry is not None
+            again = log.append(entry.events, key=f"{RETRY_KEY}{seq}")
+            typer.echo(f"entry {seq} is appended again as entry {again}")
+
+
+@app.command()
+def consumers(
+    file: LogFile,
+    forget: Annotated[
+        str | None, typer.Option("--forget", metavar="NAME", help="keep nothing for this one any more")
+    ] = None,
+) -> None:
+    """List who follows a log, and how far each has come."""
+    from livegnn.log import consumers as known
+
+    with _reading(file) as reader:
+        if forget is not None:
+            known.forget(reader.path, forget)
+            typer.echo(f"forgot {forget}")
+            return
+        last = reader.last_seq()
+        for name, seq in known.read_positions(reader.path).items():
+            typer.echo(f"{name}: event {seq}, {last - seq} behind")
+
+
+@app.command()
+def trim(deployment: DeploymentFile) -> None:
+    """Delete what no checkpoint and no consumer needs. The server must not run."""
+    from livegnn.deployment import Deployment
+    from livegnn.runtime import oldest_kept
+
+    settings = Deployment.read(deployment)
+    if settings.checkpoint is None:
+        raise InputError(
+            f"{deployment} must have a section [checkpoint]: without checkpoints all of the log is needed"
+        )
+    policy = settings.checkpoint.policy()
+    oldest = oldest_kept(policy)
+    if oldest is None:
+        raise InputError(
+            f"{policy.directory} must hold {policy.keep} checkpoints before anything is trimmed, got fewer"
+        )
+    with _owning(settings) as log:
+        end = log.trim(oldest)
+        typer.echo(f"{log.path} begins after event {end}, the oldest checkpoint is of event {oldest}")
+
+
+@app.command()
+def bind(deployment: DeploymentFile) -> None:
+    """Accept the graph, the schema and the settings of a deployment for its log. The server must not run."""
+    from livegnn.deployment import Deployment
+    from livegnn.runtime import restore, schema_properties
+
+    settings = Deployment.read(deployment)
+    with _owning(settings) as log:
+        directory = None if settings.checkpoint is None else settings.checkpoint.directory
+        graph, _ = restore({}, replace(settings, features=None).load_graph, directory=directory)
+        before = log.bound()
+        log.bind({**settings.properties(), **schema_properties(graph.schema)}, replace=True)
+        changed = {name: value for name, value in log.bound().items() if before.get(name) != value}
+    for name, value in changed.items():
+        typer.echo(f"{name}: {before.get(name, 'nothing')} -> {value}")
+    typer.echo(f"{settings.log.path} is bound to {deployment}")
+
+
+def _replay(settings: "Deployment", reader: "SqliteReader", up_to: int) -> "tuple[Graph, dict[str, View]]":
+    from livegnn.runtime import replay as replay_batches
+    from livegnn.runtime import restore, schema_properties
+
+    directory = None if settings.checkpoint is None else settings.checkpoint.directory
+    factories = settings.factories(in_memory=True)
+    load = replace(settings, features=None).load_graph
+    graph, views = restore(factories, load, directory=directory, log=reader, up_to=up_to)
+    reader.check_bound({**settings.properties(), **schema_properties(graph.schema)})
+    replay_batches(reader, graph, up_to=up_to)
+    return graph, views
+
+
+def _write_checkpoint(path: Path, graph: "Graph", views: "dict[str, View]", digest: str | None) -> None:
+    from livegnn import checkpoint
+    from livegnn.types import State
+
+    states = {name: state for name, view in views.items() if (state := view.state()) is not None}
+    log = State({"digest": digest}, {})
+    checkpoint.write(path, {"graph": graph.state(), **states, "log": log}, graph.seq)
+
+
+def _log_of(file: Path) -> Path:
+    """The log itself, of a deployment file too."""
+    if file.suffix != ".toml":
+        return file
+    from livegnn.deployment import Deployment
+
+    return Deployment.read(file).log.path
+
+
+@contextmanager
+def _reading(file: Path) -> "Iterator[SqliteReader]":
+    from livegnn.log.reader import SqliteReader
+
+    with closing(SqliteReader(_log_of(file))) as reader:
+        yield reader
+
+
+@contextmanager
+def _owning(settings: "Deployment") -> "Iterator[SqliteLog]":
+    """The log of a deployment that nobody serves; it must be there."""
+    from livegnn.log.sqlite import SqliteLog
+
+    if not settings.log.path.exists():
+        raise LogError(f"there must be a log at {settings.log.path}, got nothing")
+    with closing(SqliteLog(settings.log.path)) as log:
+        yield log
+
+
+@contextmanager
+def _writing(path: Path | None) -> Iterator[BinaryIO]:
+    from livegnn.atomic_file import replace_file
+
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with replace_file(path) as stream:
+        yield stream

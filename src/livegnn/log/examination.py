@@ -1,0 +1,164 @@
+"""A whole log, examined: whether everything in it is as it was written, and fits together.
+
+It reads each row once, at one moment of the log, beside whoever appends. Thread safety: none is needed, an
+examination has a connection to itself.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+import numpy as np
+
+from livegnn.arguments import as_path
+from livegnn.errors import FileFormatError, InputError
+from livegnn.events import Events
+from livegnn.log.database import connect_to_read, errors_as_log_errors
+from livegnn.log.mark import Mark
+from livegnn.log.rows import Row, begin_of, chain_of
+from livegnn.log.wal import find_damage
+from livegnn.types import IntArray
+
+_MOST_PROBLEMS: Final = 20
+
+
+@dataclass
+class Examination:
+    """What a log holds, and what is wrong with it: `problems`, at most 20, none if it is whole.
+
+    begin: the last event before the log's first; end: its last.
+    """
+
+    begin: int
+    end: int = 0
+    rows: int = 0
+    entries: int = 0
+    batches: int = 0
+    last_batch: int = 0
+    rejections: int = 0
+    dead_letters: int = 0
+    keys: int = 0
+    origins: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def examine(path: Path | str) -> Examination:
+    """Examines the log at `path`. Raises LogError if it cannot be read at all, or is another file."""
+    path = as_path(path, "path")
+    with errors_as_log_errors("examine", path):
+        # Before the log is read, so that no append comes in between.
+        acknowledged = Mark(path.with_name(f"{path.name}-mark")).read()
+        damage = find_damage(path.with_name(f"{path.name}-wal"))
+        connection = connect_to_read(path)
+        try:
+            connection.execute("BEGIN")
+            found = Examination(begin_of(connection).seq)
+            if damage is not None:
+                found.problems.append(f"{path.name}-wal is damaged at frame {damage.frame}")
+            found.problems += _Problems(connection, found).all()
+            if found.end < acknowledged:
+                found.problems.append(f"event {acknowledged} was acknowledged, the log ends at {found.end}")
+        finally:
+            connection.close()
+    del found.problems[_MOST_PROBLEMS:]
+    return found
+
+
+class _Problems:
+    """Finds problems, one after the other, and counts what it comes across."""
+
+    def __init__(self, connection: apsw.Connection, found: Examination) -> None:
+        self._connection, self._found = connection, found
+        self._ends: list[IntArray] = []
+
+    def all(self) -> Iterator[str]:
+        yield from self._in_pages()
+        yield from self._in_rows()
+        ends = np.concatenate([np.array([self._found.begin]), *self._ends])
+        for name, problems in (
+            ("batches", self._in_batches),
+            ("rejections", self._in_rejections),
+            ("keys", self._in_keys),
+        ):
+            try:
+                yield from problems(ends)
+            except TypeError as error:  # columns of SQLite hold values of any type
+                yield f"{name} must hold numbers and texts: {error}"
+
+    def _in_pages(self) -> Iterator[str]:
+        for (said,) in self._connection.execute("PRAGMA integrity_check"):
+            if said != "ok":
+                yield " ".join(str(said).split())
+
+    def _in_rows(self) -> Iterator[str]:
+        last, chain = begin_of(self._connection)
+        for values in self._connection.execute(f"{Row.SELECT} ORDER BY seq"):
+            row: Any = Row(*values)
+            self._found.rows += 1
+            try:
+                if row.seq - row.count != last:
+                    yield f"entries must go on after event {last}, got a row after {row.seq - row.count}"
+                write = row.decode()
+            except (FileFormatError, InputError, TypeError) as error:
+                yield f"the row that ends at event {row.seq} is not as it was written: {error}"
+                self._ends.append(np.array([row.seq], np.int64))
+            else:
+                self._ends.append(write.ends)
+                self._found.entries += len(write.ends)
+                if row.chain is None and chain:
+                    yield f"the row that ends at event {row.seq} has no chain"
+                # The first row after those of version 1, which have no chain, begins one.
+                elif row.chain not in (None, chain_of(chain or b"", row.seq, row.counts, row.payload)):
+                    yield f"the chain of the row that ends at event {row.seq} is not that of its history"
+            last, chain = row.seq, row.chain
+        self._found.end = last
+
+    def _in_batches(self, ends: IntArray) -> Iterator[str]:
+        begin = last = self._found.begin
+        for after, seq in self._connection.execute("SELECT after, seq FROM batches ORDER BY seq"):
+            self._found.batches += 1
+            # Of a log that was trimmed, the first batch may begin before it.
+            if after != last and not (self._found.batches == 1 and after < begin):
+                yield f"batches must go on after event {last}, got one after {after}"
+            if seq > begin and not _holds(ends, seq):
+                yield f"the batch that ends at event {seq} must end with an entry"
+            last = self._found.last_batch = seq
+
+    def _in_rejections(self, ends: IntArray) -> Iterator[str]:
+        letters = {}
+        for seq, payload in self._connection.execute("SELECT seq, payload FROM dead_letters ORDER BY seq"):
+            self._found.dead_letters += 1
+            letters[seq] = True
+            try:
+                Events.from_bytes(payload)
+            except (FileFormatError, InputError, TypeError) as error:
+                yield f"the dead letter of entry {seq} is not as it was written: {error}"
+        for seq, *texts in self._connection.execute("SELECT * FROM rejections ORDER BY seq"):
+            self._found.rejections += 1
+            kept = letters.pop(seq, False)
+            if not all(isinstance(text, str) for text in texts):
+                yield f"the rejection of entry {seq} must say in text why, got {texts!r}"
+            if not (kept if seq <= self._found.begin else _holds(ends, seq)):
+                yield f"the rejection of entry {seq} is of an entry that is not there"
+            if seq > self._found.last_batch:
+                yield f"the rejection of entry {seq} must be in a batch, got it after the last"
+        for seq in letters:
+            yield f"the dead letter of entry {seq} has no rejection"
+
+    def _in_keys(self, ends: IntArray) -> Iterator[str]:
+        for key, seq in self._connection.execute("SELECT key, seq FROM keys ORDER BY number"):
+            self._found.keys += 1
+            if seq > self._found.begin and not _holds(ends, seq):
+                yield f"the key {key!r} is of entry {seq}, which is not there"
+        for source, partition, seq in self._connection.execute("SELECT source, partition, seq FROM origins"):
+            self._found.origins += 1
+            if seq > self._found.begin and not _holds(ends, seq):
+                yield f"the origin {source!r}, {partition} is of entry {seq}, which is not there"
+
+
+def _holds(ends: IntArray, seq: Any) -> bool:
+    """Whether an entry ends at `seq`."""
+    place = int(np.searchsorted(ends, seq))
+    return place < len(ends) and int(ends[place]) == seq

@@ -1,0 +1,259 @@
+"""`livegnn log` as an operator calls it, beside a server that runs and on one that was stopped."""
+
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from livegnn import Events, checkpoint
+from livegnn.deployment import Deployment
+from livegnn.graph import Graph
+from livegnn.log.sqlite import SqliteLog
+from livegnn.log.tail import SqliteTail
+from livegnn.runtime import Runtime, list_checkpoints
+from serving import Server, write_deployment
+from streams import make_stream
+
+BAD = Events().remove_edges(10**6, 3)
+
+
+def call(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "livegnn.cli", "log", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def said(*arguments: object) -> str:
+    """What a command prints, which must succeed."""
+    result = call(*arguments)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def refusal(*arguments: object) -> str:
+    """The one line with which a command refuses."""
+    result = call(*arguments)
+    assert result.returncode == 1, result.stdout
+    assert result.stderr.startswith("error: ")
+    assert len(result.stderr.splitlines()) == 1
+    return result.stderr
+
+
+def drain(runtime: Runtime) -> None:
+    while runtime.step():
+        pass
+
+
+def stop(runtime: Runtime) -> None:
+    runtime.stop()
+    runtime.log.close()
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Path:
+    """One that has run: batches, two entries that were refused, checkpoints."""
+    path = write_deployment(tmp_path)
+    runtime = Deployment.read(path).open()
+    for number, events in enumerate(make_stream(60)):
+        runtime.append(events)
+        if number in (5, 30):
+            runtime.append(BAD)
+        if number % 3 == 2:
+            drain(runtime)
+    stop(runtime)
+    return path
+
+
+def log_of(deployment: Path) -> Path:
+    return deployment.parent / "events.db"
+
+
+def test_verify_counts_and_finds_damage(deployment: Path) -> None:
+    path = log_of(deployment)
+    text = said("verify", path)
+    assert text == said("verify", deployment)
+    assert re.fullmatch(
+        rf"{path}: events 1 to \d+, 62 entries in 62 rows, \d+ batches up to event \d+, 2 rejections, "
+        r"0 dead letters, 0 keys, 0 origins\n",
+        text,
+    )
+    with sqlite3.connect(path) as connection:
+        (seq,) = connection.execute("SELECT seq FROM entries LIMIT 1 OFFSET 20").fetchone()
+        connection.execute("UPDATE entries SET payload = zeroblob(30) WHERE seq = ?", (seq,))
+    connection.close()
+    result = call("verify", path)
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"error: the row that ends at event {seq} is not as it was written: ")
+    assert "is no log" not in result.stderr
+    assert "cannot examine the event log" in refusal("verify", deployment.parent / "missing.db")
+    assert not (deployment.parent / "missing.db").exists()
+
+
+def test_export_writes_what_the_log_holds(deployment: Path) -> None:
+    log = SqliteLog(log_of(deployment))
+    entries = log.entries(0)
+    log.close()
+    lines = [json.loads(line) for line in said("export", deployment).splitlines()]
+    assert [line["seq"] for line in lines] == list(range(1, entries[-1].seq + 1))
+    records = [{key: value for key, value in line.items() if key != "seq"} for line in lines]
+    everything = Events.concatenate([entry.events for entry in entries])
+    assert Events.concatenate([Events.from_records(records)]) == everything
+
+    after, to = entries[9].seq, entries[19].seq
+    part = deployment.parent / "part.jsonl"
+    assert said("export", log_of(deployment), "--after", after, "--to", to, "-o", part) == ""
+    assert [json.loads(line)["seq"] for line in part.read_text().splitlines()] == list(
+        range(after + 1, to + 1)
+    )
+    assert said("export", deployment, "--after", entries[-1].seq) == ""
+    part.unlink()
+    assert "must continue after event" in refusal("export", deployment, "--after", after - 1, "-o", part)
+    assert not part.exists()
+
+
+def test_replay_makes_what_was_served_then(deployment: Path) -> None:
+    """From the base, and from a checkpoint; what it writes is what a start would have found."""
+    log = SqliteLog(log_of(deployment))
+    ends = [batch.seq for batch in log.batches(0)]
+    log.close()
+    kept = [int(path.stem[-20:]) for path in list_checkpoints(deployment.parent / "checkpoints")]
+    middle = next(end for end in ends if end > kept[-1])
+    for seq, given in ((ends[4], ends[4]), (ends[4], ends[5] - 1), (middle, middle), (ends[-1], 10**9)):
+        out = deployment.parent / "then.lgck"
+        result = call("replay", deployment, "--to", given, "-o", out)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.startswith(f"seq {seq}: ")
+        assert ("is the end of the last batch" in result.stderr) == (given != seq)
+        saved = checkpoint.read(out)
+        assert saved.seq == seq
+        for path in (deployment.parent / "checkpoints").iterdir():
+            path.rename(path.with_suffix(".away"))
+        from_base = call("replay", deployment, "--to", given)
+        for path in (deployment.parent / "checkpoints").iterdir():
+            path.rename(path.with_suffix(".lgck"))
+        assert from_base.stdout == result.stdout
+    newest = checkpoint.read(list_checkpoints(deployment.parent / "checkpoints")[0])
+    assert saved.seq == newest.seq
+    for part in ("graph", "engine"):
+        for name, array in newest.states[part].arrays.items():
+            assert saved.states[part].arrays[name].tobytes() == array.tobytes(), (part, name)
+    assert saved.states["log"].meta == newest.states["log"].meta
+
+
+def test_refused_entries_are_listed_and_appended_again(deployment: Path) -> None:
+    listed = [json.loads(line) for line in said("rejections", deployment).splitlines()]
+    assert [one["error"] for one in listed] == ["UnknownNodeError"] * 2
+    assert [one["events"] for one in listed] == [[{"event": "remove_edge", "src": 10**6, "dst": 3}]] * 2
+    first, second = (one["seq"] for one in listed)
+    assert f"expected numbers of entries that were refused, got {first - 1}" in refusal(
+        "retry", deployment, second, first - 1
+    )
+    text = said("retry", deployment, first)
+    assert text == said("retry", deployment, first)
+    again = int(text.split()[-1])
+    runtime = Deployment.read(deployment).open()
+    runtime.append(Events().add_nodes(10**6, x=[[0.0] * 4]).add_edges(10**6, 3, weight=1))
+    drain(runtime)
+    assert runtime.rejection(again) is not None  # the node was still not there
+    stop(runtime)
+    runtime = Deployment.read(deployment).open()
+    edges = runtime.graph.num_edges()
+    stop(runtime)
+    said("retry", deployment, second)
+    runtime = Deployment.read(deployment).open()
+    drain(runtime)
+    assert runtime.graph.num_edges() == edges - 1
+    stop(runtime)
+
+
+def test_consumers_are_listed_and_forgotten(deployment: Path) -> None:
+    assert said("consumers", deployment) == ""
+    tail = SqliteTail(log_of(deployment), "mirror")
+    seq = tail.entries()[3].seq
+    tail.commit(seq)
+    last = tail.entries()[-1].seq
+    assert said("consumers", log_of(deployment)) == f"mirror: event {seq}, {last - seq} behind\n"
+    assert "under which one runs" in refusal("consumers", deployment, "--forget", "mirror")
+    tail.close()
+    assert said("consumers", deployment, "--forget", "mirror") == "forgot mirror\n"
+    assert said("consumers", deployment) == ""
+    assert "there are none" in refusal("consumers", deployment, "--forget", "mirror")
+
+
+def test_trim_keeps_what_checkpoints_need(deployment: Path) -> None:
+    oldest = int(list_checkpoints(deployment.parent / "checkpoints")[-1].stem[-20:])
+    refused = said("rejections", deployment)
+    newest = said("replay", deployment, "--to", 10**9)
+    tail = SqliteTail(log_of(deployment), "slow")
+    assert f"begins after event 0, the oldest checkpoint is of event {oldest}" in said("trim", deployment)
+    tail.close()
+    said("consumers", deployment, "--forget", "slow")
+    assert f"begins after event {oldest}, the oldest" in said("trim", deployment)
+    assert f"events {oldest + 1} to" in said("verify", deployment)
+    assert said("rejections", deployment) == refused
+    assert said("replay", deployment, "--to", 10**9) == newest
+    assert f"begins after event {oldest}" in refusal("replay", deployment, "--to", oldest - 1)
+    first = json.loads(said("export", deployment).splitlines()[0])
+    assert first["seq"] == oldest + 1
+    (deployment.parent / "checkpoints").rename(deployment.parent / "away")
+    assert "must hold 2 checkpoints" in refusal("trim", deployment)
+    lines = re.sub(r"\[checkpoint\][^\[]*", "", deployment.read_text())
+    deployment.write_text(lines)
+    assert "must have a section [checkpoint]" in refusal("trim", deployment)
+
+
+def test_bind_accepts_a_change(deployment: Path) -> None:
+    said_before = said("bind", deployment)
+    assert said_before == f"{log_of(deployment)} is bound to {deployment}\n"
+    text = deployment.read_text()
+    deployment.write_text(text.replace('"graph.npz"', '"graph.npz"\nparallel = "last"'))
+    assert 'graph/parallel must be "refuse", got "last"' in refusal("replay", deployment, "--to", 10)
+    assert 'graph/parallel: "refuse" -> "last"' in said("bind", deployment)
+    assert said("replay", deployment, "--to", 10).startswith("seq ")
+    deployment.write_text(text.replace("events.db", "other.db"))
+    assert "there must be a log at" in refusal("bind", deployment)
+    assert not (deployment.parent / "other.db").exists()
+
+
+def test_what_only_reads_runs_beside_a_server(deployment: Path) -> None:
+    """And what writes does not."""
+    with Server(deployment) as server:
+        answer = httpx.post(
+            f"{server.address}/v1/events?wait=true", json={"events": [{"event": "add_node", "id": 10**7}]}
+        )
+        assert answer.status_code == 200, answer.text
+        seq = answer.json()["seq"]
+        assert f"to {seq}, " in said("verify", deployment)
+        assert said("replay", deployment, "--to", seq).startswith(f"seq {seq}: ")
+        assert len(said("export", deployment, "--after", seq - 1).splitlines()) == 1
+        assert len(said("rejections", deployment).splitlines()) == 2
+        for command in (("retry", deployment, 5), ("trim", deployment), ("bind", deployment)):
+            assert f"process {server.process.pid} runs on it" in refusal(*command)
+        tail = SqliteTail(log_of(deployment), "mirror", after=seq)
+        httpx.post(f"{server.address}/v1/events", json={"events": [{"event": "remove_node", "id": 10**7}]})
+        assert tail.wait(60)
+        assert tail.entries()[0].events == Events().remove_nodes(10**7)
+        tail.close()
+
+
+def test_a_base_alone_is_replayed(tmp_path: Path) -> None:
+    """Without a model, without a checkpoint, and of a log that nobody has started."""
+    graph = Graph.from_edges([0, 1], [1, 2])
+    checkpoint.write(tmp_path / "graph.lgck", {"graph": graph.state()}, 0)
+    path = tmp_path / "deployment.toml"
+    path.write_text('[graph]\npath = "graph.lgck"\n[log]\npath = "events.db"\n')
+    assert "cannot open the event log" in refusal("replay", path, "--to", 0)
+    runtime = Deployment.read(path).open()
+    runtime.append(Events().add_edges(2, 0))
+    drain(runtime)
+    stop(runtime)
+    assert said("replay", path, "--to", 0) == "seq 0: 3 nodes, 2 edges\n"
+    assert said("replay", path, "--to", 1) == "seq 1: 3 nodes, 3 edges\n"
