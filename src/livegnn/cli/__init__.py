@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from livegnn.cli import checkpoint
 from livegnn.errors import LiveGNNError, ModelError
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+app.add_typer(checkpoint.app, name="checkpoint")
 
 DeploymentFile = Annotated[
     Path, typer.Argument(metavar="DEPLOYMENT.TOML", help="what to run: docs/deployment.md")

@@ -1,8 +1,9 @@
 """The loop between the log and the answers, its checkpoints, and the predictions that it serves."""
 
-from livegnn.runtime.checkpoints import CheckpointPolicy, ViewFactory, list_checkpoints, restore
+from livegnn.runtime.checkpoints import CheckpointPolicy, list_checkpoints
 from livegnn.runtime.loop import Chore, Loop
 from livegnn.runtime.predictions import Change, Prediction, Runtime, SupposedPrediction
+from livegnn.runtime.recovery import ViewFactory, restore
 from livegnn.runtime.statistics import Statistics
 
 __all__ = [
