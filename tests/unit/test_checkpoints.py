@@ -315,22 +315,28 @@ def test_many_leave_no_descriptors_and_no_processes_while_others_read(
             runtime.read(lambda: degrees.counts)
             _ = engine.work, graph.memory()
 
+    def write() -> None:
+        events = Events().set_features(["n1"], np.full((1, WIDTH), runtime.seq))
+        runtime.wait(runtime.append(events), PATIENCE)
+        assert log.ended.acquire(timeout=PATIENCE)
+
     readers = [threading.Thread(target=read) for _ in range(3)]
     for reader in readers:
         reader.start()
-    before = set(os.listdir("/proc/self/fd"))
-    for number in range(40):
-        events = Events().set_features(["n1"], np.full((1, WIDTH), number))
-        runtime.wait(runtime.append(events), PATIENCE)
-        assert log.ended.acquire(timeout=PATIENCE)
-    assert set(os.listdir("/proc/self/fd")) == before
+    try:
+        write()
+        before = set(os.listdir("/proc/self/fd"))
+        for _ in range(40):
+            write()
+        assert set(os.listdir("/proc/self/fd")) == before
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join()
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
-    done.set()
-    for reader in readers:
-        reader.join()
     statistics = runtime.statistics
-    assert (statistics.checkpoint_seconds.count, statistics.failed_checkpoint_seconds.count) == (40, 0)
+    assert (statistics.checkpoint_seconds.count, statistics.failed_checkpoint_seconds.count) == (41, 0)
     runtime.stop()
 
 

@@ -30,7 +30,8 @@ def inspect(
 @app.command()
 def verify(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="a checkpoint, or a directory of a deployment's checkpoints")
+        Path,
+        typer.Argument(metavar="PATH", help="a checkpoint, or a directory of a deployment's checkpoints"),
     ],
 ) -> None:
     """Read checkpoints from beginning to end, and say which are whole. The status is 1 if one is not."""
@@ -59,9 +60,7 @@ def _as_text(contents: "Contents") -> str:
         arrays = [section for section in contents.sections if section.state == part]
         total = sum(section.length for section in arrays)
         lines.append(f"{part}: {count(len(arrays), 'array')}, {size(total)}")
-        lines += [
-            f"  {one.name}  {one.dtype.str} {list(one.shape)}  {one.length:,} bytes" for one in arrays
-        ]
+        lines += [f"  {one.name}  {one.dtype.str} {list(one.shape)}  {one.length:,} bytes" for one in arrays]
     return "\n".join(lines)
 
 
