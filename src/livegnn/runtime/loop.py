@@ -21,10 +21,11 @@ from livegnn.arguments import function, not_negative, whole
 from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired, is_disk_full
 from livegnn.events import Chunk, Events
 from livegnn.expiry import Expiry, ExpiryPolicy
-from livegnn.graph import Claim, Graph, GraphDelta, View, check_columns, without_strays
+from livegnn.graph import Claim, Graph, GraphDelta, View, check_columns
 from livegnn.log import Appended, Batch, Log, Rejection, Write
 from livegnn.log.group_commit import Commit, GroupCommit
 from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
+from livegnn.runtime.replay import replay
 from livegnn.runtime.statistics import Statistics
 from livegnn.wording import kind_of
 
@@ -96,7 +97,7 @@ class Loop:
                 f"{log.last_seq()}: it is not the log of this graph"
             )
         since = graph.seq
-        self._replay()
+        replay(log, graph)
         self._seq = graph.seq
         with graph.writer:
             self._claim = graph.claim = Claim(self)
@@ -347,28 +348,6 @@ class Loop:
             self._ended = True
             self._visible.notify_all()
         self._tell_end()
-
-    def _replay(self) -> None:
-        """Applies the recorded batches after the graph's position, with their boundaries and rejections."""
-        for batch in self.log.batches(self.graph.seq):
-            rejected = {rejection.seq for rejection in self.log.rejections(batch.after, up_to=batch.seq)}
-            writes = self.log.writes(batch.after, up_to=batch.seq)
-            if not writes or writes[-1].seq != batch.seq:
-                raise LogError(
-                    f"the log must hold the entries of its batch {batch}, got {len(writes)} writes"
-                )
-            events = Events.concatenate(
-                [entry.events for write in writes for entry in write.entries() if entry.seq not in rejected]
-                if rejected
-                else [write.events for write in writes]
-            )
-            try:
-                self.graph.apply(without_strays(self.graph.schema, events), seq=batch.seq, trusted=True)
-            except InputError as error:
-                raise LogError(
-                    f"batch {batch} was applied before, so it must apply again, but: {error}. "
-                    "This log is not of this graph, or the graph it began with has changed"
-                ) from error
 
     def _apply(self, writes: Sequence[Write]) -> None:
         """Applies entries as one batch or, if that is refused, one by one, to find those to blame."""
