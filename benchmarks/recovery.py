@@ -21,6 +21,7 @@ import statistics
 import tempfile
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,7 +53,7 @@ def make_model(features: int, classes: int) -> Model:
         self_loops=1.0,
     )
     steps, tensors, last, layers = [], {}, "x", ["x"]
-    for layer, (wide, narrow) in enumerate(zip(widths, widths[1:], strict=False)):
+    for layer, (wide, narrow) in enumerate(pairwise(widths)):
         tensors[f"w{layer}"] = (draw.standard_normal((narrow, wide)) / wide**0.5).astype(np.float32)
         steps.append(Step("linear", (last,), f"projected {layer}", {"weight": f"w{layer}"}))
         steps.append(Step("propagate", (f"projected {layer}",), f"sum {layer}", attrs=gcn.to_attrs()))

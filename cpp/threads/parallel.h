@@ -5,8 +5,9 @@
 // reproducible.
 //
 // Thread safety: any number of threads may call `run` at once; a thread that finds the team busy runs its blocks alone,
-// in lane 0, and so does a forked process, which inherits no threads. Blocks of one run execute concurrently and must not
-// write to the same memory. Blocks may need the interpreter's lock, so the caller of `run` must not hold it (waiting.h).
+// in lane 0, and so does a forked process, which inherits no threads. Blocks of one run execute concurrently and must
+// not write to the same memory. Blocks may need the interpreter's lock, so the caller of `run` must not hold it
+// (waiting.h).
 #pragma once
 
 #include <unistd.h>

@@ -393,6 +393,23 @@ def test_without_beside_the_loop_writes_it(log: TellingLog, tmp_path: Path) -> N
     assert [checkpoint.read(path).seq for path in list_checkpoints(policy.directory)] == [2, 1]
 
 
+def test_where_no_process_can_be_forked_the_loop_writes_it(
+    log: TellingLog, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(checkpoints, "Child", refuse)
+    ours = Setting(log, tmp_path)
+    ours.runtime.start()
+    for _ in range(2):  # what is visible after a checkpoint
+        ours.apply(value_of(1, 10))
+    assert ours.seqs[-1] == 10
+    assert ours.failed == 0
+    assert "the loop writes the checkpoint at event 10 itself: [Errno 12]" in caplog.text
+    ours.runtime.stop()
+
+
 def test_events_are_counted_from_the_last_checkpoint_across_restarts(tmp_path: Path) -> None:
     """A server that is killed after 30 events, again and again, writes one after 50."""
     seqs: list[int] = []

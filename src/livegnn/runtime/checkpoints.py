@@ -12,6 +12,7 @@ Invariants: a file has its name only when the log is synced; one checkpoint is w
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -35,6 +36,9 @@ _logger = logging.getLogger(__name__)
 
 PATIENCE = 600.0
 """The most seconds that a process may be silent while it saves one part, or writes some megabytes."""
+
+_AT_ONCE = 8 << 20
+"""Bytes. Much more to be flushed would hold up flushes of the log, and so whoever appends."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +223,17 @@ class Checkpoints:
     def _save(self, writing: _Writing, states: Mapping[str, State | None], alive: Callable[[], None]) -> None:
         kept = {name: state for name, state in states.items() if state is not None}
         with write_partial(writing.partial, writing.path) as file:
-            checkpoint.write_to(file, kept, writing.seq, on_part=alive)
+            flushed = 0
+
+            def flush_some() -> None:
+                nonlocal flushed
+                if file.tell() - flushed >= _AT_ONCE:
+                    flushed = file.tell()
+                    file.flush()
+                    os.fsync(file.fileno())
+                alive()
+
+            checkpoint.write_to(file, kept, writing.seq, on_part=flush_some)
 
     def _finish(self, writing: _Writing) -> None:
         assert self._policy is not None
