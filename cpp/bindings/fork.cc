@@ -19,6 +19,7 @@
 
 #include "bindings/locks.h"
 #include "bindings/module.h"
+#include "memory/huge_pages.h"
 
 namespace livegnn::bindings {
 
@@ -57,6 +58,11 @@ void bind_fork(nb::module_& module) {
     const pid_t child = fork_alone(graph, fork_with_signals_blocked);
     if (child < 0) throw std::system_error(-child, std::generic_category(), "no process can be forked");
     return child;
+  });
+  module.def("join_huge_pages", [] {
+    size_t whole = 0;
+    run(true, [&] { whole = join_huge_pages(); });
+    return whole;
   });
 }
 

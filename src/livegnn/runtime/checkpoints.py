@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from livegnn import checkpoint
+from livegnn import _core, checkpoint
 from livegnn.arguments import above_zero, switch, whole
 from livegnn.atomic_file import name_partial, put_in_place, write_partial
 from livegnn.errors import InputError
@@ -217,6 +217,7 @@ class Checkpoints:
             self._fail(writing, explain(error))
         finally:
             _remove(writing.partial)
+            _core.join_huge_pages()
             self._time, self._child = self._clock(), None
             self._log.wake()  # for another may be due
 

@@ -24,7 +24,7 @@ from livegnn.graph import Graph
 SUPPORTED = sys.platform == "linux"
 """Elsewhere a process of several threads cannot be forked safely, or a child outlives its parent."""
 
-_NICENESS = 5
+_NICENESS = 10
 _STANDARD_ERROR = 2
 
 
