@@ -92,6 +92,25 @@ void alone(Graph& graph, const Body& body, const After& after) {
   after();
 }
 
+// Runs `fork`, which returns 0 in a child, while there are no readers of the graph or of its texts, and with the GIL.
+// In the child the locks are free: threads that waited for them do not exist there. The texts' lock comes after the
+// GIL, because threads wait for it while they hold that.
+template <class Fork>
+auto fork_alone(Graph& graph, const Fork& fork) {
+  refuse_in_function();
+  nb::gil_scoped_release release;
+  std::unique_lock lock(graph.lock);
+  nb::gil_scoped_acquire acquire;
+  std::unique_lock<FairLock> texts;
+  if (graph.texts) texts = std::unique_lock(graph.texts->lock());
+  const auto child = fork();
+  if (child == 0) {
+    if (graph.texts) texts.release()->renew();
+    lock.release()->renew();
+  }
+  return child;
+}
+
 // Runs `body`, which takes no lock of the graph, and releases the GIL meanwhile if it is much work.
 template <class Body>
 void run(bool much, const Body& body) {

@@ -76,6 +76,9 @@ class TextIds {
   size_t size() const;   // texts with a number
   size_t bytes() const;  // approximate memory of the texts
 
+  // The lock of all this, for a thread that forks, and for the process that it makes (`FairLock::renew`).
+  FairLock& lock() const { return lock_; }
+
  private:
   friend class TextPin;
 

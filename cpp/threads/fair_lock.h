@@ -7,6 +7,7 @@
 // be waiting in between.
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
 
@@ -32,6 +33,13 @@ class FairLock {
     return locked;
   }
   void unlock_shared() { readers_.unlock_shared(); }
+
+  // Makes the lock free, in a forked process, where the threads that had it or waited for it do not exist. The thread
+  // that forks must have it: a process that is forked while another changes the lock gets half of that change.
+  void renew() {
+    std::construct_at(&gate_);
+    std::construct_at(&readers_);
+  }
 
  private:
   std::mutex gate_;  // held by a writer that waits for readers to leave

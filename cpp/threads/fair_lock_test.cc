@@ -1,5 +1,8 @@
 #include "threads/fair_lock.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <mutex>
 #include <shared_mutex>
@@ -68,6 +71,37 @@ TEST(readers_who_only_try_are_refused_while_a_writer_is_at_work) {
     ++b;
   }
   readers.finish();
+}
+
+// The writer forks while a reader waits: neither it nor that reader is there to unlock it in the child.
+TEST(a_forked_process_makes_the_lock_free) {
+  FairLock lock;
+  std::atomic<bool> waits{false};
+  std::thread reader;
+  {
+    std::unique_lock alone(lock);
+    reader = std::thread([&] {
+      waits = true;
+      std::shared_lock shared(lock);
+    });
+    while (!waits) std::this_thread::yield();
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(60);
+      alone.release()->renew();
+      for (int round = 0; round < 2; ++round) {
+        std::unique_lock writer(lock);
+        writer.unlock();
+        std::shared_lock shared(lock);
+      }
+      _exit(lock.try_lock_shared() ? 7 : 1);
+    }
+    int status = 0;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 7);
+  }
+  reader.join();
 }
 
 // What the bindings rely on in their tests: whoever may have to wait is asked first, whether it comes to that or not.

@@ -5,8 +5,8 @@
 // reproducible.
 //
 // Thread safety: any number of threads may call `run` at once; a thread that finds the team busy runs its blocks alone,
-// in lane 0. Blocks of one run execute concurrently and must not write to the same memory. A forked process may destroy
-// an inherited pool, but not use it. Blocks may need the interpreter's lock, so the caller of `run` must not hold it
+// in lane 0, and so does a forked process, which inherits no threads. Blocks of one run execute concurrently and must
+// not write to the same memory. Blocks may need the interpreter's lock, so the caller of `run` must not hold it
 // (waiting.h).
 #pragma once
 
@@ -57,8 +57,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
   ~ThreadPool() {
     if (getpid() != process_) {
-      // A forked process (for loading training data) only has the thread that forked. There are no threads to join, and
-      // the condition variable, which counts its waiters, cannot be destroyed.
+      // A forked process (for loading training data, or for a checkpoint) only has the thread that forked. There are no
+      // threads to join, and the condition variable, which counts its waiters, cannot be destroyed.
       [[maybe_unused]] Team* left = team_.release();
       return;
     }
@@ -72,7 +72,8 @@ class ThreadPool {
   // cost of the whole loop on one thread: short work runs on the calling thread, because waking another takes longer.
   template <class Body>
   void run(size_t blocks, double nanoseconds, const Body& body) {
-    if (team_->workers.empty() || blocks < 2 || nanoseconds < kWorthWaking || busy_.exchange(true)) {
+    if (team_->workers.empty() || blocks < 2 || nanoseconds < kWorthWaking || getpid() != process_ ||
+        busy_.exchange(true)) {
       for (size_t i = 0; i < blocks; ++i) call(body, i, 0);
       return;
     }

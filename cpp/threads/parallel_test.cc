@@ -1,6 +1,8 @@
 #include "threads/parallel.h"
 
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <numeric>
@@ -97,6 +99,22 @@ TEST(thread_pools_come_and_go) {
     busy.run(4, kMuchWork, [&](size_t) { ++done; });
     CHECK_EQ(done.load(), 4u);
   }
+}
+
+TEST(thread_pool_runs_its_blocks_alone_in_a_forked_process) {
+  ThreadPool pool(3);
+  pool.run(4, kMuchWork, [](size_t) {});
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);  // for a child that waits for threads which it does not have
+    std::vector<size_t> lanes(100, 1);
+    pool.run(lanes.size(), kMuchWork, [&](size_t block, size_t lane) { lanes[block] = lane; });
+    _exit(std::accumulate(lanes.begin(), lanes.end(), size_t{7}));
+  }
+  int status = 0;
+  CHECK_EQ(waitpid(child, &status, 0), child);
+  CHECK(WIFEXITED(status));
+  CHECK_EQ(WEXITSTATUS(status), 7);
 }
 
 #ifdef __GLIBC__

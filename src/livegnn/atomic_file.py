@@ -48,10 +48,26 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
     If `path` is a symbolic link, the link stays and its target is replaced. An existing file keeps its
     permissions. Raises `InputError` as `check_replaceable` does, and `OSError` if writing fails.
     """
+    partial = name_partial(path)
+    with write_partial(partial, path) as stream:
+        yield stream
+    put_in_place(partial, path)
+
+
+def name_partial(path: Path) -> Path:
+    """A new name beside the file at `path`, for its next content."""
+    return Path(f"{os.path.realpath(path)}.{secrets.token_hex(4)}.partial")
+
+
+@contextmanager
+def write_partial(partial: Path, path: Path) -> Iterator[BinaryIO]:
+    """A stream into a new file at `partial`, which is on the disk when the block ends, and removed if it
+    raises. `put_in_place` then makes it the file at `path`; another process may do that.
+
+    Raises as `replace_file` does.
+    """
     permissions = check_replaceable(path)
-    target = Path(os.path.realpath(path))
-    partial = f"{target}.{secrets.token_hex(4)}.partial"
-    try:
+    with _naming(path, partial):
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             with open(handle, "wb") as stream:
@@ -60,15 +76,32 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
                 yield stream
                 stream.flush()
                 os.fsync(handle)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+
+
+def put_in_place(partial: Path, path: Path) -> None:
+    """Makes what `write_partial` wrote the file at `path`, durably; if that fails, removes it and raises."""
+    target = Path(os.path.realpath(path))
+    with _naming(path, partial):
+        try:
             os.replace(partial, target)
         except BaseException:
-            Path(partial).unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
             raise
         _sync_directory(target.parent)
+
+
+@contextmanager
+def _naming(path: Path, partial: Path) -> Iterator[None]:
+    """Errors of the system, with the path that the caller gave in place of the one beside it."""
+    try:
+        yield
     except OSError as error:
-        if error.errno is None or error.filename not in (None, partial):
+        if error.errno is None or error.filename not in (None, str(partial), partial):
             raise
-        raise OSError(error.errno, error.strerror, str(path)) from None  # with the path that the caller gave
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def _sync_directory(directory: Path) -> None:

@@ -11,9 +11,9 @@ import os
 import re
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ MAGIC: Final = b"LGNNCKPT"
 VERSION: Final = 1
 ALIGNMENT: Final = 64
 
+_PART: Final = 8 << 20  # bytes
 _PREFIX = struct.Struct("<8sIIQQ")
 _CHECKED_FROM = 16  # the checksum of the header covers all that follows it: both lengths and the JSON
 _DTYPE = re.compile(r"[<|][biufU][0-9]{1,6}")
@@ -38,8 +39,8 @@ class Checkpoint(NamedTuple):
     states: dict[str, State]
 
 
-class _Section(NamedTuple):
-    """Where one array lies in the file."""
+class Section(NamedTuple):
+    """Where one array lies in the file, of which part of the system it is, and its name there."""
 
     state: str
     name: str
@@ -50,6 +51,16 @@ class _Section(NamedTuple):
     crc32: int
 
 
+class Contents(NamedTuple):
+    """What the header of a checkpoint says: size in bytes, metadata of each part, and all arrays."""
+
+    version: int
+    seq: int
+    size: int
+    meta: dict[str, Mapping[str, JSON]]
+    sections: list[Section]
+
+
 def write(path: Path | str, states: Mapping[str, State], seq: int) -> int:
     """Writes `states` at `seq` to `path`, durably and all at once; returns the size of the file in bytes.
 
@@ -57,6 +68,17 @@ def write(path: Path | str, states: Mapping[str, State], seq: int) -> int:
     regular file is at `path`, OSError if the disk refuses; what was there before is then untouched.
     """
     path, seq = as_path(path, "path"), whole(seq, "seq", 0)
+    with replace_file(path) as file:
+        return write_to(file, states, seq)
+
+
+def write_to(
+    file: BinaryIO, states: Mapping[str, State], seq: int, *, on_part: Callable[[], None] | None = None
+) -> int:
+    """Writes what `write` does into an open file; returns how many bytes.
+
+    on_part: called after every few megabytes that were read or written.
+    """
     arrays: list[Array] = []
     header: dict[str, JSON] = {}
     listed: list[dict[str, JSON]] = []
@@ -66,27 +88,39 @@ def write(path: Path | str, states: Mapping[str, State], seq: int) -> int:
             _check_name(name)
         for name, value in state.arrays.items():
             array = _storable(value, f"{state_name}/{name}")
+            checksum = 0
+            for part in _parts(array, on_part):
+                checksum = zlib.crc32(part, checksum)
             entry: dict[str, JSON] = {
                 "name": name,
                 "dtype": array.dtype.str,
                 "shape": list(array.shape),
                 "offset": 0,
                 "length": array.nbytes,
-                "crc32": zlib.crc32(_bytes(array)),
+                "crc32": checksum,
             }
             arrays.append(array)
             listed.append(entry)
             table.append(entry)
         header[state_name] = {"meta": dict(state.meta), "arrays": table}
     content, size = _lay_out({"seq": seq, "states": header}, listed)
-    with replace_file(path) as file:
-        file.write(content)
-        for entry, array in zip(listed, arrays, strict=True):
-            offset = entry["offset"]
-            assert isinstance(offset, int)
-            file.write(bytes(offset - file.tell()))
-            file.write(_bytes(array))
+    file.write(content)
+    for entry, array in zip(listed, arrays, strict=True):
+        offset = entry["offset"]
+        assert isinstance(offset, int)
+        file.write(bytes(offset - file.tell()))
+        for part in _parts(array, on_part):
+            file.write(part)
     return size
+
+
+def _parts(array: Array, after_each: Callable[[], None] | None) -> Iterator[memoryview]:
+    """The bytes of an array, some megabytes at a time."""
+    content = array.reshape(-1).view(np.uint8).data
+    for start in range(0, len(content), _PART):
+        yield content[start : start + _PART]
+        if after_each is not None:
+            after_each()
 
 
 def _check_name(name: object) -> None:
@@ -107,25 +141,10 @@ def read(path: Path | str) -> Checkpoint:
     Raises FileFormatError if a single bit is not as it was written, OSError if there is no such file.
     """
     path = as_path(path, "path")
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size < _PREFIX.size:
-            raise FileFormatError(
-                f"{path} must be a checkpoint of at least {_PREFIX.size} bytes, got {size}: it is truncated"
-            )
-        mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY)
-    content = memoryview(mapped)
-    header = _read_header(path, content)
-    try:
-        seq, states, sections = _parse_header(header)
-        _check_sections(sections, _PREFIX.size + len(header), size)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise FileFormatError(
-            f"{path} must have a header of version {VERSION}, got one that is malformed: {error}"
-        ) from error
-    end = _PREFIX.size + len(header)
-    arrays: dict[str, dict[str, Array]] = {name: {} for name in states}
-    for section in sections:
+    content = _map(path)
+    contents, end = _read_contents(path, content)
+    arrays: dict[str, dict[str, Array]] = {name: {} for name in contents.meta}
+    for section in contents.sections:
         if any(content[end : section.offset]):
             raise FileFormatError(f"{path} must have zeros between sections, got others: it is corrupt")
         end = section.offset + section.length
@@ -138,7 +157,41 @@ def read(path: Path | str) -> Checkpoint:
         count = section.length // section.dtype.itemsize if section.dtype.itemsize else 0
         flat = np.frombuffer(content, dtype=section.dtype, count=count, offset=section.offset)
         arrays[section.state][section.name] = flat.reshape(section.shape)
-    return Checkpoint(seq, {name: State(meta, arrays[name]) for name, meta in states.items()})
+    states = {name: State(meta, arrays[name]) for name, meta in contents.meta.items()}
+    return Checkpoint(contents.seq, states)
+
+
+def read_contents(path: Path | str) -> Contents:
+    """What the checkpoint at `path` holds, quickly: only its header is read.
+
+    Raises FileFormatError if the header is not as it was written, OSError if there is no such file.
+    """
+    path = as_path(path, "path")
+    return _read_contents(path, _map(path))[0]
+
+
+def _map(path: Path) -> memoryview:
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < _PREFIX.size:
+            raise FileFormatError(
+                f"{path} must be a checkpoint of at least {_PREFIX.size} bytes, got {size}: it is truncated"
+            )
+        return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY))
+
+
+def _read_contents(path: Path, content: memoryview) -> tuple[Contents, int]:
+    """What the header says, and where it ends."""
+    header = _read_header(path, content)
+    end = _PREFIX.size + len(header)
+    try:
+        seq, meta, sections = _parse_header(header)
+        _check_sections(sections, end, len(content))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise FileFormatError(
+            f"{path} must have a header of version {VERSION}, got one that is malformed: {error}"
+        ) from error
+    return Contents(VERSION, seq, len(content), meta, sections), end
 
 
 def _storable(value: Array, name: str) -> Array:
@@ -147,10 +200,6 @@ def _storable(value: Array, name: str) -> Array:
     if array.dtype.kind not in "biufU" or not array.dtype.itemsize:
         raise InputError(f"{name} must be an array of numbers, booleans or text, got dtype {array.dtype}")
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
-
-
-def _bytes(array: Array) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
 
 
 def _lay_out(header: dict[str, JSON], sections: list[dict[str, JSON]]) -> tuple[bytes, int]:
@@ -207,7 +256,7 @@ def _read_header(path: Path, content: memoryview) -> bytes:
     return bytes(content[_PREFIX.size : _PREFIX.size + length])
 
 
-def _parse_header(header: bytes) -> tuple[int, dict[str, Mapping[str, JSON]], list[_Section]]:
+def _parse_header(header: bytes) -> tuple[int, dict[str, Mapping[str, JSON]], list[Section]]:
     """Sequence number, metadata and sections. Raises KeyError, TypeError or ValueError if it is malformed."""
     parsed = json.loads(header)
     seq = _integer(parsed["seq"])
@@ -221,7 +270,7 @@ def _parse_header(header: bytes) -> tuple[int, dict[str, Mapping[str, JSON]], li
                     f"dtype must be little-endian numbers, booleans or text, got {entry['dtype']}"
                 )
             sections.append(
-                _Section(
+                Section(
                     state_name,
                     _text(entry["name"]),
                     np.dtype(entry["dtype"]),
@@ -246,7 +295,7 @@ def _text(value: object) -> str:
     return value
 
 
-def _check_sections(sections: list[_Section], start: int, size: int) -> None:
+def _check_sections(sections: list[Section], start: int, size: int) -> None:
     """Raises ValueError unless the sections follow each other, aligned, up to the end of the file."""
     for section in sections:
         count = 1

@@ -123,11 +123,14 @@ class LogSection:
 
 @dataclass(frozen=True)
 class CheckpointSection:
-    """`[checkpoint]`: where checkpoints go and when they are written; 0 for never."""
+    """`[checkpoint]`: where checkpoints go and when they are written; 0 for never. beside: whether a forked
+    process writes them while events are applied.
+    """
 
     directory: Path
     every_events: int = 100_000
     every_seconds: float = 0.0
+    beside: bool = True
 
     def __post_init__(self) -> None:
         _at_least(0, "every_events", self.every_events)
@@ -136,7 +139,11 @@ class CheckpointSection:
     def policy(self, *, trim_log: bool = False) -> CheckpointPolicy:
         """The same in the runtime's terms."""
         return CheckpointPolicy(
-            self.directory, self.every_events or None, self.every_seconds or None, trim_log=trim_log
+            self.directory,
+            self.every_events or None,
+            self.every_seconds or None,
+            beside=self.beside,
+            trim_log=trim_log,
         )
 
 

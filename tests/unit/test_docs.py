@@ -23,15 +23,6 @@ PAGES = sorted(
 )
 CLI = typer.main.get_command(app)
 assert isinstance(CLI, TyperGroup)
-COMMANDS = {
-    **CLI.commands,
-    **{
-        f"{group} {command}": definition
-        for group, commands in CLI.commands.items()
-        if isinstance(commands, TyperGroup)
-        for command, definition in commands.commands.items()
-    },
-}
 
 
 def name(path: Path) -> str:
@@ -108,13 +99,12 @@ def test_commands_and_their_options_exist(page: Path) -> None:
         if command.startswith("-"):
             assert command in {"--help", *options(CLI)}, f"{name(page)}: livegnn {command}"
             continue
-        if (second := re.match(r" (\w+)", rest)) is not None and f"{command} {second[1]}" in COMMANDS:
-            command = f"{command} {second[1]}"
-        assert command in COMMANDS, f"{name(page)}: livegnn {command}"
+        known = commands(CLI)
+        if command not in known:  # a group of commands
+            command = " ".join([command, *rest.split()[:1]])
+        assert command in known, f"{name(page)}: livegnn {command}"
         for option in re.findall(r"--[\w-]+", rest):
-            assert option in {"--help", *options(COMMANDS[command])}, (
-                f"{name(page)}: livegnn {command} {option}"
-            )
+            assert option in {"--help", *options(known[command])}, f"{name(page)}: livegnn {command} {option}"
     targets = set(re.findall(r"^([\w-]+):", read("Makefile"), re.MULTILINE))
     for target in re.findall(r"(?<![\w-])make ([\w-]+)", text):
         assert target in targets, f"{name(page)}: make {target}"
@@ -124,6 +114,17 @@ def options(command: object) -> dict[str, TyperOption]:
     """The options of a command by their spellings, but for --help, which all have."""
     parameters = [one for one in command.params if isinstance(one, TyperOption)]  # type: ignore[attr-defined]
     return {spelling: one for one in parameters for spelling in [*one.opts, *one.secondary_opts]}
+
+
+def commands(group: object) -> dict[str, object]:
+    """The commands of a group by their names, those of groups in it with the group's before theirs."""
+    found: dict[str, object] = {}
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        if hasattr(command, "commands"):
+            found |= {f"{name} {inner}": one for inner, one in commands(command).items()}
+        else:
+            found[name] = command
+    return found
 
 
 def default_of(option: TyperOption) -> str:
@@ -141,13 +142,10 @@ def test_every_option_is_documented_with_its_default() -> None:
             option: default for some, default in rows for option in re.findall(r"--?[\w-]+", some)
         }
     expected = {"": {"--help": "", **dict.fromkeys(options(CLI), "")}}
-    for command, definition in COMMANDS.items():
-        if isinstance(definition, TyperGroup):
-            continue
+    for command, definition in commands(CLI).items():
+        parameters = definition.params  # type: ignore[attr-defined]
         arguments = [
-            one.metavar or str(one.name).upper()
-            for one in definition.params
-            if isinstance(one, TyperArgument)
+            one.metavar or str(one.name).upper() for one in parameters if isinstance(one, TyperArgument)
         ]
         expected[" ".join([command, *arguments])] = {
             option: ("on" if made.default else "off") if made.is_flag else default_of(made)

@@ -470,17 +470,6 @@ def test_recovery_stops_at_the_last_recorded_batch(log: SqliteLog) -> None:
     assert after.graph.features([0]).tolist() == [[0] * WIDTH]
 
 
-def test_a_checkpoint_of_another_model_is_passed_over(tmp_path: Path, log: SqliteLog) -> None:
-    runtime = make_runtime(log, checkpoints=CheckpointPolicy(tmp_path))
-    runtime.append(Events().set_features(0, np.ones(WIDTH)))
-    drain(runtime)
-    runtime.stop()
-    other = make_model(seed=9)
-    graph, views = restore({"engine": Engine.factory(other, threads=1)}, make_graph, directory=tmp_path)
-    assert graph.seq == 0
-    assert Runtime(log, graph, *views.values()).engine.verify().ok
-
-
 def test_a_log_of_another_graph_is_refused(tmp_path: Path, log: SqliteLog) -> None:
     runtime = make_runtime(log)
     runtime.append(Events().remove_nodes(39))

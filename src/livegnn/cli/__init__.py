@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from livegnn.cli.checkpoint import app as checkpoint_app
 from livegnn.cli.log import app as log_app
 from livegnn.errors import LiveGNNError, ModelError
 
@@ -21,6 +22,7 @@ app = typer.Typer(
     add_completion=False,
 )
 
+app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(log_app, name="log")
 
 DeploymentFile = Annotated[

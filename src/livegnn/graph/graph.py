@@ -82,6 +82,8 @@ class Graph:
         self.claim: Claim | None = None  # held by a runtime, which alone may apply batches
         self._memory = Measurement(self._writer)
         self.native = make_core(self.schema, threads, features_dir)
+        self.forkable = features_dir is None
+        """Whether a forked process has a copy of everything: it shares mapped files."""
         if self.node_ids.texts is not None:
             self.native.use_texts(self.node_ids.texts)
 

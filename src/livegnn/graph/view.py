@@ -33,9 +33,14 @@ class View:
     work. It is committed under the graph's lock, so that a reader sees both graph and view before the batch,
     or both after it; the default methods of this class call it. None for a view in Python alone, whose
     readers hold `Graph.writer` or a lock of their own.
+
+    forkable: whether a forked process may call `state`: it has a copy of the memory, but none of the other
+    threads, and locks that these held stay locked. False if `state` reads what a fork does not copy, such as
+    a mapped file or the memory of another device; then the loop calls it, and batches wait.
     """
 
     name: str = ""
+    forkable: bool = True
     native: "_core.View | None" = None
     reserved_names: ClassVar = frozenset({"graph", "log"})
 
@@ -63,6 +68,11 @@ class View:
 
     def publish(self, change: "GraphDelta") -> None:
         """Notifies the subscribers of the view."""
+
+    def settle(self) -> None:
+        """Finishes what `state` would have to finish first. Called before a process is forked that saves the
+        state: what that changed in itself would be lost.
+        """
 
     def state(self) -> State | None:
         """The state for checkpoints. None: a checkpoint stores nothing, and each start builds the view from

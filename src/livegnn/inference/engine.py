@@ -74,6 +74,7 @@ class Engine(View):
             raise InputError(f"state must be what Engine.state() returned, got {kind_of(state)}")
         super().__init__(graph)
         self.name, self.options = name, options
+        self.forkable = options.state_dir is None  # a fork does not copy mapped files
         self.model = renamed(model, left_out(graph.schema)) if len(graph.schema.node_types) == 1 else model
         self.plan = Plan(self.model, graph, options.keep, partial=options.partial)
         eager_steps = self.plan.eager_steps(options.mode)

@@ -1,15 +1,10 @@
 """The loop between the log and the answers, its checkpoints, and the predictions that it serves."""
 
 from livegnn.runtime.binding import schema_properties
-from livegnn.runtime.checkpoints import (
-    CheckpointPolicy,
-    ViewFactory,
-    list_checkpoints,
-    oldest_kept,
-    restore,
-)
+from livegnn.runtime.checkpoints import CheckpointPolicy, list_checkpoints, oldest_kept
 from livegnn.runtime.loop import Chore, Loop
 from livegnn.runtime.predictions import Change, Prediction, Runtime, SupposedPrediction
+from livegnn.runtime.recovery import ViewFactory, restore
 from livegnn.runtime.replay import replay
 from livegnn.runtime.statistics import Statistics
 

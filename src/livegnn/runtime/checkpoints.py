@@ -1,41 +1,61 @@
-"""Checkpoints of a running system: when one is written, how it is made, and how a start finds the newest.
+"""Checkpoints of a running system: when one is written, what is in it, and by whom.
+
+    loop ─► fork, with no reader inside ─► child: states ─► file beside its place
+      │                                                        │
+      └─► next batch      thread: ◄── written ─────────────────┘ ─► log.sync ─► name ─► remove old ones
 
 A checkpoint has a section for the graph, one for what it knows of the log, and one for each view, under the
-view's name. What a checkpoint lacks of a view is built from the graph.
+view's name. The child has the memory as it was between two batches, copied on write, so the loop stands only
+for the fork. Parts that a fork does not copy (`View.forkable`) are taken before it.
+
+Invariants: a file has its name only when the log is synced; one checkpoint is written at a time.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple
 
-from livegnn import checkpoint
-from livegnn.arguments import above_zero, as_path, function, switch, whole
-from livegnn.errors import FileFormatError, InputError, LiveGNNError, LogError, ModelError
+from livegnn import _core, checkpoint
+from livegnn.arguments import above_zero, switch, whole
+from livegnn.atomic_file import name_partial, put_in_place, write_partial
+from livegnn.errors import InputError, LogError
 from livegnn.graph import Graph, View
-from livegnn.log import Log, ReadableLog
+from livegnn.log import Log
+from livegnn.runtime import child
+from livegnn.runtime.child import Child, explain
 from livegnn.runtime.statistics import Statistics
 from livegnn.types import State
 
 _logger = logging.getLogger(__name__)
 
-ViewFactory: TypeAlias = Callable[[Graph, State | None], View]
-"""Makes a view of a graph, from its section of a checkpoint, or, given None, from the graph alone."""
+PATIENCE = 600.0
+"""The most seconds that a process may be silent while it saves one part, or writes some megabytes."""
+
+_AT_ONCE = 8 << 20
+"""Bytes. Much more to be flushed would hold up flushes of the log, and so whoever appends."""
 
 
 @dataclass(frozen=True)
 class CheckpointPolicy:
     """Where checkpoints go, when one is due (None: never for that reason), and how many are kept.
 
-    One more is written on a clean shutdown. Checkpoints are only due when there were events since the last.
-    trim_log: as soon as so many are there, the log is trimmed behind the oldest.
+    One more is written on a clean shutdown. Checkpoints are only due when there were events since the last,
+    also of those that a restart has replayed. beside: whether a forked process writes them while the loop
+    goes on (on Linux); else the loop does, and applies no events meanwhile. trim_log: as soon as so many as
+    are kept are there, the log is trimmed behind the oldest.
     """
 
     directory: Path
     every_events: int | None = 100_000
     every_seconds: float | None = None
     keep: int = 2
+    beside: bool = True
     trim_log: bool = False
 
     def __post_init__(self) -> None:
@@ -46,6 +66,7 @@ class CheckpointPolicy:
         if not isinstance(self.directory, Path):
             raise InputError(f"directory must be a pathlib.Path, got {self.directory!r}")
         whole(self.keep, "keep, a number of checkpoints,", 1)
+        switch(self.beside, "beside")
         switch(self.trim_log, "trim_log")
 
 
@@ -57,48 +78,6 @@ def list_checkpoints(directory: Path) -> list[Path]:
 def seq_of(path: Path) -> int:
     """The sequence number of a checkpoint, by its name."""
     return int(path.stem.removeprefix("checkpoint-"))
-
-
-def restore(
-    views: Mapping[str, ViewFactory],
-    initial: Callable[[], Graph],
-    *,
-    directory: Path | None = None,
-    features_dir: Path | None = None,
-    log: ReadableLog | None = None,
-    up_to: int | None = None,
-) -> tuple[Graph, dict[str, View]]:
-    """The graph of the newest checkpoint in `directory` that is whole, else `initial`, and its views by name.
-
-    A checkpoint that cannot be used is passed over with a warning; the log makes up for it. A `Runtime` on
-    what is returned replays the rest of the log. views: a name and a factory for each. features_dir: as in
-    `Graph`, for a checkpoint's graph. log: the one that will be replayed; raises `LogError` if it is not the
-    one that led to the checkpoint. up_to: no checkpoint after this event is taken. Raises
-    `InputError` where a factory makes no view, or one of another name.
-    """
-    if not isinstance(views, Mapping):
-        raise InputError(f"views must be names and factories, such as {{'engine': ...}}, got {views!r}")
-    for name, make in views.items():
-        function(make, f"the factory of {name!r}", "a Graph and a State or None")
-    function(initial, "initial", "nothing, which makes the Graph that the log began with")
-    for path in list_checkpoints(as_path(directory, "directory")) if directory is not None else []:
-        if up_to is not None and seq_of(path) > up_to:
-            continue
-        try:
-            saved = checkpoint.read(path)
-            graph = Graph.from_state(saved.states["graph"], features_dir=features_dir)
-            made = {name: _make(name, make, graph, saved.states.get(name)) for name, make in views.items()}
-        except (FileFormatError, ModelError, KeyError) as error:
-            _logger.warning("passing over the checkpoint %s: %s", path, error)
-        else:
-            if log is not None:
-                _check_history(log, path, saved)
-            for name in views:
-                if name not in saved.states:
-                    _logger.info("%s has nothing of the view %r: built from the graph", path, name)
-            return graph, made
-    graph = initial()
-    return graph, {name: _make(name, make, graph, None) for name, make in views.items()}
 
 
 def oldest_kept(policy: CheckpointPolicy) -> int | None:
@@ -121,52 +100,47 @@ def trim_behind(policy: CheckpointPolicy, log: Log) -> None:
         _logger.error("the log was not trimmed: %s", error)
 
 
-def _make(name: str, make: ViewFactory, graph: Graph, state: State | None) -> View:
-    view = make(graph, state)
-    if not isinstance(view, View):
-        raise InputError(f"the factory of {name!r} must make a View, got {view!r}")
-    if view.name != name:
-        raise InputError(
-            f"the view that is restored as {name!r} must have this name, got {view.name!r}: a checkpoint "
-            "keeps its state under its own name"
-        )
-    return view
+class _Writing(NamedTuple):
+    """A checkpoint that is being written."""
 
-
-def _check_history(log: ReadableLog, path: Path, saved: checkpoint.Checkpoint) -> None:
-    """Raises LogError if `log` has led to something else than a checkpoint."""
-    known = saved.states.get("log")  # older checkpoints do not say it
-    if known is None or log.last_seq() < saved.seq:  # a runtime refuses what is too short
-        return
-    ours, theirs = known.meta.get("digest"), log.digest(saved.seq)
-    if ours is not None and theirs is not None and ours != theirs:  # older logs and checkpoints have none
-        raise LogError(
-            f"the log must hold what led to the checkpoint {path}, entries up to event {saved.seq} with the "
-            f"digest {ours}, got {theirs}: it is not the log of this graph. Put back the "
-            "log that the checkpoints belong to, or move the checkpoints away"
-        )
+    seq: int
+    path: Path
+    partial: Path
+    began: float
 
 
 class Checkpoints:
-    """The policy at work on one graph and its views. Thread safety: none, the runtime's loop owns it."""
+    """The policy at work on one graph and its views.
+
+    since: the event of the checkpoint that the graph was made of, 0 if of none. readers: the lock of those
+    who read graph and views without `Graph.writer`.
+    Thread safety: none, the runtime's loop owns it. While a child writes, a thread of its own waits for it.
+    """
 
     def __init__(
         self,
         policy: CheckpointPolicy | None,
         log: Log,
         graph: Graph,
-        views: Iterable[View],
+        views: Mapping[str, View],
         statistics: Statistics,
         clock: Callable[[], float],
+        *,
+        since: int,
+        readers: threading.RLock,
     ) -> None:
-        self._policy, self._log, self._graph, self._views = policy, log, graph, tuple(views)
-        self._statistics, self._clock = statistics, clock
-        self._seq, self._time = graph.seq, clock()
+        self._policy, self._log, self._graph, self._views = policy, log, graph, dict(views)
+        self._statistics, self._clock, self._readers = statistics, clock, readers
+        self._written = self._tried = since
+        self._time = clock()
+        self._beside = policy is not None and policy.beside and child.SUPPORTED
+        self._child: Child | None = None
+        self._waiting: threading.Thread | None = None
 
     def until(self, seq: int) -> float | None:
         """Seconds until a checkpoint is due, 0 if it is, None if only an event can make it so."""
-        policy, since = self._policy, seq - self._seq
-        if policy is None or not since:
+        policy, since = self._policy, seq - self._tried
+        if policy is None or not since or self._child is not None:
             return None
         if policy.every_events is not None and since >= policy.every_events:
             return 0.0
@@ -174,41 +148,144 @@ class Checkpoints:
             return None
         return max(0.0, self._time + policy.every_seconds - self._clock())
 
-    def write(self, seq: int) -> None:
-        """Writes a checkpoint if there were events since the last, and removes those that are too many."""
+    def write(self, seq: int, *, beside: bool = False) -> None:
+        """Writes a checkpoint if there were events since the last, and removes those that are too many.
+
+        beside: returns as soon as a child is at it, where that is possible.
+        """
         policy = self._policy
-        if policy is None or seq == self._seq:
+        self.end()
+        if policy is None or seq == self._written:
             return
-        started = self._clock()
+        path = policy.directory / f"checkpoint-{seq:020d}.lgck"
+        writing = _Writing(seq, path, name_partial(path), self._clock())
+        self._tried = seq
         try:
-            self._log.sync()
             policy.directory.mkdir(parents=True, exist_ok=True)
             for leftover in policy.directory.glob("checkpoint-*.partial"):
                 leftover.unlink()  # of a process that was killed while it wrote
-            path = policy.directory / f"checkpoint-{seq:020d}.lgck"
-            checkpoint.write(path, self._states(seq), seq)
-            for old in list_checkpoints(policy.directory)[policy.keep :]:
-                old.unlink()
+            if not (beside and self._beside and self._begin(writing)):
+                states = {name: save() for name, save in self._parts(seq).items()}
+                self._save(writing, states, lambda: None)
+                self._finish(writing)
         except Exception as error:
             # Whatever it is, of a view's `state` too: the log still has everything. Go on, and try again when
             # the next one is due.
-            ours = isinstance(error, (OSError, LiveGNNError, MemoryError))
-            said = (str(error) if ours else "") or repr(error)
-            _logger.error("no checkpoint at event %d: %s", seq, said)
-            self._statistics.failed_checkpoint_seconds.record(self._clock() - started)
-        else:
-            self._statistics.checkpoint_seconds.record(self._clock() - started)
-            trim_behind(policy, self._log)
-        self._seq, self._time = seq, self._clock()
+            self._fail(writing, explain(error))
+        finally:
+            self._time = self._clock()
+            self._statistics.checkpoint_pause_seconds.record(self._time - writing.began)
 
-    def _states(self, seq: int) -> Mapping[str, State]:
-        states = {"graph": self._graph.state()}
-        for view in self._views:
-            if (state := view.state()) is None:
-                continue
-            if not isinstance(state, State):
-                raise InputError(
-                    f"state of the view {view.name!r} must return a State or None, got {state!r}"
-                )
-            states[view.name] = state
-        return {**states, "log": State({"digest": self._log.digest(seq)}, {})}
+    def end(self) -> None:
+        """Ends the child that writes, if there is one, and returns when it is gone."""
+        if self._child is not None and self._waiting is not None:
+            self._child.end()
+            self._waiting.join()
+
+    def _begin(self, writing: _Writing) -> bool:
+        """Whether a child writes it now."""
+        with self._graph.writer:
+            for view in self._views.values():
+                view.settle()
+            parts = self._parts(writing.seq)
+            taken = {name: save() for name, save in parts.items() if not self._is_forkable(name)}
+
+            def work(alive: Callable[[], None]) -> None:
+                states: dict[str, State | None] = {}
+                for name, save in parts.items():
+                    states[name] = taken[name] if name in taken else save()
+                    alive()
+                self._save(writing, states, alive)
+
+            try:
+                with self._readers:
+                    begun = Child(self._graph, work)
+            except OSError as error:
+                _logger.warning("the loop writes the checkpoint at event %d itself: %s", writing.seq, error)
+                return False
+        waiting = threading.Thread(
+            target=self._wait, args=(begun, writing), name="livegnn-checkpoint", daemon=True
+        )
+        self._child, self._waiting = begun, waiting
+        try:
+            waiting.start()
+        except RuntimeError as error:  # the system starts no more threads
+            self._child = None
+            begun.end()
+            begun.wait(PATIENCE)
+            raise OSError(str(error)) from error
+        return True
+
+    def _parts(self, seq: int) -> dict[str, Callable[[], State | None]]:
+        """What makes each section."""
+        views = {name: partial(_state_of, view) for name, view in self._views.items()}
+        return {
+            "graph": self._graph.state,
+            **views,
+            "log": lambda: State({"digest": self._log.digest(seq)}, {}),
+        }
+
+    def _is_forkable(self, part: str) -> bool:
+        if part == "log":  # a connection
+            return False
+        return self._graph.forkable if part == "graph" else self._views[part].forkable
+
+    def _wait(self, begun: Child, writing: _Writing) -> None:
+        """Names what the child has written; in a thread of its own."""
+        try:
+            reason = begun.wait(PATIENCE)
+            if begun.stuck:
+                self._beside = False
+                reason = f"{reason}; the loop writes the next ones itself"
+            if reason is None:
+                self._finish(writing)
+            elif not begun.ended:
+                self._fail(writing, reason)
+        except Exception as error:
+            self._fail(writing, explain(error))
+        finally:
+            _remove(writing.partial)
+            _core.join_huge_pages()
+            self._time, self._child = self._clock(), None
+            self._log.wake()  # for another may be due
+
+    def _save(self, writing: _Writing, states: Mapping[str, State | None], alive: Callable[[], None]) -> None:
+        kept = {name: state for name, state in states.items() if state is not None}
+        with write_partial(writing.partial, writing.path) as file:
+            flushed = 0
+
+            def flush_some() -> None:
+                nonlocal flushed
+                if file.tell() - flushed >= _AT_ONCE:
+                    flushed = file.tell()
+                    file.flush()
+                    os.fsync(file.fileno())
+                alive()
+
+            checkpoint.write_to(file, kept, writing.seq, on_part=flush_some)
+
+    def _finish(self, writing: _Writing) -> None:
+        assert self._policy is not None
+        self._log.sync()
+        put_in_place(writing.partial, writing.path)
+        self._written = writing.seq
+        for old in list_checkpoints(self._policy.directory)[self._policy.keep :]:
+            old.unlink()
+        self._statistics.checkpoint_seconds.record(self._clock() - writing.began)
+        trim_behind(self._policy, self._log)
+
+    def _fail(self, writing: _Writing, reason: str) -> None:
+        _logger.error("no checkpoint at event %d: %s", writing.seq, reason)
+        self._statistics.failed_checkpoint_seconds.record(self._clock() - writing.began)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):  # then the next checkpoint does
+        path.unlink(missing_ok=True)
+
+
+def _state_of(view: View) -> State | None:
+    state = view.state()
+    if state is not None and not isinstance(state, State):
+        raise InputError(f"state of the view {view.name!r} must return a State or None, got {state!r}")
+    return state

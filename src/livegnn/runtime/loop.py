@@ -4,7 +4,7 @@
                                                                          └─ committed: waiters, subscribers
 
 Invariants: `seq` only grows and is the end of a recorded batch; a batch is recorded before it is visible; a
-checkpoint is written between batches; what expires is removed by events in the log, like any others, which
+checkpoint is begun between batches; what expires is removed by events in the log, like any others, which
 events that were appended before them do not contradict. Threads: one runs the loop and is the only one that
 applies events; `append`, `read` and `wait` may be called from any.
 """
@@ -100,12 +100,20 @@ class Loop:
                 f"{log.last_seq()}: it is not the log of this graph"
             )
         log.bind(schema_properties(graph.schema))
+        since = graph.seq
         replay(log, graph)
         self._seq = graph.seq
         with graph.writer:
             self._claim = graph.claim = Claim(self)
         self._checkpoints = Checkpoints(
-            checkpoints, log, graph, self.views.values(), self.statistics, self._clock
+            checkpoints,
+            log,
+            graph,
+            self.views,
+            self.statistics,
+            self._clock,
+            since=since,
+            readers=self._becoming_visible,
         )
         self._expiry = Expiry(graph, expiry, clock)
         self._chores: list[Chore] = []
@@ -321,7 +329,8 @@ class Loop:
             if chore.until() == 0:
                 chore.run()
         if self._checkpoints.until(self._seq) == 0:
-            self._checkpoints.write(self._seq)
+            # Who calls this without `start` finds the checkpoint written.
+            self._checkpoints.write(self._seq, beside=threading.current_thread() is self._thread)
         return bool(writes)
 
     def _run(self) -> None:
@@ -335,6 +344,8 @@ class Loop:
             _logger.exception("the runtime ended at event %d", self._seq)
             self._failure = error
             self._end()
+        finally:
+            self._checkpoints.end()  # what this thread has forked ends with it
 
     def _step_or_pause(self) -> bool:
         """What `step` does and returns. On a full disk it waits for a moment; nothing is lost or skipped."""

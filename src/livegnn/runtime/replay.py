@@ -1,20 +1,27 @@
-"""Recorded batches, applied to a graph as they were: with their boundaries, without what was rejected."""
+"""Replay: the batches that a log has recorded after a graph's position, applied again as they were."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from livegnn.errors import InputError, LogError
+from livegnn.events import Events
 from livegnn.graph import Graph, without_strays
-from livegnn.log import ReadableLog
-from livegnn.log.batches import events_of
+from livegnn.log import Batch, ReadableLog, Write
+
+_AT_ONCE = 1 << 16  # events: a row of the log may hold many batches, and is decoded once
 
 
 def replay(log: ReadableLog, graph: Graph, *, up_to: int | None = None) -> None:
-    """Applies the recorded batches after the graph's position; only those that end at or before `up_to`.
+    """Applies the recorded batches, with their boundaries and rejections, to `graph` and its views.
 
-    Raises LogError if they do not lead on from there, or cannot be applied.
+    up_to: only those that end at or before this event. Raises LogError if the log does not lead on from the
+    graph.
     """
-    for batch in log.batches(graph.seq):
-        if up_to is not None and batch.seq > up_to:
-            return
-        events = events_of(log, batch)
+    rejected = {rejection.seq for rejection in log.rejections(graph.seq)}
+    batches = [batch for batch in log.batches(graph.seq) if up_to is None or batch.seq <= up_to]
+    for batch, writes in _read(log, batches):
+        events = Events.concatenate(_events(writes, rejected))
         try:
             graph.apply(without_strays(graph.schema, events), seq=batch.seq, trusted=True)
         except InputError as error:
@@ -22,3 +29,29 @@ def replay(log: ReadableLog, graph: Graph, *, up_to: int | None = None) -> None:
                 f"batch {batch} was applied before, so it must apply again, but: {error}. "
                 "This log is not of this graph, or the graph it began with has changed"
             ) from error
+
+
+def _read(log: ReadableLog, batches: Sequence[Batch]) -> Iterator[tuple[Batch, list[Write]]]:
+    """Each batch with what was written for it."""
+    ahead: deque[Write] = deque()  # read, and of this batch or of later ones
+    for batch in batches:
+        writes: list[Write] = []
+        last = batch.after
+        while last < batch.seq:
+            if not ahead:
+                ahead.extend(log.writes(last, up_to=batches[-1].seq, max_events=_AT_ONCE))
+            part = ahead[0].part(last, batch.seq) if ahead else None
+            if part is None:
+                raise LogError(f"the log must hold the entries of its batch {batch}, got them up to {last}")
+            writes.append(part)
+            last = part.seq
+            if ahead[0].seq == last:
+                ahead.popleft()
+        yield batch, writes
+
+
+def _events(writes: Sequence[Write], rejected: AbstractSet[int]) -> list[Events]:
+    """The events of the entries that were applied."""
+    if rejected and any(not rejected.isdisjoint(write.ends.tolist()) for write in writes):
+        return [one.events for write in writes for one in write.entries() if one.seq not in rejected]
+    return [write.events for write in writes]

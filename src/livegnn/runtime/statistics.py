@@ -17,8 +17,9 @@ def _counts() -> Histogram:
 class Statistics:
     """What the runtime did so far, for metrics.
 
-    latency_seconds: from append to visible. rejected_entries: counts their events. expired_edges: each time
-    that there were any. affected_nodes, changed_nodes: of the engine, if there is one.
+    latency_seconds: from append to visible. checkpoint_pause_seconds: for how long the loop stood for a
+    checkpoint. rejected_entries: counts their events. expired_edges: each time that there were any.
+    affected_nodes, changed_nodes: of the engine, if there is one.
     """
 
     latency_seconds: Histogram = field(default_factory=_seconds)
@@ -27,6 +28,7 @@ class Statistics:
     affected_nodes: Histogram = field(default_factory=_counts)
     changed_nodes: Histogram = field(default_factory=_counts)
     checkpoint_seconds: Histogram = field(default_factory=_seconds)
+    checkpoint_pause_seconds: Histogram = field(default_factory=_seconds)
     failed_checkpoint_seconds: Histogram = field(default_factory=_seconds)
     rejected_entries: Histogram = field(default_factory=_counts)
     expired_edges: Histogram = field(default_factory=_counts)

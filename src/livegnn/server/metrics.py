@@ -38,6 +38,11 @@ def render(runtime: Runtime, feed: Feed) -> str:
         _histogram("livegnn_affected_nodes", "Nodes that a batch reached", statistics.affected_nodes),
         _histogram("livegnn_changed_nodes", "Nodes with a new prediction", statistics.changed_nodes),
         _histogram("livegnn_checkpoint_seconds", "Time to write a checkpoint", statistics.checkpoint_seconds),
+        _histogram(
+            "livegnn_checkpoint_pause_seconds",
+            "Time for which the loop stood for a checkpoint",
+            statistics.checkpoint_pause_seconds,
+        ),
         _counter(
             "livegnn_failed_checkpoints_total",
             "Checkpoints that could not be written",

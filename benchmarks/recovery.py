@@ -1,0 +1,267 @@
+"""Checkpoints while events arrive, and restarts from them.
+
+    python benchmarks/recovery.py [--quick] [--json FILE]
+
+A graph of ogbn-arxiv's shape (169,343 nodes, 1.17 million edges, 128 features) under a GCN of three layers,
+256 wide. An entry of ten events arrives each 5 ms, from a clock, whether the runtime is ready or not.
+Freshness is from the moment when an entry is due until it is visible, of the entries that are due while a
+checkpoint is written. Before: the loop writes it. After: a forked process does.
+
+Estimate: a fork copies page tables, some 20 ms for each GB in pages of 4 KiB, almost nothing for huge pages,
+in which tables of rows lie. The first write to a page after it takes some microseconds more. So a pause of 20
+ms, and batches of ten events that take a few milliseconds more for a while.
+
+A restart reads the checkpoint (a GB/s for checksums and copies) and replays the batches that the log has
+recorded since, exactly as they were: the work of those batches, without checks, flushes and subscribers.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphs import UpdateStream, make, make_stream
+from livegnn import Engine, Events, Graph, Model, Update
+from livegnn.log.sqlite import SqliteLog
+from livegnn.model import Input, Propagate, Step
+from livegnn.runtime import CheckpointPolicy, Runtime, list_checkpoints, restore
+from report import Report, arguments
+
+PAUSE_AIM, FRESHNESS_AIM, RESTART_AIM = 50.0, 100.0, 4.0
+ENTRY, EVERY = 10, 0.005  # events, seconds: 2,000 a second
+HIDDEN, LAYERS = 256, 3
+REPLAYED, BATCH = 500_000, 100
+
+
+def make_model(features: int, classes: int) -> Model:
+    """GCN layers with ReLU between them, in steps; random weights."""
+    draw = np.random.default_rng(0)
+    widths = [features, *[HIDDEN] * (LAYERS - 1), classes]
+    gcn = Propagate(
+        ("node", "to", "node"),
+        message_local=("source_rsqrt",),
+        neighbor_context="count",
+        combine="rsqrt",
+        self_loops=1.0,
+    )
+    steps, tensors, last, layers = [], {}, "x", ["x"]
+    for layer, (wide, narrow) in enumerate(pairwise(widths)):
+        tensors[f"w{layer}"] = (draw.standard_normal((narrow, wide)) / wide**0.5).astype(np.float32)
+        steps.append(Step("linear", (last,), f"projected {layer}", {"weight": f"w{layer}"}))
+        steps.append(Step("propagate", (f"projected {layer}",), f"sum {layer}", attrs=gcn.to_attrs()))
+        last = f"sum {layer}"
+        if layer + 1 < LAYERS:
+            steps.append(Step("relu", (last,), f"hidden {layer}"))
+            last = f"hidden {layer}"
+        layers.append(last)
+    return Model({"x": Input("node", features)}, tuple(steps), tensors, last, tuple(layers))
+
+
+def first_graph(stream: UpdateStream) -> Graph:
+    return Graph.from_edges(stream.start_src, stream.start_dst, x=stream.graph.x)
+
+
+def entry(stream: UpdateStream, start: int, size: int) -> Events:
+    """The events from `start` on, from the beginning again where the stream ends."""
+    start %= len(stream) - size
+    batch = stream.batch(start, start + size)
+    events = Events().remove_edges(batch.remove_src, batch.remove_dst)
+    return events.add_edges(batch.add_src, batch.add_dst).set_features(batch.ids, batch.x)
+
+
+class Measured(NamedTuple):
+    """Of each checkpoint how long the loop stood and until it was written, in seconds, and its bytes; the
+    milliseconds of freshness of the entries that came meanwhile, and of the others.
+    """
+
+    pauses: list[float]
+    seconds: list[float]
+    size: int
+    meanwhile: NDArray[np.float64]
+    else_: NDArray[np.float64]
+
+
+class Arrivals:
+    """Sends entries by the clock, and notes when each was due and when it became visible."""
+
+    def __init__(self, runtime: Runtime, stream: UpdateStream) -> None:
+        self.runtime, self.stream = runtime, stream
+        self.due: list[tuple[int, float]] = []
+        self.visible: list[tuple[int, float]] = []
+        self._done = threading.Event()
+        self._clock = threading.Thread(target=self._send)
+
+    def __enter__(self) -> Arrivals:
+        self._deaf = self.runtime.engine.subscribe(self._see)
+        self._clock.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._done.set()
+        self._clock.join()
+        self.runtime.wait(self.runtime.log.last_seq(), 60)
+        self._deaf()
+
+    def _see(self, update: Update) -> None:
+        self.visible.append((update.seq, time.perf_counter()))
+
+    def _send(self) -> None:
+        began, number = time.perf_counter(), 0
+        while not self._done.is_set():
+            due = began + EVERY * number
+            time.sleep(max(0.0, due - time.perf_counter()))
+            seq = self.runtime.append(entry(self.stream, number * ENTRY, ENTRY))
+            self.due.append((seq, due))
+            number += 1
+
+    def freshness(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """When each entry was due, and milliseconds until it was visible."""
+        seqs, times = (np.array(column) for column in zip(*self.visible, strict=True))
+        ends, due = (np.array(column) for column in zip(*self.due, strict=True))
+        at = np.searchsorted(seqs, ends)
+        known = at < len(times)  # the last ones may have changed nothing
+        return due[known], (times[at[known]] - due[known]) * 1e3
+
+
+def watch(runtime: Runtime, count: int, limit: float) -> tuple[list[float], list[float], list[float]]:
+    """Waits for so many checkpoints: when each was written, how long that took, and the loop's pauses."""
+    took, stood = runtime.statistics.checkpoint_seconds, runtime.statistics.checkpoint_pause_seconds
+    ends: list[float] = []
+    seconds, pauses = [0.0], [0.0]  # sums
+    give_up = time.perf_counter() + limit
+    while len(ends) < count or len(pauses) <= count:
+        if time.perf_counter() > give_up:
+            raise RuntimeError(f"{count} checkpoints must be written in {limit:g} seconds, got {len(ends)}")
+        time.sleep(0.005)
+        if took.count > len(ends):
+            ends.append(time.perf_counter())
+            seconds.append(took.total)
+        if stood.count >= len(pauses):
+            pauses.append(stood.total)
+    return ends, np.diff(seconds).tolist(), np.diff(pauses).tolist()
+
+
+def measure(
+    stream: UpdateStream, model: Model, folder: Path, *, beside: bool, count: int, every: int
+) -> Measured:
+    """`count` checkpoints, one after each `every` events."""
+    graph = first_graph(stream)
+    engine = Engine(graph, model)
+    policy = CheckpointPolicy(folder / f"checkpoints {beside}", every_events=every, beside=beside)
+    runtime = Runtime(SqliteLog(folder / f"{beside}.db"), graph, engine, checkpoints=policy, scrub=None)
+    runtime.start()
+    with Arrivals(runtime, stream) as arrivals:
+        ends, seconds, pauses = watch(runtime, count, 600)
+        time.sleep(1.0)
+    size = list_checkpoints(policy.directory)[0].stat().st_size
+    runtime.stop()
+    runtime.log.close()
+    due, fresh = arrivals.freshness()
+    meanwhile = np.zeros(len(due), bool)
+    for end, took in zip(ends, seconds, strict=True):
+        meanwhile |= (due > end - took) & (due < end)
+    return Measured(pauses, seconds, size, fresh[meanwhile], fresh[~meanwhile])
+
+
+def report_checkpoints(report: Report, before: Measured, after: Measured) -> None:
+    peer = "in the loop"
+    report.add(
+        "longest pause of the loop",
+        max(after.pauses) * 1e3,
+        "ms",
+        aim=PAUSE_AIM,
+        peer=peer,
+        peer_value=max(before.pauses) * 1e3,
+    )
+    for name, q in (("median", 50), ("p99", 99), ("worst", 100)):
+        report.add(
+            f"freshness while it is written, {name}",
+            np.percentile(after.meanwhile, q),
+            "ms",
+            aim=FRESHNESS_AIM if q == 99 else None,
+            peer=peer,
+            peer_value=np.percentile(before.meanwhile, q),
+            floor=np.percentile(after.else_, q),
+        )
+    report.add(
+        "seconds to write it",
+        statistics.median(after.seconds),
+        "s",
+        peer=peer,
+        peer_value=statistics.median(before.seconds),
+    )
+    report.add("size of the file", after.size / 1e6, "MB")
+    report.note(
+        f"{len(after.pauses)} checkpoints each, {len(after.meanwhile):,} entries of {ENTRY} events beside them; "
+        "the floor is freshness while none is written"
+    )
+
+
+def measure_restart(report: Report, stream: UpdateStream, model: Model, folder: Path, events: int) -> None:
+    """A log with so many events after a checkpoint, and a start from both."""
+    policy = CheckpointPolicy(folder / "restart", every_events=None)
+    graph = first_graph(stream)
+    runtime = Runtime(
+        SqliteLog(folder / "restart.db"),
+        graph,
+        Engine(graph, model),
+        checkpoints=policy,
+        max_batch_events=BATCH,
+    )
+    runtime.append(entry(stream, 0, BATCH))
+    runtime.step()
+    runtime.stop()
+    entries = [entry(stream, start, BATCH) for start in range(BATCH, events + BATCH, BATCH)]
+    going_on = Runtime(runtime.log, graph, runtime.engine, max_batch_events=BATCH)
+    for first in range(0, len(entries), 64):
+        going_on.append_all(entries[first : first + 64])
+    began = time.perf_counter()
+    while going_on.step():
+        pass
+    lived = time.perf_counter() - began
+    expected = going_on.engine.predict(np.arange(100))
+    going_on.log.close()
+    del runtime, going_on, graph
+
+    began = time.perf_counter()
+    log = SqliteLog(folder / "restart.db")
+    factories = {"engine": Engine.factory(model)}
+    restored, views = restore(factories, lambda: first_graph(stream), directory=policy.directory, log=log)
+    read = time.perf_counter() - began
+    again = Runtime(log, restored, *views.values())
+    whole = time.perf_counter() - began
+    assert again.engine.predict(np.arange(100)).tobytes() == expected.tobytes()
+    log.close()
+    name = f"restart with {events:,} events to replay, in batches of {BATCH}"
+    aim = RESTART_AIM if events == REPLAYED else None
+    report.add(name, whole, "s", aim=aim, peer="applying them at first", peer_value=lived)
+    report.add("of this, reading the checkpoint", read, "s")
+
+
+def main() -> None:
+    options = arguments(__doc__).parse_args()
+    stream = make_stream(make("arxiv-tenth" if options.quick else "arxiv"))
+    model = make_model(stream.graph.num_features, stream.graph.num_classes)
+    count, every = (2, 4_000) if options.quick else (3, 20_000)
+    report = Report("recovery")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        before, after = (
+            measure(stream, model, folder, beside=beside, count=count, every=every)
+            for beside in (False, True)
+        )
+        report_checkpoints(report, before, after)
+        measure_restart(report, stream, model, folder, 20_000 if options.quick else REPLAYED)
+    report.finish(options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""`livegnn checkpoint`: what is in a checkpoint, and whether it is as it was written."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from livegnn.errors import FileFormatError, InputError
+
+if TYPE_CHECKING:
+    from livegnn.checkpoint import Contents
+    from livegnn.types import JSON
+
+app = typer.Typer(help="Look into checkpoints.", no_args_is_help=True)
+
+
+@app.command()
+def inspect(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="a checkpoint: docs/checkpoint.md")],
+    as_json: Annotated[bool, typer.Option("--json", help="as JSON, with the metadata of each part")] = False,
+) -> None:
+    """Say what a checkpoint holds: its event, its parts, their arrays. Reads the header alone."""
+    from livegnn.checkpoint import read_contents
+
+    contents = read_contents(path)
+    typer.echo(json.dumps(_as_json(contents), indent=1) if as_json else _as_text(contents))
+
+
+@app.command()
+def verify(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="PATH", help="a checkpoint, or a directory of a deployment's checkpoints"),
+    ],
+) -> None:
+    """Read checkpoints from beginning to end, and say which are whole. The status is 1 if one is not."""
+    from livegnn import checkpoint
+    from livegnn.runtime import list_checkpoints
+
+    files = list_checkpoints(path) if path.is_dir() else [path]
+    if not files:
+        raise InputError(f"{path} must hold checkpoints, files named checkpoint-*.lgck, got none")
+    broken = 0
+    for file in files:
+        try:
+            typer.echo(f"{file}: whole, event {checkpoint.read(file).seq}")
+        except FileFormatError as error:
+            broken += 1
+            typer.echo(f"{file}: broken: {error}")
+    if broken:
+        raise typer.Exit(1)
+
+
+def _as_text(contents: "Contents") -> str:
+    from livegnn.wording import count, size
+
+    lines = [f"event {contents.seq:,}, {size(contents.size)}, format version {contents.version}"]
+    for part in contents.meta:
+        arrays = [section for section in contents.sections if section.state == part]
+        total = sum(section.length for section in arrays)
+        lines.append(f"{part}: {count(len(arrays), 'array')}, {size(total)}")
+        lines += [f"  {one.name}  {one.dtype.str} {list(one.shape)}  {one.length:,} bytes" for one in arrays]
+    return "\n".join(lines)
+
+
+def _as_json(contents: "Contents") -> "dict[str, JSON]":
+    parts: dict[str, JSON] = {
+        part: {
+            "meta": dict(meta),
+            "arrays": [
+                {
+                    "name": one.name,
+                    "dtype": one.dtype.str,
+                    "shape": list(one.shape),
+                    "bytes": one.length,
+                    "crc32": one.crc32,
+                }
+                for one in contents.sections
+                if one.state == part
+            ],
+        }
+        for part, meta in contents.meta.items()
+    }
+    return {"version": contents.version, "seq": contents.seq, "bytes": contents.size, "parts": parts}

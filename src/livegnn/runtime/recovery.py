@@ -1,0 +1,107 @@
+"""How a start finds the newest checkpoint that it can use, and makes the graph and its views of it.
+
+The graph is what counts: a view of which a checkpoint has nothing, or nothing that fits, is built from the
+graph. So another model, or a new view, costs one computation and not a replay of the whole log.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from livegnn import checkpoint
+from livegnn.arguments import as_path, function
+from livegnn.errors import FileFormatError, InputError, LogError, ModelError
+from livegnn.graph import Graph, View
+from livegnn.log import ReadableLog
+from livegnn.runtime.checkpoints import list_checkpoints, seq_of
+from livegnn.types import State
+
+_logger = logging.getLogger(__name__)
+
+ViewFactory: TypeAlias = Callable[[Graph, State | None], View]
+"""Makes a view of a graph, from its section of a checkpoint, or, given None, from the graph alone."""
+
+
+def restore(
+    views: Mapping[str, ViewFactory],
+    initial: Callable[[], Graph],
+    *,
+    directory: Path | None = None,
+    features_dir: Path | None = None,
+    log: ReadableLog | None = None,
+    up_to: int | None = None,
+) -> tuple[Graph, dict[str, View]]:
+    """The graph of the newest checkpoint in `directory` that is whole, else `initial`, and its views by name.
+
+    A checkpoint whose graph cannot be used is passed over with a warning; the log makes up for it. A view of
+    which it has nothing that fits, such as an engine of another model, is built from its graph. A `Runtime`
+    on what is returned replays the rest of the log. views: a name and a factory for each. features_dir: as in
+    `Graph`, for a checkpoint's graph. log: the one that will be replayed; raises `LogError` if it is not the
+    one that led to the checkpoint. up_to: no checkpoint after this event is taken. Raises `InputError` where
+    a factory makes no view, or one of another name.
+    """
+    if not isinstance(views, Mapping):
+        raise InputError(f"views must be names and factories, such as {{'engine': ...}}, got {views!r}")
+    for name, make in views.items():
+        function(make, f"the factory of {name!r}", "a Graph and a State or None")
+    function(initial, "initial", "nothing, which makes the Graph that the log began with")
+    for path in list_checkpoints(as_path(directory, "directory")) if directory is not None else []:
+        if up_to is not None and seq_of(path) > up_to:
+            continue
+        try:
+            saved = checkpoint.read(path)
+            graph = Graph.from_state(saved.states["graph"], features_dir=features_dir)
+            made = {
+                name: _make_of(path, name, make, graph, saved.states.get(name))
+                for name, make in views.items()
+            }
+        except (FileFormatError, ModelError, KeyError) as error:
+            _logger.warning("passing over the checkpoint %s: %s", path, error)
+        else:
+            if log is not None:
+                _check_history(log, path, saved)
+            return graph, made
+    graph = initial()
+    return graph, {name: _make(name, make, graph, None) for name, make in views.items()}
+
+
+def _make_of(path: Path, name: str, make: ViewFactory, graph: Graph, state: State | None) -> View:
+    """The view from its section of a checkpoint, or from the graph."""
+    if state is None:
+        _logger.info("%s has nothing of the view %r: built from the graph", path, name)
+        return _make(name, make, graph, None)
+    try:
+        return _make(name, make, graph, state)
+    except (FileFormatError, ModelError) as error:
+        view = _make(name, make, graph, None)  # raises, if it is the graph that does not fit
+        _logger.warning(
+            "%s has nothing that fits the view %r, which is built from the graph: %s", path, name, error
+        )
+        return view
+
+
+def _make(name: str, make: ViewFactory, graph: Graph, state: State | None) -> View:
+    view = make(graph, state)
+    if not isinstance(view, View):
+        raise InputError(f"the factory of {name!r} must make a View, got {view!r}")
+    if view.name != name:
+        raise InputError(
+            f"the view that is restored as {name!r} must have this name, got {view.name!r}: a checkpoint "
+            "keeps its state under its own name"
+        )
+    return view
+
+
+def _check_history(log: ReadableLog, path: Path, saved: checkpoint.Checkpoint) -> None:
+    """Raises LogError if `log` has led to something else than a checkpoint."""
+    known = saved.states.get("log")  # older checkpoints do not say it
+    if known is None or log.last_seq() < saved.seq:  # a runtime refuses what is too short
+        return
+    ours, theirs = known.meta.get("digest"), log.digest(saved.seq)
+    if ours is not None and theirs is not None and ours != theirs:  # older logs and checkpoints have none
+        raise LogError(
+            f"the log must hold what led to the checkpoint {path}, entries up to event {saved.seq} with the "
+            f"digest {ours}, got {theirs}: it is not the log of this graph. Put back the "
+            "log that the checkpoints belong to, or move the checkpoints away"
+        )
