@@ -15,7 +15,7 @@ from livegnn import Events, FileFormatError, InputError, UnknownNodeError, check
 from livegnn.deployment import Deployment, read_schema
 from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import EdgeSchema, Graph, Schema
-from livegnn.runtime import CheckpointPolicy
+from livegnn.runtime import AheadPolicy, CheckpointPolicy
 from streams import make_arrays, make_graph, make_model
 
 DOCS = Path(__file__).parents[2] / "docs" / "deployment.md"
@@ -30,6 +30,7 @@ def test_the_least_that_is_needed() -> None:
     assert deployment.checkpoint is None
     assert deployment.runtime.max_batch_events == 4096
     assert deployment.runtime.expiry() == ExpiryPolicy()
+    assert deployment.runtime.ahead() is None
     assert deployment.features is None
     assert deployment.server.host == "127.0.0.1"
 
@@ -40,7 +41,15 @@ def test_everything() -> None:
         "checkpoint": {"directory": "c", "every_events": 0, "every_seconds": 3},
         "features": {"directory": "f"},
         "engine": {"threads": 2, "history": 9, "mode": ["eager", "lazy"], "state_dir": "s"},
-        "runtime": {"max_batch_events": 7, "expire_every_seconds": 5, "expire_by": "clock"},
+        "runtime": {
+            "max_batch_events": 7,
+            "expire_every_seconds": 5,
+            "expire_by": "clock",
+            "max_expired_share": 0.25,
+            "ask_from_edges": 9,
+            "max_ahead": 60,
+            "ahead_of": "clock",
+        },
         "views": {"degrees": "some.module:Degrees"},
         "server": {"host": "::1", "port": 0},
     }
@@ -53,7 +62,8 @@ def test_everything() -> None:
     assert options.state_dir == Path("/etc/s")
     assert deployment.views is not None
     assert deployment.views.factories == {"degrees": "some.module:Degrees"}
-    assert deployment.runtime.expiry() == ExpiryPolicy(5.0, time.time)
+    assert deployment.runtime.expiry() == ExpiryPolicy(5.0, time.time, 0.25, 9)
+    assert deployment.runtime.ahead() == AheadPolicy(60.0, time.time)
     assert deployment.features is not None
     assert deployment.features.directory == Path("/etc/f")
     assert deployment.server.port == 0
@@ -94,6 +104,13 @@ def test_everything() -> None:
             "expire_every_seconds must be at least 0, got -1",
         ),
         (LEAST | {"runtime": {"expire_by": "sun"}}, "expire_by must be 'events' or 'clock', got 'sun'"),
+        (LEAST | {"runtime": {"ahead_of": "sun"}}, "ahead_of must be 'events' or 'clock', got 'sun'"),
+        (LEAST | {"runtime": {"max_ahead": -1}}, "[runtime]: max_ahead must be at least 0, got -1"),
+        (LEAST | {"runtime": {"ask_from_edges": 0}}, "ask_from_edges must be at least 1, got 0"),
+        (
+            LEAST | {"runtime": {"max_expired_share": 2}},
+            "max_expired_share must be a number above 0 and at most 1, got 2.0",
+        ),
         (LEAST | {"graph": {"path": "g", "time_to_live": -1}}, "time_to_live must be at least 0, got -1"),
         (
             LEAST | {"graph": {"path": "g", "parallel": "first"}},

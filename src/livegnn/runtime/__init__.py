@@ -1,11 +1,13 @@
 """The loop between the log and the answers, its checkpoints, and the predictions that it serves."""
 
+from livegnn.runtime.ahead import AheadPolicy
 from livegnn.runtime.checkpoints import CheckpointPolicy, ViewFactory, list_checkpoints, restore
 from livegnn.runtime.loop import Chore, Loop
 from livegnn.runtime.predictions import Change, Prediction, Runtime, SupposedPrediction
 from livegnn.runtime.statistics import Statistics
 
 __all__ = [
+    "AheadPolicy",
     "Change",
     "CheckpointPolicy",
     "Chore",

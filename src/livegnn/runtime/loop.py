@@ -17,13 +17,14 @@ from types import NoneType
 from typing import Protocol, TypeVar
 
 from livegnn import _core
-from livegnn.arguments import function, not_negative, whole
+from livegnn.arguments import function, not_negative, switch, whole
 from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired, is_disk_full
 from livegnn.events import Chunk, Events
-from livegnn.expiry import Expiry, ExpiryPolicy
+from livegnn.expiry import Expiry, ExpiryPolicy, HeldExpiry
 from livegnn.graph import Claim, Graph, GraphDelta, View, check_columns, without_strays
 from livegnn.log import Appended, Batch, Log, Rejection, Write
 from livegnn.log.group_commit import Commit, GroupCommit
+from livegnn.runtime.ahead import Ahead, AheadPolicy
 from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
 from livegnn.runtime.statistics import Statistics
 from livegnn.wording import kind_of
@@ -61,11 +62,13 @@ class Loop:
         max_batch_events: int,
         checkpoints: CheckpointPolicy | None,
         expiry: ExpiryPolicy | None,
+        ahead: AheadPolicy | None,
         clock: Callable[[], float],
     ) -> None:
         for given, policy, name in (
             (checkpoints, CheckpointPolicy, "checkpoints"),
             (expiry, ExpiryPolicy, "expiry"),
+            (ahead, AheadPolicy, "ahead"),
         ):
             if not isinstance(given, (policy, NoneType)):
                 raise InputError(f"{name} must be None or of the type {policy.__name__}, got {given!r}")
@@ -102,7 +105,7 @@ class Loop:
         self._checkpoints = Checkpoints(
             checkpoints, log, graph, self.views.values(), self.statistics, self._clock
         )
-        self._expiry = Expiry(graph, expiry, clock)
+        self._expiry, self._ahead = Expiry(graph, expiry, clock), Ahead(ahead)
         self._chores: list[Chore] = []
 
     # -- what a subclass adds
@@ -267,15 +270,30 @@ class Loop:
         rejections = self.log.rejections(seq - 1, up_to=seq)
         return rejections[0] if rejections else None
 
-    def retry(self, seq: int) -> int:
+    def retry(self, seq: int, *, any_time: bool = False) -> int:
         """Appends the events of entry `seq`, which was refused, again; returns the number of the new entry.
 
-        Asked again, it returns the same. Raises InputError if the entry was not refused.
+        Asked again, it returns the same. any_time: lets the times of its events through, however far they are
+        ahead, until the process ends. Raises InputError if the entry was not refused.
         """
+        any_time = switch(any_time, "any_time")
         entry = None if self.rejection(seq) is None else self.log.entry(seq)
         if entry is None:
             raise InputError(f"expected the number of an entry that was refused, got {seq}: see rejections")
+        if any_time:
+            self._ahead.allow(entry.events)
         return self.append(entry.events, key=f"retry of {seq}")
+
+    @property
+    def held_expiry(self) -> HeldExpiry | None:
+        """An expiry of so many edges that it waits for `confirm_expiry`; None if there is none."""
+        return self._expiry.held
+
+    def confirm_expiry(self) -> HeldExpiry:
+        """Lets the expiry that waits happen, and returns it. Raises InputError if none waits."""
+        held = self._expiry.confirm()
+        self.log.wake()
+        return held
 
     def read(self, question: Callable[[], _Answer]) -> tuple[int, _Answer]:
         """The answer to a question about the graph or a view, with the sequence number that it reflects.
@@ -409,6 +427,7 @@ class Loop:
         with commit, self.graph.writer:
             # Its numbers are those of the log, whatever somebody has applied before.
             self.graph.seq = self._seq
+            self._ahead.check(events, self.graph.latest_time)
             self._claim.give_turn()
             change = self.graph.apply(events, seq=batch.seq, on_staged=record, on_committed=let_go)
         self._tell(change, self._clock() - started)

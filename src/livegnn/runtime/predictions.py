@@ -19,6 +19,7 @@ from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import Graph, GraphDelta, View
 from livegnn.inference import Engine, Scrub, ScrubPolicy, Update
 from livegnn.log import Log
+from livegnn.runtime.ahead import AheadPolicy
 from livegnn.runtime.checkpoints import CheckpointPolicy
 from livegnn.runtime.loop import Loop
 from livegnn.types import FloatArray, Ids
@@ -76,6 +77,7 @@ class Runtime(Loop):
         max_batch_events: int = 4096,
         checkpoints: CheckpointPolicy | None = None,
         expiry: ExpiryPolicy | None = ExpiryPolicy(),  # noqa: B008
+        ahead: AheadPolicy | None = None,
         scrub: ScrubPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -91,6 +93,7 @@ class Runtime(Loop):
             max_batch_events=max_batch_events,
             checkpoints=checkpoints,
             expiry=expiry,
+            ahead=ahead,
             clock=clock,
         )
         self._engine = next((view for view in views if isinstance(view, Engine)), None)
