@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from livegnn.types import EdgeType, FloatArray, Ids, NodeType
 
 _UNKNOWN_NODE, _PARALLEL = 0, 6
+_NO_ID = -1
 
 
 def check_seq(seq: int, at: int) -> None:
@@ -78,10 +79,16 @@ def _explain(graph: "Graph", error: _core.EventError) -> InputError:
     if kind == _PARALLEL:
         edge_type = list(graph.schema.edge_types)[type_]
         return parallel_edges(edge_type, *(graph.to_user_ids(np.array([n]))[0] for n in (number, target)))
-    if kind != _UNKNOWN_NODE:
+    if number == _NO_ID and kind != _UNKNOWN_NODE:
         return InputError(what)
-    name = list(graph.schema.node_types)[type_]
     shown = graph.to_user_ids(np.array([number]))[0].item()
+    if target != _NO_ID:
+        aim = graph.to_user_ids(np.array([target]))[0].item()
+        edge_type = list(graph.schema.edge_types)[type_]
+        return InputError(f"{what} for the edge {shown!r} -> {aim!r} of type {edge_type}")
+    name = list(graph.schema.node_types)[type_]
+    if kind != _UNKNOWN_NODE:
+        return InputError(f"{what} for node {shown!r} of type {name!r}")
     return UnknownNodeError(
         f"expected the id of a node of type {name!r}, got {shown!r}, which {what}: add it first"
     )

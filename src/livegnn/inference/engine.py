@@ -207,7 +207,7 @@ class Engine(View):
         try:
             view.prepare_batch(self.graph.native, change.native, settled, change.trusted)
         except _core.NotFiniteError as error:
-            refuse_lost(self.graph, change.native, *error.args)
+            refuse_lost(self.graph, self.plan, change.native, *error.args)
 
     def commit(self, change: GraphDelta) -> Update:
         self.epoch += 1
