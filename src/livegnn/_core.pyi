@@ -256,7 +256,7 @@ class Engine:
     def mapped_bytes(self) -> int: ...
 
 class NotFiniteError(Exception):
-    args: tuple[int, int]
+    args: tuple[int, int, int]
 
 class View:
     def prepare(self, graph: Graph, delta: Delta) -> None: ...

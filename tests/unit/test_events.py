@@ -150,8 +150,10 @@ def test_bad_input_is_refused_and_changes_nothing(call: Callable[[Events], Event
         ),
         (
             Events().add_edges([1, 5], [2, 6], edge_attr=[[0, 1], [np.nan, 1]]),
-            "edge_attr must be finite, got nan in column 0 in event 1 (edge 5 -> 6 of type "
-            "('node', 'to', 'node'))",
+            (
+                "edge_attr must be finite, got nan in column 0 in event 1 (edge 5 -> 6 of type "
+                "('node', 'to', 'node'))"
+            ),
         ),
         (Events().add_edges(1, 2, weight=1e39), "weight must be finite, got inf"),
     ],
