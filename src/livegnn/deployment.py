@@ -41,12 +41,14 @@ class GraphSection:
 
     The arrays are `src` and `dst`, and if need be `weight`, `time`, `edge_attr`, `x` and `ids`; they are the
     arguments of `Graph.from_edges`, as are `undirected`, `time_to_live`, 0 for none, and `parallel`.
+    auto_add_nodes: as `auto_add` of `Runtime`.
     """
 
     path: Path
     undirected: bool = False
     time_to_live: float = 0.0
     parallel: str = "refuse"
+    auto_add_nodes: list[str] | dict[str, list[float]] | None = None
 
     def __post_init__(self) -> None:
         _at_least(0, "time_to_live", self.time_to_live)
@@ -320,6 +322,7 @@ class Deployment:
             checkpoints=None if self.checkpoint is None else self.checkpoint.policy(),
             expiry=self.runtime.expiry(),
             ahead=self.runtime.ahead(),
+            auto_add=self.graph.auto_add_nodes,
             scrub=self.runtime.scrub(),
         )
 
@@ -412,6 +415,10 @@ def _import_factory(name: str, path: str) -> ViewFactory:
 
 def _parse_value(place: str, type_: type, value: object, directory: Path) -> object:
     choices = get_args(type_)
+    if dict[str, list[float]] in choices:
+        if isinstance(value, (list, dict)):
+            return value
+        raise InputError(f"{place} must be a list of node types, or a table of features, got {value!r}")
     if choices and type(None) in choices:  # a value that may be left out
         (type_,) = (choice for choice in choices if choice is not type(None))
     elif choices:  # text or a list of it

@@ -6,7 +6,7 @@ import time
 import tomllib
 from dataclasses import fields
 from pathlib import Path
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_the_least_that_is_needed() -> None:
 
 def test_everything() -> None:
     content = LEAST | {
-        "graph": {"path": "/data/g.npz", "undirected": True},
+        "graph": {"path": "/data/g.npz", "undirected": True, "auto_add_nodes": {"node": [0.5]}},
         "checkpoint": {"directory": "c", "every_events": 0, "every_seconds": 3},
         "features": {"directory": "f"},
         "engine": {"threads": 2, "history": 9, "mode": ["eager", "lazy"], "state_dir": "s"},
@@ -55,6 +55,7 @@ def test_everything() -> None:
     }
     deployment = Deployment.parse(content, Path("/etc"))
     assert deployment.graph.path == Path("/data/g.npz")
+    assert deployment.graph.auto_add_nodes == {"node": [0.5]}
     assert deployment.checkpoint is not None
     assert deployment.checkpoint.policy() == CheckpointPolicy(Path("/etc/c"), None, 3.0)
     options = deployment.engine.options()
@@ -104,6 +105,10 @@ def test_everything() -> None:
             "expire_every_seconds must be at least 0, got -1",
         ),
         (LEAST | {"runtime": {"expire_by": "sun"}}, "expire_by must be 'events' or 'clock', got 'sun'"),
+        (
+            LEAST | {"graph": {"path": "g", "auto_add_nodes": "user"}},
+            "auto_add_nodes in [graph] must be a list of node types, or a table of features, got 'user'",
+        ),
         (LEAST | {"runtime": {"ahead_of": "sun"}}, "ahead_of must be 'events' or 'clock', got 'sun'"),
         (LEAST | {"runtime": {"max_ahead": -1}}, "[runtime]: max_ahead must be at least 0, got -1"),
         (LEAST | {"runtime": {"ask_from_edges": 0}}, "ask_from_edges must be at least 1, got 0"),
@@ -275,6 +280,7 @@ def test_the_docs_list_every_key_and_its_default() -> None:
         int: "an integer",
         float: "a number",
         bool: "true or false",
+        list[str] | dict[str, list[float]] | None: "a list of types, or a table",
     }
     documented = []
     section = ""
@@ -287,7 +293,7 @@ def test_the_docs_list_every_key_and_its_default() -> None:
         for key in fields(part) if section_field.name != "views" else ():
             type_ = get_type_hints(type(part))[key.name]
             shown = "required" if type_ is Path else f"`{tomlish(getattr(part, key.name))}`"
-            shown = "none" if type_ == Path | None else shown
+            shown = "none" if type(None) in get_args(type_) else shown
             expected.append((section_field.name, key.name, names[type_], shown))
     assert documented == expected
 

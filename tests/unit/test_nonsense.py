@@ -143,6 +143,8 @@ CALLS: dict[str, Callable[[World, Any], object]] = {
     "Runtime": lambda w, it: Runtime(it, w.graph),
     "Runtime, graph": lambda w, it: Runtime(w.runtime.log, it),
     "Runtime, view": lambda w, it: Runtime(w.runtime.log, w.graph, it),
+    "Runtime, auto_add": lambda w, it: Runtime(w.runtime.log, w.graph, auto_add=it),
+    "Schema, auto_add": lambda w, it: Schema({"a": 1}, {}, auto_add=it),
     "append": lambda w, it: w.runtime.append(it),
     "retry": lambda w, it: w.runtime.retry(it),
     "retry, any_time": lambda w, it: w.runtime.retry(1, any_time=it),

@@ -10,14 +10,16 @@ import numpy as np
 
 from livegnn import _core
 from livegnn.errors import InputError, UnknownNodeError
+from livegnn.events import Chunk
 from livegnn.events.chunk import EDGE_KINDS
 from livegnn.graph.columns import check_columns
 from livegnn.graph.construction import parallel_edges
+from livegnn.graph.newcomers import Newcomers
 
 if TYPE_CHECKING:
     from livegnn.events import Events
     from livegnn.graph.graph import Graph
-    from livegnn.types import EdgeType, FloatArray, Ids, NodeType
+    from livegnn.types import EdgeType, FloatArray, Ids, IntArray, NodeType
 
 _UNKNOWN_NODE, _PARALLEL = 0, 6
 _NO_ID = -1
@@ -43,6 +45,7 @@ def stage_events(
     Raises what `Graph.apply` raises.
     """
     stage, intern = _core.Stage(graph.native, refuse_parallel), graph.node_ids.intern
+    newcomers = Newcomers(graph) if graph.schema.auto_add else None
     pin = graph.node_ids.pin()
     try:
         for chunk in events.chunks:
@@ -52,6 +55,9 @@ def stage_events(
                 check_columns(graph.schema, chunk)
                 sources, targets = intern(ids), intern(cast("Ids", dst))
                 if kind == "add_edges":
+                    if newcomers is not None:
+                        newcomers.announce(stage, type_[0], sources)
+                        newcomers.announce(stage, type_[2], targets)
                     stage.add_edges(edge_type, sources, targets, weight, time, x, key)
                 else:
                     stage.remove_edges(edge_type, sources, targets, key)
@@ -59,6 +65,8 @@ def stage_events(
             node_type = graph.node_type_index(cast("NodeType", type_))
             check_columns(graph.schema, chunk)
             nodes = intern(ids)
+            if newcomers is not None:
+                _meet(newcomers, stage, chunk, nodes)
             if kind == "set_features":
                 stage.set_features(node_type, nodes, cast("FloatArray", x))
             elif kind == "add_nodes":
@@ -72,6 +80,16 @@ def stage_events(
         if explained is not None:
             raise explained from None
         raise
+
+
+def _meet(newcomers: Newcomers, stage: _core.Stage, chunk: Chunk, nodes: "IntArray") -> None:
+    name = cast("NodeType", chunk.type)
+    if chunk.kind == "set_features":
+        newcomers.announce(stage, name, nodes)
+    elif chunk.kind == "add_nodes":
+        newcomers.note_added(name, nodes)
+    else:
+        newcomers.note_removed(name, nodes)
 
 
 def _explain(graph: "Graph", error: _core.EventError) -> InputError:

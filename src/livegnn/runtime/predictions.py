@@ -16,7 +16,7 @@ from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.events.chunk import IdsLike
 from livegnn.expiry import ExpiryPolicy
-from livegnn.graph import Graph, GraphDelta, View
+from livegnn.graph import AutoAdd, Graph, GraphDelta, View, auto_add_nodes
 from livegnn.inference import Engine, Scrub, ScrubPolicy, Update
 from livegnn.log import Log
 from livegnn.runtime.ahead import AheadPolicy
@@ -64,9 +64,13 @@ class Runtime(Loop):
     """Keeps `graph` and `views` of it, such as an engine, at the end of `log`.
 
     Making one replays the batches that the log recorded after `graph.seq`, exactly as they were. Of the views
-    the first engine answers questions for predictions; without one, those raise `InputError`. Raises LogError
-    if the log does not lead on from there, InputError if a view is not one of this graph, or if settings make
-    no sense.
+    the first engine answers questions for predictions; without one, those raise `InputError`.
+
+    auto_add: node types of which events may name unknown nodes, which they then add, as in `Schema`: it
+    becomes a part of the graph's schema, and types can be added to it but not taken away.
+
+    Raises LogError if the log does not lead on from there, InputError if a view is not one of this graph, or
+    if settings make no sense.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class Runtime(Loop):
         checkpoints: CheckpointPolicy | None = None,
         expiry: ExpiryPolicy | None = ExpiryPolicy(),  # noqa: B008
         ahead: AheadPolicy | None = None,
+        auto_add: AutoAdd | None = None,
         scrub: ScrubPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -86,6 +91,8 @@ class Runtime(Loop):
             raise InputError(f"expected a Graph and its views, got {got}: write Runtime(log, graph, engine)")
         if not isinstance(scrub, (ScrubPolicy, NoneType)):
             raise InputError(f"scrub must be None or of the type ScrubPolicy, got {scrub!r}")
+        if auto_add is not None:
+            auto_add_nodes(graph, auto_add)
         super().__init__(
             log,
             graph,
