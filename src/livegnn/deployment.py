@@ -21,7 +21,7 @@ from livegnn.graph import Graph, Parallel, Schema, View
 from livegnn.inference import Engine, EngineOptions, Keep, Mode, NonFinite, ScrubPolicy
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Model
-from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime, ViewFactory, restore
+from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime, ViewFactory, WhenViewFails, restore
 from livegnn.wording import kind_of
 
 _ARRAYS: Final = ("src", "dst", "weight", "time", "edge_attr", "x", "ids")
@@ -135,7 +135,8 @@ class RuntimeSection:
     """`[runtime]`: how many events are merged into a batch at most; how often edges expire, 0 for never, and
     by which time: the latest of the "events", or the machine's "clock"; which share of them expires unasked,
     and how many edges whatever their share; how far the time of an event may be ahead, 0 for any, and of
-    what; how often some aggregates are compared with a recomputation, 0 for never.
+    what; how often some aggregates are compared with a recomputation, 0 for never; whether the loop stops
+    when a view fails, or builds it again.
     """
 
     max_batch_events: int = 4096
@@ -146,6 +147,7 @@ class RuntimeSection:
     max_ahead: float = 0.0
     ahead_of: str = "events"
     scrub_every_seconds: float = 10.0
+    when_view_fails: str = "stop"
 
     def __post_init__(self) -> None:
         _at_least(1, "max_batch_events", self.max_batch_events)
@@ -154,6 +156,8 @@ class RuntimeSection:
         _at_least(0, "max_ahead", self.max_ahead)
         _at_least(1, "ask_from_edges", self.ask_from_edges)
         share(self.max_expired_share, "max_expired_share")
+        if self.when_view_fails not in get_args(WhenViewFails):
+            raise InputError(f"when_view_fails must be 'stop' or 'rebuild', got {self.when_view_fails!r}")
         for name, value in (("expire_by", self.expire_by), ("ahead_of", self.ahead_of)):
             if value not in ("events", "clock"):
                 raise InputError(f"{name} must be 'events' or 'clock', got {value!r}")
@@ -323,6 +327,8 @@ class Deployment:
             expiry=self.runtime.expiry(),
             ahead=self.runtime.ahead(),
             auto_add=self.graph.auto_add_nodes,
+            when_view_fails=cast("WhenViewFails", self.runtime.when_view_fails),
+            factories=factories,
             scrub=self.runtime.scrub(),
         )
 

@@ -17,11 +17,13 @@ from faulty_disk import FaultyDisk
 from livegnn import Engine, Events, Graph, LiveGNNError
 from livegnn.errors import TimeoutExpired
 from livegnn.expiry import ExpiryPolicy
+from livegnn.graph import GraphDelta
 from livegnn.log import Batch
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Convolution, Model
 from livegnn.runtime import AheadPolicy, Runtime
 from livegnn.server import create_app, listen
+from livegnn.types import State
 from streams import WIDTH, make_arrays, make_graph, make_model
 
 
@@ -590,4 +592,37 @@ def test_an_expiry_that_waits_is_shown_and_confirmed(tmp_path: Path) -> None:
     assert "held_expiry" not in ask(app, "GET", "/healthz").json()
     assert "\nlivegnn_held_expiry_edges 0\n" in ask(app, "GET", "/metrics").text
     assert graph.num_edges() == 1
+    log.close()
+
+
+def test_a_view_that_is_built_again_is_shown_and_answers_503(tmp_path: Path) -> None:
+    log, graph, seen = SqliteLog(tmp_path / "events.db"), make_graph(), []
+
+    class Fragile(Engine):
+        def prepare(self, change: GraphDelta) -> None:
+            raise RuntimeError("its file is gone")
+
+    def make(graph: Graph, state: State | None) -> Engine:
+        paths = ("/v1/predictions?ids=4", "/healthz", "/metrics", "/v1/neighbors?id=4")
+        seen.extend(ask(app, "GET", path) for path in paths)
+        return Engine(graph, make_model(), threads=1)
+
+    runtime = Runtime(
+        log,
+        graph,
+        Fragile(graph, make_model(), threads=1),
+        when_view_fails="rebuild",
+        factories={"engine": make},
+    )
+    app = create_app(runtime)
+    runtime.append(Events().remove_nodes(3))
+    runtime.step()
+    predictions, health, metrics, neighbors = seen
+    assert predictions.status_code == 503
+    assert predictions.json()["error"]["type"] == "ViewMissingError"
+    assert health.json()["missing_views"] == {"engine": "at event 0: RuntimeError: its file is gone"}
+    assert "\nlivegnn_missing_views 1\n" in metrics.text
+    assert neighbors.status_code == 200
+    assert ask(app, "GET", "/v1/predictions?ids=4").json()["seq"] == 1
+    assert "missing_views" not in ask(app, "GET", "/healthz").json()
     log.close()

@@ -110,6 +110,10 @@ def test_everything() -> None:
             "auto_add_nodes in [graph] must be a list of node types, or a table of features, got 'user'",
         ),
         (LEAST | {"runtime": {"ahead_of": "sun"}}, "ahead_of must be 'events' or 'clock', got 'sun'"),
+        (
+            LEAST | {"runtime": {"when_view_fails": "ignore"}},
+            "when_view_fails must be 'stop' or 'rebuild', got 'ignore'",
+        ),
         (LEAST | {"runtime": {"max_ahead": -1}}, "[runtime]: max_ahead must be at least 0, got -1"),
         (LEAST | {"runtime": {"ask_from_edges": 0}}, "ask_from_edges must be at least 1, got 0"),
         (

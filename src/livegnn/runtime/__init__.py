@@ -5,6 +5,7 @@ from livegnn.runtime.checkpoints import CheckpointPolicy, ViewFactory, list_chec
 from livegnn.runtime.loop import Chore, Loop
 from livegnn.runtime.predictions import Change, Prediction, Runtime, SupposedPrediction
 from livegnn.runtime.statistics import Statistics
+from livegnn.runtime.views import Views, WhenViewFails
 
 __all__ = [
     "AheadPolicy",
@@ -17,6 +18,8 @@ __all__ = [
     "Statistics",
     "SupposedPrediction",
     "ViewFactory",
+    "Views",
+    "WhenViewFails",
     "list_checkpoints",
     "restore",
 ]

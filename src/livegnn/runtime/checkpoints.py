@@ -75,7 +75,9 @@ def restore(
         try:
             saved = checkpoint.read(path)
             graph = Graph.from_state(saved.states["graph"], features_dir=features_dir)
-            made = {name: _make(name, make, graph, saved.states.get(name)) for name, make in views.items()}
+            made = {
+                name: make_view(name, make, graph, saved.states.get(name)) for name, make in views.items()
+            }
         except (FileFormatError, ModelError, KeyError) as error:
             _logger.warning("passing over the checkpoint %s: %s", path, error)
         else:
@@ -86,10 +88,11 @@ def restore(
                     _logger.info("%s has nothing of the view %r: built from the graph", path, name)
             return graph, made
     graph = initial()
-    return graph, {name: _make(name, make, graph, None) for name, make in views.items()}
+    return graph, {name: make_view(name, make, graph, None) for name, make in views.items()}
 
 
-def _make(name: str, make: ViewFactory, graph: Graph, state: State | None) -> View:
+def make_view(name: str, make: ViewFactory, graph: Graph, state: State | None) -> View:
+    """Calls a factory. Raises `InputError` where it makes no view, or one of another name."""
     view = make(graph, state)
     if not isinstance(view, View):
         raise InputError(f"the factory of {name!r} must make a View, got {view!r}")
@@ -127,7 +130,7 @@ class Checkpoints:
         statistics: Statistics,
         clock: Callable[[], float],
     ) -> None:
-        self._policy, self._log, self._graph, self._views = policy, log, graph, tuple(views)
+        self._policy, self._log, self._graph, self._views = policy, log, graph, views  # as they are then
         self._statistics, self._clock = statistics, clock
         self._seq, self._time = graph.seq, clock()
 

@@ -25,8 +25,9 @@ from livegnn.graph import Claim, Graph, GraphDelta, View, check_columns, without
 from livegnn.log import Appended, Batch, Log, Rejection, Write
 from livegnn.log.group_commit import Commit, GroupCommit
 from livegnn.runtime.ahead import Ahead, AheadPolicy
-from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
+from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints, ViewFactory
 from livegnn.runtime.statistics import Statistics
+from livegnn.runtime.views import Rebuilding, Views, WhenViewFails
 from livegnn.wording import kind_of
 
 _logger = logging.getLogger(__name__)
@@ -63,6 +64,8 @@ class Loop:
         checkpoints: CheckpointPolicy | None,
         expiry: ExpiryPolicy | None,
         ahead: AheadPolicy | None,
+        when_view_fails: WhenViewFails,
+        factories: Mapping[str, ViewFactory],
         clock: Callable[[], float],
     ) -> None:
         for given, policy, name in (
@@ -77,7 +80,7 @@ class Loop:
             raise InputError(f"log must be a Log, such as a SqliteLog, got {log!r}")
         max_batch_events = whole(max_batch_events, "max_batch_events", 1)
         self.log, self.graph = log, graph
-        self.views = _by_name(graph, views)
+        self.views = Views(graph, views)
         self.statistics = Statistics()
         self._max_batch_events = max_batch_events
         self._clock = clock
@@ -89,7 +92,7 @@ class Loop:
         self._arrivals: dict[int, float] = {}
         self._thread: threading.Thread | None = None
         self._stopping = self._ended = False
-        self._open_views: Sequence[View] = tuple(self.views.values())
+        self._open_views: Mapping[str, View] = self.views
         self._failure: BaseException | None = None
         self._paused: BaseException | None = None
         self._retry = threading.Event()  # set by `stop`, so that nobody waits for space
@@ -106,7 +109,8 @@ class Loop:
             checkpoints, log, graph, self.views.values(), self.statistics, self._clock
         )
         self._expiry, self._ahead = Expiry(graph, expiry, clock), Ahead(ahead)
-        self._chores: list[Chore] = []
+        self._rebuilding = Rebuilding(graph, self.views, when_view_fails, factories, self._view_changed)
+        self._chores: list[Chore] = [self._rebuilding]
 
     # -- what a subclass adds
 
@@ -118,6 +122,9 @@ class Loop:
 
     def _tell_end(self) -> None:
         """Tells others that no batch will come any more."""
+
+    def _view_changed(self, name: str, view: View | None) -> None:
+        """Notes that a view has failed (None), or was built again."""
 
     @property
     def seq(self) -> int:
@@ -157,8 +164,8 @@ class Loop:
         self._end()
         if self._failure is None:
             self._checkpoints.write(self._seq)
-        views, self._open_views = self._open_views, ()
-        for view in views:
+        views, self._open_views = self._open_views, {}
+        for view in views.values():
             view.close()
         with self.graph.writer:
             if self.graph.claim is self._claim:
@@ -403,7 +410,7 @@ class Loop:
         """
         batch = Batch(self._seq, ends[-1])
         started = self._clock()
-        commit = ExitStack()
+        commit, applied = ExitStack(), list[GraphDelta]()
 
         def record(delta: GraphDelta) -> None:
             self.log.record_batch(batch, rejection)
@@ -412,6 +419,7 @@ class Loop:
         def let_go(change: GraphDelta) -> None:
             # First of all: whatever comes now, this batch will not be applied again.
             self._seq = batch.seq
+            applied.append(change)
             commit.close()
             self._record(batch, self._clock() - started, rejection)
             if rejection is None:
@@ -424,13 +432,22 @@ class Loop:
                         self.statistics.latency_seconds.record(now - arrival)
                 self._visible.notify_all()
 
-        with commit, self.graph.writer:
-            # Its numbers are those of the log, whatever somebody has applied before.
-            self.graph.seq = self._seq
-            self._ahead.check(events, self.graph.latest_time)
-            self._claim.give_turn()
-            change = self.graph.apply(events, seq=batch.seq, on_staged=record, on_committed=let_go)
-        self._tell(change, self._clock() - started)
+        try:
+            with commit, self.graph.writer:
+                # Its numbers are those of the log, whatever somebody has applied before.
+                self.graph.seq = self._seq
+                self._ahead.check(events, self.graph.latest_time)
+                self._claim.give_turn()
+                self.graph.apply(events, seq=batch.seq, on_staged=record, on_committed=let_go)
+        except InputError:
+            raise
+        except Exception as error:
+            self._rebuilding.blame(error)
+            if not applied:
+                self._commit(ends, events, rejection)  # without the views that failed
+                return
+        self._rebuilding.settle()
+        self._tell(applied[0], self._clock() - started)
 
     def _record(self, batch: Batch, seconds: float, rejection: Rejection | None) -> None:
         count = batch.seq - batch.after
@@ -460,26 +477,6 @@ class Loop:
                 self._expiring_thread = None
         if count:
             self.statistics.expired_edges.record(count)
-
-
-def _by_name(graph: Graph, views: Sequence[View]) -> Mapping[str, View]:
-    """Raises `InputError` for what is no view of the graph, and for a name that is taken."""
-    named: dict[str, View] = {}
-    for view in views:
-        if not isinstance(view, View):
-            raise InputError(f"expected views of the graph, such as an Engine, got {kind_of(view)}")
-        if view.graph is not graph:
-            raise InputError(
-                f"expected a view of the runtime's graph, got {view.name!r} of another: write "
-                "Runtime(log, view.graph, view)"
-            )
-        if not view.name or view.name in View.reserved_names or view.name in named:
-            raise InputError(
-                f"a view's name must be its own, and neither empty nor one of {sorted(View.reserved_names)}, "
-                f"got {view.name!r}"
-            )
-        named[view.name] = view
-    return named
 
 
 def _check_schema(graph: Graph, chunk: Chunk) -> None:

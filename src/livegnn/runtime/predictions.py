@@ -5,8 +5,8 @@ Thread safety: everything may be called from any thread.
 
 import logging
 import time
-from collections.abc import Callable
-from types import NoneType
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,8 +20,9 @@ from livegnn.graph import AutoAdd, Graph, GraphDelta, View, auto_add_nodes
 from livegnn.inference import Engine, Scrub, ScrubPolicy, Update
 from livegnn.log import Log
 from livegnn.runtime.ahead import AheadPolicy
-from livegnn.runtime.checkpoints import CheckpointPolicy
+from livegnn.runtime.checkpoints import CheckpointPolicy, ViewFactory
 from livegnn.runtime.loop import Loop
+from livegnn.runtime.views import WhenViewFails
 from livegnn.types import FloatArray, Ids
 from livegnn.wording import kind_of
 
@@ -67,7 +68,9 @@ class Runtime(Loop):
     the first engine answers questions for predictions; without one, those raise `InputError`.
 
     auto_add: node types of which events may name unknown nodes, which they then add, as in `Schema`: it
-    becomes a part of the graph's schema, and types can be added to it but not taken away.
+    becomes a part of the graph's schema, and types can be added to it but not taken away. when_view_fails:
+    "stop" ends the loop, with a message that names the view; "rebuild" goes on without it and builds it again
+    from the graph, with its factory of `factories`, a few times at most.
 
     Raises LogError if the log does not lead on from there, InputError if a view is not one of this graph, or
     if settings make no sense.
@@ -83,6 +86,8 @@ class Runtime(Loop):
         expiry: ExpiryPolicy | None = ExpiryPolicy(),  # noqa: B008
         ahead: AheadPolicy | None = None,
         auto_add: AutoAdd | None = None,
+        when_view_fails: WhenViewFails = "stop",
+        factories: Mapping[str, ViewFactory] = MappingProxyType({}),
         scrub: ScrubPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -101,9 +106,12 @@ class Runtime(Loop):
             checkpoints=checkpoints,
             expiry=expiry,
             ahead=ahead,
+            when_view_fails=when_view_fails,
+            factories=factories,
             clock=clock,
         )
         self._engine = next((view for view in views if isinstance(view, Engine)), None)
+        self._engine_name = None if self._engine is None else self._engine.name
         self._subscribers: list[Callable[[Change], None]] = []
         self._at_end: list[Callable[[], None]] = []
         self._subscriber_failures = 0
@@ -113,8 +121,12 @@ class Runtime(Loop):
 
     @property
     def engine(self) -> Engine:
-        """The engine that answers. Raises `InputError` where the runtime has none."""
+        """The engine that answers. Raises `InputError` where the runtime has none, and `ViewMissingError`
+        while it is built again.
+        """
         if self._engine is None:
+            if self._engine_name is not None:
+                self.views[self._engine_name]  # says why it is not there
             raise InputError(
                 "this runtime has no engine, and so no predictions: make it with one, "
                 "Runtime(log, graph, Engine(graph, model))"
@@ -124,7 +136,7 @@ class Runtime(Loop):
     @property
     def has_engine(self) -> bool:
         """Whether there are predictions."""
-        return self._engine is not None
+        return self._engine_name is not None
 
     @property
     def subscriber_failures(self) -> int:
@@ -138,18 +150,16 @@ class Runtime(Loop):
         output: which one, as of `Engine.predict`. Raises UnknownNodeError, and InputError if there is no such
         output.
         """
-        engine = self.engine
-        return Prediction(*self.read(lambda: engine.predict(ids, output=output)))
+        return Prediction(*self.read(lambda: self.engine.predict(ids, output=output)))
 
     def predict_at_once(self, ids: IdsLike, *, output: str | None = None) -> Prediction | None:
         """What `predict` returns, if that is there to be read: None where it would have to wait or to
         compute, or if there is no such node.
         """
-        engine = self.engine
         if not self._becoming_visible.acquire(blocking=False):
             return None
         try:
-            values = engine.predict_at_once(ids, output=output)
+            values = self.engine.predict_at_once(ids, output=output)
             return None if values is None else Prediction(self.graph.seq, values)
         finally:
             self._becoming_visible.release()
@@ -188,6 +198,13 @@ class Runtime(Loop):
                     self._at_end.remove(on_end)
 
         return unsubscribe
+
+    def _view_changed(self, name: str, view: View | None) -> None:
+        if name != self._engine_name:
+            return
+        self._engine = view if isinstance(view, Engine) else None
+        if self.scrub is not None:
+            self.scrub.follow(self._engine)
 
     def _count(self, change: GraphDelta) -> None:
         update = self._update_of(change)

@@ -255,6 +255,8 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
         content: dict[str, object] = {"status": state, "seq": runtime.seq, "log_seq": runtime.log.last_seq()}
         if reason is not None:
             content["reason"] = shortened(str(reason))
+        if missing := runtime.views.missing:
+            content["missing_views"] = {name: shortened(reason) for name, reason in missing.items()}
         if (held := runtime.held_expiry) is not None:
             content["held_expiry"] = held._asdict()
         return to_json(content, status=200 if state == "ok" else 503)
