@@ -24,14 +24,15 @@ struct Owners {
   const int64_t* targets = nullptr;
 };
 
-[[noreturn]] void refuse_value(const std::string& what, double value, const Owners& of, size_t at) {
-  throw EventError(BadEvent::kNotFinite, what + ", got " + std::to_string(value), of.ids[at], of.type,
+[[noreturn]] void refuse_value(const std::string& what, double value, const std::string& place, const Owners& of,
+                               size_t at) {
+  throw EventError(BadEvent::kNotFinite, what + ", got " + std::to_string(value) + place, of.ids[at], of.type,
                    of.targets == nullptr ? kNoId : of.targets[at]);
 }
 
 void check_weight(float weight, const char* what, const Owners& of, size_t at) {
   if (std::abs(weight) <= kMaxWeight) return;
-  refuse_value(std::string(what) + " must be finite, and at most 2^96 so that sums of it are", weight, of, at);
+  refuse_value(std::string(what) + " must be finite, and at most 2^96 so that sums of it are", weight, "", of, at);
 }
 
 void check_rows(const float* x, size_t width, size_t count, const Table& table, const char* what, const Owners& of) {
@@ -41,7 +42,7 @@ void check_rows(const float* x, size_t width, size_t count, const Table& table, 
   }
   for (size_t i = 0; i < width * count; ++i) {
     if (std::isfinite(x[i])) continue;
-    refuse_value(std::string(what) + " must be finite in column " + std::to_string(i % width), x[i], of, i / width);
+    refuse_value(std::string(what) + " must be finite", x[i], " in column " + std::to_string(i % width), of, i / width);
   }
 }
 
@@ -183,7 +184,7 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
   for (size_t i = 0; weight != nullptr && i < count; ++i) check_weight(weight[i], "edge weights", edges, i);
   if (time != nullptr) {
     for (size_t i = 0; i < count; ++i) {
-      if (!std::isfinite(time[i])) refuse_value("edge times must be finite", time[i], edges, i);
+      if (!std::isfinite(time[i])) refuse_value("edge times must be finite", time[i], "", edges, i);
       if (timed) delta_.latest_time = std::max(delta_.latest_time, time[i]);
     }
   }

@@ -70,12 +70,12 @@ BAD = {
     "NaN in features": (
         lambda e: e.set_features(0, [1, NAN, 2, 3]),
         InputError,
-        "in column 1, got nan for node 0 of type",
+        "finite, got nan in column 1 for node 0 of type",
     ),
     "infinity in features": (
         lambda e: e.add_nodes(50, [1, INF, 2, 3]),
         InputError,
-        "in column 1, got inf for node 50 of type",
+        "finite, got inf in column 1 for node 50 of type",
     ),
     "NaN as weight": (
         lambda e: e.add_edges(0, 2, weight=NAN),

@@ -52,7 +52,7 @@ def test_a_batch_is_refused_with_the_name_of_a_node_and_nothing_changes(settings
     engine = Engine(make_graph(), make_model(), **settings)
     before = frozen(engine.state()), frozen(engine.graph.state())
     with pytest.raises(
-        InputError, match=r"node 2 of type 'node' in propagation 1 of 1 would be infinite or not a number"
+        InputError, match=r"node 2 of type 'node' would be infinite or not a number in propagation 1 of 1"
     ):
         engine.apply(poison(0, 1))
     assert (frozen(engine.state()), frozen(engine.graph.state())) == before
@@ -216,7 +216,10 @@ def test_what_overflows_only_together_is_laid_upon_the_last_entry_alone(tmp_path
     rejection = runtime.rejection(bad)
     assert rejection is not None
     assert rejection.error == "InputError"
-    assert "for node 'hat' of type 'item' in propagation 1 of 2 would be infinite" in rejection.message
+    assert (
+        "for node 'hat' of type 'item' would be infinite or not a number in propagation 1 of 2"
+        in rejection.message
+    )
     assert [runtime.rejection(seq) for seq in (*good, last)] == [None] * 4
     assert runtime.seq == last
     assert runtime.predict(["eve"]).values.tolist() == [[16.0, 16.0]]
@@ -232,9 +235,15 @@ def test_what_overflows_only_together_is_laid_upon_the_last_entry_alone(tmp_path
     assert refused[0].message.startswith("edge weights must be finite, and at most 2^96")
     assert refused[0].message.endswith(f"for the edge 'ann' -> 'pen' of type {BUYS}")
     assert refused[1] is not None
-    assert "node 'hat' of type 'item' in propagation 1 of 2 would be infinite" in refused[1].message
+    assert (
+        "node 'hat' of type 'item' would be infinite or not a number in propagation 1 of 2"
+        in refused[1].message
+    )
     assert refused[2] is not None
-    assert "node 'ann' of type 'user' in propagation 2 of 2 would be infinite" in refused[2].message
+    assert (
+        "node 'ann' of type 'user' would be infinite or not a number in propagation 2 of 2"
+        in refused[2].message
+    )
     runtime.log.close()
 
 

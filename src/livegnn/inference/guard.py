@@ -31,7 +31,7 @@ def refuse_lost(
     name = list(graph.schema.node_types)[node_type]
     raise InputError(
         "expected events after which every value is finite, but what the model computes for node "
-        f"{id!r} of type {name!r} in propagation {plan.propagation_of(step)} of {plan.depths} would be "
-        "infinite or not a number: send smaller features and weights, or, to go on as the framework would, "
-        'make the engine with non_finite="allow"'
+        f"{id!r} of type {name!r} would be infinite or not a number in propagation "
+        f"{plan.propagation_of(step)} of {plan.depths}: send smaller features and weights, or, to go on as the "
+        'framework would, make the engine with non_finite="allow"'
     )
