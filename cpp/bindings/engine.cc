@@ -120,7 +120,7 @@ void bind_prepared(nb::module_& module) {
            [](const Prepared& self) {
              return nb::make_tuple(self.affected, self.edges_touched, self.nodes_touched, self.recomputed);
            })
-      .def("lost", [](const Prepared& self) { return nb::make_tuple(self.lost_type, self.lost); })
+      .def("lost", [](const Prepared& self) { return nb::make_tuple(self.lost_type, self.lost, self.lost_step); })
       .def("changed", [](const Prepared& self) { return copy(self.changed); });
 }
 

@@ -78,7 +78,7 @@ void bind_engine_view(nb::module_& module) {
     try {
       std::rethrow_exception(pointer);
     } catch (const NotFinite& error) {
-      nb::tuple args = nb::make_tuple(error.node_type, error.node);
+      nb::tuple args = nb::make_tuple(error.node_type, error.node, error.step);
       PyErr_SetObject(not_finite.ptr(), args.ptr());
     }
   });

@@ -50,6 +50,7 @@ class Prepared {
   // A node whose row was finite and would not be any more: the first one in the first step that has any; kNoIndex if
   // there is none. The steps after that one have not been computed, so such a batch must not be committed.
   uint32_t lost = kNoIndex, lost_type = 0;
+  size_t lost_step = 0;  // that step, by its position in the program's order; their number for the prediction
 
   // After the commit, gives back memory that is much larger than other batches need, except `changed` and what is
   // counted. Returns the number of bytes given back.

@@ -147,6 +147,7 @@ void Engine::open(const Delta& delta, size_t steps, Preparation* prepared) {
   prepared->guarded = guard_ && !prepared->trusted;
   prepared->recompute_all = recompute_all_;
   prepared->output_done = prepared->marked = false;
+  prepared->step = 0;
   prepared->lost = kNoIndex;
   prepared->changed.clear();
   prepared->affected = prepared->edges_touched = prepared->nodes_touched = prepared->recomputed = 0;
@@ -167,6 +168,7 @@ void Engine::close(Preparation* prepared) const {
   } else if (program.output_kept) {
     prepared->changed = prepared->of(program.output).nodes();
   } else if (!prepared->output_done) {
+    prepared->step = program.order.size();
     output_->prepare(prepared);
   }
   prepared->has_lost();
@@ -178,6 +180,7 @@ void Engine::run_steps(const Depth& depth, Preparation* prepared) const {
   const Program& program = state_.program;
   for (size_t i = depth.first; i < std::min(depth.end, prepared->steps); ++i) {
     if (prepared->has_lost()) return;
+    prepared->step = i;
     const Step step = program.order[i];
     if (step.kind == Step::kContext) {
       contexts_[step.position]->prepare(prepared);

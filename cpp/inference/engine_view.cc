@@ -12,7 +12,9 @@ void EngineView::prepare(const Change& change) {
   } else {
     engine_.prepare_batch(change.delta, prepared_.get());
   }
-  if (prepared_->lost != kNoIndex) throw NotFinite(prepared_->lost_type, prepared_->lost);
+  if (prepared_->lost != kNoIndex) {
+    throw NotFinite(prepared_->lost_type, prepared_->lost, prepared_->lost_step);
+  }
   // Computed here, because a commit must not fail for lack of memory. When they are read it would be too late, because
   // their indices may belong to other nodes by then.
   changed_ids_ = engine_.changed_ids(change.delta, *prepared_);

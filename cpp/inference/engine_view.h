@@ -15,9 +15,10 @@ namespace livegnn {
 // A batch would make a node's finite row non-finite.
 class NotFinite : public std::runtime_error {
  public:
-  NotFinite(uint32_t node_type, uint32_t node)
-      : std::runtime_error("a value that would not be finite"), node_type(node_type), node(node) {}
+  NotFinite(uint32_t node_type, uint32_t node, size_t step)
+      : std::runtime_error("a value that would not be finite"), node_type(node_type), node(node), step(step) {}
   uint32_t node_type, node;
+  size_t step;  // as `Prepared::lost_step`
 };
 
 class EngineView : public View {

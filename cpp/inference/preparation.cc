@@ -41,6 +41,7 @@ bool Preparation::has_lost() {
   if (here != kNothingLost) {
     lost = static_cast<uint32_t>(here);
     lost_type = static_cast<uint32_t>(here >> 32);
+    lost_step = step;
   }
   return lost != kNoIndex;
 }

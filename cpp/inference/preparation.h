@@ -72,6 +72,7 @@ class Changes {
 struct Preparation final : Prepared {
   const Delta* delta = nullptr;
   size_t steps = 0;             // number of computed steps in the program's order
+  size_t step = 0;              // the one that is being computed
   bool guarded = false;         // look for rows that the batch makes non-finite
   bool recompute_all = false;   // compute aggregates from all neighbours, even if updates are cheaper
   bool output_done = false;     // for a prediction that is not kept

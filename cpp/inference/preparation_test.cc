@@ -80,8 +80,10 @@ TEST(a_row_is_lost_if_it_was_finite) {
   CHECK(!prepared.has_lost());  // nobody guards
   prepared.guarded = true;
   prepared.lose_row(engine.state(), 0, 3);
+  prepared.step = 2;
   CHECK(prepared.has_lost());
   CHECK_EQ(prepared.lost, 3u);
+  CHECK_EQ(prepared.lost_step, size_t{2});
 }
 
 }  // namespace livegnn

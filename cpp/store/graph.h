@@ -83,7 +83,7 @@ class EventError : public std::runtime_error {
   EventError(BadEvent kind, const std::string& what, int64_t id = kNoId, uint32_t type = 0, int64_t target = kNoId)
       : std::runtime_error(what), kind(kind), id(id), type(type), target(target) {}
   BadEvent kind;
-  int64_t id;      // of a node; of an edge's source if there is a `target`
+  int64_t id;      // of a node; of an edge's source if there is a `target`; kNoId if it concerns a whole column
   uint32_t type;   // of the node, or of the edge
   int64_t target;  // of an edge
 };

@@ -17,28 +17,33 @@ uint64_t end_key(const EdgeOptions& options, uint32_t source, uint32_t target) {
   return options.undirected ? edge_key(std::min(source, target), std::max(source, target)) : edge_key(source, target);
 }
 
-void check_finite(const float* values, size_t count, const char* what) {
-  for (size_t i = 0; i < count; ++i) {
-    if (!std::isfinite(values[i])) {
-      throw EventError(BadEvent::kNotFinite, std::string(what) + " must be finite, got " + std::to_string(values[i]) +
-                                                 " at position " + std::to_string(i));
-    }
-  }
+// Whose values a check looks at: nodes, or edges if there are `targets`.
+struct Owners {
+  uint32_t type;
+  const int64_t* ids;
+  const int64_t* targets = nullptr;
+};
+
+[[noreturn]] void refuse_value(const std::string& what, double value, const std::string& place, const Owners& of,
+                               size_t at) {
+  throw EventError(BadEvent::kNotFinite, what + ", got " + std::to_string(value) + place, of.ids[at], of.type,
+                   of.targets == nullptr ? kNoId : of.targets[at]);
 }
 
-void check_weight(float weight, const char* what) {
+void check_weight(float weight, const char* what, const Owners& of, size_t at) {
   if (std::abs(weight) <= kMaxWeight) return;
-  throw EventError(
-      BadEvent::kNotFinite,
-      std::string(what) + " must be finite, and at most 2^96 so that sums of it are, got " + std::to_string(weight));
+  refuse_value(std::string(what) + " must be finite, and at most 2^96 so that sums of it are", weight, "", of, at);
 }
 
-void check_rows(const float* x, size_t width, size_t count, const Table& table, const char* what) {
+void check_rows(const float* x, size_t width, size_t count, const Table& table, const char* what, const Owners& of) {
   if (width != table.width()) {
     throw EventError(BadEvent::kWidth, std::string(what) + " must be " + std::to_string(table.width()) + " wide, got " +
                                            std::to_string(width));
   }
-  check_finite(x, width * count, what);
+  for (size_t i = 0; i < width * count; ++i) {
+    if (std::isfinite(x[i])) continue;
+    refuse_value(std::string(what) + " must be finite", x[i], " in column " + std::to_string(i % width), of, i / width);
+  }
 }
 
 }  // namespace
@@ -175,20 +180,15 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
   const Graph::EdgeType& type = graph_.edges[edge_type];
   const EdgeTypeSpec& spec = type.spec;
   const bool weighted = spec.options.columns.weighted, timed = spec.options.columns.timed;
-  if (weight != nullptr) {
-    check_finite(weight, count, "edge weights");
-    for (size_t i = 0; i < count; ++i) check_weight(weight[i], "an edge's weight");
-  }
+  const Owners edges{edge_type, source, target};
+  for (size_t i = 0; weight != nullptr && i < count; ++i) check_weight(weight[i], "edge weights", edges, i);
   if (time != nullptr) {
     for (size_t i = 0; i < count; ++i) {
-      if (!std::isfinite(time[i])) {
-        throw EventError(BadEvent::kNotFinite, "edge times must be finite, got " + std::to_string(time[i]) +
-                                                   " at position " + std::to_string(i));
-      }
+      if (!std::isfinite(time[i])) refuse_value("edge times must be finite", time[i], "", edges, i);
       if (timed) delta_.latest_time = std::max(delta_.latest_time, time[i]);
     }
   }
-  if (x != nullptr) check_rows(x, width, count, type.features.table(), "features of edges");
+  if (x != nullptr) check_rows(x, width, count, type.features.table(), "features of edges", edges);
   resolve_ends(spec, source, target, count);
   for (size_t i = 0; i < count; ++i) {
     prefetch_ahead(*type.store, i);
@@ -206,7 +206,7 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
     const bool is_new = !change->has;
     if (change->has && spec.options.accumulate && weighted) {
       // A late event still adds its weight; time and features stay those of the latest event.
-      check_weight(change->new_weight + new_weight, "a weight that adds up");
+      check_weight(change->new_weight + new_weight, "a weight that adds up", edges, i);
       change->new_weight += new_weight;
       change->new_time = std::max(change->new_time, new_time);
     } else if (!is_late) {
@@ -281,7 +281,7 @@ void Stage::write_edge_features(uint32_t edge_type, size_t position, const float
 }
 
 void Stage::set_features(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count) {
-  check_rows(x, width, count, graph_.nodes[node_type].features, "features");
+  check_rows(x, width, count, graph_.nodes[node_type].features, "features", {node_type, ids});
   delta_.nodes[node_type].features.reserve(delta_.nodes[node_type].features.size() +
                                            count * graph_.nodes[node_type].features.stride());
   for (size_t i = 0; i < count; ++i) {
@@ -291,7 +291,7 @@ void Stage::set_features(uint32_t node_type, const int64_t* ids, const float* x,
 }
 
 void Stage::add_nodes(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count) {
-  if (x != nullptr) check_rows(x, width, count, graph_.nodes[node_type].features, "features");
+  if (x != nullptr) check_rows(x, width, count, graph_.nodes[node_type].features, "features", {node_type, ids});
   NodeDelta& delta = delta_.nodes[node_type];
   NodeStage& stage = node_stages_[node_type];
   const IdMap& map = graph_.nodes[node_type].ids;

@@ -236,12 +236,12 @@ TEST(stage_refuses_bad_events_and_stays_as_it_is) {
     remove_node(stage, 9);
     add_edge(stage, 0, 9);
   });
-  refused(BadEvent::kNotFinite, kNoId, [](Stage& stage) { add_edge(stage, 0, 1, kNan); });
-  refused(BadEvent::kNotFinite, kNoId, [](Stage& stage) { add_edge(stage, 0, 1, -kInfinity); });
-  refused(BadEvent::kNotFinite, kNoId, [](Stage& stage) { add_edge(stage, 0, 1, 1, double{kInfinity}); });
-  refused(BadEvent::kNotFinite, kNoId, [&](Stage& stage) { stage.set_features(0, &zero, bad_x, 2, 1); });
-  refused(BadEvent::kNotFinite, kNoId, [&](Stage& stage) { stage.add_nodes(0, &unknown, bad_x, 2, 1); });
-  refused(BadEvent::kNotFinite, kNoId, [&](Stage& stage) { stage.add_nodes(0, &unknown, endless_x, 2, 1); });
+  refused(BadEvent::kNotFinite, 0, [](Stage& stage) { add_edge(stage, 0, 1, kNan); });
+  refused(BadEvent::kNotFinite, 0, [](Stage& stage) { add_edge(stage, 0, 1, -kInfinity); });
+  refused(BadEvent::kNotFinite, 0, [](Stage& stage) { add_edge(stage, 0, 1, 1, double{kInfinity}); });
+  refused(BadEvent::kNotFinite, 0, [&](Stage& stage) { stage.set_features(0, &zero, bad_x, 2, 1); });
+  refused(BadEvent::kNotFinite, 9, [&](Stage& stage) { stage.add_nodes(0, &unknown, bad_x, 2, 1); });
+  refused(BadEvent::kNotFinite, 9, [&](Stage& stage) { stage.add_nodes(0, &unknown, endless_x, 2, 1); });
   refused(BadEvent::kWidth, kNoId, [&](Stage& stage) { stage.set_features(0, &zero, x, 3, 1); });
   refused(BadEvent::kWidth, kNoId, [&](Stage& stage) { stage.add_nodes(0, &unknown, x, 1, 1); });
   refused(BadEvent::kNegativeId, -1, [](Stage& stage) { add_node(stage, -1); });

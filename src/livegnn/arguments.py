@@ -62,6 +62,14 @@ def not_negative(value: object, name: str) -> float:
     raise InputError(f"{name} must be a number of at least 0, got {value!r}")
 
 
+def share(value: object, name: str) -> float:
+    """`value`, if it is a number above 0 and at most 1. Raises `InputError`."""
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if number and 0 < cast("float", value) <= 1:
+        return cast("float", value)
+    raise InputError(f"{name} must be a number above 0 and at most 1, got {value!r}")
+
+
 def as_path(value: object, name: str) -> Path:
     """`value` as a path. Raises `InputError`, also for a number, which `open` takes for a file descriptor."""
     if isinstance(value, (str, os.PathLike)) and isinstance(text := os.fspath(value), str):

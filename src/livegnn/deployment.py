@@ -15,14 +15,22 @@ from typing import Any, Final, TypeVar, cast, get_args, get_type_hints
 import numpy as np
 
 from livegnn import checkpoint
-from livegnn.arguments import as_path
+from livegnn.arguments import as_path, share
 from livegnn.errors import FileFormatError, InputError
 from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import Graph, Parallel, Schema, View
 from livegnn.inference import Engine, EngineOptions, Keep, Mode, NonFinite, ScrubPolicy
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Model
-from livegnn.runtime import CheckpointPolicy, Runtime, ViewFactory, restore, schema_properties
+from livegnn.runtime import (
+    AheadPolicy,
+    CheckpointPolicy,
+    Runtime,
+    ViewFactory,
+    WhenViewFails,
+    restore,
+    schema_properties,
+)
 from livegnn.wording import kind_of
 
 _ARRAYS: Final = ("src", "dst", "weight", "time", "edge_attr", "x", "ids")
@@ -44,12 +52,14 @@ class GraphSection:
 
     The arrays are `src` and `dst`, and if need be `weight`, `time`, `edge_attr`, `x` and `ids`; they are the
     arguments of `Graph.from_edges`, as are `undirected`, `time_to_live`, 0 for none, and `parallel`.
+    auto_add_nodes: as `auto_add` of `Runtime`.
     """
 
     path: Path
     undirected: bool = False
     time_to_live: float = 0.0
     parallel: str = "refuse"
+    auto_add_nodes: list[str] | dict[str, list[float]] | None = None
 
     def __post_init__(self) -> None:
         _at_least(0, "time_to_live", self.time_to_live)
@@ -150,27 +160,47 @@ class CheckpointSection:
 @dataclass(frozen=True)
 class RuntimeSection:
     """`[runtime]`: how many events are merged into a batch at most; how often edges expire, 0 for never, and
-    by which time: the latest of the "events", or the machine's "clock"; how often some aggregates are
-    compared with a recomputation, 0 for never.
+    by which time: the latest of the "events", or the machine's "clock"; which share of them expires unasked,
+    and how many edges whatever their share; how far the time of an event may be ahead, 0 for any, and of
+    what; how often some aggregates are compared with a recomputation, 0 for never; whether the loop stops
+    when a view fails, or builds it again.
     """
 
     max_batch_events: int = 4096
     expire_every_seconds: float = 60.0
     expire_by: str = "events"
+    max_expired_share: float = 0.5
+    ask_from_edges: int = 1000
+    max_ahead: float = 0.0
+    ahead_of: str = "events"
     scrub_every_seconds: float = 10.0
+    when_view_fails: str = "stop"
 
     def __post_init__(self) -> None:
         _at_least(1, "max_batch_events", self.max_batch_events)
         _at_least(0, "expire_every_seconds", self.expire_every_seconds)
         _at_least(0, "scrub_every_seconds", self.scrub_every_seconds)
-        if self.expire_by not in ("events", "clock"):
-            raise InputError(f"expire_by must be 'events' or 'clock', got {self.expire_by!r}")
+        _at_least(0, "max_ahead", self.max_ahead)
+        _at_least(1, "ask_from_edges", self.ask_from_edges)
+        share(self.max_expired_share, "max_expired_share")
+        if self.when_view_fails not in get_args(WhenViewFails):
+            raise InputError(f"when_view_fails must be 'stop' or 'rebuild', got {self.when_view_fails!r}")
+        for name, value in (("expire_by", self.expire_by), ("ahead_of", self.ahead_of)):
+            if value not in ("events", "clock"):
+                raise InputError(f"{name} must be 'events' or 'clock', got {value!r}")
 
     def expiry(self) -> ExpiryPolicy | None:
         """The same in the runtime's terms; the clock counts seconds since 1970."""
         if not self.expire_every_seconds:
             return None
-        return ExpiryPolicy(self.expire_every_seconds, time.time if self.expire_by == "clock" else None)
+        now = time.time if self.expire_by == "clock" else None
+        return ExpiryPolicy(self.expire_every_seconds, now, self.max_expired_share, self.ask_from_edges)
+
+    def ahead(self) -> AheadPolicy | None:
+        """The same in the runtime's terms; the clock counts seconds since 1970."""
+        if not self.max_ahead:
+            return None
+        return AheadPolicy(self.max_ahead, time.time if self.ahead_of == "clock" else None)
 
     def scrub(self) -> ScrubPolicy | None:
         """The same in the runtime's terms."""
@@ -361,6 +391,10 @@ class Deployment:
             max_batch_events=self.runtime.max_batch_events,
             checkpoints=self._checkpoint_policy(),
             expiry=self.runtime.expiry(),
+            ahead=self.runtime.ahead(),
+            auto_add=self.graph.auto_add_nodes,
+            when_view_fails=cast("WhenViewFails", self.runtime.when_view_fails),
+            factories=factories,
             scrub=self.runtime.scrub(),
         )
 
@@ -453,6 +487,10 @@ def _import_factory(name: str, path: str) -> ViewFactory:
 
 def _parse_value(place: str, type_: type, value: object, directory: Path) -> object:
     choices = get_args(type_)
+    if dict[str, list[float]] in choices:
+        if isinstance(value, (list, dict)):
+            return value
+        raise InputError(f"{place} must be a list of node types, or a table of features, got {value!r}")
     if choices and type(None) in choices:  # a value that may be left out
         (type_,) = (choice for choice in choices if choice is not type(None))
     elif choices:  # text or a list of it

@@ -67,6 +67,10 @@ class DiskFullError(LogError):
     """There is no space for what should be stored. Nothing was stored; it works again when there is space."""
 
 
+class ViewMissingError(LiveGNNError):
+    """A view has failed and is being built again. It can be read when that is done."""
+
+
 class TimeoutExpired(LiveGNNError):
     """A sequence number was not reached within the time that the caller waited."""
 

@@ -16,11 +16,14 @@ from fastapi import FastAPI
 from faulty_disk import FaultyDisk
 from livegnn import Engine, Events, Graph, LiveGNNError
 from livegnn.errors import TimeoutExpired
+from livegnn.expiry import ExpiryPolicy
+from livegnn.graph import GraphDelta
 from livegnn.log import Batch
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Convolution, Model
-from livegnn.runtime import Runtime
+from livegnn.runtime import AheadPolicy, Runtime
 from livegnn.server import create_app, listen
+from livegnn.types import State
 from streams import WIDTH, make_arrays, make_graph, make_model
 
 
@@ -562,4 +565,64 @@ def test_other_routes_answer_while_one_computes_a_prediction(tmp_path: Path) -> 
     answer, other = asyncio.run(ask_both())
     assert in_time == [True], "the event loop stood still"
     assert (answer.status_code, other) == (200, 200)
+    log.close()
+
+
+def test_an_expiry_that_waits_is_shown_and_confirmed(tmp_path: Path) -> None:
+    log, nodes = SqliteLog(tmp_path / "events.db"), np.arange(20)
+    graph = Graph.from_edges(nodes, np.roll(nodes, 1), time=nodes.astype(float), time_to_live=30.0)
+    policy = ExpiryPolicy(1e-9, ask_from=5)
+    runtime = Runtime(log, graph, expiry=policy, ahead=AheadPolicy(1e6))
+    app = create_app(runtime)
+    assert ask(app, "POST", "/v1/expiry/confirm").status_code == 400
+    assert "held_expiry" not in ask(app, "GET", "/healthz").json()
+    event = {"event": "add_edge", "src": 0, "dst": 5, "time": 1e9}
+    assert ask(app, "POST", "/v1/events", {"events": [event]}).json() == {"seq": 1, "status": "logged"}
+    runtime.step()
+    (refused,) = ask(app, "GET", "/v1/rejections").json()["rejections"]
+    assert "expected times at most 1e+06 ahead of the latest time" in refused["message"]
+    assert ask(app, "POST", "/v1/rejections/1/retry?any_time=true").json()["seq"] == 2
+    runtime.step()
+    held = {"now": 1e9, "edges": 20, "of": 21}
+    assert ask(app, "GET", "/healthz").json()["held_expiry"] == held
+    assert "\nlivegnn_held_expiry_edges 20\n" in ask(app, "GET", "/metrics").text
+    assert ask(app, "POST", "/v1/expiry/confirm").json() == {"seq": 2, **held}
+    while runtime.step() or runtime.seq < log.last_seq():
+        pass
+    assert "held_expiry" not in ask(app, "GET", "/healthz").json()
+    assert "\nlivegnn_held_expiry_edges 0\n" in ask(app, "GET", "/metrics").text
+    assert graph.num_edges() == 1
+    log.close()
+
+
+def test_a_view_that_is_built_again_is_shown_and_answers_503(tmp_path: Path) -> None:
+    log, graph, seen = SqliteLog(tmp_path / "events.db"), make_graph(), []
+
+    class Fragile(Engine):
+        def prepare(self, change: GraphDelta) -> None:
+            raise RuntimeError("its file is gone")
+
+    def make(graph: Graph, state: State | None) -> Engine:
+        paths = ("/v1/predictions?ids=4", "/healthz", "/metrics", "/v1/neighbors?id=4")
+        seen.extend(ask(app, "GET", path) for path in paths)
+        return Engine(graph, make_model(), threads=1)
+
+    runtime = Runtime(
+        log,
+        graph,
+        Fragile(graph, make_model(), threads=1),
+        when_view_fails="rebuild",
+        factories={"engine": make},
+    )
+    app = create_app(runtime)
+    runtime.append(Events().remove_nodes(3))
+    runtime.step()
+    predictions, health, metrics, neighbors = seen
+    assert predictions.status_code == 503
+    assert predictions.json()["error"]["type"] == "ViewMissingError"
+    assert health.json()["missing_views"] == {"engine": "at event 0: RuntimeError: its file is gone"}
+    assert "\nlivegnn_missing_views 1\n" in metrics.text
+    assert neighbors.status_code == 200
+    assert ask(app, "GET", "/v1/predictions?ids=4").json()["seq"] == 1
+    assert "missing_views" not in ask(app, "GET", "/healthz").json()
     log.close()

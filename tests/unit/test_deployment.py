@@ -6,7 +6,7 @@ import time
 import tomllib
 from dataclasses import fields
 from pathlib import Path
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from livegnn import Events, FileFormatError, InputError, UnknownNodeError, check
 from livegnn.deployment import Deployment, read_schema
 from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import EdgeSchema, Graph, Schema
-from livegnn.runtime import CheckpointPolicy
+from livegnn.runtime import AheadPolicy, CheckpointPolicy
 from streams import make_arrays, make_graph, make_model
 
 DOCS = Path(__file__).parents[2] / "docs" / "deployment.md"
@@ -30,22 +30,32 @@ def test_the_least_that_is_needed() -> None:
     assert deployment.checkpoint is None
     assert deployment.runtime.max_batch_events == 4096
     assert deployment.runtime.expiry() == ExpiryPolicy()
+    assert deployment.runtime.ahead() is None
     assert deployment.features is None
     assert deployment.server.host == "127.0.0.1"
 
 
 def test_everything() -> None:
     content = LEAST | {
-        "graph": {"path": "/data/g.npz", "undirected": True},
+        "graph": {"path": "/data/g.npz", "undirected": True, "auto_add_nodes": {"node": [0.5]}},
         "checkpoint": {"directory": "c", "every_events": 0, "every_seconds": 3},
         "features": {"directory": "f"},
         "engine": {"threads": 2, "history": 9, "mode": ["eager", "lazy"], "state_dir": "s"},
-        "runtime": {"max_batch_events": 7, "expire_every_seconds": 5, "expire_by": "clock"},
+        "runtime": {
+            "max_batch_events": 7,
+            "expire_every_seconds": 5,
+            "expire_by": "clock",
+            "max_expired_share": 0.25,
+            "ask_from_edges": 9,
+            "max_ahead": 60,
+            "ahead_of": "clock",
+        },
         "views": {"degrees": "some.module:Degrees"},
         "server": {"host": "::1", "port": 0},
     }
     deployment = Deployment.parse(content, Path("/etc"))
     assert deployment.graph.path == Path("/data/g.npz")
+    assert deployment.graph.auto_add_nodes == {"node": [0.5]}
     assert deployment.checkpoint is not None
     assert deployment.checkpoint.policy() == CheckpointPolicy(Path("/etc/c"), None, 3.0)
     options = deployment.engine.options()
@@ -53,7 +63,8 @@ def test_everything() -> None:
     assert options.state_dir == Path("/etc/s")
     assert deployment.views is not None
     assert deployment.views.factories == {"degrees": "some.module:Degrees"}
-    assert deployment.runtime.expiry() == ExpiryPolicy(5.0, time.time)
+    assert deployment.runtime.expiry() == ExpiryPolicy(5.0, time.time, 0.25, 9)
+    assert deployment.runtime.ahead() == AheadPolicy(60.0, time.time)
     assert deployment.features is not None
     assert deployment.features.directory == Path("/etc/f")
     assert deployment.server.port == 0
@@ -94,6 +105,21 @@ def test_everything() -> None:
             "expire_every_seconds must be at least 0, got -1",
         ),
         (LEAST | {"runtime": {"expire_by": "sun"}}, "expire_by must be 'events' or 'clock', got 'sun'"),
+        (
+            LEAST | {"graph": {"path": "g", "auto_add_nodes": "user"}},
+            "auto_add_nodes in [graph] must be a list of node types, or a table of features, got 'user'",
+        ),
+        (LEAST | {"runtime": {"ahead_of": "sun"}}, "ahead_of must be 'events' or 'clock', got 'sun'"),
+        (
+            LEAST | {"runtime": {"when_view_fails": "ignore"}},
+            "when_view_fails must be 'stop' or 'rebuild', got 'ignore'",
+        ),
+        (LEAST | {"runtime": {"max_ahead": -1}}, "[runtime]: max_ahead must be at least 0, got -1"),
+        (LEAST | {"runtime": {"ask_from_edges": 0}}, "ask_from_edges must be at least 1, got 0"),
+        (
+            LEAST | {"runtime": {"max_expired_share": 2}},
+            "max_expired_share must be a number above 0 and at most 1, got 2.0",
+        ),
         (LEAST | {"graph": {"path": "g", "time_to_live": -1}}, "time_to_live must be at least 0, got -1"),
         (
             LEAST | {"graph": {"path": "g", "parallel": "first"}},
@@ -258,6 +284,7 @@ def test_the_docs_list_every_key_and_its_default() -> None:
         int: "an integer",
         float: "a number",
         bool: "true or false",
+        list[str] | dict[str, list[float]] | None: "a list of types, or a table",
     }
     documented = []
     section = ""
@@ -270,7 +297,7 @@ def test_the_docs_list_every_key_and_its_default() -> None:
         for key in fields(part) if section_field.name != "views" else ():
             type_ = get_type_hints(type(part))[key.name]
             shown = "required" if type_ is Path else f"`{tomlish(getattr(part, key.name))}`"
-            shown = "none" if type_ == Path | None else shown
+            shown = "none" if type(None) in get_args(type_) else shown
             expected.append((section_field.name, key.name, names[type_], shown))
     assert documented == expected
 

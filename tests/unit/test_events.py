@@ -138,19 +138,22 @@ def test_bad_input_is_refused_and_changes_nothing(call: Callable[[Events], Event
     [
         (
             Events().add_edges([1, 2], [3, 4], weight=[1, np.nan]),
-            "weight must be finite, got nan in event 1 (edge 2 -> 4)",
+            "weight must be finite, got nan in event 1 (edge 2 -> 4 of type ('node', 'to', 'node'))",
         ),
         (
             Events().add_nodes(9).add_edges(1, 2, time=np.inf),
-            "time must be finite, got inf in event 1 (edge 1 -> 2)",
+            "time must be finite, got inf in event 1 (edge 1 -> 2 of type ('node', 'to', 'node'))",
         ),
         (
             Events().set_features(["a", "b"], [[0, 1], [1, -np.inf]]),
-            "x must be finite, got -inf in event 1 (node b)",
+            "x must be finite, got -inf in column 1 in event 1 (node 'b' of type 'node')",
         ),
         (
             Events().add_edges([1, 5], [2, 6], edge_attr=[[0, 1], [np.nan, 1]]),
-            "edge_attr must be finite, got nan in event 1 (edge 5 -> 6)",
+            (
+                "edge_attr must be finite, got nan in column 0 in event 1 (edge 5 -> 6 of type "
+                "('node', 'to', 'node'))"
+            ),
         ),
         (Events().add_edges(1, 2, weight=1e39), "weight must be finite, got inf"),
     ],

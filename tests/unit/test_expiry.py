@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -241,5 +242,143 @@ def test_each_edge_type_has_its_own_time_to_live() -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(make, message) -> None:
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+# -- mass expiry
+
+
+def make_ring(log: SqliteLog, clock: Clock, count: int = 100, **policy: object) -> Runtime:
+    """A ring of `count` nodes, each edge a second after the one before, which lives for 1000."""
+    nodes = np.arange(count)
+    graph = Graph.from_edges(nodes, (nodes + 1) % count, time=nodes.astype(float), time_to_live=1000.0)
+    return Runtime(log, graph, expiry=ExpiryPolicy(PERIOD, **policy), clock=clock)  # type: ignore[arg-type]
+
+
+def test_one_time_from_the_future_removes_nothing(log: SqliteLog, clock: Clock, caplog) -> None:
+    runtime = make_ring(log, clock, ask_from=50)
+    runtime.append(Events().add_edges(0, 50, time=1e12))
+    for _ in range(3):
+        clock.now += PERIOD
+        drain(runtime)
+        runtime.append(Events().add_nodes(1))  # so that the loop looks again
+    assert runtime.graph.num_edges() == 101
+    assert runtime.held_expiry == (1e12, 100, 101)
+    warnings = [record.getMessage() for record in caplog.records]
+    assert len(warnings) == 1
+    assert warnings[0].startswith(
+        "100 of 101 edges would expire at time 1000000000000.0, more than the share"
+    )
+    assert runtime.statistics.expired_edges.total == 0
+
+
+def test_a_person_confirms(log: SqliteLog, clock: Clock, caplog) -> None:
+    runtime = make_ring(log, clock, ask_from=50, max_share=0.2)
+    with pytest.raises(InputError, match="expected an expiry that waits"):
+        runtime.confirm_expiry()
+    runtime.append(Events().add_edges(0, 50, time=1059.5))  # 60 of 101 are older than 1000 now
+    clock.now += PERIOD
+    drain(runtime)
+    assert runtime.held_expiry == (1059.5, 60, 101)
+    assert runtime.confirm_expiry() == (1059.5, 60, 101)
+    drain(runtime)
+    assert runtime.held_expiry is None
+    assert runtime.graph.num_edges() == 41
+    assert runtime.statistics.expired_edges.total == 60
+    with pytest.raises(InputError, match="got none"):
+        runtime.confirm_expiry()
+    # The next time is asked again.
+    runtime.append(Events().add_edges(0, 51, time=1e12))
+    clock.now += PERIOD
+    drain(runtime)
+    assert runtime.held_expiry is None  # 41 are fewer than ask_from
+    assert runtime.graph.num_edges() == 1
+    replayed = make_ring(log, clock)
+    assert frozen(replayed.graph.state()) == frozen(runtime.graph.state())
+
+
+def test_what_is_renewed_waits_no_more(log: SqliteLog, clock: Clock, caplog) -> None:
+    time = Clock()
+    runtime = make_ring(log, clock, ask_from=50, now=time)
+    time.now = 1080.5
+    clock.now += PERIOD
+    drain(runtime)
+    assert runtime.held_expiry == (1080.5, 81, 100)
+    nodes = np.arange(60)
+    runtime.append(Events().add_edges(nodes, nodes + 1, time=np.full(60, 1080.0)))
+    clock.now += PERIOD
+    drain(runtime)
+    assert runtime.held_expiry is None
+    assert runtime.graph.num_edges() == 79
+    # A clock that was wrong and is right again holds nothing.
+    time.now = 1e12
+    clock.now += PERIOD
+    drain(runtime)
+    assert runtime.held_expiry is not None
+    time.now = 1081.0
+    clock.now += PERIOD
+    drain(runtime)
+    assert runtime.held_expiry is None
+    assert runtime.graph.num_edges() == 79
+    assert [record.getMessage() for record in caplog.records][1::2] == [
+        "edges expire again, at event 60",
+        "edges expire again, at event 81",
+    ]
+
+
+def test_few_edges_and_a_share_of_one_are_never_asked_about(log: SqliteLog, clock: Clock) -> None:
+    for policy in ({}, {"max_share": 1.0, "ask_from": 1}):
+        runtime = make_ring(log, clock, now=lambda: 1e12, **policy)
+        clock.now += PERIOD
+        drain(runtime)
+        assert runtime.held_expiry is None
+        assert runtime.graph.num_edges() == 0
+
+
+def test_only_edges_that_can_expire_count(log: SqliteLog, clock: Clock) -> None:
+    lives, stays = ("a", "calls", "a"), ("a", "knows", "a")
+    schema = Schema({"a": 0}, {lives: EdgeSchema(timed=True, time_to_live=5), stays: EdgeSchema()})
+    graph, nodes = Graph(schema), np.arange(20)
+    graph.apply(
+        Events()
+        .add_nodes(nodes, node_type="a")
+        .add_edges(nodes[:4], nodes[4:8], time=np.ones(4), edge_type=lives)
+        .add_edges(nodes, np.roll(nodes, 1), edge_type=stays),
+        seq=0,
+    )
+    policy = ExpiryPolicy(PERIOD, lambda: 100.0, ask_from=4)
+    runtime = Runtime(log, graph, expiry=policy, clock=clock)
+    clock.now += PERIOD
+    drain(runtime)
+    assert runtime.held_expiry == (100.0, 4, 4)
+
+
+def test_a_confirmation_wakes_the_loop(log: SqliteLog) -> None:
+    nodes = np.arange(100)
+    graph = Graph.from_edges(nodes, (nodes + 1) % 100, time=nodes.astype(float), time_to_live=10.0)
+    policy = ExpiryPolicy(0.001, lambda: 1e6, ask_from=10)
+    runtime = Runtime(log, graph, expiry=policy)
+    runtime.start()
+    patience = monotonic() + 60
+    while runtime.held_expiry is None:
+        assert monotonic() < patience
+    runtime.confirm_expiry()
+    assert runtime.wait(100, timeout=60) == 100
+    runtime.stop()
+    assert graph.num_edges() == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ExpiryPolicy(max_share=0), "max_share must be a number above 0 and at most 1, got 0"),
+        (lambda: ExpiryPolicy(max_share=1.5), "max_share must be a number above 0 and at most 1, got 1.5"),
+        (lambda: ExpiryPolicy(max_share=True), "max_share must be a number above 0 and at most 1, got True"),
+        (lambda: ExpiryPolicy(ask_from=0), "ask_from must be an integer of at least 1, got 0"),
+        (lambda: ExpiryPolicy(ask_from=1.5), "ask_from must be an integer of at least 1, got 1.5"),
+    ],
+)
+def test_shares_and_numbers_that_make_no_sense(make, message) -> None:
     with pytest.raises(InputError, match=message):
         make()

@@ -104,7 +104,7 @@ def test_without_features_the_nodes_are_those_of_the_edges():
         ({"x": X[:1]}, UnknownNodeError, "got 1"),
         ({"ids": [0, 5]}, UnknownNodeError, "got 1"),
         ({"x": X, "weight": [1, 2]}, InputError, "each of the 1 edges"),
-        ({"x": X, "weight": [np.nan]}, InputError, "finite, got nan"),
+        ({"x": X, "weight": [np.nan]}, InputError, "got nan for the edge 0 -> 1"),
         ({"x": np.full((4, 3), np.inf)}, InputError, "finite, got"),
         ({"ids": ["a", "b"]}, InputError, "ids are text, got int64"),
         ({"ids": [0, -1]}, InputError, "-1"),

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch_geometric import nn as pyg
 
-from livegnn import Engine, Events, Graph, InputError, Model
+from livegnn import EdgeSchema, Engine, Events, Graph, InputError, Model, Schema
 from livegnn.log.sqlite import SqliteLog
+from livegnn.model import Input, Step
 from livegnn.runtime import Runtime
 from mirror import frozen
 
@@ -50,7 +51,9 @@ def poison(*nodes: object) -> Events:
 def test_a_batch_is_refused_with_the_name_of_a_node_and_nothing_changes(settings):
     engine = Engine(make_graph(), make_model(), **settings)
     before = frozen(engine.state()), frozen(engine.graph.state())
-    with pytest.raises(InputError, match=r"node 2 of type 'node' would be infinite or not a number"):
+    with pytest.raises(
+        InputError, match=r"node 2 of type 'node' would be infinite or not a number in propagation 1 of 1"
+    ):
         engine.apply(poison(0, 1))
     assert (frozen(engine.state()), frozen(engine.graph.state())) == before
     with pytest.raises(InputError, match="node 2"):
@@ -147,3 +150,127 @@ def test_what_a_log_recorded_as_applied_is_applied_again(tmp_path):
     again.step()
     assert again.rejection(refused) is not None
     again.log.close()
+
+
+BUYS, SOLD = ("user", "buys", "item"), ("item", "sold to", "user")
+
+
+def make_typed() -> Graph:
+    """Three users who buy one item each, which two of them have in common; ids are texts."""
+    graph = Graph(
+        Schema({"user": 2, "item": 2}, {BUYS: EdgeSchema(weighted=True), SOLD: EdgeSchema()}, text_ids=True)
+    )
+    users, items = ["ann", "bob", "eve"], ["hat", "hat", "pen"]
+    graph.apply(
+        Events()
+        .add_nodes(users, np.ones((3, 2)), node_type="user")
+        .add_nodes(["hat", "pen"], np.ones((2, 2)), node_type="item")
+        .add_edges(users, items, weight=np.ones(3), edge_type=BUYS)
+        .add_edges(items, users, edge_type=SOLD),
+        seq=0,
+    )
+    return graph
+
+
+def make_typed_model() -> Model:
+    """Users' features add up in items, and these, four times as large, in users."""
+
+    def propagate(
+        source: str, target: str, edge_type: tuple[str, str, str], weights: tuple[str, ...]
+    ) -> Step:
+        attrs = {
+            "edge_type": edge_type, "message_local": weights, "neighbor_context": "none",
+            "combine": "identity", "aggregate": "sum", "self_loops": None,
+        }  # fmt: skip
+        return Step("propagate", (source,), target, attrs=attrs)
+
+    return Model(
+        inputs={"x": Input("user", 2)},
+        steps=(
+            propagate("x", "bought", BUYS, ("weight",)),
+            Step("linear", ("bought",), "larger", {"weight": "w"}),
+            propagate("larger", "sold", SOLD, ()),
+        ),
+        tensors={"w": np.eye(2, dtype=np.float32) * 4},
+        output="sold",
+        layers=("x", "larger", "sold"),
+    )
+
+
+def start_typed(path: Path) -> Runtime:
+    graph = make_typed()
+    return Runtime(SqliteLog(path), graph, Engine(graph, make_typed_model(), threads=1))
+
+
+def test_what_overflows_only_together_is_laid_upon_the_last_entry_alone(tmp_path):
+    """Of a merged batch with good events of other nodes before, between and behind."""
+    runtime = start_typed(tmp_path / "log.sqlite")
+
+    def features(user: str, value: float) -> int:
+        return runtime.append(Events().set_features([user], np.full((1, 2), value), node_type="user"))
+
+    good = [features("eve", 2), features("ann", 5e37), features("eve", 3)]
+    bad = features("bob", 5e37)  # 4e38 with ann's
+    last = features("eve", 4)
+    runtime.step()
+    rejection = runtime.rejection(bad)
+    assert rejection is not None
+    assert rejection.error == "InputError"
+    assert (
+        "for node 'hat' of type 'item' would be infinite or not a number in propagation 1 of 2"
+        in rejection.message
+    )
+    assert [runtime.rejection(seq) for seq in (*good, last)] == [None] * 4
+    assert runtime.seq == last
+    assert runtime.predict(["eve"]).values.tolist() == [[16.0, 16.0]]
+    assert runtime.engine.verify().ok
+    heavy = runtime.append(Events().add_edges(["ann"], ["pen"], weight=[1e30], edge_type=BUYS))
+    beyond = runtime.append(Events().add_edges(["ann"], ["hat"], weight=[7e28], edge_type=BUYS))
+    large = features("eve", 4e37)
+    both = runtime.append(Events().add_edges(["pen"], ["ann"], edge_type=SOLD))
+    runtime.step()
+    assert runtime.rejection(large) is None
+    refused = [runtime.rejection(seq) for seq in (heavy, beyond, both)]
+    assert refused[0] is not None
+    assert refused[0].message.startswith("edge weights must be finite, and at most 2^96")
+    assert refused[0].message.endswith(f"for the edge 'ann' -> 'pen' of type {BUYS}")
+    assert refused[1] is not None
+    assert (
+        "node 'hat' of type 'item' would be infinite or not a number in propagation 1 of 2"
+        in refused[1].message
+    )
+    assert refused[2] is not None
+    assert (
+        "node 'ann' of type 'user' would be infinite or not a number in propagation 2 of 2"
+        in refused[2].message
+    )
+    runtime.log.close()
+
+
+@pytest.mark.parametrize(
+    ("events", "message"),
+    [
+        (
+            Events().set_features(["ann", "bob"], [[1, 2], [3, np.nan]], node_type="user"),
+            "x must be finite, got nan in column 1 in event 1 (node 'bob' of type 'user')",
+        ),
+        (
+            Events().add_nodes(["new"], [[np.inf, 1]], node_type="item"),
+            "x must be finite, got inf in column 0 in event 0 (node 'new' of type 'item')",
+        ),
+        (
+            Events().add_edges(["ann", "eve"], ["hat", "hat"], weight=[1, -np.inf], edge_type=BUYS),
+            f"weight must be finite, got -inf in event 1 (edge 'eve' -> 'hat' of type {BUYS})",
+        ),
+    ],
+)
+def test_what_is_not_finite_itself_never_reaches_the_log(tmp_path, events, message):
+    runtime = start_typed(tmp_path / "log.sqlite")
+    with pytest.raises(InputError) as error:
+        runtime.append(events)
+    assert str(error.value) == message
+    assert runtime.log.last_seq() == 0
+    with pytest.raises(InputError) as error:
+        runtime.what_if(events, ["ann"])
+    assert str(error.value) == message
+    runtime.log.close()

@@ -12,10 +12,11 @@ import torch
 import livegnn as lg
 from livegnn import EdgeSchema, Engine, Events, Graph, Model, Schema
 from livegnn.errors import LiveGNNError
+from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import View
 from livegnn.inference import EngineOptions
 from livegnn.log.sqlite import SqliteLog
-from livegnn.runtime import CheckpointPolicy, Runtime, restore
+from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime, restore
 from livegnn.sampling import sample_neighbors, sample_nodes, sample_subgraph
 from streams import WIDTH, make_model
 
@@ -142,8 +143,16 @@ CALLS: dict[str, Callable[[World, Any], object]] = {
     "Runtime": lambda w, it: Runtime(it, w.graph),
     "Runtime, graph": lambda w, it: Runtime(w.runtime.log, it),
     "Runtime, view": lambda w, it: Runtime(w.runtime.log, w.graph, it),
+    "Runtime, when_view_fails": lambda w, it: Runtime(w.runtime.log, w.graph, when_view_fails=it),
+    "Runtime, factories": lambda w, it: Runtime(w.runtime.log, w.graph, factories=it),
+    "Runtime, auto_add": lambda w, it: Runtime(w.runtime.log, w.graph, auto_add=it),
+    "Schema, auto_add": lambda w, it: Schema({"a": 1}, {}, auto_add=it),
     "append": lambda w, it: w.runtime.append(it),
     "retry": lambda w, it: w.runtime.retry(it),
+    "retry, any_time": lambda w, it: w.runtime.retry(1, any_time=it),
+    "AheadPolicy": lambda w, it: AheadPolicy(it, it),
+    "ExpiryPolicy": lambda w, it: ExpiryPolicy(max_share=it),
+    "ExpiryPolicy, ask_from": lambda w, it: ExpiryPolicy(ask_from=it),
     "append, key": lambda w, it: w.runtime.append(Events().add_nodes(1), key=it),
     "append_all": lambda w, it: w.runtime.append_all(it),
     "append_all, entries": lambda w, it: w.runtime.append_all([it]),

@@ -19,6 +19,7 @@ other bits in another block. A `partial` plan works in the same way and stores t
 nodes; it allows neither message programs nor user functions.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -106,7 +107,7 @@ class Plan:
         computed from the aggregates of a depth belong to that depth; the inputs of the first propagation
         belong to the first depth.
         """
-        depths = len(self._steps_to) - 1
+        depths = self.depths
         if isinstance(mode, str):
             modes = [mode] * depths
         else:
@@ -127,6 +128,15 @@ class Plan:
         if eager == depths:
             return None
         return self._steps_to[eager] if eager else len(self._contexts)
+
+    @property
+    def depths(self) -> int:
+        """How many propagations follow one another."""
+        return len(self._steps_to) - 1
+
+    def propagation_of(self, step: int) -> int:
+        """The propagation, from 1 to `depths`, to which a step of the program belongs."""
+        return max(1, min(self.depths, bisect_right(self._steps_to, step)))
 
     def node_type(self, name: str) -> NodeType:
         """The type of the nodes whose rows a kept value holds."""

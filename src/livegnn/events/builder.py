@@ -158,11 +158,11 @@ class Events:
             for name, column in (("weight", chunk.weight), ("time", chunk.time), (chunk.x_name, chunk.x)):
                 if column is None or np.isfinite(column).all():
                     continue
-                row = int(np.flatnonzero(~np.isfinite(column.reshape(len(column), -1)).all(axis=1))[0])
-                values = column[row].reshape(-1)
-                value = values[~np.isfinite(values)][0]
+                row, at = np.argwhere(~np.isfinite(column.reshape(len(column), -1)))[0].tolist()
+                value = column.reshape(len(column), -1)[row, at]
+                place = f" in column {at}" if column.ndim == 2 else ""
                 raise InputError(
-                    f"{name} must be finite, got {value} in event {first + row} ({_name(chunk, row)})"
+                    f"{name} must be finite, got {value}{place} in event {first + row} ({_name(chunk, row)})"
                 )
             for ids in (chunk.ids, chunk.dst):
                 if ids is not None and ids.dtype.kind == "U":
@@ -287,7 +287,11 @@ def _equal(a: Chunk, b: Chunk) -> bool:
 
 
 def _name(chunk: Chunk, row: int) -> str:
-    return f"node {chunk.ids[row]}" if chunk.dst is None else f"edge {chunk.ids[row]} -> {chunk.dst[row]}"
+    """An event's node or edge, as it was given, and its type."""
+    shown = repr(chunk.ids[row].item())
+    if chunk.dst is None:
+        return f"node {shown} of type {chunk.type!r}"
+    return f"edge {shown} -> {chunk.dst[row].item()!r} of type {chunk.type}"
 
 
 def _check_text(ids: Ids) -> None:

@@ -4,12 +4,14 @@ from livegnn.graph.columns import check_columns, without_strays
 from livegnn.graph.construction import Parallel
 from livegnn.graph.delta import EdgeAttrChanges, EdgeChanges, GraphDelta
 from livegnn.graph.graph import Graph
+from livegnn.graph.newcomers import AutoAdd, auto_add_nodes
 from livegnn.graph.schema import EdgeSchema, Schema
 from livegnn.graph.snapshot import Snapshot
 from livegnn.graph.view import Neighbors, View
 from livegnn.graph.writer import Claim
 
 __all__ = [
+    "AutoAdd",
     "Claim",
     "EdgeAttrChanges",
     "EdgeChanges",
@@ -21,6 +23,7 @@ __all__ = [
     "Schema",
     "Snapshot",
     "View",
+    "auto_add_nodes",
     "check_columns",
     "without_strays",
 ]

@@ -1,16 +1,36 @@
 """Checks which columns of events a schema allows."""
 
+from typing import Final
+
 from livegnn.errors import InputError
 from livegnn.events import Chunk, Events
 from livegnn.events.builder import from_chunks
+from livegnn.events.chunk import Kind
 from livegnn.graph.schema import EdgeSchema, Schema
 from livegnn.types import EdgeType
 
+_TAKEN: Final[dict[Kind, tuple[str, ...]]] = {
+    "add_edges": ("weight", "time", "x", "key"),
+    "remove_edges": ("key",),
+    "set_features": ("x",),
+    "add_nodes": ("x",),
+    "remove_nodes": (),
+}
+"""The columns that events of each kind may have; `x` of edges is called edge_attr in public."""
+
 
 def check_columns(schema: Schema, chunk: Chunk) -> None:
-    """Raises InputError for a column that the chunk's type does not have, or that has the wrong width. The
-    schema must have the type.
+    """Raises InputError for a column that the chunk's kind or type does not have, or that has the wrong
+    width. The schema must have the type.
     """
+    if stray := _strays_of_kind(chunk):
+        name = chunk.x_name if stray[0] == "x" else stray[0]
+        raise InputError(
+            f"{chunk.kind} takes {', '.join(_TAKEN[chunk.kind]) or 'no columns'} beside ids, got a column "
+            f"{name!r}: leave it out"
+        )
+    if chunk.kind == "set_features" and chunk.x is None:
+        raise InputError("set_features needs x, the features, got none")
     if isinstance(chunk.type, str):
         width = schema.node_types[chunk.type]
         if chunk.x is not None and chunk.x.shape[1] != width:
@@ -38,9 +58,14 @@ def check_columns(schema: Schema, chunk: Chunk) -> None:
 
 
 def without_strays(schema: Schema, events: Events) -> Events:
-    """The events without weights and times that their types do not have. Logs of earlier versions contain
-    such columns, and those versions ignored them too.
+    """The events without weights and times that their types do not have, and without columns that their kinds
+    do not have. Logs of earlier versions contain such columns, and those versions ignored them too.
     """
+    if any(_strays_of_kind(chunk) for chunk in events.chunks):
+        events = from_chunks(
+            chunk._replace(**dict.fromkeys(_strays_of_kind(chunk)))  # type: ignore[arg-type]
+            for chunk in events.chunks
+        )
     if all(_strays(schema, chunk) is None for chunk in events.chunks):
         return events
     return from_chunks(
@@ -51,6 +76,14 @@ def without_strays(schema: Schema, events: Events) -> Events:
         )
         for chunk in events.chunks
     )
+
+
+def _strays_of_kind(chunk: Chunk) -> list[str]:
+    """The columns of the chunk that its kind does not have."""
+    if chunk.kind == "add_edges":
+        return []
+    columns = (("weight", chunk.weight), ("time", chunk.time), ("x", chunk.x), ("key", chunk.key))
+    return [name for name, column in columns if column is not None and name not in _TAKEN[chunk.kind]]
 
 
 def _strays(schema: Schema, chunk: Chunk) -> EdgeSchema | None:

@@ -30,6 +30,7 @@ class Followers:
         self._publishing = False
         self.within_batch = False  # a batch is prepared and not yet committed in all views
         self.preparing: GraphDelta | None = None  # the batch whose `after` may be used now
+        self.failed: list[tuple[View, Exception]] = []  # views that made the last batch fail, and how
 
     def attach(self, graph: "Graph", view: View) -> None:
         """Adds a view at the end; a view that is attached already moves there."""
@@ -47,6 +48,11 @@ class Followers:
         self.refuse_within_batch()
         self._views = [ref for ref in self._views if ref() is not None and ref() is not view]
         self._views.append(weakref.ref(view))
+
+    def detach(self, view: View) -> None:
+        """Takes a view off; does nothing if it is not attached."""
+        self.refuse_within_batch()
+        self._views = [ref for ref in self._views if ref() is not None and ref() is not view]
 
     def refuse_within_batch(self) -> None:
         """Raises `InputError` if a batch is being prepared or committed. The call then comes from a view, or
@@ -77,7 +83,7 @@ class Followers:
         interrupt or failure of a view after the point where the batch could still be refused.
         """
         views = [view for ref in self._views if (view := ref()) is not None]
-        self.within_batch = True
+        self.within_batch, self.failed = True, []
         try:
             self.preparing = delta
             self._prepare(graph.native, delta, views, on_staged)
@@ -92,6 +98,7 @@ class Followers:
                 try:
                     delta.note_update(view, view.commit(delta))
                 except BaseException as error:
+                    self._note_failure(view, error)
                     broken = broken or _explain(error, view, "committed it, and is out of date")
             return views, broken
         finally:
@@ -112,7 +119,12 @@ class Followers:
             graph.prepare(delta.native)
             for view in views:
                 begun += 1
-                view.prepare(delta)
+                try:
+                    view.prepare(delta)
+                except Exception as error:
+                    if not isinstance(error, InputError):
+                        self._note_failure(view, error)
+                    raise
             if on_staged is not None:
                 on_staged(delta)
         except BaseException as error:
@@ -131,6 +143,10 @@ class Followers:
                 raise interrupt from error
             raise
 
+    def _note_failure(self, view: View, error: BaseException) -> None:
+        if isinstance(error, Exception):
+            self.failed.append((view, error))
+
     def publish(self, delta: GraphDelta, views: Sequence[View]) -> BaseException | None:
         """Publishes batches in order: a batch that a subscriber applies is published after all views have
         published the batch before. Returns the first interrupt or failure of a view.
@@ -146,6 +162,7 @@ class Followers:
                     try:
                         view.publish(delta)
                     except BaseException as error:
+                        self._note_failure(view, error)
                         broken = broken or _explain(error, view, "told of it")
                 if not self._unpublished:
                     return broken

@@ -196,7 +196,7 @@ class Graph:
         if self._left_out or type(events) is not Events:
             events = self.with_types(events)
         native, pin = stage_events(self, events, refuse_parallel=refuse_parallel)
-        after = self.seq + native.num_events if seq is None else seq
+        after = self.seq + len(events) if seq is None else seq
         return GraphDelta(self, native, after, events, pin, trusted=trusted)
 
     def apply(

@@ -13,6 +13,9 @@ Duplicates: TypeAlias = Literal["replace", "add", "keep"]
 """How to treat an edge that is added again; see `EdgeSchema`."""
 
 
+_LARGEST = 3.4028234663852886e38  # of float32
+
+
 @dataclass(frozen=True)
 class EdgeSchema:
     """The columns and the behaviour of the edges of one type.
@@ -78,7 +81,9 @@ class EdgeSchema:
 class Schema:
     """Node types with the width of their features, and edge types.
 
-    text_ids: ids of all node types are text rather than integers.
+    text_ids: ids of all node types are text rather than integers. auto_add: node types that nobody has to
+    announce, with the features of a new node, or None for zeros: an edge, or features, that name an unknown
+    node of such a type add it. A list of types stands for zeros.
     """
 
     node_types: Mapping[NodeType, int] = field(default_factory=lambda: {DEFAULT_NODE_TYPE: 0})
@@ -86,9 +91,11 @@ class Schema:
         default_factory=lambda: {DEFAULT_EDGE_TYPE: EdgeSchema()}
     )
     text_ids: bool = False
+    auto_add: Mapping[NodeType, tuple[float, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         text = ", text_ids=True" if self.text_ids else ""
+        text += f", auto_add={self.auto_add!r}" if self.auto_add else ""
         if len(self.node_types) + len(self.edge_types) <= 2:
             return f"Schema({self.node_types!r}, {self.edge_types!r}{text})"
         nodes = "".join(f"\n    {name!r}: {width!r}," for name, width in self.node_types.items())
@@ -110,6 +117,7 @@ class Schema:
             for name, width in self.node_types.items()
         }
         object.__setattr__(self, "node_types", widths)
+        object.__setattr__(self, "auto_add", _to_defaults(self.auto_add, widths))
         edge_types = {_to_edge_type(name, edges): edges for name, edges in self.edge_types.items()}
         object.__setattr__(self, "edge_types", edge_types)
         for edge_type, edges in self.edge_types.items():
@@ -126,7 +134,9 @@ class Schema:
                 )
 
     def to_json(self) -> JSON:
+        added: dict[str, JSON] = {name: list(features) for name, features in self.auto_add.items()}
         return {
+            **({"auto_add": added} if added else {}),
             "node_types": dict(self.node_types),
             "edge_types": [
                 {
@@ -178,7 +188,9 @@ class Schema:
                 )
             widths = {name: width for name, width in node_types.items() if isinstance(width, int)}
             assert len(widths) == len(node_types)
-            return cls(widths, types, bool(text_ids))
+            auto_add = data.get("auto_add", {})  # states of older versions lack it
+            assert isinstance(auto_add, dict)
+            return cls(widths, types, bool(text_ids), cast("Mapping[str, tuple[float, ...]]", auto_add))
         except (AssertionError, KeyError, TypeError, ValueError) as error:
             raise FileFormatError(
                 f"a graph's schema must be what Schema.to_json makes, got {data!r}"
@@ -193,6 +205,31 @@ def _to_edge_type(name: object, edges: object) -> EdgeType:
         raise InputError(f"edge type {name!r} must have an EdgeSchema, got {edges!r}")
     source, relation, target = name
     return source, relation, target
+
+
+def _to_defaults(auto_add: object, widths: Mapping[NodeType, int]) -> dict[NodeType, tuple[float, ...]]:
+    """The features of new nodes by type; raises `InputError` for what is no type, or not as wide."""
+    if isinstance(auto_add, (list, tuple)):
+        auto_add = dict.fromkeys(map(str, auto_add))
+    if not isinstance(auto_add, Mapping):
+        raise InputError(f"auto_add must be a dict from node types to features, or a list, got {auto_add!r}")
+    defaults = {}
+    for name, features in auto_add.items():
+        if name not in widths:
+            raise UnknownTypeError(
+                f"auto_add names node type {name!r}; the schema has {', '.join(map(repr, widths))}"
+            )
+        row = [0.0] * widths[name] if features is None else features
+        if (
+            not isinstance(row, (list, tuple))
+            or len(row) != widths[name]
+            or not all(type(one) in (int, float) and abs(one) <= _LARGEST for one in row)
+        ):
+            raise InputError(
+                f"auto_add must have {widths[name]} finite numbers for node type {name!r}, got {features!r}"
+            )
+        defaults[name] = tuple(map(float, row))
+    return defaults
 
 
 def _integer(value: JSON) -> int:

@@ -10,16 +10,19 @@ import numpy as np
 
 from livegnn import _core
 from livegnn.errors import InputError, UnknownNodeError
+from livegnn.events import Chunk
 from livegnn.events.chunk import EDGE_KINDS
 from livegnn.graph.columns import check_columns
 from livegnn.graph.construction import parallel_edges
+from livegnn.graph.newcomers import Newcomers
 
 if TYPE_CHECKING:
     from livegnn.events import Events
     from livegnn.graph.graph import Graph
-    from livegnn.types import EdgeType, FloatArray, Ids, NodeType
+    from livegnn.types import EdgeType, FloatArray, Ids, IntArray, NodeType
 
 _UNKNOWN_NODE, _PARALLEL = 0, 6
+_NO_ID = -1
 
 
 def check_seq(seq: int, at: int) -> None:
@@ -42,6 +45,7 @@ def stage_events(
     Raises what `Graph.apply` raises.
     """
     stage, intern = _core.Stage(graph.native, refuse_parallel), graph.node_ids.intern
+    newcomers = Newcomers(graph) if graph.schema.auto_add else None
     pin = graph.node_ids.pin()
     try:
         for chunk in events.chunks:
@@ -51,6 +55,9 @@ def stage_events(
                 check_columns(graph.schema, chunk)
                 sources, targets = intern(ids), intern(cast("Ids", dst))
                 if kind == "add_edges":
+                    if newcomers is not None:
+                        newcomers.announce(stage, type_[0], sources)
+                        newcomers.announce(stage, type_[2], targets)
                     stage.add_edges(edge_type, sources, targets, weight, time, x, key)
                 else:
                     stage.remove_edges(edge_type, sources, targets, key)
@@ -58,6 +65,8 @@ def stage_events(
             node_type = graph.node_type_index(cast("NodeType", type_))
             check_columns(graph.schema, chunk)
             nodes = intern(ids)
+            if newcomers is not None:
+                _meet(newcomers, stage, chunk, nodes)
             if kind == "set_features":
                 stage.set_features(node_type, nodes, cast("FloatArray", x))
             elif kind == "add_nodes":
@@ -73,15 +82,31 @@ def stage_events(
         raise
 
 
+def _meet(newcomers: Newcomers, stage: _core.Stage, chunk: Chunk, nodes: "IntArray") -> None:
+    name = cast("NodeType", chunk.type)
+    if chunk.kind == "set_features":
+        newcomers.announce(stage, name, nodes)
+    elif chunk.kind == "add_nodes":
+        newcomers.note_added(name, nodes)
+    else:
+        newcomers.note_removed(name, nodes)
+
+
 def _explain(graph: "Graph", error: _core.EventError) -> InputError:
     kind, what, number, type_, target = error.args
     if kind == _PARALLEL:
         edge_type = list(graph.schema.edge_types)[type_]
         return parallel_edges(edge_type, *(graph.to_user_ids(np.array([n]))[0] for n in (number, target)))
-    if kind != _UNKNOWN_NODE:
+    if number == _NO_ID and kind != _UNKNOWN_NODE:
         return InputError(what)
-    name = list(graph.schema.node_types)[type_]
     shown = graph.to_user_ids(np.array([number]))[0].item()
+    if target != _NO_ID:
+        aim = graph.to_user_ids(np.array([target]))[0].item()
+        edge_type = list(graph.schema.edge_types)[type_]
+        return InputError(f"{what} for the edge {shown!r} -> {aim!r} of type {edge_type}")
+    name = list(graph.schema.node_types)[type_]
+    if kind != _UNKNOWN_NODE:
+        return InputError(f"{what} for node {shown!r} of type {name!r}")
     return UnknownNodeError(
         f"expected the id of a node of type {name!r}, got {shown!r}, which {what}: add it first"
     )

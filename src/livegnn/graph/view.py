@@ -105,6 +105,12 @@ class View:
     def close(self) -> None:
         """Releases resources other than memory. The view must not be used afterwards."""
 
+    def retire(self) -> None:
+        """Closes a view that has failed, and that its graph goes on without. Whoever still holds it must not
+        get an answer from it.
+        """
+        self.close()
+
 
 class Neighbors(NamedTuple):
     """The neighbours of a node: their ids, and the weights, times and features (`edge_attr`, [ids, channels])

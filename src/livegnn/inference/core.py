@@ -1,14 +1,26 @@
 """Creates the native engine of a plan, and checks the graph and the model first."""
 
+from typing import NoReturn
+
 from livegnn import _core
 from livegnn.arguments import as_path
 from livegnn.compiler.plan import Plan
-from livegnn.errors import InputError
+from livegnn.errors import InputError, ViewMissingError
 from livegnn.graph import Graph
 from livegnn.graph.core import chosen_threads
 from livegnn.inference.options import EngineOptions
 from livegnn.model import Model
 from livegnn.wording import kind_of
+
+
+class Retired:
+    """In the place of a native engine whose graph goes on without it: its rows belong to other nodes now."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise ViewMissingError(
+            "expected an engine that follows its graph, got one that has failed: its runtime builds another, "
+            "ask runtime.engine"
+        )
 
 
 def check_pair(graph: object, model: object) -> None:

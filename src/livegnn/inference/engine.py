@@ -18,7 +18,7 @@ from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta, View
 from livegnn.graph.defaults import left_out
 from livegnn.graph.writer import Measurement
-from livegnn.inference.core import check_pair, make_core
+from livegnn.inference.core import Retired, check_pair, make_core
 from livegnn.inference.guard import refuse_lost
 from livegnn.inference.history import History
 from livegnn.inference.options import EngineOptions, EngineSettings
@@ -208,7 +208,7 @@ class Engine(View):
         try:
             view.prepare_batch(self.graph.native, change.native, settled, change.trusted)
         except _core.NotFiniteError as error:
-            refuse_lost(self.graph, change.native, *error.args)
+            refuse_lost(self.graph, self.plan, change.native, *error.args)
 
     def commit(self, change: GraphDelta) -> Update:
         self.epoch += 1
@@ -224,6 +224,10 @@ class Engine(View):
         if self._memory.wanted:
             self._memory.take(self._measure)
         return update
+
+    def retire(self) -> None:
+        super().retire()
+        self.native_engine = Retired()  # type: ignore[assignment]
 
     def _settle_if_possible(self) -> bool:
         """Settles, and returns whether that succeeded. An exception of a function of the model must not stop

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 import numpy as np
 
+from livegnn.compiler.plan import Plan
 from livegnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -13,8 +14,11 @@ if TYPE_CHECKING:
 NonFinite = Literal["refuse", "allow"]
 
 
-def refuse_lost(graph: "Graph", delta: "_core.Delta", node_type: int, index: int) -> NoReturn:
-    """Raises an `InputError` that names a node for which the prepared batch gives a row that is not finite.
+def refuse_lost(
+    graph: "Graph", plan: Plan, delta: "_core.Delta", node_type: int, index: int, step: int
+) -> NoReturn:
+    """Raises an `InputError` that names a node for which the prepared batch gives a row that is not finite,
+    and the propagation in which it is computed.
 
     The row may be one of the node's aggregates, a layer's output or the prediction; features are always
     finite.
@@ -27,6 +31,7 @@ def refuse_lost(graph: "Graph", delta: "_core.Delta", node_type: int, index: int
     name = list(graph.schema.node_types)[node_type]
     raise InputError(
         "expected events after which every value is finite, but what the model computes for node "
-        f"{id!r} of type {name!r} would be infinite or not a number: send smaller features and weights, or, "
-        'to go on as the framework would, make the engine with non_finite="allow"'
+        f"{id!r} of type {name!r} would be infinite or not a number in propagation "
+        f"{plan.propagation_of(step)} of {plan.depths}: send smaller features and weights, or, to go on as "
+        'the framework would, make the engine with non_finite="allow"'
     )

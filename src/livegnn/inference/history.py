@@ -113,6 +113,8 @@ class History(View):
         self._prepared = None
         if delta.seq - delta.num_events < self._seq:
             return  # these events have no sequence numbers of their own: clear the history
+        if delta.num_events != len(delta.events):
+            return  # it adds nodes that no event announces (graph/newcomers.py)
         graph = self.graph
         nodes = {
             name: old

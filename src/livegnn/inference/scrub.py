@@ -74,7 +74,7 @@ class Scrub:
     """
 
     def __init__(self, engine: "Engine", policy: ScrubPolicy | None, clock: Callable[[], float]) -> None:
-        self._engine = engine
+        self._engine: Engine | None = engine
         self._policy = policy
         self._clock = clock
         self._time, self._seq = clock(), engine.seq
@@ -82,15 +82,20 @@ class Scrub:
         self.last = self.largest = 0.0
         self.not_finite = 0
 
+    def follow(self, engine: "Engine | None") -> None:
+        """Scrubs another engine from now on, or none."""
+        self._engine = engine
+
     def until(self) -> float | None:
         """Seconds until a round is due, 0 if one is due, None if none is due before the next event."""
-        if self._policy is None or self._engine.seq == self._seq:
+        if self._policy is None or self._engine is None or self._engine.seq == self._seq:
             return None
         return max(0.0, self._time + self._policy.every_seconds - self._clock())
 
     def run(self) -> None:
         """Runs one round, with a new random sample of nodes."""
         assert self._policy is not None
+        assert self._engine is not None
         self._time, self._seq = self._clock(), self._engine.seq
         seen = self._engine.scrubbed(self._policy.sample, seed=self.rounds)
         self.last, self.not_finite = seen.difference, seen.not_finite

@@ -95,7 +95,7 @@ class WhatIf:
             delta = staged.native
             engine.native_engine.settle()
             if not engine.native_engine.prepare(delta, self._prepared):
-                refuse_lost(engine.graph, delta, *self._prepared.lost())
+                refuse_lost(engine.graph, engine.plan, delta, *self._prepared.lost())
             self._delta = staged  # the prepared batch points into it: new features are not copied
             added = delta.added(engine.output_type)
             indices = delta.added_indices(engine.output_type)

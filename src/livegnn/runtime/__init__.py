@@ -1,5 +1,6 @@
 """The loop between the log and the answers, its checkpoints, and the predictions that it serves."""
 
+from livegnn.runtime.ahead import AheadPolicy
 from livegnn.runtime.binding import schema_properties
 from livegnn.runtime.checkpoints import CheckpointPolicy, list_checkpoints, oldest_kept
 from livegnn.runtime.loop import Chore, Loop
@@ -7,8 +8,10 @@ from livegnn.runtime.predictions import Change, Prediction, Runtime, SupposedPre
 from livegnn.runtime.recovery import ViewFactory, restore
 from livegnn.runtime.replay import replay
 from livegnn.runtime.statistics import Statistics
+from livegnn.runtime.views import Views, WhenViewFails
 
 __all__ = [
+    "AheadPolicy",
     "Change",
     "CheckpointPolicy",
     "Chore",
@@ -18,6 +21,8 @@ __all__ = [
     "Statistics",
     "SupposedPrediction",
     "ViewFactory",
+    "Views",
+    "WhenViewFails",
     "list_checkpoints",
     "oldest_kept",
     "replay",

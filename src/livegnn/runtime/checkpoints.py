@@ -129,7 +129,7 @@ class Checkpoints:
         since: int,
         readers: threading.RLock,
     ) -> None:
-        self._policy, self._log, self._graph, self._views = policy, log, graph, dict(views)
+        self._policy, self._log, self._graph, self._views = policy, log, graph, views  # as they are then
         self._statistics, self._clock, self._readers = statistics, clock, readers
         self._written = self._tried = since
         self._time = clock()

@@ -17,18 +17,21 @@ from types import NoneType
 from typing import Protocol, TypeAlias, TypeVar
 
 from livegnn import _core
-from livegnn.arguments import function, not_negative, whole
+from livegnn.arguments import function, not_negative, switch, whole
 from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired, is_disk_full
 from livegnn.events import Chunk, Events
-from livegnn.expiry import Expiry, ExpiryPolicy
+from livegnn.expiry import Expiry, ExpiryPolicy, HeldExpiry
 from livegnn.graph import Claim, Graph, GraphDelta, View, check_columns
 from livegnn.log import Appended, Batch, Log, Origin, Rejection, Write
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.keys import RETRY_KEY
+from livegnn.runtime.ahead import Ahead, AheadPolicy
 from livegnn.runtime.binding import schema_properties
 from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
+from livegnn.runtime.recovery import ViewFactory
 from livegnn.runtime.replay import replay
 from livegnn.runtime.statistics import Statistics
+from livegnn.runtime.views import Rebuilding, Views, WhenViewFails
 from livegnn.wording import kind_of
 
 _logger = logging.getLogger(__name__)
@@ -65,11 +68,15 @@ class Loop:
         max_batch_events: int,
         checkpoints: CheckpointPolicy | None,
         expiry: ExpiryPolicy | None,
+        ahead: AheadPolicy | None,
+        when_view_fails: WhenViewFails,
+        factories: Mapping[str, ViewFactory],
         clock: Callable[[], float],
     ) -> None:
         for given, policy, name in (
             (checkpoints, CheckpointPolicy, "checkpoints"),
             (expiry, ExpiryPolicy, "expiry"),
+            (ahead, AheadPolicy, "ahead"),
         ):
             if not isinstance(given, (policy, NoneType)):
                 raise InputError(f"{name} must be None or of the type {policy.__name__}, got {given!r}")
@@ -78,7 +85,7 @@ class Loop:
             raise InputError(f"log must be a Log, such as a SqliteLog, got {log!r}")
         max_batch_events = whole(max_batch_events, "max_batch_events", 1)
         self.log, self.graph = log, graph
-        self.views = _by_name(graph, views)
+        self.views = Views(graph, views)
         self.statistics = Statistics()
         self._max_batch_events = max_batch_events
         self._clock = clock
@@ -90,7 +97,7 @@ class Loop:
         self._arrivals: dict[int, float] = {}
         self._thread: threading.Thread | None = None
         self._stopping = self._ended = False
-        self._open_views: Sequence[View] = tuple(self.views.values())
+        self._open_views: Mapping[str, View] = self.views
         self._failure: BaseException | None = None
         self._paused: BaseException | None = None
         self._retry = threading.Event()  # set by `stop`, so that nobody waits for space
@@ -115,8 +122,9 @@ class Loop:
             since=since,
             readers=self._becoming_visible,
         )
-        self._expiry = Expiry(graph, expiry, clock)
-        self._chores: list[Chore] = []
+        self._expiry, self._ahead = Expiry(graph, expiry, clock), Ahead(ahead)
+        self._rebuilding = Rebuilding(graph, self.views, when_view_fails, factories, self._view_changed)
+        self._chores: list[Chore] = [self._rebuilding]
 
     # -- what a subclass adds
 
@@ -128,6 +136,9 @@ class Loop:
 
     def _tell_end(self) -> None:
         """Tells others that no batch will come any more."""
+
+    def _view_changed(self, name: str, view: View | None) -> None:
+        """Notes that a view has failed (None), or was built again."""
 
     @property
     def seq(self) -> int:
@@ -167,8 +178,8 @@ class Loop:
         self._end()
         if self._failure is None:
             self._checkpoints.write(self._seq)
-        views, self._open_views = self._open_views, ()
-        for view in views:
+        views, self._open_views = self._open_views, {}
+        for view in views.values():
             view.close()
         with self.graph.writer:
             if self.graph.claim is self._claim:
@@ -298,15 +309,30 @@ class Loop:
         rejections = self.log.rejections(seq - 1, up_to=seq)
         return rejections[0] if rejections else None
 
-    def retry(self, seq: int) -> int:
+    def retry(self, seq: int, *, any_time: bool = False) -> int:
         """Appends the events of entry `seq`, which was refused, again; returns the number of the new entry.
 
-        Asked again, it returns the same. Raises InputError if the entry was not refused.
+        Asked again, it returns the same. any_time: lets the times of its events through, however far they are
+        ahead, until the process ends. Raises InputError if the entry was not refused.
         """
+        any_time = switch(any_time, "any_time")
         entry = None if self.rejection(seq) is None else self.log.entry(seq)
         if entry is None:
             raise InputError(f"expected the number of an entry that was refused, got {seq}: see rejections")
+        if any_time:
+            self._ahead.allow(entry.events)
         return self.append(entry.events, key=f"{RETRY_KEY}{seq}")
+
+    @property
+    def held_expiry(self) -> HeldExpiry | None:
+        """An expiry of so many edges that it waits for `confirm_expiry`; None if there is none."""
+        return self._expiry.held
+
+    def confirm_expiry(self) -> HeldExpiry:
+        """Lets the expiry that waits happen, and returns it. Raises InputError if none waits."""
+        held = self._expiry.confirm()
+        self.log.wake()
+        return held
 
     def read(self, question: Callable[[], _Answer]) -> tuple[int, _Answer]:
         """The answer to a question about the graph or a view, with the sequence number that it reflects.
@@ -397,7 +423,7 @@ class Loop:
         """
         batch = Batch(self._seq, ends[-1])
         started = self._clock()
-        commit = ExitStack()
+        commit, applied = ExitStack(), list[GraphDelta]()
 
         def record(delta: GraphDelta) -> None:
             self.log.record_batch(batch, rejection)
@@ -406,6 +432,7 @@ class Loop:
         def let_go(change: GraphDelta) -> None:
             # First of all: whatever comes now, this batch will not be applied again.
             self._seq = batch.seq
+            applied.append(change)
             commit.close()
             self._record(batch, self._clock() - started, rejection)
             if rejection is None:
@@ -418,12 +445,22 @@ class Loop:
                         self.statistics.latency_seconds.record(now - arrival)
                 self._visible.notify_all()
 
-        with commit, self.graph.writer:
-            # Its numbers are those of the log, whatever somebody has applied before.
-            self.graph.seq = self._seq
-            self._claim.give_turn()
-            change = self.graph.apply(events, seq=batch.seq, on_staged=record, on_committed=let_go)
-        self._tell(change, self._clock() - started)
+        try:
+            with commit, self.graph.writer:
+                # Its numbers are those of the log, whatever somebody has applied before.
+                self.graph.seq = self._seq
+                self._ahead.check(events, self.graph.latest_time)
+                self._claim.give_turn()
+                self.graph.apply(events, seq=batch.seq, on_staged=record, on_committed=let_go)
+        except InputError:
+            raise
+        except Exception as error:
+            self._rebuilding.blame(error)
+            if not applied:
+                self._commit(ends, events, rejection)  # without the views that failed
+                return
+        self._rebuilding.settle()
+        self._tell(applied[0], self._clock() - started)
 
     def _record(self, batch: Batch, seconds: float, rejection: Rejection | None) -> None:
         count = batch.seq - batch.after
@@ -453,26 +490,6 @@ class Loop:
                 self._expiring_thread = None
         if count:
             self.statistics.expired_edges.record(count)
-
-
-def _by_name(graph: Graph, views: Sequence[View]) -> Mapping[str, View]:
-    """Raises `InputError` for what is no view of the graph, and for a name that is taken."""
-    named: dict[str, View] = {}
-    for view in views:
-        if not isinstance(view, View):
-            raise InputError(f"expected views of the graph, such as an Engine, got {kind_of(view)}")
-        if view.graph is not graph:
-            raise InputError(
-                f"expected a view of the runtime's graph, got {view.name!r} of another: write "
-                "Runtime(log, view.graph, view)"
-            )
-        if not view.name or view.name in View.reserved_names or view.name in named:
-            raise InputError(
-                f"a view's name must be its own, and neither empty nor one of {sorted(View.reserved_names)}, "
-                f"got {view.name!r}"
-            )
-        named[view.name] = view
-    return named
 
 
 def _check_schema(graph: Graph, chunk: Chunk) -> None:

@@ -5,8 +5,8 @@ Thread safety: everything may be called from any thread.
 
 import logging
 import time
-from collections.abc import Callable
-from types import NoneType
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,11 +16,14 @@ from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.events.chunk import IdsLike
 from livegnn.expiry import ExpiryPolicy
-from livegnn.graph import Graph, GraphDelta, View
+from livegnn.graph import AutoAdd, Graph, GraphDelta, View, auto_add_nodes
 from livegnn.inference import Engine, Scrub, ScrubPolicy, Update
 from livegnn.log import Log
+from livegnn.runtime.ahead import AheadPolicy
 from livegnn.runtime.checkpoints import CheckpointPolicy
 from livegnn.runtime.loop import Loop
+from livegnn.runtime.recovery import ViewFactory
+from livegnn.runtime.views import WhenViewFails
 from livegnn.types import FloatArray, Ids
 from livegnn.wording import kind_of
 
@@ -63,9 +66,15 @@ class Runtime(Loop):
     """Keeps `graph` and `views` of it, such as an engine, at the end of `log`.
 
     Making one replays the batches that the log recorded after `graph.seq`, exactly as they were. Of the views
-    the first engine answers questions for predictions; without one, those raise `InputError`. Raises LogError
-    if the log does not lead on from there, InputError if a view is not one of this graph, or if settings make
-    no sense.
+    the first engine answers questions for predictions; without one, those raise `InputError`.
+
+    auto_add: node types of which events may name unknown nodes, which they then add, as in `Schema`: it
+    becomes a part of the graph's schema, and types can be added to it but not taken away. when_view_fails:
+    "stop" ends the loop, with a message that names the view; "rebuild" goes on without it and builds it again
+    from the graph, with its factory of `factories`, a few times at most.
+
+    Raises LogError if the log does not lead on from there, InputError if a view is not one of this graph, or
+    if settings make no sense.
     """
 
     def __init__(
@@ -76,6 +85,10 @@ class Runtime(Loop):
         max_batch_events: int = 4096,
         checkpoints: CheckpointPolicy | None = None,
         expiry: ExpiryPolicy | None = ExpiryPolicy(),  # noqa: B008
+        ahead: AheadPolicy | None = None,
+        auto_add: AutoAdd | None = None,
+        when_view_fails: WhenViewFails = "stop",
+        factories: Mapping[str, ViewFactory] = MappingProxyType({}),
         scrub: ScrubPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -84,6 +97,8 @@ class Runtime(Loop):
             raise InputError(f"expected a Graph and its views, got {got}: write Runtime(log, graph, engine)")
         if not isinstance(scrub, (ScrubPolicy, NoneType)):
             raise InputError(f"scrub must be None or of the type ScrubPolicy, got {scrub!r}")
+        if auto_add is not None:
+            auto_add_nodes(graph, auto_add)
         super().__init__(
             log,
             graph,
@@ -91,9 +106,13 @@ class Runtime(Loop):
             max_batch_events=max_batch_events,
             checkpoints=checkpoints,
             expiry=expiry,
+            ahead=ahead,
+            when_view_fails=when_view_fails,
+            factories=factories,
             clock=clock,
         )
         self._engine = next((view for view in views if isinstance(view, Engine)), None)
+        self._engine_name = None if self._engine is None else self._engine.name
         self._subscribers: list[Callable[[Change], None]] = []
         self._at_end: list[Callable[[], None]] = []
         self._subscriber_failures = 0
@@ -103,8 +122,12 @@ class Runtime(Loop):
 
     @property
     def engine(self) -> Engine:
-        """The engine that answers. Raises `InputError` where the runtime has none."""
+        """The engine that answers. Raises `InputError` where the runtime has none, and `ViewMissingError`
+        while it is built again.
+        """
         if self._engine is None:
+            if self._engine_name is not None:
+                self.views[self._engine_name]  # says why it is not there
             raise InputError(
                 "this runtime has no engine, and so no predictions: make it with one, "
                 "Runtime(log, graph, Engine(graph, model))"
@@ -114,7 +137,7 @@ class Runtime(Loop):
     @property
     def has_engine(self) -> bool:
         """Whether there are predictions."""
-        return self._engine is not None
+        return self._engine_name is not None
 
     @property
     def subscriber_failures(self) -> int:
@@ -128,18 +151,16 @@ class Runtime(Loop):
         output: which one, as of `Engine.predict`. Raises UnknownNodeError, and InputError if there is no such
         output.
         """
-        engine = self.engine
-        return Prediction(*self.read(lambda: engine.predict(ids, output=output)))
+        return Prediction(*self.read(lambda: self.engine.predict(ids, output=output)))
 
     def predict_at_once(self, ids: IdsLike, *, output: str | None = None) -> Prediction | None:
         """What `predict` returns, if that is there to be read: None where it would have to wait or to
         compute, or if there is no such node.
         """
-        engine = self.engine
         if not self._becoming_visible.acquire(blocking=False):
             return None
         try:
-            values = engine.predict_at_once(ids, output=output)
+            values = self.engine.predict_at_once(ids, output=output)
             return None if values is None else Prediction(self.graph.seq, values)
         finally:
             self._becoming_visible.release()
@@ -178,6 +199,13 @@ class Runtime(Loop):
                     self._at_end.remove(on_end)
 
         return unsubscribe
+
+    def _view_changed(self, name: str, view: View | None) -> None:
+        if name != self._engine_name:
+            return
+        self._engine = view if isinstance(view, Engine) else None
+        if self.scrub is not None:
+            self.scrub.follow(self._engine)
 
     def _count(self, change: GraphDelta) -> None:
         update = self._update_of(change)

@@ -63,25 +63,26 @@ def restore(
                 _check_history(log, path, saved)
             return graph, made
     graph = initial()
-    return graph, {name: _make(name, make, graph, None) for name, make in views.items()}
+    return graph, {name: make_view(name, make, graph, None) for name, make in views.items()}
 
 
 def _make_of(path: Path, name: str, make: ViewFactory, graph: Graph, state: State | None) -> View:
     """The view from its section of a checkpoint, or from the graph."""
     if state is None:
         _logger.info("%s has nothing of the view %r: built from the graph", path, name)
-        return _make(name, make, graph, None)
+        return make_view(name, make, graph, None)
     try:
-        return _make(name, make, graph, state)
+        return make_view(name, make, graph, state)
     except (FileFormatError, ModelError) as error:
-        view = _make(name, make, graph, None)  # raises, if it is the graph that does not fit
+        view = make_view(name, make, graph, None)  # raises, if it is the graph that does not fit
         _logger.warning(
             "%s has nothing that fits the view %r, which is built from the graph: %s", path, name, error
         )
         return view
 
 
-def _make(name: str, make: ViewFactory, graph: Graph, state: State | None) -> View:
+def make_view(name: str, make: ViewFactory, graph: Graph, state: State | None) -> View:
+    """Calls a factory. Raises `InputError` where it makes no view, or one of another name."""
     view = make(graph, state)
     if not isinstance(view, View):
         raise InputError(f"the factory of {name!r} must make a View, got {view!r}")

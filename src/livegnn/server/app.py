@@ -27,6 +27,7 @@ from livegnn.errors import (
     LiveGNNError,
     TimeoutExpired,
     UnknownNodeError,
+    ViewMissingError,
     shortened,
 )
 from livegnn.runtime import Runtime
@@ -43,6 +44,7 @@ _STATUS: dict[type[LiveGNNError], int] = {
     InputError: 400,
     TimeoutExpired: 503,
     LoopEnded: 503,
+    ViewMissingError: 503,
     DiskFullError: 503,
     LiveGNNError: 500,
 }

@@ -192,9 +192,11 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> AppendH
         return to_json({"seq": runtime.seq, "rejections": found})
 
     @router.post("/v1/rejections/{seq}/retry", responses={200: {"model": AppendAnswer}})
-    def retry_rejection(seq: int) -> Response:
+    def retry_rejection(
+        seq: int, any_time: Annotated[bool, Query(description="however late the events' times are")] = False
+    ) -> Response:
         """Append the events of a refused entry again, as a new entry; asked again, it answers the same."""
-        return to_json({"seq": runtime.retry(seq), "status": "logged"})
+        return to_json({"seq": runtime.retry(seq, any_time=any_time), "status": "logged"})
 
     return append_events
 

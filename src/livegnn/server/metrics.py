@@ -16,6 +16,7 @@ def render(runtime: Runtime, feed: Feed) -> str:
     memory: dict[tuple[str, ...], float] = {(part,): size for part, size in graph.memory().items()}
     for view in runtime.views.values():
         memory |= {(part,): size for part, size in view.memory().items()}
+    held = 0 if (expiry := runtime.held_expiry) is None else expiry.edges
     scrubs = [] if runtime.scrub is None else _scrubs(runtime.scrub)
     parts: list[Iterable[str]] = [
         _gauge(
@@ -28,6 +29,8 @@ def render(runtime: Runtime, feed: Feed) -> str:
         _counter("livegnn_rejected_entries_total", "Entries refused", statistics.rejected_entries.count),
         _counter("livegnn_rejected_events_total", "Events of these", statistics.rejected_entries.total),
         _counter("livegnn_expired_edges_total", "Edges that expired", statistics.expired_edges.total),
+        _gauge("livegnn_missing_views", "Views that failed and are built again", len(runtime.views.missing)),
+        _gauge("livegnn_held_expiry_edges", "Edges whose expiry waits to be confirmed", held),
         _histogram(
             "livegnn_event_latency_seconds",
             "From the arrival of an entry to its visibility",

@@ -18,6 +18,7 @@ from livegnn.runtime import Prediction, Runtime
 from livegnn.server import metrics
 from livegnn.server.bodies import media_type_of, parse, read_body, to_json
 from livegnn.server.event_routes import AppendHandler, add_event_routes
+from livegnn.server.expiry_routes import add_expiry_routes
 from livegnn.server.feed import Feed
 from livegnn.server.query import (
     LARGEST_SEQ,
@@ -137,6 +138,7 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
     graph = runtime.graph
     explaining = asyncio.Semaphore(_EXPLAINED_AT_ONCE)
     append_events = add_event_routes(router, runtime, feed)
+    add_expiry_routes(router, runtime)
 
     @router.get("/v1/predictions", responses={200: {"model": PredictionAnswer}})
     async def read_predictions(
@@ -253,6 +255,10 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
         content: dict[str, object] = {"status": state, "seq": runtime.seq, "log_seq": runtime.log.last_seq()}
         if reason is not None:
             content["reason"] = shortened(str(reason))
+        if missing := runtime.views.missing:
+            content["missing_views"] = {name: shortened(reason) for name, reason in missing.items()}
+        if (held := runtime.held_expiry) is not None:
+            content["held_expiry"] = held._asdict()
         return to_json(content, status=200 if state == "ok" else 503)
 
     @router.get("/metrics")

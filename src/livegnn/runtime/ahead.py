@@ -1,0 +1,83 @@
+"""Events whose time is too far ahead are refused when their turn comes, before they move what time it is.
+
+Invariant: a recorded batch is not asked again, so a replay decides nothing by a clock.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from livegnn.arguments import above_zero, function
+from livegnn.errors import InputError
+from livegnn.events import Chunk, Events
+from livegnn.types import Ids
+
+
+@dataclass(frozen=True)
+class AheadPolicy:
+    """How far the time of an event may be ahead: at most `most` later, in the unit of the events' times, than
+    `now` says.
+
+    now: such as `time.time`, where times are seconds since 1970. None: the latest time that an event had
+    before. Then the first time of all is accepted whatever it is, and after a silence of more than `most` a
+    person must let the next event through (`Loop.retry` with `any_time=True`).
+    """
+
+    most: float
+    now: Callable[[], float] | None = None
+
+    def __post_init__(self) -> None:
+        above_zero(self.most, "most")
+        if self.now is not None:
+            function(self.now, "now", "nothing, which says what time it is")
+
+
+class Ahead:
+    """The policy at work. Any thread may call `allow`; only the runtime's loop calls `check`."""
+
+    def __init__(self, policy: AheadPolicy | None) -> None:
+        self._policy = policy
+        self._allowed = -np.inf  # times up to here a person has let through, since the process began
+
+    def allow(self, events: Events) -> None:
+        """Lets the times of these events, and whatever is not later, through from now on."""
+        times = [float(chunk.time.max()) for chunk in events.chunks if chunk.time is not None]
+        self._allowed = max(self._allowed, *times) if times else self._allowed
+
+    def check(self, events: Events, latest: float | None) -> None:
+        """Raises InputError for the first event whose time is too far ahead.
+
+        latest: the latest time that an event had before these. Each event counts for those after it, so that
+        entries are judged alike whether they come merged or one by one.
+        """
+        if self._policy is None:
+            return
+        now = None if self._policy.now is None else self._policy.now()
+        for chunk in events.chunks:
+            time = chunk.time
+            if time is None or not len(time):
+                continue
+            if now is None:
+                begin = time[0] if latest is None else latest
+                reached = np.maximum.accumulate(np.concatenate([[begin], time]))
+                reference, latest = reached[:-1], float(reached[-1])
+            else:
+                reference = np.full(len(time), now)
+            ahead = (time - reference > self._policy.most) & (time > self._allowed)
+            if ahead.any():
+                raise InputError(self._explain(chunk, int(ahead.argmax()), reference))
+
+    def _explain(
+        self, chunk: Chunk, at: int, reference: "np.ndarray[tuple[int], np.dtype[np.float64]]"
+    ) -> str:
+        assert self._policy is not None
+        assert chunk.time is not None
+        of = "the latest time of the events before it" if self._policy.now is None else "the clock"
+        src, dst = chunk.ids[at].item(), cast("Ids", chunk.dst)[at].item()
+        return (
+            f"expected times at most {self._policy.most:g} ahead of {of}, {float(reference[at])!r}, got "
+            f"{float(chunk.time[at])!r} for the edge {src!r} -> {dst!r}: check its unit, or, if it is right, "
+            "retry the entry with any_time"
+        )

@@ -1,0 +1,183 @@
+"""The views of a runtime, and what becomes of one that fails: the loop ends, or the view is built again.
+
+A view fails where it raises something else than `InputError` (which refuses a batch) while a batch is
+prepared, or anything after the batch was applied. If it is to be built again, it leaves the graph at once,
+and the batch goes on without it. Between two batches its factory builds another one from the graph. Whoever
+asks for it meanwhile gets `ViewMissingError`.
+
+Thread safety: any thread may read `Views`; the runtime's loop does everything else.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, Literal, get_args
+
+from livegnn.arguments import function
+from livegnn.errors import InputError, LiveGNNError, ViewMissingError, is_disk_full
+from livegnn.graph import Graph, View
+from livegnn.runtime.recovery import ViewFactory, make_view
+from livegnn.wording import kind_of
+
+_logger = logging.getLogger(__name__)
+
+WhenViewFails = Literal["stop", "rebuild"]
+
+MOST_TRIES: Final = 3
+"""So often a view is built before the loop ends, unless it has followed `SETTLED` batches in between."""
+
+SETTLED: Final = 100
+
+
+class Views(Mapping[str, View]):
+    """The views by name, at this moment; `missing` says of those that are built again why."""
+
+    def __init__(self, graph: Graph, views: Sequence[View]) -> None:
+        self._views = _by_name(graph, views)
+        self.missing: Mapping[str, str] = {}
+
+    def __getitem__(self, name: str) -> View:
+        view = self._views.get(name)
+        if view is not None:
+            return view
+        if name in self.missing:
+            raise ViewMissingError(
+                f"the view {name!r} failed and is being built again, so there is nothing to read: ask again "
+                f"in a moment ({self.missing[name]})"
+            )
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._views
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._views)
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    # Both replace mappings that others may be reading; they never change one.
+
+    def lose(self, name: str, reason: str) -> None:
+        """Says that a view is missing from now on."""
+        self.missing = {**self.missing, name: reason}
+        self._views = {other: view for other, view in self._views.items() if other != name}
+
+    def put_back(self, view: View) -> None:
+        """Says that a view is there again."""
+        self._views = {**self._views, view.name: view}
+        self.missing = {name: reason for name, reason in self.missing.items() if name != view.name}
+
+
+class Rebuilding:
+    """Decides of views that fail, and builds them again; a chore of the loop."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        views: Views,
+        when_view_fails: WhenViewFails,
+        factories: Mapping[str, ViewFactory],
+        on_change: Callable[[str, View | None], None],
+    ) -> None:
+        if not isinstance(when_view_fails, str) or when_view_fails not in get_args(WhenViewFails):
+            raise InputError(f"when_view_fails must be 'stop' or 'rebuild', got {when_view_fails!r}")
+        if not isinstance(factories, Mapping):
+            raise InputError(
+                f"factories must be names of views and what makes them, got {kind_of(factories)}"
+            )
+        for name, make in factories.items():
+            function(make, f"the factory of {name!r}", "a Graph and a State or None")
+        if when_view_fails == "rebuild" and (lacking := [name for name in views if name not in factories]):
+            raise InputError(
+                f"when_view_fails='rebuild' needs a factory for each view, got none for {lacking[0]!r}: pass "
+                "factories={...}, as to restore"
+            )
+        self._graph, self._views = graph, views
+        self._rebuild, self._factories, self._on_change = when_view_fails == "rebuild", factories, on_change
+        self._tries: dict[str, int] = {}
+        self._followed: dict[str, int] = {}  # batches since a view was built again
+
+    def until(self) -> float | None:
+        """0 if a view is missing, else None."""
+        return 0.0 if self._views.missing else None
+
+    def run(self) -> None:
+        """Builds what is missing. Raises `LiveGNNError` for a view that has failed too often."""
+        for name in self._views.missing:
+            self._tries[name] = self._tries.get(name, 0) + 1
+            if self._tries[name] > MOST_TRIES:
+                raise LiveGNNError(
+                    f"the view {name!r} failed again after it was built {MOST_TRIES} times: "
+                    f"{self._views.missing[name]}"
+                )
+            try:
+                view = make_view(name, self._factories[name], self._graph, None)
+            except Exception as error:
+                if is_disk_full(error):
+                    self._tries[name] -= 1  # the loop waits for space
+                    raise
+                _logger.exception("the view %r could not be built again", name)
+                self._views.lose(name, f"it could not be built: {error}")
+                continue
+            self._followed[name] = 0
+            self._views.put_back(view)
+            self._on_change(name, view)
+            _logger.warning("the view %r is there again, at event %d", name, self._graph.seq)
+
+    def settle(self) -> None:
+        """Says that a batch has gone well with all views that are there."""
+        for name in list(self._followed):
+            if name in self._views:
+                self._followed[name] += 1
+                if self._followed[name] >= SETTLED:
+                    del self._followed[name]
+                    self._tries.pop(name, None)
+
+    def blame(self, error: Exception) -> None:
+        """Takes the views that made a batch fail off the graph.
+
+        Raises `error` if it was none of them, and otherwise, where views are not to be built again, a
+        `LiveGNNError` that names the view.
+        """
+        failed = [
+            (view, reason)
+            for view, reason in self._graph.followers.failed
+            if any(view is ours for ours in self._views.values())
+        ]
+        self._graph.followers.failed = []
+        if not failed or is_disk_full(error):
+            raise error
+        for view, reason in failed:
+            if not self._rebuild:
+                if error.__cause__ is reason:  # it names the view
+                    raise error
+                raise LiveGNNError(f"the view {view.name!r} failed: {reason}") from error
+            said = f"at event {self._graph.seq}: {type(reason).__name__}: {reason}"
+            _logger.error("the view %r failed %s; it is built again", view.name, said, exc_info=reason)
+            self._graph.followers.detach(view)
+            self._views.lose(view.name, said)
+            self._on_change(view.name, None)
+            try:
+                view.retire()
+            except Exception:
+                _logger.exception("the view %r that failed could not be closed", view.name)
+
+
+def _by_name(graph: Graph, views: Sequence[View]) -> dict[str, View]:
+    """Raises `InputError` for what is no view of the graph, and for a name that is taken."""
+    named: dict[str, View] = {}
+    for view in views:
+        if not isinstance(view, View):
+            raise InputError(f"expected views of the graph, such as an Engine, got {kind_of(view)}")
+        if view.graph is not graph:
+            raise InputError(
+                f"expected a view of the runtime's graph, got {view.name!r} of another: write "
+                "Runtime(log, view.graph, view)"
+            )
+        if not view.name or view.name in View.reserved_names or view.name in named:
+            raise InputError(
+                f"a view's name must be its own, and neither empty nor one of {sorted(View.reserved_names)}, "
+                f"got {view.name!r}"
+            )
+        named[view.name] = view
+    return named
