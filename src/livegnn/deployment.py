@@ -132,16 +132,23 @@ class CheckpointSection:
 class RuntimeSection:
     """`[runtime]`: how many events are merged into a batch at most; how often edges expire, 0 for never, and
     by which time: the latest of the "events", or the machine's "clock"; how often some aggregates are
-    compared with a recomputation, 0 for never.
+    compared with a recomputation, 0 for never. Of `Runtime`, 0 for none: freshness_ms, max_waiting_events,
+    max_waiting_ms.
     """
 
     max_batch_events: int = 4096
+    freshness_ms: float = 0.0
+    max_waiting_events: int = 0
+    max_waiting_ms: float = 0.0
     expire_every_seconds: float = 60.0
     expire_by: str = "events"
     scrub_every_seconds: float = 10.0
 
     def __post_init__(self) -> None:
         _at_least(1, "max_batch_events", self.max_batch_events)
+        _at_least(0, "freshness_ms", self.freshness_ms)
+        _at_least(0, "max_waiting_events", self.max_waiting_events)
+        _at_least(0, "max_waiting_ms", self.max_waiting_ms)
         _at_least(0, "expire_every_seconds", self.expire_every_seconds)
         _at_least(0, "scrub_every_seconds", self.scrub_every_seconds)
         if self.expire_by not in ("events", "clock"):
@@ -301,6 +308,9 @@ class Deployment:
             graph,
             *views.values(),
             max_batch_events=self.runtime.max_batch_events,
+            freshness_ms=self.runtime.freshness_ms or None,
+            max_waiting_events=self.runtime.max_waiting_events or None,
+            max_waiting_ms=self.runtime.max_waiting_ms or None,
             checkpoints=None if self.checkpoint is None else self.checkpoint.policy(),
             expiry=self.runtime.expiry(),
             scrub=self.runtime.scrub(),

@@ -282,4 +282,3 @@ def _is_script(path: Path) -> bool:
 def _fail(message: str) -> NoReturn:
     typer.echo(f"error: {message}", err=True)
     raise SystemExit(1)
-

@@ -1,7 +1,7 @@
 """The one loop: take entries from the log, apply them to the graph and its views, write checkpoints.
 
-    log ─► entries, whole, merged up to max_batch_events ─► graph.apply ─┬─ staged: boundaries into the log
-                                                                         └─ committed: waiters, subscribers
+    log ─► entries, whole, merged: `Pace` says how many ─► graph.apply ─┬─ staged: boundaries into the log
+                                                                        └─ committed: waiters, subscribers
 
 Invariants: `seq` only grows and is the end of a recorded batch; a batch is recorded before it is visible; a
 checkpoint is written between batches; what expires is removed by events in the log, like any others, which
@@ -11,7 +11,7 @@ applies events; `append`, `read` and `wait` may be called from any.
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import NoneType
 from typing import Protocol, TypeVar
@@ -19,12 +19,15 @@ from typing import Protocol, TypeVar
 from livegnn import _core
 from livegnn.arguments import function, not_negative, whole
 from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired, is_disk_full
-from livegnn.events import Chunk, Events
+from livegnn.events import Events
 from livegnn.expiry import Expiry, ExpiryPolicy
-from livegnn.graph import Claim, Graph, GraphDelta, View, check_columns, without_strays
+from livegnn.graph import Claim, Graph, GraphDelta, View, without_strays
 from livegnn.log import Appended, Batch, Log, Rejection, Write
 from livegnn.log.group_commit import Commit, GroupCommit
+from livegnn.runtime.admission import Admission
 from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
+from livegnn.runtime.checks import check_schema, views_by_name
+from livegnn.runtime.pace import Pace
 from livegnn.runtime.statistics import Statistics
 from livegnn.wording import kind_of
 
@@ -58,7 +61,8 @@ class Loop:
         graph: Graph,
         views: Sequence[View],
         *,
-        max_batch_events: int,
+        pace: Pace,
+        admission: Admission,
         checkpoints: CheckpointPolicy | None,
         expiry: ExpiryPolicy | None,
         clock: Callable[[], float],
@@ -72,11 +76,10 @@ class Loop:
         function(clock, "clock", "nothing, which says seconds")
         if not all(callable(getattr(log, name, None)) for name in ("append_all", "writes", "last_seq")):
             raise InputError(f"log must be a Log, such as a SqliteLog, got {log!r}")
-        max_batch_events = whole(max_batch_events, "max_batch_events", 1)
         self.log, self.graph = log, graph
-        self.views = _by_name(graph, views)
+        self.views = views_by_name(graph, views)
         self.statistics = Statistics()
-        self._max_batch_events = max_batch_events
+        self.pace, self.admission = pace, admission
         self._clock = clock
         self._appending = threading.RLock()  # taken first of all; by the loop, when it appends what expires
         self._expiring_thread: int | None = None  # which has it then
@@ -169,14 +172,15 @@ class Loop:
         named = self.graph.with_types(events)
         named.check()
         for chunk in named.chunks:
-            _check_schema(self.graph, chunk)
+            check_schema(self.graph, chunk)
 
-    def append(self, events: Events, *, key: str | None = None) -> int:
+    def append(self, events: Events, *, key: str | None = None, room_timeout: float | None = 0.0) -> int:
         """Checks and logs events; returns the sequence number of the last one, for `wait`.
 
-        key: an idempotency key, as of `Log.append`. Raises InputError, with nothing logged, if `check` does,
-        or if the key came with other events before.
+        key: an idempotency key, as of `Log.append`. room_timeout: as of `admit`. Raises OverloadedError, and
+        InputError if `check` does or if the key came with other events before, with nothing logged.
         """
+        self.admit(room_timeout)
         (outcome,) = self._append_all([events], [key], self._append_one)
         if isinstance(outcome, InputError):
             raise outcome
@@ -187,7 +191,8 @@ class Loop:
     ) -> Sequence[Appended | InputError]:
         """Appends each of `entries` as `append` does, with one flush of the disk for all.
 
-        Returns for each what became of it: an error concerns one entry. Raises LogError if none was logged.
+        Returns for each what became of it: an error concerns one entry. Raises LogError or OverloadedError
+        if none was logged.
         """
         if not isinstance(entries, (list, tuple)):
             raise InputError(f"entries must be a list of Events, got {kind_of(entries)}")
@@ -197,7 +202,30 @@ class Loop:
             raise InputError(
                 f"keys must be None or a list of {len(entries)}, one for each entry, got {keys!r}"
             )
+        self.admit()
         return self._append_all(entries, keys, self._log_all)
+
+    def admit(self, room_timeout: float | None = 0.0) -> None:
+        """Returns if events are taken in: see `Admission`. Raises OverloadedError if they are not.
+
+        room_timeout: seconds to wait for that, None for ever; the loop itself, in a subscriber, never waits.
+        """
+        if room_timeout is not None:
+            not_negative(room_timeout, "room_timeout, in seconds,")
+        if self._takes_in():
+            return
+        if room_timeout != 0.0 and threading.current_thread() is not self._thread:
+            self._wait_until(self._takes_in, room_timeout, "room_timeout")
+        if not self._takes_in():
+            raise self.admission.refuse(self.waiting)
+
+    def _takes_in(self) -> bool:
+        return self.admission.is_open(self.waiting) or self._ended
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait for their turn."""
+        return self.log.last_seq() - self._seq
 
     def _append_all(
         self, entries: Sequence[Events], keys: Sequence[str | None], log_all: Commit
@@ -245,21 +273,25 @@ class Loop:
         itself asks, in a subscriber, for what it has not come to, InputError for what is no sequence number.
         """
         seq = whole(seq, "seq", 0, _LARGEST_SEQ)
-        if timeout is not None:  # what is longer the system cannot wait
-            timeout = min(not_negative(timeout, "timeout, in seconds,"), threading.TIMEOUT_MAX)
         if self._seq < seq and threading.current_thread() is self._thread:
             raise LiveGNNError(
                 f"a subscriber must not wait for event {seq}: the loop applies it when the subscriber returns"
             )
-        with self._visible:
-            done = self._visible.wait_for(lambda: self._seq >= seq or self._ended, timeout)
-            if self._seq >= seq:
-                return self._seq
+        done = self._wait_until(lambda: self._seq >= seq, timeout, "timeout")
+        if self._seq >= seq:
+            return self._seq
         if not done:
             raise TimeoutExpired(f"event {seq} must be visible within {timeout} seconds, got to {self._seq}")
         raise LiveGNNError(
             f"event {seq} will not be visible: the runtime ended at {self._seq} ({self._failure})"
         )
+
+    def _wait_until(self, ready: Callable[[], bool], timeout: float | None, name: str) -> bool:
+        """Whether, after a batch, it was `ready` within `timeout` seconds, or the loop has ended."""
+        if timeout is not None:  # what is longer the system cannot wait
+            timeout = min(not_negative(timeout, f"{name}, in seconds,"), threading.TIMEOUT_MAX)
+        with self._visible:
+            return self._visible.wait_for(lambda: ready() or self._ended, timeout)
 
     def rejection(self, seq: int) -> Rejection | None:
         """Why entry `seq` was not applied, None if it was (or was not reached yet)."""
@@ -270,12 +302,16 @@ class Loop:
     def retry(self, seq: int) -> int:
         """Appends the events of entry `seq`, which was refused, again; returns the number of the new entry.
 
-        Asked again, it returns the same. Raises InputError if the entry was not refused.
+        Asked again, it returns the same. It is never pushed back. Raises InputError if the entry was not
+        refused.
         """
         entry = None if self.rejection(seq) is None else self.log.entry(seq)
         if entry is None:
             raise InputError(f"expected the number of an entry that was refused, got {seq}: see rejections")
-        return self.append(entry.events, key=f"retry of {seq}")
+        (outcome,) = self._append_all([entry.events], [f"retry of {seq}"], self._append_one)
+        if isinstance(outcome, InputError):
+            raise outcome
+        return outcome.seq
 
     def read(self, question: Callable[[], _Answer]) -> tuple[int, _Answer]:
         """The answer to a question about the graph or a view, with the sequence number that it reflects.
@@ -289,9 +325,7 @@ class Loop:
 
     def step(self) -> bool:
         """Does one round of the loop without waiting; returns whether there were entries."""
-        writes = self.log.writes(self._seq, max_events=self._max_batch_events)
-        if writes:
-            self._apply(writes)
+        worked = self._apply_waiting()
         if self._expiry.until() == 0:
             self._expire()
         for chore in self._chores:
@@ -299,7 +333,24 @@ class Loop:
                 chore.run()
         if self._checkpoints.until(self._seq) == 0:
             self._checkpoints.write(self._seq)
+        return worked
+
+    def _apply_waiting(self) -> bool:
+        """Applies a batch of entries that wait; returns whether there were any."""
+        started, after = self._clock(), self._seq
+        writes = self.log.writes(after, max_events=self.pace.choose(self.waiting, self._age))
+        if writes:
+            self._apply(writes)
+            if self.admission.limited:
+                self.pace.learn(self._seq - after, self._clock() - started)
+                self.admission.learn()
         return bool(writes)
+
+    def _age(self) -> float:
+        """For how many seconds the oldest entry waits, 0 if that is not known, as after a restart."""
+        with self._visible:
+            oldest = next(iter(self._arrivals.values()), None)
+        return 0.0 if oldest is None else self._clock() - oldest
 
     def _run(self) -> None:
         try:
@@ -432,45 +483,12 @@ class Loop:
             try:
                 # What waits may renew an edge, or remove its node, so it comes first, and nothing comes
                 # between.
-                while writes := self.log.writes(self._seq, max_events=self._max_batch_events):
-                    self._apply(writes)
-                for part in self._expiry.removals(now, self._max_batch_events):
+                while self._apply_waiting():
+                    pass
+                for part in self._expiry.removals(now, self.pace.size):
                     self.log.append(part)
                     count += len(part)
             finally:
                 self._expiring_thread = None
         if count:
             self.statistics.expired_edges.record(count)
-
-
-def _by_name(graph: Graph, views: Sequence[View]) -> Mapping[str, View]:
-    """Raises `InputError` for what is no view of the graph, and for a name that is taken."""
-    named: dict[str, View] = {}
-    for view in views:
-        if not isinstance(view, View):
-            raise InputError(f"expected views of the graph, such as an Engine, got {kind_of(view)}")
-        if view.graph is not graph:
-            raise InputError(
-                f"expected a view of the runtime's graph, got {view.name!r} of another: write "
-                "Runtime(log, view.graph, view)"
-            )
-        if not view.name or view.name in View.reserved_names or view.name in named:
-            raise InputError(
-                f"a view's name must be its own, and neither empty nor one of {sorted(View.reserved_names)}, "
-                f"got {view.name!r}"
-            )
-        named[view.name] = view
-    return named
-
-
-def _check_schema(graph: Graph, chunk: Chunk) -> None:
-    """Raises InputError for a type that the graph does not have, ids of the other kind, or columns."""
-    if isinstance(chunk.type, str):
-        graph.node_type_index(chunk.type)
-    else:
-        graph.edge_type_index(chunk.type)
-    check_columns(graph.schema, chunk)
-    expected = "text" if graph.schema.text_ids else "integers"
-    for ids in (chunk.ids, chunk.dst):
-        if ids is not None and (ids.dtype.kind == "U") != graph.schema.text_ids:
-            raise InputError(f"ids must be {expected} in this graph, got {ids[0].item()!r}")

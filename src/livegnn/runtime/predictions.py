@@ -19,8 +19,10 @@ from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import Graph, GraphDelta, View
 from livegnn.inference import Engine, Scrub, ScrubPolicy, Update
 from livegnn.log import Log
+from livegnn.runtime.admission import Admission
 from livegnn.runtime.checkpoints import CheckpointPolicy
 from livegnn.runtime.loop import Loop
+from livegnn.runtime.pace import Pace
 from livegnn.types import FloatArray, Ids
 from livegnn.wording import kind_of
 
@@ -65,7 +67,9 @@ class Runtime(Loop):
     Making one replays the batches that the log recorded after `graph.seq`, exactly as they were. Of the views
     the first engine answers questions for predictions; without one, those raise `InputError`. Raises LogError
     if the log does not lead on from there, InputError if a view is not one of this graph, or if settings make
-    no sense.
+    no sense. max_batch_events: of a batch, at most. freshness_ms: an objective for the time from append to
+    visible, for which batches then are as large as is best (see `Pace`). max_waiting_events, max_waiting_ms:
+    when appends are refused, since too many events wait (see `Admission`).
     """
 
     def __init__(
@@ -74,6 +78,9 @@ class Runtime(Loop):
         graph: Graph,
         *views: View,
         max_batch_events: int = 4096,
+        freshness_ms: float | None = None,
+        max_waiting_events: int | None = None,
+        max_waiting_ms: float | None = None,
         checkpoints: CheckpointPolicy | None = None,
         expiry: ExpiryPolicy | None = ExpiryPolicy(),  # noqa: B008
         scrub: ScrubPolicy | None = None,
@@ -84,11 +91,13 @@ class Runtime(Loop):
             raise InputError(f"expected a Graph and its views, got {got}: write Runtime(log, graph, engine)")
         if not isinstance(scrub, (ScrubPolicy, NoneType)):
             raise InputError(f"scrub must be None or of the type ScrubPolicy, got {scrub!r}")
+        pace = Pace(max_batch_events, freshness_ms)
         super().__init__(
             log,
             graph,
             views,
-            max_batch_events=max_batch_events,
+            pace=pace,
+            admission=Admission(pace, max_waiting_events, max_waiting_ms),
             checkpoints=checkpoints,
             expiry=expiry,
             clock=clock,
