@@ -32,13 +32,14 @@ _SLOPE: Final = 0.8  # seconds grow as events ** slope
 _SLOPE_SPREAD: Final = 0.25
 _BEND: Final = 0.5  # what a value differs from that
 _REACH: Final = 1.5  # in doublings: values so near to each other bend together
-_NOISE: Final = 0.15  # of one batch
+_NOISE: Final = 0.25  # of one batch
 _LEAST_NOISE: Final = 0.02
 _NOISE_GAIN: Final = 0.05
 _DRIFT: Final = 0.03  # from batch to batch, of all values together
 _BEND_DRIFT: Final = 0.02  # and of each
 _STRANGE: Final = 3.5  # standard deviations
 _REGIME: Final = 3  # strange measurements in a row
+_HOPE: Final = 0.7  # standard deviations, for a size that may be better than is known
 _SHORTEST: Final = 1e-7  # seconds, of a clock that stood still
 
 
@@ -62,7 +63,8 @@ class BatchCost:
         spread = np.sqrt(np.maximum(self._covariance.diagonal(), 0.0))
         noise = np.asarray(self._noise)
         self._usual: Sequence[float] = self._values.tolist()
-        self._hoped: Sequence[float] = (self._values - spread).tolist()
+        mean = self._values + noise / 2  # of a logarithmic normal distribution
+        self._hoped: Sequence[float] = (mean - _HOPE * spread).tolist()
         self._spread: Sequence[float] = np.sqrt(spread**2 + noise).tolist()
 
     def learn(self, events: int, seconds: float) -> None:
@@ -155,4 +157,4 @@ class BatchCost:
         return math.exp(self._hoped_rate(self.quickest(limit)))
 
 
-_WORTH: Final = 0.03  # a batch is smaller than need be only if it brings this much
+_WORTH: Final = 0.05  # a batch is smaller than need be only if it brings this much

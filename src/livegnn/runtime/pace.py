@@ -7,8 +7,6 @@ and keeps the events that come meanwhile waiting for longer. So:
     the most that can be    if the rest then is in time too, or if that costs next to nothing
     the most a second       if not: the objective is missed, and this makes up for it soonest
 
-No batch is larger than the one with the most events a second: above that, time and throughput are lost.
-
 Invariants: a size is at least 1. It never grows beyond twice what was measured, so that the first backlog is
 no leap. Boundaries are recorded in the log, so a replay asks nothing of this. Thread safety: the loop alone
 chooses and learns; figures may be read by any thread.
@@ -22,6 +20,7 @@ from livegnn.runtime.batch_cost import BatchCost
 
 _SURE: Final = 2.33  # standard deviations: 99 of 100 batches are shorter
 _NEARLY: Final = 0.95  # of the most events a second
+_TRIED: Final = 3  # objectives that a batch may take so that one of twice the size is tried
 _GROWTH: Final = 2  # times the largest batch that was measured
 
 
@@ -48,19 +47,29 @@ class Pace:
         """
         if self.objective is None or waiting < 1:
             return self.most
-        limit = min(waiting, self.most, _GROWTH * self._known)
-        best, waited = self.cost.quickest(limit), age()
+        limit, waited = min(waiting, self.most, _GROWTH * self._known), age()
         in_time = self.cost.largest(limit, self.objective - waited, _SURE)
-        if in_time and in_time < limit:
+        if in_time == limit:
+            return limit
+        quickest = self._find_quickest(limit, self.objective)
+        if in_time:
             rest = waiting - in_time
             seconds = self.cost.seconds(in_time, _SURE) + self.cost.seconds(rest, _SURE)
             # The oldest of the rest has waited for less; events come evenly, as far as anybody knows.
-            if seconds <= self.objective - waited * rest / waiting or self._loses_little(in_time, best):
-                return min(in_time, best)
-        return best
+            if seconds <= self.objective - waited * rest / waiting or self._loses_little(in_time, quickest):
+                return in_time
+        return quickest
 
-    def _loses_little(self, size: int, best: int) -> bool:
-        return size * self.cost.seconds(best) >= _NEARLY * best * self.cost.seconds(size)
+    def _find_quickest(self, limit: int, objective: float) -> int:
+        """The batch with the most events a second. What was never measured is tried, as the rate may fall and
+        rise again: a batch of a few events may miss all hubs, one of thousands shares what they cost.
+        """
+        if limit > self._known and self.cost.seconds(self._known) <= _TRIED * objective:
+            return limit
+        return self.cost.quickest(limit)
+
+    def _loses_little(self, size: int, quickest: int) -> bool:
+        return size * self.cost.seconds(quickest) >= _NEARLY * quickest * self.cost.seconds(size)
 
     def learn(self, events: int, seconds: float) -> None:
         """Takes in that a batch of `events` took `seconds`."""
