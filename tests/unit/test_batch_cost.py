@@ -76,6 +76,18 @@ def test_whatever_is_measured_the_answers_are_numbers(given_: list[tuple[int, fl
     assert 0 < cost.rate(most) < math.inf
 
 
+def test_a_long_time_with_small_batches_alone_leaves_the_large_ones_plausible() -> None:
+    cost = BatchCost(MOST)
+
+    def truth(events: float) -> float:
+        return 1e-3 + 1e-5 * events
+
+    learnt(cost, truth, [2**k for k in range(13)] * 5)
+    learnt(cost, truth, [1, 2, 3] * 10_000, 0.1)
+    assert MOST / truth(MOST) / 5 < cost.rate(MOST) < 10 * MOST / truth(MOST)
+    assert 0.2 * truth(MOST) < cost.seconds(MOST) < 5 * truth(MOST)
+
+
 def test_the_largest_batch_in_some_seconds_is_what_a_search_finds() -> None:
     cost = BatchCost(1000)
     learnt(cost, lambda events: 1e-3 + 2e-5 * events**0.8, [1, 4, 20, 100, 500, 1000] * 8, 0.05)

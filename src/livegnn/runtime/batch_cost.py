@@ -37,8 +37,10 @@ _LEAST_NOISE: Final = 0.02
 _NOISE_GAIN: Final = 0.05
 _DRIFT: Final = 0.03  # from batch to batch, of all values together
 _BEND_DRIFT: Final = 0.02  # and of each
+_FORGOTTEN: Final = 1.5  # how unsure of a value it ever is: what was measured once says something for ever
 _STRANGE: Final = 3.5  # standard deviations
 _REGIME: Final = 3  # strange measurements in a row
+_WORTH: Final = 0.05  # a batch is smaller than it may be only if that brings so much more a second
 _HOPE: Final = 0.7  # standard deviations, for a size that may be better than is known
 _SHORTEST: Final = 1e-7  # seconds, of a clock that stood still
 
@@ -93,6 +95,9 @@ class BatchCost:
             self._values = values + gain * usual
             covariance -= np.outer(gain, column)
         covariance += self._drift
+        spread = np.sqrt(np.maximum(covariance.diagonal(), _LEAST_NOISE**2))
+        within = np.minimum(1.0, _FORGOTTEN / spread)
+        covariance *= within[:, None] * within
         self._show()
 
     def _count_strange(self, surprise: float, usual: float) -> None:
@@ -155,6 +160,3 @@ class BatchCost:
     def rate(self, limit: int) -> float:
         """Events a second in batches of at most `limit`, as far as can be hoped."""
         return math.exp(self._hoped_rate(self.quickest(limit)))
-
-
-_WORTH: Final = 0.05  # a batch is smaller than need be only if it brings this much
