@@ -95,8 +95,8 @@ class BatchCost:
             self._values = values + gain * usual
             covariance -= np.outer(gain, column)
         covariance += self._drift
-        spread = np.sqrt(np.maximum(covariance.diagonal(), _LEAST_NOISE**2))
-        within = np.minimum(1.0, _FORGOTTEN / spread)
+        unsure = np.sqrt(np.maximum(covariance.diagonal(), _LEAST_NOISE**2))
+        within = np.minimum(1.0, _FORGOTTEN / unsure)
         covariance *= within[:, None] * within
         self._show()
 
