@@ -163,10 +163,14 @@ class RuntimeSection:
     by which time: the latest of the "events", or the machine's "clock"; which share of them expires unasked,
     and how many edges whatever their share; how far the time of an event may be ahead, 0 for any, and of
     what; how often some aggregates are compared with a recomputation, 0 for never; whether the loop stops
-    when a view fails, or builds it again.
+    when a view fails, or builds it again. Of `Runtime`, 0 for none: freshness_ms, max_waiting_events,
+    max_waiting_ms.
     """
 
     max_batch_events: int = 4096
+    freshness_ms: float = 0.0
+    max_waiting_events: int = 0
+    max_waiting_ms: float = 0.0
     expire_every_seconds: float = 60.0
     expire_by: str = "events"
     max_expired_share: float = 0.5
@@ -178,6 +182,9 @@ class RuntimeSection:
 
     def __post_init__(self) -> None:
         _at_least(1, "max_batch_events", self.max_batch_events)
+        _at_least(0, "freshness_ms", self.freshness_ms)
+        _at_least(0, "max_waiting_events", self.max_waiting_events)
+        _at_least(0, "max_waiting_ms", self.max_waiting_ms)
         _at_least(0, "expire_every_seconds", self.expire_every_seconds)
         _at_least(0, "scrub_every_seconds", self.scrub_every_seconds)
         _at_least(0, "max_ahead", self.max_ahead)
@@ -389,6 +396,9 @@ class Deployment:
             graph,
             *views.values(),
             max_batch_events=self.runtime.max_batch_events,
+            freshness_ms=self.runtime.freshness_ms or None,
+            max_waiting_events=self.runtime.max_waiting_events or None,
+            max_waiting_ms=self.runtime.max_waiting_ms or None,
             checkpoints=self._checkpoint_policy(),
             expiry=self.runtime.expiry(),
             ahead=self.runtime.ahead(),

@@ -75,6 +75,17 @@ class TimeoutExpired(LiveGNNError):
     """A sequence number was not reached within the time that the caller waited."""
 
 
+class OverloadedError(LiveGNNError):
+    """More events wait than may. Nothing was stored; it works again when some of them are applied.
+
+    retry_after: the seconds that this takes, as far as is known.
+    """
+
+    def __init__(self, message: str = "", *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 def is_disk_full(error: BaseException) -> bool:
     """Whether an error means that there is no space left, or that the user's share of it is used up."""
     no_space = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

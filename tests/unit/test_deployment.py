@@ -43,6 +43,9 @@ def test_everything() -> None:
         "engine": {"threads": 2, "history": 9, "mode": ["eager", "lazy"], "state_dir": "s"},
         "runtime": {
             "max_batch_events": 7,
+            "freshness_ms": 20,
+            "max_waiting_events": 9,
+            "max_waiting_ms": 1.5,
             "expire_every_seconds": 5,
             "expire_by": "clock",
             "max_expired_share": 0.25,
@@ -65,6 +68,8 @@ def test_everything() -> None:
     assert deployment.views.factories == {"degrees": "some.module:Degrees"}
     assert deployment.runtime.expiry() == ExpiryPolicy(5.0, time.time, 0.25, 9)
     assert deployment.runtime.ahead() == AheadPolicy(60.0, time.time)
+    assert deployment.runtime.freshness_ms == 20.0
+    assert (deployment.runtime.max_waiting_events, deployment.runtime.max_waiting_ms) == (9, 1.5)
     assert deployment.features is not None
     assert deployment.features.directory == Path("/etc/f")
     assert deployment.server.port == 0
@@ -99,6 +104,10 @@ def test_everything() -> None:
         (LEAST | {"state": {"directory": "s"}}, "[state] has become the key state_dir in [engine]"),
         (LEAST | {"views": {"degrees": "module"}}, 'degrees in [views] must be text like "module:name"'),
         (LEAST | {"views": "module:name"}, "views must be a section [views], got 'module:name'"),
+        (LEAST | {"runtime": {"freshness_ms": "20"}}, "freshness_ms in [runtime] must be a number, got '20'"),
+        (LEAST | {"runtime": {"freshness_ms": -1}}, "[runtime]: freshness_ms must be at least 0, got -1"),
+        (LEAST | {"runtime": {"max_waiting_events": -1}}, "max_waiting_events must be at least 0, got -1"),
+        (LEAST | {"runtime": {"max_waiting_ms": -1}}, "max_waiting_ms must be at least 0, got -1"),
         (LEAST | {"runtime": {"max_batch_events": 0}}, "max_batch_events must be at least 1, got 0"),
         (
             LEAST | {"runtime": {"expire_every_seconds": -1}},
@@ -205,8 +214,11 @@ def test_a_deployment_whose_edges_expire_and_whose_features_and_state_are_mapped
         "features": {"directory": "f"},
         "engine": {"state_dir": "s"},
         "checkpoint": {"directory": "c"},
+        "runtime": {"freshness_ms": 20, "max_waiting_events": 9},
     }
     runtime = Deployment.parse(content, tmp_path).open()
+    assert runtime.pace.objective == 0.02
+    assert [runtime.admission.is_open(waiting) for waiting in (9, 10)] == [True, False]
     assert runtime.engine.memory()["mapped state"] > 0
     graph = runtime.graph
     assert graph.latest_time is not None

@@ -155,6 +155,7 @@ ENGINE: dict[str, Call] = {
     "work": lambda world: ignore(world.engine.work),
 }
 RUNTIME: dict[str, Call] = {
+    "admit": lambda world: world.runtime.admit(),
     "append": lambda world: ignore(world.runtime.append(Events().remove_edges(*world.ids([3, 7])))),
     "append_all": lambda world: ignore(world.runtime.append_all([Events().remove_edges(*world.ids([3, 7]))])),
     "check": lambda world: world.runtime.check(world.to(True)),
@@ -174,6 +175,7 @@ RUNTIME: dict[str, Call] = {
     "subscribe": lambda world: world.runtime.subscribe(lambda change: None)(),
     "subscriber_failures": lambda world: world.runtime.subscriber_failures,
     "wait": lambda world: ignore(world.runtime.wait(0)),
+    "waiting": lambda world: ignore(world.runtime.waiting),
     "what_if": lambda world: rows_of(world.runtime.what_if(Events(), world.ids(STAY)).values),
 }
 WHAT_IF: dict[str, Call] = {

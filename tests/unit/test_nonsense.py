@@ -153,6 +153,13 @@ CALLS: dict[str, Callable[[World, Any], object]] = {
     "AheadPolicy": lambda w, it: AheadPolicy(it, it),
     "ExpiryPolicy": lambda w, it: ExpiryPolicy(max_share=it),
     "ExpiryPolicy, ask_from": lambda w, it: ExpiryPolicy(ask_from=it),
+    "admit": lambda w, it: w.runtime.admit(it),
+    "append, room_timeout": lambda w, it: w.runtime.append(Events().add_nodes(1), room_timeout=it),
+    "Runtime, freshness_ms": lambda w, it: Runtime(w.runtime.log, w.runtime.graph, freshness_ms=it),
+    "Runtime, max_waiting_events": lambda w, it: Runtime(
+        w.runtime.log, w.runtime.graph, max_waiting_events=it
+    ),
+    "Runtime, max_waiting_ms": lambda w, it: Runtime(w.runtime.log, w.runtime.graph, max_waiting_ms=it),
     "append, key": lambda w, it: w.runtime.append(Events().add_nodes(1), key=it),
     "append_all": lambda w, it: w.runtime.append_all(it),
     "append_all, entries": lambda w, it: w.runtime.append_all([it]),

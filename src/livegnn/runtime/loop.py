@@ -1,7 +1,7 @@
 """The one loop: take entries from the log, apply them to the graph and its views, write checkpoints.
 
-    log ─► entries, whole, merged up to max_batch_events ─► graph.apply ─┬─ staged: boundaries into the log
-                                                                         └─ committed: waiters, subscribers
+    log ─► entries, whole, merged: `Pace` says how many ─► graph.apply ─┬─ staged: boundaries into the log
+                                                                        └─ committed: waiters, subscribers
 
 Invariants: `seq` only grows and is the end of a recorded batch; a batch is recorded before it is visible; a
 checkpoint is begun between batches; what expires is removed by events in the log, like any others, which
@@ -14,30 +14,27 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import NoneType
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeVar
 
 from livegnn import _core
-from livegnn.arguments import function, not_negative, switch, whole
-from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired, is_disk_full
-from livegnn.events import Chunk, Events
+from livegnn.arguments import function
+from livegnn.errors import InputError, LiveGNNError, LogError, is_disk_full
+from livegnn.events import Events
 from livegnn.expiry import Expiry, ExpiryPolicy, HeldExpiry
-from livegnn.graph import Claim, Graph, GraphDelta, View, check_columns
-from livegnn.log import Appended, Batch, Log, Origin, Rejection, Write
-from livegnn.log.group_commit import GroupCommit
-from livegnn.log.keys import RETRY_KEY
-from livegnn.runtime.ahead import Ahead, AheadPolicy
+from livegnn.graph import Claim, Graph, GraphDelta, View
+from livegnn.log import Batch, Log, Rejection, Write
+from livegnn.runtime.admission import Admission
+from livegnn.runtime.ahead import AheadPolicy
 from livegnn.runtime.binding import schema_properties
 from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
+from livegnn.runtime.intake import Intake
+from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
 from livegnn.runtime.replay import replay
-from livegnn.runtime.statistics import Statistics
 from livegnn.runtime.views import Rebuilding, Views, WhenViewFails
-from livegnn.wording import kind_of
 
 _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
-_Outcomes: TypeAlias = Sequence[Appended | InputError]
-_LARGEST_SEQ = 2**63 - 1
 _RETRY_SECONDS = 0.5  # on a full disk
 
 
@@ -51,7 +48,7 @@ class Chore(Protocol):
         """One round."""
 
 
-class Loop:
+class Loop(Intake):
     """Keeps `graph` and `views` of it at the end of `log`.
 
     Making one replays the batches that the log recorded after `graph.seq`, exactly as they were. Raises
@@ -65,7 +62,8 @@ class Loop:
         graph: Graph,
         views: Sequence[View],
         *,
-        max_batch_events: int,
+        pace: Pace,
+        admission: Admission,
         checkpoints: CheckpointPolicy | None,
         expiry: ExpiryPolicy | None,
         ahead: AheadPolicy | None,
@@ -83,22 +81,12 @@ class Loop:
         function(clock, "clock", "nothing, which says seconds")
         if not all(callable(getattr(log, name, None)) for name in ("append_all", "writes", "bind")):
             raise InputError(f"log must be a Log, such as a SqliteLog, got {log!r}")
-        max_batch_events = whole(max_batch_events, "max_batch_events", 1)
-        self.log, self.graph = log, graph
+        super().__init__(log, graph, admission, ahead, clock)
         self.views = Views(graph, views)
-        self.statistics = Statistics()
-        self._max_batch_events = max_batch_events
-        self._clock = clock
-        self._appending = threading.RLock()  # taken first of all; by the loop, when it appends what expires
-        self._expiring_thread: int | None = None  # which has it then
-        self._group = GroupCommit(self._log_all)
+        self.pace = pace
         self._becoming_visible = threading.RLock()  # held while a batch is committed, and by those who read
-        self._visible = threading.Condition()
-        self._arrivals: dict[int, float] = {}
-        self._thread: threading.Thread | None = None
-        self._stopping = self._ended = False
+        self._stopping = False
         self._open_views: Mapping[str, View] = self.views
-        self._failure: BaseException | None = None
         self._paused: BaseException | None = None
         self._retry = threading.Event()  # set by `stop`, so that nobody waits for space
         if log.last_seq() < graph.seq:
@@ -122,7 +110,7 @@ class Loop:
             since=since,
             readers=self._becoming_visible,
         )
-        self._expiry, self._ahead = Expiry(graph, expiry, clock), Ahead(ahead)
+        self._expiry = Expiry(graph, expiry, clock)
         self._rebuilding = Rebuilding(graph, self.views, when_view_fails, factories, self._view_changed)
         self._chores: list[Chore] = [self._rebuilding]
 
@@ -185,144 +173,6 @@ class Loop:
             if self.graph.claim is self._claim:
                 self.graph.claim = None
 
-    def check(self, events: Events) -> None:
-        """Raises InputError for events that the graph could never take, whatever comes before them.
-
-        Whether the nodes exist is known only when the events' turn comes: see `rejection`.
-        """
-        named = self.graph.with_types(events)
-        named.check()
-        for chunk in named.chunks:
-            _check_schema(self.graph, chunk)
-
-    def append(self, events: Events, *, key: str | None = None) -> int:
-        """Checks and logs events; returns the sequence number of the last one, for `wait`.
-
-        key: an idempotency key, as of `Log.append`. Raises InputError, with nothing logged, if `check` does,
-        or if the key came with other events before.
-        """
-        (outcome,) = self._append_all([events], [key], [None], self._append_one)
-        if isinstance(outcome, InputError):
-            raise outcome
-        return outcome.seq
-
-    def append_all(
-        self,
-        entries: Sequence[Events],
-        keys: Sequence[str | None] | None = None,
-        origins: Sequence[Origin | None] | None = None,
-    ) -> Sequence[Appended | InputError]:
-        """Appends each of `entries` as `append` does, with one flush of the disk for all.
-
-        origins: where each came from, as of `Log.append_all`: what is delivered again is not logged again.
-        Returns for each what became of it: an error concerns one entry. Raises LogError if none was logged.
-        """
-        if not isinstance(entries, (list, tuple)):
-            raise InputError(f"entries must be a list of Events, got {kind_of(entries)}")
-        keys = [None] * len(entries) if keys is None else keys
-        origins = [None] * len(entries) if origins is None else origins
-        for given, name in ((keys, "keys"), (origins, "origins")):
-            if not isinstance(given, (list, tuple)) or len(given) != len(entries):
-                raise InputError(
-                    f"{name} must be None or a list of {len(entries)}, one for each entry, got {given!r}"
-                )
-        return self._append_all(entries, keys, origins, self._log_all)
-
-    def _append_all(
-        self,
-        entries: Sequence[Events],
-        keys: Sequence[str | None],
-        origins: Sequence[Origin | None],
-        log_all: Callable[[Sequence[Events], Sequence[str | None], Sequence[Origin | None]], _Outcomes],
-    ) -> _Outcomes:
-        started = self._clock()
-        checked = [self._checked(events) for events in entries]
-        good = [
-            (one, key, origin)
-            for one, key, origin in zip(checked, keys, origins, strict=True)
-            if isinstance(one, Events)
-        ]
-        logged = log_all(*(list(column) for column in zip(*good, strict=True))) if good else []
-        with self._visible:
-            for outcome in logged:
-                if isinstance(outcome, InputError) or outcome.again:
-                    continue
-                if outcome.seq > self._seq:
-                    self._arrivals[outcome.seq] = started
-                elif outcome.size:
-                    self.statistics.latency_seconds.record(self._clock() - started)
-        rest = iter(logged)
-        return [next(rest) if isinstance(one, Events) else one for one in checked]
-
-    def _checked(self, events: Events) -> Events | InputError:
-        try:
-            self.check(events)
-            return self.graph.with_types(events)
-        except InputError as error:
-            return error
-
-    def _append_one(
-        self, entries: Sequence[Events], keys: Sequence[str | None], origins: Sequence[Origin | None]
-    ) -> _Outcomes:
-        """Logs one entry, together with those of other threads."""
-        if self._expiring_thread == threading.get_ident():
-            return self._log_all(
-                entries, keys, origins
-            )  # the others wait until this thread has expired edges
-        return [self._group.append(entries[0], keys[0])]
-
-    def _log_all(
-        self,
-        entries: Sequence[Events],
-        keys: Sequence[str | None],
-        origins: Sequence[Origin | None] | None = None,
-    ) -> _Outcomes:
-        with self._appending:
-            return self.log.append_all(entries, keys, origins)
-
-    def wait(self, seq: int, timeout: float | None = None) -> int:
-        """Returns when event `seq` is visible: the sequence number that is.
-
-        Raises TimeoutExpired after `timeout` seconds, LiveGNNError if the loop ended before, or if the loop
-        itself asks, in a subscriber, for what it has not come to, InputError for what is no sequence number.
-        """
-        seq = whole(seq, "seq", 0, _LARGEST_SEQ)
-        if timeout is not None:  # what is longer the system cannot wait
-            timeout = min(not_negative(timeout, "timeout, in seconds,"), threading.TIMEOUT_MAX)
-        if self._seq < seq and threading.current_thread() is self._thread:
-            raise LiveGNNError(
-                f"a subscriber must not wait for event {seq}: the loop applies it when the subscriber returns"
-            )
-        with self._visible:
-            done = self._visible.wait_for(lambda: self._seq >= seq or self._ended, timeout)
-            if self._seq >= seq:
-                return self._seq
-        if not done:
-            raise TimeoutExpired(f"event {seq} must be visible within {timeout} seconds, got to {self._seq}")
-        raise LiveGNNError(
-            f"event {seq} will not be visible: the runtime ended at {self._seq} ({self._failure})"
-        )
-
-    def rejection(self, seq: int) -> Rejection | None:
-        """Why entry `seq` was not applied, None if it was (or was not reached yet)."""
-        seq = whole(seq, "seq", 0, _LARGEST_SEQ)
-        rejections = self.log.rejections(seq - 1, up_to=seq)
-        return rejections[0] if rejections else None
-
-    def retry(self, seq: int, *, any_time: bool = False) -> int:
-        """Appends the events of entry `seq`, which was refused, again; returns the number of the new entry.
-
-        Asked again, it returns the same. any_time: lets the times of its events through, however far they are
-        ahead, until the process ends. Raises InputError if the entry was not refused.
-        """
-        any_time = switch(any_time, "any_time")
-        entry = None if self.rejection(seq) is None else self.log.entry(seq)
-        if entry is None:
-            raise InputError(f"expected the number of an entry that was refused, got {seq}: see rejections")
-        if any_time:
-            self._ahead.allow(entry.events)
-        return self.append(entry.events, key=f"{RETRY_KEY}{seq}")
-
     @property
     def held_expiry(self) -> HeldExpiry | None:
         """An expiry of so many edges that it waits for `confirm_expiry`; None if there is none."""
@@ -346,9 +196,7 @@ class Loop:
 
     def step(self) -> bool:
         """Does one round of the loop without waiting; returns whether there were entries."""
-        writes = self.log.writes(self._seq, max_events=self._max_batch_events)
-        if writes:
-            self._apply(writes)
+        worked = self._apply_waiting()
         if self._expiry.until() == 0:
             self._expire()
         for chore in self._chores:
@@ -357,7 +205,24 @@ class Loop:
         if self._checkpoints.until(self._seq) == 0:
             # Who calls this without `start` finds the checkpoint written.
             self._checkpoints.write(self._seq, beside=threading.current_thread() is self._thread)
+        return worked
+
+    def _apply_waiting(self) -> bool:
+        """Applies a batch of entries that wait; returns whether there were any."""
+        started, after = self._clock(), self._seq
+        writes = self.log.writes(after, max_events=self.pace.choose(self.waiting, self._age))
+        if writes:
+            self._apply(writes)
+            if self.admission.limited:
+                self.pace.learn(self._seq - after, self._clock() - started)
+                self.admission.learn()
         return bool(writes)
+
+    def _age(self) -> float:
+        """For how many seconds the oldest entry waits, 0 if that is not known, as after a restart."""
+        with self._visible:
+            oldest = next(iter(self._arrivals.values()), None)
+        return 0.0 if oldest is None else self._clock() - oldest
 
     def _run(self) -> None:
         try:
@@ -481,25 +346,12 @@ class Loop:
             try:
                 # What waits may renew an edge, or remove its node, so it comes first, and nothing comes
                 # between.
-                while writes := self.log.writes(self._seq, max_events=self._max_batch_events):
-                    self._apply(writes)
-                for part in self._expiry.removals(now, self._max_batch_events):
+                while self._apply_waiting():
+                    pass
+                for part in self._expiry.removals(now, self.pace.size):
                     self.log.append(part)
                     count += len(part)
             finally:
                 self._expiring_thread = None
         if count:
             self.statistics.expired_edges.record(count)
-
-
-def _check_schema(graph: Graph, chunk: Chunk) -> None:
-    """Raises InputError for a type that the graph does not have, ids of the other kind, or columns."""
-    if isinstance(chunk.type, str):
-        graph.node_type_index(chunk.type)
-    else:
-        graph.edge_type_index(chunk.type)
-    check_columns(graph.schema, chunk)
-    expected = "text" if graph.schema.text_ids else "integers"
-    for ids in (chunk.ids, chunk.dst):
-        if ids is not None and (ids.dtype.kind == "U") != graph.schema.text_ids:
-            raise InputError(f"ids must be {expected} in this graph, got {ids[0].item()!r}")

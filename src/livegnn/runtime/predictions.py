@@ -19,9 +19,11 @@ from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import AutoAdd, Graph, GraphDelta, View, auto_add_nodes
 from livegnn.inference import Engine, Scrub, ScrubPolicy, Update
 from livegnn.log import Log
+from livegnn.runtime.admission import Admission
 from livegnn.runtime.ahead import AheadPolicy
 from livegnn.runtime.checkpoints import CheckpointPolicy
 from livegnn.runtime.loop import Loop
+from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
 from livegnn.runtime.views import WhenViewFails
 from livegnn.types import FloatArray, Ids
@@ -68,10 +70,13 @@ class Runtime(Loop):
     Making one replays the batches that the log recorded after `graph.seq`, exactly as they were. Of the views
     the first engine answers questions for predictions; without one, those raise `InputError`.
 
-    auto_add: node types of which events may name unknown nodes, which they then add, as in `Schema`: it
-    becomes a part of the graph's schema, and types can be added to it but not taken away. when_view_fails:
-    "stop" ends the loop, with a message that names the view; "rebuild" goes on without it and builds it again
-    from the graph, with its factory of `factories`, a few times at most.
+    max_batch_events: of a batch, at most. freshness_ms: an objective for the time from append to visible, for
+    which batches then are as large as is best (see `Pace`). max_waiting_events, max_waiting_ms: when appends
+    are refused, since too many events wait (see `Admission`). auto_add: node types of which events may name
+    unknown nodes, which they then add, as in `Schema`: it becomes a part of the graph's schema, and types can
+    be added to it but not taken away. when_view_fails: "stop" ends the loop, with a message that names the
+    view; "rebuild" goes on without it and builds it again from the graph, with its factory of `factories`, a
+    few times at most.
 
     Raises LogError if the log does not lead on from there, InputError if a view is not one of this graph, or
     if settings make no sense.
@@ -83,6 +88,9 @@ class Runtime(Loop):
         graph: Graph,
         *views: View,
         max_batch_events: int = 4096,
+        freshness_ms: float | None = None,
+        max_waiting_events: int | None = None,
+        max_waiting_ms: float | None = None,
         checkpoints: CheckpointPolicy | None = None,
         expiry: ExpiryPolicy | None = ExpiryPolicy(),  # noqa: B008
         ahead: AheadPolicy | None = None,
@@ -99,11 +107,13 @@ class Runtime(Loop):
             raise InputError(f"scrub must be None or of the type ScrubPolicy, got {scrub!r}")
         if auto_add is not None:
             auto_add_nodes(graph, auto_add)
+        pace = Pace(max_batch_events, freshness_ms)
         super().__init__(
             log,
             graph,
             views,
-            max_batch_events=max_batch_events,
+            pace=pace,
+            admission=Admission(pace, max_waiting_events, max_waiting_ms),
             checkpoints=checkpoints,
             expiry=expiry,
             ahead=ahead,

@@ -1,5 +1,6 @@
 """The application, and running it until a signal comes."""
 
+import math
 import signal
 import socket
 import threading
@@ -25,6 +26,7 @@ from livegnn.errors import (
     DiskFullError,
     InputError,
     LiveGNNError,
+    OverloadedError,
     TimeoutExpired,
     UnknownNodeError,
     ViewMissingError,
@@ -46,6 +48,7 @@ _STATUS: dict[type[LiveGNNError], int] = {
     LoopEnded: 503,
     ViewMissingError: 503,
     DiskFullError: 503,
+    OverloadedError: 429,
     LiveGNNError: 500,
 }
 _LONGEST_PATH = 100
@@ -126,7 +129,11 @@ def _mark_stale(send: Send) -> Send:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     status = next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
-    headers = {"retry-after": "1"} if isinstance(error, DiskFullError) else None
+    headers = None
+    if isinstance(error, DiskFullError):
+        headers = {"retry-after": "1"}
+    elif isinstance(error, OverloadedError):
+        headers = {"retry-after": str(max(1, math.ceil(error.retry_after)))}
     return _to_answer(type(error).__name__, str(error), status, headers)
 
 

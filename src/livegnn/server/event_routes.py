@@ -93,6 +93,7 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> AppendH
             200: {"model": AppendAnswer},
             202: {"description": "In the log and not visible yet: do not send it again"},
             409: {"description": "In the log, and refused when its turn came"},
+            429: {"description": "Too many events wait: send it again after `retry-after` seconds"},
         },
         openapi_extra=_EVENTS_BODY,
     )
@@ -112,6 +113,7 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> AppendH
         the header `Idempotency-Key` takes effect once, however often it is sent, and has one answer. An event
         with a field `idempotency_key` is an entry of its own with that key.
         """
+        runtime.admit()  # before the body is read: what is pushed back costs as little as can be
         body, media_type = await read_body(request), media_type_of(request)
         key = request.headers.get("idempotency-key")
         if partial:

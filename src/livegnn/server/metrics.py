@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from livegnn.histogram import Histogram
 from livegnn.inference import Scrub
-from livegnn.runtime import Runtime
+from livegnn.runtime import Admission, Pace, Runtime
 from livegnn.server.feed import Feed
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -52,6 +52,8 @@ def render(runtime: Runtime, feed: Feed) -> str:
             statistics.failed_checkpoint_seconds.count,
         ),
         *scrubs,
+        *_pace(runtime.pace),
+        *_admission(runtime.admission, runtime.waiting),
         _gauges(
             "livegnn_nodes",
             "Nodes in the graph",
@@ -89,6 +91,31 @@ def _scrubs(scrub: Scrub) -> list[Iterable[str]]:
             "Rows that the last scrub saw and that are infinite or not a number",
             scrub.not_finite,
         ),
+    ]
+
+
+def _pace(pace: Pace) -> list[Iterable[str]]:
+    return [
+        _gauge(
+            "livegnn_freshness_objective_seconds",
+            "Time from append to visible, as wanted",
+            pace.objective or 0,
+        ),
+        _gauge("livegnn_pace_batch_events", "Events that a batch takes at most under steady load", pace.size),
+        _gauge("livegnn_pace_predicted_seconds", "What the last batch was to take", pace.predicted_seconds),
+        _gauge("livegnn_pace_measured_seconds", "What the last batch took", pace.measured_seconds),
+    ]
+
+
+def _admission(admission: Admission, waiting: int) -> list[Iterable[str]]:
+    return [
+        _gauge(
+            "livegnn_waiting_seconds",
+            "Time to apply the events that wait, by what batches cost",
+            admission.waiting_seconds(waiting) if admission.limited else 0,
+        ),
+        _gauge("livegnn_pushing_back", "1 while appends are refused", not admission.is_open(waiting)),
+        _counter("livegnn_refused_appends_total", "Appends that were pushed back", admission.refused),
     ]
 
 

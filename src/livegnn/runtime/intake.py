@@ -1,0 +1,221 @@
+"""What comes in: events that are checked, admitted and logged, and those who wait until they are visible.
+
+Thread safety: every method may be called from any thread. `_appending` is taken first of all locks.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from livegnn.arguments import not_negative, switch, whole
+from livegnn.errors import InputError, LiveGNNError, TimeoutExpired
+from livegnn.events import Events
+from livegnn.graph import Graph
+from livegnn.log import Appended, Log, Origin, Rejection
+from livegnn.log.group_commit import GroupCommit
+from livegnn.log.keys import RETRY_KEY
+from livegnn.runtime.admission import Admission
+from livegnn.runtime.ahead import Ahead, AheadPolicy
+from livegnn.runtime.checks import check_schema
+from livegnn.runtime.statistics import Statistics
+from livegnn.wording import kind_of
+
+_Outcomes: TypeAlias = Sequence[Appended | InputError]
+_LARGEST_SEQ = 2**63 - 1
+
+
+class Intake:
+    """The part of a loop that its clients call to append, and to wait for what they appended."""
+
+    def __init__(
+        self,
+        log: Log,
+        graph: Graph,
+        admission: Admission,
+        ahead: AheadPolicy | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self.log, self.graph, self.admission = log, graph, admission
+        self.statistics = Statistics()
+        self._clock = clock
+        self._ahead = Ahead(ahead)
+        self._appending = threading.RLock()  # taken first of all; by the loop, when it appends what expires
+        self._expiring_thread: int | None = None  # which has it then
+        self._group = GroupCommit(self._log_all)
+        self._visible = threading.Condition()
+        self._arrivals: dict[int, float] = {}
+        self._thread: threading.Thread | None = None
+        self._ended = False
+        self._failure: BaseException | None = None
+        self._seq = graph.seq
+
+    def check(self, events: Events) -> None:
+        """Raises InputError for events that the graph could never take, whatever comes before them.
+
+        Whether the nodes exist is known only when the events' turn comes: see `rejection`.
+        """
+        named = self.graph.with_types(events)
+        named.check()
+        for chunk in named.chunks:
+            check_schema(self.graph, chunk)
+
+    def append(self, events: Events, *, key: str | None = None, room_timeout: float | None = 0.0) -> int:
+        """Checks and logs events; returns the sequence number of the last one, for `wait`.
+
+        key: an idempotency key, as of `Log.append`. room_timeout: as of `admit`. Raises OverloadedError, and
+        InputError if `check` does or if the key came with other events before, with nothing logged.
+        """
+        self.admit(room_timeout)
+        (outcome,) = self._append_all([events], [key], [None], self._append_one)
+        if isinstance(outcome, InputError):
+            raise outcome
+        return outcome.seq
+
+    def append_all(
+        self,
+        entries: Sequence[Events],
+        keys: Sequence[str | None] | None = None,
+        origins: Sequence[Origin | None] | None = None,
+    ) -> Sequence[Appended | InputError]:
+        """Appends each of `entries` as `append` does, with one flush of the disk for all.
+
+        origins: where each came from, as of `Log.append_all`: what is delivered again is not logged again.
+        Returns for each what became of it: an error concerns one entry. Raises LogError or OverloadedError
+        if none was logged.
+        """
+        if not isinstance(entries, (list, tuple)):
+            raise InputError(f"entries must be a list of Events, got {kind_of(entries)}")
+        keys = [None] * len(entries) if keys is None else keys
+        origins = [None] * len(entries) if origins is None else origins
+        for given, name in ((keys, "keys"), (origins, "origins")):
+            if not isinstance(given, (list, tuple)) or len(given) != len(entries):
+                raise InputError(
+                    f"{name} must be None or a list of {len(entries)}, one for each entry, got {given!r}"
+                )
+        self.admit()
+        return self._append_all(entries, keys, origins, self._log_all)
+
+    def admit(self, room_timeout: float | None = 0.0) -> None:
+        """Returns if events are taken in: see `Admission`. Raises OverloadedError if they are not.
+
+        room_timeout: seconds to wait for that, None for ever; the loop itself, in a subscriber, never waits.
+        """
+        if room_timeout is not None:
+            not_negative(room_timeout, "room_timeout, in seconds,")
+        if self._takes_in():
+            return
+        if room_timeout != 0.0 and threading.current_thread() is not self._thread:
+            self._wait_until(self._takes_in, room_timeout, "room_timeout")
+        if not self._takes_in():
+            raise self.admission.refuse(self.waiting)
+
+    def _takes_in(self) -> bool:
+        return self.admission.is_open(self.waiting) or self._ended
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait for their turn."""
+        return self.log.last_seq() - self._seq
+
+    def _append_all(
+        self,
+        entries: Sequence[Events],
+        keys: Sequence[str | None],
+        origins: Sequence[Origin | None],
+        log_all: Callable[[Sequence[Events], Sequence[str | None], Sequence[Origin | None]], _Outcomes],
+    ) -> _Outcomes:
+        started = self._clock()
+        checked = [self._checked(events) for events in entries]
+        good = [
+            (one, key, origin)
+            for one, key, origin in zip(checked, keys, origins, strict=True)
+            if isinstance(one, Events)
+        ]
+        logged = log_all(*(list(column) for column in zip(*good, strict=True))) if good else []
+        with self._visible:
+            for outcome in logged:
+                if isinstance(outcome, InputError) or outcome.again:
+                    continue
+                if outcome.seq > self._seq:
+                    self._arrivals[outcome.seq] = started
+                elif outcome.size:
+                    self.statistics.latency_seconds.record(self._clock() - started)
+        rest = iter(logged)
+        return [next(rest) if isinstance(one, Events) else one for one in checked]
+
+    def _checked(self, events: Events) -> Events | InputError:
+        try:
+            self.check(events)
+            return self.graph.with_types(events)
+        except InputError as error:
+            return error
+
+    def _append_one(
+        self, entries: Sequence[Events], keys: Sequence[str | None], origins: Sequence[Origin | None]
+    ) -> _Outcomes:
+        """Logs one entry, together with those of other threads."""
+        if self._expiring_thread == threading.get_ident():
+            return self._log_all(
+                entries, keys, origins
+            )  # the others wait until this thread has expired edges
+        return [self._group.append(entries[0], keys[0])]
+
+    def _log_all(
+        self,
+        entries: Sequence[Events],
+        keys: Sequence[str | None],
+        origins: Sequence[Origin | None] | None = None,
+    ) -> _Outcomes:
+        with self._appending:
+            return self.log.append_all(entries, keys, origins)
+
+    def wait(self, seq: int, timeout: float | None = None) -> int:
+        """Returns when event `seq` is visible: the sequence number that is.
+
+        Raises TimeoutExpired after `timeout` seconds, LiveGNNError if the loop ended before, or if the loop
+        itself asks, in a subscriber, for what it has not come to, InputError for what is no sequence number.
+        """
+        seq = whole(seq, "seq", 0, _LARGEST_SEQ)
+        if self._seq < seq and threading.current_thread() is self._thread:
+            raise LiveGNNError(
+                f"a subscriber must not wait for event {seq}: the loop applies it when the subscriber returns"
+            )
+        done = self._wait_until(lambda: self._seq >= seq, timeout, "timeout")
+        if self._seq >= seq:
+            return self._seq
+        if not done:
+            raise TimeoutExpired(f"event {seq} must be visible within {timeout} seconds, got to {self._seq}")
+        raise LiveGNNError(
+            f"event {seq} will not be visible: the runtime ended at {self._seq} ({self._failure})"
+        )
+
+    def _wait_until(self, ready: Callable[[], bool], timeout: float | None, name: str) -> bool:
+        """Whether, after a batch, it was `ready` within `timeout` seconds, or the loop has ended."""
+        if timeout is not None:  # what is longer the system cannot wait
+            timeout = min(not_negative(timeout, f"{name}, in seconds,"), threading.TIMEOUT_MAX)
+        with self._visible:
+            return self._visible.wait_for(lambda: ready() or self._ended, timeout)
+
+    def rejection(self, seq: int) -> Rejection | None:
+        """Why entry `seq` was not applied, None if it was (or was not reached yet)."""
+        seq = whole(seq, "seq", 0, _LARGEST_SEQ)
+        rejections = self.log.rejections(seq - 1, up_to=seq)
+        return rejections[0] if rejections else None
+
+    def retry(self, seq: int, *, any_time: bool = False) -> int:
+        """Appends the events of entry `seq`, which was refused, again; returns the number of the new entry.
+
+        Asked again, it returns the same. It is never pushed back. any_time: lets the times of its events
+        through, however far they are ahead, until the process ends. Raises InputError if the entry was not
+        refused.
+        """
+        any_time = switch(any_time, "any_time")
+        entry = None if self.rejection(seq) is None else self.log.entry(seq)
+        if entry is None:
+            raise InputError(f"expected the number of an entry that was refused, got {seq}: see rejections")
+        if any_time:
+            self._ahead.allow(entry.events)
+        (outcome,) = self._append_all([entry.events], [f"{RETRY_KEY}{seq}"], [None], self._append_one)
+        if isinstance(outcome, InputError):
+            raise outcome
+        return outcome.seq
