@@ -91,7 +91,7 @@ def replay(
     if output is not None:
         check_replaceable(output)
     settings = Deployment.read(deployment)
-    with _reading(settings.log.path) as reader:
+    with _reading(settings.log.file) as reader:
         graph, views = _replay(settings, reader, to)
         nodes = sum(graph.num_nodes(type_) for type_ in graph.schema.node_types)
         edges = sum(graph.num_edges(type_) for type_ in graph.schema.edge_types)
@@ -202,7 +202,7 @@ def bind(deployment: DeploymentFile) -> None:
         changed = {name: value for name, value in log.bound().items() if before.get(name) != value}
     for name, value in changed.items():
         typer.echo(f"{name}: {before.get(name, 'nothing')} -> {value}")
-    typer.echo(f"{settings.log.path} is bound to {deployment}")
+    typer.echo(f"{settings.log.file} is bound to {deployment}")
 
 
 def _replay(settings: "Deployment", reader: "SqliteReader", up_to: int) -> "tuple[Graph, dict[str, View]]":
@@ -233,7 +233,7 @@ def _log_of(file: Path) -> Path:
         return file
     from livegnn.deployment import Deployment
 
-    return Deployment.read(file).log.path
+    return Deployment.read(file).log.file
 
 
 @contextmanager
@@ -249,9 +249,9 @@ def _owning(settings: "Deployment") -> "Iterator[SqliteLog]":
     """The log of a deployment that nobody serves; it must be there."""
     from livegnn.log.sqlite import SqliteLog
 
-    if not settings.log.path.exists():
-        raise LogError(f"there must be a log at {settings.log.path}, got nothing")
-    with closing(SqliteLog(settings.log.path)) as log:
+    if not settings.log.file.exists():
+        raise LogError(f"there must be a log at {settings.log.file}, got nothing")
+    with closing(SqliteLog(settings.log.file)) as log:
         yield log
 
 

@@ -35,7 +35,7 @@ from livegnn.log.kafka.history import Bad, History, Order
 from livegnn.log.kafka.message import encode as encode_message
 from livegnn.log.kafka.message import pack
 from livegnn.log.kafka.owner import Owner
-from livegnn.log.kafka.proposal import outcomes, propose
+from livegnn.log.kafka.proposal import Sent, outcomes, propose
 from livegnn.log.kafka.reader import Reader, skim
 from livegnn.log.kafka.taking import Taken, digest_within, select_writes
 from livegnn.types import JSON
@@ -46,17 +46,6 @@ _LARGEST: Final = 2**63 - 1
 _DAY: Final = 86_400
 _KEPT_EVENTS: Final = 1 << 20  # of the newest, in memory
 _POLL_SECONDS: Final = 0.1
-
-
-class _Sent:
-    """A message that was sent: the positions of its entries in a call, and what became of them."""
-
-    __slots__ = ("error", "outcomes", "positions")
-
-    def __init__(self, positions: Sequence[int]) -> None:
-        self.positions = positions
-        self.outcomes: Sequence[Appended | InputError] | None = None
-        self.error: str | None = None
 
 
 class KafkaLog:
@@ -92,7 +81,7 @@ class KafkaLog:
         self._woken = self._closing = False
         self._kept: deque[Taken] = deque()
         self._kept_events = 0
-        self._sent: dict[bytes, _Sent] = {}
+        self._sent: dict[bytes, Sent] = {}
         self._numbers = itertools.count()
         self._process = os.urandom(8)
         self._holding = False
@@ -156,7 +145,7 @@ class KafkaLog:
         outcomes: list[Appended | InputError] = [Appended(self._last, 0)] * len(entries)
         given = list(zip(entries, keys or nothing, origins or nothing, strict=True))
         some = [at for at, (events, _, origin) in enumerate(given) if len(events) or origin is not None]
-        sent: list[_Sent] = []
+        sent: list[Sent] = []
         with self._connection.errors("append to"):
             packed = pack(
                 [given[at][0] for at in some],
@@ -185,8 +174,8 @@ class KafkaLog:
             reached = self._history.origins.get((source, partition))
         return None if reached is None else reached.offset
 
-    def _send(self, value: bytes, positions: Sequence[int]) -> _Sent:
-        one = _Sent(positions)
+    def _send(self, value: bytes, positions: Sequence[int]) -> Sent:
+        one = Sent(positions)
         number = self._process + next(self._numbers).to_bytes(8, "little")
 
         def note(error: KafkaError | None, message: KafkaMessage) -> None:
@@ -334,6 +323,11 @@ class KafkaLog:
             with self._writing:
                 self._control.write({"type": "property", "name": name, "value": value}, self._timeout)
         self._settle()
+
+    def check_bound(self, properties: Mapping[str, str]) -> None:
+        """Raises LogError if the log is bound to other values of some of `properties`."""
+        with self._state:
+            new_properties(self._connection.name, self._history.properties, properties, replace=False)
 
     def sync(self) -> None:
         """Returns when all recorded batches are durable too."""

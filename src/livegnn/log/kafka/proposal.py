@@ -108,3 +108,14 @@ def outcomes(taken: Taken) -> Iterator[tuple[bytes, Sequence[Appended | InputErr
                 became.append(InputError(repeated.error))
         if received.number is not None:
             yield received.number, became
+
+
+class Sent:
+    """A message that was sent: the positions of its entries in a call, and what became of them."""
+
+    __slots__ = ("error", "outcomes", "positions")
+
+    def __init__(self, positions: Sequence[int]) -> None:
+        self.positions = positions
+        self.outcomes: Sequence[Appended | InputError] | None = None
+        self.error: str | None = None

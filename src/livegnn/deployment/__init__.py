@@ -1,0 +1,246 @@
+"""A deployment: what `livegnn serve` runs, as written in a TOML file (see docs/deployment.md)."""
+
+import contextlib
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
+
+from livegnn import checkpoint
+from livegnn.arguments import as_path
+from livegnn.deployment.parsing import parse_section, parse_views, refuse_moved, refuse_unknown
+from livegnn.deployment.sections import (
+    CheckpointSection,
+    EngineSection,
+    FeaturesSection,
+    GraphSection,
+    LogSection,
+    ModelSection,
+    RuntimeSection,
+    ServerSection,
+    ViewsSection,
+)
+from livegnn.errors import FileFormatError, InputError
+from livegnn.graph import Graph, Parallel, Schema, View
+from livegnn.inference import Engine
+from livegnn.model import Model
+from livegnn.runtime import (
+    CheckpointPolicy,
+    Runtime,
+    ViewFactory,
+    WhenViewFails,
+    restore,
+    schema_properties,
+)
+
+if TYPE_CHECKING:
+    from livegnn.log.kafka import KafkaLog
+    from livegnn.log.sqlite import SqliteLog
+
+_ARRAYS: Final = ("src", "dst", "weight", "time", "edge_attr", "x", "ids")
+_BOUND: Final = {"graph": ("undirected", "time_to_live", "parallel")}
+"""Settings that decide what events do to the graph, by section: a log is bound to them."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """All sections of the file. Paths in it are relative to the file itself."""
+
+    graph: GraphSection
+    log: LogSection
+    model: ModelSection | None = None
+    features: FeaturesSection | None = None
+    engine: EngineSection = field(default_factory=EngineSection)
+    views: ViewsSection | None = None
+    checkpoint: CheckpointSection | None = None
+    runtime: RuntimeSection = field(default_factory=RuntimeSection)
+    server: ServerSection = field(default_factory=ServerSection)
+
+    def __post_init__(self) -> None:
+        if self.log.keep == "since_checkpoint" and self.checkpoint is None:
+            raise InputError("keep = 'since_checkpoint' in [log] needs a section [checkpoint]")
+
+    @classmethod
+    def read(cls, path: Path | str) -> "Deployment":
+        """Reads a file. Raises InputError for what is missing, unknown or of the wrong type; OSError."""
+        path = as_path(path, "path")
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} must be a TOML file, got: {error}") from error
+        try:
+            return cls.parse(content, path.parent)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+
+    @classmethod
+    def parse(cls, content: Mapping[str, object], directory: Path) -> "Deployment":
+        """The deployment that `content` describes; paths are relative to `directory`."""
+        types = {
+            "model": ModelSection,
+            "graph": GraphSection,
+            "features": FeaturesSection,
+            "engine": EngineSection,
+            "views": ViewsSection,
+            "log": LogSection,
+            "checkpoint": CheckpointSection,
+            "runtime": RuntimeSection,
+            "server": ServerSection,
+        }
+        refuse_moved(content)
+        refuse_unknown(content, types, "section")
+        sections: dict[str, Any] = {}
+        for name, type_ in types.items():
+            if name == "views" and name in content:
+                sections[name] = ViewsSection(parse_views(content[name]))
+                taken = {*View.reserved_names, *(("engine",) if "model" in content else ())}
+                if clashes := sorted(taken & sections[name].factories.keys()):
+                    raise InputError(
+                        f"a name in [views] must not be {clashes[0]!r}, which is another part of a deployment"
+                    )
+            elif name in content:
+                sections[name] = parse_section(name, type_, content[name], directory)
+            elif name in ("graph", "log"):
+                raise InputError(f"there must be a section [{name}], got {', '.join(content) or 'none'}")
+        return cls(**sections)
+
+    def load_graph(self) -> Graph:
+        """The graph before the first event. Raises FileFormatError, InputError or OSError."""
+        path = self.graph.path
+        with open(path, "rb") as file:
+            magic = file.read(8)
+        if magic == checkpoint.MAGIC:
+            states = checkpoint.read(path).states
+            if "graph" not in states:
+                raise FileFormatError(
+                    f"{path} must hold the state of a graph, got {', '.join(states) or 'none'}"
+                )
+            graph = Graph.from_state(states["graph"], features_dir=self._features_dir)
+            graph.seq = 0
+            return graph
+        try:
+            with np.load(path, allow_pickle=False) as file_:
+                arrays = {name: file_[name] for name in file_.files}
+        except (ValueError, EOFError, OSError) as error:
+            raise FileFormatError(f"{path} must be a checkpoint or an .npz file, got: {error}") from error
+        for name in ("src", "dst"):
+            if name not in arrays:
+                raise FileFormatError(
+                    f"{path} must hold an array {name!r}, got {', '.join(arrays) or 'none'}"
+                )
+        refuse_unknown(arrays, dict.fromkeys(_ARRAYS), f"array of {path}")
+        src, dst = arrays.pop("src"), arrays.pop("dst")
+        return Graph.from_edges(
+            src,
+            dst,
+            undirected=self.graph.undirected,
+            time_to_live=self.graph.time_to_live or None,
+            parallel=cast("Parallel", self.graph.parallel),
+            features_dir=self._features_dir,
+            **arrays,
+        )
+
+    @property
+    def _features_dir(self) -> Path | None:
+        return None if self.features is None else self.features.directory
+
+    def open(self) -> Runtime:
+        """A runtime at the end of what the log has recorded, not started yet.
+
+        Raises LogError if the log is damaged, or is not the one of the checkpoints.
+        """
+        factories = self.factories()
+        log = self.log.open()
+        try:
+            return self._open(factories, log)
+        except BaseException:
+            log.close()
+            raise
+
+    def properties(self) -> dict[str, str]:
+        """What the log of this deployment is bound to, besides the graph's schema: its base, and settings.
+
+        The base is missing where its file is: a checkpoint may make it unnecessary. Raises OSError.
+        """
+        settings = {
+            f"{section}/{name}": json.dumps(getattr(getattr(self, section), name))
+            for section, names in _BOUND.items()
+            for name in names
+        }
+        try:
+            with open(self.graph.path, "rb") as file:
+                base = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
+        except FileNotFoundError:
+            return settings
+        return {"graph/digest of path": base.hexdigest(), **settings}
+
+    def factories(self, *, in_memory: bool = False) -> dict[str, ViewFactory]:
+        """What makes the engine and the other views, by name.
+
+        in_memory: whatever `state_dir` says. Raises ModelError, FileFormatError, InputError or OSError.
+        """
+        options = self.engine.options()
+        if in_memory:
+            options = replace(options, state_dir=None)
+        factories: dict[str, ViewFactory] = {}
+        if self.model is not None:
+            factories["engine"] = Engine.factory(Model.load(self.model.path), options)
+        if self.views is not None:
+            factories |= self.views.load()
+        return factories
+
+    def _checkpoint_policy(self) -> CheckpointPolicy | None:
+        trim_log = self.log.keep == "since_checkpoint"
+        return None if self.checkpoint is None else self.checkpoint.policy(trim_log=trim_log)
+
+    def _open(self, factories: Mapping[str, ViewFactory], log: "SqliteLog | KafkaLog") -> Runtime:
+        directory = None if self.checkpoint is None else self.checkpoint.directory
+        properties = self.properties()
+        log.check_bound(properties)  # before the features of another graph are written to files
+        graph, views = restore(
+            factories, self.load_graph, directory=directory, features_dir=self._features_dir, log=log
+        )
+        log.bind({**properties, **schema_properties(graph.schema)})
+        return Runtime(
+            log,
+            graph,
+            *views.values(),
+            max_batch_events=self.runtime.max_batch_events,
+            freshness_ms=self.runtime.freshness_ms or None,
+            max_waiting_events=self.runtime.max_waiting_events or None,
+            max_waiting_ms=self.runtime.max_waiting_ms or None,
+            checkpoints=self._checkpoint_policy(),
+            expiry=self.runtime.expiry(),
+            ahead=self.runtime.ahead(),
+            auto_add=self.graph.auto_add_nodes,
+            when_view_fails=cast("WhenViewFails", self.runtime.when_view_fails),
+            factories=factories,
+            scrub=self.runtime.scrub(),
+        )
+
+
+def read_schema(path: Path | str) -> Schema:
+    """The types of a graph: a deployment file's, a checkpoint's, or those of a schema's JSON in a file.
+
+    Raises `FileFormatError` if it is none of these, `OSError` if it cannot be read.
+    """
+    path = as_path(path, "path")
+    if path.suffix == ".toml":
+        return Deployment.read(path).load_graph().schema
+    with open(path, "rb") as file:
+        begin = file.read(len(checkpoint.MAGIC))
+    if begin == checkpoint.MAGIC:
+        states = checkpoint.read(path).states
+        if "graph" in states:
+            return Schema.from_json(states["graph"].meta.get("schema"))
+    else:
+        with contextlib.suppress(ValueError):
+            return Schema.from_json(json.loads(path.read_bytes()))
+    raise FileFormatError(
+        f"{path} must be a deployment file (.toml), a checkpoint with a graph, or the JSON of Schema.to_json"
+    )

@@ -1,0 +1,100 @@
+"""Values of a deployment file, checked against the annotations of its sections."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar, cast, get_args, get_type_hints
+
+from livegnn.errors import InputError
+from livegnn.runtime import ViewFactory
+from livegnn.wording import kind_of
+
+_Section = TypeVar("_Section")
+
+
+def refuse_moved(content: Mapping[str, object]) -> None:
+    """Raises InputError that says where keys are that stood elsewhere before."""
+    if "state" in content:
+        raise InputError("the section [state] has become the key state_dir in [engine]: write it there")
+    runtime = content.get("runtime")
+    for name in ("threads", "history", "non_finite"):
+        if isinstance(runtime, dict) and name in runtime:
+            raise InputError(f"{name} has moved from [runtime] to [engine]: write it there")
+
+
+def refuse_unknown(content: Mapping[str, object], known: Mapping[str, object], what: str) -> None:
+    """Raises InputError for a name of `content` that is none of `known`. what: what it names."""
+    for name in content:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise InputError(f"unknown {what} {name!r}: {hint}")
+
+
+def parse_section(name: str, type_: type[_Section], content: object, directory: Path) -> _Section:
+    """One section, its values checked against the annotations of `type_`."""
+    if not isinstance(content, dict):
+        raise InputError(f"{name} must be a section [{name}], got {content!r}")
+    known = {part.name: part for part in fields(type_)}  # type: ignore[arg-type]
+    refuse_unknown(content, known, f"key in [{name}]:")
+    hints = get_type_hints(type_)
+    values: dict[str, Any] = {}
+    for key, part in known.items():
+        if key in content:
+            values[key] = parse_value(f"{key} in [{name}]", hints[key], content[key], directory)
+        elif part.default is MISSING:
+            raise InputError(f"[{name}] must have a value for {key!r}, got {', '.join(content) or 'nothing'}")
+    try:
+        return type_(**values)
+    except InputError as error:
+        raise InputError(f"[{name}]: {error}") from error
+
+
+def parse_views(content: object) -> dict[str, str]:
+    """The section [views]. Raises InputError."""
+    if not isinstance(content, dict):
+        raise InputError(f"views must be a section [views], got {content!r}")
+    for name, path in content.items():
+        if not isinstance(path, str) or len(path.split(":")) != 2:
+            raise InputError(f'{name} in [views] must be text like "module:name", got {path!r}')
+    return content
+
+
+def import_factory(name: str, path: str) -> ViewFactory:
+    """What `path`, "module:name", stands for. Raises InputError if that cannot be called."""
+    module, _, attribute = path.partition(":")
+    try:
+        made = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"{name} in [views]: {path!r} cannot be imported: {error}") from error
+    if not callable(made):
+        raise InputError(
+            f"{name} in [views]: {path!r} must make a view of a graph and a state, got {kind_of(made)}"
+        )
+    return cast("ViewFactory", made)
+
+
+def parse_value(place: str, type_: type, value: object, directory: Path) -> object:
+    """A value of a key; paths are relative to `directory`. Raises InputError for another type."""
+    choices = get_args(type_)
+    if dict[str, list[float]] in choices:
+        if isinstance(value, (list, dict)):
+            return value
+        raise InputError(f"{place} must be a list of node types, or a table of features, got {value!r}")
+    if choices and type(None) in choices:  # a value that may be left out
+        (type_,) = (choice for choice in choices if choice is not type(None))
+    elif choices:  # text or a list of it
+        listed = isinstance(value, list) and all(isinstance(one, str) for one in value)
+        if listed or isinstance(value, str):
+            return value
+        raise InputError(f"{place} must be text or a list of it, got {value!r}")
+    if type_ is Path and isinstance(value, str):
+        return directory / value
+    if type_ is float and type(value) in (int, float):
+        return float(value)  # type: ignore[arg-type]
+    if type(value) is type_:
+        return value
+    names = {Path: "text, a path", str: "text", int: "an integer", float: "a number", bool: "true or false"}
+    raise InputError(f"{place} must be {names[type_]}, got {value!r}")

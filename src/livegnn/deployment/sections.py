@@ -1,0 +1,240 @@
+"""The sections of a deployment file, each with its keys, their defaults and what they mean to other parts."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast, get_args
+
+from livegnn.arguments import share
+from livegnn.deployment.parsing import import_factory
+from livegnn.errors import InputError
+from livegnn.expiry import ExpiryPolicy
+from livegnn.graph import Parallel
+from livegnn.inference import EngineOptions, Keep, Mode, NonFinite, ScrubPolicy
+from livegnn.log.sqlite import SqliteLog
+from livegnn.runtime import AheadPolicy, CheckpointPolicy, ViewFactory, WhenViewFails
+
+if TYPE_CHECKING:
+    from livegnn.log.kafka import KafkaLog
+
+
+@dataclass(frozen=True)
+class ModelSection:
+    """`[model]`: the file that `Model.save` wrote."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class GraphSection:
+    """`[graph]`: the graph before the first event: a checkpoint, or arrays in an .npz file.
+
+    The arrays are `src` and `dst`, and if need be `weight`, `time`, `edge_attr`, `x` and `ids`; they are the
+    arguments of `Graph.from_edges`, as are `undirected`, `time_to_live`, 0 for none, and `parallel`.
+    auto_add_nodes: as `auto_add` of `Runtime`.
+    """
+
+    path: Path
+    undirected: bool = False
+    time_to_live: float = 0.0
+    parallel: str = "refuse"
+    auto_add_nodes: list[str] | dict[str, list[float]] | None = None
+
+    def __post_init__(self) -> None:
+        _at_least(0, "time_to_live", self.time_to_live)
+        if self.parallel not in get_args(Parallel):
+            raise InputError(
+                f"parallel must be one of {', '.join(map(repr, get_args(Parallel)))}, got {self.parallel!r}"
+            )
+
+
+@dataclass(frozen=True)
+class FeaturesSection:
+    """`[features]`: where the features of nodes and edges lie in mapped files (see `Graph`)."""
+
+    directory: Path
+
+
+@dataclass(frozen=True)
+class EngineSection:
+    """`[engine]`: the fields of `EngineOptions`; threads is 0 for one on each core."""
+
+    mode: str | list[str] = "eager"
+    keep: str = "all"
+    keep_degree: int = 0
+    threads: int = 0
+    history: int = 0
+    non_finite: str = "refuse"
+    state_dir: Path | None = None
+
+    def __post_init__(self) -> None:
+        self.options()
+
+    def options(self) -> EngineOptions:
+        """The same in the engine's terms."""
+        return EngineOptions(
+            mode=cast("Mode", self.mode),
+            keep=cast("Keep", self.keep),
+            keep_degree=self.keep_degree,
+            threads=self.threads or None,
+            history=self.history,
+            non_finite=cast("NonFinite", self.non_finite),
+            state_dir=self.state_dir,
+        )
+
+
+@dataclass(frozen=True)
+class ViewsSection:
+    """`[views]`: further views of the graph by name, each as ``"module:name"`` of what makes one of a graph
+    and a saved state, or None (see docs/views.md).
+    """
+
+    factories: Mapping[str, str]
+
+    def load(self) -> dict[str, ViewFactory]:
+        """Imports them. Raises `InputError` for what is not there, or cannot be called."""
+        return {name: import_factory(name, path) for name, path in self.factories.items()}
+
+
+@dataclass(frozen=True)
+class LogSection:
+    """`[log]`: the SQLite file of events, which is made when it is missing; or, instead, the brokers of Kafka
+    and the topic. keep: "all" of it, or what is there "since_checkpoint", the oldest that is kept.
+    """
+
+    path: Path | None = None
+    kafka: str = ""
+    topic: str = ""
+    keep: str = "all"
+
+    def __post_init__(self) -> None:
+        if (self.path is None) != bool(self.kafka) or bool(self.kafka) != bool(self.topic):
+            raise InputError("there must be a path, or else kafka and topic, got both, none or a half")
+        if self.keep not in ("all", "since_checkpoint"):
+            raise InputError(f"keep must be 'all' or 'since_checkpoint', got {self.keep!r}")
+
+    def open(self) -> "SqliteLog | KafkaLog":
+        """The log, owned by this process. Raises LogError, or InputError where Kafka's client is missing."""
+        if self.path is not None:
+            return SqliteLog(self.path)
+        try:
+            from livegnn.log.kafka import KafkaLog
+        except ModuleNotFoundError as error:
+            raise InputError(
+                f"a log in Kafka needs {error.name}, which is not installed: pip install 'livegnn[kafka]'"
+            ) from error
+        return KafkaLog(self.kafka, self.topic)
+
+    @property
+    def file(self) -> Path:
+        """The SQLite file. Raises InputError if the log is in Kafka."""
+        if self.path is None:
+            raise InputError(f"this needs a log in an SQLite file, got the topic {self.topic!r} of Kafka")
+        return self.path
+
+
+@dataclass(frozen=True)
+class CheckpointSection:
+    """`[checkpoint]`: where checkpoints go and when they are written; 0 for never. beside: whether a forked
+    process writes them while events are applied.
+    """
+
+    directory: Path
+    every_events: int = 100_000
+    every_seconds: float = 0.0
+    beside: bool = True
+
+    def __post_init__(self) -> None:
+        _at_least(0, "every_events", self.every_events)
+        _at_least(0, "every_seconds", self.every_seconds)
+
+    def policy(self, *, trim_log: bool = False) -> CheckpointPolicy:
+        """The same in the runtime's terms."""
+        return CheckpointPolicy(
+            self.directory,
+            self.every_events or None,
+            self.every_seconds or None,
+            beside=self.beside,
+            trim_log=trim_log,
+        )
+
+
+@dataclass(frozen=True)
+class RuntimeSection:
+    """`[runtime]`: how many events are merged into a batch at most; how often edges expire, 0 for never, and
+    by which time: the latest of the "events", or the machine's "clock"; which share of them expires unasked,
+    and how many edges whatever their share; how far the time of an event may be ahead, 0 for any, and of
+    what; how often some aggregates are compared with a recomputation, 0 for never; whether the loop stops
+    when a view fails, or builds it again. Of `Runtime`, 0 for none: freshness_ms, max_waiting_events,
+    max_waiting_ms.
+    """
+
+    max_batch_events: int = 4096
+    freshness_ms: float = 0.0
+    max_waiting_events: int = 0
+    max_waiting_ms: float = 0.0
+    expire_every_seconds: float = 60.0
+    expire_by: str = "events"
+    max_expired_share: float = 0.5
+    ask_from_edges: int = 1000
+    max_ahead: float = 0.0
+    ahead_of: str = "events"
+    scrub_every_seconds: float = 10.0
+    when_view_fails: str = "stop"
+
+    def __post_init__(self) -> None:
+        _at_least(1, "max_batch_events", self.max_batch_events)
+        _at_least(0, "freshness_ms", self.freshness_ms)
+        _at_least(0, "max_waiting_events", self.max_waiting_events)
+        _at_least(0, "max_waiting_ms", self.max_waiting_ms)
+        _at_least(0, "expire_every_seconds", self.expire_every_seconds)
+        _at_least(0, "scrub_every_seconds", self.scrub_every_seconds)
+        _at_least(0, "max_ahead", self.max_ahead)
+        _at_least(1, "ask_from_edges", self.ask_from_edges)
+        share(self.max_expired_share, "max_expired_share")
+        if self.when_view_fails not in get_args(WhenViewFails):
+            raise InputError(f"when_view_fails must be 'stop' or 'rebuild', got {self.when_view_fails!r}")
+        for name, value in (("expire_by", self.expire_by), ("ahead_of", self.ahead_of)):
+            if value not in ("events", "clock"):
+                raise InputError(f"{name} must be 'events' or 'clock', got {value!r}")
+
+    def expiry(self) -> ExpiryPolicy | None:
+        """The same in the runtime's terms; the clock counts seconds since 1970."""
+        if not self.expire_every_seconds:
+            return None
+        now = time.time if self.expire_by == "clock" else None
+        return ExpiryPolicy(self.expire_every_seconds, now, self.max_expired_share, self.ask_from_edges)
+
+    def ahead(self) -> AheadPolicy | None:
+        """The same in the runtime's terms; the clock counts seconds since 1970."""
+        if not self.max_ahead:
+            return None
+        return AheadPolicy(self.max_ahead, time.time if self.ahead_of == "clock" else None)
+
+    def scrub(self) -> ScrubPolicy | None:
+        """The same in the runtime's terms."""
+        return ScrubPolicy(self.scrub_every_seconds) if self.scrub_every_seconds else None
+
+
+@dataclass(frozen=True)
+class ServerSection:
+    """`[server]`: the address to listen at; port 0 is any free one. when_failed: what the process does when a
+    batch could not be applied and the loop has ended: "exit" with status 1, or "wait" and answer reads, which
+    are marked as stale.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    when_failed: str = "exit"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise InputError(f"port must be from 0 to 65535, got {self.port}")
+        if self.when_failed not in ("exit", "wait"):
+            raise InputError(f"when_failed must be 'exit' or 'wait', got {self.when_failed!r}")
+
+
+def _at_least(least: int, name: str, value: float) -> None:
+    if not value >= least:
+        raise InputError(f"{name} must be at least {least}, got {value}")
