@@ -32,13 +32,13 @@ from graphs import UpdateStream, make, make_stream
 from livegnn import Engine, Events, Graph, Model, Update
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Input, Propagate, Step
-from livegnn.runtime import CheckpointPolicy, Runtime, list_checkpoints, restore
+from livegnn.runtime import CheckpointPolicy, Runtime, ViewFactory, list_checkpoints, restore
 from report import Report, arguments
 
 PAUSE_AIM, FRESHNESS_AIM, RESTART_AIM = 50.0, 100.0, 4.0
 ENTRY, EVERY = 10, 0.005  # events, seconds: 2,000 a second
 HIDDEN, LAYERS = 256, 3
-REPLAYED, BATCH = 500_000, 100
+REPLAYED, BATCH, ENTRIES = 500_000, 4096, 100
 
 
 def make_model(features: int, classes: int) -> Model:
@@ -200,50 +200,65 @@ def report_checkpoints(report: Report, before: Measured, after: Measured) -> Non
     )
     report.add("size of the file", after.size / 1e6, "MB")
     report.note(
-        f"{len(after.pauses)} checkpoints each, {len(after.meanwhile):,} entries of {ENTRY} events beside them; "
-        "the floor is freshness while none is written"
+        f"{len(after.pauses)} checkpoints each, {len(after.meanwhile):,} entries of {ENTRY} events came "
+        "meanwhile; the floor is freshness while none is written"
     )
+
+
+def fill(stream: UpdateStream, model: Model, folder: Path, events: int) -> tuple[NDArray[np.float32], float]:
+    """A checkpoint, and a log with so many events after it; predictions then, and seconds to apply them."""
+    graph = first_graph(stream)
+    engine, log = Engine(graph, model), SqliteLog(folder / "restart.db")
+    runtime = Runtime(log, graph, engine, checkpoints=CheckpointPolicy(folder / "restart", every_events=None))
+    runtime.append(entry(stream, 0, ENTRIES))
+    runtime.step()
+    runtime.stop()
+    runtime = Runtime(log, graph, engine, max_batch_events=BATCH)
+    entries = [entry(stream, start, ENTRIES) for start in range(ENTRIES, events + ENTRIES, ENTRIES)]
+    for first in range(0, len(entries), 64):
+        runtime.append_all(entries[first : first + 64])
+    began = time.perf_counter()
+    while runtime.step():
+        pass
+    took = time.perf_counter() - began
+    predictions = engine.predict(np.arange(100))
+    log.close()
+    return predictions, took
+
+
+def start(
+    stream: UpdateStream, folder: Path, factories: dict[str, ViewFactory]
+) -> tuple[Runtime, float, float]:
+    """A runtime at the end of the log; seconds to read the checkpoint, and for all."""
+    began = time.perf_counter()
+    log = SqliteLog(folder / "restart.db")
+    graph, views = restore(factories, lambda: first_graph(stream), directory=folder / "restart", log=log)
+    read = time.perf_counter() - began
+    runtime = Runtime(log, graph, *views.values())
+    whole = time.perf_counter() - began
+    log.close()
+    return runtime, read, whole
 
 
 def measure_restart(report: Report, stream: UpdateStream, model: Model, folder: Path, events: int) -> None:
-    """A log with so many events after a checkpoint, and a start from both."""
-    policy = CheckpointPolicy(folder / "restart", every_events=None)
-    graph = first_graph(stream)
-    runtime = Runtime(
-        SqliteLog(folder / "restart.db"),
-        graph,
-        Engine(graph, model),
-        checkpoints=policy,
-        max_batch_events=BATCH,
+    expected, lived = fill(stream, model, folder, events)
+    runtime, read, whole = start(stream, folder, {"engine": Engine.factory(model)})
+    assert runtime.engine.predict(np.arange(100)).tobytes() == expected.tobytes()
+    report.add(
+        f"restart with {events:,} events to replay",
+        whole,
+        "s",
+        aim=RESTART_AIM if events == REPLAYED else None,
+        peer="to apply them at first",
+        peer_value=lived,
     )
-    runtime.append(entry(stream, 0, BATCH))
-    runtime.step()
-    runtime.stop()
-    entries = [entry(stream, start, BATCH) for start in range(BATCH, events + BATCH, BATCH)]
-    going_on = Runtime(runtime.log, graph, runtime.engine, max_batch_events=BATCH)
-    for first in range(0, len(entries), 64):
-        going_on.append_all(entries[first : first + 64])
+    report.add("of this, to read the checkpoint", read, "s")
+    runtime, _, alone = start(stream, folder, {})
     began = time.perf_counter()
-    while going_on.step():
-        pass
-    lived = time.perf_counter() - began
-    expected = going_on.engine.predict(np.arange(100))
-    going_on.log.close()
-    del runtime, going_on, graph
-
-    began = time.perf_counter()
-    log = SqliteLog(folder / "restart.db")
-    factories = {"engine": Engine.factory(model)}
-    restored, views = restore(factories, lambda: first_graph(stream), directory=policy.directory, log=log)
-    read = time.perf_counter() - began
-    again = Runtime(log, restored, *views.values())
-    whole = time.perf_counter() - began
-    assert again.engine.predict(np.arange(100)).tobytes() == expected.tobytes()
-    log.close()
-    name = f"restart with {events:,} events to replay, in batches of {BATCH}"
-    aim = RESTART_AIM if events == REPLAYED else None
-    report.add(name, whole, "s", aim=aim, peer="applying them at first", peer_value=lived)
-    report.add("of this, reading the checkpoint", read, "s")
+    Engine(runtime.graph, model)
+    report.add("the same without an engine", alone, "s")
+    report.add("to compute an engine on that graph anew", time.perf_counter() - began, "s")
+    report.note(f"entries of {ENTRIES} events, merged into batches of up to {BATCH:,}")
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from held_checkpoints import PATIENCE, Held, TellingLog
 from histograms import DegreeHistogram
-from livegnn import Engine, EngineOptions, Events, Graph, checkpoint
+from livegnn import Engine, EngineOptions, Events, Graph, LogError, checkpoint
 from livegnn.graph import View
 from livegnn.inference.options import EngineSettings
 from livegnn.log import Batch, Rejection
@@ -442,3 +442,24 @@ def test_a_start_whose_replay_was_long_writes_one_without_new_events(tmp_path: P
     assert not runtime.step()
     assert [checkpoint.read(path).seq for path in list_checkpoints(policy.directory)] == [30]
     log.close()
+
+
+def test_a_log_that_cannot_be_synced_gives_no_name(
+    log: TellingLog, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = Setting(log, tmp_path)
+    ours.runtime.start()
+
+    def fail() -> None:
+        raise LogError("the disk of the log has failed")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(log, "sync", fail)
+        ours.apply(value_of(1, 10))
+        with ours.held.hold():
+            pass
+        ours.wait()
+    assert os.listdir(ours.policy.directory) == []
+    assert "no checkpoint at event 10: the disk of the log has failed" in caplog.text
+    ours.runtime.stop()  # which tries again
+    assert (ours.seqs, ours.failed) == ([10], 1)

@@ -553,6 +553,7 @@ def test_settings_are_checked(log: SqliteLog) -> None:
     ("settings", "message"),
     [
         ({"keep": 0}, "keep, a number of checkpoints, must be an integer of at least 1, got 0"),
+        ({"beside": "no"}, "beside must be True or False, got 'no'"),
         ({"every_events": 0}, "every_events must be an integer of at least 1, got 0"),
         ({"every_seconds": 0.0}, "every_seconds, None for never, must be a number above 0, got 0.0"),
         ({"directory": "here"}, "directory must be a pathlib.Path, got 'here'"),

@@ -178,9 +178,10 @@ class Checkpoints:
 
     def end(self) -> None:
         """Ends the child that writes, if there is one, and returns when it is gone."""
-        if self._child is not None and self._waiting is not None:
-            self._child.end()
-            self._waiting.join()
+        begun, waiting = self._child, self._waiting
+        if begun is not None and waiting is not None:
+            begun.end()
+            waiting.join()
 
     def _begin(self, writing: _Writing) -> bool:
         """Whether a child writes it now."""
@@ -244,8 +245,10 @@ class Checkpoints:
         except Exception as error:
             self._fail(writing, explain(error))
         finally:
-            _remove(writing.partial)
-            _core.join_huge_pages()
+            if begun.ended:
+                _remove(writing.partial)
+            else:
+                _core.join_huge_pages()
             self._time, self._child = self._clock(), None
             self._log.wake()  # for another may be due
 
@@ -277,6 +280,7 @@ class Checkpoints:
     def _fail(self, writing: _Writing, reason: str) -> None:
         _logger.error("no checkpoint at event %d: %s", writing.seq, reason)
         self._statistics.failed_checkpoint_seconds.record(self._clock() - writing.began)
+        _remove(writing.partial)
 
 
 def _remove(path: Path) -> None:
