@@ -1,16 +1,20 @@
 """`livegnn log` as an operator calls it, beside a server that runs and on one that was stopped."""
 
+import io
 import json
 import re
 import sqlite3
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import pytest
 
 from livegnn import Events, checkpoint
+from livegnn.cli import main
 from livegnn.deployment import Deployment
 from livegnn.graph import Graph
 from livegnn.log.sqlite import SqliteLog
@@ -22,13 +26,22 @@ from streams import make_stream
 BAD = Events().remove_edges(10**6, 3)
 
 
-def call(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "livegnn.cli", "log", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+class Called(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def call(*arguments: object) -> Called:
+    """What the script `livegnn` does, in this process, which spares its start."""
+    out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["livegnn", "log", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    out.flush()
+    content = out.buffer.getvalue().decode()  # type: ignore[attr-defined]
+    return Called(int(ended.value.code or 0), content, err.getvalue())
 
 
 def said(*arguments: object) -> str:
@@ -74,6 +87,15 @@ def deployment(tmp_path: Path) -> Path:
 
 def log_of(deployment: Path) -> Path:
     return deployment.parent / "events.db"
+
+
+def test_it_is_a_command_of_the_script(deployment: Path) -> None:
+    command = [sys.executable, "-m", "livegnn.cli", "log"]
+    result = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
+    for name in ("verify", "export", "replay", "rejections", "retry", "consumers", "trim", "bind"):
+        assert name in result.stdout
+    verified = subprocess.run([*command, "verify", deployment], capture_output=True, text=True, check=True)
+    assert verified.stdout == said("verify", deployment)
 
 
 def test_verify_counts_and_finds_damage(deployment: Path) -> None:
