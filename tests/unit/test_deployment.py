@@ -354,3 +354,33 @@ def test_a_view_is_not_named_as_another_part(name: str, tmp_path: Path) -> None:
     }
     with pytest.raises(InputError, match=f"must not be '{name}', which is another part"):
         Deployment.parse(content, tmp_path)
+
+
+def test_the_guards_of_a_deployment_are_at_work(tmp_path: Path) -> None:
+    make_model().save(tmp_path / "m")
+    arrays = make_arrays()
+    arrays["time"] = np.arange(len(arrays["src"]), dtype=np.float64)
+    np.savez(tmp_path / "g", **arrays)
+    content = LEAST | {
+        "graph": {"path": "g.npz", "time_to_live": 50.0, "auto_add_nodes": ["node"]},
+        "runtime": {"max_ahead": 1000.0, "ask_from_edges": 10, "expire_every_seconds": 1e-9}
+        | {"when_view_fails": "rebuild"},
+    }
+    runtime = Deployment.parse(content, tmp_path).open()
+    new = runtime.append(Events().add_edges(500, 501, weight=1, time=900))
+    far = runtime.append(Events().add_edges(0, 1, weight=1, time=1e12))
+    runtime.step()
+    assert runtime.rejection(new) is None
+    assert runtime.rejection(far) is not None
+    assert runtime.graph.features([501]).tolist() == [[0.0] * 4]
+    assert runtime.held_expiry is not None
+    assert runtime.held_expiry[:2] == (900.0, 120)
+    engine = runtime.engine
+    runtime.graph.followers.failed = [(engine, RuntimeError("broken"))]
+    runtime._rebuilding.blame(RuntimeError("broken"))  # as of a batch in which it failed
+    assert list(runtime.views.missing) == ["engine"]
+    runtime.step()
+    assert runtime.engine is not engine
+    assert runtime.engine.verify().ok
+    runtime.stop()
+    runtime.log.close()
