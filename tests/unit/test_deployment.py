@@ -83,7 +83,10 @@ def test_everything() -> None:
         (LEAST | {"modle": {}}, "unknown section 'modle': did you mean 'model'?"),
         (LEAST | {"zzz": {}}, "unknown section 'zzz': known are model, graph"),
         (LEAST | {"log": {"pth": "l"}}, "unknown key in [log]: 'pth': did you mean 'path'?"),
-        (LEAST | {"log": {}}, "[log] must have a value for 'path', got nothing"),
+        (LEAST | {"log": {}}, "[log]: there must be a path, or else kafka and topic"),
+        (LEAST | {"log": {"path": "l", "kafka": "k", "topic": "t"}}, "there must be a path, or else kafka"),
+        (LEAST | {"log": {"kafka": "k"}}, "there must be a path, or else kafka and topic"),
+        (LEAST | {"log": {"path": "l", "topic": "t"}}, "there must be a path, or else kafka and topic"),
         (LEAST | {"log": "l"}, "log must be a section [log], got 'l'"),
         (LEAST | {"log": {"path": 3}}, "path in [log] must be text, a path, got 3"),
         (

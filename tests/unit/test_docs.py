@@ -101,6 +101,8 @@ def test_commands_and_their_options_exist(page: Path) -> None:
             continue
         known = commands(CLI)
         if command not in known:  # a group of commands
+            if not rest.split() and any(one.startswith(f"{command} ") for one in known):
+                continue
             command = " ".join([command, *rest.split()[:1]])
         assert command in known, f"{name(page)}: livegnn {command}"
         for option in re.findall(r"--[\w-]+", rest):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from livegnn.histogram import Histogram
 from livegnn.inference import Scrub
-from livegnn.runtime import Admission, Pace, Runtime
+from livegnn.runtime import Admission, Pace, Runtime, Statistics
 from livegnn.server.feed import Feed
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -40,17 +40,7 @@ def render(runtime: Runtime, feed: Feed) -> str:
         _histogram("livegnn_batch_events", "Events in a batch", statistics.batch_events),
         _histogram("livegnn_affected_nodes", "Nodes that a batch reached", statistics.affected_nodes),
         _histogram("livegnn_changed_nodes", "Nodes with a new prediction", statistics.changed_nodes),
-        _histogram("livegnn_checkpoint_seconds", "Time to write a checkpoint", statistics.checkpoint_seconds),
-        _histogram(
-            "livegnn_checkpoint_pause_seconds",
-            "Time for which the loop stood for a checkpoint",
-            statistics.checkpoint_pause_seconds,
-        ),
-        _counter(
-            "livegnn_failed_checkpoints_total",
-            "Checkpoints that could not be written",
-            statistics.failed_checkpoint_seconds.count,
-        ),
+        *_checkpoints(statistics),
         *scrubs,
         *_pace(runtime.pace),
         *_admission(runtime.admission, runtime.waiting),
@@ -76,6 +66,22 @@ def render(runtime: Runtime, feed: Feed) -> str:
         _counter("livegnn_feed_dropped_total", "Changes dropped for slow clients", feed.dropped),
     ]
     return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def _checkpoints(statistics: Statistics) -> list[Iterable[str]]:
+    return [
+        _histogram("livegnn_checkpoint_seconds", "Time to write a checkpoint", statistics.checkpoint_seconds),
+        _histogram(
+            "livegnn_checkpoint_pause_seconds",
+            "Time for which the loop stood for a checkpoint",
+            statistics.checkpoint_pause_seconds,
+        ),
+        _counter(
+            "livegnn_failed_checkpoints_total",
+            "Checkpoints that could not be written",
+            statistics.failed_checkpoint_seconds.count,
+        ),
+    ]
 
 
 def _scrubs(scrub: Scrub) -> list[Iterable[str]]:
