@@ -13,19 +13,24 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from typer.testing import CliRunner
 
 from kafka_broker import Broker, Proxy, needs_broker, needs_proxy, proxied_broker
 from kafka_writer import edge
 from livegnn import Engine, Events
+from livegnn.cli import app
+from livegnn.deployment import Deployment
 from livegnn.errors import InputError, LogError
 from livegnn.log import Appended, Batch, Rejection
 from livegnn.log.kafka import KafkaLog, create_topics, encode_message
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
+from serving import Server, write_deployment
 from streams import make_graph, make_model, make_stream
 
 pytestmark = [pytest.mark.xdist_group("kafka"), needs_broker]
@@ -397,6 +402,44 @@ def test_an_owner_that_is_killed_under_load(
     log = KafkaLog(broker.servers, topic)
     assert log.batches(0)
     check(log, told)
+
+
+def test_a_server_on_kafka_that_is_killed(broker: Broker, tmp_path: Path) -> None:
+    """What it acknowledged is there, and predictions are what a replay of the log makes of it."""
+    deployment = write_deployment(tmp_path, every_events=100)
+    name = next(TOPICS)
+    text = deployment.read_text()
+    in_kafka = f'kafka = "{broker.servers}"\ntopic = "{name}"'
+    deployment.write_text(text.replace('[log]\npath = "events.db"', f"[log]\n{in_kafka}"))
+    with pytest.raises(LogError, match=f"got no '{name}'"):
+        Deployment.read(deployment).open()
+    made = CliRunner().invoke(app, ["log", "create", str(deployment), "--partitions", "2"])
+    assert (made.exit_code, made.output) == (0, f"{name} and {name}.control are at {broker.servers}\n")
+    stream = make_stream(120, seed=3)
+    for part in (stream[:60], stream[60:]):
+        with Server(deployment) as server:
+            for events in part:
+                answer = httpx.post(
+                    f"{server.address}/v1/events",
+                    content=events.to_json_lines(),
+                    headers={"content-type": "application/x-ndjson"},
+                    timeout=60,
+                )
+                assert answer.status_code == 200, answer.text
+            server.kill()
+    runtime = Deployment.read(deployment).open()
+    while runtime.step():
+        pass
+    assert runtime.seq == sum(map(len, stream))
+    live = predictions(runtime.engine)
+    graph = make_graph()
+    engine = Engine(graph, make_model())
+    for batch in runtime.log.batches(0):
+        writes = runtime.log.writes(batch.after, up_to=batch.seq)
+        engine.apply(Events.concatenate(write.events for write in writes))
+    assert predictions(engine) == live
+    runtime.stop()
+    runtime.log.close()
 
 
 def test_an_owner_that_slept_acknowledges_nothing_more(broker: Broker, topic: str, tmp_path: Path) -> None:

@@ -205,6 +205,20 @@ def bind(deployment: DeploymentFile) -> None:
     typer.echo(f"{settings.log.file} is bound to {deployment}")
 
 
+@app.command()
+def create(
+    deployment: DeploymentFile,
+    partitions: Annotated[int, typer.Option(help="of the topic of events")] = 1,
+    replication: Annotated[int, typer.Option(help="copies of each; -1 for the brokers' default")] = -1,
+) -> None:
+    """Make the topics of a log in Kafka. Those that are there stay as they are."""
+    from livegnn.deployment import Deployment
+
+    log = Deployment.read(deployment).log
+    log.create(partitions, replication)
+    typer.echo(f"{log.topic} and {log.topic}.control are at {log.kafka}")
+
+
 def _replay(settings: "Deployment", reader: "SqliteReader", up_to: int) -> "tuple[Graph, dict[str, View]]":
     from livegnn.runtime import replay as replay_batches
     from livegnn.runtime import restore, schema_properties

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, cast, get_args
 
 from livegnn.arguments import share
@@ -116,15 +117,15 @@ class LogSection:
 
     def open(self) -> "SqliteLog | KafkaLog":
         """The log, owned by this process. Raises LogError, or InputError where Kafka's client is missing."""
+        return _kafka().KafkaLog(self.kafka, self.topic) if self.path is None else SqliteLog(self.path)
+
+    def create(self, partitions: int, replication: int) -> None:
+        """Makes the topics of a log in Kafka. Raises LogError, or InputError if it is none."""
         if self.path is not None:
-            return SqliteLog(self.path)
-        try:
-            from livegnn.log.kafka import KafkaLog
-        except ModuleNotFoundError as error:
             raise InputError(
-                f"a log in Kafka needs {error.name}, which is not installed: pip install 'livegnn[kafka]'"
-            ) from error
-        return KafkaLog(self.kafka, self.topic)
+                f"only a log in Kafka has topics, got {self.path}: it is made when it is opened"
+            )
+        _kafka().create_topics(self.kafka, self.topic, partitions, replication=replication)
 
     @property
     def file(self) -> Path:
@@ -233,6 +234,16 @@ class ServerSection:
             raise InputError(f"port must be from 0 to 65535, got {self.port}")
         if self.when_failed not in ("exit", "wait"):
             raise InputError(f"when_failed must be 'exit' or 'wait', got {self.when_failed!r}")
+
+
+def _kafka() -> ModuleType:
+    try:
+        from livegnn.log import kafka
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"a log in Kafka needs {error.name}, which is not installed: pip install 'livegnn[kafka]'"
+        ) from error
+    return kafka
 
 
 def _at_least(least: int, name: str, value: float) -> None:

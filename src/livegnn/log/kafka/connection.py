@@ -194,8 +194,8 @@ def read_topics(connection: Connection) -> Topics:
             if topic not in found or found[topic].error is not None:
                 raise LogError(
                     f"{connection.name} needs the topics {connection.topic!r} and {connection.control!r}, "
-                    f"got no {topic!r}: make them with livegnn.log.kafka.create_topics, or by hand with "
-                    "retention.ms=-1"
+                    f"got no {topic!r}: make them with livegnn log create DEPLOYMENT.TOML, in "
+                    "Python with livegnn.log.kafka.create_topics, or by hand with retention.ms=-1"
                 )
         if len(found[connection.control].partitions) != 1:
             raise LogError(
