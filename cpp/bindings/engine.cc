@@ -82,26 +82,31 @@ size_t size_of(const Engine& engine, size_t count, size_t output) {
   return count;
 }
 
-// The rows of an output, or the position of the first id that is not a node.
+// The rows of an output, or the position of the first id that is not a node; None of an engine that the graph goes on
+// without.
 nb::object predict(const Engine& engine, const GivenIds& ids, size_t output) {
   const size_t count = count_of(ids);
   auto out = rows<float>(count, engine.output_width(output));
+  bool retired = false;
   const size_t known = read(
       engine.graph(), [&] { return size_of(engine, count, output); },
       [&] {
+        retired = engine.retired();
+        if (retired) return size_t{0};
         const auto [nodes, known] = indices_of(engine.graph(), engine.state().output_type(output), ids);
         if (known == count) engine.predict(nodes, out.data(), output);
         return known;
       });
+  if (retired) return nb::none();
   return known == count ? nb::cast(out) : nb::cast(known);
 }
 
-// The same; None if one of these nodes does not exist, or if it would have to wait or may take long.
+// The same; None as well if one of these nodes does not exist, or if it would have to wait or may take long.
 nb::object predict_at_once(const Engine& engine, const GivenIds& ids, size_t output) {
   const size_t count = count_of(ids);
   auto out = rows<float>(count, engine.output_width(output));
   const bool done = try_read(engine.graph(), [&] {
-    if (size_of(engine, count, output) > kQuick) return false;
+    if (engine.retired() || size_of(engine, count, output) > kQuick) return false;
     const auto [nodes, known] = indices_of(engine.graph(), engine.state().output_type(output), ids);
     if (known == count) engine.predict(nodes, out.data(), output);
     return known == count;
@@ -140,6 +145,7 @@ void bind_batches(nb::class_<Engine>& engine) {
       .def(
           "new_prepared", [](const Engine& self) { return self.new_prepared(); }, nb::keep_alive<0, 1>())
       .def("be_lazy", &Engine::be_lazy)
+      .def("retire", &Engine::retire)
       .def("settle", [](Engine& self) { as_writer([&] { self.settle(); }); })
       .def("outgrown_by", &Engine::outgrown_by)
       .def("pending", &Engine::pending)

@@ -90,6 +90,11 @@ class Engine final : public Backend {
   size_t overlay_bytes() const;
   size_t record_bytes() const;
 
+  // The graph goes on without this engine, whose rows will belong to other nodes. Any thread may ask, under the graph's
+  // lock: from the next batch on the answer is true.
+  void retire() { retired_.store(true); }
+  bool retired() const { return retired_.load(); }
+
   // -- reading
 
   Rows rows(uint32_t value) const { return state_.rows(value); }
@@ -147,6 +152,7 @@ class Engine final : public Backend {
   std::vector<Depth> schedule_;
   Workspaces workspaces_;
   bool guard_ = false, recompute_all_ = false;
+  std::atomic<bool> retired_{false};
   std::unique_ptr<Lazy> lazy_;
 };
 

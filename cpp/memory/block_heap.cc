@@ -9,6 +9,8 @@
 #include <memory>
 #include <new>
 
+#include "memory/huge_pages.h"
+
 namespace livegnn {
 namespace {
 
@@ -33,7 +35,6 @@ size_t class_bytes(size_t size_class) {
   return ((kFine << doubling) + index * (size_t{2} << doubling)) * BlockHeap::kGranule;
 }
 
-constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kFirstGrowth = size_t{1} << 20;
 constexpr int kMapping = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 

@@ -16,7 +16,6 @@ namespace livegnn {
 #ifdef __linux__
 namespace {
 
-constexpr size_t kHugePage = size_t{1} << 21;
 constexpr int kCollapse = 25;  // MADV_COLLAPSE, which older headers lack
 
 using Range = std::pair<uintptr_t, uintptr_t>;

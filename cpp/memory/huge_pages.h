@@ -11,6 +11,8 @@
 
 namespace livegnn {
 
+inline constexpr size_t kHugePage = size_t{2} << 20;  // bytes
+
 // Goes through all memory of the process that asked for huge pages (`MADV_HUGEPAGE`), and returns how many there are
 // whole. It takes less than a millisecond for each, and takes no memory that was not in use. Call it when the forked
 // process has ended. Where the system cannot do it (before Linux 6.1), it does nothing and returns 0.

@@ -25,6 +25,8 @@
 
 #ifdef __linux__
 #include <sys/mman.h>
+
+#include "memory/huge_pages.h"
 #endif
 
 namespace livegnn {
@@ -85,8 +87,6 @@ class FloatBlock {
   size_t size() const { return size_; }
 
  private:
-  static constexpr size_t kHugePage = size_t{1} << 21;
-
   void swap(FloatBlock& other) {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);

@@ -279,3 +279,18 @@ def test_a_refusal_of_a_view_and_a_full_disk_are_no_failures(log: SqliteLog) -> 
 def test_settings_that_make_no_sense(log: SqliteLog, settings: dict[str, object], message: str) -> None:
     with pytest.raises(lg.InputError, match=message):
         make_runtime(log, Plan(), **settings)
+
+
+def test_who_has_the_native_engine_of_a_view_that_failed_gets_nothing_of_it() -> None:
+    """A thread may have taken it just before: after the next batch its rows are those of other nodes."""
+    graph = make_graph()
+    engine = lg.Engine(graph, MODEL)
+    native, ids = engine.native_engine, graph.node_ids.given(np.arange(3))
+    assert native.predict(ids, 0).shape[0] == 3
+    graph.followers.detach(engine)
+    engine.retire()
+    graph.apply(lg.Events().add_nodes(np.arange(1000, 90_000)))
+    for rows in (native.predict(ids, 0), native.predict_at_once(ids, 0)):
+        assert rows is None
+    with pytest.raises(ViewMissingError, match="got one that has failed"):
+        engine.predict([1])

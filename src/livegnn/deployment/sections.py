@@ -122,9 +122,7 @@ class LogSection:
     def create(self, partitions: int, replication: int) -> None:
         """Makes the topics of a log in Kafka. Raises LogError, or InputError if it is none."""
         if self.path is not None:
-            raise InputError(
-                f"only a log in Kafka has topics, got {self.path}: it is made when it is opened"
-            )
+            raise InputError(f"only a log in Kafka has topics, got {self.path}: it is made when it is opened")
         _kafka().create_topics(self.kafka, self.topic, partitions, replication=replication)
 
     @property

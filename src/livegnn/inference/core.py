@@ -17,10 +17,15 @@ class Retired:
     """In the place of a native engine whose graph goes on without it: its rows belong to other nodes now."""
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise ViewMissingError(
-            "expected an engine that follows its graph, got one that has failed: its runtime builds another, "
-            "ask runtime.engine"
-        )
+        raise missing_engine()
+
+
+def missing_engine() -> ViewMissingError:
+    """What is raised of an engine whose graph goes on without it."""
+    return ViewMissingError(
+        "expected an engine that follows its graph, got one that has failed: its runtime builds another, "
+        "ask runtime.engine"
+    )
 
 
 def check_pair(graph: object, model: object) -> None:

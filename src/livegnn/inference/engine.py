@@ -18,7 +18,7 @@ from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta, View
 from livegnn.graph.defaults import left_out
 from livegnn.graph.writer import Measurement
-from livegnn.inference.core import Retired, check_pair, make_core
+from livegnn.inference.core import Retired, check_pair, make_core, missing_engine
 from livegnn.inference.guard import refuse_lost
 from livegnn.inference.history import History
 from livegnn.inference.options import EngineOptions, EngineSettings
@@ -227,6 +227,7 @@ class Engine(View):
 
     def retire(self) -> None:
         super().retire()
+        self.native_engine.retire()  # for those who have it already
         self.native_engine = Retired()  # type: ignore[assignment]
 
     def _settle_if_possible(self) -> bool:
@@ -285,6 +286,8 @@ class Engine(View):
         position = 0 if output is None else self.outputs.find(output).position
         asked = listed_ids(ids)
         rows = self.native_engine.predict(self.graph.node_ids.given(asked), position)
+        if rows is None:
+            raise missing_engine()
         if type(rows) is int:
             node_type = self.outputs.find(output).node_type
             raise UnknownNodeError(self.graph.unknown_node(asked[rows], node_type))
