@@ -15,7 +15,6 @@ import os
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -37,6 +36,7 @@ from livegnn.log.kafka.message import pack
 from livegnn.log.kafka.owner import Owner
 from livegnn.log.kafka.proposal import Sent, outcomes, propose
 from livegnn.log.kafka.reader import Reader, skim
+from livegnn.log.kafka.recent import Recent
 from livegnn.log.kafka.taking import Taken, digest_within, select_writes
 from livegnn.types import JSON
 
@@ -44,7 +44,6 @@ __all__ = ["KafkaLog", "create_topics", "encode_message"]
 
 _LARGEST: Final = 2**63 - 1
 _DAY: Final = 86_400
-_KEPT_EVENTS: Final = 1 << 20  # of the newest, in memory
 _POLL_SECONDS: Final = 0.1
 
 
@@ -70,6 +69,7 @@ class KafkaLog:
         self._timeout = not_negative(timeout, "timeout, in seconds,")
         topics = read_topics(self._connection)
         self._lows, self._largest = topics.lows, topics.largest
+        self._largest_control = topics.largest_control
         self._history = History()
         skim(self._connection, self._history, topics.control_end)
         self._owner = Owner(self._connection, self._history.owner)
@@ -79,8 +79,7 @@ class KafkaLog:
         self._group = GroupCommit(self.append_all)
         self._failure: LogError | None = None
         self._woken = self._closing = False
-        self._kept: deque[Taken] = deque()
-        self._kept_events = 0
+        self._recent = Recent()
         self._sent: dict[bytes, Sent] = {}
         self._numbers = itertools.count()
         self._process = os.urandom(8)
@@ -235,18 +234,16 @@ class KafkaLog:
         with self._state:
             if (failure := self._failed()) is not None:
                 raise failure
-            kept = self._kept_after(after)
+            enough = end if max_events is None else min(end, after + max_events)
+            kept = self._recent.find(after, enough)
             last = self._last
         if after >= min(last, end):
             return []
+        if kept is not None and self._reader.reads:
+            with self._reading:
+                self._reader.close()  # a replay has come to its end
         taken = kept if kept is not None else self._read(after, min(end, last), max_events)
         return select_writes(taken, after, end, max_events)
-
-    def _kept_after(self, after: int) -> Sequence[Taken] | None:
-        """What is in memory from the first that ends after `after`, None if not all is. Needs `_state`."""
-        if not self._kept or self._kept[0].order.after > after:
-            return None
-        return [taken for taken in self._kept if taken.order.seq > after]
 
     def _read(self, after: int, up_to: int, max_events: int | None) -> Sequence[Taken]:
         """What is not in memory any more, from the broker."""
@@ -266,7 +263,7 @@ class KafkaLog:
         if not 0 < seq <= self._last:
             return None
         with self._state:
-            kept = self._kept_after(seq - 1)
+            kept = self._recent.find(seq - 1, seq)
         taken = kept if kept is not None else self._read(seq - 1, seq, None)
         for write in itertools.chain.from_iterable(one.writes for one in taken):
             if write.after < seq <= write.seq:
@@ -303,6 +300,8 @@ class KafkaLog:
                 f"cannot record a batch in {self._connection.name}: {rejection} must be of an entry of "
                 f"{batch}"
             )
+        if (failure := self._failed()) is not None:
+            raise failure
         if batch.after != self._batch_end:
             raise LogError(
                 f"{self._connection.name} must be continued after event {self._batch_end}, got a batch after "
@@ -361,7 +360,7 @@ class KafkaLog:
         if seq == 0:
             return ""
         with self._state:
-            kept = self._kept_after(seq - 1)
+            kept = self._recent.find(seq - 1, seq)
         taken = kept if kept is not None else self._read(seq - 1, seq, None)
         return next(
             (digest_within(one, seq) for one in taken if one.order.after < seq <= one.order.seq), None
@@ -464,11 +463,7 @@ class KafkaLog:
 
     def _publish(self, taken: Taken) -> None:
         """Makes taken entries readable, and answers those of them that this process sent. Needs `_state`."""
-        self._kept.append(taken)
-        self._kept_events += taken.order.seq - taken.order.after
-        while len(self._kept) > 1 and self._kept_events > _KEPT_EVENTS:
-            oldest = self._kept.popleft().order
-            self._kept_events -= oldest.seq - oldest.after
+        self._recent.add(taken)
         self._last = taken.order.seq
         self._proposed = None  # its delivery may be told of later than it is read
         for number, became in outcomes(taken):
@@ -482,7 +477,9 @@ class KafkaLog:
         with self._state:
             if self._holding or self._proposed is not None:
                 return
-            order = propose(self._history, self._follower.waiting(), int(time.time()))
+            now = time.time()
+            self._history.forget_keys(now - self._keep_keys)
+            order = propose(self._history, self._follower.waiting(), int(now), self._largest_control)
             if order is None:
                 return
             self._proposed = order

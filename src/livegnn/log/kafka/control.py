@@ -76,8 +76,13 @@ class Control:
 
         with self._lock:
             self.on_their_way += 1
-        with self._connection.errors("write to"):
-            self._producer.produce(
-                self._connection.control, encode(record, self.epoch), partition=0, on_delivery=delivered
-            )
-            self._producer.poll(0)
+        try:
+            with self._connection.errors("write to"):
+                self._producer.produce(
+                    self._connection.control, encode(record, self.epoch), partition=0, on_delivery=delivered
+                )
+        except LogError:
+            with self._lock:
+                self.on_their_way -= 1
+            raise
+        self._producer.poll(0)

@@ -283,7 +283,8 @@ class History:
 
 def encode(record: Mapping[str, JSON], epoch: int) -> bytes:
     """The value of a record that the owner of `epoch` writes."""
-    return json.dumps({"v": VERSION, "epoch": epoch, **record}, separators=(",", ":")).encode()
+    text = json.dumps({"v": VERSION, "epoch": epoch, **record}, separators=(",", ":"), ensure_ascii=False)
+    return text.encode()
 
 
 def _order(record: Mapping[str, JSON]) -> Order:

@@ -16,17 +16,24 @@ from livegnn.log.origins import Partition, Reached
 _MOST: Final = 1000
 """Messages in one order, so that its record stays small."""
 
+_NOTE_BYTES: Final = 160
+"""What a key, or an entry that was there before, takes in the record, besides the text."""
 
-def propose(history: History, waiting: Iterable[Received], time: int) -> Order | None:
-    """The order that takes `waiting` after all that `history` has; None if there is nothing to take.
 
-    waiting: by partition, in the order of their offsets. time: in seconds since 1970, for keys.
+def propose(history: History, waiting: Iterable[Received], time: int, largest: int = 1 << 20) -> Order | None:
+    """The order that takes `waiting`, or the first of them, after all that `history` has.
+
+    None if there is nothing to take. waiting: by partition, in the order of their offsets. time: in seconds
+    since 1970, for keys. largest: how many bytes a record may have; one message always fits that fits into
+    half of it.
     """
     taker = _Taker(history, time)
     chain = history.chain
     slices: list[Slice] = []
     bad: list[Bad] = []
     for one in itertools.islice(waiting, _MOST):
+        if taker.noted > largest // 4:
+            break
         before = taker.seq
         if isinstance(one.message, str):
             bad.append(Bad(one.partition, one.offset, one.message))
@@ -53,6 +60,7 @@ class _Taker:
         self.again: list[Again] = []
         self.known: dict[str, Known] = {}
         self.reached: dict[Partition, Reached] = {}
+        self.noted = 0  # bytes, at most
         self._history, self._time = history, time
 
     def take(self, received: Received, message: Message) -> None:
@@ -61,6 +69,7 @@ class _Taker:
             self.seq += len(message.events)
             return
         for number, (events, key, origin) in enumerate(message.entries()):
+            self.noted += _NOTE_BYTES + 4 * len(key or "") + (4 * len(origin.source) if origin else 0)
             place = None if origin is None else (origin.source, origin.partition)
             reached = None if place is None else self.reached.get(place) or self._history.origins.get(place)
             if origin is not None and reached is not None and origin.offset <= reached.offset:

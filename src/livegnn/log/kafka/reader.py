@@ -24,6 +24,11 @@ class Reader:
         self._taken: deque[Taken] = deque()
         self._end = 0
 
+    @property
+    def reads(self) -> bool:
+        """Whether it has a connection."""
+        return self._follower is not None
+
     def read(self, point: Point, lows: Mapping[int, int], after: int, up_to: int) -> Sequence[Taken]:
         """What was taken from event `after` to `up_to` at least. point: one before, to begin at."""
         if self._follower is None or not self._covers(after) or self._end < point.seq:
