@@ -293,6 +293,12 @@ class Clients:
         while len(self.told) < count and any(thread.is_alive() for thread in self._threads):
             time.sleep(0.01)
 
+    def stop(self) -> None:
+        """Lets none of them begin another append."""
+        with self._lock:
+            self._numbers = iter(())
+        self.join()
+
     def join(self) -> None:
         for thread in self._threads:
             thread.join()
@@ -341,6 +347,23 @@ def test_a_network_that_is_slow_cut_and_reset() -> None:
         clients.join()
         assert len(clients.told) == 300
         check(log, clients.told)
+
+
+@needs_proxy
+def test_what_was_recorded_is_read_however_slow_the_broker_is_and_others_append() -> None:
+    with proxied_broker() as (broker, proxy):
+        create_topics(broker.servers, "events", 1)
+        log = KafkaLog(broker.servers, "events", timeout=5)
+        first = log.append(edge(0))
+        clients = Clients(log, 100_000)  # so many that there is always an order on its way
+        clients.wait_for(10)
+        proxy.toxic("latency", latency=100)
+        log.record_batch(Batch(0, first), Rejection(first, "InputError", "no"))
+        assert log.batches(0) == [Batch(0, first)]
+        log.sync()
+        assert len(log.rejections()) == 1
+        clients.stop()
+        log.close()
 
 
 def slow(proxy: Proxy) -> None:

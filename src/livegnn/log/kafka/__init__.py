@@ -334,6 +334,7 @@ class KafkaLog:
 
     def batches(self, after: int) -> Sequence[Batch]:
         """The recorded batches that end after sequence number `after`, in order."""
+        self._settle()
         with self._state:
             batches, end = self._history.batches(after), self._history.batch_ends[-1]
         if batches is None:
@@ -418,8 +419,13 @@ class KafkaLog:
         self._owner.release()
 
     def _settle(self) -> None:
-        """Returns when what this process wrote to the control topic was read back."""
-        self._wait_until(lambda: not self._control.on_their_way and self._history.next >= self._control.end)
+        """Returns when what this process has written to the control topic so far was read back."""
+        with self._state:
+            sent = self._control.sent
+        self._wait_until(lambda: self._control.answered >= sent)
+        with self._state:
+            end = self._control.end
+        self._wait_until(lambda: self._history.next >= end)
 
     # -- threads
 

@@ -21,12 +21,12 @@ _MOST_ON_THEIR_WAY: Final = 4096  # records that nobody waits for
 class Control:
     """epoch: of the owner that writes. end: the offset after the last record that the broker acknowledged.
 
-    on_their_way: records that it has not acknowledged. failed: what it refused of those that nobody waits
-    for. lock: of the log.
+    sent, answered: how many records the broker was sent, and how many of them it has answered, in the same
+    order. failed: what it refused of those that nobody waits for. lock: of the log.
     """
 
     def __init__(self, connection: Connection, producer: Producer, lock: threading.Condition) -> None:
-        self.epoch = self.end = self.on_their_way = 0
+        self.epoch = self.end = self.sent = self.answered = 0
         self.failed: LogError | None = None
         self._connection, self._producer, self._lock = connection, producer, lock
 
@@ -57,7 +57,9 @@ class Control:
                 self.failed = LogError(f"cannot write to {self._connection.name}: {error.str()}")
 
         with self._lock:
-            self._lock.wait_for(lambda: self.on_their_way < _MOST_ON_THEIR_WAY or self.failed, timeout)
+            self._lock.wait_for(
+                lambda: self.sent - self.answered < _MOST_ON_THEIR_WAY or self.failed, timeout
+            )
             if self.failed is not None:
                 raise self.failed
         self.send(record, note)
@@ -68,14 +70,14 @@ class Control:
         def delivered(error: KafkaError | None, message: KafkaMessage) -> None:
             offset = message.offset() or 0
             with self._lock:
-                self.on_their_way -= 1
+                self.answered += 1
                 if error is None:
                     self.end = max(self.end, offset + 1)
                 note(error, offset)
                 self._lock.notify_all()
 
         with self._lock:
-            self.on_their_way += 1
+            self.sent += 1
         try:
             with self._connection.errors("write to"):
                 self._producer.produce(
@@ -83,6 +85,6 @@ class Control:
                 )
         except LogError:
             with self._lock:
-                self.on_their_way -= 1
+                self.answered += 1
             raise
         self._producer.poll(0)
