@@ -137,6 +137,7 @@ void bind_batches(nb::class_<Engine>& engine) {
              // Without a lock: functions of the user run, and no other thread commits.
              as_writer([&] { self.initialize(); });
            })
+      .def("take", [](Engine& self, Engine& from) { return self.take(&from); })
       .def("prepare",
            [](Engine& self, const Delta& delta, Prepared& prepared) {
              as_writer([&] { self.prepare(delta, &prepared); });

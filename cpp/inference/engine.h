@@ -56,6 +56,9 @@ class Engine final : public Backend {
   // -- batches
 
   void initialize() override;
+  // Instead of `initialize`: takes over the values of an engine on an equal graph at the same batch, which must not be
+  // used afterwards. Returns false and does nothing if it is laid out differently. Requires: that engine is settled.
+  bool take(Engine* from) noexcept { return state_.take(&from->state_); }
   // Prepares all depths of a batch. Requires: the engine is settled.
   void prepare(const Delta& delta, Prepared* prepared);
   // Like `prepare`, for a batch that will be committed. A lazy engine only marks the nodes that the batch reaches; but

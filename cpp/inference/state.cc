@@ -132,6 +132,34 @@ void State::clear() {
   }
 }
 
+bool State::is_laid_out_as(const State& other) const {
+  auto same = [](const auto& ours, const auto& theirs, const auto& equal) {
+    return std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(), equal);
+  };
+  auto same_value = [](const Value& a, const Value& b) {
+    return a.width == b.width && a.node_type == b.node_type && a.slab == b.slab && a.derived == b.derived &&
+           a.features == b.features;
+  };
+  auto same_width = [](const Table& a, const Table& b) { return a.width() == b.width(); };
+  auto same_nodes = [](const auto& a, const auto& b) { return a.ids.capacity() == b.ids.capacity(); };
+  return keep_degree == other.keep_degree && has_direction == other.has_direction && partial == other.partial &&
+         same(program.values, other.program.values, same_value) && same(slabs, other.slabs, same_width) &&
+         same(errors, other.errors, same_width) && sums.size() == other.sums.size() &&
+         same(graph.nodes, other.graph.nodes, same_nodes);
+}
+
+bool State::take(State* from) noexcept {
+  if (!is_laid_out_as(*from)) return false;
+  slabs.swap(from->slabs);
+  residents.swap(from->residents);
+  errors.swap(from->errors);
+  sums.swap(from->sums);
+  sum_errors.swap(from->sum_errors);
+  units.swap(from->units);
+  std::swap(moments, from->moments);
+  return true;
+}
+
 void State::reserve(const Delta& delta, const Preparation& prepared) {
   for (size_t d = 0; keep_degree > 0 && d < residents.size(); ++d) {
     if (has_direction[d]) residents[d].reserve(prepared.moves[d], delta.nodes[receiver_type(graph, d)].capacity);

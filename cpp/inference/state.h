@@ -85,6 +85,9 @@ struct State {
 
   // Resets all rows to empty ones, as many as the graph has nodes.
   void clear();
+  // Takes everything that the state of an equal graph at the same batch keeps, without copying it, and leaves what this
+  // one kept. Returns false and does nothing if programs or graphs are laid out differently.
+  bool take(State* from) noexcept;
 
   // Returns false and does nothing unless there is a row for every index of the graph.
   bool load_rows(uint32_t value, const float* from, size_t count, size_t width);
@@ -102,6 +105,7 @@ struct State {
   size_t mapped_bytes() const;  // how much of all this is in files
 
  private:
+  bool is_laid_out_as(const State& other) const;
   bool is_count(uint32_t value) const;
   size_t rows_of(uint32_t value) const;  // number of kept rows
   void commit_rows(const Delta& delta, const Preparation& prepared, ThreadPool* pool) noexcept;

@@ -8,8 +8,10 @@ from livegnn.compiler.plan import Plan
 from livegnn.errors import InputError, ViewMissingError
 from livegnn.graph import Graph
 from livegnn.graph.core import chosen_threads
+from livegnn.graph.defaults import left_out
 from livegnn.inference.options import EngineOptions
 from livegnn.model import Model
+from livegnn.model.renaming import renamed
 from livegnn.wording import kind_of
 
 
@@ -23,8 +25,8 @@ class Retired:
 def missing_engine() -> ViewMissingError:
     """What is raised of an engine whose graph goes on without it."""
     return ViewMissingError(
-        "expected an engine that follows its graph, got one that has failed: its runtime builds another, "
-        "ask runtime.engine"
+        "expected an engine that follows its graph, got one without which its graph goes on, because it "
+        "failed or was taken off: ask runtime.engine for the one that answers"
     )
 
 
@@ -42,6 +44,23 @@ def check_pair(graph: object, model: object) -> None:
         f"expected a Model, got {kind_of(model)}: Model.from_pyg(module) imports a trained module, "
         "Model.load(path) reads a file"
     )
+
+
+def lay_out(graph: Graph, model: Model, options: EngineOptions) -> tuple[Model, Plan, int | None]:
+    """The model in the graph's names, its plan, and how many steps a lazy engine computes at once; None if it
+    is not lazy. Raises `ModelError`, and `InputError` where the mode does not fit.
+    """
+    check_pair(graph, model)
+    if len(graph.schema.node_types) == 1:
+        model = renamed(model, left_out(graph.schema))
+    plan = Plan(model, graph, options.keep, partial=options.partial)
+    eager_steps = plan.eager_steps(options.mode)
+    if eager_steps is not None and (options.keep != "all" or options.partial):
+        raise InputError(
+            'a lazy engine must keep every row, since its queries go on from them, got keep="aggregates" '
+            'or keep_degree: leave these out, or use mode="eager"'
+        )
+    return model, plan, eager_steps
 
 
 def make_core(graph: Graph, plan: Plan, options: EngineOptions) -> _core.Engine:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Unpack, cast
 import numpy as np
 
 from livegnn import _core
-from livegnn.arguments import function, listed_ids, not_negative, whole
-from livegnn.compiler.plan import Plan
-from livegnn.errors import FileFormatError, InputError, UnknownNodeError
+from livegnn.arguments import function, listed_ids, not_negative, switch, whole
+from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta, View
-from livegnn.graph.defaults import left_out
 from livegnn.graph.writer import Measurement
-from livegnn.inference.core import Retired, check_pair, make_core, missing_engine
+from livegnn.inference.core import Retired, check_pair, lay_out, make_core, missing_engine
+from livegnn.inference.engine_state import restore, save, take
 from livegnn.inference.guard import refuse_lost
 from livegnn.inference.history import History
 from livegnn.inference.options import EngineOptions, EngineSettings
@@ -27,7 +26,6 @@ from livegnn.inference.update import QueryWork, Update, Work
 from livegnn.inference.what_if import WhatIf
 from livegnn.model import Model
 from livegnn.model.outputs import Outputs
-from livegnn.model.renaming import renamed
 from livegnn.oracle.exactness import Verification, judge
 from livegnn.types import Array, FloatArray, NodeType, State
 from livegnn.wording import count, kind_of, never_raises, size
@@ -47,7 +45,9 @@ class Engine(View):
     """Keeps the embeddings of `model` on `graph` exact while batches of events are applied to the graph.
 
     options: an `EngineOptions`; its fields may also be given one by one, as keywords.
-    state: the result of `state()` for the same model and graph; it replaces computing every embedding.
+    state: the result of `state()` for the same model and graph; it replaces computing every embedding. So
+    does an engine of the same model and options on an equal graph at the same event: its rows come over
+    without being copied, and it can no longer be used.
     name: the view's name, for a runtime in which one graph has several engines.
 
     Raises `ModelError` if the model does not fit the graph or the settings, `InputError` if the mode does not
@@ -64,28 +64,21 @@ class Engine(View):
         model: Model,
         options: EngineOptions | None = None,
         *,
-        state: State | None = None,
+        state: "State | Engine | None" = None,
         name: str = "engine",
         **settings: Unpack[EngineSettings],
     ) -> None:
         check_pair(graph, model)
         options = _choose(options, settings)
-        if not isinstance(state, (State, NoneType)):
+        if not isinstance(state, (State, Engine, NoneType)):
             raise InputError(f"state must be what Engine.state() returned, got {kind_of(state)}")
         super().__init__(graph)
         self.name, self.options = name, options
         self.forkable = options.state_dir is None  # a fork does not copy mapped files
-        self.model = renamed(model, left_out(graph.schema)) if len(graph.schema.node_types) == 1 else model
-        self.plan = Plan(self.model, graph, options.keep, partial=options.partial)
-        eager_steps = self.plan.eager_steps(options.mode)
-        if eager_steps is not None and (options.keep != "all" or options.partial):
-            raise InputError(
-                'a lazy engine must keep every row, since its queries go on from them, got keep="aggregates" '
-                'or keep_degree: leave these out, or use mode="eager"'
-            )
+        self.model, self.plan, eager_steps = lay_out(graph, model, options)
         self.native_engine = make_core(graph, self.plan, options)
-        self.native_engine.set_guard(options.non_finite == "refuse")
-        self.native = self._native_view = _core.EngineView(self.native_engine)
+        self.guard(options.non_finite == "refuse")
+        self.native = self.native_view = _core.EngineView(self.native_engine)
         self.output_type_name: NodeType = self.model.node_type(self.model.output)
         self.output_type = graph.node_type_index(self.output_type_name)
         self.outputs = Outputs(self.model)
@@ -99,8 +92,10 @@ class Engine(View):
         with graph.writer:
             if state is None:
                 self.native_engine.initialize()
+            elif isinstance(state, Engine):
+                take(self, state)
             else:
-                self._restore(state)
+                restore(self, state)
             if eager_steps is not None:
                 self._lazy = self.native_engine.be_lazy(eager_steps)
             graph.attach(self)
@@ -126,6 +121,11 @@ class Engine(View):
             return cls(graph, model, chosen, state=state, name=name)
 
         return make
+
+    @cached_property
+    def digest(self) -> str:
+        """That of the model, as `Model.digest`."""
+        return self.model.digest
 
     @never_raises
     def __repr__(self) -> str:
@@ -202,7 +202,7 @@ class Engine(View):
         return unsubscribe
 
     def prepare(self, change: GraphDelta) -> None:
-        native, view = self.native_engine, self._native_view
+        native, view = self.native_engine, self.native_view
         # A settled lazy engine computes the batch instead of recording it; only then it measures its scales.
         settled = self._lazy and native.outgrown_by(change.native) and self._settle_if_possible()
         try:
@@ -212,7 +212,7 @@ class Engine(View):
 
     def commit(self, change: GraphDelta) -> Update:
         self.epoch += 1
-        changed, marked, self._last_work = self._native_view.take_outcome()
+        changed, marked, self._last_work = self.native_view.take_outcome()
         update = Update(
             self.graph,
             changed,
@@ -224,6 +224,10 @@ class Engine(View):
         if self._memory.wanted:
             self._memory.take(self._measure)
         return update
+
+    def guard(self, on: bool) -> None:
+        """Whether to refuse a batch that would make a row infinite or NaN; `non_finite` says it at first."""
+        self.native_engine.set_guard(switch(on, "on"))
 
     def retire(self) -> None:
         super().retire()
@@ -422,7 +426,7 @@ class Engine(View):
         parts["contexts"] += native.sums_bytes()
         parts["errors"] = native.errors_bytes()
         parts["weights"] = native.program_bytes()
-        if rows := self._native_view.bytes():
+        if rows := self.native_view.bytes():
             parts["rows of batches"] = rows
         if self.options.partial:
             parts["residents"] = native.residents_bytes()
@@ -437,52 +441,11 @@ class Engine(View):
     # -- keeping
     # ------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _fingerprint(self) -> str:
-        return self.model.digest
-
     def state(self) -> State:
         """All kept values, exactly. An engine restored from them computes the same bits as this one would."""
-        native = self.native_engine
         with self.graph.writer:
             self._settle()
-            arrays = self._native_view.save()
-            batches, measured, touched = native.moments()
-            return State(
-                {
-                    "kind": "engine",
-                    "model": self._fingerprint,
-                    "seq": self.seq,
-                    "batches": batches,
-                    "measured": measured,
-                    "touched": touched,
-                    "scaled": True,
-                },
-                arrays,
-            )
-
-    def _restore(self, saved: State) -> None:
-        meta = saved.meta
-        if meta.get("kind") != "engine":
-            raise FileFormatError(f"expected the state of an engine, got {meta.get('kind')!r}")
-        if meta.get("model") != self._fingerprint:
-            raise FileFormatError(
-                "the state belongs to another model: compute it anew, or restore it with its own model"
-            )
-        if meta.get("seq") != self.graph.seq:
-            raise FileFormatError(
-                f"the state belongs to sequence number {meta.get('seq')}, the graph is at {self.graph.seq}"
-            )
-        if "batches" not in meta or "scaled" not in meta:
-            # Old formats: without units the rounding bounds cannot be read, and sums that are combined with
-            # d^-1/2 were not yet stored scaled down.
-            self.native_engine.initialize()
-            return
-        try:
-            self._native_view.load({name: np.ascontiguousarray(one) for name, one in saved.arrays.items()})
-            self.native_engine.set_moments(*(meta[key] for key in ("batches", "measured", "touched")))
-        except (KeyError, RuntimeError, ValueError, TypeError) as error:
-            raise FileFormatError(f"the state of an engine does not fit together: {error}") from error
+            return save(self)
 
 
 def _choose(options: EngineOptions | None, settings: EngineSettings) -> EngineOptions:

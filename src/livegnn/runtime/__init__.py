@@ -4,7 +4,9 @@ from livegnn.runtime.admission import Admission
 from livegnn.runtime.ahead import AheadPolicy
 from livegnn.runtime.binding import schema_properties
 from livegnn.runtime.checkpoints import CheckpointPolicy, list_checkpoints, oldest_kept
+from livegnn.runtime.comparison import Comparison
 from livegnn.runtime.loop import Chore, Loop
+from livegnn.runtime.models import ModelRegister, Models, ModelState, Switch
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.predictions import Change, Prediction, Runtime, SupposedPrediction
 from livegnn.runtime.recovery import ViewFactory, restore
@@ -18,12 +20,17 @@ __all__ = [
     "Change",
     "CheckpointPolicy",
     "Chore",
+    "Comparison",
     "Loop",
+    "ModelRegister",
+    "ModelState",
+    "Models",
     "Pace",
     "Prediction",
     "Runtime",
     "Statistics",
     "SupposedPrediction",
+    "Switch",
     "ViewFactory",
     "Views",
     "WhenViewFails",

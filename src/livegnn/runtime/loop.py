@@ -27,6 +27,7 @@ from livegnn.runtime.admission import Admission
 from livegnn.runtime.ahead import AheadPolicy
 from livegnn.runtime.binding import schema_properties
 from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
+from livegnn.runtime.errands import Errands
 from livegnn.runtime.intake import Intake
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
@@ -111,8 +112,12 @@ class Loop(Intake):
             readers=self._becoming_visible,
         )
         self._expiry = Expiry(graph, expiry, clock)
-        self._rebuilding = Rebuilding(graph, self.views, when_view_fails, factories, self._view_changed)
-        self._chores: list[Chore] = [self._rebuilding]
+        self._factories = dict(factories) if isinstance(factories, Mapping) else factories
+        self._rebuilding = Rebuilding(
+            graph, self.views, when_view_fails, self._factories, self._view_changed, self._drop
+        )
+        self._errands = Errands(log.wake)
+        self._chores: list[Chore] = [self._rebuilding, self._errands]
 
     # -- what a subclass adds
 
@@ -127,6 +132,10 @@ class Loop(Intake):
 
     def _view_changed(self, name: str, view: View | None) -> None:
         """Notes that a view has failed (None), or was built again."""
+
+    def _drop(self, name: str, reason: str) -> bool:
+        """Whether the loop goes on without a view that has failed, for good."""
+        return False
 
     @property
     def seq(self) -> int:
@@ -225,6 +234,7 @@ class Loop(Intake):
         return 0.0 if oldest is None else self._clock() - oldest
 
     def _run(self) -> None:
+        self._errands.begin()
         try:
             while not self._stopping:
                 if not self._step_or_pause():
@@ -260,6 +270,7 @@ class Loop(Intake):
         with self._visible:
             self._ended = True
             self._visible.notify_all()
+        self._errands.end()
         self._tell_end()
 
     def _apply(self, writes: Sequence[Write]) -> None:

@@ -23,6 +23,7 @@ from livegnn.runtime.admission import Admission
 from livegnn.runtime.ahead import AheadPolicy
 from livegnn.runtime.checkpoints import CheckpointPolicy
 from livegnn.runtime.loop import Loop
+from livegnn.runtime.models import ModelRegister, Models, Nothing, Switch
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
 from livegnn.runtime.views import WhenViewFails
@@ -68,7 +69,8 @@ class Runtime(Loop):
     """Keeps `graph` and `views` of it, such as an engine, at the end of `log`.
 
     Making one replays the batches that the log recorded after `graph.seq`, exactly as they were. Of the views
-    the first engine answers questions for predictions; without one, those raise `InputError`.
+    one engine serves: it answers questions for predictions that name no model; without one, those raise
+    `InputError`.
 
     max_batch_events: of a batch, at most. freshness_ms: an objective for the time from append to visible, for
     which batches then are as large as is best (see `Pace`). max_waiting_events, max_waiting_ms: when appends
@@ -76,7 +78,10 @@ class Runtime(Loop):
     unknown nodes, which they then add, as in `Schema`: it becomes a part of the graph's schema, and types can
     be added to it but not taken away. when_view_fails: "stop" ends the loop, with a message that names the
     view; "rebuild" goes on without it and builds it again from the graph, with its factory of `factories`, a
-    few times at most.
+    few times at most. serving, previous: names of the engine that serves, by default the first, and of the
+    one that did before. register: keeps what is deployed for the next start.
+
+    models: the engines, and how others are deployed.
 
     Raises LogError if the log does not lead on from there, InputError if a view is not one of this graph, or
     if settings make no sense.
@@ -98,6 +103,9 @@ class Runtime(Loop):
         when_view_fails: WhenViewFails = "stop",
         factories: Mapping[str, ViewFactory] = MappingProxyType({}),
         scrub: ScrubPolicy | None = None,
+        serving: str | None = None,
+        previous: str | None = None,
+        register: ModelRegister = Nothing(),  # noqa: B008
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not isinstance(graph, Graph):
@@ -121,83 +129,102 @@ class Runtime(Loop):
             factories=factories,
             clock=clock,
         )
-        self._engine = next((view for view in views if isinstance(view, Engine)), None)
-        self._engine_name = None if self._engine is None else self._engine.name
+        self.models = Models(
+            log,
+            graph,
+            self.views,
+            self._errands,
+            self._factories,
+            visible=self._becoming_visible,
+            read=self.read,
+            serving=serving,
+            previous=previous,
+            register=register,
+            on_switch=self._switched,
+        )
         self._subscribers: list[Callable[[Change], None]] = []
+        self._at_switch: list[Callable[[Switch], None]] = []
         self._at_end: list[Callable[[], None]] = []
         self._subscriber_failures = 0
-        self.scrub = None if self._engine is None else Scrub(self._engine, scrub, clock)
+        engine = self.models.engine
+        self.scrub = None if engine is None else Scrub(engine, scrub, clock)
         if self.scrub is not None:
             self._chores.append(self.scrub)
 
     @property
     def engine(self) -> Engine:
-        """The engine that answers. Raises `InputError` where the runtime has none, and `ViewMissingError`
+        """The engine that serves. Raises `InputError` where the runtime has none, and `ViewMissingError`
         while it is built again.
         """
-        if self._engine is None:
-            if self._engine_name is not None:
-                self.views[self._engine_name]  # says why it is not there
-            raise InputError(
-                "this runtime has no engine, and so no predictions: make it with one, "
-                "Runtime(log, graph, Engine(graph, model))"
-            )
-        return self._engine
+        return self.models.find(None)
 
     @property
     def has_engine(self) -> bool:
         """Whether there are predictions."""
-        return self._engine_name is not None
+        return self.models.serving is not None
 
     @property
     def subscriber_failures(self) -> int:
         """How often a subscriber raised, those of the engine among them."""
-        of_engine = 0 if self._engine is None else self._engine.subscriber_failures
-        return self._subscriber_failures + of_engine
+        engine = self.models.engine
+        return self._subscriber_failures + (0 if engine is None else engine.subscriber_failures)
 
-    def predict(self, ids: IdsLike, *, output: str | None = None) -> Prediction:
+    def predict(self, ids: IdsLike, *, output: str | None = None, model: str | None = None) -> Prediction:
         """The model's output for nodes, with the sequence number that it reflects, `values[n, out]`.
 
-        output: which one, as of `Engine.predict`. Raises UnknownNodeError, and InputError if there is no such
-        output.
+        output: which one, as of `Engine.predict`. model: which one, by default the one that serves. Raises
+        UnknownNodeError, and InputError if there is no such output or model.
         """
-        return Prediction(*self.read(lambda: self.engine.predict(ids, output=output)))
+        return Prediction(*self.read(lambda: self.models.find(model).predict(ids, output=output)))
 
-    def predict_at_once(self, ids: IdsLike, *, output: str | None = None) -> Prediction | None:
+    def predict_at_once(
+        self, ids: IdsLike, *, output: str | None = None, model: str | None = None
+    ) -> Prediction | None:
         """What `predict` returns, if that is there to be read: None where it would have to wait or to
         compute, or if there is no such node.
         """
         if not self._becoming_visible.acquire(blocking=False):
             return None
         try:
-            values = self.engine.predict_at_once(ids, output=output)
+            values = self.models.find(model).predict_at_once(ids, output=output)
             return None if values is None else Prediction(self.graph.seq, values)
         finally:
             self._becoming_visible.release()
 
-    def what_if(self, events: Events, ids: IdsLike, *, output: str | None = None) -> SupposedPrediction:
+    def what_if(
+        self, events: Events, ids: IdsLike, *, output: str | None = None, model: str | None = None
+    ) -> SupposedPrediction:
         """What `predict(ids)` would say if `events` happened now; nothing is kept. Raises InputError."""
         self.check(events)
         with self.graph.writer:
-            answer = self.engine.what_if(events)
+            answer = self.models.find(model).what_if(events)
             return SupposedPrediction(self.graph.seq, answer.predict(ids, output=output), answer.changed)
 
     def subscribe(
-        self, callback: Callable[[Change], None], *, on_end: Callable[[], None] | None = None
+        self,
+        callback: Callable[[Change], None],
+        *,
+        on_end: Callable[[], None] | None = None,
+        on_switch: Callable[[Switch], None] | None = None,
     ) -> Callable[[], None]:
         """Calls `callback` after every batch, in order, from the loop's thread; returns what ends that.
 
         A callback must return quickly; what it raises is logged, counted (`subscriber_failures`) and
         otherwise ignored. It must not wait for events that come later. on_end: called once, when the loop has
-        failed or the runtime is stopped, and no batch will come any more.
+        failed or the runtime is stopped, and no batch will come any more. on_switch: called when another
+        model serves, between the changes before and those after.
 
         Raises InputError for what cannot be called.
         """
         function(callback, "callback", "a Change")
         if on_end is not None:
             function(on_end, "on_end", "nothing")
+        if on_switch is not None:
+            function(on_switch, "on_switch", "a Switch")
         with self._visible:
             self._subscribers.append(callback)
+            if on_switch is not None:
+                self._at_switch.append(on_switch)
             if on_end is not None:
                 self._at_end.append(on_end)
 
@@ -207,15 +234,36 @@ class Runtime(Loop):
                     self._subscribers.remove(callback)
                 if on_end in self._at_end:
                     self._at_end.remove(on_end)
+                if on_switch in self._at_switch:
+                    self._at_switch.remove(on_switch)
 
         return unsubscribe
 
     def _view_changed(self, name: str, view: View | None) -> None:
-        if name != self._engine_name:
-            return
-        self._engine = view if isinstance(view, Engine) else None
+        if name == self.models.serving and self.scrub is not None:
+            self.scrub.follow(view if isinstance(view, Engine) else None)
+
+    def _drop(self, name: str, reason: str) -> bool:
+        dropped = self.models.is_dispensable(name)
+        if dropped:
+            self.models.lose(name, reason)
+        return dropped
+
+    def _switched(self, switch: Switch) -> None:
         if self.scrub is not None:
-            self.scrub.follow(self._engine)
+            self.scrub.follow(self.models.engine)
+        with self._visible:
+            callbacks = list(self._at_switch)
+        for callback in callbacks:
+            try:
+                callback(switch)
+            except Exception:
+                self._subscriber_failures += 1
+                _logger.exception("a subscriber to the switch to %r failed", switch.model)
+
+    def stop(self) -> None:
+        self.models.close()
+        super().stop()
 
     def _count(self, change: GraphDelta) -> None:
         update = self._update_of(change)
@@ -225,7 +273,8 @@ class Runtime(Loop):
 
     def _update_of(self, change: GraphDelta) -> Update | None:
         """None where there is no engine, or where it has failed to commit."""
-        update = None if self._engine is None else change.update_of(self._engine)
+        engine = self.models.engine
+        update = None if engine is None else change.update_of(engine)
         return update if isinstance(update, Update) else None
 
     def _tell(self, change: GraphDelta, seconds: float) -> None:
@@ -240,7 +289,7 @@ class Runtime(Loop):
                 _logger.exception("a subscriber to the changes of batch %d failed", described.seq)
 
     def _describe(self, change: GraphDelta, update: Update | None, seconds: float) -> Change:
-        engine = self._engine
+        engine = self.models.engine
         if engine is None or update is None:
             return Change(change.seq, _NO_IDS, np.empty((0, 0), np.float32), 0, seconds)
         ids, width = update.changed, engine.model.width(engine.model.output)

@@ -63,9 +63,13 @@ class Views(Mapping[str, View]):
         self._views = {other: view for other, view in self._views.items() if other != name}
 
     def put_back(self, view: View) -> None:
-        """Says that a view is there again."""
+        """Says that a view is there, or there again."""
         self._views = {**self._views, view.name: view}
         self.missing = {name: reason for name, reason in self.missing.items() if name != view.name}
+
+    def remove(self, name: str) -> None:
+        """Says that a view has gone for good."""
+        self._views = {other: view for other, view in self._views.items() if other != name}
 
 
 class Rebuilding:
@@ -78,7 +82,11 @@ class Rebuilding:
         when_view_fails: WhenViewFails,
         factories: Mapping[str, ViewFactory],
         on_change: Callable[[str, View | None], None],
+        drop: Callable[[str, str], bool],
     ) -> None:
+        """on_change: called with the name of a view that is missing (None) or there again. drop: told of a
+        view that has failed, and why; whether the loop goes on without it for good.
+        """
         if not isinstance(when_view_fails, str) or when_view_fails not in get_args(WhenViewFails):
             raise InputError(f"when_view_fails must be 'stop' or 'rebuild', got {when_view_fails!r}")
         if not isinstance(factories, Mapping):
@@ -94,6 +102,7 @@ class Rebuilding:
             )
         self._graph, self._views = graph, views
         self._rebuild, self._factories, self._on_change = when_view_fails == "rebuild", factories, on_change
+        self._drop = drop
         self._tries: dict[str, int] = {}
         self._followed: dict[str, int] = {}  # batches since a view was built again
 
@@ -148,14 +157,19 @@ class Rebuilding:
         if not failed or is_disk_full(error):
             raise error
         for view, reason in failed:
-            if not self._rebuild:
+            said = f"at event {self._graph.seq}: {type(reason).__name__}: {reason}"
+            dropped = self._drop(view.name, said)
+            if not self._rebuild and not dropped:
                 if error.__cause__ is reason:  # it names the view
                     raise error
                 raise LiveGNNError(f"the view {view.name!r} failed: {reason}") from error
-            said = f"at event {self._graph.seq}: {type(reason).__name__}: {reason}"
-            _logger.error("the view %r failed %s; it is built again", view.name, said, exc_info=reason)
+            then = "the loop goes on without it" if dropped else "it is built again"
+            _logger.error("the view %r failed %s; %s", view.name, said, then, exc_info=reason)
             self._graph.followers.detach(view)
-            self._views.lose(view.name, said)
+            if dropped:
+                self._views.remove(view.name)
+            else:
+                self._views.lose(view.name, said)
             self._on_change(view.name, None)
             try:
                 view.retire()

@@ -1,0 +1,76 @@
+"""What an engine keeps: saved, restored, and taken over from another engine.
+
+Thread safety: the caller holds `Graph.writer`.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from livegnn.errors import FileFormatError
+from livegnn.types import JSON, State
+
+if TYPE_CHECKING:
+    from livegnn.inference.engine import Engine
+
+
+def save(engine: "Engine") -> State:
+    """All kept values of a settled engine, exactly."""
+    batches, measured, touched = engine.native_engine.moments()
+    meta: dict[str, JSON] = {
+        "kind": "engine",
+        "model": engine.digest,
+        "seq": engine.seq,
+        "batches": batches,
+        "measured": measured,
+        "touched": touched,
+        "scaled": True,
+    }
+    return State(meta, engine.native_view.save())
+
+
+def restore(engine: "Engine", saved: State) -> None:
+    """Fills an engine that has computed nothing. Raises `FileFormatError`."""
+    meta = saved.meta
+    if meta.get("kind") != "engine":
+        raise FileFormatError(f"expected the state of an engine, got {meta.get('kind')!r}")
+    if meta.get("model") != engine.digest:
+        raise FileFormatError(
+            "the state belongs to another model: compute it anew, or restore it with its own model"
+        )
+    if meta.get("seq") != engine.graph.seq:
+        raise FileFormatError(
+            f"the state belongs to sequence number {meta.get('seq')}, the graph is at {engine.graph.seq}"
+        )
+    native = engine.native_engine
+    if "batches" not in meta or "scaled" not in meta:
+        # Old formats: without units the rounding bounds cannot be read, and sums that are combined with
+        # d^-1/2 were not yet stored scaled down.
+        native.initialize()
+        return
+    try:
+        engine.native_view.load({name: np.ascontiguousarray(one) for name, one in saved.arrays.items()})
+        native.set_moments(*(meta[key] for key in ("batches", "measured", "touched")))
+    except (KeyError, RuntimeError, ValueError, TypeError) as error:
+        raise FileFormatError(f"the state of an engine does not fit together: {error}") from error
+
+
+def take(engine: "Engine", source: "Engine") -> None:
+    """Fills an engine that has computed nothing with the rows of one on an equal graph, and retires that.
+
+    Nothing is copied. Raises `FileFormatError`, with `source` as it was.
+    """
+    with source.graph.writer:
+        if (source.graph.seq, source.digest) != (engine.graph.seq, engine.digest):
+            raise FileFormatError(
+                f"expected an engine of the same model at event {engine.graph.seq}, got one at event "
+                f"{source.graph.seq}, or of another model"
+            )
+        source.settle()
+        if not engine.native_engine.take(source.native_engine):
+            raise FileFormatError(
+                "expected an engine with the same options on an equal graph, got one that is laid out "
+                "differently"
+            )
+        source.graph.followers.detach(source)
+        source.retire()

@@ -1,0 +1,387 @@
+"""Models that come, answer and go while the runtime runs.
+
+    deploy ─► graph copied ─► engine computed on the copy ─► catches up with the log ─┐
+              ── a thread of its own, beside the loop ──                             ▼
+    switch, remove ──────────────────────────────── between two batches: rows come over, and follow
+
+Invariants: of the engines one serves: it answers where no model is named, and it alone may refuse a batch
+that makes a row non-finite. What the register is told comes before it takes effect, so a restart finds no
+less than what was answered. An engine that does not serve and fails is dropped; the loop goes on without it.
+
+Thread safety: everything may be called from any thread but the loop's; `serving` and `engine` from any.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from types import NoneType
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+
+from livegnn.errors import InputError, LiveGNNError
+from livegnn.graph import Graph, View
+from livegnn.graph.core import chosen_threads
+from livegnn.inference import Engine, EngineOptions
+from livegnn.inference.core import lay_out
+from livegnn.log import Log
+from livegnn.model import Model
+from livegnn.runtime.comparison import Comparison, Read, compare
+from livegnn.runtime.errands import Errands
+from livegnn.runtime.recovery import ViewFactory
+from livegnn.runtime.replay import replay
+from livegnn.runtime.views import Views
+from livegnn.wording import kind_of
+
+_logger = logging.getLogger(__name__)
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+_NEAR: Final = 512  # events: so few the loop may wait for
+_ROUNDS: Final = 32  # of catching up, each up to where the graph was when it began
+_NICE: Final = 10
+
+ModelPhase: TypeAlias = Literal["building", "following", "failed"]
+
+
+class ModelState(NamedTuple):
+    """A model of a runtime. phase: "building" on a copy of the graph, "following" the graph, or "failed", for
+    `reason`. digest: of the model, as `Model.digest`. serving: whether it answers where no model is named.
+    """
+
+    name: str
+    digest: str
+    phase: ModelPhase
+    serving: bool
+    reason: str | None
+
+
+class Switch(NamedTuple):
+    """After event `seq`, `model` answers in the place of `previous`."""
+
+    seq: int
+    model: str
+    previous: str
+
+
+class ModelRegister(Protocol):
+    """Keeps what is deployed for the next start. What it raises leaves the runtime as it was."""
+
+    def add(self, name: str, model: Model) -> None:
+        """Keeps a model that follows the graph."""
+
+    def remove(self, name: str) -> None:
+        """Forgets one."""
+
+    def serve(self, name: str, previous: str) -> None:
+        """Notes which model answers, and which one before."""
+
+
+class Nothing:
+    """Keeps nothing: after a restart the models are those that the runtime is made with."""
+
+    def add(self, name: str, model: Model) -> None:
+        """Does nothing."""
+
+    def remove(self, name: str) -> None:
+        """Does nothing."""
+
+    def serve(self, name: str, previous: str) -> None:
+        """Does nothing."""
+
+
+class Models:
+    """The engines of a runtime, by name; one serves."""
+
+    def __init__(
+        self,
+        log: Log,
+        graph: Graph,
+        views: Views,
+        errands: Errands,
+        factories: dict[str, ViewFactory],
+        *,
+        visible: AbstractContextManager[object],
+        read: Read,
+        serving: str | None,
+        previous: str | None,
+        register: ModelRegister,
+        on_switch: Callable[[Switch], None],
+    ) -> None:
+        """serving, previous: names of views; by default the first engine serves. factories: of the loop, to
+        which those of deployed models are added. visible: a lock that readers of predictions hold. read: as
+        of `Runtime`. on_switch: called in the loop's thread.
+
+        Raises `InputError` if one of the names is no engine's.
+        """
+        self._log, self._graph, self._views, self._errands = log, graph, views, errands
+        self._factories, self._visible, self._register = factories, visible, register
+        self._read, self._on_switch = read, on_switch
+        for name in (serving, previous):
+            if name is not None and not isinstance(views.get(name), Engine):
+                raise InputError(
+                    f"expected the name of an engine, one of {', '.join(self.names) or 'none'}, got {name!r}"
+                )
+        self.serving = serving if serving is not None else next(iter(self.names), None)
+        """The name of the engine that answers; None if there is none."""
+        self.previous = previous
+        """The name of the engine that answered before."""
+        self._lock = threading.Lock()
+        self._changing = threading.Lock()  # one switch or removal at a time
+        self._digests: dict[str, str] = {}
+        self._failed: dict[str, str] = {}
+        self._building: dict[str, threading.Thread] = {}
+        self._given = frozenset(self.names)
+        self._closing = False
+
+    # -- reading
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those that follow the graph."""
+        return tuple(name for name, view in self._views.items() if isinstance(view, Engine))
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine that serves; None if there is none, or while it is built again."""
+        view = None if self.serving is None else self._views.get(self.serving)
+        return view if isinstance(view, Engine) else None
+
+    def find(self, name: str | None) -> Engine:
+        """An engine by name, or the one that serves.
+
+        Raises `InputError` if there is no such model, `ViewMissingError` while it is built again.
+        """
+        wanted = self.serving if name is None else name
+        if wanted is None:
+            raise InputError(
+                "this runtime has no engine, and so no predictions: make it with one, "
+                "Runtime(log, graph, Engine(graph, model))"
+            )
+        try:
+            view = self._views[wanted]
+        except KeyError:
+            view = None
+        if not isinstance(view, Engine):
+            raise InputError(
+                f"model must be one of {', '.join(self.names) or 'none, for there is none'}, got {name!r}"
+            )
+        return view
+
+    def states(self) -> tuple[ModelState, ...]:
+        """All models: those that follow the graph, those that are being built, and those that failed."""
+        with self._lock:
+            following = {
+                name: ModelState(name, view.digest, "following", name == self.serving, None)
+                for name, view in self._views.items()
+                if isinstance(view, Engine)
+            }
+            building = {
+                name: ModelState(name, self._digests[name], "building", False, None)
+                for name in self._building
+                if name not in following
+            }
+            failed = {
+                name: ModelState(name, self._digests[name], "failed", False, reason)
+                for name, reason in self._failed.items()
+                if name not in following and name not in building
+            }
+        return (*following.values(), *building.values(), *failed.values())
+
+    def compare(
+        self,
+        second: str,
+        first: str | None = None,
+        *,
+        sample: int = 65_536,
+        tolerance: float = 1e-4,
+        seed: int = 0,
+    ) -> Comparison:
+        """How the predictions of the model `second` differ from those of `first`, by default the one that
+        serves. sample: of how many nodes, drawn at random. Raises `InputError` if they cannot be compared.
+        """
+        return compare(
+            self.find(first), self.find(second), self._read, sample=sample, tolerance=tolerance, seed=seed
+        )
+
+    # -- deploying
+
+    def deploy(
+        self, name: str, model: Model, options: EngineOptions | None = None, *, wait: bool = True
+    ) -> None:
+        """Computes an engine of `model` beside the loop, and lets it follow the graph as `name`.
+
+        It does not serve yet: see `switch`. Meanwhile there is a copy of the graph in memory. wait: whether
+        to return when it follows, and raise what fails; otherwise `states` tells. options: by default those
+        of the engine that serves. Raises `InputError` for a name that is taken or not allowed, `ModelError`
+        if the model does not fit the graph.
+        """
+        if not isinstance(model, Model):
+            raise InputError(f"expected a Model, got {kind_of(model)}: Model.load(path) reads a file")
+        if not isinstance(options, (EngineOptions, NoneType)):
+            raise InputError(f"options must be EngineOptions, got {kind_of(options)}")
+        if options is None:
+            serving = self.engine
+            options = EngineOptions() if serving is None else serving.options
+        _check_name(name)
+        lay_out(self._graph, model, options)
+        digest = model.digest
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                self._build(name, model, options)
+            except BaseException as error:
+                failures.append(error)
+                with self._lock:
+                    self._failed[name] = f"{type(error).__name__}: {error}"
+                _logger.error("the model %r was not deployed: %s", name, error)
+            finally:
+                with self._lock:
+                    del self._building[name]
+
+        thread = threading.Thread(target=run, name=f"livegnn-deploy-{name}", daemon=True)
+        with self._lock:
+            if self._closing:
+                raise LiveGNNError("expected a runtime that runs, got one that has stopped")
+            if name in self._views or name in self._views.missing or name in self._building:
+                raise InputError(
+                    f"the name of a model must be free, got {name!r}, which is taken: choose another, or "
+                    "remove that one first"
+                )
+            self._failed.pop(name, None)
+            self._digests[name] = digest
+            self._building[name] = thread
+        thread.start()
+        if wait:
+            thread.join()
+            if failures:
+                raise failures[0]
+
+    def _build(self, name: str, model: Model, options: EngineOptions) -> None:
+        _be_nice()
+        with self._graph.writer:
+            state = self._graph.state()
+        copy = Graph.from_state(state)
+        del state
+        half = max(1, chosen_threads(options.threads) // 2)  # the loop has the others
+        engine = Engine(copy, model, replace(options, threads=half, history=0), name=name)
+        for _ in range(_ROUNDS):
+            reached = self._graph.seq
+            if self._closing or reached - copy.seq <= _NEAR:
+                break
+            replay(self._log, copy, up_to=reached)
+
+        def join() -> None:
+            replay(self._log, copy, up_to=self._graph.seq)
+            joined = Engine(self._graph, model, options, state=engine, name=name)
+            joined.guard(False)
+            self._factories[name] = Engine.factory(model, options, name=name)
+            self._views.put_back(joined)
+
+        if self._closing:
+            raise LiveGNNError("the runtime stops")
+        self._errands.ask(join)
+        try:
+            self._register.add(name, model)
+        except BaseException:
+            self._errands.ask(lambda: self._detach(name))
+            raise
+        _logger.info("the model %r follows the graph from event %d on", name, self._graph.seq)
+
+    def _detach(self, name: str) -> None:
+        view = self._views[name]
+        with self._graph.writer:
+            self._graph.followers.detach(view)
+        self._views.remove(name)
+        self._factories.pop(name, None)
+        view.retire()
+
+    def switch(self, name: str) -> Switch:
+        """Lets the model `name` answer from now on, at one event; tells subscribers so, once.
+
+        The one that answered before goes on following, for `roll_back`. Raises `InputError` if there is no
+        such model or it serves already.
+        """
+        with self._changing:
+            if name == self.serving:
+                raise InputError(
+                    f"expected the name of a model that does not serve, got {name!r}, which does"
+                )
+            engine, before = self.find(name), self.serving
+            assert before is not None
+            self._register.serve(name, before)
+            return self._errands.ask(lambda: self._serve(engine, before))
+
+    def roll_back(self) -> Switch:
+        """Lets the model answer that did before. Raises `InputError` if there is none any more."""
+        if self.previous is None:
+            raise InputError("expected a model that served before, got none: switch to one by its name")
+        return self.switch(self.previous)
+
+    def _serve(self, engine: Engine, before: str) -> Switch:
+        name = engine.name
+        with self._visible:
+            engine.guard(engine.options.non_finite == "refuse")
+            if (old := self.engine) is not None:
+                old.guard(False)
+            self.serving, self.previous = name, before
+            switch = Switch(self._graph.seq, name, before)
+        _logger.info("the model %r serves in the place of %r from event %d on", name, before, switch.seq)
+        self._on_switch(switch)
+        return switch
+
+    def remove(self, name: str) -> None:
+        """Takes a deployed model off the graph, or forgets one that failed.
+
+        Raises `InputError` if there is no such model, if it serves, or if the runtime was made with it.
+        """
+        with self._changing:
+            with self._lock:
+                if name in self._failed and name not in self._views:
+                    del self._failed[name]
+                    return
+            if name == self.serving or name in self._given:
+                why = "serves: switch to another first" if name == self.serving else "was not deployed"
+                raise InputError(f"expected the name of a model that can go, got {name!r}, which {why}")
+            self.find(name)
+            self._register.remove(name)
+            if self.previous == name:
+                self.previous = None
+            self._errands.ask(lambda: self._detach(name))
+
+    def is_dispensable(self, name: str) -> bool:
+        """Whether the loop goes on without a view that fails: a deployed model that does not serve."""
+        return name != self.serving and name not in self._given and isinstance(self._views.get(name), Engine)
+
+    def lose(self, name: str, reason: str) -> None:
+        """Notes that a dispensable model has failed."""
+        with self._lock:
+            self._failed[name] = reason
+            if self.previous == name:
+                self.previous = None
+
+    def close(self) -> None:
+        """Ends what is being built, when it has come to its next step."""
+        with self._lock:
+            self._closing = True
+            building = list(self._building.values())
+        for thread in building:
+            thread.join()
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not NAME.fullmatch(name) or name in View.reserved_names:
+        raise InputError(
+            "the name of a model must be of letters, digits, '.', '_' and '-', 64 at most, begin with a "
+            f"letter or digit, and be none of {', '.join(sorted(View.reserved_names))}, got {name!r:.80}"
+        )
+
+
+def _be_nice() -> None:
+    """Lets the threads that apply events and answer go before this one, and those that it starts."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
