@@ -105,7 +105,12 @@ def test_every_error_has_one_shape(tmp_path: Path, runtime: Runtime) -> None:
 def test_head_is_answered_as_get_is_without_a_body(runtime: Runtime) -> None:
     app = create_app(runtime)
     schema = ask(app, "GET", "/openapi.json").json()
-    assert {method for path in schema["paths"].values() for method in path} == {"get", "post"}
+    assert {method for path in schema["paths"].values() for method in path} == {
+        "get",
+        "post",
+        "put",
+        "delete",
+    }
     paths = [path for path, methods in schema["paths"].items() if "get" in methods]
     assert len(paths) > 5
     for path in (*paths, "/v1/predictions?ids=n3", "/v1/nodes/n3/neighbors", "/docs", "/openapi.json"):

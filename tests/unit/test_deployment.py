@@ -81,7 +81,7 @@ def test_everything() -> None:
         ({}, "there must be a section [graph], got none"),
         ({"model": {"path": "m"}}, "there must be a section [graph], got model"),
         (LEAST | {"modle": {}}, "unknown section 'modle': did you mean 'model'?"),
-        (LEAST | {"zzz": {}}, "unknown section 'zzz': known are model, graph"),
+        (LEAST | {"zzz": {}}, "unknown section 'zzz': known are model, models, graph"),
         (LEAST | {"log": {"pth": "l"}}, "unknown key in [log]: 'pth': did you mean 'path'?"),
         (LEAST | {"log": {}}, "[log]: there must be a path, or else kafka and topic"),
         (LEAST | {"log": {"path": "l", "kafka": "k", "topic": "t"}}, "there must be a path, or else kafka"),

@@ -48,7 +48,13 @@ def copied(graph: Graph) -> Graph:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"keep": "aggregates"}, {"keep": "aggregates", "keep_degree": 3}, {"mode": "lazy"}, {"history": 100}],
+    [
+        {},
+        {"keep": "aggregates"},
+        {"keep": "aggregates", "keep_degree": 3},
+        {"mode": "lazy"},
+        {"history": 100},
+    ],
     ids=str,
 )
 def test_a_model_that_is_deployed_goes_on_as_one_that_was_there(
@@ -242,7 +248,10 @@ def test_only_the_model_that_serves_refuses_what_would_not_be_finite(log: Sqlite
 class Notes:
     """A register that notes what it is told, and fails when it should."""
 
-    def __init__(self) -> None:
+    names = ()
+
+    def __init__(self, serving: str | None = None, previous: str | None = None) -> None:
+        self.serving, self.previous = serving, previous
         self.told: list[tuple[str, ...]] = []
         self.failing = False
 
@@ -257,8 +266,8 @@ class Notes:
     def remove(self, name: str) -> None:
         self._note("remove", name)
 
-    def serve(self, name: str, previous: str) -> None:
-        self._note("serve", name, previous)
+    def serve(self, name: str, previous: str | None) -> None:
+        self._note("serve", name, str(previous))
 
 
 def test_the_register_is_told_before_and_what_it_refuses_does_not_happen(log: SqliteLog) -> None:
@@ -323,8 +332,8 @@ def test_which_model_serves_at_a_start(log: SqliteLog) -> None:
     graph = make_graph()
     views = Engine(graph, OLD, threads=1), Engine(graph, NEW, threads=1, name="new")
     with pytest.raises(InputError, match=r"one of engine, new, got 'newer'"):
-        Runtime(log, graph, *views, serving="newer")
-    runtime = Runtime(log, graph, *views, serving="new", previous="engine")
+        Runtime(log, graph, *views, register=Notes("newer"))
+    runtime = Runtime(log, graph, *views, register=Notes("new", "engine"))
     assert runtime.engine is views[1]
     runtime.models.roll_back()
     assert runtime.engine is views[0]

@@ -10,6 +10,7 @@ import typer
 
 from livegnn.cli.checkpoint import app as checkpoint_app
 from livegnn.cli.log import app as log_app
+from livegnn.cli.model import app as model_app
 from livegnn.errors import LiveGNNError, ModelError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ app = typer.Typer(
 
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(log_app, name="log")
+app.add_typer(model_app, name="model")
 
 DeploymentFile = Annotated[
     Path, typer.Argument(metavar="DEPLOYMENT.TOML", help="what to run: docs/deployment.md")

@@ -13,6 +13,7 @@ import numpy as np
 
 from livegnn import checkpoint
 from livegnn.arguments import as_path
+from livegnn.deployment.models import ModelDirectory
 from livegnn.deployment.parsing import parse_section, parse_views, refuse_moved, refuse_unknown
 from livegnn.deployment.sections import (
     CheckpointSection,
@@ -21,6 +22,7 @@ from livegnn.deployment.sections import (
     GraphSection,
     LogSection,
     ModelSection,
+    ModelsSection,
     RuntimeSection,
     ServerSection,
     ViewsSection,
@@ -31,6 +33,7 @@ from livegnn.inference import Engine
 from livegnn.model import Model
 from livegnn.runtime import (
     CheckpointPolicy,
+    Nothing,
     Runtime,
     ViewFactory,
     WhenViewFails,
@@ -54,6 +57,7 @@ class Deployment:
     graph: GraphSection
     log: LogSection
     model: ModelSection | None = None
+    models: ModelsSection | None = None
     features: FeaturesSection | None = None
     engine: EngineSection = field(default_factory=EngineSection)
     views: ViewsSection | None = None
@@ -83,6 +87,7 @@ class Deployment:
         """The deployment that `content` describes; paths are relative to `directory`."""
         types = {
             "model": ModelSection,
+            "models": ModelsSection,
             "graph": GraphSection,
             "features": FeaturesSection,
             "engine": EngineSection,
@@ -107,6 +112,8 @@ class Deployment:
                 sections[name] = parse_section(name, type_, content[name], directory)
             elif name in ("graph", "log"):
                 raise InputError(f"there must be a section [{name}], got {', '.join(content) or 'none'}")
+        # Set here, where it is known beside which file.
+        sections.setdefault("models", ModelsSection(directory / "models"))
         return cls(**sections)
 
     def load_graph(self) -> Graph:
@@ -154,10 +161,20 @@ class Deployment:
 
         Raises LogError if the log is damaged, or is not the one of the checkpoints.
         """
+        deployed = None if self.models is None else ModelDirectory(self.models.directory)
         factories = self.factories()
+        if deployed is not None:
+            options = self.engine.options()
+            for name, model in deployed.load().items():
+                if name in factories:
+                    raise InputError(
+                        f"the views must have names of their own, got {name!r} for a deployed model in "
+                        f"{deployed.directory} too: rename the view"
+                    )
+                factories[name] = Engine.factory(model, options, name=name)
         log = self.log.open()
         try:
-            return self._open(factories, log)
+            return self._open(factories, log, deployed)
         except BaseException:
             log.close()
             raise
@@ -198,7 +215,12 @@ class Deployment:
         trim_log = self.log.keep == "since_checkpoint"
         return None if self.checkpoint is None else self.checkpoint.policy(trim_log=trim_log)
 
-    def _open(self, factories: Mapping[str, ViewFactory], log: "SqliteLog | KafkaLog") -> Runtime:
+    def _open(
+        self,
+        factories: Mapping[str, ViewFactory],
+        log: "SqliteLog | KafkaLog",
+        deployed: ModelDirectory | None,
+    ) -> Runtime:
         directory = None if self.checkpoint is None else self.checkpoint.directory
         properties = self.properties()
         log.check_bound(properties)  # before the features of another graph are written to files
@@ -221,6 +243,7 @@ class Deployment:
             when_view_fails=cast("WhenViewFails", self.runtime.when_view_fails),
             factories=factories,
             scrub=self.runtime.scrub(),
+            register=Nothing() if deployed is None else deployed,
         )
 
 

@@ -28,6 +28,13 @@ class ModelSection:
 
 
 @dataclass(frozen=True)
+class ModelsSection:
+    """`[models]`: where models are kept that are deployed while the server runs (see docs/deploying.md)."""
+
+    directory: Path
+
+
+@dataclass(frozen=True)
 class GraphSection:
     """`[graph]`: the graph before the first event: a checkpoint, or arrays in an .npz file.
 

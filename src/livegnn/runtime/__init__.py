@@ -6,7 +6,7 @@ from livegnn.runtime.binding import schema_properties
 from livegnn.runtime.checkpoints import CheckpointPolicy, list_checkpoints, oldest_kept
 from livegnn.runtime.comparison import Comparison
 from livegnn.runtime.loop import Chore, Loop
-from livegnn.runtime.models import ModelRegister, Models, ModelState, Switch
+from livegnn.runtime.models import ModelRegister, Models, ModelState, Nothing, Switch
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.predictions import Change, Prediction, Runtime, SupposedPrediction
 from livegnn.runtime.recovery import ViewFactory, restore
@@ -25,6 +25,7 @@ __all__ = [
     "ModelRegister",
     "ModelState",
     "Models",
+    "Nothing",
     "Pace",
     "Prediction",
     "Runtime",

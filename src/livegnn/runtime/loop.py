@@ -112,9 +112,8 @@ class Loop(Intake):
             readers=self._becoming_visible,
         )
         self._expiry = Expiry(graph, expiry, clock)
-        self._factories = dict(factories) if isinstance(factories, Mapping) else factories
         self._rebuilding = Rebuilding(
-            graph, self.views, when_view_fails, self._factories, self._view_changed, self._drop
+            graph, self.views, when_view_fails, factories, self._view_changed, self._drop
         )
         self._errands = Errands(log.wake)
         self._chores: list[Chore] = [self._rebuilding, self._errands]

@@ -16,7 +16,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import NoneType
@@ -64,11 +64,23 @@ class Switch(NamedTuple):
 
     seq: int
     model: str
-    previous: str
+    previous: str | None
 
 
 class ModelRegister(Protocol):
     """Keeps what is deployed for the next start. What it raises leaves the runtime as it was."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """Those that it keeps."""
+
+    @property
+    def serving(self) -> str | None:
+        """The model that answered last; None if none was chosen, so that the first engine answers."""
+
+    @property
+    def previous(self) -> str | None:
+        """The one that answered before."""
 
     def add(self, name: str, model: Model) -> None:
         """Keeps a model that follows the graph."""
@@ -76,12 +88,19 @@ class ModelRegister(Protocol):
     def remove(self, name: str) -> None:
         """Forgets one."""
 
-    def serve(self, name: str, previous: str) -> None:
+    def serve(self, name: str, previous: str | None) -> None:
         """Notes which model answers, and which one before."""
 
 
 class Nothing:
     """Keeps nothing: after a restart the models are those that the runtime is made with."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """None."""
+        return ()
+
+    serving = previous = None
 
     def add(self, name: str, model: Model) -> None:
         """Does nothing."""
@@ -89,7 +108,7 @@ class Nothing:
     def remove(self, name: str) -> None:
         """Does nothing."""
 
-    def serve(self, name: str, previous: str) -> None:
+    def serve(self, name: str, previous: str | None) -> None:
         """Does nothing."""
 
 
@@ -106,35 +125,36 @@ class Models:
         *,
         visible: AbstractContextManager[object],
         read: Read,
-        serving: str | None,
-        previous: str | None,
         register: ModelRegister,
         on_switch: Callable[[Switch], None],
     ) -> None:
-        """serving, previous: names of views; by default the first engine serves. factories: of the loop, to
+        """factories: of the loop, to
         which those of deployed models are added. visible: a lock that readers of predictions hold. read: as
         of `Runtime`. on_switch: called in the loop's thread.
 
-        Raises `InputError` if one of the names is no engine's.
+        Raises `InputError` if a model of which the register says that it answered is not there.
         """
         self._log, self._graph, self._views, self._errands = log, graph, views, errands
         self._factories, self._visible, self._register = factories, visible, register
         self._read, self._on_switch = read, on_switch
-        for name in (serving, previous):
-            if name is not None and not isinstance(views.get(name), Engine):
+        for name in (register.serving, register.previous):
+            if name is not None and not isinstance(views.find(name), Engine):
                 raise InputError(
                     f"expected the name of an engine, one of {', '.join(self.names) or 'none'}, got {name!r}"
                 )
-        self.serving = serving if serving is not None else next(iter(self.names), None)
+        self.serving = register.serving or next(iter(self.names), None)
         """The name of the engine that answers; None if there is none."""
-        self.previous = previous
+        self.previous = register.previous
         """The name of the engine that answered before."""
         self._lock = threading.Lock()
         self._changing = threading.Lock()  # one switch or removal at a time
         self._digests: dict[str, str] = {}
         self._failed: dict[str, str] = {}
         self._building: dict[str, threading.Thread] = {}
-        self._given = frozenset(self.names)
+        self._given = frozenset(self.names).difference(register.names)
+        for name in self.names:
+            if name != self.serving:
+                self.find(name).guard(False)
         self._closing = False
 
     # -- reading
@@ -147,7 +167,7 @@ class Models:
     @property
     def engine(self) -> Engine | None:
         """The engine that serves; None if there is none, or while it is built again."""
-        view = None if self.serving is None else self._views.get(self.serving)
+        view = None if self.serving is None else self._views.find(self.serving)
         return view if isinstance(view, Engine) else None
 
     def find(self, name: str | None) -> Engine:
@@ -312,7 +332,6 @@ class Models:
                     f"expected the name of a model that does not serve, got {name!r}, which does"
                 )
             engine, before = self.find(name), self.serving
-            assert before is not None
             self._register.serve(name, before)
             return self._errands.ask(lambda: self._serve(engine, before))
 
@@ -322,7 +341,7 @@ class Models:
             raise InputError("expected a model that served before, got none: switch to one by its name")
         return self.switch(self.previous)
 
-    def _serve(self, engine: Engine, before: str) -> Switch:
+    def _serve(self, engine: Engine, before: str | None) -> Switch:
         name = engine.name
         with self._visible:
             engine.guard(engine.options.non_finite == "refuse")
@@ -355,7 +374,7 @@ class Models:
 
     def is_dispensable(self, name: str) -> bool:
         """Whether the loop goes on without a view that fails: a deployed model that does not serve."""
-        return name != self.serving and name not in self._given and isinstance(self._views.get(name), Engine)
+        return name != self.serving and name not in self._given and isinstance(self._views.find(name), Engine)
 
     def lose(self, name: str, reason: str) -> None:
         """Notes that a dispensable model has failed."""

@@ -78,8 +78,7 @@ class Runtime(Loop):
     unknown nodes, which they then add, as in `Schema`: it becomes a part of the graph's schema, and types can
     be added to it but not taken away. when_view_fails: "stop" ends the loop, with a message that names the
     view; "rebuild" goes on without it and builds it again from the graph, with its factory of `factories`, a
-    few times at most. serving, previous: names of the engine that serves, by default the first, and of the
-    one that did before. register: keeps what is deployed for the next start.
+    few times at most. register: keeps what is deployed, and which engine serves, for the next start.
 
     models: the engines, and how others are deployed.
 
@@ -103,8 +102,6 @@ class Runtime(Loop):
         when_view_fails: WhenViewFails = "stop",
         factories: Mapping[str, ViewFactory] = MappingProxyType({}),
         scrub: ScrubPolicy | None = None,
-        serving: str | None = None,
-        previous: str | None = None,
         register: ModelRegister = Nothing(),  # noqa: B008
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -134,11 +131,9 @@ class Runtime(Loop):
             graph,
             self.views,
             self._errands,
-            self._factories,
+            self._rebuilding.factories,
             visible=self._becoming_visible,
             read=self.read,
-            serving=serving,
-            previous=previous,
             register=register,
             on_switch=self._switched,
         )

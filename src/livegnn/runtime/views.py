@@ -46,6 +46,10 @@ class Views(Mapping[str, View]):
             )
         raise KeyError(name)
 
+    def find(self, name: str) -> View | None:
+        """The view of this name, None if there is none, or while it is built again."""
+        return self._views.get(name)
+
     def __contains__(self, name: object) -> bool:
         return name in self._views
 
@@ -84,8 +88,9 @@ class Rebuilding:
         on_change: Callable[[str, View | None], None],
         drop: Callable[[str, str], bool],
     ) -> None:
-        """on_change: called with the name of a view that is missing (None) or there again. drop: told of a
-        view that has failed, and why; whether the loop goes on without it for good.
+        """factories: copied, and may grow later. on_change: called with the name of a view that is missing
+        (None) or there again. drop: told of a view that has failed, and why; whether the loop goes on without
+        it for good.
         """
         if not isinstance(when_view_fails, str) or when_view_fails not in get_args(WhenViewFails):
             raise InputError(f"when_view_fails must be 'stop' or 'rebuild', got {when_view_fails!r}")
@@ -101,7 +106,8 @@ class Rebuilding:
                 "factories={...}, as to restore"
             )
         self._graph, self._views = graph, views
-        self._rebuild, self._factories, self._on_change = when_view_fails == "rebuild", factories, on_change
+        self._rebuild, self._on_change = when_view_fails == "rebuild", on_change
+        self.factories = dict(factories)
         self._drop = drop
         self._tries: dict[str, int] = {}
         self._followed: dict[str, int] = {}  # batches since a view was built again
@@ -120,7 +126,7 @@ class Rebuilding:
                     f"{self._views.missing[name]}"
                 )
             try:
-                view = make_view(name, self._factories[name], self._graph, None)
+                view = make_view(name, self.factories[name], self._graph, None)
             except Exception as error:
                 if is_disk_full(error):
                     self._tries[name] -= 1  # the loop waits for space

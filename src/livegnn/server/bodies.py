@@ -14,6 +14,7 @@ from livegnn.events.repeated_keys import repeated_key
 from livegnn.types import JSON
 
 LARGEST_BODY: Final = 64 * 2**20
+LARGEST_MODEL: Final = 2**30
 LINE_TYPES: Final = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -27,13 +28,13 @@ class UnknownMediaType(InputError):
     """A body that is neither JSON nor, if it is one of events, JSON lines."""
 
 
-async def read_body(request: Request) -> bytes:
-    """The whole body. Raises BodyTooLarge before more than the limit is in memory."""
+async def read_body(request: Request, largest: int = LARGEST_BODY) -> bytes:
+    """The whole body. Raises BodyTooLarge before more than `largest` bytes are in memory."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size > LARGEST_BODY:
-            raise BodyTooLarge(f"a body must be at most {LARGEST_BODY} bytes, got more: send it in parts")
+        if size > largest:
+            raise BodyTooLarge(f"a body must be at most {largest} bytes, got more: send it in parts")
         parts.append(part)
     return b"".join(parts)
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 import orjson
 
 from livegnn.errors import LiveGNNError, TimeoutExpired
-from livegnn.runtime import Change, Runtime
+from livegnn.runtime import Change, Runtime, Switch
 
 
 class _Client:
@@ -66,7 +66,7 @@ class Feed:
         self._waiters: dict[asyncio.Future[None], tuple[int, asyncio.AbstractEventLoop]] = {}
         self._closed = False
         self.dropped = 0
-        runtime.subscribe(self._publish, on_end=self._release)
+        runtime.subscribe(self._publish, on_end=self._release, on_switch=self._tell_switch)
 
     @property
     def clients(self) -> int:
@@ -155,9 +155,17 @@ class Feed:
                 "predictions": change.predictions,
             },
         )
+        self._offer(clients, change.seq, data)
+
+    def _tell_switch(self, switch: Switch) -> None:
+        with self._lock:
+            clients = list(self._clients)
+        self._offer(clients, switch.seq, encode("model", switch.seq, switch._asdict()))
+
+    def _offer(self, clients: list[_Client], seq: int, data: bytes) -> None:
         for client in clients:
             try:
-                self.dropped += client.offer(change.seq, data)
+                self.dropped += client.offer(seq, data)
             except RuntimeError:  # its event loop is closed
                 with self._lock:
                     self._clients.discard(client)

@@ -13,9 +13,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 def render(runtime: Runtime, feed: Feed) -> str:
     """All metrics of the process."""
     statistics, graph = runtime.statistics, runtime.graph
-    memory: dict[tuple[str, ...], float] = {(part,): size for part, size in graph.memory().items()}
-    for view in runtime.views.values():
-        memory |= {(part,): size for part, size in view.memory().items()}
     held = 0 if (expiry := runtime.held_expiry) is None else expiry.edges
     scrubs = [] if runtime.scrub is None else _scrubs(runtime.scrub)
     parts: list[Iterable[str]] = [
@@ -30,6 +27,12 @@ def render(runtime: Runtime, feed: Feed) -> str:
         _counter("livegnn_rejected_events_total", "Events of these", statistics.rejected_entries.total),
         _counter("livegnn_expired_edges_total", "Edges that expired", statistics.expired_edges.total),
         _gauge("livegnn_missing_views", "Views that failed and are built again", len(runtime.views.missing)),
+        _gauges(
+            "livegnn_model_serving",
+            "1 for the model that answers, 0 for others that follow the graph",
+            ("model",),
+            {(name,): name == runtime.models.serving for name in runtime.models.names},
+        ),
         _gauge("livegnn_held_expiry_edges", "Edges whose expiry waits to be confirmed", held),
         _histogram(
             "livegnn_event_latency_seconds",
@@ -56,7 +59,7 @@ def render(runtime: Runtime, feed: Feed) -> str:
             ("edge_type",),
             {("-".join(name),): graph.num_edges(name) for name in graph.schema.edge_types},
         ),
-        _gauges("livegnn_memory_bytes", "Memory of a part", ("part",), memory),
+        _gauges("livegnn_memory_bytes", "Memory of a part", ("part",), _memory(runtime)),
         _gauge("livegnn_feed_clients", "Clients that follow the changes", feed.clients),
         _counter(
             "livegnn_subscriber_failures_total",
@@ -66,6 +69,17 @@ def render(runtime: Runtime, feed: Feed) -> str:
         _counter("livegnn_feed_dropped_total", "Changes dropped for slow clients", feed.dropped),
     ]
     return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def _memory(runtime: Runtime) -> dict[tuple[str, ...], float]:
+    """Bytes of the graph's parts, and of those of its views: parts of one name together."""
+    of_graph = runtime.graph.memory()
+    memory: dict[tuple[str, ...], float] = {(part,): size for part, size in of_graph.items()}
+    for view in runtime.views.values():
+        for part, size in view.memory().items():
+            if part not in of_graph:
+                memory[part,] = memory.get((part,), 0) + size
+    return memory
 
 
 def _checkpoints(statistics: Statistics) -> list[Iterable[str]]:

@@ -20,6 +20,7 @@ from livegnn.server.bodies import media_type_of, parse, read_body, to_json
 from livegnn.server.event_routes import AppendHandler, add_event_routes
 from livegnn.server.expiry_routes import add_expiry_routes
 from livegnn.server.feed import Feed
+from livegnn.server.model_routes import add_model_routes
 from livegnn.server.query import (
     LARGEST_SEQ,
     CheckedRoute,
@@ -39,6 +40,7 @@ NodeId = StrictInt | StrictStr
 
 
 _OUTPUT = "the name of one of the model's outputs; the first one if it is left out"
+_MODEL = "the name of a model; the one that serves if it is left out"
 
 
 class PredictionRequest(BaseModel):
@@ -51,6 +53,7 @@ class PredictionRequest(BaseModel):
     )
     timeout: float = Field(10.0, gt=0, le=300, strict=True, description="seconds to wait for min_seq at most")
     output: StrictStr | None = Field(None, description=_OUTPUT)
+    model: StrictStr | None = Field(None, description=_MODEL)
 
 
 class WhatIfRequest(BaseModel):
@@ -60,6 +63,7 @@ class WhatIfRequest(BaseModel):
     events: list[dict[str, object]]
     ids: list[NodeId]
     output: StrictStr | None = Field(None, description=_OUTPUT)
+    model: StrictStr | None = Field(None, description=_MODEL)
 
 
 class PredictionAnswer(BaseModel):
@@ -119,6 +123,13 @@ class ExplainAnswer(BaseModel):
     neighbors: list[NeighborShareAnswer]
 
 
+class _Choice(NamedTuple):
+    """Which output of which model; None for the first, and for the one that serves."""
+
+    output: str | None
+    model: str | None
+
+
 def _body_of(type_: type[BaseModel]) -> dict[str, object]:
     """What OpenAPI says of a route whose body is read as `type_`."""
     content = {"application/json": {"schema": type_.model_json_schema()}}
@@ -139,6 +150,7 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
     explaining = asyncio.Semaphore(_EXPLAINED_AT_ONCE)
     append_events = add_event_routes(router, runtime, feed)
     add_expiry_routes(router, runtime)
+    add_model_routes(router, runtime)
 
     @router.get("/v1/predictions", responses={200: {"model": PredictionAnswer}})
     async def read_predictions(
@@ -146,10 +158,11 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
         min_seq: MinSeq = 0,
         timeout: Timeout = 10.0,
         output: Annotated[str | None, Query(description=_OUTPUT)] = None,
+        model: Annotated[str | None, Query(description=_MODEL)] = None,
     ) -> Response:
         """Predictions for nodes."""
         wanted = parse_ids(graph, split_ids(ids))
-        return await predict(wanted, min_seq, timeout, output)
+        return await predict(wanted, min_seq, timeout, _Choice(output, model))
 
     @router.post(
         "/v1/predictions",
@@ -159,13 +172,14 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
     async def request_predictions(request: Request) -> Response:
         """Predictions for many nodes, or for ids that hold commas."""
         wanted = parse(PredictionRequest, await read_body(request), media_type_of(request))
-        return await predict(_to_ids(runtime, wanted.ids), wanted.min_seq, wanted.timeout, wanted.output)
+        chosen = _Choice(wanted.output, wanted.model)
+        return await predict(_to_ids(runtime, wanted.ids), wanted.min_seq, wanted.timeout, chosen)
 
-    async def predict(ids: Ids, min_seq: int, timeout: float, output: str | None) -> Response:
+    async def predict(ids: Ids, min_seq: int, timeout: float, chosen: _Choice) -> Response:
         await feed.wait(min_seq, timeout)
-        prediction = runtime.predict_at_once(ids, output=output)
+        prediction = runtime.predict_at_once(ids, output=chosen.output, model=chosen.model)
         if prediction is None:  # the event loop waits for nobody
-            return await run_in_threadpool(_predict, runtime, ids, output)
+            return await run_in_threadpool(_predict, runtime, ids, chosen)
         return _describe(runtime, prediction, ids)
 
     @router.post(
@@ -179,7 +193,7 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
             asked = parse(WhatIfRequest, body, media_type)
             events = Events.from_records(asked.events)  # type: ignore[arg-type]
             ids = _to_ids(runtime, asked.ids)
-            supposed = runtime.what_if(events, ids, output=asked.output)
+            supposed = runtime.what_if(events, ids, output=asked.output, model=asked.model)
             return to_json(
                 {
                     "seq": supposed.seq,
@@ -290,8 +304,8 @@ def _describe_explanation(found: Explanation) -> Response:
     )
 
 
-def _predict(runtime: Runtime, ids: Ids, output: str | None) -> Response:
-    return _describe(runtime, runtime.predict(ids, output=output), ids)
+def _predict(runtime: Runtime, ids: Ids, chosen: _Choice) -> Response:
+    return _describe(runtime, runtime.predict(ids, output=chosen.output, model=chosen.model), ids)
 
 
 def _describe(runtime: Runtime, prediction: Prediction, ids: Ids) -> Response:

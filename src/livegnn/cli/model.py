@@ -1,0 +1,158 @@
+"""`livegnn model`: models of a server that runs, deployed, compared and switched without a pause."""
+
+import http.client
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from livegnn.errors import InputError, LiveGNNError
+from livegnn.types import JSON
+
+app = typer.Typer(help="Deploy models into a server that runs, and go back.", no_args_is_help=True)
+
+_POLL_SECONDS: Final = 0.2
+_ANSWER_SECONDS: Final = 300.0
+
+Server = Annotated[str, typer.Option(metavar="URL", envvar="LIVEGNN_SERVER", help="address of the server")]
+_HERE: Final = "http://127.0.0.1:8080"
+Name = Annotated[str, typer.Argument(metavar="NAME", help="of a model, as `livegnn model list` shows it")]
+
+
+@app.command("list")
+def list_models(server: Server = _HERE) -> None:
+    """Show the models of a server, and which one answers."""
+    found = _ask(server, "GET", "/v1/models")
+    for model in _listed(found["models"]):
+        mark = "*" if model["serving"] else "-" if model["name"] == found["previous"] else " "
+        reason = f": {model['reason']}" if model["reason"] else ""
+        typer.echo(f"{mark} {model['name']}  {model['phase']}  {str(model['digest'])[:12]}{reason}")
+
+
+@app.command()
+def deploy(
+    path: Annotated[Path, typer.Argument(metavar="MODEL.LGNN", help="what Model.save wrote")],
+    name: Annotated[str | None, typer.Option(help="of the model; by default that of the file")] = None,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="compare only; `livegnn model switch` lets it answer later")
+    ] = False,
+    server: Server = _HERE,
+) -> None:
+    """Compute a model beside the one that answers, show how they differ, and let it answer."""
+    name = path.stem if name is None else name
+    _ask(server, "PUT", f"/v1/models/{_quoted(name)}", path.read_bytes(), "application/octet-stream")
+    while True:
+        found = _ask(server, "GET", "/v1/models")
+        model = next((one for one in _listed(found["models"]) if one["name"] == name), None)
+        if model is None:
+            raise LiveGNNError(f"the server has forgotten the model {name!r}: was it started again?")
+        if model["phase"] == "failed":
+            raise LiveGNNError(f"the model {name!r} was not deployed: {model['reason']}")
+        if model["phase"] == "following":
+            break
+        time.sleep(_POLL_SECONDS)
+    typer.echo(f"{name} follows the graph")
+    if found["serving"] not in (None, name):
+        try:
+            _show(_ask(server, "GET", f"/v1/models/{_quoted(name)}/comparison"))
+        except InputError as error:
+            typer.echo(str(error))
+    if not hold and found["serving"] != name:
+        switch(name, server)
+
+
+@app.command()
+def compare(
+    name: Name,
+    first: Annotated[
+        str | None, typer.Option("--with", metavar="NAME", help="by default the one that answers")
+    ] = None,
+    tolerance: Annotated[float, typer.Option(help="of what counts as different")] = 1e-4,
+    server: Server = _HERE,
+) -> None:
+    """Show how the predictions of a model differ from those of another."""
+    given: dict[str, str | float] = {"tolerance": tolerance, **({} if first is None else {"first": first})}
+    _show(_ask(server, "GET", f"/v1/models/{_quoted(name)}/comparison?{urllib.parse.urlencode(given)}"))
+
+
+@app.command()
+def switch(name: Name, server: Server = _HERE) -> None:
+    """Let a model answer, from one event on."""
+    _say(_ask(server, "PUT", "/v1/serving", json.dumps({"model": name}).encode()))
+
+
+@app.command()
+def rollback(server: Server = _HERE) -> None:
+    """Let the model answer that did before."""
+    _say(_ask(server, "POST", "/v1/serving/rollback"))
+
+
+@app.command()
+def remove(name: Name, server: Server = _HERE) -> None:
+    """Take a model off the graph that was deployed and does not answer."""
+    _ask(server, "DELETE", f"/v1/models/{_quoted(name)}")
+    typer.echo(f"{name} is removed")
+
+
+def _show(found: dict[str, JSON]) -> None:
+    classes = found["changed_class"]
+    typer.echo(
+        f"{found['second']} beside {found['first']}, {found['nodes']} nodes, events {found['since']} to "
+        f"{found['seq']}:\n"
+        f"  {found['different']} differ by more than {found['tolerance']}"
+        + ("" if classes is None else f", {classes} are of another class")
+        + f"\n  difference {found['mean']:.3g} in the mean, {found['largest']:.3g} at most"
+        + ("" if found["largest_id"] is None else f" (node {found['largest_id']})")
+        + (f"\n  {found['not_finite']} are not finite" if found["not_finite"] else "")
+    )
+
+
+def _say(found: dict[str, JSON]) -> None:
+    before = "" if found["previous"] is None else f" in the place of {found['previous']}"
+    back = "" if found["previous"] is None else "; back with: livegnn model rollback"
+    typer.echo(f"after event {found['seq']} {found['model']} answers{before}{back}")
+
+
+def _listed(value: JSON) -> list[dict[str, JSON]]:
+    assert isinstance(value, list)
+    return [one for one in value if isinstance(one, dict)]
+
+
+def _quoted(name: str) -> str:
+    return urllib.parse.quote(name, safe="")
+
+
+def _ask(
+    server: str, method: str, path: str, body: bytes | None = None, media_type: str = "application/json"
+) -> dict[str, JSON]:
+    """The answer of a server. Raises InputError for what it refuses, LiveGNNError if there is none."""
+    if not server.startswith(("http://", "https://")):
+        raise InputError(f"--server must be an address such as {_HERE}, got {server!r}")
+    request = urllib.request.Request(
+        server.rstrip("/") + path,
+        body,
+        {"content-type": media_type} if body is not None else {},
+        method=method,
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
+            found = json.load(answer)
+    except urllib.error.HTTPError as error:
+        raise InputError(_reason(error)) from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise LiveGNNError(f"{server} does not answer as a LiveGNN server does: {error}") from error
+    assert isinstance(found, dict)
+    return found
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    """What a server says of a request that it refuses."""
+    try:
+        return str(json.load(error)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"the server answered {error.code} {error.reason}"

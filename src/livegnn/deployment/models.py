@@ -1,0 +1,142 @@
+"""The models that were deployed into a running server, kept for its next start (see docs/deploying.md).
+
+Invariant: `models.json` names only models whose files are whole: files are written before it, and removed
+after it. Thread safety: everything may be called from any thread.
+"""
+
+import json
+import threading
+import zlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from livegnn.atomic_file import replace_file
+from livegnn.errors import FileFormatError
+from livegnn.model import Model
+from livegnn.types import JSON
+
+_INDEX: Final = "models.json"
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class _Index:
+    """What `models.json` says. models: digests by name. serving: None for what the deployment names."""
+
+    models: Mapping[str, str] = field(default_factory=dict)
+    serving: str | None = None
+    previous: str | None = None
+
+
+class ModelDirectory:
+    """Keeps models in a directory, which is made for the first one; a `ModelRegister` of a runtime.
+
+    Raises FileFormatError if what is there is damaged, OSError if it cannot be read.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._lock = threading.Lock()
+        self._index = self._read()
+
+    @property
+    def names(self) -> Collection[str]:
+        """Those that are kept."""
+        return self._index.models.keys()
+
+    @property
+    def serving(self) -> str | None:
+        """The model that answered last, None if none was ever chosen."""
+        return self._index.serving
+
+    @property
+    def previous(self) -> str | None:
+        """The one that answered before it."""
+        return self._index.previous
+
+    def load(self) -> dict[str, Model]:
+        """All models that are kept, by name. Raises FileFormatError if one is damaged or another one."""
+        models = {}
+        for name, digest in self._index.models.items():
+            path = self._path(name)
+            try:
+                models[name] = Model.load(path)
+            except FileNotFoundError as error:
+                raise FileFormatError(
+                    f"{self.directory / _INDEX} names the model {name!r}, but there is no {path}: put the "
+                    "file back"
+                ) from error
+            if models[name].digest != digest:
+                raise FileFormatError(
+                    f"{path} must hold the model that was deployed as {name!r}, got another one: put that "
+                    "file back"
+                )
+        return models
+
+    def add(self, name: str, model: Model) -> None:
+        """Keeps a model. Raises ModelError if it cannot be saved, OSError."""
+        with self._lock:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            model.save(self._path(name))
+            self._write(replace(self._index, models={**self._index.models, name: model.digest}))
+
+    def remove(self, name: str) -> None:
+        """Forgets a model; does nothing if it is not kept."""
+        with self._lock:
+            if name not in self._index.models:
+                return
+            kept = {other: digest for other, digest in self._index.models.items() if other != name}
+            previous = None if self._index.previous == name else self._index.previous
+            self._write(replace(self._index, models=kept, previous=previous))
+            self._path(name).unlink(missing_ok=True)
+
+    def serve(self, name: str, previous: str | None) -> None:
+        """Notes which model answers, and which did before."""
+        with self._lock:
+            self._write(replace(self._index, serving=name, previous=previous))
+
+    def _path(self, name: str) -> Path:
+        return self.directory / f"{name}.lgnn"
+
+    def _write(self, index: _Index) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        content: dict[str, JSON] = {
+            "version": _VERSION,
+            "serving": index.serving,
+            "previous": index.previous,
+            "models": dict(index.models),
+        }
+        with replace_file(self.directory / _INDEX) as file:
+            file.write(json.dumps({**content, "crc32": _checksum(content)}, indent=1).encode())
+        self._index = index
+
+    def _read(self) -> _Index:
+        path = self.directory / _INDEX
+        try:
+            content = json.loads(path.read_bytes())
+            if not isinstance(content, dict):
+                raise TypeError(f"a list of models, got {content!r:.40}")
+            crc32 = content.pop("crc32")
+            version, models = content["version"], content["models"]
+            if version != _VERSION:
+                raise FileFormatError(
+                    f"{path} must be of version {_VERSION}, got {version!r}: update livegnn"
+                )
+            if crc32 != _checksum(content):
+                raise ValueError("its checksum does not fit")
+            return _Index(dict(models), content["serving"], content["previous"])
+        except FileNotFoundError:
+            return _Index()
+        except FileFormatError:
+            raise
+        except (KeyError, TypeError, ValueError) as error:
+            raise FileFormatError(
+                f"{path} must be as livegnn wrote it, got something else: {error}. Put it back, or remove it "
+                "to begin with the model of the deployment"
+            ) from error
+
+
+def _checksum(content: Mapping[str, JSON]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())

@@ -1,0 +1,169 @@
+"""The routes by which models are deployed, compared, switched to and removed while the server runs."""
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field, StrictStr
+
+from livegnn.errors import FileFormatError, InputError
+from livegnn.model import Model
+from livegnn.runtime import ModelState, Runtime
+from livegnn.server.bodies import LARGEST_MODEL, media_type_of, parse, read_body, to_json
+
+
+class ModelAnswer(BaseModel):
+    """A model. phase: "building", "following" the graph, or "failed", for `reason`."""
+
+    name: str
+    digest: str
+    phase: str
+    serving: bool
+    reason: str | None
+
+
+class ModelsAnswer(BaseModel):
+    """All models; `serving` answers where no model is named, `previous` did before."""
+
+    seq: int
+    serving: str | None
+    previous: str | None
+    models: list[ModelAnswer]
+
+
+class ComparisonAnswer(BaseModel):
+    """How predictions of `second` differ from those of `first`, between events `since` and `seq`."""
+
+    first: str
+    second: str
+    since: int
+    seq: int
+    nodes: int
+    tolerance: float
+    different: int
+    largest: float
+    mean: float
+    largest_id: int | str | None
+    changed_class: int | None
+    not_finite: int
+
+
+class SwitchAnswer(BaseModel):
+    """After event `seq`, `model` answers in the place of `previous`."""
+
+    seq: int
+    model: str
+    previous: str | None
+
+
+class ServingRequest(BaseModel):
+    """The name of the model that is to answer."""
+
+    model_config = ConfigDict(extra="forbid")
+    model: StrictStr = Field(description="the name of a model that follows the graph")
+
+
+def add_model_routes(router: APIRouter, runtime: Runtime) -> None:
+    """Adds the routes."""
+    _add_deploying(router, runtime)
+    _add_serving(router, runtime)
+
+
+def _add_deploying(router: APIRouter, runtime: Runtime) -> None:
+    models = runtime.models
+
+    @router.get("/v1/models", responses={200: {"model": ModelsAnswer}})
+    def list_models() -> Response:
+        """All models, and which one answers."""
+        return to_json(
+            {
+                "seq": runtime.seq,
+                "serving": models.serving,
+                "previous": models.previous,
+                "models": [state._asdict() for state in models.states()],
+            }
+        )
+
+    @router.put(
+        "/v1/models/{name}",
+        status_code=202,
+        responses={202: {"model": ModelAnswer}},
+        openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": {}}}},
+    )
+    async def deploy_model(name: str, request: Request) -> Response:
+        """Compute a model, whose file is the body, beside the loop; `/v1/models` shows when it follows."""
+        if media_type_of(request) != "application/octet-stream":
+            raise InputError(
+                f"a model must come as application/octet-stream, got {media_type_of(request)!r}: send the "
+                "file that Model.save wrote"
+            )
+        body = await read_body(request, LARGEST_MODEL)
+        return await run_in_threadpool(_deploy, runtime, name, body)
+
+    @router.delete("/v1/models/{name}", responses={200: {"model": ModelsAnswer}})
+    def remove_model(name: str) -> Response:
+        """Take a model off the graph that was deployed and does not answer, or forget one that failed."""
+        models.remove(name)
+        return list_models()
+
+    @router.get("/v1/models/{name}/comparison", responses={200: {"model": ComparisonAnswer}})
+    def compare_models(
+        name: str,
+        first: Annotated[
+            str | None, Query(description="the model to compare with; the one that answers if left out")
+        ] = None,
+        sample: Annotated[int, Query(ge=1, le=1 << 24, description="nodes, drawn at random")] = 65_536,
+        tolerance: Annotated[float, Query(ge=0, description="of what counts as different")] = 1e-4,
+        seed: Annotated[int, Query(ge=0, description="of the draw")] = 0,
+    ) -> Response:
+        """How the predictions of a model differ from those of another."""
+        found = models.compare(name, first, sample=sample, tolerance=tolerance, seed=seed)
+        return to_json(found._asdict())
+
+
+def _add_serving(router: APIRouter, runtime: Runtime) -> None:
+    models = runtime.models
+
+    @router.put(
+        "/v1/serving",
+        responses={200: {"model": SwitchAnswer}},
+        openapi_extra={
+            "requestBody": {
+                "required": True,
+                "content": {"application/json": {"schema": ServingRequest.model_json_schema()}},
+            }
+        },
+    )
+    async def switch_model(request: Request) -> Response:
+        """Let another model answer, from one event on."""
+        asked = parse(ServingRequest, await read_body(request), media_type_of(request))
+        return to_json((await run_in_threadpool(models.switch, asked.model))._asdict())
+
+    @router.post("/v1/serving/rollback", responses={200: {"model": SwitchAnswer}})
+    def roll_back() -> Response:
+        """Let the model answer that did before."""
+        return to_json(models.roll_back()._asdict())
+
+
+def _deploy(runtime: Runtime, name: str, body: bytes) -> Response:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "model.lgnn"
+        path.write_bytes(body)
+        try:
+            model = Model.load(path)
+        except FileFormatError as error:
+            said = str(error).replace(str(path), "the body")
+            raise InputError(f"the body must be a file that Model.save wrote: {said}") from error
+    digest = model.digest
+    known = _find(runtime, name)
+    if known is None or known.digest != digest or known.phase == "failed":
+        runtime.models.deploy(name, model, wait=False)
+        known = _find(runtime, name) or ModelState(name, digest, "building", False, None)
+    return to_json(known._asdict(), status=202)
+
+
+def _find(runtime: Runtime, name: str) -> ModelState | None:
+    return next((state for state in runtime.models.states() if state.name == name), None)
