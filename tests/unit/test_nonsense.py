@@ -1,5 +1,6 @@
 """Whatever comes as an argument: a call works, or says in the project's own words what is wrong."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,6 +168,18 @@ CALLS: dict[str, Callable[[World, Any], object]] = {
     "append_all, origins": lambda w, it: w.runtime.append_all([Events().add_nodes(1)], None, it),
     "wait": lambda w, it: w.runtime.wait(it, timeout=0),
     "read": lambda w, it: w.runtime.read(it),
+    "predict, model": lambda w, it: w.runtime.predict(0, model=it),
+    "guard": lambda w, it: w.engine.guard(it),
+    "deploy": lambda w, it: w.runtime.models.deploy(it, MODEL),
+    "deploy, model": lambda w, it: w.runtime.models.deploy("new", it),
+    "deploy, options": lambda w, it: w.runtime.models.deploy(f"o{time.monotonic_ns()}", MODEL, it),
+    "switch": lambda w, it: w.runtime.models.switch(it),
+    "remove": lambda w, it: w.runtime.models.remove(it),
+    "compare": lambda w, it: w.runtime.models.compare(it),
+    "compare, first": lambda w, it: w.runtime.models.compare("engine", it),
+    "compare, sample": lambda w, it: w.runtime.models.compare("engine", sample=it),
+    "compare, tolerance": lambda w, it: w.runtime.models.compare("engine", tolerance=it),
+    "subscribe, on_switch": lambda w, it: w.runtime.subscribe(print, on_switch=it)(),
     "restore": lambda w, it: restore(it, lambda: Graph()),
     "restore, initial": lambda w, it: restore({}, it),
     "restore, factory": lambda w, it: restore({"view": it}, lambda: Graph()),

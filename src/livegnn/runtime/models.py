@@ -183,13 +183,18 @@ class Models:
             )
         try:
             view = self._views[wanted]
-        except KeyError:
+        except (KeyError, TypeError):
             view = None
         if not isinstance(view, Engine):
             raise InputError(
                 f"model must be one of {', '.join(self.names) or 'none, for there is none'}, got {name!r}"
             )
         return view
+
+    def _named(self, name: str) -> Engine:
+        if not isinstance(name, str):
+            raise InputError(f"expected the name of a model, got {kind_of(name)}")
+        return self.find(name)
 
     def states(self) -> tuple[ModelState, ...]:
         """All models: those that follow the graph, those that are being built, and those that failed."""
@@ -224,7 +229,7 @@ class Models:
         serves. sample: of how many nodes, drawn at random. Raises `InputError` if they cannot be compared.
         """
         return compare(
-            self.find(first), self.find(second), self._read, sample=sample, tolerance=tolerance, seed=seed
+            self.find(first), self._named(second), self._read, sample=sample, tolerance=tolerance, seed=seed
         )
 
     # -- deploying
@@ -327,11 +332,12 @@ class Models:
         such model or it serves already.
         """
         with self._changing:
+            engine = self._named(name)
             if name == self.serving:
                 raise InputError(
                     f"expected the name of a model that does not serve, got {name!r}, which does"
                 )
-            engine, before = self.find(name), self.serving
+            before = self.serving
             self._register.serve(name, before)
             return self._errands.ask(lambda: self._serve(engine, before))
 
@@ -360,13 +366,13 @@ class Models:
         """
         with self._changing:
             with self._lock:
-                if name in self._failed and name not in self._views:
+                if isinstance(name, str) and name in self._failed and name not in self._views:
                     del self._failed[name]
                     return
+            self._named(name)
             if name == self.serving or name in self._given:
                 why = "serves: switch to another first" if name == self.serving else "was not deployed"
                 raise InputError(f"expected the name of a model that can go, got {name!r}, which {why}")
-            self.find(name)
             self._register.remove(name)
             if self.previous == name:
                 self.previous = None
