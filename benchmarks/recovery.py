@@ -90,10 +90,15 @@ class Measured(NamedTuple):
 
 
 class Arrivals:
-    """Sends entries by the clock, and notes when each was due and when it became visible."""
+    """Sends entries by the clock, and notes when each was due and when it became visible.
 
-    def __init__(self, runtime: Runtime, stream: UpdateStream) -> None:
-        self.runtime, self.stream = runtime, stream
+    size: events of each; every: seconds between two.
+    """
+
+    def __init__(
+        self, runtime: Runtime, stream: UpdateStream, size: int = ENTRY, every: float = EVERY
+    ) -> None:
+        self.runtime, self.stream, self.size, self.every = runtime, stream, size, every
         self.due: list[tuple[int, float]] = []
         self.visible: list[tuple[int, float]] = []
         self._done = threading.Event()
@@ -116,9 +121,9 @@ class Arrivals:
     def _send(self) -> None:
         began, number = time.perf_counter(), 0
         while not self._done.is_set():
-            due = began + EVERY * number
+            due = began + self.every * number
             time.sleep(max(0.0, due - time.perf_counter()))
-            seq = self.runtime.append(entry(self.stream, number * ENTRY, ENTRY))
+            seq = self.runtime.append(entry(self.stream, number * self.size, self.size))
             self.due.append((seq, due))
             number += 1
 

@@ -35,7 +35,7 @@ typename Samtrees<Id>::Saved columns_in(const ColumnsIn<Id>& from) {
 
 template <class Id>
 void load_edges(Graph& graph, uint32_t type, const ColumnsIn<Id>& out, const ColumnsIn<Id>& in, size_t num_edges) {
-  graph.load_edges(type, columns_in<Id>(out), columns_in<Id>(in), num_edges);
+  as_writer([&] { graph.load_edges(type, columns_in<Id>(out), columns_in<Id>(in), num_edges); });
 }
 
 }  // namespace
@@ -54,10 +54,12 @@ void bind_graph_state(nb::class_<Graph>& graph) {
              if (x.shape(0) != ids.shape(0) || x.shape(1) != nodes.features.width()) {
                throw std::runtime_error("features that do not fit their nodes");
              }
-             nodes.ids.restore(vector_of(ids), vector_of(free));
-             if (self.texts) self.texts->retain(nodes.ids.ids());
-             nodes.features.resize(x.shape(0));
-             for (size_t i = 0; i < x.shape(0); ++i) nodes.features.write(i, x.data() + i * x.shape(1));
+             as_writer([&] {
+               nodes.ids.restore(vector_of(ids), vector_of(free));
+               if (self.texts) self.texts->retain(nodes.ids.ids());
+               nodes.features.resize(x.shape(0));
+               for (size_t i = 0; i < x.shape(0); ++i) nodes.features.write(i, x.data() + i * x.shape(1));
+             });
            })
       .def("save_edges",
            [](const Graph& self, uint32_t type) {
@@ -79,7 +81,7 @@ void bind_graph_state(nb::class_<Graph>& graph) {
            })
       .def("load_edge_features", [](Graph& self, uint32_t type, In<uint32_t> free, InRows<float> x) {
         if (x.shape(1) != self.edges[type].spec.width) throw std::runtime_error("features that do not fit their edges");
-        self.load_edge_features(type, x.data(), x.shape(0), vector_of(free));
+        as_writer([&] { self.load_edge_features(type, x.data(), x.shape(0), vector_of(free)); });
       });
 }
 

@@ -111,7 +111,11 @@ void bind_views(nb::module_& module) {
              as_writer([&] { self.save(&arrays); });
              return to_python(std::move(arrays));
            })
-      .def("load", [](View& self, const nb::dict& arrays) { self.load(from_python(arrays)); })
+      .def("load",
+           [](View& self, const nb::dict& arrays) {
+             const auto views = from_python(arrays);
+             as_writer([&] { self.load(views); });
+           })
       .def("bytes", &View::bytes);
   bind_engine_view(module);
   nb::class_<DegreeHistogram, View>(module, "DegreeHistogram")
