@@ -39,7 +39,8 @@ def verify(file: LogFile) -> None:
     typer.echo(
         f"{path}: events {found.begin + 1} to {found.end}, {found.entries} entries in {found.rows} rows, "
         f"{found.batches} batches up to event {found.last_batch}, {found.rejections} rejections, "
-        f"{found.dead_letters} dead letters, {found.keys} keys, {found.origins} origins"
+        f"{found.dead_letters} dead letters, {found.keys} keys, {found.origins} origins, "
+        f"{found.bad_messages} bad messages"
     )
     for problem in found.problems:
         typer.echo(f"error: {problem}", err=True)

@@ -48,11 +48,15 @@ def passes(error: KafkaError) -> bool:
 
 @dataclass(frozen=True)
 class Connection:
-    """A broker and the topics of one log. settings: further ones of librdkafka, as for encryption."""
+    """A broker and the topics of one log. settings: further ones of librdkafka, as for encryption.
+
+    what: as error messages call it.
+    """
 
     servers: str
     topic: str
     settings: Settings = field(default_factory=dict)
+    what: str = "the event log"
 
     @property
     def control(self) -> str:
@@ -62,7 +66,7 @@ class Connection:
     @property
     def name(self) -> str:
         """As error messages call the log."""
-        return f"the event log {self.topic!r} at {self.servers}"
+        return f"{self.what} {self.topic!r} at {self.servers}"
 
     def producer(self, largest: int) -> Producer:
         """A producer whose messages arrive once and in order, of `largest` bytes at most."""
@@ -206,10 +210,10 @@ def read_topics(connection: Connection) -> Topics:
         consumer = connection.consumer()
         try:
             bounds = {
-                partition: connection.ask(partial(_bounds, consumer, connection.topic, partition))
+                partition: connection.ask(partial(read_bounds, consumer, connection.topic, partition))
                 for partition in found[connection.topic].partitions
             }
-            control = connection.ask(partial(_bounds, consumer, connection.control, 0))
+            control = connection.ask(partial(read_bounds, consumer, connection.control, 0))
         finally:
             consumer.close()
     return Topics(
@@ -221,7 +225,7 @@ def read_topics(connection: Connection) -> Topics:
     )
 
 
-def _bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+def read_bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
     """The first offset of a partition, and the one after its last. Raises KafkaException."""
     found = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SECONDS)
     if found is None:
