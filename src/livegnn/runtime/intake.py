@@ -17,6 +17,7 @@ from livegnn.log.keys import RETRY_KEY
 from livegnn.runtime.admission import Admission
 from livegnn.runtime.ahead import Ahead, AheadPolicy
 from livegnn.runtime.checks import check_schema
+from livegnn.runtime.sources import Source
 from livegnn.runtime.statistics import Statistics
 from livegnn.wording import kind_of
 
@@ -38,6 +39,8 @@ class Intake:
     ) -> None:
         self.log, self.graph, self.admission = log, graph, admission
         self.statistics = Statistics()
+        self.sources: dict[str, Source] = {}
+        """What reads events out of other streams into the log, by name, from when it was started."""
         self._clock = clock
         self._ahead = Ahead(ahead)
         self._appending = threading.RLock()  # taken first of all; by the loop, when it appends what expires

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
     ResourceType,
 )
 
-from livegnn.errors import LogError
+from livegnn.errors import LiveGNNError, LogError
 
 _Result = TypeVar("_Result")
 _SECONDS: Final = 10.0  # that an answer of the broker may take
@@ -50,13 +50,14 @@ def passes(error: KafkaError) -> bool:
 class Connection:
     """A broker and the topics of one log. settings: further ones of librdkafka, as for encryption.
 
-    what: as error messages call it.
+    what: as error messages call it, which are of the type `error`.
     """
 
     servers: str
     topic: str
     settings: Settings = field(default_factory=dict)
     what: str = "the event log"
+    error: type[LiveGNNError] = LogError
 
     @property
     def control(self) -> str:
@@ -111,19 +112,19 @@ class Connection:
 
     @contextmanager
     def errors(self, action: str) -> Iterator[None]:
-        """Makes what Kafka raises a LogError."""
+        """Makes what Kafka raises an `error`."""
         try:
             yield
         except KafkaException as error:
             reason = error.args[0] if error.args else error
             said = reason.str() if isinstance(reason, KafkaError) else str(reason)
-            raise LogError(f"cannot {action} {self.name}: {said}") from error
+            raise self.error(f"cannot {action} {self.name}: {said}") from error
         except TimeoutError as error:
-            raise LogError(
+            raise self.error(
                 f"cannot {action} {self.name}: it does not answer. Does a broker run there?"
             ) from error
         except BufferError as error:
-            raise LogError(f"cannot {action} {self.name}: too much waits to be sent") from error
+            raise self.error(f"cannot {action} {self.name}: too much waits to be sent") from error
 
     def ask(self, question: Callable[[], _Result]) -> _Result:
         """The broker's answer; asks again for a while if it is about to be ready. Raises KafkaException."""
