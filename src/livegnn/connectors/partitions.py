@@ -162,7 +162,7 @@ class Partitions:
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             assert partition is not None
             self._stopped.add(partition)  # what has arrived of it is stored before it is looked into
-        elif not passes(error):
+        elif not _passes(error):
             raise KafkaException(error)
         return None
 
@@ -205,7 +205,11 @@ class Partitions:
                 return None
             if found.error is not None:
                 raise KafkaException(found.error)
-            return sorted(found.partitions)
+            partitions = sorted(found.partitions)
+            if any(partition not in self._next for partition in partitions):
+                # The other client must hear of them too. Asked for a missing topic, it would make one.
+                self._admin.list_topics(topic, timeout=_SECONDS)
+            return partitions
 
     def _ask(self, partitions: list[int], what: OffsetSpec) -> dict[int, int]:
         """An offset of each of `partitions`."""
@@ -225,7 +229,7 @@ class Partitions:
         except SourceError as error:
             cause = error.__cause__
             if isinstance(cause, TimeoutError) or (
-                isinstance(cause, KafkaException) and passes(cause.args[0])
+                isinstance(cause, KafkaException) and _passes(cause.args[0])
             ):
                 raise Unreachable(str(error)) from error
             raise
@@ -233,3 +237,8 @@ class Partitions:
     def close(self) -> None:
         """Ends the connections."""
         self._consumer.close()
+
+
+def _passes(error: KafkaError) -> bool:
+    # A client that has not heard yet of a topic, or of a partition that was added, calls it unknown.
+    return passes(error) or error.code() in (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)

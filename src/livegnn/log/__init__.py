@@ -102,6 +102,11 @@ class BadMessage(NamedTuple):
     payload: bytes
     size: int
 
+    @property
+    def text(self) -> str:
+        """The payload as UTF-8; other bytes are written in hexadecimal, after a backslash."""
+        return self.payload.decode(errors="backslashreplace")
+
 
 class Batch(NamedTuple):
     """The entries with `after` < `entry.seq` <= `seq` became visible together, without the rejected ones."""
