@@ -63,6 +63,10 @@ class LogError(LiveGNNError):
     """The event log cannot be read or written."""
 
 
+class SourceError(LiveGNNError):
+    """A source of events, such as a topic, cannot be read. Nothing of it is lost or skipped."""
+
+
 class DiskFullError(LogError):
     """There is no space for what should be stored. Nothing was stored; it works again when there is space."""
 

@@ -104,7 +104,7 @@ def test_verify_counts_and_finds_damage(deployment: Path) -> None:
     assert text == said("verify", deployment)
     assert re.fullmatch(
         rf"{path}: events 1 to \d+, 62 entries in 62 rows, \d+ batches up to event \d+, 2 rejections, "
-        r"0 dead letters, 0 keys, 0 origins\n",
+        r"0 dead letters, 0 keys, 0 origins, 0 bad messages\n",
         text,
     )
     with sqlite3.connect(path) as connection:

@@ -174,7 +174,11 @@ def test_messages_of_other_processes_are_entries_and_others_are_listed(broker: B
     assert read == sorted(plain(edge(number + more)) for number in range(30) for more in (0, 1))
     log.append(edge(1))  # what came before it was taken
     assert len(log.bad_messages()) == 31
-    assert all("message of events must" in bad.message for bad in log.bad_messages())
+    assert all("message of events must" in bad.reason for bad in log.bad_messages())
+    assert {(bad.source, bad.payload[:7]) for bad in log.bad_messages()} == {
+        (topic, b"garbage"),
+        (topic, b""),
+    }
     before = contents(log)
     log.close()
     log = KafkaLog(broker.servers, topic)

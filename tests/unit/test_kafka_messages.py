@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from livegnn import Events
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.log import Appended, Batch, Origin
+from livegnn.log.bad_messages import Unread
 from livegnn.log.kafka import message
 from livegnn.log.kafka.history import History, encode
 from livegnn.log.kafka.proposal import outcomes, propose
@@ -19,8 +20,16 @@ from livegnn.log.kafka.taking import Received, Taken, take
 
 KEYS = st.none() | st.sampled_from(["a", "b", "c", "d"])
 ORIGINS = st.none() | st.builds(Origin, st.sampled_from(["s", "t"]), st.integers(0, 1), st.integers(0, 9))
-ENTRIES = st.lists(st.tuples(event_lists(), KEYS, ORIGINS), min_size=1, max_size=4)
-Given = list[tuple[Events, str | None, Origin | None]]
+READ = st.tuples(event_lists(), KEYS, ORIGINS)
+UNREAD = st.tuples(
+    st.builds(InputError, st.text(max_size=9)),
+    KEYS,
+    st.builds(
+        Origin, st.sampled_from(["s", "t"]), st.integers(0, 1), st.integers(0, 9), st.binary(max_size=1100)
+    ),
+)
+ENTRIES = st.lists(READ | UNREAD, min_size=1, max_size=4)
+Given = list[tuple[Events | InputError, str | None, Origin | None]]
 
 
 def plain(events: Events) -> bytes:
@@ -34,9 +43,9 @@ def encoded(entries: Given) -> bytes:
 
 def received(partition: int, offset: int, value: bytes) -> Received:
     try:
-        content: message.Message | str = message.decode(value)
+        content: message.Message | Unread = message.decode(value)
     except FileFormatError as error:
-        content = str(error)
+        content = Unread.make(error, value)
     digest = hashlib.blake2b(value, digest_size=16).digest()
     return Received(partition, offset, content, digest, b"%d %d" % (partition, offset))
 
@@ -44,10 +53,22 @@ def received(partition: int, offset: int, value: bytes) -> Received:
 @given(ENTRIES)
 def test_a_message_is_what_was_packed(entries: Given) -> None:
     value = encoded(entries)
-    again = message.decode(value).entries()
-    assert [(plain(events), *notes) for events, *notes in again] == [
-        (plain(events), *notes) for events, *notes in entries
+    decoded = message.decode(value)
+    assert [(plain(events), *notes) for events, *notes in decoded.entries()] == [
+        (
+            plain(events) if isinstance(events, Events) else plain(Events()),
+            key,
+            origin and Origin(*origin[:3]),
+        )
+        for events, key, origin in entries
     ]
+    unread = decoded.bad or [None] * len(entries)
+    for (events, _, origin), one in zip(entries, unread, strict=True):
+        assert (one is None) == isinstance(events, Events)
+        if one is not None:
+            assert origin is not None
+            assert origin.payload is not None
+            assert one == Unread(str(events), origin.payload[:1024], len(origin.payload))
 
 
 @given(ENTRIES, st.data())
@@ -91,13 +112,20 @@ class Model:
         self.keys: dict[str, tuple[int, bytes]] = {}
         self.offsets: dict[tuple[str, int], tuple[int, int]] = {}
         self.seq = 0
+        self.bad: list[tuple[object, ...]] = []
 
-    def append(self, events: Events, key: str | None, origin: Origin | None) -> tuple[int, bool] | None:
-        """Its number and whether it was there before; None for a key with other events."""
+    def append(
+        self, events: Events | InputError, key: str | None, origin: Origin | None
+    ) -> tuple[int, bool] | None:
+        """Its number and whether it was there before; None for what was refused or could not be read."""
         if origin is not None:
             offset, seq = self.offsets.get(origin[:2], (-1, 0))
             if origin.offset <= offset:
                 return seq, True
+        if isinstance(events, InputError):
+            self.bad.append((*origin[:3], str(events), origin.payload[:1024], len(origin.payload)))
+            self.offsets[origin[:2]] = (origin.offset, self.seq)
+            return None
         outcome = self._append(events, key)
         if origin is not None and outcome is not None:
             self.offsets[origin[:2]] = (origin.offset, outcome[0])
@@ -124,7 +152,7 @@ def test_orders_are_what_a_list_of_entries_would_be(
     history.apply(encode({"type": "owner", "owner": "me"}, 1), 0)
     offsets = [0, 0, 0]
     taken_entries: list[tuple[int, bytes]] = []
-    bad = 0
+    given: dict[tuple[int, int], Given | None] = {}
     for number, arrivals in enumerate(rounds):
         waiting: list[Received] = []
         for partition, entries in sorted(arrivals, key=lambda one: one[0]):
@@ -132,8 +160,8 @@ def test_orders_are_what_a_list_of_entries_would_be(
             if entries is not None:
                 value = encoded(entries)
             waiting.append(received(partition, offsets[partition], value))
+            given[partition, offsets[partition]] = entries
             offsets[partition] += 1 + number  # offsets may have gaps
-            bad += entries is None
         before = history.chain
         order = propose(history, waiting, 0)
         assert (order is None) == (not waiting)
@@ -148,18 +176,24 @@ def test_orders_are_what_a_list_of_entries_would_be(
         assert isinstance(taken, Taken)
         for write in taken.writes:
             taken_entries += [(entry.seq, plain(entry.events)) for entry in write.entries()]
-        expected = [
-            [model.append(*entry) for entry in one.message.entries()]
-            for one in waiting
-            if not isinstance(one.message, str)
-        ]
+        expected = []
+        for one in waiting:
+            entries = given[one.partition, one.offset]
+            if entries is None:
+                reason = "a message of events must begin with b'LGEM', got b'garbage'"
+                model.bad.append(("own", one.partition, one.offset, reason, b"garbage", 7))
+            else:
+                expected.append([model.append(*entry) for entry in entries])
         became = [
             [(one.seq, one.again) if isinstance(one, Appended) else None for one in outcome]
             for _, outcome in outcomes(taken)
         ]
         assert became == expected
     assert taken_entries == model.entries
-    assert (history.seq, len(history.bad)) == (model.seq, bad)
+    assert history.seq == model.seq
+    numbered = [(number, *one) for number, one in enumerate(model.bad, 1)]
+    assert history.bad_messages("own", 0) == numbered
+    assert history.bad_messages("own", 2) == numbered[2:]
     assert history.origins == model.offsets
 
 

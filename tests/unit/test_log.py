@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from faulty_disk import FaultyDisk
 from livegnn import DiskFullError, Events, InputError, LogError
-from livegnn.log import Appended, Batch, Entry, Rejection
+from livegnn.log import Appended, BadMessage, Batch, Entry, Origin, Rejection
 from livegnn.log.database import SCHEMA, connect
 from livegnn.log.keys import Keys
 from livegnn.log.reader import SqliteReader
@@ -44,6 +44,12 @@ VERSION_2 = """
 PRAGMA user_version = 2;
 DROP TABLE dead_letters;
 DROP TABLE origins;
+DROP TABLE bad_messages;
+"""
+
+VERSION_3 = """
+PRAGMA user_version = 3;
+DROP TABLE bad_messages;
 """
 
 
@@ -252,7 +258,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "c") as connection:
         connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(LogError, match="must be of a version from 1 to 3, got 9"):
+    with pytest.raises(LogError, match="must be of a version from 1 to 4, got 9"):
         SqliteLog(tmp_path / "c")
     with pytest.raises(LogError, match="cannot open"):
         SqliteLog(tmp_path / "no such directory" / "log.db")
@@ -539,7 +545,7 @@ def test_a_log_of_version_2_is_read_continued_and_trimmed(tmp_path: Path) -> Non
     with sqlite3.connect(path) as connection:
         connection.executescript(VERSION_2)
     connection.close()
-    with pytest.raises(LogError, match="of version 3 to be read, got version 2: start what owns it once"):
+    with pytest.raises(LogError, match="of version 4 to be read, got version 2: start what owns it once"):
         SqliteReader(path)
     log = SqliteLog(path)
     assert [entry.events for entry in log.entries(0)] == EVENTS
@@ -550,6 +556,22 @@ def test_a_log_of_version_2_is_read_continued_and_trimmed(tmp_path: Path) -> Non
     reader = SqliteReader(path)
     assert [entry.events for entry in reader.entries(5)] == [EVENTS[2], EVENTS[0]]
     reader.close()
+    log.close()
+
+
+def test_a_log_of_version_3_is_read_and_continued(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    log = filled(path)
+    log.append_all([EVENTS[0]], origins=[Origin("a", 0, 3)])
+    log.close()
+    with sqlite3.connect(path) as connection:
+        connection.executescript(VERSION_3)
+    connection.close()
+    log = SqliteLog(path)
+    assert [entry.events for entry in log.entries(0)] == [*EVENTS, EVENTS[0]]
+    assert (log.position("a", 0), list(log.bad_messages())) == (3, [])
+    log.append_all([InputError("no")], origins=[Origin("a", 0, 4, b"x")])
+    assert list(log.bad_messages()) == [BadMessage(1, "a", 0, 4, "no", b"x", 1)]
     log.close()
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livegnn import Events, LogError
+from livegnn import Events, InputError, LogError
 from livegnn.log import Batch, Entry, Origin, Rejection
 from livegnn.log.examination import Examination, examine
 from livegnn.log.mark import Mark
@@ -24,6 +24,8 @@ def fill(path: Path, *, trimmed: bool = False) -> SqliteLog:
     for number in range(20):
         entries = [Events().add_nodes(np.arange(size) + 100 * number) for size in (1, 3)]
         log.append_all(entries, [f"key {number}", None], [None, Origin("topic", number % 2, number)])
+        if number < 3:
+            log.append_all([InputError("no")], origins=[Origin("other", 5, number, b"{")])
         end = log.last_seq()
         if number % 3:
             log.record_batch(
@@ -38,7 +40,16 @@ def fill(path: Path, *, trimmed: bool = False) -> SqliteLog:
 def test_a_whole_log_is_counted(tmp_path: Path) -> None:
     log = fill(tmp_path / "log.db")
     expected = Examination(
-        begin=0, end=80, rows=20, entries=40, batches=13, last_batch=80, rejections=3, keys=20, origins=2
+        begin=0,
+        end=80,
+        rows=20,
+        entries=40,
+        batches=13,
+        last_batch=80,
+        rejections=3,
+        keys=20,
+        origins=3,
+        bad_messages=3,
     )
     assert examine(log.path) == expected  # beside its owner
     log.append(Events().add_nodes(1))
@@ -104,6 +115,13 @@ def test_an_empty_log_and_no_log(tmp_path: Path) -> None:
             "the key 'key 18' is of entry 62, which is not there",
         ),
         ("UPDATE origins SET seq = 99 WHERE partition = 1", "the origin 'topic', 1 is of entry 99, which is"),
+        ("DELETE FROM bad_messages WHERE number = 2", "got number 3 after 1"),
+        ("UPDATE bad_messages SET payload = 'text' WHERE number = 2", "bad message 2 must have a payload of"),
+        (
+            "UPDATE bad_messages SET offset = 9 WHERE number = 1",
+            "bad message 1 has the offset 9, but its par",
+        ),
+        ("DELETE FROM origins WHERE source = 'other'", "bad message 1 has the offset 0, but its partition"),
         (
             "UPDATE properties SET value = '44' WHERE name = 'trimmed'",
             "must go on after event 44, got a row after",

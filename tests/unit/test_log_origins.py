@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livegnn import Events, Graph, InputError
-from livegnn.log import Appended, Batch, Origin
+from livegnn.log import Appended, BadMessage, Batch, Origin
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 
@@ -78,6 +78,8 @@ def test_an_entry_without_events_or_with_a_known_key_counts(log: SqliteLog) -> N
         ("a", 0, -1),
         ("a", 0, 2**63),
         ("a", 0, 1.0),
+        ("a", 0, 1, "text"),
+        ("a", 0, 1, b"", 2),
         ("a\n", 0, 0),
         "a00",
         3,
@@ -117,6 +119,62 @@ def test_any_deliveries_are_as_from_a_dictionary(
     assert log.last_seq() == stored
     assert {partition: log.position("a", partition) for partition in reached} == reached
     log.close()
+
+
+def test_what_cannot_be_stored_is_kept_with_its_payload_and_counts(log: SqliteLog) -> None:
+    broken, torn = InputError("no JSON"), Events().add_nodes(1, node_type="\ud800")
+    entries = [ONE, broken, torn, ONE, broken]
+    origins = [Origin("a", 0, offset, b"x" * 400 * offset) for offset in range(3, 8)]
+    kept = [
+        BadMessage(1, "a", 0, 4, "no JSON", b"x" * 1024, 1600),
+        BadMessage(2, "a", 0, 5, "a type must be valid Unicode, got '\\ud800'", b"x" * 1024, 2000),
+        BadMessage(3, "a", 0, 7, "no JSON", b"x" * 1024, 2800),
+    ]
+    outcomes = log.append_all(entries, origins=origins)
+    assert [type(one) for one in outcomes] == [Appended, InputError, InputError, Appended, InputError]
+    for _ in range(2):
+        assert log.append_all(entries, origins=origins) == [
+            Appended(2, size, again=True) for size in (1, 0, 1, 1, 0)
+        ]
+        listed = log.bad_messages()
+        assert [one._replace(reason="") for one in listed] == [one._replace(reason="") for one in kept]
+        assert [one.reason for one in listed][::2] == ["no JSON", "no JSON"]
+        assert "Unicode" in listed[1].reason or "ud800" in listed[1].reason
+        assert log.bad_messages(1, most=1) == listed[1:2]
+        assert log.position("a", 0) == 7
+        log.close()
+        log = SqliteLog(log.path)
+    log.close()
+
+
+def test_what_cannot_be_read_is_kept_only_where_its_payload_is_given(log: SqliteLog) -> None:
+    error = InputError("no JSON")
+    outcomes = log.append_all([error, error, ONE], origins=[None, Origin("a", 0, 1), None])
+    assert list(outcomes) == [error, error, Appended(1, 1)]
+    assert (log.position("a", 0), list(log.bad_messages())) == (None, [])
+
+
+def test_a_runtime_keeps_what_it_refuses_itself(log: SqliteLog) -> None:
+    runtime = Runtime(log, Graph())
+    wrong = Events().add_nodes("text")
+    entries = [ONE, InputError("no JSON"), wrong, wrong, ONE]
+    origins = [
+        Origin("a", 0, 1, b"1"),
+        Origin("a", 0, 2, b"2"),
+        Origin("a", 0, 3, b"3"),
+        Origin("a", 1, 4),
+        None,
+    ]
+    first, *refused, last = runtime.append_all(entries, None, origins)
+    assert (first, last) == (Appended(1, 1), Appended(2, 1))
+    assert all(isinstance(one, InputError) for one in refused)
+    assert [one[:4] + one[5:] for one in log.bad_messages()] == [
+        (1, "a", 0, 2, b"2", 1),
+        (2, "a", 0, 3, b"3", 1),
+    ]
+    assert "integers" in log.bad_messages()[1].reason
+    assert (log.position("a", 0), log.position("a", 1)) == (3, None)
+    runtime.stop()
 
 
 def test_a_runtime_passes_them_on(log: SqliteLog) -> None:

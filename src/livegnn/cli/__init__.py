@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -43,17 +44,19 @@ def serve(deployment: DeploymentFile) -> None:
     # A second server must not touch the files of the first, so the address comes before the log.
     with listen(settings.server.host, settings.server.port) as listener:
         runtime = settings.open()
-        runtime.start()
-        try:
+        with ExitStack() as opened:
+            opened.callback(runtime.log.close)
+            opened.callback(runtime.stop)
+            runtime.start()
+            for source in settings.connect(runtime):
+                opened.callback(source.stop)
+                source.start()
             serve_app(
                 create_app(runtime),
                 listener,
                 until_failure=settings.server.when_failed == "exit",
                 ready=lambda address: typer.echo(f"event {runtime.seq}, listening at {address}"),
             )
-        finally:
-            runtime.stop()
-            runtime.log.close()
         if runtime.failure is not None:
             _fail(f"the runtime ended at event {runtime.seq}: {runtime.failure}")
 

@@ -39,7 +39,8 @@ def verify(file: LogFile) -> None:
     typer.echo(
         f"{path}: events {found.begin + 1} to {found.end}, {found.entries} entries in {found.rows} rows, "
         f"{found.batches} batches up to event {found.last_batch}, {found.rejections} rejections, "
-        f"{found.dead_letters} dead letters, {found.keys} keys, {found.origins} origins"
+        f"{found.dead_letters} dead letters, {found.keys} keys, {found.origins} origins, "
+        f"{found.bad_messages} bad messages"
     )
     for problem in found.problems:
         typer.echo(f"error: {problem}", err=True)
@@ -109,7 +110,7 @@ def replay(
 
 @app.command()
 def rejections(file: LogFile) -> None:
-    """List entries that were refused, as JSON lines: `seq`, `error`, `message`, `events`."""
+    """List, as JSON lines, entries that were refused, and then messages of sources that are no events."""
     import orjson
 
     from livegnn.events.json_lines import to_records
@@ -120,6 +121,8 @@ def rejections(file: LogFile) -> None:
             events = [] if entry is None else to_records(entry.events.chunks)
             said = orjson.dumps({"seq": seq, "error": error, "message": message, "events": events})
             typer.echo(said.decode())
+        for bad in reader.bad_messages():
+            typer.echo(orjson.dumps(bad._asdict() | {"payload": bad.text}).decode())
 
 
 @app.command()
@@ -203,6 +206,26 @@ def bind(deployment: DeploymentFile) -> None:
     for name, value in changed.items():
         typer.echo(f"{name}: {before.get(name, 'nothing')} -> {value}")
     typer.echo(f"{settings.log.file} is bound to {deployment}")
+
+
+@app.command()
+def skip(
+    deployment: DeploymentFile,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="a name in [sources]")],
+    partition: Annotated[int, typer.Argument(metavar="PARTITION")],
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", help="of the message to go on with")],
+) -> None:
+    """Let a source go on later, without the messages before. The server must not run."""
+    from livegnn.connectors import skip as skip_to
+    from livegnn.deployment import Deployment
+
+    settings = Deployment.read(deployment)
+    if source not in settings.sources:
+        known = ", ".join(settings.sources) or "none"
+        raise InputError(f"expected one of the sources of {deployment}, which are {known}, got {source!r}")
+    with closing(settings.log.open()) as log:
+        first = skip_to(log, source, partition, offset)
+    typer.echo(f"{source} goes on at {offset} in partition {partition}, without {offset - first} messages")
 
 
 @app.command()

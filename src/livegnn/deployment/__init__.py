@@ -14,7 +14,13 @@ import numpy as np
 from livegnn import checkpoint
 from livegnn.arguments import as_path
 from livegnn.deployment.models import ModelDirectory
-from livegnn.deployment.parsing import parse_section, parse_views, refuse_moved, refuse_unknown
+from livegnn.deployment.parsing import (
+    parse_section,
+    parse_sources,
+    parse_views,
+    refuse_moved,
+    refuse_unknown,
+)
 from livegnn.deployment.sections import (
     CheckpointSection,
     EngineSection,
@@ -25,6 +31,7 @@ from livegnn.deployment.sections import (
     ModelsSection,
     RuntimeSection,
     ServerSection,
+    SourceSection,
     ViewsSection,
 )
 from livegnn.errors import FileFormatError, InputError
@@ -42,6 +49,7 @@ from livegnn.runtime import (
 )
 
 if TYPE_CHECKING:
+    from livegnn.connectors.kafka import JsonLinesTopic
     from livegnn.log.kafka import KafkaLog
     from livegnn.log.sqlite import SqliteLog
 
@@ -61,6 +69,7 @@ class Deployment:
     features: FeaturesSection | None = None
     engine: EngineSection = field(default_factory=EngineSection)
     views: ViewsSection | None = None
+    sources: Mapping[str, SourceSection] = field(default_factory=dict)
     checkpoint: CheckpointSection | None = None
     runtime: RuntimeSection = field(default_factory=RuntimeSection)
     server: ServerSection = field(default_factory=ServerSection)
@@ -93,6 +102,7 @@ class Deployment:
             "engine": EngineSection,
             "views": ViewsSection,
             "log": LogSection,
+            "sources": SourceSection,
             "checkpoint": CheckpointSection,
             "runtime": RuntimeSection,
             "server": ServerSection,
@@ -108,6 +118,8 @@ class Deployment:
                     raise InputError(
                         f"a name in [views] must not be {clashes[0]!r}, which is another part of a deployment"
                     )
+            elif name == "sources" and name in content:
+                sections[name] = parse_sources(SourceSection, content[name], directory)
             elif name in content:
                 sections[name] = parse_section(name, type_, content[name], directory)
             elif name in ("graph", "log"):
@@ -178,6 +190,10 @@ class Deployment:
         except BaseException:
             log.close()
             raise
+
+    def connect(self, runtime: Runtime) -> "list[JsonLinesTopic]":
+        """The sources that read into the log of `runtime`, not started yet. Raises InputError."""
+        return [section.connect(name, runtime) for name, section in self.sources.items()]
 
     def properties(self) -> dict[str, str]:
         """What the log of this deployment is bound to, besides the graph's schema: its base, and settings.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 from livegnn.errors import InputError
+from livegnn.log.origins import check_origin
 from livegnn.runtime import ViewFactory
 from livegnn.wording import kind_of
 
@@ -50,6 +51,15 @@ def parse_section(name: str, type_: type[_Section], content: object, directory: 
         return type_(**values)
     except InputError as error:
         raise InputError(f"[{name}]: {error}") from error
+
+
+def parse_sources(type_: type[_Section], content: object, directory: Path) -> dict[str, _Section]:
+    """The sections [sources.NAME], by name. Raises InputError."""
+    if not isinstance(content, dict):
+        raise InputError(f"sources must be sections [sources.NAME], got {content!r}")
+    for name in content:
+        check_origin((name, 0, 0))
+    return {name: parse_section(f"sources.{name}", type_, one, directory) for name, one in content.items()}
 
 
 def parse_views(content: object) -> dict[str, str]:

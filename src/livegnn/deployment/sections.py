@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast, get_args
@@ -14,9 +15,10 @@ from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import Parallel
 from livegnn.inference import EngineOptions, Keep, Mode, NonFinite, ScrubPolicy
 from livegnn.log.sqlite import SqliteLog
-from livegnn.runtime import AheadPolicy, CheckpointPolicy, ViewFactory, WhenViewFails
+from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime, ViewFactory, WhenViewFails
 
 if TYPE_CHECKING:
+    from livegnn.connectors.kafka import Begin, JsonLinesTopic
     from livegnn.log.kafka import KafkaLog
 
 
@@ -124,13 +126,17 @@ class LogSection:
 
     def open(self) -> "SqliteLog | KafkaLog":
         """The log, owned by this process. Raises LogError, or InputError where Kafka's client is missing."""
-        return _kafka().KafkaLog(self.kafka, self.topic) if self.path is None else SqliteLog(self.path)
+        if self.path is not None:
+            return SqliteLog(self.path)
+        log: KafkaLog = _import_kafka("livegnn.log.kafka").KafkaLog(self.kafka, self.topic)
+        return log
 
     def create(self, partitions: int, replication: int) -> None:
         """Makes the topics of a log in Kafka. Raises LogError, or InputError if it is none."""
         if self.path is not None:
             raise InputError(f"only a log in Kafka has topics, got {self.path}: it is made when it is opened")
-        _kafka().create_topics(self.kafka, self.topic, partitions, replication=replication)
+        kafka = _import_kafka("livegnn.log.kafka")
+        kafka.create_topics(self.kafka, self.topic, partitions, replication=replication)
 
     @property
     def file(self) -> Path:
@@ -138,6 +144,32 @@ class LogSection:
         if self.path is None:
             raise InputError(f"this needs a log in an SQLite file, got the topic {self.topic!r} of Kafka")
         return self.path
+
+
+@dataclass(frozen=True)
+class SourceSection:
+    """`[sources.NAME]`: a topic of JSON lines at the brokers `kafka`. begin: where to begin if it was never
+    read, with the "first" message, or after the "last".
+    """
+
+    kafka: str
+    topic: str
+    begin: str = "first"
+
+    def __post_init__(self) -> None:
+        for name, value in (("kafka", self.kafka), ("topic", self.topic)):
+            if not value:
+                raise InputError(f"{name} must be text, got none")
+        if self.begin not in ("first", "last"):
+            raise InputError(f"begin must be 'first' or 'last', got {self.begin!r}")
+
+    def connect(self, name: str, runtime: Runtime) -> "JsonLinesTopic":
+        """The source, not started yet. Raises InputError where Kafka's client is missing."""
+        topics = _import_kafka("livegnn.connectors.kafka")
+        source: JsonLinesTopic = topics.JsonLinesTopic(
+            runtime, self.kafka, self.topic, name=name, begin=cast("Begin", self.begin)
+        )
+        return source
 
 
 @dataclass(frozen=True)
@@ -241,14 +273,13 @@ class ServerSection:
             raise InputError(f"when_failed must be 'exit' or 'wait', got {self.when_failed!r}")
 
 
-def _kafka() -> ModuleType:
+def _import_kafka(module: str) -> ModuleType:
     try:
-        from livegnn.log import kafka
+        return import_module(module)
     except ModuleNotFoundError as error:
         raise InputError(
-            f"a log in Kafka needs {error.name}, which is not installed: pip install 'livegnn[kafka]'"
+            f"what is in Kafka needs {error.name}, which is not installed: pip install 'livegnn[kafka]'"
         ) from error
-    return kafka
 
 
 def _at_least(least: int, name: str, value: float) -> None:

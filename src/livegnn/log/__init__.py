@@ -12,7 +12,7 @@ from livegnn.types import IntArray
 if TYPE_CHECKING:
     from jaxtyping import Int64
 
-__all__ = ["Appended", "Batch", "Entry", "Log", "Origin", "ReadableLog", "Rejection", "Write"]
+__all__ = ["Appended", "BadMessage", "Batch", "Entry", "Log", "Origin", "ReadableLog", "Rejection", "Write"]
 
 
 class Entry(NamedTuple):
@@ -79,11 +79,33 @@ class Origin(NamedTuple):
     """Where an entry came from: a numbered place in a stream, such as the topic of a broker.
 
     Offsets of one partition of a source only grow; what is delivered again has the offset that it had.
+    payload: what came from there. If it makes no entry, it is kept as a `BadMessage`, and its offset counts.
     """
 
     source: str
     partition: int
     offset: int
+    payload: bytes | None = None
+
+
+class BadMessage(NamedTuple):
+    """What came from an origin and could not be stored as events, and why.
+
+    number: counted from 1, in the order of the log. payload: its first bytes; size: how many it had.
+    """
+
+    number: int
+    source: str
+    partition: int
+    offset: int
+    reason: str
+    payload: bytes
+    size: int
+
+    @property
+    def text(self) -> str:
+        """The payload as UTF-8; other bytes are written in hexadecimal, after a backslash."""
+        return self.payload.decode(errors="backslashreplace")
 
 
 class Batch(NamedTuple):
@@ -130,20 +152,27 @@ class Log(Protocol):
 
     def append_all(
         self,
-        entries: Sequence[Events],
+        entries: Sequence[Events | InputError],
         keys: Sequence[str | None] | None = None,
         origins: Sequence[Origin | None] | None = None,
     ) -> Sequence[Appended | InputError]:
         """Stores each of `entries` as `append` does, with one flush for all.
 
-        origins: where each came from. One whose offset is not after the last that was stored of its partition
-        is not stored again; its number is that of the last entry that came from there.
-        Returns for each what became of it: an error concerns one entry. Raises LogError if none was stored.
+        entries: an InputError stands for events that could not be read. origins: where each came from. One
+        whose offset is not after the last that was stored of its partition is not stored again; its number is
+        that of the last entry that came from there. One that is refused, and has the payload of its origin,
+        is kept as a `BadMessage`.
+        Returns for each what became of it: an error concerns one entry. Raises LogError if none was stored,
+        or, where they have origins, if the last ones were not: append them again.
         """
         ...
 
     def position(self, source: str, partition: int) -> int | None:
         """The last offset that was stored of a partition: go on after it. None if nothing was."""
+        ...
+
+    def bad_messages(self, after: int = 0, *, most: int | None = None) -> Sequence[BadMessage]:
+        """What came from origins and could not be stored, with `number` > `after`, in order, `most` of it."""
         ...
 
     def last_seq(self) -> int:
@@ -195,6 +224,10 @@ class Log(Protocol):
 
         Raises LogError, with nothing stored, if it has another value of one: it belongs to something else.
         """
+        ...
+
+    def bound(self) -> Mapping[str, str]:
+        """What the log is bound to: properties by name."""
         ...
 
     def digest(self, seq: int) -> str | None:

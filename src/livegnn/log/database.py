@@ -14,7 +14,7 @@ import apsw
 from livegnn.errors import DiskFullError, LogError, is_disk_full
 
 APPLICATION_ID: Final = 0x4C474E4E  # "LGNN", in the header of the SQLite file
-VERSION: Final = 3
+VERSION: Final = 4
 
 SCHEMA: Final = """
 CREATE TABLE entries (
@@ -55,12 +55,22 @@ CREATE TABLE origins (
     seq INTEGER NOT NULL,
     PRIMARY KEY (source, partition)
 ) WITHOUT ROWID;
+CREATE TABLE bad_messages (
+    number INTEGER PRIMARY KEY,
+    source TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    payload BLOB NOT NULL,
+    size INTEGER NOT NULL
+);
 """
 
 _UPDATES: Final = {
     1: "ALTER TABLE entries ADD COLUMN counts BLOB; ALTER TABLE entries ADD COLUMN chain BLOB;"
     + SCHEMA[SCHEMA.index("CREATE TABLE keys") :],
     2: SCHEMA[SCHEMA.index("CREATE TABLE dead_letters") :],
+    3: SCHEMA[SCHEMA.index("CREATE TABLE bad_messages") :],
 }
 """What makes the tables of an older version those of the present one."""
 

@@ -41,6 +41,7 @@ class Examination:
     dead_letters: int = 0
     keys: int = 0
     origins: int = 0
+    bad_messages: int = 0
     problems: list[str] = field(default_factory=list)
 
 
@@ -81,6 +82,7 @@ class _Problems:
             ("batches", self._in_batches),
             ("rejections", self._in_rejections),
             ("keys", self._in_keys),
+            ("bad messages", self._in_bad_messages),
         ):
             try:
                 yield from problems(ends)
@@ -156,6 +158,20 @@ class _Problems:
             self._found.origins += 1
             if seq > self._found.begin and not _holds(ends, seq):
                 yield f"the origin {source!r}, {partition} is of entry {seq}, which is not there"
+
+    def _in_bad_messages(self, ends: IntArray) -> Iterator[str]:
+        rows = self._connection.execute(
+            "SELECT number, payload, bad_messages.offset, origins.offset FROM bad_messages "
+            "LEFT JOIN origins USING (source, partition) ORDER BY number"
+        )
+        for expected, (number, payload, offset, reached) in enumerate(rows, start=1):
+            self._found.bad_messages += 1
+            if number != expected:
+                yield f"bad messages must be numbered without gaps, got number {number} after {expected - 1}"
+            if not isinstance(payload, bytes):
+                yield f"bad message {number} must have a payload of bytes, got {payload!r:.80}"
+            if reached is None or offset > reached:
+                yield f"bad message {number} has the offset {offset}, but its partition was read to {reached}"
 
 
 def _holds(ends: IntArray, seq: Any) -> bool:

@@ -6,6 +6,7 @@ again. Thread safety: none, the caller has the connection to itself.
 """
 
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any, Final, NamedTuple
 
 import apsw
@@ -13,7 +14,7 @@ import apsw
 from livegnn.errors import InputError
 from livegnn.log import Origin
 
-_LONGEST: Final = 255
+LONGEST_SOURCE: Final = 255
 _LARGEST: Final = 2**63 - 1
 
 Partition = tuple[str, int]
@@ -29,14 +30,15 @@ class Reached(NamedTuple):
 
 def check_origin(origin: object) -> Origin:
     """Raises InputError for what is no origin."""
-    if isinstance(origin, tuple) and len(origin) == 3:
-        source, partition, offset = origin
+    if isinstance(origin, tuple) and len(origin) in (3, 4):
+        source, partition, offset, payload = (*origin, None)[:4]
         numbers = all(type(number) is int and 0 <= number <= _LARGEST for number in (partition, offset))
-        if numbers and isinstance(source, str) and 0 < len(source) <= _LONGEST and source.isprintable():
+        named = isinstance(source, str) and 0 < len(source) <= LONGEST_SOURCE and source.isprintable()
+        if numbers and named and isinstance(payload, (bytes, NoneType)):
             return Origin(*origin)
     raise InputError(
-        f"an origin must be (source, partition, offset): text of 1 to {_LONGEST} printable characters, and "
-        f"two integers from 0 to 2^63 - 1, got {origin!r:.120}"
+        f"an origin must be (source, partition, offset): text of 1 to {LONGEST_SOURCE} printable characters, "
+        f"and two integers from 0 to 2^63 - 1, perhaps with a payload of bytes, got {origin!r:.120}"
     )
 
 

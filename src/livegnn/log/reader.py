@@ -13,7 +13,8 @@ from typing import Any, Final
 from livegnn.arguments import as_path, whole
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events
-from livegnn.log import Batch, Entry, Rejection, Write
+from livegnn.log import BadMessage, Batch, Entry, Rejection, Write
+from livegnn.log.bad_messages import find_bad
 from livegnn.log.binding import bound_properties, check_properties
 from livegnn.log.database import LAST_BATCH, LAST_EVENT, connect_to_read, errors_as_log_errors, one
 from livegnn.log.origins import find_reached
@@ -46,6 +47,11 @@ class SqliteReader:
         with self._read, self._errors("read"):
             reached = find_reached(self._reads, (source, partition))
         return None if reached is None else reached.offset
+
+    def bad_messages(self, after: int = 0, *, most: int | None = None) -> Sequence[BadMessage]:
+        """What came from origins and could not be stored, with `number` > `after`, in order, `most` of it."""
+        with self._read, self._errors("read"):
+            return find_bad(self._reads, after, LARGEST_SEQ if most is None else most)
 
     def first_seq(self) -> int:
         """The sequence number of the first event that the log holds or will hold: 1 if it was not trimmed."""

@@ -16,6 +16,7 @@ from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.events.binary import check
 from livegnn.log import Appended, Origin, Write
+from livegnn.log.bad_messages import Unread
 from livegnn.log.keys import Keys, Known, check_key
 from livegnn.log.origins import Partition, Reached, check_origin, find_reached
 
@@ -104,7 +105,7 @@ class RowWriter:
     """Makes rows of entries that are appended after `tail`. Nothing is stored before the caller does it.
 
     rows: values for the table `entries`; known: for the table `keys`, by key; reached: for the table
-    `origins`, by partition. tail: the end when all are stored.
+    `origins`, by partition; bad: for the table `bad_messages`. tail: the end when all are stored.
     """
 
     def __init__(self, tail: Tail, keys: Keys, connection: apsw.Connection) -> None:
@@ -112,24 +113,33 @@ class RowWriter:
         self.rows: list[tuple[int, int, bytes, bytes | None, bytes]] = []
         self.known: dict[str, Known] = {}
         self.reached: dict[Partition, Reached] = {}
+        self.bad: list[tuple[Origin, Unread]] = []
         self._waiting: list[Events] = []
         self._seq = tail.seq
 
-    def add(self, events: Events, key: str | None, origin: Origin | None = None) -> Appended:
+    def add(self, events: Events | InputError, key: str | None, origin: Origin | None = None) -> Appended:
         """What becomes of an entry. Raises InputError for text that cannot be stored, or a key of others."""
-        check(events.chunks)
         if origin is None:
             return self._add(events, key)
-        source, partition, offset = check_origin(origin)
-        place = source, partition
+        origin = check_origin(origin)
+        place = origin.source, origin.partition
         reached = self.reached.get(place) or find_reached(self._connection, place)
-        if reached is not None and offset <= reached.offset:
-            return Appended(reached.seq, len(events), again=True)
-        appended = self._add(events, key)
-        self.reached[place] = Reached(offset, appended.seq)
+        if reached is not None and origin.offset <= reached.offset:
+            return Appended(reached.seq, len(events) if isinstance(events, Events) else 0, again=True)
+        try:
+            appended = self._add(events, key)
+        except InputError as error:
+            if origin.payload is not None:
+                self.bad.append((origin, Unread.make(error, origin.payload)))
+                self.reached[place] = Reached(origin.offset, self._seq)
+            raise
+        self.reached[place] = Reached(origin.offset, appended.seq)
         return appended
 
-    def _add(self, events: Events, key: str | None) -> Appended:
+    def _add(self, events: Events | InputError, key: str | None) -> Appended:
+        if isinstance(events, InputError):
+            raise events
+        check(events.chunks)
         if key is not None:
             check_key(key)
             known = self.known.get(key) or self._keys.find(key)

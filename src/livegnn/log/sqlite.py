@@ -22,6 +22,7 @@ from livegnn.arguments import as_path, whole
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events
 from livegnn.log import Appended, Batch, Origin, Rejection
+from livegnn.log.bad_messages import store_bad
 from livegnn.log.binding import bind_properties
 from livegnn.log.consumers import read_positions
 from livegnn.log.database import LAST_BATCH, LAST_EVENT, connect, make_private, one, transaction
@@ -89,14 +90,13 @@ class SqliteLog(SqliteReader):
 
     def append_all(
         self,
-        entries: Sequence[Events],
+        entries: Sequence[Events | InputError],
         keys: Sequence[str | None] | None = None,
         origins: Sequence[Origin | None] | None = None,
     ) -> Sequence[Appended | InputError]:
         """Stores each of `entries` as `append` does, with one flush for all.
 
-        origins: where each came from. One whose offset is not after the last that was stored of its partition
-        is not stored again; its number is that of the last entry that came from there.
+        entries: an InputError stands for events that could not be read. origins: as of `Log.append_all`.
         Returns for each what became of it: an error concerns one entry. Raises LogError if none was stored.
         """
         keys = [None] * len(entries) if keys is None else keys
@@ -130,6 +130,8 @@ class SqliteLog(SqliteReader):
                 if writer.known:
                     self._keys.add(writer.known.values())
                 store_reached(self._appends, writer.reached)
+                if writer.bad:
+                    store_bad(self._appends, writer.bad)
         self._tail = writer.tail
         if self._last != writer.tail.seq:
             self._last = writer.tail.seq
@@ -269,7 +271,9 @@ class SqliteLog(SqliteReader):
         return last
 
 
-def _add(writer: RowWriter, events: Events, key: str | None, origin: Origin | None) -> Appended | InputError:
+def _add(
+    writer: RowWriter, events: Events | InputError, key: str | None, origin: Origin | None
+) -> Appended | InputError:
     try:
         return writer.add(events, key, origin)
     except InputError as error:

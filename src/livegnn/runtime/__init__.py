@@ -11,6 +11,7 @@ from livegnn.runtime.pace import Pace
 from livegnn.runtime.predictions import Change, Prediction, Runtime, SupposedPrediction
 from livegnn.runtime.recovery import ViewFactory, restore
 from livegnn.runtime.replay import replay
+from livegnn.runtime.sources import Source
 from livegnn.runtime.statistics import Statistics
 from livegnn.runtime.views import Views, WhenViewFails
 
@@ -29,6 +30,7 @@ __all__ = [
     "Pace",
     "Prediction",
     "Runtime",
+    "Source",
     "Statistics",
     "SupposedPrediction",
     "Switch",

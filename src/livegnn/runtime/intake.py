@@ -17,9 +17,11 @@ from livegnn.log.keys import RETRY_KEY
 from livegnn.runtime.admission import Admission
 from livegnn.runtime.ahead import Ahead, AheadPolicy
 from livegnn.runtime.checks import check_schema
+from livegnn.runtime.sources import Source
 from livegnn.runtime.statistics import Statistics
 from livegnn.wording import kind_of
 
+_Given: TypeAlias = Events | InputError
 _Outcomes: TypeAlias = Sequence[Appended | InputError]
 _LARGEST_SEQ = 2**63 - 1
 
@@ -37,6 +39,8 @@ class Intake:
     ) -> None:
         self.log, self.graph, self.admission = log, graph, admission
         self.statistics = Statistics()
+        self.sources: dict[str, Source] = {}
+        """What reads events out of other streams into the log, by name, from when it was started."""
         self._clock = clock
         self._ahead = Ahead(ahead)
         self._appending = threading.RLock()  # taken first of all; by the loop, when it appends what expires
@@ -73,13 +77,15 @@ class Intake:
 
     def append_all(
         self,
-        entries: Sequence[Events],
+        entries: Sequence[Events | InputError],
         keys: Sequence[str | None] | None = None,
         origins: Sequence[Origin | None] | None = None,
     ) -> Sequence[Appended | InputError]:
         """Appends each of `entries` as `append` does, with one flush of the disk for all.
 
-        origins: where each came from, as of `Log.append_all`: what is delivered again is not logged again.
+        entries: an InputError stands for events that could not be read. origins: where each came from, as of
+        `Log.append_all`: what is delivered again is not logged again, and what is refused is kept as a bad
+        message if its origin has the payload.
         Returns for each what became of it: an error concerns one entry. Raises LogError or OverloadedError
         if none was logged.
         """
@@ -119,19 +125,19 @@ class Intake:
 
     def _append_all(
         self,
-        entries: Sequence[Events],
+        entries: Sequence[_Given],
         keys: Sequence[str | None],
         origins: Sequence[Origin | None],
-        log_all: Callable[[Sequence[Events], Sequence[str | None], Sequence[Origin | None]], _Outcomes],
+        log_all: Callable[[Sequence[_Given], Sequence[str | None], Sequence[Origin | None]], _Outcomes],
     ) -> _Outcomes:
         started = self._clock()
         checked = [self._checked(events) for events in entries]
-        good = [
-            (one, key, origin)
-            for one, key, origin in zip(checked, keys, origins, strict=True)
-            if isinstance(one, Events)
+        given = [
+            row
+            for row in zip(checked, keys, origins, strict=True)
+            if isinstance(row[0], Events) or _has_payload(row[2])
         ]
-        logged = log_all(*(list(column) for column in zip(*good, strict=True))) if good else []
+        logged = log_all(*(list(column) for column in zip(*given, strict=True))) if given else []
         with self._visible:
             for outcome in logged:
                 if isinstance(outcome, InputError) or outcome.again:
@@ -141,9 +147,14 @@ class Intake:
                 elif outcome.size:
                     self.statistics.latency_seconds.record(self._clock() - started)
         rest = iter(logged)
-        return [next(rest) if isinstance(one, Events) else one for one in checked]
+        return [
+            one if isinstance(one, InputError) and not _has_payload(origin) else next(rest)
+            for one, origin in zip(checked, origins, strict=True)
+        ]
 
-    def _checked(self, events: Events) -> Events | InputError:
+    def _checked(self, events: _Given) -> _Given:
+        if isinstance(events, InputError):
+            return events
         try:
             self.check(events)
             return self.graph.with_types(events)
@@ -151,18 +162,18 @@ class Intake:
             return error
 
     def _append_one(
-        self, entries: Sequence[Events], keys: Sequence[str | None], origins: Sequence[Origin | None]
+        self, entries: Sequence[_Given], keys: Sequence[str | None], origins: Sequence[Origin | None]
     ) -> _Outcomes:
         """Logs one entry, together with those of other threads."""
-        if self._expiring_thread == threading.get_ident():
-            return self._log_all(
-                entries, keys, origins
-            )  # the others wait until this thread has expired edges
-        return [self._group.append(entries[0], keys[0])]
+        (events,) = entries
+        if self._expiring_thread == threading.get_ident() or isinstance(events, InputError):
+            # The others wait until this thread has expired edges.
+            return self._log_all(entries, keys, origins)
+        return [self._group.append(events, keys[0])]
 
     def _log_all(
         self,
-        entries: Sequence[Events],
+        entries: Sequence[_Given],
         keys: Sequence[str | None],
         origins: Sequence[Origin | None] | None = None,
     ) -> _Outcomes:
@@ -219,3 +230,7 @@ class Intake:
         if isinstance(outcome, InputError):
             raise outcome
         return outcome.seq
+
+
+def _has_payload(origin: Origin | None) -> bool:
+    return isinstance(origin, Origin) and origin.payload is not None

@@ -58,11 +58,24 @@ class RejectionAnswer(BaseModel):
     events: list[dict[str, object]]
 
 
+class BadMessageAnswer(BaseModel):
+    """A message of a source that is no events: where it stands, and its first bytes as text."""
+
+    number: int
+    source: str
+    partition: int
+    offset: int
+    reason: str
+    payload: str
+    size: int
+
+
 class RejectionsAnswer(BaseModel):
-    """Entries that were refused, in order."""
+    """Entries that were refused, and messages that could not be read, each in order."""
 
     seq: int
     rejections: list[RejectionAnswer]
+    bad_messages: list[BadMessageAnswer]
 
 
 _EVENTS_BODY = {
@@ -183,15 +196,20 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> AppendH
 
     @router.get("/v1/rejections", responses={200: {"model": RejectionsAnswer}})
     def list_rejections(
-        after: Seq = 0, limit: Annotated[int, Query(ge=1, le=_MOST_REJECTIONS)] = 100
+        after: Seq = 0,
+        bad_after: Seq = 0,
+        limit: Annotated[int, Query(ge=1, le=_MOST_REJECTIONS)] = 100,
     ) -> Response:
-        """Entries that were refused when their turn came, in order, with their events."""
+        """Entries that were refused when their turn came, and messages of sources that are no events."""
         found = []
         for one in runtime.log.rejections(after)[:limit]:
             entry = runtime.log.entry(one.seq)
             events = [] if entry is None else to_records(entry.events.chunks)
             found.append({"seq": one.seq, "error": one.error, "message": one.message, "events": events})
-        return to_json({"seq": runtime.seq, "rejections": found})
+        bad = [
+            one._asdict() | {"payload": one.text} for one in runtime.log.bad_messages(bad_after, most=limit)
+        ]
+        return to_json({"seq": runtime.seq, "rejections": found, "bad_messages": bad})
 
     @router.post("/v1/rejections/{seq}/retry", responses={200: {"model": AppendAnswer}})
     def retry_rejection(

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from livegnn.histogram import Histogram
 from livegnn.inference import Scrub
-from livegnn.runtime import Admission, Pace, Runtime, Statistics
+from livegnn.runtime import Admission, Pace, Runtime, Source, Statistics
 from livegnn.server.feed import Feed
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -59,6 +59,7 @@ def render(runtime: Runtime, feed: Feed) -> str:
             ("edge_type",),
             {("-".join(name),): graph.num_edges(name) for name in graph.schema.edge_types},
         ),
+        *_sources(runtime.sources),
         _gauges("livegnn_memory_bytes", "Memory of a part", ("part",), _memory(runtime)),
         _gauge("livegnn_feed_clients", "Clients that follow the changes", feed.clients),
         _counter(
@@ -80,6 +81,42 @@ def _memory(runtime: Runtime) -> dict[tuple[str, ...], float]:
             if part not in of_graph:
                 memory[part,] = memory.get((part,), 0) + size
     return memory
+
+
+def _sources(sources: Mapping[str, Source]) -> list[Iterable[str]]:
+    named = {(name,): source for name, source in dict(sources).items()}
+    lags: dict[tuple[str, ...], float] = {
+        (*name, str(partition)): behind
+        for name, source in named.items()
+        for partition, behind in source.lag.items()
+    }
+    return [
+        _gauges(
+            "livegnn_source_up",
+            "1 while a source is read, 0 after it has failed",
+            ("source",),
+            {name: source.failure is None for name, source in named.items()},
+        ),
+        _gauges(
+            "livegnn_source_waits",
+            "1 while a source waits for its brokers, or for the log to take what it brings",
+            ("source",),
+            {name: source.waits is not None for name, source in named.items()},
+        ),
+        _gauges("livegnn_source_lag_messages", "Messages that stand unread", ("source", "partition"), lags),
+        _counters(
+            "livegnn_source_messages_total",
+            "Messages that were brought into the log",
+            ("source",),
+            {name: source.stored for name, source in named.items()},
+        ),
+        _counters(
+            "livegnn_source_bad_messages_total",
+            "Messages of these that are no events",
+            ("source",),
+            {name: source.bad for name, source in named.items()},
+        ),
+    ]
 
 
 def _checkpoints(statistics: Statistics) -> list[Iterable[str]]:
@@ -158,6 +195,17 @@ def _gauges(
     name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]
 ) -> Iterator[str]:
     yield from _head(name, "gauge", text)
+    yield from _labelled(name, labels, values)
+
+
+def _counters(
+    name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]
+) -> Iterator[str]:
+    yield from _head(name, "counter", text)
+    yield from _labelled(name, labels, values)
+
+
+def _labelled(name: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Iterator[str]:
     for key, value in values.items():
         pairs = ",".join(f'{label}="{_escape(part)}"' for label, part in zip(labels, key, strict=True))
         yield f"{name}{{{pairs}}} {_number(value)}"

@@ -14,7 +14,7 @@ from livegnn.errors import InputError, TimeoutExpired, shortened
 from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type, to_ids
 from livegnn.inference.explanation import Explanation
-from livegnn.runtime import Prediction, Runtime
+from livegnn.runtime import Prediction, Runtime, Source
 from livegnn.server import metrics
 from livegnn.server.bodies import media_type_of, parse, read_body, to_json
 from livegnn.server.event_routes import AppendHandler, add_event_routes
@@ -271,6 +271,8 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
             content["reason"] = shortened(str(reason))
         if missing := runtime.views.missing:
             content["missing_views"] = {name: shortened(reason) for name, reason in missing.items()}
+        if runtime.sources:
+            content["sources"] = {name: _stand(source) for name, source in dict(runtime.sources).items()}
         if (held := runtime.held_expiry) is not None:
             content["held_expiry"] = held._asdict()
         return to_json(content, status=200 if state == "ok" else 503)
@@ -282,6 +284,15 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
 
     answer_head(router)
     return Routes(router, append_events)
+
+
+def _stand(source: Source) -> dict[str, object]:
+    """How a source stands, for /healthz."""
+    stand: dict[str, object] = {"status": "ok", "lag": sum(source.lag.values())}
+    reason = source.waits if source.failure is None else str(source.failure)
+    if reason is not None:
+        stand |= {"status": "waits" if source.failure is None else "failed", "reason": shortened(reason)}
+    return stand
 
 
 def _describe_explanation(found: Explanation) -> Response:

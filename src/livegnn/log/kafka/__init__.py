@@ -19,24 +19,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from confluent_kafka import KafkaError, TopicPartition
-from confluent_kafka import Message as KafkaMessage
 
 from livegnn.arguments import not_negative
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
-from livegnn.log import Appended, Batch, Entry, Origin, Rejection, Write
+from livegnn.log import Appended, BadMessage, Batch, Entry, Origin, Rejection, Write
 from livegnn.log.binding import new_properties
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.kafka.connection import Connection, Settings, create_topics, read_topics
 from livegnn.log.kafka.control import Control
-from livegnn.log.kafka.follower import HEADER, Follower
-from livegnn.log.kafka.history import Bad, History, Order
+from livegnn.log.kafka.follower import Follower
+from livegnn.log.kafka.history import History, Order
 from livegnn.log.kafka.message import encode as encode_message
 from livegnn.log.kafka.message import pack
 from livegnn.log.kafka.owner import Owner
-from livegnn.log.kafka.proposal import Sent, outcomes, propose
+from livegnn.log.kafka.proposal import outcomes, propose
 from livegnn.log.kafka.reader import Reader, skim
 from livegnn.log.kafka.recent import Recent
+from livegnn.log.kafka.sending import Sending, Sent
 from livegnn.log.kafka.taking import Taken, digest_within, select_writes
 from livegnn.types import JSON
 
@@ -80,9 +80,6 @@ class KafkaLog:
         self._failure: LogError | None = None
         self._woken = self._closing = False
         self._recent = Recent()
-        self._sent: dict[bytes, Sent] = {}
-        self._numbers = itertools.count()
-        self._process = os.urandom(8)
         self._holding = False
         self._proposed: Order | None = None
         self._reader = Reader(self._connection, self._timeout)
@@ -90,6 +87,7 @@ class KafkaLog:
         self._threads: list[threading.Thread] = []
         self._producer = self._connection.producer(max(topics.largest, topics.largest_control))
         self._control = Control(self._connection, self._producer, self._state)
+        self._sending = Sending(topic, topics.partitions, self._producer, self._state)
         try:
             self._begin()
         except BaseException:
@@ -132,18 +130,24 @@ class KafkaLog:
 
     def append_all(
         self,
-        entries: Sequence[Events],
+        entries: Sequence[Events | InputError],
         keys: Sequence[str | None] | None = None,
         origins: Sequence[Origin | None] | None = None,
     ) -> Sequence[Appended | InputError]:
-        """Stores each of `entries` as `append` does; all are on their way before any is waited for.
+        """Stores each of `entries` as `append` does; arguments as of `Log.append_all`.
 
-        origins: as of `Log.append_all`.
+        All messages are on their way before any is waited for; but with origins one after the other: they lie
+        in several partitions, and what another message has overtaken would count as delivered again.
         """
         nothing = [None] * len(entries)
         outcomes: list[Appended | InputError] = [Appended(self._last, 0)] * len(entries)
         given = list(zip(entries, keys or nothing, origins or nothing, strict=True))
-        some = [at for at, (events, _, origin) in enumerate(given) if len(events) or origin is not None]
+        some = [
+            at
+            for at, (one, _, origin) in enumerate(given)
+            if origin is not None or isinstance(one, InputError) or len(one)
+        ]
+        one_by_one = any(origin is not None for _, _, origin in given)
         sent: list[Sent] = []
         with self._connection.errors("append to"):
             packed = pack(
@@ -157,44 +161,28 @@ class KafkaLog:
                 if isinstance(value, InputError):
                     outcomes[positions[0]] = value
                 else:
-                    sent.append(self._send(value, positions))
+                    sent.append(self._sending.send(value, positions))
+                    if one_by_one:
+                        self._wait_for(sent[-1:])
             self._producer.poll(0)
+        self._wait_for(sent)
+        for one in sent:
+            for position, outcome in zip(one.positions, one.outcomes or (), strict=True):
+                outcomes[position] = outcome
+        return outcomes
+
+    def _wait_for(self, sent: Sequence[Sent]) -> None:
+        """Returns when all were taken. Raises LogError."""
         self._wait_until(lambda: all(one.outcomes is not None or one.error is not None for one in sent))
         for one in sent:
             if one.outcomes is None:
                 raise LogError(f"cannot append to {self._connection.name}: {one.error}")
-            for position, outcome in zip(one.positions, one.outcomes, strict=True):
-                outcomes[position] = outcome
-        return outcomes
 
     def position(self, source: str, partition: int) -> int | None:
         """The last offset that was stored of a partition: go on after it. None if nothing was."""
         with self._state:
             reached = self._history.origins.get((source, partition))
         return None if reached is None else reached.offset
-
-    def _send(self, value: bytes, positions: Sequence[int]) -> Sent:
-        one = Sent(positions)
-        number = self._process + next(self._numbers).to_bytes(8, "little")
-
-        def note(error: KafkaError | None, message: KafkaMessage) -> None:
-            if error is not None:
-                with self._state:
-                    self._sent.pop(number, None)
-                    one.error = error.str()
-                    self._state.notify_all()
-
-        with self._state:
-            self._sent[number] = one
-        partitions = len(self._lows)
-        self._producer.produce(
-            self._connection.topic,
-            value,
-            partition=int.from_bytes(number[8:], "little") % partitions,
-            headers=[(HEADER, number)],
-            on_delivery=note,
-        )
-        return one
 
     def _wait_until(self, done: Callable[[], bool]) -> None:
         """Raises LogError if it does not come in time, or the log has failed."""
@@ -328,6 +316,11 @@ class KafkaLog:
         with self._state:
             new_properties(self._connection.name, self._history.properties, properties, replace=False)
 
+    def bound(self) -> Mapping[str, str]:
+        """What the log is bound to: properties by name."""
+        with self._state:
+            return dict(self._history.properties)
+
     def sync(self) -> None:
         """Returns when all recorded batches are durable too."""
         self._settle()
@@ -351,10 +344,13 @@ class KafkaLog:
         with self._state:
             return [one for one in self._history.rejections if after < one.seq <= end]
 
-    def bad_messages(self) -> Sequence[Bad]:
-        """Messages of the topic that could not be read, with their places, in the order of the log."""
+    def bad_messages(self, after: int = 0, *, most: int | None = None) -> Sequence[BadMessage]:
+        """What could not be read, with `number` > `after`, in order, `most` of it.
+
+        From origins, and in the log's own topic, whose name is the source then. The newest 1,000 are kept.
+        """
         with self._state:
-            return list(self._history.bad)
+            return self._history.bad_messages(self._connection.topic, after)[:most]
 
     def digest(self, seq: int) -> str | None:
         """A text for the history up to event `seq`, which no other history has."""
@@ -473,9 +469,7 @@ class KafkaLog:
         self._last = taken.order.seq
         self._proposed = None  # its delivery may be told of later than it is read
         for number, became in outcomes(taken):
-            sent = self._sent.pop(number, None)
-            if sent is not None:
-                sent.outcomes = became
+            self._sending.answer(number, became)
 
     def _propose(self) -> None:
         """Writes an order of what came, if none is on its way."""

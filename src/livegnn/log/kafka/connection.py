@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
     ResourceType,
 )
 
-from livegnn.errors import LogError
+from livegnn.errors import LiveGNNError, LogError
 
 _Result = TypeVar("_Result")
 _SECONDS: Final = 10.0  # that an answer of the broker may take
@@ -48,11 +48,16 @@ def passes(error: KafkaError) -> bool:
 
 @dataclass(frozen=True)
 class Connection:
-    """A broker and the topics of one log. settings: further ones of librdkafka, as for encryption."""
+    """A broker and the topics of one log. settings: further ones of librdkafka, as for encryption.
+
+    what: as error messages call it, which are of the type `error`.
+    """
 
     servers: str
     topic: str
     settings: Settings = field(default_factory=dict)
+    what: str = "the event log"
+    error: type[LiveGNNError] = LogError
 
     @property
     def control(self) -> str:
@@ -62,7 +67,7 @@ class Connection:
     @property
     def name(self) -> str:
         """As error messages call the log."""
-        return f"the event log {self.topic!r} at {self.servers}"
+        return f"{self.what} {self.topic!r} at {self.servers}"
 
     def producer(self, largest: int) -> Producer:
         """A producer whose messages arrive once and in order, of `largest` bytes at most."""
@@ -107,19 +112,19 @@ class Connection:
 
     @contextmanager
     def errors(self, action: str) -> Iterator[None]:
-        """Makes what Kafka raises a LogError."""
+        """Makes what Kafka raises an `error`."""
         try:
             yield
         except KafkaException as error:
             reason = error.args[0] if error.args else error
             said = reason.str() if isinstance(reason, KafkaError) else str(reason)
-            raise LogError(f"cannot {action} {self.name}: {said}") from error
+            raise self.error(f"cannot {action} {self.name}: {said}") from error
         except TimeoutError as error:
-            raise LogError(
+            raise self.error(
                 f"cannot {action} {self.name}: it does not answer. Does a broker run there?"
             ) from error
         except BufferError as error:
-            raise LogError(f"cannot {action} {self.name}: too much waits to be sent") from error
+            raise self.error(f"cannot {action} {self.name}: too much waits to be sent") from error
 
     def ask(self, question: Callable[[], _Result]) -> _Result:
         """The broker's answer; asks again for a while if it is about to be ready. Raises KafkaException."""
@@ -206,10 +211,10 @@ def read_topics(connection: Connection) -> Topics:
         consumer = connection.consumer()
         try:
             bounds = {
-                partition: connection.ask(partial(_bounds, consumer, connection.topic, partition))
+                partition: connection.ask(partial(read_bounds, consumer, connection.topic, partition))
                 for partition in found[connection.topic].partitions
             }
-            control = connection.ask(partial(_bounds, consumer, connection.control, 0))
+            control = connection.ask(partial(read_bounds, consumer, connection.control, 0))
         finally:
             consumer.close()
     return Topics(
@@ -221,7 +226,7 @@ def read_topics(connection: Connection) -> Topics:
     )
 
 
-def _bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+def read_bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
     """The first offset of a partition, and the one after its last. Raises KafkaException."""
     found = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SECONDS)
     if found is None:

@@ -14,13 +14,12 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka import Message as KafkaMessage
 
 from livegnn.errors import FileFormatError, LogError
+from livegnn.log.bad_messages import Unread
 from livegnn.log.kafka.connection import Connection, passes
 from livegnn.log.kafka.history import History, Order
 from livegnn.log.kafka.message import Message, decode
+from livegnn.log.kafka.sending import HEADER
 from livegnn.log.kafka.taking import Received, Taken, take
-
-HEADER: Final = "livegnn"
-"""The header of a message with a number that its producer gave it."""
 
 _MOST_WAITING: Final = 4096  # messages of a partition that were fetched and not taken
 _MOST_AT_ONCE: Final = 1000
@@ -133,9 +132,9 @@ def _received(message: KafkaMessage, partition: int, offset: int) -> Received:
     raw = b"" if value is None else bytes(value)
     number = dict(message.headers() or ()).get(HEADER)
     try:
-        content: Message | str = decode(raw)
+        content: Message | Unread = decode(raw)
     except FileFormatError as error:
-        content = str(error)
+        content = Unread.make(error, raw)
     return Received(
         partition,
         offset,

@@ -6,7 +6,7 @@ The control topic has one partition. Its records are JSON objects, each with `v`
 owner       a process that owns the log from here on; its epoch is one more than that before
 order       messages that were taken after event `after`: `slices`, each a partition, its first offset, the
             offset after its last, and how many events came of it; `seq`, the last event; `again`, entries
-            whose key or origin was known; `bad`, messages that are none of ours; `keys`; `origins`, the last
+            whose key or origin was known; `bad`, what could not be read; `keys`; `origins`, the last
             offset of each partition of another stream; `chain`, a digest of all
 batch       `after` and `seq`: the events that became visible together; `rejection`: why they did not
 property    `name` and `value`, see `Log.bind`
@@ -26,14 +26,18 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from livegnn.errors import LogError
-from livegnn.log import Batch, Rejection
+from livegnn.log import BadMessage, Batch, Rejection
+from livegnn.log.bad_messages import Unread
 from livegnn.log.kafka.connection import Topics
+from livegnn.log.kafka.message import to_row, to_unread
 from livegnn.log.keys import Known
 from livegnn.log.origins import Partition, Reached
 from livegnn.types import JSON
 
 VERSION: Final = 1
 _POINT_EVERY: Final = 65_536  # events
+KEPT_BAD: Final = 1000
+"""So many bad messages are kept, the newest: a base must fit into one record."""
 
 
 class Slice(NamedTuple):
@@ -56,11 +60,16 @@ class Again(NamedTuple):
 
 
 class Bad(NamedTuple):
-    """A message that could not be read, and why."""
+    """A message that could not be read. source: where it came from, None for the log's own topic."""
 
+    source: str | None
     partition: int
     offset: int
-    message: str
+    unread: Unread
+
+    def to_json(self) -> list[JSON]:
+        """As a record has it."""
+        return [self.source, self.partition, self.offset, *to_row(self.unread)]
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,7 @@ class Order:
             "seq": self.seq,
             "slices": [list(one) for one in self.slices],
             "again": [list(one) for one in self.again],
-            "bad": [list(one) for one in self.bad],
+            "bad": [one.to_json() for one in self.bad],
             "keys": [list(one) for one in self.keys],
             "origins": [[*place, *reached] for place, reached in self.origins.items()],
             "chain": self.chain,
@@ -106,7 +115,8 @@ class History:
     """What the records up to offset `next` of the control topic say.
 
     positions: the next offset to take, for each partition that any was taken of. keys: by key, the oldest
-    first. points: in order, every 65,536 events or so; bases: the records of this type.
+    first. bad: the newest bad messages, of `bad_count`. points: in order, every 65,536 events or so; bases:
+    the records of this type.
     """
 
     next: int = 0
@@ -118,6 +128,7 @@ class History:
     batch_ends: "array[int]" = field(default_factory=lambda: array("q", [0]))
     rejections: list[Rejection] = field(default_factory=list)
     bad: list[Bad] = field(default_factory=list)
+    bad_count: int = 0
     properties: dict[str, str] = field(default_factory=dict)
     keys: dict[str, Known] = field(default_factory=dict)
     origins: dict[Partition, Reached] = field(default_factory=dict)
@@ -176,7 +187,8 @@ class History:
         if not self.points or order.after >= self.points[-1].seq + _POINT_EVERY:
             self.points.append(Point(self.seq, offset, self.epoch, self.chain, dict(self.positions)))
         self.positions, self.seq, self.chain = positions, order.seq, order.chain
-        self.bad += order.bad
+        self.bad = [*self.bad, *order.bad][-KEPT_BAD:] if order.bad else self.bad
+        self.bad_count += len(order.bad)
         for known in order.keys:
             self.keys[known.key] = known
         self.origins.update(order.origins)
@@ -233,6 +245,23 @@ class History:
         at = bisect_right(self.points, seq, key=lambda point: point.seq)
         return self.points[at - 1] if at else None
 
+    def bad_messages(self, topic: str, after: int) -> list[BadMessage]:
+        """Those that are kept, after number `after`. topic: of the log."""
+        first = self.bad_count - len(self.bad) + 1
+        return [
+            BadMessage(
+                number,
+                topic if one.source is None else one.source,
+                one.partition,
+                one.offset,
+                one.unread.reason,
+                one.unread.payload,
+                one.unread.size,
+            )
+            for number, one in enumerate(self.bad, first)
+            if number > after
+        ]
+
     def base(self) -> dict[str, JSON]:
         """The record from which `_begin` makes the same again."""
         return {
@@ -243,7 +272,8 @@ class History:
             "positions": [[partition, end] for partition, end in sorted(self.positions.items())],
             "batch": self.batch_ends[-1],
             "rejections": [list(one) for one in self.rejections],
-            "bad": [list(one) for one in self.bad],
+            "bad": [one.to_json() for one in self.bad],
+            "bad_count": self.bad_count,
             "properties": dict(self.properties),
             "keys": [list(one) for one in self.keys.values()],
             "origins": [[*place, *reached] for place, reached in self.origins.items()],
@@ -273,7 +303,8 @@ class History:
         self.rejections = [
             Rejection(_whole(n), _text(e), _text(m)) for n, e, m in _rows(record["rejections"])
         ]
-        self.bad = [Bad(_whole(p), _whole(o), _text(m)) for p, o, m in _rows(record["bad"])]
+        self.bad = [_bad(row) for row in _rows(record["bad"])]
+        self.bad_count = _whole(record["bad_count"])
         properties = record["properties"]
         assert isinstance(properties, dict)
         self.properties = {name: _text(value) for name, value in properties.items()}
@@ -296,10 +327,17 @@ def _order(record: Mapping[str, JSON]) -> Order:
             Again(_whole(p), _whole(o), _whole(e), _whole(s), None if error is None else _text(error))
             for p, o, e, s, error in _rows(record["again"])
         ],
-        [Bad(_whole(p), _whole(o), _text(m)) for p, o, m in _rows(record["bad"])],
+        [_bad(row) for row in _rows(record["bad"])],
         [_known(row) for row in _rows(record["keys"])],
         dict(map(_reached, _rows(record["origins"]))),
         _text(record["chain"]),
+    )
+
+
+def _bad(row: Sequence[JSON]) -> Bad:
+    source, partition, offset, *unread = row
+    return Bad(
+        None if source is None else _text(source), _whole(partition), _whole(offset), to_unread(unread)
     )
 
 

@@ -5,10 +5,13 @@ All numbers are little-endian.
 header   "LGEM", version u16, number of entries u32, length of the notes u32, CRC-32 u32 of all that follows
 counts   u32 for each entry: how many events it has
 notes    JSON, an object; `keys`: the idempotency key of each entry, or null; `origins`: where each came from,
-         a list of source, partition and offset, or null. No bytes at all if no entry has either
+         a list of source, partition and offset, or null; `bad`: of an entry that could not be read, a list of
+         the reason, its first bytes in Base64, and how many it had, or null. No bytes at all if no entry has
+         one of these
 events   of all entries, in the binary form of events (`livegnn.events.binary`)
 """
 
+import base64
 import json
 import struct
 import zlib
@@ -21,6 +24,7 @@ from livegnn.errors import FileFormatError, InputError
 from livegnn.events import Events
 from livegnn.events.binary import check
 from livegnn.log import Origin
+from livegnn.log.bad_messages import Unread
 from livegnn.log.keys import check_key
 from livegnn.log.origins import check_origin
 from livegnn.types import JSON
@@ -39,11 +43,15 @@ _HEADER = struct.Struct("<4sHIII")
 
 
 class Message(NamedTuple):
-    """What one Kafka message holds. counts: events of each entry; keys, origins: of each entry, or none."""
+    """What one Kafka message holds. counts: events of each entry.
+
+    keys, origins, bad: of each entry, or of none; `bad` says why one that has no events could not be read.
+    """
 
     counts: "Int64[IntArray, 'entries']"
     keys: Sequence[str | None]
     origins: Sequence[Origin | None]
+    bad: Sequence[Unread | None]
     events: Events
 
     def entries(self) -> list[tuple[Events, str | None, Origin | None]]:
@@ -55,17 +63,20 @@ class Message(NamedTuple):
 
 
 def encode(
-    entries: Sequence[Events],
+    entries: Sequence[Events | InputError],
     keys: Sequence[str | None] | None = None,
     origins: Sequence[Origin | None] | None = None,
 ) -> bytes:
     """The value of a message with `entries`, and a key and an origin of each if it has one.
 
-    Raises InputError for text that cannot be stored, or a key or an origin that is none.
+    An InputError stands for events that could not be read, of which the origin has the payload. Raises it if
+    it has not; InputError for text that cannot be stored, or a key or an origin that is none.
     """
     if not entries:
         raise InputError("a message must hold at least one entry, got none")
-    for events in entries:
+    bad = _find_bad(entries, origins)
+    readable = [events if isinstance(events, Events) else Events() for events in entries]
+    for events in readable:
         check(events.chunks)
     said: dict[str, JSON] = {}
     if keys is not None and any(key is not None for key in keys):
@@ -74,10 +85,12 @@ def encode(
                 check_key(key)
         said["keys"] = list(keys)
     if origins is not None and any(origin is not None for origin in origins):
-        said["origins"] = [None if origin is None else list(check_origin(origin)) for origin in origins]
+        said["origins"] = [None if origin is None else list(check_origin(origin)[:3]) for origin in origins]
+    if bad:
+        said["bad"] = [None if (one := bad.get(at)) is None else to_row(one) for at in range(len(entries))]
     notes = json.dumps(said).encode() if said else b""
-    counts = np.array([len(events) for events in entries], "<u4").tobytes()
-    rest = counts + notes + Events.concatenate(entries).to_bytes()
+    counts = np.array([len(events) for events in readable], "<u4").tobytes()
+    rest = counts + notes + Events.concatenate(readable).to_bytes()
     return _HEADER.pack(MAGIC, VERSION, len(entries), len(notes), zlib.crc32(rest)) + rest
 
 
@@ -100,35 +113,72 @@ def decode(value: bytes) -> Message:
     counts = np.frombuffer(rest[:notes_at], "<u4").astype(np.int64)
     try:
         events = Events.from_bytes(bytes(rest[events_at:]))
-        keys, origins = _parse_notes(bytes(rest[notes_at:events_at]), count)
+        keys, origins, bad = _parse_notes(bytes(rest[notes_at:events_at]), count)
     except (InputError, ValueError, TypeError) as error:
         raise FileFormatError(f"a message of events must hold events and keys, got: {error}") from error
     if counts.sum() != len(events):
         raise FileFormatError(
             f"a message of events must hold entries of {counts.tolist()} events, got {len(events)}"
         )
-    return Message(counts, keys, origins, events)
+    if any(one is not None and size for one, size in zip(bad, counts.tolist(), strict=False)):
+        raise FileFormatError("a message of events must hold no events of an entry that was not read")
+    return Message(counts, keys, origins, bad, events)
 
 
-def _parse_notes(notes: bytes, count: int) -> tuple[Sequence[str | None], Sequence[Origin | None]]:
-    """Keys and origins. Raises ValueError or InputError for what is none of each of `count` entries."""
+def to_row(unread: Unread) -> list[JSON]:
+    """As JSON has it."""
+    return [unread.reason, base64.b64encode(unread.payload).decode(), unread.size]
+
+
+def to_unread(row: object) -> Unread:
+    """What `to_row` was given. Raises TypeError or ValueError."""
+    if not isinstance(row, list) or list(map(type, row)) != [str, str, int]:
+        raise TypeError(f"what was not read must be a reason, bytes and a size, got {row!r:.80}")
+    reason, payload, size = row
+    return Unread(reason, base64.b64decode(payload, validate=True), size)
+
+
+def _find_bad(
+    entries: Sequence[Events | InputError], origins: Sequence[Origin | None] | None
+) -> dict[int, Unread]:
+    """The entries that could not be read, by position. Raises one of which there is no payload."""
+    bad: dict[int, Unread] = {}
+    for at, one in enumerate(entries):
+        if isinstance(one, InputError):
+            origin = None if origins is None else origins[at]
+            if origin is None or check_origin(origin).payload is None:
+                raise one
+            bad[at] = Unread.make(one, origin.payload or b"")
+    return bad
+
+
+def _parse_notes(
+    notes: bytes, count: int
+) -> tuple[Sequence[str | None], Sequence[Origin | None], Sequence[Unread | None]]:
+    """Keys, origins and what was not read. Raises ValueError, TypeError or InputError for what is none of
+    each of `count` entries.
+    """
     if not notes:
-        return (), ()
+        return (), (), ()
     parsed = json.loads(notes)
     if not isinstance(parsed, dict):
         raise TypeError(f"notes must be an object, got {parsed!r:.80}")
-    keys, origins = parsed.get("keys", []), parsed.get("origins", [])
-    for name, given in (("keys", keys), ("origins", origins)):
+    keys, origins, bad = (parsed.get(name, []) for name in ("keys", "origins", "bad"))
+    for name, given in (("keys", keys), ("origins", origins), ("bad", bad)):
         if not isinstance(given, list) or len(given) not in (0, count):
             raise ValueError(f"{name} of {count} entries must be a list, got {given!r:.80}")
     for key in keys:
         if key is not None:
             check_key(key)
-    return keys, [None if one is None else check_origin(tuple(one)) for one in origins]
+    return (
+        keys,
+        [None if one is None else check_origin(tuple(one)) for one in origins],
+        [None if one is None else to_unread(one) for one in bad],
+    )
 
 
 def pack(
-    entries: Sequence[Events],
+    entries: Sequence[Events | InputError],
     keys: Sequence[str | None],
     origins: Sequence[Origin | None],
     largest: int,
@@ -136,8 +186,9 @@ def pack(
     """`entries` as the values of as few messages as fit: each value with the positions of its entries.
 
     largest: the size of a message in bytes. An entry that alone is larger, or cannot be stored, comes with
-    the error instead of a value, by itself.
+    the error instead of a value, by itself; if its origin has a payload, it is packed as one not read.
     """
+    entries = list(entries)
     packed: list[tuple[bytes, Sequence[int]] | tuple[InputError, Sequence[int]]] = []
     group: list[int] = []
     size = 0
@@ -155,7 +206,14 @@ def pack(
                 raise _too_large(len(value), largest)
         except InputError as error:
             if len(positions) == 1:
-                packed.append((error, positions))
+                (at,) = positions
+                origin = origins[at]
+                known = isinstance(origin, Origin) and origin.payload is not None
+                if known and isinstance(entries[at], Events):
+                    entries[at] = error
+                    finish(positions)
+                else:
+                    packed.append((error, positions))
                 return
             half = len(positions) // 2
             finish(positions[:half])
@@ -165,7 +223,7 @@ def pack(
 
     for at, events in enumerate(entries):
         group.append(at)
-        size += len(events)
+        size += len(events) if isinstance(events, Events) else 1
         if size >= MOST_EVENTS:
             finish(group)
             group, size = [], 0

@@ -7,6 +7,7 @@ from typing import Final
 from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.log import Appended
+from livegnn.log.bad_messages import Unread
 from livegnn.log.kafka.history import Again, Bad, History, Order, Slice
 from livegnn.log.kafka.message import Message
 from livegnn.log.kafka.taking import Received, Taken, extend
@@ -30,13 +31,12 @@ def propose(history: History, waiting: Iterable[Received], time: int, largest: i
     taker = _Taker(history, time)
     chain = history.chain
     slices: list[Slice] = []
-    bad: list[Bad] = []
     for one in itertools.islice(waiting, _MOST):
         if taker.noted > largest // 4:
             break
         before = taker.seq
-        if isinstance(one.message, str):
-            bad.append(Bad(one.partition, one.offset, one.message))
+        if isinstance(one.message, Unread):
+            taker.take_bad(None, one.partition, one.offset, one.message)
         else:
             taker.take(one, one.message)
         chain = extend(chain, one)
@@ -49,7 +49,7 @@ def propose(history: History, waiting: Iterable[Received], time: int, largest: i
     if not slices:
         return None
     keys = list(taker.known.values())
-    return Order(history.seq, taker.seq, slices, taker.again, bad, keys, taker.reached, chain)
+    return Order(history.seq, taker.seq, slices, taker.again, taker.bad, keys, taker.reached, chain)
 
 
 class _Taker:
@@ -58,6 +58,7 @@ class _Taker:
     def __init__(self, history: History, time: int) -> None:
         self.seq = history.seq
         self.again: list[Again] = []
+        self.bad: list[Bad] = []
         self.known: dict[str, Known] = {}
         self.reached: dict[Partition, Reached] = {}
         self.noted = 0  # bytes, at most
@@ -75,6 +76,11 @@ class _Taker:
             if origin is not None and reached is not None and origin.offset <= reached.offset:
                 self.again.append(Again(received.partition, received.offset, number, reached.seq, None))
                 continue
+            unread = message.bad[number] if message.bad else None
+            if unread is not None and origin is not None and place is not None:
+                self.take_bad(origin.source, origin.partition, origin.offset, unread)
+                self.reached[place] = Reached(origin.offset, self.seq)
+                continue
             before = None if key is None else self.known.get(key) or self._history.keys.get(key)
             if before is None:
                 self.seq += len(events)
@@ -87,6 +93,11 @@ class _Taker:
                     continue
             if origin is not None and place is not None:
                 self.reached[place] = Reached(origin.offset, self.seq if before is None else before.seq)
+
+    def take_bad(self, source: str | None, partition: int, offset: int, unread: Unread) -> None:
+        """What could not be read. source: None for a message of the log's own topic."""
+        self.noted += _NOTE_BYTES + 4 * len(unread.reason) + 2 * len(unread.payload)
+        self.bad.append(Bad(source, partition, offset, unread))
 
 
 def _difference(known: Known, events: Events) -> str | None:
@@ -103,12 +114,16 @@ def outcomes(taken: Taken) -> Iterator[tuple[bytes, Sequence[Appended | InputErr
     again = {(one.partition, one.offset, one.entry): one for one in taken.order.again}
     seq = taken.order.after
     for received in taken.received:
-        if isinstance(received.message, str):
+        message = received.message
+        if isinstance(message, Unread):
             continue
         became: list[Appended | InputError] = []
-        for entry, size in enumerate(received.message.counts.tolist()):
+        for entry, size in enumerate(message.counts.tolist()):
             repeated = again.get((received.partition, received.offset, entry)) if again else None
-            if repeated is None:
+            unread = message.bad[entry] if message.bad else None
+            if repeated is None and unread is not None:
+                became.append(InputError(unread.reason))
+            elif repeated is None:
                 seq += size
                 became.append(Appended(seq, size))
             elif repeated.error is None:
@@ -117,14 +132,3 @@ def outcomes(taken: Taken) -> Iterator[tuple[bytes, Sequence[Appended | InputErr
                 became.append(InputError(repeated.error))
         if received.number is not None:
             yield received.number, became
-
-
-class Sent:
-    """A message that was sent: the positions of its entries in a call, and what became of them."""
-
-    __slots__ = ("error", "outcomes", "positions")
-
-    def __init__(self, positions: Sequence[int]) -> None:
-        self.positions = positions
-        self.outcomes: Sequence[Appended | InputError] | None = None
-        self.error: str | None = None

@@ -11,19 +11,20 @@ import numpy as np
 from livegnn.errors import LogError
 from livegnn.events import Events
 from livegnn.log import Write
+from livegnn.log.bad_messages import Unread
 from livegnn.log.kafka.history import Order
 from livegnn.log.kafka.message import Message
 
 
 class Received(NamedTuple):
-    """A message of the topic of events; `message` is text where it could not be read, and says why.
+    """A message of the topic of events, or why it could not be read.
 
     digest: of its value. number: what its producer called it, if it is one of ours.
     """
 
     partition: int
     offset: int
-    message: Message | str
+    message: Message | Unread
     digest: bytes
     number: bytes | None
 
@@ -66,7 +67,7 @@ def take(order: Order, waiting: Mapping[int, deque[Received]], chain_before: str
 def _write(received: Received, after: int, again: set[tuple[int, int, int]]) -> Write | None:
     """The entries of a message that count, None if there are none."""
     message = received.message
-    if isinstance(message, str):
+    if isinstance(message, Unread):
         return None
     counts, events = message.counts, message.events
     if again or not counts.all():

@@ -1,0 +1,208 @@
+"""A Kafka topic of JSON lines as a source of events: each message is one entry of the log.
+
+Threads: one reads, decodes and appends. It goes on in its partitions only after the log has what came before,
+and where the log cannot take it, it waits. Other threads may ask how it stands, and stop it.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, get_args
+
+from livegnn.connectors.partitions import Arrived, Begin, Partitions, Unreachable
+from livegnn.errors import InputError, LiveGNNError, LogError, OverloadedError, SourceError
+from livegnn.events import Events
+from livegnn.log import Origin
+from livegnn.log.kafka.connection import Connection, Settings
+from livegnn.log.origins import check_origin
+from livegnn.runtime import Runtime
+
+__all__ = ["Begin", "JsonLinesTopic"]
+
+_logger = logging.getLogger(__name__)
+
+_POLL_SECONDS: Final = 0.1
+_LOOK_SECONDS: Final = 5.0  # how often the ends of the partitions are asked for
+_RETRY_SECONDS: Final = 1.0
+_MOST_BYTES: Final = 1 << 19  # in one append, or one message
+_LARGEST: Final = 64 << 20
+
+
+class JsonLinesTopic:
+    """Reads all partitions of `topic`, at the brokers `servers`, into the log of `runtime`.
+
+    A message is one or several events as JSON lines (docs/events.md). name: of the source, the topic's by
+    default; the log keeps under it how far the topic was read. begin: where to begin if it was never read.
+    settings: further ones of librdkafka, as for encryption. Raises InputError for wrong arguments.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        servers: str,
+        topic: str,
+        *,
+        name: str | None = None,
+        begin: Begin = "first",
+        settings: Settings | None = None,
+    ) -> None:
+        self.name: str = topic if name is None else name
+        check_origin((self.name, 0, 0))
+        if begin not in get_args(Begin):
+            raise InputError(f"begin must be 'first' or 'last', got {begin!r}")
+        self.failure: BaseException | None = None
+        self.waits: str | None = None
+        self.stored = self.bad = 0
+        self._runtime = runtime
+        connection = Connection(servers, topic, settings or {}, "the topic", SourceError)
+        self._partitions = Partitions(connection, runtime.log, self.name, begin)
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._looked = 0.0
+
+    @property
+    def lag(self) -> Mapping[int, int]:
+        """How many messages stand unread, by partition, when the brokers were last asked."""
+        return self._partitions.lag
+
+    def start(self) -> None:
+        """Reads in a thread of its own until `stop`. If no broker answers, it waits for one.
+
+        Raises SourceError if the topic is missing, or has lost messages that were not read; InputError if a
+        source of this name reads already.
+        """
+        if self._thread is not None or self._stopping.is_set():
+            raise LiveGNNError("a source can be started once: make another one")
+        if self.name in self._runtime.sources:
+            raise InputError(f"the sources of a runtime must have different names, got {self.name!r} again")
+        try:
+            self._partitions.open()
+        except Unreachable as error:
+            self._wait(str(error), 0)
+        except BaseException:
+            self.stop()
+            raise
+        self._runtime.sources[self.name] = self
+        self._thread = threading.Thread(target=self._run, name=f"livegnn-source-{self.name}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends it after what it is appending; again does nothing."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        if self._thread is None:
+            self._partitions.close()
+            return
+        self._thread.join()
+        if self._runtime.sources.get(self.name) is self:
+            del self._runtime.sources[self.name]
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                try:
+                    self._read_on()
+                except Unreachable as error:
+                    self._wait(str(error), _RETRY_SECONDS)
+        except BaseException as error:
+            known = isinstance(error, LiveGNNError)
+            _logger.error("the source %s ended: %s", self.name, error, exc_info=not known)
+            self.failure = error
+        finally:
+            self._partitions.close()
+
+    def _read_on(self) -> None:
+        """One round: whatever has arrived goes into the log."""
+        if not self._partitions.opened:
+            self._partitions.open()
+            self.waits = None
+        self._look()
+        for group in _grouped(self._partitions.poll(_POLL_SECONDS)):
+            if not self._store(group):
+                return  # what comes after it must not be stored either
+        self._partitions.note_lag()
+
+    def _look(self) -> None:
+        """Asks for the ends of the partitions, if it is time to."""
+        now = time.monotonic()
+        if now > self._looked + _LOOK_SECONDS:
+            self._partitions.look()
+            self._looked = now
+            self.waits = None
+
+    def _store(self, group: Sequence[Arrived]) -> bool:
+        """Appends messages, and waits until the log takes them; False if it is told to stop before."""
+        messages = [one for one in group if not one.is_end]
+        entries = [_decode(one.value) for one in messages]
+        origins = [Origin(self.name, one.partition, one.offset, one.value or b"") for one in messages]
+        while messages and not self._append(entries, origins):
+            if self._stopping.is_set():
+                return False
+            with contextlib.suppress(Unreachable):  # how the log is has nothing to do with it
+                self._look()
+        for one in group:
+            self._partitions.note(one)
+        return True
+
+    def _append(self, entries: Sequence[Events | InputError], origins: Sequence[Origin]) -> bool:
+        """Whether the log has taken them; waits for a while if it has not."""
+        if self._runtime.failure is not None:
+            raise SourceError(f"the source {self.name!r} ends with the runtime: {self._runtime.failure}")
+        try:
+            outcomes = self._runtime.append_all(entries, None, origins)
+        except OverloadedError as error:
+            self._wait(str(error), error.retry_after)
+            return False
+        except LogError as error:
+            self._wait(str(error), _RETRY_SECONDS)
+            return False
+        self.waits = None
+        self.stored += sum(isinstance(one, InputError) or not one.again for one in outcomes)
+        bad = [(at, one) for at, one in enumerate(outcomes) if isinstance(one, InputError)]
+        self.bad += len(bad)
+        if bad:
+            at, reason = bad[0]
+            _logger.warning(
+                "%d bad messages of the source %s, the first in partition %d at offset %d: %s",
+                len(bad),
+                self.name,
+                *origins[at][1:3],
+                reason,
+            )
+        return True
+
+    def _wait(self, reason: str, seconds: float) -> None:
+        if self.waits is None:
+            _logger.warning("the source %s waits: %s", self.name, reason)
+        self.waits = reason
+        self._stopping.wait(seconds)
+
+
+def _decode(value: bytes | None) -> Events | InputError:
+    """The events of a message, or what is wrong with it."""
+    if value is None:
+        return InputError("a message must have JSON lines as its value, got none")
+    if len(value) > _LARGEST:
+        return InputError(f"a message must have at most {_LARGEST:,} bytes, got {len(value):,}")
+    try:
+        return Events.from_json_lines(value)
+    except InputError as error:
+        return error
+
+
+def _grouped(arrived: Iterable[Arrived]) -> Iterator[list[Arrived]]:
+    """What is appended together: of some size, or one message."""
+    group: list[Arrived] = []
+    size = 0
+    for one in arrived:
+        length = len(one.value or b"")
+        if group and size + length > _MOST_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(one)
+        size += length
+    if group:
+        yield group

@@ -1,0 +1,244 @@
+"""The partitions of a Kafka topic that are read: where each goes on, what it has brought, what stands unread.
+
+Where a partition goes on is in the log alone. When a source is read for the first time, the log is told where
+it begins, and is bound to the topic. So a partition of which the log knows nothing, in a source that was read
+before, is one that was empty then, or that was added since: it begins with its first message.
+
+Thread safety: one thread calls; `lag` may be asked by any.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, Literal, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as KafkaMessage
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from livegnn.errors import SourceError
+from livegnn.events import Events
+from livegnn.log import Log, Origin
+from livegnn.log.kafka.connection import Connection, passes
+
+Begin = Literal["first", "last"]
+"""Where a topic begins that was never read: with its first message, or after its last."""
+
+_FIRST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_END: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_SECONDS: Final = 5.0  # that an answer of the broker may take
+_MOST_AT_ONCE: Final = 1000
+_MISSING_SECONDS: Final = 30.0  # after which a topic that a broker does not know is taken for deleted
+
+
+class Unreachable(SourceError):
+    """No broker answers. One may come back."""
+
+
+class Arrived(NamedTuple):
+    """A message of a partition; or its end, with the offset that the next message will have at least."""
+
+    partition: int
+    offset: int
+    value: bytes | None
+    is_end: bool = False
+
+
+class Partitions:
+    """All partitions of a topic, from where `log` says that the source `name` was read.
+
+    lag: how many messages stand unread, by partition, when it was last looked.
+    """
+
+    def __init__(self, connection: Connection, log: Log, name: str, begin: Begin) -> None:
+        self.lag: Mapping[int, int] = {}
+        self._connection, self._log, self._name, self._begin = connection, log, name, begin
+        self._next: dict[int, int] = {}
+        self._ends: Mapping[int, int] = {}
+        self._stopped: set[int] = set()  # partitions that the client does not read on by itself
+        self._missing_since: float | None = None
+        self._consumer: Consumer = connection.consumer()
+        self._admin: AdminClient = connection.admin()
+
+    @property
+    def opened(self) -> bool:
+        """Whether it is known where to go on."""
+        return bool(self._next)
+
+    def open(self) -> None:
+        """Begins to read. Raises Unreachable, or SourceError if what was to be read is not there."""
+        known = self._log.bound().get(f"source/{self._name}")
+        if known not in (None, self._connection.topic):
+            raise SourceError(
+                f"the source {self._name!r} must read the topic {known!r}, of which the log knows how far it "
+                f"was read, got {self._connection.topic!r}: give another topic a source of another name"
+            )
+        partitions = self._find()
+        if partitions is None:
+            raise SourceError(
+                f"{self._connection.name} must be there before it is read, got no such topic: make it, or "
+                "correct its name"
+            )
+        lows = self._ask(partitions, _FIRST)
+        ends = self._ask(partitions, _END)
+        if known is None:
+            self._begin_at({p: lows[p] if self._begin == "first" else ends[p] for p in partitions})
+        self._add(lows, ends)
+
+    def _begin_at(self, places: Mapping[int, int]) -> None:
+        """Notes where a source begins that was never read."""
+        new = [(p, at) for p, at in places.items() if at and self._log.position(self._name, p) is None]
+        origins = [Origin(self._name, partition, at - 1) for partition, at in new]
+        self._log.append_all([Events()] * len(origins), None, origins)
+        self._log.bind({f"source/{self._name}": self._connection.topic})
+
+    def _add(self, lows: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        """Reads further partitions."""
+        begins = {}
+        for partition, low in lows.items():
+            position = self._log.position(self._name, partition)
+            begins[partition] = 0 if position is None else position + 1
+            self._check(partition, begins[partition], low, ends[partition])
+        with self._connection.errors("read"):
+            self._consumer.incremental_assign(
+                [TopicPartition(self._connection.topic, p, at) for p, at in begins.items()]
+            )
+        self._next |= begins
+        self._note_ends({**self._ends, **ends})
+
+    def _check(self, partition: int, at: int, low: int, end: int) -> None:
+        if at < low:
+            raise SourceError(
+                f"{self._connection.name} must have the messages of partition {partition} from {at} on, got "
+                f"those from {low} on: the others were deleted before they were read. Restore them; or, to "
+                f"go on without them: livegnn log skip DEPLOYMENT.TOML {self._name} {partition} {low}"
+            )
+        if at > end:
+            raise SourceError(
+                f"{self._connection.name} must have {at} messages in partition {partition}, as many as were "
+                f"read, got {end}: it is another topic of the same name, or has lost messages. Restore it; "
+                "or give the topic that is there a source of another name"
+            )
+
+    def look(self) -> None:
+        """Asks for the ends of the partitions, and reads new ones. Raises Unreachable or SourceError."""
+        partitions = self._find()
+        if partitions is None:
+            now = time.monotonic()
+            self._missing_since = self._missing_since or now
+            if now - self._missing_since > _MISSING_SECONDS:
+                raise SourceError(f"{self._connection.name} must be there, got no such topic: it was deleted")
+            return
+        self._missing_since = None
+        ends = self._ask(partitions, _END)
+        new = [partition for partition in partitions if partition not in self._next]
+        if new:
+            self._add(self._ask(new, _FIRST), {p: ends[p] for p in new})
+        self._note_ends(ends)
+
+    def poll(self, timeout: float) -> list[Arrived]:
+        """What has arrived; waits for at most `timeout` seconds for something.
+
+        Raises SourceError; what has arrived is lost then, and this object of no use any more. Before anything
+        is taken, Unreachable.
+        """
+        self._go_on()
+        with self._connection.errors("read"):
+            first = self._consumer.poll(timeout)
+            messages = [] if first is None else [first, *self._consumer.consume(_MOST_AT_ONCE, 0)]
+            arrived = (self._receive(message) for message in messages)
+            return [one for one in arrived if one is not None]
+
+    def _receive(self, message: KafkaMessage) -> Arrived | None:
+        partition, offset, error = message.partition(), message.offset(), message.error()
+        if error is None:
+            assert partition is not None
+            assert offset is not None
+            value = message.value()
+            return Arrived(partition, offset, None if value is None else bytes(value))
+        if error.code() == KafkaError._PARTITION_EOF:
+            assert partition is not None
+            return None if offset is None else Arrived(partition, offset, None, is_end=True)
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            assert partition is not None
+            self._stopped.add(partition)  # what has arrived of it is stored before it is looked into
+        elif not _passes(error):
+            raise KafkaException(error)
+        return None
+
+    def _go_on(self) -> None:
+        """Reads on in partitions that had no message at the offset that was asked for, if they have now."""
+        if not self._stopped:
+            return
+        partitions = sorted(self._stopped)
+        lows, ends = self._ask(partitions, _FIRST), self._ask(partitions, _END)
+        for partition in partitions:
+            at = self._next[partition]
+            self._check(partition, at, lows[partition], ends[partition])
+            place = TopicPartition(self._connection.topic, partition, at)
+            with self._connection.errors("read"):
+                self._consumer.incremental_unassign([place])
+                self._consumer.incremental_assign([place])
+            self._stopped.remove(partition)
+
+    def note(self, arrived: Arrived) -> None:
+        """Says that everything up to a message was stored."""
+        after = arrived.offset if arrived.is_end else arrived.offset + 1
+        self._next[arrived.partition] = max(self._next[arrived.partition], after)
+
+    def note_lag(self) -> None:
+        """Makes `lag` what is known now."""
+        self._note_ends(self._ends)
+
+    def _note_ends(self, ends: Mapping[int, int]) -> None:
+        self._ends = ends
+        self.lag = {p: max(0, ends.get(p, at) - at) for p, at in sorted(self._next.items())}
+
+    def _find(self) -> list[int] | None:
+        """The partitions of the topic, None if there is no such topic."""
+        topic = self._connection.topic
+        with self._reaching():
+            found = self._consumer.list_topics(topic, timeout=_SECONDS).topics.get(topic)
+            if found is None or (
+                found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            ):
+                return None
+            if found.error is not None:
+                raise KafkaException(found.error)
+            partitions = sorted(found.partitions)
+            if any(partition not in self._next for partition in partitions):
+                # The other client must hear of them too. Asked for a missing topic, it would make one.
+                self._admin.list_topics(topic, timeout=_SECONDS)
+            return partitions
+
+    def _ask(self, partitions: list[int], what: OffsetSpec) -> dict[int, int]:
+        """An offset of each of `partitions`."""
+        asked = {TopicPartition(self._connection.topic, partition): what for partition in partitions}
+        with self._reaching():
+            answers = self._admin.list_offsets(asked, request_timeout=_SECONDS)
+            return {
+                place.partition: self._connection.result(answer).offset for place, answer in answers.items()
+            }
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Makes errors that pass Unreachable, and others SourceError."""
+        try:
+            with self._connection.errors("reach"):
+                yield
+        except SourceError as error:
+            cause = error.__cause__
+            if isinstance(cause, TimeoutError) or (
+                isinstance(cause, KafkaException) and _passes(cause.args[0])
+            ):
+                raise Unreachable(str(error)) from error
+            raise
+
+    def close(self) -> None:
+        """Ends the connections."""
+        self._consumer.close()
+
+
+def _passes(error: KafkaError) -> bool:
+    # A client that has not heard yet of a topic, or of a partition that was added, calls it unknown.
+    return passes(error) or error.code() in (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)

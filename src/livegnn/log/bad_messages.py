@@ -1,0 +1,49 @@
+"""Messages of streams that could not be stored as events, kept with the reason: nothing is lost unseen.
+
+A bad message is stored in one transaction with the offset of its origin. So it is listed once, however often
+it is delivered, and whatever ends the process. Thread safety: none, the caller has the connection to itself.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import apsw
+
+from livegnn.log import BadMessage, Origin
+
+KEPT_BYTES: Final = 1024
+"""So many bytes of a bad message are kept: it is still where it came from."""
+
+
+class Unread(NamedTuple):
+    """Why a message is a bad one, its first bytes, and how many it has."""
+
+    reason: str
+    payload: bytes
+    size: int
+
+    @classmethod
+    def make(cls, reason: object, payload: bytes) -> "Unread":
+        """What is kept of `payload`."""
+        # Half of a surrogate pair, which an error may quote, can be stored by nobody.
+        said = str(reason).encode(errors="backslashreplace").decode()
+        return cls(said, payload[:KEPT_BYTES], len(payload))
+
+
+def store_bad(connection: apsw.Connection, bad: Sequence[tuple[Origin, Unread]]) -> None:
+    """Stores bad messages after those that are there."""
+    connection.executemany(
+        "INSERT INTO bad_messages (source, partition, offset, reason, payload, size) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        [(*origin[:3], *unread) for origin, unread in bad],
+    )
+
+
+def find_bad(connection: apsw.Connection, after: int, most: int) -> list[BadMessage]:
+    """The first `most` bad messages after number `after`."""
+    rows: list[Any] = connection.execute(
+        "SELECT number, source, partition, offset, reason, payload, size FROM bad_messages "
+        "WHERE number > ? ORDER BY number LIMIT ?",
+        (after, most),
+    ).fetchall()
+    return [BadMessage(*row) for row in rows]
