@@ -189,6 +189,7 @@ def _match(pattern: re.Pattern[str], value: object) -> str:
     text = _text(value)
     if not pattern.fullmatch(text):
         raise ValueError(f"expected text like {pattern.pattern}, got {text!r}")
+    text.encode()  # raises ValueError for half a character
     return text
 
 

@@ -105,6 +105,13 @@ def _map(path: Path) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY))
 
 
+def _make_room(length: int) -> memoryview:
+    """Memory of this process alone, also after a fork, that begins where vectors are aligned."""
+    room = np.empty(length + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    return room[start : start + length].data
+
+
 def _check_zeros(path: Path, gap: memoryview) -> None:
     if any(gap):
         raise FileFormatError(f"{path} must have zeros between sections, got others: it is corrupt")
@@ -155,9 +162,7 @@ class _Blocks:
         files, offsets, runs = self._runs_of(section)
         if len(runs) == 2 and files[0] == 0:
             return self._bytes_at(0, int(offsets[0]), section.length)
-        if not section.length:
-            return memoryview(b"")
-        held = memoryview(mmap.mmap(-1, section.length))  # at a page, so that vectors are aligned
+        held = _make_room(section.length)
         edges = [*(runs[:-1] * BLOCK).tolist(), section.length]
         wanted = zip(files[runs[:-1]].tolist(), offsets[runs[:-1]].tolist(), strict=True)
         for (number, offset), begin, stop in zip(wanted, edges[:-1], edges[1:], strict=True):
@@ -203,10 +208,10 @@ class _Blocks:
         try:
             content = _map(path)
             contents, end = read_header(path, content)
-        except FileNotFoundError as error:
+        except OSError as error:
             raise FileFormatError(
-                f"{self._path} has {source.length} bytes of its content in {path}, got no such file: put it "
-                "back, or use an earlier checkpoint"
+                f"{self._path} has {source.length} bytes of its content in {path}, got "
+                f"'{error.strerror}': put the file there, or use an earlier checkpoint"
             ) from error
         except FileFormatError as error:
             raise FileFormatError(f"{self._path} has blocks in another file: {error}") from error

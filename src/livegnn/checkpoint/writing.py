@@ -258,13 +258,14 @@ def _write_own(
         count = -(-len(section.content) // BLOCK)
         edges = np.flatnonzero(np.diff(own[first : first + count], prepend=False, append=False))
         for begin, stop in (edges.reshape(-1, 2) * BLOCK).tolist():
-            run = section.content[begin:stop]
-            file.write(bytes(gap))
-            for part in _parts(run, None):
+            if gap:
+                file.write(bytes(gap))
+            for at in range(begin, stop, _PART):
+                part = section.content[at : min(at + _PART, stop)]
                 file.write(part)
                 written += len(part)
                 if on_part is not None and written >= _PART:
                     on_part()
                     written = 0
-            gap = -len(run) % ALIGNMENT
+            gap = -len(part) % ALIGNMENT
         first += count
