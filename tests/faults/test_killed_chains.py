@@ -1,7 +1,7 @@
 """A process that dies at any write, flush, rename or removal of checkpoints that share blocks.
 
-Whatever is left under a checkpoint's name is whole, the newest that was finished is there, and the next process
-goes on from it.
+Whatever is left under a checkpoint's name is whole, the newest that was finished is there, and the next
+process goes on from it.
 """
 
 import io

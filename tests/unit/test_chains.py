@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from chained_checkpoints import (
+    NODES,
+    WIDTH,
     check_file,
     check_states,
     event,
@@ -16,11 +18,14 @@ from chained_checkpoints import (
     share_small_ones,
 )
 from held_checkpoints import PATIENCE, TellingLog
-from livegnn import Graph, InputError, checkpoint
+from livegnn import Engine, Events, Graph, InputError, checkpoint
 from livegnn.log.sqlite import SqliteLog
-from livegnn.runtime import CheckpointPolicy, checkpoints, list_checkpoints, restore
+from livegnn.runtime import CheckpointPolicy, Runtime, checkpoints, list_checkpoints, restore
 from livegnn.runtime.chains import list_chains, may_follow, remove_old
 from livegnn.types import State
+from streams import make_arrays, make_model, make_stream
+
+MODEL = make_model()
 
 
 @pytest.fixture
@@ -35,7 +40,9 @@ def small_ones_share(monkeypatch: pytest.MonkeyPatch) -> None:
     share_small_ones(monkeypatch)
 
 
-def make_policy(tmp_path: Path, full_every: int, keep: int = 2, *, trim_log: bool = False) -> CheckpointPolicy:
+def make_policy(
+    tmp_path: Path, full_every: int, keep: int = 2, *, trim_log: bool = False
+) -> CheckpointPolicy:
     directory = tmp_path / "checkpoints"
     return CheckpointPolicy(directory, 1, keep=keep, full_every=full_every, trim_log=trim_log)
 
@@ -88,6 +95,24 @@ def test_beside_the_loop_they_share_as_well(tmp_path: Path) -> None:
         check_file(path)
 
 
+def test_where_most_changes_few_are_hashed(tmp_path: Path, log: SqliteLog) -> None:
+    policy = make_policy(tmp_path, 3)
+    runtime = make_runtime(log, policy)
+    versions = []
+    for number in range(1, 13):
+        if number != 12:
+            runtime.append(Events().set_features(np.arange(NODES), np.full((NODES, WIDTH), number)))
+            assert runtime.step()
+        else:
+            run(runtime, 1)
+        newest = list_checkpoints(policy.directory)[0]
+        contents = checkpoint.read_contents(newest)
+        assert checkpoint.read(newest).seq == contents.seq
+        versions.append((contents.version, len(contents.files)))
+    # Two that are hashed show that most changes, three are not, and so on.
+    assert versions == [(2, 0), (2, 0), (1, 0), (1, 0), (1, 0)] * 2 + [(2, 0), (2, 1)]
+
+
 @pytest.mark.parametrize(("full_every", "small"), [(1, 0), (8, 1 << 30)])
 def test_where_none_shares_there_are_as_many_files_as_are_kept(
     tmp_path: Path, log: SqliteLog, monkeypatch: pytest.MonkeyPatch, full_every: int, small: int
@@ -97,6 +122,27 @@ def test_where_none_shares_there_are_as_many_files_as_are_kept(
     run(make_runtime(log, policy), 4)
     assert seqs(policy.directory) == [[4], [3]]
     assert {checkpoint.read_contents(path).version for path in list_checkpoints(policy.directory)} == {1}
+
+
+def test_an_engine_of_a_chain_is_bit_for_bit_the_one_that_went_on(tmp_path: Path, log: SqliteLog) -> None:
+    arrays = make_arrays(2000, 6000)
+    graph = Graph.from_edges(**arrays)  # type: ignore[arg-type]
+    engine, policy = Engine(graph, MODEL, threads=1), make_policy(tmp_path, 8)
+    runtime = Runtime(log, graph, engine, checkpoints=policy, max_batch_events=1)
+    for events in make_stream(12, num_nodes=2000):
+        runtime.append(events)
+        while runtime.step():
+            pass
+        newest = list_checkpoints(policy.directory)[0]
+        saved, views = restore({"engine": Engine.factory(MODEL, threads=1)}, Graph, directory=newest.parent)
+        for ours, theirs in ((saved.state(), graph.state()), (views["engine"].state(), engine.state())):
+            assert theirs is not None
+            assert ours is not None
+            assert ours.meta == theirs.meta
+            assert {name: array.tobytes() for name, array in ours.arrays.items()} == {
+                name: array.tobytes() for name, array in theirs.arrays.items()
+            }
+    assert max(len(chain) for chain in list_chains(policy.directory)) > 3
 
 
 def test_a_start_begins_a_chain(tmp_path: Path) -> None:

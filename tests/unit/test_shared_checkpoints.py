@@ -123,7 +123,9 @@ def histories(draw: st.DrawFn) -> list[dict[str, State]]:
                 array[at] = np.zeros(1, array.dtype)[0]
         history.append(
             {
-                part: State({"n": number}, {name: array for (of, name), array in arrays.items() if of == part})
+                part: State(
+                    {"n": number}, {name: array for (of, name), array in arrays.items() if of == part}
+                )
                 for part in ("p", "q")
             }
         )
@@ -252,7 +254,9 @@ def test_a_damaged_block_breaks_those_that_have_it_and_is_named(chain: list[Path
     assert checkpoint.read(chain[0]).seq == 0
     for path in chain[1:]:
         place = len(content) - BLOCK
-        with pytest.raises(FileFormatError, match=rf"engine/rows, .* {chain[1]}, block at byte {place} of 1,"):
+        with pytest.raises(
+            FileFormatError, match=rf"engine/rows, .* {chain[1]}, block at byte {place} of 1,"
+        ):
             checkpoint.read(path)
 
 

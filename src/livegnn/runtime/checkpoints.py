@@ -107,6 +107,8 @@ class _Writing(NamedTuple):
     began: float
     after: Path | None
     """The checkpoint that this process has written before it."""
+    unhashed: int
+    """How many from this one on take no blocks and give none."""
 
 
 class Checkpoints:
@@ -135,6 +137,7 @@ class Checkpoints:
         self._time = clock()
         self._beside = policy is not None and policy.beside and child.SUPPORTED
         self._last: Path | None = None
+        self._unhashed = 0
         self._child: Child | None = None
         self._waiting: threading.Thread | None = None
 
@@ -159,7 +162,7 @@ class Checkpoints:
         if policy is None or seq == self._written:
             return
         path = policy.directory / f"checkpoint-{seq:020d}.lgck"
-        writing = _Writing(seq, path, name_partial(path), self._clock(), self._last)
+        writing = _Writing(seq, path, name_partial(path), self._clock(), self._last, self._unhashed)
         self._tried = seq
         try:
             policy.directory.mkdir(parents=True, exist_ok=True)
@@ -266,7 +269,7 @@ class Checkpoints:
                     os.fsync(file.fileno())
                 alive()
 
-            if self._may_share(kept):
+            if not writing.unhashed and self._may_share(kept):
                 checkpoint.write_shared_to(
                     file, kept, writing.seq, after=self._before(writing), on_part=flush_some
                 )
@@ -290,10 +293,21 @@ class Checkpoints:
         self._log.sync()
         put_in_place(writing.partial, writing.path)
         self._written = writing.seq
-        self._last = writing.path
+        self._unhashed, self._last = self._count_unhashed(writing), writing.path
         remove_old(self._policy.directory, self._policy.keep)
         self._statistics.checkpoint_seconds.record(self._clock() - writing.began)
         trim_behind(self._policy, self._log)
+
+    def _count_unhashed(self, writing: _Writing) -> int:
+        """How many of the next checkpoints share nothing: some, after one that found too little unchanged.
+
+        The hashes of a file that shares nothing are work for nothing.
+        """
+        assert self._policy is not None
+        if writing.unhashed:
+            return writing.unhashed - 1
+        tried = self._before(writing) is not None
+        return self._policy.full_every if tried and not checkpoint.read_contents(writing.path).files else 0
 
     def _fail(self, writing: _Writing, reason: str) -> None:
         _logger.error("no checkpoint at event %d: %s", writing.seq, reason)
