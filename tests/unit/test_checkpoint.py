@@ -153,9 +153,9 @@ def test_the_error_says_what_came(tmp_path: Path) -> None:
         checkpoint.read(path)
     checkpoint.write(path, small_states(), 5)
     content = bytearray(path.read_bytes())
-    content[8] = 2
+    content[8] = 3
     path.write_bytes(content)
-    with pytest.raises(FileFormatError, match="must be of version 1, got 2"):
+    with pytest.raises(FileFormatError, match="must be of version 1 or 2, got 3"):
         checkpoint.read(path)
     with pytest.raises(FileNotFoundError):
         checkpoint.read(tmp_path / "missing")

@@ -88,6 +88,63 @@ def test_verify_says_which_files_are_whole(files: list[Path]) -> None:
     assert call("verify", str(files[1]))[0] == 1
 
 
+@pytest.fixture
+def chain(tmp_path: Path) -> list[Path]:
+    """A checkpoint that stands alone, and two that take blocks from those before them."""
+    x = np.arange(1024, dtype=np.float64).reshape(8, 128)  # a block in each row
+    paths = [tmp_path / f"checkpoint-{seq:020d}.lgck" for seq in (1, 2, 3)]
+    for number, path in enumerate(paths):
+        x[number] += 1
+        with open(path, "wb") as file:
+            after = paths[number - 1] if number else None
+            checkpoint.write_shared_to(file, {"graph": State({}, {"x": x})}, number + 1, after=after)
+    return paths
+
+
+def test_inspect_shows_what_is_shared(chain: list[Path]) -> None:
+    size = f"{chain[2].stat().st_size / 1000:.1f} kB"
+    assert call("inspect", str(chain[2])) == (
+        0,
+        [
+            f"event 3, {size}, format version 2",
+            "takes 6.1 kB from checkpoint-00000000000000000001.lgck",
+            "takes 1.0 kB from checkpoint-00000000000000000002.lgck",
+            "graph: 1 array, 8.2 kB",
+            "  x  <f8 [8, 128]  8,192 bytes",
+        ],
+    )
+    said = json.loads("\n".join(call("inspect", "--json", str(chain[2]))[1]))
+    assert [(one["name"], one["bytes"]) for one in said["files"]] == [
+        (chain[0].name, 6144),
+        (chain[1].name, 1024),
+    ]
+
+
+def test_verify_names_a_damaged_block_for_each_that_has_it(chain: list[Path]) -> None:
+    size = chain[1].stat().st_size
+    flip(chain[1], -1)
+    status, lines = call("verify", str(chain[0].parent))
+    assert status == 1
+    for path, line in zip((chain[2], chain[1]), lines[:2], strict=True):
+        assert line.startswith(f"{path}: broken: {path} must have the checksum ")
+        assert f": {chain[1]}, block at byte {size - 1024} of 1, is corrupt" in line
+    assert lines[2:] == [f"{chain[0]}: whole, event 1"]
+
+
+def test_verify_passes_over_what_is_removed_meanwhile(
+    chain: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = checkpoint.read
+
+    def remove_first(path: Path) -> checkpoint.Checkpoint:
+        for one in reversed(chain):
+            one.unlink(missing_ok=True)
+        return read(path)
+
+    monkeypatch.setattr(checkpoint, "read", remove_first)
+    assert call("verify", str(chain[0].parent)) == (0, [])
+
+
 def test_verify_of_a_directory_without_checkpoints_is_an_error(tmp_path: Path) -> None:
     result = RUNNER.invoke(app, ["checkpoint", "verify", str(tmp_path)])
     assert result.exit_code

@@ -175,17 +175,19 @@ class SourceSection:
 @dataclass(frozen=True)
 class CheckpointSection:
     """`[checkpoint]`: where checkpoints go and when they are written; 0 for never. beside: whether a forked
-    process writes them while events are applied.
+    process writes them while events are applied. full_every: one in so many at least stands alone.
     """
 
     directory: Path
     every_events: int = 100_000
     every_seconds: float = 0.0
     beside: bool = True
+    full_every: int = 8
 
     def __post_init__(self) -> None:
         _at_least(0, "every_events", self.every_events)
         _at_least(0, "every_seconds", self.every_seconds)
+        _at_least(1, "full_every", self.full_every)
 
     def policy(self, *, trim_log: bool = False) -> CheckpointPolicy:
         """The same in the runtime's terms."""
@@ -195,6 +197,7 @@ class CheckpointSection:
             self.every_seconds or None,
             beside=self.beside,
             trim_log=trim_log,
+            full_every=self.full_every,
         )
 
 

@@ -3,7 +3,8 @@
 from livegnn.runtime.admission import Admission
 from livegnn.runtime.ahead import AheadPolicy
 from livegnn.runtime.binding import schema_properties
-from livegnn.runtime.checkpoints import CheckpointPolicy, list_checkpoints, oldest_kept
+from livegnn.runtime.chains import list_checkpoints
+from livegnn.runtime.checkpoints import CheckpointPolicy, oldest_kept
 from livegnn.runtime.comparison import Comparison
 from livegnn.runtime.loop import Chore, Loop
 from livegnn.runtime.models import ModelRegister, Models, ModelState, Nothing, Switch

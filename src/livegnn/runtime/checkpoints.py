@@ -28,6 +28,7 @@ from livegnn.errors import InputError, LogError
 from livegnn.graph import Graph, View
 from livegnn.log import Log
 from livegnn.runtime import child
+from livegnn.runtime.chains import list_chains, may_follow, remove_old, seq_of
 from livegnn.runtime.child import Child, explain
 from livegnn.runtime.statistics import Statistics
 from livegnn.types import State
@@ -36,6 +37,9 @@ _logger = logging.getLogger(__name__)
 
 PATIENCE = 600.0
 """The most seconds that a process may be silent while it saves one part, or writes some megabytes."""
+
+SMALL = 64 << 20
+"""Bytes. States that are smaller are written at once, and so always whole."""
 
 _AT_ONCE = 8 << 20
 """Bytes. Much more to be flushed would hold up flushes of the log, and so whoever appends."""
@@ -46,9 +50,11 @@ class CheckpointPolicy:
     """Where checkpoints go, when one is due (None: never for that reason), and how many are kept.
 
     One more is written on a clean shutdown. Checkpoints are only due when there were events since the last,
-    also of those that a restart has replayed. beside: whether a forked process writes them while the loop
-    goes on (on Linux); else the loop does, and applies no events meanwhile. trim_log: as soon as so many as
-    are kept are there, the log is trimmed behind the oldest.
+    also of those that a restart has replayed. keep: how many that share nothing, each with those that take
+    blocks from it. beside: whether a forked process writes them while the loop goes on (on Linux); else the
+    loop does, and applies no events meanwhile. trim_log: as soon as so many as are kept are there, the log is
+    trimmed behind the oldest. full_every: one in so many at least stands alone, and so does the first after a
+    start; others take what has not changed from those before. With 1 each does.
     """
 
     directory: Path
@@ -57,6 +63,7 @@ class CheckpointPolicy:
     keep: int = 2
     beside: bool = True
     trim_log: bool = False
+    full_every: int = 8
 
     def __post_init__(self) -> None:
         if self.every_events is not None:
@@ -68,22 +75,13 @@ class CheckpointPolicy:
         whole(self.keep, "keep, a number of checkpoints,", 1)
         switch(self.beside, "beside")
         switch(self.trim_log, "trim_log")
-
-
-def list_checkpoints(directory: Path) -> list[Path]:
-    """The checkpoints in `directory`, the newest first."""
-    return sorted(directory.glob("checkpoint-*.lgck"), reverse=True)
-
-
-def seq_of(path: Path) -> int:
-    """The sequence number of a checkpoint, by its name."""
-    return int(path.stem.removeprefix("checkpoint-"))
+        whole(self.full_every, "full_every", 1)
 
 
 def oldest_kept(policy: CheckpointPolicy) -> int | None:
-    """The sequence number of the oldest checkpoint that is kept; None until as many as that are there."""
-    kept = list_checkpoints(policy.directory)[: policy.keep]
-    return seq_of(kept[-1]) if len(kept) == policy.keep else None
+    """The sequence number of the oldest checkpoint that is kept; None until as many chains are there."""
+    kept = list_chains(policy.directory)[: policy.keep]
+    return min(seq_of(chain[-1]) for chain in kept) if len(kept) == policy.keep else None
 
 
 def trim_behind(policy: CheckpointPolicy, log: Log) -> None:
@@ -107,6 +105,10 @@ class _Writing(NamedTuple):
     path: Path
     partial: Path
     began: float
+    after: Path | None
+    """The checkpoint that this process has written before it."""
+    unhashed: int
+    """How many from this one on take no blocks and give none."""
 
 
 class Checkpoints:
@@ -134,6 +136,8 @@ class Checkpoints:
         self._written = self._tried = since
         self._time = clock()
         self._beside = policy is not None and policy.beside and child.SUPPORTED
+        self._last: Path | None = None
+        self._unhashed = 0
         self._child: Child | None = None
         self._waiting: threading.Thread | None = None
 
@@ -158,7 +162,7 @@ class Checkpoints:
         if policy is None or seq == self._written:
             return
         path = policy.directory / f"checkpoint-{seq:020d}.lgck"
-        writing = _Writing(seq, path, name_partial(path), self._clock())
+        writing = _Writing(seq, path, name_partial(path), self._clock(), self._last, self._unhashed)
         self._tried = seq
         try:
             policy.directory.mkdir(parents=True, exist_ok=True)
@@ -265,17 +269,45 @@ class Checkpoints:
                     os.fsync(file.fileno())
                 alive()
 
-            checkpoint.write_to(file, kept, writing.seq, on_part=flush_some)
+            if not writing.unhashed and self._may_share(kept):
+                checkpoint.write_shared_to(
+                    file, kept, writing.seq, after=self._before(writing), on_part=flush_some
+                )
+            else:
+                checkpoint.write_to(file, kept, writing.seq, on_part=flush_some)
+
+    def _may_share(self, states: Mapping[str, State]) -> bool:
+        """Whether this checkpoint, or one after it, may take blocks from another."""
+        assert self._policy is not None
+        size = sum(array.nbytes for state in states.values() for array in state.arrays.values())
+        return self._policy.full_every > 1 and size >= SMALL
+
+    def _before(self, writing: _Writing) -> Path | None:
+        """The checkpoint from which this one takes blocks, if it may."""
+        assert self._policy is not None
+        after = writing.after
+        return after if after is not None and may_follow(after, self._policy.full_every) else None
 
     def _finish(self, writing: _Writing) -> None:
         assert self._policy is not None
         self._log.sync()
         put_in_place(writing.partial, writing.path)
         self._written = writing.seq
-        for old in list_checkpoints(self._policy.directory)[self._policy.keep :]:
-            old.unlink()
+        self._unhashed, self._last = self._count_unhashed(writing), writing.path
+        remove_old(self._policy.directory, self._policy.keep)
         self._statistics.checkpoint_seconds.record(self._clock() - writing.began)
         trim_behind(self._policy, self._log)
+
+    def _count_unhashed(self, writing: _Writing) -> int:
+        """How many of the next checkpoints share nothing: some, after one that found too little unchanged.
+
+        The hashes of a file that shares nothing are work for nothing.
+        """
+        assert self._policy is not None
+        if writing.unhashed:
+            return writing.unhashed - 1
+        tried = self._before(writing) is not None
+        return self._policy.full_every if tried and not checkpoint.read_contents(writing.path).files else 0
 
     def _fail(self, writing: _Writing, reason: str) -> None:
         _logger.error("no checkpoint at event %d: %s", writing.seq, reason)

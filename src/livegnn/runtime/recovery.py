@@ -14,7 +14,7 @@ from livegnn.arguments import as_path, function
 from livegnn.errors import FileFormatError, InputError, LogError, ModelError
 from livegnn.graph import Graph, View
 from livegnn.log import ReadableLog
-from livegnn.runtime.checkpoints import list_checkpoints, seq_of
+from livegnn.runtime.chains import list_checkpoints, seq_of
 from livegnn.types import State
 
 _logger = logging.getLogger(__name__)
