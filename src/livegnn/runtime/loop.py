@@ -11,6 +11,7 @@ applies events; `append`, `read` and `wait` may be called from any.
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import NoneType
@@ -31,6 +32,7 @@ from livegnn.runtime.intake import Intake
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
 from livegnn.runtime.replay import replay
+from livegnn.runtime.steady_clock import SteadyClock
 from livegnn.runtime.views import Rebuilding, Views, WhenViewFails
 
 _logger = logging.getLogger(__name__)
@@ -81,6 +83,8 @@ class Loop(Intake):
         function(clock, "clock", "nothing, which says seconds")
         if not all(callable(getattr(log, name, None)) for name in ("append_all", "writes", "bind")):
             raise InputError(f"log must be a Log, such as a SqliteLog, got {log!r}")
+        if clock is not time.monotonic:
+            clock = SteadyClock(clock)
         super().__init__(log, graph, admission, ahead, clock)
         self.views = Views(graph, views)
         self.pace = pace

@@ -126,7 +126,7 @@ class Runtime(Loop):
         self._subscribers: list[Callable[[Change], None]] = []
         self._at_end: list[Callable[[], None]] = []
         self._subscriber_failures = 0
-        self.scrub = None if self._engine is None else Scrub(self._engine, scrub, clock)
+        self.scrub = None if self._engine is None else Scrub(self._engine, scrub, self._clock)
         if self.scrub is not None:
             self._chores.append(self.scrub)
 
