@@ -54,7 +54,9 @@ def write_deployment(
 
 
 class Server:
-    """`livegnn serve` as a process; `address` is known when the constructor returns, or `wait_until_ready`."""
+    """`livegnn serve` as a process; `address` is known when the constructor returns, or
+    `wait_until_ready`.
+    """
 
     def __init__(self, deployment: Path, *, stderr: int | None = None, wait: bool = True) -> None:
         self.process = subprocess.Popen(

@@ -80,22 +80,21 @@ def seq_of(path: Path) -> int:
     return int(path.stem.removeprefix("checkpoint-"))
 
 
+def _name_of(seq: int) -> str:
+    """Names are in the order of the sequence numbers."""
+    return f"checkpoint-{seq:020d}.lgck"
+
+
 def oldest_kept(policy: CheckpointPolicy) -> int | None:
     """The sequence number of the oldest checkpoint that is kept; None until as many as that are there."""
     kept = list_checkpoints(policy.directory)[: policy.keep]
     return seq_of(kept[-1]) if len(kept) == policy.keep else None
 
 
-def trim_behind(policy: CheckpointPolicy, log: Log) -> None:
-    """Trims the log behind the oldest checkpoint that is kept, if the policy says so.
-
-    What cannot be trimmed is said, and tried again after the next checkpoint.
-    """
-    seq = oldest_kept(policy) if policy.trim_log else None
-    if seq is None:
-        return
+def _trim_behind(oldest: Path, log: Log) -> None:
+    """Trims the log behind a checkpoint. What cannot be trimmed is said, and tried again after the next."""
     try:
-        log.trim(seq)
+        log.trim(seq_of(oldest))
     except (LogError, OSError) as error:
         _logger.error("the log was not trimmed: %s", error)
 
@@ -132,6 +131,9 @@ class Checkpoints:
         self._policy, self._log, self._graph, self._views = policy, log, graph, views  # as they are then
         self._statistics, self._clock, self._readers = statistics, clock, readers
         self._written = self._tried = since
+        # Newer ones than that which the graph was made of could not be used: they do not count as kept.
+        there = [] if policy is None else list_checkpoints(policy.directory)
+        self._passed_over = {path for path in there if path.name > _name_of(since)}
         self._time = clock()
         self._beside = policy is not None and policy.beside and child.SUPPORTED
         self._child: Child | None = None
@@ -157,7 +159,7 @@ class Checkpoints:
         self.end()
         if policy is None or seq == self._written:
             return
-        path = policy.directory / f"checkpoint-{seq:020d}.lgck"
+        path = policy.directory / _name_of(seq)
         writing = _Writing(seq, path, name_partial(path), self._clock())
         self._tried = seq
         try:
@@ -272,10 +274,16 @@ class Checkpoints:
         self._log.sync()
         put_in_place(writing.partial, writing.path)
         self._written = writing.seq
-        for old in list_checkpoints(self._policy.directory)[self._policy.keep :]:
-            old.unlink()
+        self._passed_over.discard(writing.path)
+        there = list_checkpoints(self._policy.directory)
+        good = [path for path in there if path not in self._passed_over]
+        if len(good) >= self._policy.keep:
+            oldest = good[self._policy.keep - 1]
+            for old in there[there.index(oldest) + 1 :]:
+                old.unlink()
         self._statistics.checkpoint_seconds.record(self._clock() - writing.began)
-        trim_behind(self._policy, self._log)
+        if self._policy.trim_log and len(good) >= self._policy.keep:
+            _trim_behind(oldest, self._log)
 
     def _fail(self, writing: _Writing, reason: str) -> None:
         _logger.error("no checkpoint at event %d: %s", writing.seq, reason)
