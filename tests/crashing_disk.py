@@ -1,7 +1,10 @@
 """A disk under SQLite whose machine may die: what was not flushed is then lost, kept, or torn."""
 
 import random
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +18,7 @@ class PowerLoss(apsw.IOError):
 
 
 @dataclass
-class _Content:
+class Content:
     """A file as the disk has it for certain, and what was written since it was flushed."""
 
     flushed: bytearray = field(default_factory=bytearray)
@@ -68,7 +71,7 @@ class CrashingDisk(apsw.VFS):
     def __init__(self, name: str, dies_after: int | None) -> None:
         self.name, self.left = name, dies_after
         self.dead = False
-        self.files: dict[str, _Content] = {}
+        self.files: dict[str, Content] = {}
         self.lock = threading.RLock()
         super().__init__(name, "")
 
@@ -106,7 +109,7 @@ class _File(apsw.VFSFile):
         there = path.read_bytes() if path.is_file() else None
         with disk.lock:
             self._content = disk.files.setdefault(
-                path.name, _Content(bytearray(there or b""), exists=there is not None)
+                path.name, Content(bytearray(there or b""), exists=there is not None)
             )
         super().__init__("", name, flags)  # type: ignore[arg-type]
 
@@ -127,3 +130,14 @@ class _File(apsw.VFSFile):
             self._disk.spend()
             self._content.flush()
             super().xSync(flags)
+
+
+@contextmanager
+def losses_ignored() -> Iterator[None]:
+    """SQLite has nobody to tell of some losses, as when it closes a file."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda it: None if isinstance(it.exc_value, PowerLoss) else hook(it)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook

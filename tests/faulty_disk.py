@@ -1,25 +1,64 @@
 """A file system for SQLite, between it and the real one, that notes what SQLite flushes, and can fail."""
 
+import errno
+import io
+import os
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import apsw
+import pytest
+
+import livegnn.atomic_file
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 class FaultyDisk(apsw.VFS):
     """Registered with apsw under `name` while it lives; `SqliteLog(path, vfs=name)` runs on it.
 
     syncs: how often each file was flushed, by its name without folder. full: whether writes fail, as on a
-    full disk. failing: whether flushes fail. refused: released at each write that was refused.
+    full disk. room: how many writes fit until it is full, None for any number. full_for_files: whether
+    it is full for files beside the log alone. failing: whether flushes fail.
+    refused: released at each write that was refused.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.syncs: Counter[str] = Counter()
-        self.full = self.failing = False
+        self.full = self.full_for_files = self.failing = False
+        self.room: int | None = None
         self.refused = threading.Semaphore(0)
         super().__init__(name, "")
+
+    def take_room(self) -> bool:
+        """Whether one more write fits."""
+        if self.room is not None:
+            self.room -= 1
+            self.full = self.full or self.room < 0
+        if self.full:
+            self.refused.release()
+        return not self.full
+
+    def empty(self) -> None:
+        """There is space again."""
+        self.full, self.full_for_files, self.room = False, False, None
+
+    @contextmanager
+    def has_files(self, patch: pytest.MonkeyPatch) -> Iterator[None]:
+        """Files that `livegnn.atomic_file` writes are on this disk too."""
+
+        def stream(descriptor: int, mode: str) -> io.BufferedWriter:
+            return io.BufferedWriter(_Stream(self, descriptor, mode))
+
+        with patch.context() as patched:
+            patched.setattr(livegnn.atomic_file, "open", stream, raising=False)
+            yield
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
         return _File(self, name, flags)
@@ -39,7 +78,17 @@ class _File(apsw.VFSFile):
         super().xSync(flags)
 
     def xWrite(self, data: bytes, offset: int) -> None:
-        if self._disk.full:
-            self._disk.refused.release()
+        if not self._disk.take_room():
             raise apsw.FullError("no space is left")
         super().xWrite(data, offset)
+
+
+class _Stream(io.FileIO):
+    def __init__(self, disk: FaultyDisk, descriptor: int, mode: str) -> None:
+        super().__init__(descriptor, mode)
+        self._disk = disk
+
+    def write(self, data: "ReadableBuffer") -> int:
+        if self._disk.full_for_files or not self._disk.take_room():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(data)

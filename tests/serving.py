@@ -54,15 +54,22 @@ def write_deployment(
 
 
 class Server:
-    """`livegnn serve` as a process; `address` is known when the constructor returns."""
+    """`livegnn serve` as a process; `address` is known when the constructor returns, or
+    `wait_until_ready`.
+    """
 
-    def __init__(self, deployment: Path, *, stderr: int | None = None) -> None:
+    def __init__(self, deployment: Path, *, stderr: int | None = None, wait: bool = True) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "livegnn.cli", "serve", str(deployment)],
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
         )
+        if wait:
+            self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        """Returns when the server says where it listens."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert "listening at http://" in line, f"the server must say where it listens, got {line!r}"

@@ -9,9 +9,8 @@ that is left, which goes on from there. LIVEGNN_FAULT_SEEDS says how many; the s
 import os
 import random
 import secrets
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import apsw
 import pytest
 
 import livegnn.log.sqlite
-from crashing_disk import CrashingDisk, PowerLoss
+from crashing_disk import CrashingDisk, losses_ignored
 from livegnn import Events, LogError
 from livegnn.log import Appended, Batch, Entry, Origin, Rejection, trimming
 from livegnn.log.examination import examine
@@ -190,17 +189,6 @@ def check(log: SqliteLog, witness: Witness) -> None:
     }
     witness.trimmed = witness.may_be_trimmed = begin
     witness.unsure = []
-
-
-@contextmanager
-def losses_ignored() -> Iterator[None]:
-    """SQLite has nobody to tell of some losses, as when it closes a file."""
-    hook = sys.unraisablehook
-    sys.unraisablehook = lambda it: None if isinstance(it.exc_value, PowerLoss) else hook(it)
-    try:
-        yield
-    finally:
-        sys.unraisablehook = hook
 
 
 @losses_ignored()

@@ -47,17 +47,33 @@ def check_key(key: object) -> None:
         )
 
 
+class KeyClock:
+    """Seconds since 1970 by which keys grow old: the machine's clock as it was at first, and the time since.
+
+    So a clock that is set, forward or back, makes nobody forget a key early. latest: the time of the last
+    key. A machine whose clock was ahead then, and is not now, goes on from there: keys are not kept for ever.
+    """
+
+    def __init__(self, latest: float) -> None:
+        self._began = max(latest, time.time()) - time.monotonic()
+
+    def __call__(self) -> float:
+        return self._began + time.monotonic()
+
+
 class Keys:
     """The table `keys`.
 
-    keep_seconds: for how long at least a key is known, by `clock`, in seconds since 1970.
+    keep_seconds: for how long at least a key is known, by `clock`, in seconds since 1970; None: a `KeyClock`.
     """
 
     def __init__(
-        self, connection: apsw.Connection, keep_seconds: float, clock: Callable[[], float] = time.time
+        self, connection: apsw.Connection, keep_seconds: float, clock: Callable[[], float] | None = None
     ) -> None:
-        self._connection, self._clock = connection, clock
+        self._connection = connection
         self._keep_seconds = not_negative(keep_seconds, "keep_keys_seconds")
+        latest: Any = connection.execute("SELECT time FROM keys ORDER BY number DESC LIMIT 1").fetchone()
+        self._clock = KeyClock(latest[0] if latest is not None else 0) if clock is None else clock
 
     def find(self, key: str) -> Known | None:
         """What is known of `key`, None if it is new."""

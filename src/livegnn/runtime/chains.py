@@ -5,6 +5,7 @@ only. A whole chain is removed at a time, its newest file first: whenever that s
 has all that it needs.
 """
 
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from livegnn.checkpoint import read_contents
@@ -42,16 +43,21 @@ def list_chains(directory: Path) -> list[list[Path]]:
     return list(chains.values())
 
 
-def remove_old(directory: Path, keep: int) -> None:
-    """Removes chains but the newest `keep`, and what is older than they are and belongs to none."""
-    chains = list_chains(directory)
+def remove_old(directory: Path, keep: int, passed_over: AbstractSet[Path] = frozenset()) -> Path | None:
+    """Removes what is older than the newest `keep` chains; returns the oldest file that they need.
+
+    passed_over: files that a start could not use. A chain of such files alone does not count, and goes when
+    `keep` newer ones are there. None, with nothing removed, until there are as many.
+    """
+    chains = [chain for chain in list_chains(directory) if not passed_over >= set(chain)]
     if len(chains) < keep:
-        return
+        return None
     kept = {path for chain in chains[:keep] for path in chain}
-    known = {path for chain in chains for path in chain}
+    oldest = min(kept)
     for path in list_checkpoints(directory):
-        if path not in kept and (path in known or path < min(kept)):
+        if path not in kept and path < oldest:
             path.unlink()
+    return oldest
 
 
 def may_follow(path: Path, full_every: int) -> bool:

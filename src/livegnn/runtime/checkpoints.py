@@ -28,7 +28,7 @@ from livegnn.errors import InputError, LogError
 from livegnn.graph import Graph, View
 from livegnn.log import Log
 from livegnn.runtime import child
-from livegnn.runtime.chains import list_chains, may_follow, remove_old, seq_of
+from livegnn.runtime.chains import list_chains, list_checkpoints, may_follow, remove_old, seq_of
 from livegnn.runtime.child import Child, explain
 from livegnn.runtime.statistics import Statistics
 from livegnn.types import State
@@ -78,22 +78,21 @@ class CheckpointPolicy:
         whole(self.full_every, "full_every", 1)
 
 
+def _name_of(seq: int) -> str:
+    """Names are in the order of the sequence numbers."""
+    return f"checkpoint-{seq:020d}.lgck"
+
+
 def oldest_kept(policy: CheckpointPolicy) -> int | None:
     """The sequence number of the oldest checkpoint that is kept; None until as many chains are there."""
     kept = list_chains(policy.directory)[: policy.keep]
     return min(seq_of(chain[-1]) for chain in kept) if len(kept) == policy.keep else None
 
 
-def trim_behind(policy: CheckpointPolicy, log: Log) -> None:
-    """Trims the log behind the oldest checkpoint that is kept, if the policy says so.
-
-    What cannot be trimmed is said, and tried again after the next checkpoint.
-    """
-    seq = oldest_kept(policy) if policy.trim_log else None
-    if seq is None:
-        return
+def _trim_behind(oldest: Path, log: Log) -> None:
+    """Trims the log behind a checkpoint. What cannot be trimmed is said, and tried again after the next."""
     try:
-        log.trim(seq)
+        log.trim(seq_of(oldest))
     except (LogError, OSError) as error:
         _logger.error("the log was not trimmed: %s", error)
 
@@ -134,6 +133,9 @@ class Checkpoints:
         self._policy, self._log, self._graph, self._views = policy, log, graph, views  # as they are then
         self._statistics, self._clock, self._readers = statistics, clock, readers
         self._written = self._tried = since
+        # Newer ones than that which the graph was made of could not be used: they do not count as kept.
+        there = [] if policy is None else list_checkpoints(policy.directory)
+        self._passed_over = {path for path in there if path.name > _name_of(since)}
         self._time = clock()
         self._beside = policy is not None and policy.beside and child.SUPPORTED
         self._last: Path | None = None
@@ -161,7 +163,7 @@ class Checkpoints:
         self.end()
         if policy is None or seq == self._written:
             return
-        path = policy.directory / f"checkpoint-{seq:020d}.lgck"
+        path = policy.directory / _name_of(seq)
         writing = _Writing(seq, path, name_partial(path), self._clock(), self._last, self._unhashed)
         self._tried = seq
         try:
@@ -294,9 +296,11 @@ class Checkpoints:
         put_in_place(writing.partial, writing.path)
         self._written = writing.seq
         self._unhashed, self._last = self._count_unhashed(writing), writing.path
-        remove_old(self._policy.directory, self._policy.keep)
+        self._passed_over.discard(writing.path)
+        oldest = remove_old(self._policy.directory, self._policy.keep, self._passed_over)
         self._statistics.checkpoint_seconds.record(self._clock() - writing.began)
-        trim_behind(self._policy, self._log)
+        if self._policy.trim_log and oldest is not None:
+            _trim_behind(oldest, self._log)
 
     def _count_unhashed(self, writing: _Writing) -> int:
         """How many of the next checkpoints share nothing: some, after one that found too little unchanged.

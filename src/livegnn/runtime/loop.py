@@ -11,6 +11,7 @@ applies events; `append`, `read` and `wait` may be called from any.
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import NoneType
@@ -32,6 +33,7 @@ from livegnn.runtime.intake import Intake
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
 from livegnn.runtime.replay import replay
+from livegnn.runtime.steady_clock import SteadyClock
 from livegnn.runtime.views import Rebuilding, Views, WhenViewFails
 
 _logger = logging.getLogger(__name__)
@@ -82,6 +84,8 @@ class Loop(Intake):
         function(clock, "clock", "nothing, which says seconds")
         if not all(callable(getattr(log, name, None)) for name in ("append_all", "writes", "bind")):
             raise InputError(f"log must be a Log, such as a SqliteLog, got {log!r}")
+        if clock is not time.monotonic:
+            clock = SteadyClock(clock)
         super().__init__(log, graph, admission, ahead, clock)
         self.views = Views(graph, views)
         self.pace = pace
@@ -90,11 +94,7 @@ class Loop(Intake):
         self._open_views: Mapping[str, View] = self.views
         self._paused: BaseException | None = None
         self._retry = threading.Event()  # set by `stop`, so that nobody waits for space
-        if log.last_seq() < graph.seq:
-            raise LogError(
-                f"the log must reach event {graph.seq}, where the graph is, got one that ends at "
-                f"{log.last_seq()}: it is not the log of this graph"
-            )
+        _check_reaches(log, graph)
         log.bind(schema_properties(graph.schema))
         since = graph.seq
         replay(log, graph)
@@ -365,3 +365,12 @@ class Loop(Intake):
                 self._expiring_thread = None
         if count:
             self.statistics.expired_edges.record(count)
+
+
+def _check_reaches(log: Log, graph: Graph) -> None:
+    """Raises `LogError` if the graph has events that the log lacks."""
+    if log.last_seq() < graph.seq:
+        raise LogError(
+            f"the log must reach event {graph.seq}, where the graph is, got one that ends at "
+            f"{log.last_seq()}: it is not the log of this graph"
+        )

@@ -142,7 +142,7 @@ class Runtime(Loop):
         self._at_end: list[Callable[[], None]] = []
         self._subscriber_failures = 0
         engine = self.models.engine
-        self.scrub = None if engine is None else Scrub(engine, scrub, clock)
+        self.scrub = None if engine is None else Scrub(engine, scrub, self._clock)
         if self.scrub is not None:
             self._chores.append(self.scrub)
 

@@ -14,7 +14,6 @@ import itertools
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -38,6 +37,7 @@ from livegnn.log.kafka.reader import Reader, skim
 from livegnn.log.kafka.recent import Recent
 from livegnn.log.kafka.sending import Sending, Sent
 from livegnn.log.kafka.taking import Taken, digest_within, select_writes
+from livegnn.log.keys import KeyClock
 from livegnn.types import JSON
 
 __all__ = ["KafkaLog", "create_topics", "encode_message"]
@@ -101,6 +101,7 @@ class KafkaLog:
         self._history.check(topics, self._connection.name)
         self._control.epoch = self._history.epoch + 1
         self._last, self._batch_end = self._history.seq, self._history.batch_ends[-1]
+        self._key_clock = KeyClock(max((known.time for known in self._history.keys.values()), default=0))
         self._start(self._serve, "livegnn-kafka-producer")
         me = f"process {os.getpid()} on {socket.gethostname()}"
         place = self._control.write({"type": "owner", "owner": me}, self._timeout)
@@ -393,7 +394,7 @@ class KafkaLog:
                 self._wait_until(lambda: self._proposed is None)
                 self._settle()
                 with self._state:
-                    self._history.forget_keys(time.time() - self._keep_keys)
+                    self._history.forget_keys(self._key_clock() - self._keep_keys)
                     record = self._history.base()
                 self._control.write(record, self._timeout)
             finally:
@@ -477,7 +478,7 @@ class KafkaLog:
         with self._state:
             if self._holding or self._proposed is not None:
                 return
-            now = time.time()
+            now = self._key_clock()
             self._history.forget_keys(now - self._keep_keys)
             order = propose(self._history, self._follower.waiting(), int(now), self._largest_control)
             if order is None:
