@@ -537,6 +537,28 @@ def test_a_partition_that_is_trimmed_while_it_is_read(
     one.end()
 
 
+def test_a_topic_that_is_deleted_while_it_is_read(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connector, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(partitions, "_MISSING_SECONDS", 0.5)
+    produced = Produced(broker.servers, make_topic(broker, 2))
+    produced.send(0)
+    produced.flush()
+    one = Reading(lambda: SqliteLog(tmp_path / "events.db"), broker, produced.topic)
+    one.begin()
+    one.source.start()
+    wait_for(lambda: one.log.last_seq() == 1)
+    admin = AdminClient({"bootstrap.servers": broker.servers, "log_level": 2})
+    admin.delete_topics([produced.topic])[produced.topic].result()
+    wait_for(lambda: one.source.failure is not None)
+    assert f"{produced.topic!r} at {broker.servers} must be there, got no such topic" in str(
+        one.source.failure
+    )
+    assert produced.topic not in admin.list_topics().topics
+    one.end()
+
+
 def test_a_source_ends_with_its_runtime(broker: Broker, tmp_path: Path) -> None:
     produced = Produced(broker.servers, make_topic(broker, 1))
     one = Reading(lambda: SqliteLog(tmp_path / "events.db"), broker, produced.topic)

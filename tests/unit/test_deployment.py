@@ -1,10 +1,11 @@
 """Deployment files: every key is typed and documented, and what is not known is refused by name."""
 
+import itertools
 import json
 import re
 import time
 import tomllib
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -13,6 +14,7 @@ import pytest
 
 from livegnn import Events, FileFormatError, InputError, UnknownNodeError, checkpoint
 from livegnn.deployment import Deployment, read_schema
+from livegnn.deployment.sections import SourceSection
 from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import EdgeSchema, Graph, Schema
 from livegnn.runtime import AheadPolicy, CheckpointPolicy
@@ -54,6 +56,10 @@ def test_everything() -> None:
             "ahead_of": "clock",
         },
         "views": {"degrees": "some.module:Degrees"},
+        "sources": {
+            "orders": {"kafka": "k:1", "topic": "t", "begin": "last"},
+            "a b": {"kafka": "k", "topic": "u"},
+        },
         "server": {"host": "::1", "port": 0},
     }
     deployment = Deployment.parse(content, Path("/etc"))
@@ -73,6 +79,10 @@ def test_everything() -> None:
     assert deployment.features is not None
     assert deployment.features.directory == Path("/etc/f")
     assert deployment.server.port == 0
+    assert deployment.sources == {
+        "orders": SourceSection("k:1", "t", "last"),
+        "a b": SourceSection("k", "u", "first"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -137,6 +147,19 @@ def test_everything() -> None:
             LEAST | {"graph": {"path": "g", "parallel": "first"}},
             "parallel must be one of 'refuse', 'last', 'sum', 'keep', got 'first'",
         ),
+        (LEAST | {"sources": "orders"}, "sources must be sections [sources.NAME], got 'orders'"),
+        (LEAST | {"sources": {"a": "b"}}, "sources.a must be a section [sources.a], got 'b'"),
+        (LEAST | {"sources": {"a": {"kafka": "k"}}}, "[sources.a] must have a value for 'topic', got kafka"),
+        (
+            LEAST | {"sources": {"a": {"kafka": "k", "topic": ""}}},
+            "[sources.a]: topic must be text, got none",
+        ),
+        (LEAST | {"sources": {"a": {"kafka": "k", "topic": 3}}}, "topic in [sources.a] must be text, got 3"),
+        (
+            LEAST | {"sources": {"a": {"kafka": "k", "topic": "t", "begin": "end"}}},
+            "[sources.a]: begin must be 'first' or 'last', got 'end'",
+        ),
+        (LEAST | {"sources": {"": {"kafka": "k", "topic": "t"}}}, "text of 1 to 255 printable characters"),
         (LEAST | {"checkpoint": {"directory": "c", "every_seconds": "1"}}, "must be a number, got '1'"),
         (LEAST | {"checkpoint": {"directory": "c", "every_seconds": -1}}, "every_seconds must be at least 0"),
         (LEAST | {"checkpoint": {"directory": "c", "every_seconds": float("nan")}}, "at least 0, got nan"),
@@ -290,7 +313,7 @@ def test_the_docs_list_every_key_and_its_default() -> None:
     block = re.search(r"```toml\n(.*?)```", text, re.DOTALL)
     assert block is not None
     example = Deployment.parse(tomllib.loads(block[1]), Path())
-    rows = re.findall(r"^\| (?:`\[(\w+)\]`)? ?\| `(\w+)` \| ([^|]+) \| ([^|]+) \|", text, re.MULTILINE)
+    rows = re.findall(r"^\| (?:`\[([\w.]+)\]`)? ?\| `(\w+)` \| ([^|]+) \| ([^|]+) \|", text, re.MULTILINE)
     names = {
         Path: "text, a path",
         Path | None: "text, a path",
@@ -307,13 +330,17 @@ def test_the_docs_list_every_key_and_its_default() -> None:
         section = named or section
         documented.append((section, key, type_, default))
     expected = []
-    for section_field in fields(Deployment):
-        part = getattr(example, section_field.name)
-        for key in fields(part) if section_field.name != "views" else ():
+    parts = {section.name: getattr(example, section.name) for section in fields(Deployment)}
+    parts |= {f"sources.{name}": part for name, part in example.sources.items()}
+    order = [*itertools.takewhile(lambda name: name != "sources", parts), "sources.orders"]
+    for section in [*order, *(name for name in parts if name not in {*order, "sources"})]:
+        part = parts[section]
+        for key in fields(part) if section != "views" else ():
             type_ = get_type_hints(type(part))[key.name]
-            shown = "required" if type_ is Path else f"`{tomlish(getattr(part, key.name))}`"
+            must = type_ is Path or (section == "sources.orders" and key.default is MISSING)
+            shown = "required" if must else f"`{tomlish(getattr(part, key.name))}`"
             shown = "none" if type(None) in get_args(type_) else shown
-            expected.append((section_field.name, key.name, names[type_], shown))
+            expected.append((section, key.name, names[type_], shown))
     assert documented == expected
 
 
