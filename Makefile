@@ -12,7 +12,7 @@ WILD_CASES ?= 100000
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard 'cpp/*.h' 'cpp/*.cc' 'cpp/*.cpp' 'benchmarks/native/*')
 
 .PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild format bench bench-native churn \
-  hubs imports imports-oldest faults models-table test-cpp-threads-engine docs-check clean
+  hubs imports imports-oldest faults kills mutants models-table test-cpp-threads-engine docs-check clean
 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
 	$(BIN)/livegnn demo
@@ -112,8 +112,15 @@ wild: $(VENV)/installed-test  ## random networks on data of any magnitude, besid
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/wild.py --cases $(WILD_CASES) --json tests/wild.json
 
 FAULT_SEEDS ?= 10000
-faults: $(VENV)/installed-test  ## so many histories of a log that loses power at any write or flush
-	LIVEGNN_FAULT_SEEDS=$(FAULT_SEEDS) $(BIN)/python -m pytest -q -n 2 tests/faults/test_power_loss.py
+faults: $(VENV)/installed-test  ## so many histories of a machine that loses power at any write, flush or rename
+	LIVEGNN_FAULT_SEEDS=$(FAULT_SEEDS) $(BIN)/python -m pytest -q -n 2 tests/faults/test_power_loss.py tests/faults/test_checkpoint_losses.py
+
+KILLS ?= 200
+kills: $(VENV)/installed-test  ## a server that is killed so often, under load; LIVEGNN_SEED: another history
+	LIVEGNN_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s tests/faults/test_kills.py
+
+mutants: $(VENV)/installed-test  ## each protection against faults taken out once: the test and the seed that show it
+	$(BIN)/python tests/faults/mutants.py
 
 models-table: $(VENV)/installed-test  ## what of PyG is imported, into docs/models.md; PYG: a copy of its repository
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/models_table.py $(if $(PYG),--pyg $(PYG)) \

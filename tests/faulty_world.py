@@ -60,6 +60,7 @@ class History:
 
     sent: dict[str, Events] = field(default_factory=dict)
     told: dict[str, int] = field(default_factory=dict)
+    failures: list[BaseException] = field(default_factory=list)  # of clients
     told_more: threading.Condition = field(default_factory=threading.Condition)
 
     def send(self, key: str, events: Events) -> None:
@@ -73,10 +74,18 @@ class History:
             assert self.told.setdefault(key, seq) == seq, f"{key} got {seq} after {self.told[key]}"
             self.told_more.notify_all()
 
-    def wait_for(self, count: int, seconds: float = 120) -> None:
-        """Returns when so many entries were acknowledged."""
+    def fail(self, error: BaseException) -> None:
+        """Notes that a client has ended with an error, so that nobody waits for it."""
         with self.told_more:
-            enough = self.told_more.wait_for(lambda: len(self.told) >= count, seconds)
+            self.failures.append(error)
+            self.told_more.notify_all()
+
+    def wait_for(self, count: int, seconds: float = 120) -> None:
+        """Returns when so many entries were acknowledged. Raises what a client has failed with."""
+        with self.told_more:
+            enough = self.told_more.wait_for(lambda: self.failures or len(self.told) >= count, seconds)
+        if self.failures:
+            raise self.failures[0]
         assert enough, f"{len(self.told)} entries were acknowledged within {seconds} s, {count} are wanted"
 
     def last(self) -> int:

@@ -24,7 +24,6 @@ class Writers:
     def __init__(self, runtime: Runtime, seed: int, history: History) -> None:
         self.runtime, self.history, self.stopping = runtime, history, False
         self.refused = threading.Semaphore(0)
-        self.failures: list[BaseException] = []
         self.threads = [threading.Thread(target=self._write, args=(seed, n)) for n in range(WRITERS)]
         for thread in self.threads:
             thread.start()
@@ -36,7 +35,7 @@ class Writers:
                     return
                 self._append(f"{number}/{at}", events)
         except BaseException as error:
-            self.failures.append(error)
+            self.history.fail(error)
 
     def _append(self, key: str, events: Events) -> None:
         self.history.send(key, events)
@@ -54,7 +53,7 @@ class Writers:
         self.stopping = True
         for thread in self.threads:
             thread.join(60)
-        assert self.failures == []
+        assert self.history.failures == []
 
 
 def fail_a_checkpoint(runtime: Runtime, disk: FaultyDisk, history: History) -> None:
