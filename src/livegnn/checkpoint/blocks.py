@@ -2,8 +2,9 @@
 
 An array is cut into blocks of `BLOCK` bytes from its beginning on, the last may be shorter. Each lies in the
 checkpoint's own file or in an earlier one, there at an offset from where the file's blocks begin. Blocks that
-follow each other in one file are a run. A hash is the first 16 bytes of SHA-256: two blocks of the same hash
-are the same, for all that anybody can do; and processors have instructions for it.
+follow each other in one file are a run. A hash is the first 16 bytes of SHA-256, for which processors have
+instructions. Two blocks of the same hash are taken for the same: by chance that is never wrong, and to find
+two that differ on purpose takes some 2^64 tries.
 """
 
 import hashlib

@@ -48,7 +48,7 @@ def read(path: Path | str) -> Checkpoint:
     the directory, OSError if there is no such file.
     """
     path = as_path(path, "path")
-    content = _map(path)
+    content = _map(path, mmap.ACCESS_COPY)
     contents, end = read_header(path, content)
     arrays: dict[str, dict[str, Array]] = {name: {} for name in contents.meta}
     blocks = _Blocks(path, content, contents, end) if contents.version == SHARED else None
@@ -95,14 +95,15 @@ def read_directory(path: Path) -> tuple[Contents, Directory]:
     return contents, _unpack(path, content, contents, end)
 
 
-def _map(path: Path) -> memoryview:
+def _map(path: Path, access: int = mmap.ACCESS_READ) -> memoryview:
+    """The file in memory; what may be written to there counts as memory of the process at once."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size < PREFIX.size:
             raise FileFormatError(
                 f"{path} must be a checkpoint of at least {PREFIX.size} bytes, got {size}: it is truncated"
             )
-        return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY))
+        return memoryview(mmap.mmap(file.fileno(), size, access=access))
 
 
 def _make_room(length: int) -> memoryview:
