@@ -183,7 +183,7 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
             400,
             "InputError",
             (
-                "the query may have the parameters ids, min_seq, timeout, output, got 'minseq': did you mean "
+                "the query may have the parameters ids, min_seq, timeout, output, model, got 'minseq': did you mean "
                 "'min_seq'?"
             ),
         ),
@@ -386,7 +386,7 @@ def test_every_body_is_read_alike(client: httpx.Client) -> None:
         assert large.json()["error"]["type"] == "BodyTooLarge"
     schema = client.get("/openapi.json").json()["paths"]["/v1/predictions"]["post"]["requestBody"]
     properties = schema["content"]["application/json"]["schema"]["properties"]
-    assert set(properties) == {"ids", "min_seq", "timeout", "output"}
+    assert set(properties) == {"ids", "min_seq", "timeout", "output", "model"}
 
 
 def test_a_method_that_a_path_does_not_have_is_told_which_it_has(client: httpx.Client) -> None:

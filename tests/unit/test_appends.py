@@ -378,3 +378,61 @@ def test_refused_entries_are_listed_and_can_be_appended_again(runtime: Runtime) 
     runtime.start()
     run(runtime, talk)
     assert runtime.graph.neighbors(901).ids.tolist() == [900]
+
+
+@pytest.mark.parametrize("length", [1, 255])
+def test_a_key_holds_whatever_becomes_of_its_request(runtime: Runtime, length: int) -> None:
+    """One entry or several, with keys of their own or not, bad ones among them, each by itself or not."""
+    bad: dict[str, object] = {"event": "add_node", "id": "x"}
+    ids = iter(range(1000, 2000))
+
+    def bodies(partial: bool) -> list[list[dict[str, object]]]:
+        a, b, c, d, e = (next(ids) for _ in range(5))
+        shapes = [
+            [keyed(a, None)],
+            [keyed(b, None), keyed(c, f"own {c}")],
+            [keyed(d, f"own {d}"), keyed(e, None)],
+        ]
+        if partial:
+            shapes += [[keyed(next(ids), None), bad, keyed(next(ids), None)], [bad, keyed(next(ids), None)]]
+        return shapes
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        async def send(events: list[dict[str, object]], key: str, partial: bool) -> httpx.Response:
+            headers = {"Idempotency-Key": key, "content-type": "application/json"}
+            path = f"/v1/events?partial={partial}".lower()
+            return await client.post(path, content=orjson.dumps({"events": events}), headers=headers)
+
+        number = 0
+        for first_partial in (False, True):
+            for second_partial in (False, True):
+                for first in bodies(first_partial):
+                    for second in bodies(second_partial):
+                        number += 1
+                        key = f"{number:04}".rjust(length, "k")[-max(length, 4) :]
+                        answer = await send(first, key, first_partial)
+                        assert answer.status_code == 200
+                        last = runtime.log.last_seq()
+                        again = await send(first, key, first_partial)
+                        assert again.status_code == 200
+                        assert again.headers["idempotent-replayed"] == "true"
+                        assert again.json()["seq"] == answer.json()["seq"]
+                        assert runtime.log.last_seq() == last
+                        own = sum("idempotency_key" in one for one in second[:1])
+                        other = await send(second, key, second_partial)
+                        assert runtime.log.last_seq() == last + own  # what comes before, with its own key
+                        assert (other.status_code == 400) == (own == 0)
+                        assert "must come with the same events" in other.text
+                        of_another = await send(second[-1:], f"{key} 0"[-255:], False)
+                        assert of_another.status_code == 200
+
+    run(runtime, talk)
+
+
+def test_a_request_has_one_key(runtime: Runtime) -> None:
+    async def talk(client: httpx.AsyncClient) -> None:
+        headers = [("idempotency-key", "a"), ("idempotency-key", "b")]
+        answer = await client.post("/v1/events", json={"events": [keyed(1000, None)]}, headers=headers)
+        assert (answer.status_code, "one header Idempotency-Key, got 2" in answer.text) == (400, True)
+
+    run(runtime, talk)

@@ -5,6 +5,7 @@ with other events is found. Keys expire after a time. Thread safety: none, the c
 itself.
 """
 
+import hashlib
 import time
 import zlib
 from collections.abc import Callable, Iterable
@@ -37,6 +38,12 @@ class Known(NamedTuple):
                 f"an idempotency key must come with the same events each time, got {self.key!r} with others "
                 f"than those of entry {self.seq}: give each request a key of its own"
             )
+
+
+def part_key(key: str, number: int) -> str:
+    """The key of entry `number` of a request that came with `key` and became several. No client means it."""
+    digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16)
+    return f"part {number} of {digest.hexdigest()}"
 
 
 def check_key(key: object) -> None:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from livegnn.errors import InputError, LiveGNNError
 from livegnn.events import Events
 from livegnn.log import Appended
+from livegnn.log.keys import part_key
 from livegnn.runtime import Runtime
 from livegnn.server.entries import GivenEntry
 
@@ -49,8 +50,9 @@ class Appender:
     async def append(self, read: Reader, key: str | None) -> list[Outcome]:
         """Appends the entries that `read` returns, and says of each what became of it.
 
-        read: called in another thread. key: as of `Log.append`, for entries that have none of their own; of
-        several entries each has a key made of it. Raises what `read` raises, LogError if none was logged, and
+        read: called in another thread. key: as of `Log.append`, for entries that have none of their own: for
+        the first of them, and those after it have keys made of it. If the first is refused, since the key
+        came with other events before, all are. Raises what `read` raises, LogError if none was logged, and
         LoopEnded if nothing would apply them.
         """
         loop = asyncio.get_running_loop()
@@ -83,29 +85,27 @@ class Appender:
     def _write(self, group: Sequence[_Request]) -> list[list[Outcome] | Exception]:
         """What became of each request: of its entries, or an error of the whole."""
         given = [_read(request.read) for request in group]
-        entries: list[Events] = []
-        keys: list[str | None] = []
-        for request, read in zip(group, given, strict=True):
-            if isinstance(read, Exception):
-                continue
-            for number, one in enumerate(read):
-                if isinstance(one.events, Events):
-                    entries.append(one.events)
-                    keys.append(_key_of(request.key, number, len(read)) if one.key is None else one.key)
+        requests = [
+            _Keyed(request.key, read)
+            for request, read in zip(group, given, strict=True)
+            if not isinstance(read, Exception)
+        ]
         try:
             self._refuse_when_ended()
-            stored = iter(self._runtime.append_all(entries, keys))
+            self._append([(one, at) for one in requests for at in one.first])
+            self._append([(one, at) for one in requests if not one.is_refused() for at in one.later])
         except Exception as error:
             return [read if isinstance(read, Exception) else error for read in given]
-        return [
-            read
-            if isinstance(read, Exception)
-            else [
-                Outcome(one.position, next(stored) if isinstance(one.events, Events) else one.events)
-                for one in read
-            ]
-            for read in given
-        ]
+        answered = iter(requests)
+        return [read if isinstance(read, Exception) else next(answered).outcomes() for read in given]
+
+    def _append(self, places: Sequence[tuple["_Keyed", int]]) -> None:
+        """Appends entries of requests, each by its place in the request."""
+        if places:
+            entries = [one.entries[at] for one, at in places]
+            keys = [one.keys[at] for one, at in places]
+            for (one, at), became in zip(places, self._runtime.append_all(entries, keys), strict=True):
+                one.became[at] = became
 
     def _refuse_when_ended(self) -> None:
         runtime = self._runtime
@@ -117,8 +117,49 @@ class Appender:
             )
 
 
-def _key_of(key: str | None, number: int, size: int) -> str | None:
-    return key if key is None or size == 1 else f"{key} {number}"
+class _Keyed:
+    """The entries of one request, each with its key.
+
+    first, later: places of the entries up to the one that carries the key of the request, and of those after
+    it, which count only if that one does.
+    """
+
+    def __init__(self, key: str | None, given: Sequence[GivenEntry]) -> None:
+        self._given = given
+        self.entries: dict[int, Events] = {}
+        self.keys: dict[int, str | None] = {}
+        self.became: dict[int, Appended | InputError] = {}
+        self._carrier: int | None = None
+        for at, one in enumerate(given):
+            if not isinstance(one.events, Events):
+                continue
+            self.entries[at], self.keys[at] = one.events, one.key
+            if one.key is None and key is not None:
+                self.keys[at] = key if self._carrier is None else part_key(key, at)
+                self._carrier = at if self._carrier is None else self._carrier
+        last = len(given) if self._carrier is None else self._carrier
+        self.first = [at for at in self.entries if at <= last]
+        self.later = [at for at in self.entries if at > last]
+
+    def is_refused(self) -> bool:
+        """Whether the key of the request came with other events before."""
+        return self._carrier is not None and isinstance(self.became[self._carrier], InputError)
+
+    def outcomes(self) -> list[Outcome]:
+        """What became of each entry."""
+        refused = None if self._carrier is None else self.became[self._carrier]
+        return [
+            Outcome(
+                one.position,
+                one.events if isinstance(one.events, InputError) else self.became.get(at) or _given(refused),
+            )
+            for at, one in enumerate(self._given)
+        ]
+
+
+def _given(refused: Appended | InputError | None) -> Appended | InputError:
+    assert refused is not None  # else the entry would have been appended
+    return refused
 
 
 def _read(read: Reader) -> Sequence[GivenEntry] | Exception:

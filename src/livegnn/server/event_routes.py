@@ -128,7 +128,7 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> AppendH
         """
         runtime.admit()  # before the body is read: what is pushed back costs as little as can be
         body, media_type = await read_body(request), media_type_of(request)
-        key = request.headers.get("idempotency-key")
+        key = _key_of(request)
         if partial:
             outcomes = await appender.append(lambda: read_each_event(body, media_type), key)
         else:
@@ -236,3 +236,11 @@ def _say_logged(seq: int, error: LiveGNNError) -> str:
         f"event {seq} is in the log and takes effect {turn}: do not send it again, ask with min_seq={seq} "
         f"({error})"
     )
+
+
+def _key_of(request: Request) -> str | None:
+    """The idempotency key of a request. Raises InputError if there are several."""
+    keys = request.headers.getlist("idempotency-key")
+    if len(keys) > 1:
+        raise InputError(f"a request must have one header Idempotency-Key, got {len(keys)}")
+    return keys[0] if keys else None
