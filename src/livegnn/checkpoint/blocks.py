@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 BLOCK: Final = 1024
 HASH: Final = 16
 _FRESH: Final = hashlib.sha256()
-"""To copy it takes no lock of OpenSSL's, to make a new one may. In a forked process such a lock may be one that
-a thread of the parent has taken, and nobody opens it."""
+"""To copy it takes no lock of OpenSSL's, to make a new one may. In a forked process that may be one that a
+thread of the parent has taken, and nobody opens it.
+"""
 RUN: Final = np.dtype([("file", "<u4"), ("count", "<u4"), ("offset", "<u8")])
 
 
