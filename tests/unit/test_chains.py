@@ -1,5 +1,8 @@
 """Chains of checkpoints: when one begins, what is removed when, and what a damaged file takes along."""
 
+import hashlib
+import ssl
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,6 +114,34 @@ def test_where_most_changes_few_are_hashed(tmp_path: Path, log: SqliteLog) -> No
         versions.append((contents.version, len(contents.files)))
     # Two that are hashed show that most changes, three are not, and so on.
     assert versions == [(2, 0), (2, 0), (1, 0), (1, 0), (1, 0)] * 2 + [(2, 0), (2, 1)]
+
+
+def test_a_process_that_is_forked_while_others_hash_does_not_wait_for_them(tmp_path: Path) -> None:
+    log = TellingLog(tmp_path / "beside.db")
+    policy = make_policy(tmp_path, 8)
+    runtime, done = make_runtime(log, policy), threading.Event()
+
+    def hash_and_connect() -> None:
+        while not done.is_set():
+            hashlib.new("sha3_256", bytes(5000)).digest()
+            hashlib.sha256(bytes(100)).digest()
+            ssl.create_default_context()
+
+    others = [threading.Thread(target=hash_and_connect) for _ in range(3)]
+    for other in others:
+        other.start()
+    try:
+        runtime.start()
+        for number in range(1, 17):
+            runtime.wait(runtime.append(event(number)), PATIENCE)
+            assert log.ended.acquire(timeout=PATIENCE)
+    finally:
+        done.set()
+        for other in others:
+            other.join()
+        runtime.stop()
+        log.close()
+    assert [len(chain) for chain in list_chains(policy.directory)] == [8, 8]
 
 
 @pytest.mark.parametrize(("full_every", "small"), [(1, 0), (8, 1 << 30)])

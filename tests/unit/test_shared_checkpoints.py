@@ -395,8 +395,16 @@ def test_what_cannot_be_stored_is_refused(tmp_path: Path) -> None:
 
 
 def test_signs_of_life_come_while_it_reads_and_writes(tmp_path: Path) -> None:
-    states = {"p": State({}, {"a": np.random.default_rng(0).random(5 << 20)})}  # 40 MiB
+    array = np.random.default_rng(0).random(5 << 20)  # 40 MiB
     calls = itertools.count()
     with open(tmp_path / "a", "wb") as file:
-        checkpoint.write_shared_to(file, states, 1, after=None, on_part=lambda: next(calls))
+        checkpoint.write_shared_to(
+            file, {"p": State({}, {"a": array})}, 1, after=None, on_part=lambda: next(calls)
+        )
     assert next(calls) >= 10
+    array = array.copy()
+    array[1 << 20 : 3 << 20] += 1  # more than is read or written at once
+    states = {"p": State({}, {"a": array})}
+    write(tmp_path / "b", states, 2, tmp_path / "a")
+    assert own_bytes(tmp_path / "b") == 16 << 20
+    assert_same(checkpoint.read(tmp_path / "b").states, states)

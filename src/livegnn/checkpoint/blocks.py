@@ -15,6 +15,10 @@ from numpy.typing import NDArray
 
 BLOCK: Final = 1024
 HASH: Final = 16
+_FRESH: Final = hashlib.sha256()
+"""To copy it takes no lock of OpenSSL's, to make a new one may. In a forked process that may be one that a
+thread of the parent has taken, and nobody opens it.
+"""
 RUN: Final = np.dtype([("file", "<u4"), ("count", "<u4"), ("offset", "<u8")])
 
 
@@ -72,10 +76,19 @@ def find_runs(files: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[n
 
 def hash_blocks(content: memoryview) -> bytes:
     """The hashes of the blocks of `content`, one after the other."""
-    sha256 = hashlib.sha256
-    return b"".join(
-        [sha256(content[at : at + BLOCK]).digest()[:HASH] for at in range(0, len(content), BLOCK)]
-    )
+    hashes = []
+    for at in range(0, len(content), BLOCK):
+        sha256 = _FRESH.copy()
+        sha256.update(content[at : at + BLOCK])
+        hashes.append(sha256.digest()[:HASH])
+    return b"".join(hashes)
+
+
+def hash_directory(packed: bytes | memoryview) -> str:
+    """SHA-256 of a packed directory, in hexadecimal."""
+    sha256 = _FRESH.copy()
+    sha256.update(packed)
+    return sha256.hexdigest()
 
 
 def block_lengths(lengths: list[int]) -> NDArray[np.int64]:

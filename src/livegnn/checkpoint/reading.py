@@ -1,6 +1,5 @@
 """Reads checkpoints: those that stand alone, and those whose blocks lie in several files."""
 
-import hashlib
 import mmap
 import os
 import zlib
@@ -17,6 +16,7 @@ from livegnn.checkpoint.blocks import (
     block_lengths,
     find_runs,
     hash_blocks,
+    hash_directory,
     packed_size,
     place_own,
     unpack,
@@ -126,7 +126,7 @@ def _unpack(path: Path, content: memoryview, contents: Contents, start: int) -> 
             f"{path} must hold a directory of {size} bytes, got {len(content) - start}: it is corrupt"
         )
     packed = content[start : start + size]
-    actual = hashlib.sha256(packed).hexdigest()
+    actual = hash_directory(packed)
     if actual != contents.sha256:
         raise FileFormatError(
             f"{path} must have the SHA-256 {contents.sha256} for its directory, got {actual}: it is corrupt"

@@ -1,6 +1,5 @@
 """Writes checkpoints: whole ones, and those that take from an earlier file what has not changed since."""
 
-import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +11,15 @@ from numpy.typing import NDArray
 
 from livegnn.arguments import as_array, as_path, whole
 from livegnn.atomic_file import replace_file
-from livegnn.checkpoint.blocks import BLOCK, HASH, Directory, block_lengths, hash_blocks, place_own
+from livegnn.checkpoint.blocks import (
+    BLOCK,
+    HASH,
+    Directory,
+    block_lengths,
+    hash_blocks,
+    hash_directory,
+    place_own,
+)
 from livegnn.checkpoint.header import (
     ALIGNMENT,
     PREFIX,
@@ -104,7 +111,7 @@ def write_shared_to(
         {"name": source.name, "sha256": source.sha256, "length": int(length)}
         for source, length in zip(shared.sources, used[1:].tolist(), strict=True)
     ]
-    described: dict[str, JSON] = {"sha256": hashlib.sha256(packed).hexdigest(), "runs": runs}
+    described: dict[str, JSON] = {"sha256": hash_directory(packed), "runs": runs}
     text = pad_header(
         dump_header({"seq": seq, "files": files, "directory": described, "states": dict(header)})
     )

@@ -183,7 +183,8 @@ def trim(deployment: DeploymentFile) -> None:
     oldest = oldest_kept(policy)
     if oldest is None:
         raise InputError(
-            f"{policy.directory} must hold {policy.keep} checkpoints before anything is trimmed, got fewer"
+            f"{policy.directory} must hold {policy.keep} checkpoints that share nothing before anything is "
+            "trimmed, got fewer"
         )
     with _owning(settings) as log:
         end = log.trim(oldest)
