@@ -183,8 +183,8 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
             400,
             "InputError",
             (
-                "the query may have the parameters ids, min_seq, timeout, output, model, got 'minseq': did you mean "
-                "'min_seq'?"
+                "the query may have the parameters ids, min_seq, timeout, output, model, got 'minseq': "
+                "did you mean 'min_seq'?"
             ),
         ),
         (

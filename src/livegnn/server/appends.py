@@ -86,7 +86,7 @@ class Appender:
         """What became of each request: of its entries, or an error of the whole."""
         given = [_read(request.read) for request in group]
         requests = [
-            _Keyed(request.key, read)
+            _Keyed(request.key, read, self._runtime.check)
             for request, read in zip(group, given, strict=True)
             if not isinstance(read, Exception)
         ]
@@ -124,7 +124,7 @@ class _Keyed:
     it, which count only if that one does.
     """
 
-    def __init__(self, key: str | None, given: Sequence[GivenEntry]) -> None:
+    def __init__(self, key: str | None, given: Sequence[GivenEntry], check: Callable[[Events], None]) -> None:
         self._given = given
         self.entries: dict[int, Events] = {}
         self.keys: dict[int, str | None] = {}
@@ -133,6 +133,12 @@ class _Keyed:
         for at, one in enumerate(given):
             if not isinstance(one.events, Events):
                 continue
+            if key is not None and len(given) > 1:  # one that cannot be logged carries no key
+                try:
+                    check(one.events)
+                except InputError as error:
+                    self.became[at] = error
+                    continue
             self.entries[at], self.keys[at] = one.events, one.key
             if one.key is None and key is not None:
                 self.keys[at] = key if self._carrier is None else part_key(key, at)
