@@ -11,13 +11,16 @@ from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from livegnn import Events, FileFormatError, InputError, UnknownNodeError, checkpoint
+from livegnn import Events, FileFormatError, InputError, LogError, UnknownNodeError, checkpoint
+from livegnn.cli import app
 from livegnn.deployment import Deployment, read_schema
 from livegnn.deployment.sections import SourceSection
 from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import EdgeSchema, Graph, Schema
 from livegnn.runtime import AheadPolicy, CheckpointPolicy
+from serving import write_deployment
 from streams import make_arrays, make_graph, make_model
 
 DOCS = Path(__file__).parents[2] / "docs" / "deployment.md"
@@ -414,3 +417,66 @@ def test_the_guards_of_a_deployment_are_at_work(tmp_path: Path) -> None:
     assert runtime.engine.verify().ok
     runtime.stop()
     runtime.log.close()
+
+
+def test_what_decides_about_new_nodes_stays_as_it_was_for_a_log(tmp_path: Path) -> None:
+    """Nodes that nobody announces may be allowed later; taken away or changed, a replay would be another."""
+    path = write_deployment(tmp_path)
+    plain = re.sub(r"(?s)\[checkpoint\].*?(?=\[engine\])", "", path.read_text())
+
+    def write(setting: str, *, checkpoints: bool = False) -> None:
+        extra = '[checkpoint]\ndirectory = "checkpoints"\n' if checkpoints else ""
+        path.write_text(plain.replace("[log]", f"{setting}\n[log]") + extra)
+
+    def run(*ids: int) -> list[bool]:
+        """Which of the nodes are there after edges to them."""
+        runtime = Deployment.read(path).open()
+        for id_ in ids:
+            runtime.append(Events().add_edges([0], [id_], weight=[1.0]))
+        while runtime.step():
+            pass
+        there = runtime.graph.contains(list(ids)).tolist()
+        runtime.stop()
+        runtime.log.close()
+        return there
+
+    assert run(1000) == [False]
+    write("auto_add_nodes = { node = [1.0, 2.0, 3.0, 4.0] }")
+    assert run(1001) == [True]
+    assert run(1002) == [True]
+    for other in ("", 'auto_add_nodes = ["node"]', "auto_add_nodes = { node = [1.0, 2.0, 3.0, 5.0] }"):
+        write(other)
+        with pytest.raises(LogError, match=r"auto_add of 'node' must be \[1.0, 2.0, 3.0, 4.0\]"):
+            run()
+    write("auto_add_nodes = { node = [1.0, 2.0, 3.0, 4.0] }", checkpoints=True)
+    assert run(1003) == [True]
+    write("", checkpoints=True)
+    with pytest.raises(InputError, match=r"auto_add_nodes in \[graph\] must be \['node'\], as when"):
+        run()
+
+
+def test_a_time_to_live_that_the_checkpoints_do_not_have_is_refused(tmp_path: Path) -> None:
+    path = write_deployment(tmp_path)
+    arrays = make_arrays()
+    np.savez(tmp_path / "graph.npz", **arrays, time=np.arange(len(arrays["src"]), dtype=float))
+    plain = path.read_text()
+
+    def run(time_to_live: float) -> None:
+        path.write_text(plain.replace("[log]", f"time_to_live = {time_to_live}\n[log]"))
+        runtime = Deployment.read(path).open()
+        runtime.append(Events().add_nodes([1000 + runtime.seq]))
+        while runtime.step():
+            pass
+        runtime.stop()
+        runtime.log.close()
+
+    run(100000.0)
+    with pytest.raises(LogError, match=r"time_to_live must be 100000.0, got 5.0"):
+        run(5.0)
+    with pytest.raises(InputError, match=r"time_to_live in \[graph\] must be 100000.0, as when"):
+        CliRunner().invoke(app, ["log", "bind", str(path)], catch_exceptions=False)
+    for file in (tmp_path / "checkpoints").iterdir():
+        file.unlink()
+    said = CliRunner().invoke(app, ["log", "bind", str(path)])
+    assert "100000.0 -> 5.0" in said.output
+    run(5.0)

@@ -1,5 +1,6 @@
 """A start from a checkpoint that fits only in part: the graph is kept, and what does not fit is computed."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,4 +103,21 @@ def test_a_checkpoint_whose_graph_does_not_fit_the_model_is_passed_over(
     graph, views = restore({"engine": factory}, make_graph, directory=tmp_path / "c", log=log)
     assert f"passing over the checkpoint {path}" in caplog.text
     assert graph.seq == checkpoint.read(older).seq
+    assert_exact(log, graph, views["engine"])
+
+
+def test_a_checkpoint_that_cannot_be_read_or_was_renamed_is_passed_over(
+    tmp_path: Path, log: SqliteLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "c"
+    before = newest(tmp_path)
+    (folder / f"checkpoint-{10**6:020d}.lgck").mkdir()
+    (folder / f"checkpoint-{10**6 + 1:020d}.lgck").symlink_to("nowhere")
+    shutil.copy(before, folder / f"checkpoint-{10**6 + 2:020d}.lgck")
+    (folder / "checkpoint-x.lgck").touch()
+    (folder / "checkpoint-99999999.lgck").touch()
+    graph, views = restore({"engine": Engine.factory(MODEL, threads=1)}, no_graph, directory=folder, log=log)
+    assert graph.seq == checkpoint.read(before).seq
+    for said in ("Is a directory", "No such file", f"a checkpoint's name must say its event, {graph.seq}"):
+        assert said in caplog.text
     assert_exact(log, graph, views["engine"])

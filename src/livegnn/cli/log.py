@@ -201,6 +201,7 @@ def bind(deployment: DeploymentFile) -> None:
     with _owning(settings) as log:
         directory = None if settings.checkpoint is None else settings.checkpoint.directory
         graph, _ = restore({}, replace(settings, features=None).load_graph, directory=directory)
+        settings.complete_schema(graph)
         before = log.bound()
         log.bind({**settings.properties(), **schema_properties(graph.schema)}, replace=True)
         changed = {name: value for name, value in log.bound().items() if before.get(name) != value}
@@ -251,6 +252,7 @@ def _replay(settings: "Deployment", reader: "SqliteReader", up_to: int) -> "tupl
     factories = settings.factories(in_memory=True)
     load = replace(settings, features=None).load_graph
     graph, views = restore(factories, load, directory=directory, log=reader, up_to=up_to)
+    settings.complete_schema(graph)
     reader.check_bound({**settings.properties(), **schema_properties(graph.schema)})
     replay_batches(reader, graph, up_to=up_to)
     return graph, views

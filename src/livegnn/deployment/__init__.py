@@ -35,7 +35,7 @@ from livegnn.deployment.sections import (
     ViewsSection,
 )
 from livegnn.errors import FileFormatError, InputError
-from livegnn.graph import Graph, Parallel, Schema, View
+from livegnn.graph import Graph, Parallel, Schema, View, auto_add_nodes
 from livegnn.inference import Engine
 from livegnn.model import Model
 from livegnn.runtime import (
@@ -131,9 +131,7 @@ class Deployment:
     def load_graph(self) -> Graph:
         """The graph before the first event. Raises FileFormatError, InputError or OSError."""
         path = self.graph.path
-        with open(path, "rb") as file:
-            magic = file.read(8)
-        if magic == checkpoint.MAGIC:
+        if _is_checkpoint(path):
             states = checkpoint.read(path).states
             if "graph" not in states:
                 raise FileFormatError(
@@ -163,6 +161,39 @@ class Deployment:
             features_dir=self._features_dir,
             **arrays,
         )
+
+    def complete_schema(self, graph: Graph) -> None:
+        """Adds to a graph's schema which nodes nobody has to announce.
+
+        Raises InputError if that cannot be, or if a checkpoint's graph was made with other settings than the
+        deployment has.
+        """
+        self._check_settings(graph)
+        if self.graph.auto_add_nodes is not None:
+            auto_add_nodes(graph, self.graph.auto_add_nodes)
+
+    def _check_settings(self, graph: Graph) -> None:
+        try:
+            if _is_checkpoint(self.graph.path):  # which decides itself
+                return
+        except FileNotFoundError:
+            pass
+        (edges,) = graph.schema.edge_types.values()
+        parallel, auto_add = self.graph.parallel, self.graph.auto_add_nodes or ()
+        if {"sum": "add", "keep": "keep"}.get(parallel, "replace") != edges.duplicates:
+            parallel = {"add": "sum", "keep": "keep", "replace": "refuse"}[edges.duplicates]
+        for setting, kept, said in (
+            ("time_to_live", edges.time_to_live or 0.0, self.graph.time_to_live),
+            ("undirected", edges.undirected, self.graph.undirected),
+            ("parallel", parallel, self.graph.parallel),
+            ("auto_add_nodes", sorted(graph.schema.auto_add), sorted({*graph.schema.auto_add} & {*auto_add})),
+        ):
+            if kept != said:
+                raise InputError(
+                    f"{setting} in [graph] must be {kept!r}, as when the graph of the checkpoints was made, "
+                    f"got {said!r}: write that, or remove the checkpoints, so that the log is replayed with "
+                    "the new setting"
+                )
 
     @property
     def _features_dir(self) -> Path | None:
@@ -243,6 +274,7 @@ class Deployment:
         graph, views = restore(
             factories, self.load_graph, directory=directory, features_dir=self._features_dir, log=log
         )
+        self.complete_schema(graph)
         log.bind({**properties, **schema_properties(graph.schema)})
         return Runtime(
             log,
@@ -255,7 +287,6 @@ class Deployment:
             checkpoints=self._checkpoint_policy(),
             expiry=self.runtime.expiry(),
             ahead=self.runtime.ahead(),
-            auto_add=self.graph.auto_add_nodes,
             when_view_fails=cast("WhenViewFails", self.runtime.when_view_fails),
             factories=factories,
             scrub=self.runtime.scrub(),
@@ -271,9 +302,7 @@ def read_schema(path: Path | str) -> Schema:
     path = as_path(path, "path")
     if path.suffix == ".toml":
         return Deployment.read(path).load_graph().schema
-    with open(path, "rb") as file:
-        begin = file.read(len(checkpoint.MAGIC))
-    if begin == checkpoint.MAGIC:
+    if _is_checkpoint(path):
         states = checkpoint.read(path).states
         if "graph" in states:
             return Schema.from_json(states["graph"].meta.get("schema"))
@@ -283,3 +312,8 @@ def read_schema(path: Path | str) -> Schema:
     raise FileFormatError(
         f"{path} must be a deployment file (.toml), a checkpoint with a graph, or the JSON of Schema.to_json"
     )
+
+
+def _is_checkpoint(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(len(checkpoint.MAGIC)) == checkpoint.MAGIC

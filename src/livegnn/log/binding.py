@@ -1,7 +1,8 @@
 """Properties that bind a log to what it belongs to: a schema, the graph that it began with, settings.
 
 They are rows of the table `properties` under names with a prefix. A property that the log has no value of is
-adopted; one of another value is refused, because the same events would lead to another graph. Thread safety:
+adopted; one of another value is refused, because the same events would lead to another graph. A value that is
+the empty text says that there is none yet: one may come later, and must stay then. Thread safety:
 none, the caller has the connection to itself.
 """
 
@@ -44,7 +45,7 @@ def new_properties(
     for name, value in properties.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise InputError(f"properties of a log must be texts by name, got {name!r}: {value!r}")
-    new = {name: value for name, value in properties.items() if known.get(name) != value}
+    new = {name: value for name, value in properties.items() if known.get(name, "") != value}
     differing = [name for name in new if name in known]
     if differing and not replace:
         said = "; ".join(f"{name} must be {_difference(known[name], new[name])}" for name in differing)

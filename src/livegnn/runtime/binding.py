@@ -22,7 +22,14 @@ def schema_properties(schema: Schema) -> Mapping[str, str]:
     }
     for name, width in schema.node_types.items():
         properties[f"schema/width of {name!r}"] = width
+        features = schema.auto_add.get(name)
+        properties[f"schema/auto_add of {name!r}"] = None if features is None else list(features)
     for edge_type, edges in schema.edge_types.items():
         for field in _OF_EDGES:
             properties[f"schema/{field} of {','.join(edge_type)!r}"] = getattr(edges, field)
-    return {name: json.dumps(value) for name, value in properties.items()}
+    return {name: _text_of(name, value) for name, value in properties.items()}
+
+
+def _text_of(name: str, value: object) -> str:
+    """JSON; the empty text for a type whose nodes are not added, because they may be later."""
+    return "" if value is None and name.startswith("schema/auto_add") else json.dumps(value)

@@ -5,16 +5,21 @@ only. A whole chain is removed at a time, its newest file first: whenever that s
 has all that it needs.
 """
 
+import re
 from collections.abc import Set as AbstractSet
 from pathlib import Path
+from typing import Final
 
 from livegnn.checkpoint import read_contents
 from livegnn.errors import FileFormatError
 
+_NAME: Final = re.compile(r"checkpoint-[0-9]{20}\.lgck")
+
 
 def list_checkpoints(directory: Path) -> list[Path]:
     """The checkpoints in `directory`, the newest first."""
-    return sorted(directory.glob("checkpoint-*.lgck"), reverse=True)
+    found = (path for path in directory.glob("checkpoint-*.lgck") if _NAME.fullmatch(path.name))
+    return sorted(found, reverse=True)
 
 
 def seq_of(path: Path) -> int:

@@ -51,12 +51,16 @@ def restore(
             continue
         try:
             saved = checkpoint.read(path)
+            if saved.seq != seq_of(path):
+                raise FileFormatError(
+                    f"a checkpoint's name must say its event, {saved.seq}: somebody has renamed it"
+                )
             graph = Graph.from_state(saved.states["graph"], features_dir=features_dir)
             made = {
                 name: _make_of(path, name, make, graph, saved.states.get(name))
                 for name, make in views.items()
             }
-        except (FileFormatError, ModelError, KeyError) as error:
+        except (FileFormatError, ModelError, KeyError, OSError) as error:
             _logger.warning("passing over the checkpoint %s: %s", path, error)
         else:
             if log is not None:
