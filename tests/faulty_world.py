@@ -26,7 +26,7 @@ def seed_shown(seed: int) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise AssertionError(f"seed {seed}: {error}") from error
+        raise AssertionError(f"seed {seed}: {error or repr(error)}") from error
 
 
 class Clock:
@@ -145,7 +145,7 @@ def check_bits(ours: Engine, theirs: Engine) -> None:
 
 
 def check_states(ours: State, theirs: State) -> None:
-    assert ours.meta == theirs.meta
+    assert ours.meta == theirs.meta, f"the state must be {theirs.meta}, got {ours.meta}"
     assert ours.arrays.keys() == theirs.arrays.keys()
     for name, array in ours.arrays.items():
-        assert array.tobytes() == theirs.arrays[name].tobytes(), name
+        assert array.tobytes() == theirs.arrays[name].tobytes(), f"{name} has other bits"

@@ -221,7 +221,7 @@ def run(mutant: Mutant, tree: Path) -> tuple[str, str]:
     assert done.returncode == 1, done.stdout[-2000:] + done.stderr[-2000:]
     errors = re.findall(r"^E   +(.+)$", done.stdout, re.MULTILINE)
     said = next((line for line in reversed(errors) if "seed" in line), errors[0] if errors else "")
-    seed = re.search(r"seed (\d+): (.*)", said)
+    seed = re.search(r"seed (\d+): ?(.*)", said)
     return (f"seed {seed[1]}", seed[2]) if seed else ("any", said)
 
 

@@ -20,7 +20,7 @@ from livegnn.log.sqlite import SqliteLog
 from serving import Server, write_deployment
 from streams import make_stream
 
-KILLS = int(os.environ.get("LIVEGNN_KILLS", "4"))
+KILLS = int(os.environ.get("LIVEGNN_KILLS", "3"))
 WRITERS = 4
 MOST_TOLD = 150  # appends between two kills
 
@@ -101,24 +101,25 @@ def live_and_die(deployment: Path, draw: random.Random, writers: Writers) -> str
     """One life of the server; returns at what it was killed."""
     history, moment = writers.history, draw.choice(["start", "load", "load", "load", "stop"])
     before = history.last()
-    if moment == "start":
-        server = Server(deployment, wait=False)
-        with suppress(subprocess.TimeoutExpired):
-            server.process.wait(draw.uniform(0, 3))
-        server.kill()
+    server = Server(deployment, wait=False)
+    try:
+        if moment == "start":
+            with suppress(subprocess.TimeoutExpired):
+                server.process.wait(draw.uniform(0, 3))
+            return moment
+        server.wait_until_ready()
+        health = httpx.get(f"{server.address}/healthz", timeout=60).json()
+        assert health["log_seq"] >= before, f"{before} was acknowledged, the server begins at {health}"
+        writers.move(server.address)
+        history.wait_for(len(history.told) + draw.choice([0, 1, *[draw.randrange(MOST_TOLD)] * 4]))
+        writers.move(None)
+        if moment == "stop":
+            server.process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                server.process.wait(draw.uniform(0, 0.3))
         return moment
-    server = Server(deployment)
-    health = httpx.get(f"{server.address}/healthz", timeout=60).json()
-    assert health["log_seq"] >= before, f"{before} was acknowledged, the server begins at {health}"
-    writers.move(server.address)
-    history.wait_for(len(history.told) + draw.choice([0, 1, *[draw.randrange(MOST_TOLD)] * 4]))
-    writers.move(None)
-    if moment == "stop":
-        server.process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            server.process.wait(draw.uniform(0, 0.3))
-    server.kill()
-    return moment
+    finally:
+        server.kill()
 
 
 def test_no_kill_loses_or_repeats_what_was_acknowledged(tmp_path: Path) -> None:

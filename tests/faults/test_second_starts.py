@@ -7,7 +7,8 @@ it is. One that comes when the first has gone serves. Between them nothing is lo
 import random
 import subprocess
 import time
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import httpx
@@ -42,6 +43,7 @@ class Contender(Server):
         return False
 
     def kill(self) -> None:
+        """Again does nothing."""
         super().kill()
         assert self.process.stderr is not None
         self.process.stderr.close()
@@ -58,35 +60,22 @@ def append(server: Server, history: History, entries: list[Events]) -> None:
             history.tell(key, answer.json()["seq"])
 
 
-def contend(
-    deployment: Path, moment: str, draw: random.Random, history: History, stream: list[Events]
-) -> None:
-    """One first server and one second, until none is left."""
-    first = Contender(deployment)
-    serving = [first]
+def contend(moment: str, start: Callable[[], Contender], draw: random.Random) -> list[Contender]:
+    """A first server and a second; returns those that serve in the end."""
+    first = start()
     if moment == "starts":
         time.sleep(draw.uniform(0, 0.5))  # which of them is the second is not known
-        second = Contender(deployment)
-        serving = [one for one in (first, second) if one.serves()]
-        assert len(serving) == 1
-    else:
-        assert first.serves()
-        append(first, history, [stream.pop() for _ in range(20)])
-        if moment == "runs":
-            assert not Contender(deployment).serves()
-        elif moment == "stops":
-            first.process.terminate()
-            second = Contender(deployment)
-            serving = [second] if second.serves() else []
-            first.kill()
-        else:
-            second = Contender(deployment)
-            time.sleep(draw.uniform(0, 3))
-            first.kill()
-            serving = [second] if second.serves() else []
-    for server in serving:
-        append(server, history, [stream.pop() for _ in range(5)])
-        server.kill()
+        second = start()
+        return [one for one in (first, second) if one.serves()]
+    assert first.serves()
+    if moment == "stops":
+        first.process.terminate()
+    second = start()
+    if moment == "is killed":
+        time.sleep(draw.uniform(0, 3))
+        first.kill()
+    seconds = [second] if second.serves() else []
+    return [first, *seconds] if moment == "runs" else seconds
 
 
 @pytest.mark.parametrize("moment", ["starts", "runs", "stops", "is killed"])
@@ -94,7 +83,23 @@ def test_there_is_one_owner_when_the_first(tmp_path: Path, moment: str) -> None:
     with seed_shown(FIRST_SEED):
         draw, history = random.Random(FIRST_SEED), History()
         deployment = write_deployment(tmp_path, every_events=50)
-        contend(deployment, moment, draw, history, make_stream(100, seed=FIRST_SEED))
+        stream = make_stream(100, seed=FIRST_SEED)
+        with ExitStack() as started:
+
+            def start() -> Contender:
+                one = Contender(deployment)
+                started.callback(one.kill)
+                return one
+
+            with closing(SqliteLog(tmp_path / "events.db")) as log:  # there is something to lose
+                for number, events in enumerate(stream[:20]):
+                    history.send(str(number), events)
+                    history.tell(str(number), log.append(events, key=str(number)))
+            serving = contend(moment, start, draw)
+            assert len(serving) <= 1, "two serve on one log"
+            assert serving or moment not in ("starts", "runs")
+            for server in serving:
+                append(server, history, stream[20:40])
         with closing(SqliteLog(tmp_path / "events.db")) as log:
             history.check(log)
             assert len(log.entries(0)) == len(history.told)
