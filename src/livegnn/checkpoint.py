@@ -11,7 +11,7 @@ import os
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -135,19 +135,24 @@ def _check_name(name: object) -> None:
     raise InputError(f"expected names of states and arrays to be valid Unicode text, got {name!r}")
 
 
-def read(path: Path | str) -> Checkpoint:
+def read(path: Path | str, *, states: Collection[str] | None = None) -> Checkpoint:
     """The checkpoint at `path`, its arrays mapped into memory, private to this process and writable.
 
-    Raises FileFormatError if a single bit is not as it was written, OSError if there is no such file.
+    states: the parts that are read, all by default; of others only the header is. Raises FileFormatError if a
+    single bit of what is read is not as it was written, OSError if there is no such file.
     """
     path = as_path(path, "path")
     content = _map(path)
     contents, end = _read_contents(path, content)
-    arrays: dict[str, dict[str, Array]] = {name: {} for name in contents.meta}
+    arrays: dict[str, dict[str, Array]] = {
+        name: {} for name in contents.meta if states is None or name in states
+    }
     for section in contents.sections:
         if any(content[end : section.offset]):
             raise FileFormatError(f"{path} must have zeros between sections, got others: it is corrupt")
         end = section.offset + section.length
+        if section.state not in arrays:
+            continue
         checksum = zlib.crc32(content[section.offset : end])
         if checksum != section.crc32:
             raise FileFormatError(
@@ -157,8 +162,9 @@ def read(path: Path | str) -> Checkpoint:
         count = section.length // section.dtype.itemsize if section.dtype.itemsize else 0
         flat = np.frombuffer(content, dtype=section.dtype, count=count, offset=section.offset)
         arrays[section.state][section.name] = flat.reshape(section.shape)
-    states = {name: State(meta, arrays[name]) for name, meta in contents.meta.items()}
-    return Checkpoint(contents.seq, states)
+    return Checkpoint(
+        contents.seq, {name: State(contents.meta[name], mapped) for name, mapped in arrays.items()}
+    )
 
 
 def read_contents(path: Path | str) -> Contents:

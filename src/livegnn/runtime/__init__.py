@@ -7,7 +7,7 @@ from livegnn.runtime.checkpoints import CheckpointPolicy, list_checkpoints, olde
 from livegnn.runtime.loop import Chore, Loop
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.predictions import Change, Prediction, Runtime, SupposedPrediction
-from livegnn.runtime.recovery import ViewFactory, restore
+from livegnn.runtime.recovery import ViewFactory, count_recorded, restore
 from livegnn.runtime.replay import replay
 from livegnn.runtime.sources import Source
 from livegnn.runtime.statistics import Statistics
@@ -29,6 +29,7 @@ __all__ = [
     "ViewFactory",
     "Views",
     "WhenViewFails",
+    "count_recorded",
     "list_checkpoints",
     "oldest_kept",
     "replay",

@@ -31,7 +31,7 @@ from livegnn.runtime.intake import Intake
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
 from livegnn.runtime.replay import replay
-from livegnn.runtime.views import Rebuilding, Views, WhenViewFails
+from livegnn.runtime.views import Rebuilding, Views, WhenViewFails, check_build
 
 _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -69,6 +69,7 @@ class Loop(Intake):
         ahead: AheadPolicy | None,
         when_view_fails: WhenViewFails,
         factories: Mapping[str, ViewFactory],
+        build: Mapping[str, ViewFactory],
         clock: Callable[[], float],
     ) -> None:
         for given, policy, name in (
@@ -86,6 +87,7 @@ class Loop(Intake):
         self.pace = pace
         self._becoming_visible = threading.RLock()  # held while a batch is committed, and by those who read
         self._stopping = False
+        check_build(build, self.views)
         self._open_views: Mapping[str, View] = self.views
         self._paused: BaseException | None = None
         self._retry = threading.Event()  # set by `stop`, so that nobody waits for space
@@ -97,6 +99,7 @@ class Loop(Intake):
         log.bind(schema_properties(graph.schema))
         since = graph.seq
         replay(log, graph)
+        self.views.build(graph, build)
         self._seq = graph.seq
         with graph.writer:
             self._claim = graph.claim = Claim(self)

@@ -76,7 +76,8 @@ class Runtime(Loop):
     unknown nodes, which they then add, as in `Schema`: it becomes a part of the graph's schema, and types can
     be added to it but not taken away. when_view_fails: "stop" ends the loop, with a message that names the
     view; "rebuild" goes on without it and builds it again from the graph, with its factory of `factories`, a
-    few times at most.
+    few times at most. build: further views, by name, which are built from the graph when the log is replayed:
+    after very many events that is faster than to follow the replay, and exact, but of other last bits.
 
     Raises LogError if the log does not lead on from there, InputError if a view is not one of this graph, or
     if settings make no sense.
@@ -97,6 +98,7 @@ class Runtime(Loop):
         auto_add: AutoAdd | None = None,
         when_view_fails: WhenViewFails = "stop",
         factories: Mapping[str, ViewFactory] = MappingProxyType({}),
+        build: Mapping[str, ViewFactory] = MappingProxyType({}),
         scrub: ScrubPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -119,9 +121,10 @@ class Runtime(Loop):
             ahead=ahead,
             when_view_fails=when_view_fails,
             factories=factories,
+            build=build,
             clock=clock,
         )
-        self._engine = next((view for view in views if isinstance(view, Engine)), None)
+        self._engine = next((view for view in self.views.values() if isinstance(view, Engine)), None)
         self._engine_name = None if self._engine is None else self._engine.name
         self._subscribers: list[Callable[[Change], None]] = []
         self._at_end: list[Callable[[], None]] = []

@@ -50,7 +50,7 @@ def restore(
         if up_to is not None and seq_of(path) > up_to:
             continue
         try:
-            saved = checkpoint.read(path)
+            saved = checkpoint.read(path, states={"graph", "log", *views})
             graph = Graph.from_state(saved.states["graph"], features_dir=features_dir)
             made = {
                 name: _make_of(path, name, make, graph, saved.states.get(name))
@@ -64,6 +64,17 @@ def restore(
             return graph, made
     graph = initial()
     return graph, {name: make_view(name, make, graph, None) for name, make in views.items()}
+
+
+def count_recorded(log: ReadableLog, directory: Path | None) -> int:
+    """How many events have been recorded in batches since the newest checkpoint in `directory`.
+
+    Raises LogError if the log does not lead on from there.
+    """
+    newest = next(iter(list_checkpoints(directory)), None) if directory is not None else None
+    seq = 0 if newest is None else seq_of(newest)
+    batches = log.batches(seq)
+    return batches[-1].seq - seq if batches else 0
 
 
 def _make_of(path: Path, name: str, make: ViewFactory, graph: Graph, state: State | None) -> View:
