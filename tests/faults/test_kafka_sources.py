@@ -417,11 +417,20 @@ def test_where_a_topic_begins_that_was_never_read(
     produced.check(one.log)
 
 
-def test_a_broker_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def mortal() -> Iterator[Broker]:
+    """A broker of one test, which may kill it."""
+    with contextlib.closing(Broker()) as one:
+        yield one
+
+
+def test_a_broker_that_is_away_is_waited_for(
+    mortal: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At the start, and in the middle of a stream."""
     monkeypatch.setattr(connector, "_LOOK_SECONDS", 0.1)
     monkeypatch.setattr(partitions, "_SECONDS", 1.0)
-    broker = Broker()
+    broker = mortal
     produced = Produced(broker.servers, make_topic(broker, 2))
     for at in range(100):
         produced.send(at % 2)
@@ -450,7 +459,6 @@ def test_a_broker_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest
     wait_for(lambda: one.log.last_seq() == produced.events)
     produced.check(one.log)
     one.end()
-    broker.close()
 
 
 def start_fails(one: Reading, message: str) -> None:

@@ -194,3 +194,28 @@ def test_a_write_that_fails_leaves_the_old_checkpoint(
     monkeypatch.undo()
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_parts_of_a_checkpoint_are_read_by_themselves(tmp_path: Path) -> None:
+    """What is not read may be damaged; what is read may not."""
+    path = tmp_path / "c"
+    states = {
+        name: State({"of": name}, {"a": np.arange(number + 9.0), "b": np.ones((2, number))})
+        for number, name in enumerate(("first", "second", "third"))
+    }
+    checkpoint.write(path, states, 7)
+    section = next(one for one in checkpoint.read_contents(path).sections if one.state == "second")
+    content = bytearray(path.read_bytes())
+    content[section.offset] ^= 1
+    path.write_bytes(content)
+    saved = checkpoint.read(path, states={"first", "third", "missing"})
+    assert saved.seq == 7
+    assert saved.states.keys() == {"first", "third"}
+    for name, state in saved.states.items():
+        assert state.meta == states[name].meta
+        assert {key: value.tolist() for key, value in state.arrays.items()} == {
+            key: value.tolist() for key, value in states[name].arrays.items()
+        }
+    for some in (None, {"second"}):
+        with pytest.raises(FileFormatError, match="for second/a"):
+            checkpoint.read(path, states=some)

@@ -57,6 +57,7 @@ def test_everything() -> None:
             "ask_from_edges": 9,
             "max_ahead": 60,
             "ahead_of": "clock",
+            "recompute_after_events": 5,
         },
         "views": {"degrees": "some.module:Degrees"},
         "sources": {
@@ -124,6 +125,10 @@ def test_everything() -> None:
         (LEAST | {"runtime": {"freshness_ms": -1}}, "[runtime]: freshness_ms must be at least 0, got -1"),
         (LEAST | {"runtime": {"max_waiting_events": -1}}, "max_waiting_events must be at least 0, got -1"),
         (LEAST | {"runtime": {"max_waiting_ms": -1}}, "max_waiting_ms must be at least 0, got -1"),
+        (
+            LEAST | {"runtime": {"recompute_after_events": -1}},
+            "recompute_after_events must be at least 0, got -1",
+        ),
         (LEAST | {"runtime": {"max_batch_events": 0}}, "max_batch_events must be at least 1, got 0"),
         (
             LEAST | {"runtime": {"expire_every_seconds": -1}},

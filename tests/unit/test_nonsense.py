@@ -146,6 +146,8 @@ CALLS: dict[str, Callable[[World, Any], object]] = {
     "Runtime, view": lambda w, it: Runtime(w.runtime.log, w.graph, it),
     "Runtime, when_view_fails": lambda w, it: Runtime(w.runtime.log, w.graph, when_view_fails=it),
     "Runtime, factories": lambda w, it: Runtime(w.runtime.log, w.graph, factories=it),
+    "Runtime, build": lambda w, it: Runtime(w.runtime.log, w.graph, build=it),
+    "Runtime, build a view": lambda w, it: Runtime(w.runtime.log, w.graph, build={"view": it}),
     "Runtime, auto_add": lambda w, it: Runtime(w.runtime.log, w.graph, auto_add=it),
     "Schema, auto_add": lambda w, it: Schema({"a": 1}, {}, auto_add=it),
     "append": lambda w, it: w.runtime.append(it),

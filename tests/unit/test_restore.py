@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from livegnn import Engine, Events, Graph, ModelError, checkpoint
+from livegnn import Engine, Events, Graph, InputError, ModelError, checkpoint
+from livegnn.deployment import Deployment
 from livegnn.graph import View
 from livegnn.log.sqlite import SqliteLog
-from livegnn.runtime import CheckpointPolicy, Runtime, list_checkpoints, restore
+from livegnn.runtime import CheckpointPolicy, Runtime, count_recorded, list_checkpoints, restore
 from livegnn.types import State
+from serving import write_deployment
 from streams import make_graph, make_model, make_stream
 
 MODEL = make_model()
@@ -121,3 +123,87 @@ def test_a_checkpoint_that_cannot_be_read_or_was_renamed_is_passed_over(
     for said in ("Is a directory", "No such file", f"a checkpoint's name must say its event, {graph.seq}"):
         assert said in caplog.text
     assert_exact(log, graph, views["engine"])
+
+
+def corrupt(path: Path, part: str) -> None:
+    """Another byte in the first array of a part."""
+    section = next(one for one in checkpoint.read_contents(path).sections if one.state == part and one.length)
+    content = bytearray(path.read_bytes())
+    content[section.offset] ^= 1
+    path.write_bytes(content)
+
+
+def test_views_that_are_built_after_the_replay_are_exact_and_go_on(tmp_path: Path, log: SqliteLog) -> None:
+    """Of the checkpoint, nothing but the graph is read; a checkpoint is due as after any replay."""
+    corrupt(newest(tmp_path), "engine")
+    began = checkpoint.read_contents(newest(tmp_path)).seq
+    asked: list[tuple[int, bool]] = []
+
+    def make(graph: Graph, state: State | None) -> Engine:
+        asked.append((graph.seq, state is None))
+        return Engine(graph, MODEL, threads=1)
+
+    graph, views = restore({}, no_graph, directory=tmp_path / "c", log=log)
+    assert (graph.seq, views) == (began, {})
+    policy = CheckpointPolicy(tmp_path / "c", every_events=log.last_seq() - began)
+    runtime = Runtime(log, graph, build={"engine": make}, checkpoints=policy)
+    assert asked == [(log.last_seq(), True)]
+    assert runtime.engine.verify().ok
+    assert set(runtime.views) == {"engine"}
+    runtime.step()
+    assert checkpoint.read(newest(tmp_path)).seq == log.last_seq()
+    follower = make_graph()
+    lived = Runtime(log, follower, Engine(follower, MODEL, threads=1))
+    ours, theirs = graph.state(), follower.state()
+    assert {name: array.tobytes() for name, array in ours.arrays.items()} == {
+        name: array.tobytes() for name, array in theirs.arrays.items()
+    }
+    ids = graph.ids()
+    assert np.allclose(runtime.engine.predict(ids), lived.engine.predict(ids), rtol=1e-4, atol=1e-5)
+    for events in make_stream(5, seed=3, num_nodes=1):
+        runtime.append(events)
+        runtime.step()
+    assert runtime.seq == log.last_seq()
+    assert runtime.engine.verify().ok
+    runtime.stop()
+
+
+def test_a_view_is_built_once(tmp_path: Path, log: SqliteLog) -> None:
+    graph = make_graph()
+    engine = Engine(graph, MODEL, threads=1)
+    with pytest.raises(InputError, match="must be none of those that are there, got 'engine'"):
+        Runtime(log, graph, engine, build={"engine": Engine.factory(MODEL)})
+
+
+def test_how_many_events_a_start_has_to_replay(tmp_path: Path, log: SqliteLog) -> None:
+    end = log.batches(0)[-1].seq
+    assert count_recorded(log, None) == count_recorded(log, tmp_path / "nothing") == end
+    assert count_recorded(log, tmp_path / "c") == end - checkpoint.read(newest(tmp_path)).seq > 0
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_deployment_computes_after_so_many_events(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, more: int
+) -> None:
+    """With one event more to replay than it says, the engine of the checkpoint is not read."""
+    path = write_deployment(tmp_path, every_events=30)
+    runtime = Deployment.read(path).open()
+    for events in make_stream(30):
+        runtime.append(events)
+        runtime.step()
+    behind = count_recorded(runtime.log, tmp_path / "checkpoints")
+    assert behind > 1
+    expected, seq = runtime.engine.predict(runtime.graph.ids()), runtime.seq
+    runtime.log.close()  # as a process that is killed
+    corrupt(list_checkpoints(tmp_path / "checkpoints")[0], "engine")
+    text = path.read_text()
+    path.write_text(text.replace("[runtime]", f"[runtime]\nrecompute_after_events = {behind - more}"))
+    runtime = Deployment.read(path).open()
+    assert ("passing over the checkpoint" in caplog.text) == (not more)
+    assert runtime.seq == seq
+    found = runtime.engine.predict(runtime.graph.ids())
+    assert runtime.engine.verify().ok
+    assert np.allclose(found, expected, rtol=1e-4, atol=1e-5)
+    if not more:
+        assert found.tobytes() == expected.tobytes()
+    runtime.log.close()

@@ -3,6 +3,7 @@
 import mmap
 import os
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,24 +42,27 @@ class _File(NamedTuple):
     start: int
 
 
-def read(path: Path | str) -> Checkpoint:
+def read(path: Path | str, *, states: Collection[str] | None = None) -> Checkpoint:
     """The checkpoint at `path`, its arrays in memory, private to this process and writable.
 
-    Raises FileFormatError if a single bit is not as it was written, also of blocks that lie in other files of
-    the directory, OSError if there is no such file.
+    states: the parts that are read, all by default; of others only the header is. Raises FileFormatError if a
+    single bit of what is read is not as it was written, also of blocks that lie in other files of the
+    directory, OSError if there is no such file.
     """
     path = as_path(path, "path")
     content = _map(path, mmap.ACCESS_COPY)
     contents, end = read_header(path, content)
-    arrays: dict[str, dict[str, Array]] = {name: {} for name in contents.meta}
+    arrays: dict[str, dict[str, Array]] = {
+        name: {} for name in contents.meta if states is None or name in states
+    }
     blocks = _Blocks(path, content, contents, end) if contents.version == SHARED else None
     for section in contents.sections:
         if blocks is None:
             _check_zeros(path, content[end : section.offset])
             end = section.offset + section.length
-            held = content[section.offset : end]
-        else:
-            held = blocks.gather(section)
+        if section.state not in arrays:
+            continue
+        held = content[section.offset : end] if blocks is None else blocks.gather(section)
         checksum = zlib.crc32(held)
         if checksum != section.crc32:
             where = f"{section.state}/{section.name}"
@@ -69,8 +73,9 @@ def read(path: Path | str) -> Checkpoint:
         count = section.length // section.dtype.itemsize if section.dtype.itemsize else 0
         flat = np.frombuffer(held, dtype=section.dtype, count=count)
         arrays[section.state][section.name] = flat.reshape(section.shape)
-    states = {name: State(meta, arrays[name]) for name, meta in contents.meta.items()}
-    return Checkpoint(contents.seq, states)
+    return Checkpoint(
+        contents.seq, {name: State(contents.meta[name], mapped) for name, mapped in arrays.items()}
+    )
 
 
 def read_contents(path: Path | str) -> Contents:

@@ -28,6 +28,17 @@ _FIRST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _END: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _SECONDS: Final = 5.0  # that an answer of the broker may take
 _MOST_AT_ONCE: Final = 1000
+_FINAL: Final = {
+    KafkaError._AUTHENTICATION,
+    KafkaError._INVALID_ARG,
+    KafkaError._UNSUPPORTED_FEATURE,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.UNSUPPORTED_VERSION,
+}
+"""Answers that stay the same, however often a broker is asked."""
 _MISSING_SECONDS: Final = 30.0  # after which a topic that a broker does not know is taken for deleted
 
 
@@ -222,17 +233,20 @@ class Partitions:
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
-        """Makes errors that pass Unreachable, and others SourceError."""
+        """Makes an error Unreachable, unless asking again can never help: then it is a SourceError.
+
+        While brokers start and partitions move, clients find many words for it.
+        """
         try:
             with self._connection.errors("reach"):
                 yield
         except SourceError as error:
             cause = error.__cause__
-            if isinstance(cause, TimeoutError) or (
-                isinstance(cause, KafkaException) and _passes(cause.args[0])
+            if isinstance(cause, KafkaException) and (
+                cause.args[0].fatal() or cause.args[0].code() in _FINAL
             ):
-                raise Unreachable(str(error)) from error
-            raise
+                raise
+            raise Unreachable(str(error)) from error
 
     def close(self) -> None:
         """Ends the connections."""

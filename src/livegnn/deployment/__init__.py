@@ -44,6 +44,7 @@ from livegnn.runtime import (
     Runtime,
     ViewFactory,
     WhenViewFails,
+    count_recorded,
     restore,
     schema_properties,
 )
@@ -271,8 +272,14 @@ class Deployment:
         directory = None if self.checkpoint is None else self.checkpoint.directory
         properties = self.properties()
         log.check_bound(properties)  # before the features of another graph are written to files
+        most = self.runtime.recompute_after_events
+        build = factories if most and count_recorded(log, directory) > most else {}
         graph, views = restore(
-            factories, self.load_graph, directory=directory, features_dir=self._features_dir, log=log
+            {} if build else factories,
+            self.load_graph,
+            directory=directory,
+            features_dir=self._features_dir,
+            log=log,
         )
         self.complete_schema(graph)
         log.bind({**properties, **schema_properties(graph.schema)})
@@ -289,6 +296,7 @@ class Deployment:
             ahead=self.runtime.ahead(),
             when_view_fails=cast("WhenViewFails", self.runtime.when_view_fails),
             factories=factories,
+            build=build,
             scrub=self.runtime.scrub(),
             register=Nothing() if deployed is None else deployed,
         )

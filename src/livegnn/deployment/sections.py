@@ -207,8 +207,9 @@ class RuntimeSection:
     by which time: the latest of the "events", or the machine's "clock"; which share of them expires unasked,
     and how many edges whatever their share; how far the time of an event may be ahead, 0 for any, and of
     what; how often some aggregates are compared with a recomputation, 0 for never; whether the loop stops
-    when a view fails, or builds it again. Of `Runtime`, 0 for none: freshness_ms, max_waiting_events,
-    max_waiting_ms.
+    when a view fails, or builds it again; after how many events a start computes the views from the graph
+    instead of letting them follow the replay, 0 for never. Of `Runtime`, 0 for none: freshness_ms,
+    max_waiting_events, max_waiting_ms.
     """
 
     max_batch_events: int = 4096
@@ -223,10 +224,12 @@ class RuntimeSection:
     ahead_of: str = "events"
     scrub_every_seconds: float = 10.0
     when_view_fails: str = "stop"
+    recompute_after_events: int = 0
 
     def __post_init__(self) -> None:
         _at_least(1, "max_batch_events", self.max_batch_events)
         _at_least(0, "freshness_ms", self.freshness_ms)
+        _at_least(0, "recompute_after_events", self.recompute_after_events)
         _at_least(0, "max_waiting_events", self.max_waiting_events)
         _at_least(0, "max_waiting_ms", self.max_waiting_ms)
         _at_least(0, "expire_every_seconds", self.expire_every_seconds)

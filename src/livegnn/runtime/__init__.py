@@ -10,7 +10,7 @@ from livegnn.runtime.loop import Chore, Loop
 from livegnn.runtime.models import ModelRegister, Models, ModelState, Nothing, Switch
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.predictions import Change, Prediction, Runtime, SupposedPrediction
-from livegnn.runtime.recovery import ViewFactory, restore
+from livegnn.runtime.recovery import ViewFactory, count_recorded, restore
 from livegnn.runtime.replay import replay
 from livegnn.runtime.sources import Source
 from livegnn.runtime.statistics import Statistics
@@ -38,6 +38,7 @@ __all__ = [
     "ViewFactory",
     "Views",
     "WhenViewFails",
+    "count_recorded",
     "list_checkpoints",
     "oldest_kept",
     "replay",

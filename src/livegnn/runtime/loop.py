@@ -34,7 +34,7 @@ from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
 from livegnn.runtime.replay import replay
 from livegnn.runtime.steady_clock import SteadyClock
-from livegnn.runtime.views import Rebuilding, Views, WhenViewFails
+from livegnn.runtime.views import Rebuilding, Views, WhenViewFails, check_build
 
 _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -72,6 +72,7 @@ class Loop(Intake):
         ahead: AheadPolicy | None,
         when_view_fails: WhenViewFails,
         factories: Mapping[str, ViewFactory],
+        build: Mapping[str, ViewFactory],
         clock: Callable[[], float],
     ) -> None:
         for given, policy, name in (
@@ -84,13 +85,13 @@ class Loop(Intake):
         function(clock, "clock", "nothing, which says seconds")
         if not all(callable(getattr(log, name, None)) for name in ("append_all", "writes", "bind")):
             raise InputError(f"log must be a Log, such as a SqliteLog, got {log!r}")
-        if clock is not time.monotonic:
-            clock = SteadyClock(clock)
+        clock = clock if clock is time.monotonic else SteadyClock(clock)
         super().__init__(log, graph, admission, ahead, clock)
         self.views = Views(graph, views)
         self.pace = pace
         self._becoming_visible = threading.RLock()  # held while a batch is committed, and by those who read
         self._stopping = False
+        check_build(build, self.views)
         self._open_views: Mapping[str, View] = self.views
         self._paused: BaseException | None = None
         self._retry = threading.Event()  # set by `stop`, so that nobody waits for space
@@ -98,6 +99,7 @@ class Loop(Intake):
         log.bind(schema_properties(graph.schema))
         since = graph.seq
         replay(log, graph)
+        self.views.build(graph, build)
         self._seq = graph.seq
         with graph.writer:
             self._claim = graph.claim = Claim(self)

@@ -78,13 +78,17 @@ class Runtime(Loop):
     unknown nodes, which they then add, as in `Schema`: it becomes a part of the graph's schema, and types can
     be added to it but not taken away. when_view_fails: "stop" ends the loop, with a message that names the
     view; "rebuild" goes on without it and builds it again from the graph, with its factory of `factories`, a
-    few times at most. register: keeps what is deployed, and which engine serves, for the next start.
+    few times at most. build: further views, by name, which are built from the graph when the log is replayed:
+    after very many events that is faster than to follow the replay, and exact, but of other last bits.
+    register: keeps what is deployed, and which engine serves, for the next start.
 
     models: the engines, and how others are deployed.
 
     Raises LogError if the log does not lead on from there, InputError if a view is not one of this graph, or
     if settings make no sense.
     """
+
+    _subscriber_failures = 0
 
     def __init__(
         self,
@@ -101,6 +105,7 @@ class Runtime(Loop):
         auto_add: AutoAdd | None = None,
         when_view_fails: WhenViewFails = "stop",
         factories: Mapping[str, ViewFactory] = MappingProxyType({}),
+        build: Mapping[str, ViewFactory] = MappingProxyType({}),
         scrub: ScrubPolicy | None = None,
         register: ModelRegister = Nothing(),  # noqa: B008
         clock: Callable[[], float] = time.monotonic,
@@ -124,6 +129,7 @@ class Runtime(Loop):
             ahead=ahead,
             when_view_fails=when_view_fails,
             factories=factories,
+            build=build,
             clock=clock,
         )
         self.models = Models(
@@ -140,10 +146,9 @@ class Runtime(Loop):
         self._subscribers: list[Callable[[Change], None]] = []
         self._at_switch: list[Callable[[Switch], None]] = []
         self._at_end: list[Callable[[], None]] = []
-        self._subscriber_failures = 0
-        engine = self.models.engine
-        self.scrub = None if engine is None else Scrub(engine, scrub, self._clock)
-        if self.scrub is not None:
+        self.scrub = None
+        if (engine := self.models.engine) is not None:
+            self.scrub = Scrub(engine, scrub, self._clock)
             self._chores.append(self.scrub)
 
     @property

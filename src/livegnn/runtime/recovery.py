@@ -50,7 +50,7 @@ def restore(
         if up_to is not None and seq_of(path) > up_to:
             continue
         try:
-            saved = checkpoint.read(path)
+            saved = checkpoint.read(path, states={"graph", "log", *views})
             if saved.seq != seq_of(path):
                 raise FileFormatError(
                     f"a checkpoint's name must say its event, {saved.seq}: somebody has renamed it"
@@ -68,6 +68,17 @@ def restore(
             return graph, made
     graph = initial()
     return graph, {name: make_view(name, make, graph, None) for name, make in views.items()}
+
+
+def count_recorded(log: ReadableLog, directory: Path | None) -> int:
+    """How many events have been recorded in batches since the newest checkpoint in `directory`.
+
+    Raises LogError if the log does not lead on from there.
+    """
+    newest = next(iter(list_checkpoints(directory)), None) if directory is not None else None
+    seq = 0 if newest is None else seq_of(newest)
+    batches = log.batches(seq)
+    return batches[-1].seq - seq if batches else 0
 
 
 def _make_of(path: Path, name: str, make: ViewFactory, graph: Graph, state: State | None) -> View:

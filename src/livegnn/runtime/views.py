@@ -59,6 +59,11 @@ class Views(Mapping[str, View]):
     def __len__(self) -> int:
         return len(self._views)
 
+    def build(self, graph: Graph, factories: Mapping[str, ViewFactory]) -> None:
+        """Adds views that are computed from the graph as it is."""
+        for name, make in factories.items():
+            self.put_back(make_view(name, make, graph, None))
+
     # Both replace mappings that others may be reading; they never change one.
 
     def lose(self, name: str, reason: str) -> None:
@@ -74,6 +79,22 @@ class Views(Mapping[str, View]):
     def remove(self, name: str) -> None:
         """Says that a view has gone for good."""
         self._views = {other: view for other, view in self._views.items() if other != name}
+
+
+def check_factories(factories: object, argument: str) -> None:
+    """Raises InputError for what is not names of views and what makes them."""
+    if not isinstance(factories, Mapping):
+        raise InputError(f"{argument} must be names of views and what makes them, got {kind_of(factories)}")
+    for name, make in factories.items():
+        function(make, f"the factory of {name!r}", "a Graph and a State or None")
+
+
+def check_build(build: object, views: Views) -> None:
+    """Raises InputError unless `build` is names and factories of other views than those that are there."""
+    check_factories(build, "build")
+    assert isinstance(build, Mapping)
+    if taken := [name for name in build if name in views]:
+        raise InputError(f"views to build must be none of those that are there, got {taken[0]!r}")
 
 
 class Rebuilding:
@@ -94,12 +115,7 @@ class Rebuilding:
         """
         if not isinstance(when_view_fails, str) or when_view_fails not in get_args(WhenViewFails):
             raise InputError(f"when_view_fails must be 'stop' or 'rebuild', got {when_view_fails!r}")
-        if not isinstance(factories, Mapping):
-            raise InputError(
-                f"factories must be names of views and what makes them, got {kind_of(factories)}"
-            )
-        for name, make in factories.items():
-            function(make, f"the factory of {name!r}", "a Graph and a State or None")
+        check_factories(factories, "factories")
         if when_view_fails == "rebuild" and (lacking := [name for name in views if name not in factories]):
             raise InputError(
                 f"when_view_fails='rebuild' needs a factory for each view, got none for {lacking[0]!r}: pass "
