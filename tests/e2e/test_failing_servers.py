@@ -1,5 +1,6 @@
 """A server whose loop has failed, and a second server on the files of a first one."""
 
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -76,3 +77,21 @@ def test_a_server_may_wait_after_its_loop_has_failed(tmp_path: Path) -> None:
         health = client.get("/healthz")
         assert (health.status_code, health.json()["status"], health.json()["seq"]) == (503, "failed", 0)
         assert "does another process run on this log" in health.json()["reason"]
+
+
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/predictions"])
+def test_a_stop_while_a_body_comes_is_clean(tmp_path: Path, path: str) -> None:
+    """The client is told, and no traceback is written."""
+    server = Server(write_deployment(tmp_path), stderr=subprocess.PIPE)
+    host, port = server.address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as client:
+        head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        client.sendall(head.encode() + b'content-length: 1000\r\n\r\n{"events": [')
+        httpx.get(f"{server.address}/healthz")  # it has been read
+        assert server.stop() == 0
+        answer = client.recv(10_000)
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"the server stops" in answer
+    assert server.process.stderr is not None
+    assert "Traceback" not in server.process.stderr.read()
+    server.process.stderr.close()

@@ -74,7 +74,6 @@ class Admission:
         retry_after = min(_LONGEST_RETRY, self.waiting_seconds(max(1, waiting - int(self._low))))
         return OverloadedError(
             f"events must come no faster than they are applied: at most {self._high:,.0f} may wait, got "
-            f"{waiting:,}. Nothing was logged: append them again in {max(1, math.ceil(retry_after))} s, or "
-            "wait for room, with room_timeout",
+            f"{waiting:,}. Nothing was logged: append them again in {max(1, math.ceil(retry_after))} s",
             retry_after=retry_after,
         )

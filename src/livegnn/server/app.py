@@ -1,5 +1,6 @@
 """The application, and running it until a signal comes."""
 
+import asyncio
 import math
 import signal
 import socket
@@ -14,7 +15,7 @@ from typing import NoReturn
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response
+from fastapi.responses import HTMLResponse, Response
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
@@ -33,6 +34,7 @@ from livegnn.errors import (
     shortened,
 )
 from livegnn.runtime import Runtime
+from livegnn.server import api_page
 from livegnn.server.appends import LoopEnded
 from livegnn.server.bodies import BodyTooLarge, UnknownMediaType, to_json
 from livegnn.server.event_routes import AppendHandler
@@ -74,6 +76,8 @@ def create_app(runtime: Runtime, *, dashboard: Path | None = None) -> FastAPI:
         description="Predictions of a graph neural network that stay exact while the graph changes.",
         lifespan=lifespan,
         redirect_slashes=False,
+        docs_url=None,  # they would load scripts from elsewhere
+        redoc_url=None,
     )
     app.state.feed = feed
     app.add_exception_handler(LiveGNNError, _answer_error)
@@ -85,6 +89,11 @@ def create_app(runtime: Runtime, *, dashboard: Path | None = None) -> FastAPI:
     app.append_events, app.runtime = routes.append_events, runtime
     app.state.router = routes.router
     app.include_router(routes.router)
+
+    @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
+    def show_routes() -> Response:
+        return HTMLResponse(api_page.render(app.openapi()))
+
     if dashboard is not None:
         app.mount("/", StaticFiles(directory=dashboard, html=True), name="dashboard")
     return app
@@ -108,12 +117,34 @@ class _Application(FastAPI):
                 answer = await _answer_error(request, error)
             except ClientDisconnect as error:
                 answer = await _answer_nobody(request, error)
+            except asyncio.CancelledError:
+                answer = _stopping()
             except Exception as error:
                 await (await _answer_failure(request, error))(scope, receive, send)
                 raise
             await answer(scope, receive, send)
         else:
-            await super().__call__(scope, receive, send)
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def note(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await super().__call__(scope, receive, note)
+        except asyncio.CancelledError:
+            if scope["type"] != "http" or begun:
+                raise
+            await _stopping()(scope, receive, send)
+
+
+def _stopping() -> Response:
+    """For a request that was not finished when the server stopped waiting for it."""
+    return _to_answer("ServerStops", "the server stops: send the request again to the next one", 503)
 
 
 def _mark_stale(send: Send) -> Send:
