@@ -90,7 +90,7 @@ class Loop(Intake):
         self.views = Views(graph, views)
         self.pace = pace
         self._becoming_visible = threading.RLock()  # held while a batch is committed, and by those who read
-        self._stopping = False
+        self._stopping, self._spacing, self._began = False, 0.0, 0.0
         check_build(build, self.views)
         self._open_views: Mapping[str, View] = self.views
         self._paused: BaseException | None = None
@@ -234,10 +234,17 @@ class Loop(Intake):
             oldest = next(iter(self._arrivals.values()), None)
         return 0.0 if oldest is None else self._clock() - oldest
 
+    def _keep_apart(self, seconds: float) -> None:
+        """From now on batches begin `seconds` apart at least, so that they are larger, and cost less."""
+        self._spacing = seconds
+
     def _run(self) -> None:
         self._errands.begin()
         try:
             while not self._stopping:
+                if self._spacing and (early := self._began + self._spacing - self._clock()) > 0:
+                    self._retry.wait(early)
+                self._began = self._clock()
                 if not self._step_or_pause():
                     waits = [chore.until() for chore in self._chores]
                     waits += [self._expiry.until(), self._checkpoints.until(self._seq)]

@@ -11,10 +11,9 @@ less than what was answered. An engine that does not serve and fails is dropped;
 Thread safety: everything may be called from any thread but the loop's; `serving` and `engine` from any.
 """
 
-import contextlib
 import logging
-import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
@@ -42,7 +41,8 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 _NEAR: Final = 512  # events: so few the loop may wait for
 _ROUNDS: Final = 32  # of catching up, each up to where the graph was when it began
-_NICE: Final = 10
+_SHRINKING: Final = 0.7  # of what is left, from round to round, or else batches are made larger
+_LEAST_APART, _MOST_APART = 0.1, 1.6  # seconds
 
 ModelPhase: TypeAlias = Literal["building", "following", "failed"]
 
@@ -127,16 +127,17 @@ class Models:
         read: Read,
         register: ModelRegister,
         on_switch: Callable[[Switch], None],
+        keep_apart: Callable[[float], None],
     ) -> None:
-        """factories: of the loop, to
-        which those of deployed models are added. visible: a lock that readers of predictions hold. read: as
-        of `Runtime`. on_switch: called in the loop's thread.
+        """factories: of the loop, to which those of deployed models are added. visible: a lock that readers
+        of predictions hold. read: as of `Runtime`. on_switch: called in the loop's thread. keep_apart: told
+        for how many seconds batches are to be apart at least.
 
         Raises `InputError` if a model of which the register says that it answered is not there.
         """
         self._log, self._graph, self._views, self._errands = log, graph, views, errands
         self._factories, self._visible, self._register = factories, visible, register
-        self._read, self._on_switch = read, on_switch
+        self._read, self._on_switch, self._keep_apart = read, on_switch, keep_apart
         for name in (register.serving, register.previous):
             if name is not None and not isinstance(views.find(name), Engine):
                 raise InputError(
@@ -287,18 +288,13 @@ class Models:
                 raise failures[0]
 
     def _build(self, name: str, model: Model, options: EngineOptions) -> None:
-        _be_nice()
         with self._graph.writer:
             state = self._graph.state()
         copy = Graph.from_state(state)
         del state
         half = max(1, chosen_threads(options.threads) // 2)  # the loop has the others
         engine = Engine(copy, model, replace(options, threads=half, history=0), name=name)
-        for _ in range(_ROUNDS):
-            reached = self._graph.seq
-            if self._closing or reached - copy.seq <= _NEAR:
-                break
-            replay(self._log, copy, up_to=reached)
+        self._catch_up(copy)
 
         def join() -> None:
             replay(self._log, copy, up_to=self._graph.seq)
@@ -316,6 +312,26 @@ class Models:
             self._errands.ask(lambda: self._detach(name))
             raise
         _logger.info("the model %r follows the graph from event %d on", name, self._graph.seq)
+
+    def _catch_up(self, copy: Graph) -> None:
+        """Applies the batches that the graph has had since to its copy, until few are left.
+
+        Where that is no faster than new ones come, batches are made larger for a while, which makes them
+        cheaper for both.
+        """
+        behind, apart = sys.maxsize, 0.0
+        try:
+            for _ in range(_ROUNDS):
+                reached = self._graph.seq
+                if self._closing or reached - copy.seq <= _NEAR:
+                    break
+                if reached - copy.seq > _SHRINKING * behind:
+                    apart = min(_MOST_APART, max(_LEAST_APART, 2 * apart))
+                    self._keep_apart(apart)
+                behind = reached - copy.seq
+                replay(self._log, copy, up_to=reached)
+        finally:
+            self._keep_apart(0.0)
 
     def _detach(self, name: str) -> None:
         view = self._views[name]
@@ -404,9 +420,3 @@ def _check_name(name: str) -> None:
             "the name of a model must be of letters, digits, '.', '_' and '-', 64 at most, begin with a "
             f"letter or digit, and be none of {', '.join(sorted(View.reserved_names))}, got {name!r:.80}"
         )
-
-
-def _be_nice() -> None:
-    """Lets the threads that apply events and answer go before this one, and those that it starts."""
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

@@ -89,6 +89,7 @@ class Runtime(Loop):
     """
 
     _subscriber_failures = 0
+    scrub: Scrub | None = None
 
     def __init__(
         self,
@@ -142,11 +143,11 @@ class Runtime(Loop):
             read=self.read,
             register=register,
             on_switch=self._switched,
+            keep_apart=self._keep_apart,
         )
         self._subscribers: list[Callable[[Change], None]] = []
         self._at_switch: list[Callable[[Switch], None]] = []
         self._at_end: list[Callable[[], None]] = []
-        self.scrub = None
         if (engine := self.models.engine) is not None:
             self.scrub = Scrub(engine, scrub, self._clock)
             self._chores.append(self.scrub)
