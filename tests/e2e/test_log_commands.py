@@ -170,6 +170,43 @@ def test_replay_makes_what_was_served_then(deployment: Path) -> None:
     assert saved.states["log"].meta == newest.states["log"].meta
 
 
+def snapshot(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_output_is_none_of_the_files_that_are_read(deployment: Path) -> None:
+    """By its name, another way to it, a symbolic link, a hard link; and names beside the log that are free."""
+    folder = deployment.parent
+    (folder / "models").mkdir()
+    (folder / "models" / "models.json").write_text("{}")
+    SqliteTail(log_of(deployment), "reader").close()
+    names = ["events.db", "events.db-mark", "events.db-lock", "events.db-consumers/reader"]
+    of_deployment = ["deployment.toml", "graph.npz", "model.lgnn", "models/models.json"]
+    of_deployment += [str(path.relative_to(folder)) for path in list_checkpoints(folder / "checkpoints")]
+    (folder / "elsewhere").mkdir()
+    (folder / "link.db").symlink_to(log_of(deployment))
+    before = snapshot(folder)
+    export = ("export", deployment)
+    replay = ("replay", deployment, "--to", 10)
+    for name in (*names, *of_deployment):
+        symbolic, hard = folder / "elsewhere" / "symbolic", folder / "elsewhere" / "hard"
+        symbolic.symlink_to(folder / name)
+        hard.hardlink_to(folder / name)
+        by_log = [("export", log_of(deployment)), ("export", folder / "link.db")] if name in names else []
+        for output in (folder / name, folder / "elsewhere" / ".." / name, symbolic, hard):
+            for command in (export, replay, *by_log):
+                said_of = refusal(*command, "-o", output)
+                assert "-o must be another file than" in said_of
+                assert said_of.endswith(f"got {output}: it would be lost\n")
+        symbolic.unlink()
+        hard.unlink()
+    for ending in ("-wal", "-shm"):
+        for command in (export, replay, ("export", folder / "link.db")):
+            assert "-o must be another file than" in refusal(*command, "-o", f"{log_of(deployment)}{ending}")
+    assert snapshot(folder) == before
+    assert said("export", deployment, "-o", folder / "checkpoints" / "new.jsonl") == ""
+
+
 def test_refused_entries_are_listed_and_appended_again(deployment: Path) -> None:
     listed = [json.loads(line) for line in said("rejections", deployment).splitlines()]
     assert [one["error"] for one in listed] == ["UnknownNodeError"] * 2

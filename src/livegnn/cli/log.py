@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from livegnn.cli.outputs import check_apart_from_deployment, check_apart_from_log
 from livegnn.errors import InputError, LogError
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def export(
 
     from livegnn.events.json_lines import to_records
 
+    _check_output(output, file)
     with _reading(file) as reader, _writing(output) as stream:
         last = reader.first_seq() - 1 if after is None else after
         while writes := reader.writes(last, up_to=to, max_events=_EVENTS_AT_ONCE):
@@ -92,6 +94,7 @@ def replay(
     if output is not None:
         check_replaceable(output)
     settings = Deployment.read(deployment)
+    check_apart_from_deployment(output, deployment, settings)
     with _reading(settings.log.file) as reader:
         graph, views = _replay(settings, reader, to)
         nodes = sum(graph.num_nodes(type_) for type_ in graph.schema.node_types)
@@ -271,6 +274,15 @@ def _log_of(file: Path) -> Path:
     from livegnn.deployment import Deployment
 
     return Deployment.read(file).log.file
+
+
+def _check_output(output: Path | None, file: Path) -> None:
+    if file.suffix != ".toml":
+        check_apart_from_log(output, file)
+        return
+    from livegnn.deployment import Deployment
+
+    check_apart_from_deployment(output, file, Deployment.read(file))
 
 
 @contextmanager
