@@ -115,7 +115,7 @@ def test_verify_counts_and_finds_damage(deployment: Path) -> None:
     assert result.returncode == 1
     assert result.stderr.startswith(f"error: the row that ends at event {seq} is not as it was written: ")
     assert "is no log" not in result.stderr
-    assert "cannot examine the event log" in refusal("verify", deployment.parent / "missing.db")
+    assert "got no such file" in refusal("verify", deployment.parent / "missing.db")
     assert not (deployment.parent / "missing.db").exists()
 
 
@@ -175,7 +175,7 @@ def snapshot(folder: Path) -> dict[Path, bytes]:
 
 
 def test_an_output_is_none_of_the_files_that_are_read(deployment: Path) -> None:
-    """By its name, another way to it, a symbolic link, a hard link; and names beside the log that are free."""
+    """By its name, another way to it, a symbolic or a hard link; and free names beside the log."""
     folder = deployment.parent
     (folder / "models").mkdir()
     (folder / "models" / "models.json").write_text("{}")

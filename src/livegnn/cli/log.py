@@ -69,7 +69,12 @@ def export(
 
     _check_output(output, file)
     with _reading(file) as reader, _writing(output) as stream:
+        end = reader.last_seq()
+        if after is not None and not 0 <= after <= end:
+            raise InputError(f"--after must be the number of an event up to {end}, the last, got {after}")
         last = reader.first_seq() - 1 if after is None else after
+        if to is not None and to < last:
+            raise InputError(f"--to must be at least {last}, after which the export begins, got {to}")
         while writes := reader.writes(last, up_to=to, max_events=_EVENTS_AT_ONCE):
             for write in writes:
                 records = to_records(write.events.chunks)
