@@ -205,7 +205,7 @@ def bind(deployment: DeploymentFile) -> None:
     from livegnn.runtime import restore, schema_properties
 
     settings = Deployment.read(deployment)
-    with _owning(settings) as log:
+    with _owning(settings) if settings.log.path is not None else closing(settings.log.open()) as log:
         directory = None if settings.checkpoint is None else settings.checkpoint.directory
         graph, _ = restore({}, replace(settings, features=None).load_graph, directory=directory)
         before = log.bound()
@@ -213,7 +213,8 @@ def bind(deployment: DeploymentFile) -> None:
         changed = {name: value for name, value in log.bound().items() if before.get(name) != value}
     for name, value in changed.items():
         typer.echo(f"{name}: {before.get(name, 'nothing')} -> {value}")
-    typer.echo(f"{settings.log.file} is bound to {deployment}")
+    what = settings.log.path or f"the topic {settings.log.topic!r} of Kafka"
+    typer.echo(f"{what} is bound to {deployment}")
 
 
 @app.command()

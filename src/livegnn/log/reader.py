@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from livegnn.arguments import whole
 from livegnn.errors import FileFormatError, InputError, LogError
@@ -22,6 +22,8 @@ from livegnn.log.location import beside, locate
 from livegnn.log.mark import Mark
 from livegnn.log.origins import find_reached
 from livegnn.log.rows import Row, begin_of, chain_before, chain_of
+
+_BEFORE: Final = "SELECT coalesce(max(seq), ?) FROM entries WHERE seq < ?"
 
 
 class SqliteReader:
@@ -124,13 +126,16 @@ class SqliteReader:
         """
         seq = whole(seq, "seq", 0, LARGEST_SEQ)
         with self._read, self._errors("read"):
-            end, begin = self._known_end(), begin_of(self._reads).seq
+            end = self._known_end()
             row = self._reads.execute(f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)).fetchone()
+            begin = before = begin_of(self._reads).seq
+            if row is not None:
+                before = one(self._reads, _BEFORE, (begin, row[0]))
             letter: Any = self._reads.execute(
                 "SELECT payload FROM dead_letters WHERE seq = ?", (seq,)
             ).fetchone()
         write = None if row is None else self._decode(Row(*row))
-        if begin < seq <= end and (write is None or write.after >= seq):
+        if begin < seq <= end and (write is None or write.after != before):
             raise self._missing(seq - 1, end)
         entry = None if write is None else write.entry(seq)
         if entry is not None or letter is None:

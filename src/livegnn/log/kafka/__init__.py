@@ -6,8 +6,8 @@ append is acknowledged when the order that has it was written *and read back*, s
 the owner any more can acknowledge anything. A replay reads the same orders, and so the same entries.
 
 Threads: one follows the topics, proposes orders and wakes those who wait; one serves callbacks of the
-producer. Locks: `_writing` for who writes control records other than orders, then `_state` for all fields;
-`_reading` for the reader of older events.
+producer; one asks for new partitions. Locks: `_writing` for who writes control records other than orders,
+then `_state` for all fields; `_reading` for the reader of older events.
 """
 
 import itertools
@@ -15,6 +15,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from confluent_kafka import KafkaError, TopicPartition
@@ -79,6 +80,7 @@ class KafkaLog:
         self._group = GroupCommit(self.append_all)
         self._failure: LogError | None = None
         self._woken = self._closing = False
+        self._ended = threading.Event()
         self._recent = Recent()
         self._holding = False
         self._proposed: Order | None = None
@@ -113,6 +115,7 @@ class KafkaLog:
             )
         self._follower = Follower(self._connection, self._history, self._lows)
         self._start(self._follow, "livegnn-kafka")
+        self._start(partial(self._follower.watch, self._ended), "livegnn-kafka-partitions")
 
     def _start(self, run: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=run, name=name, daemon=True)
@@ -246,7 +249,8 @@ class KafkaLog:
             )
         enough = up_to if max_events is None else min(up_to, after + max_events)
         with self._reading:
-            return self._reader.read(point, self._lows, after, enough)
+            assert self._follower is not None
+            return self._reader.read(point, {**self._follower.lows, **self._lows}, after, enough)
 
     def entry(self, seq: int) -> Entry | None:
         """The entry whose last event is `seq`, None if there is none."""
@@ -408,6 +412,7 @@ class KafkaLog:
             if self._closing:
                 return
             self._closing = True
+            self._ended.set()
             self._state.notify_all()
         for thread in self._threads:
             thread.join()
