@@ -2,11 +2,12 @@
 
 import io
 import json
+import os
 import re
 import sqlite3
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import closing, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from livegnn import Events, checkpoint
 from livegnn.cli import main
 from livegnn.deployment import Deployment
 from livegnn.graph import Graph
+from livegnn.log.reader import SqliteReader
 from livegnn.log.sqlite import SqliteLog
 from livegnn.log.tail import SqliteTail
 from livegnn.runtime import Runtime, list_checkpoints
@@ -170,6 +172,35 @@ def test_replay_makes_what_was_served_then(deployment: Path) -> None:
     assert saved.states["log"].meta == newest.states["log"].meta
 
 
+def test_wrong_numbers_of_an_export_are_named(deployment: Path) -> None:
+    with closing(SqliteReader(log_of(deployment))) as reader:
+        end = reader.last_seq()
+    for options, message in (
+        (("--to", -5), "--to must be at least 0"),
+        (("--after", end, "--to", end - 1), f"--to must be at least {end}"),
+        (("--after", -1), f"--after must be the number of an event up to {end}, the last, got -1"),
+        (("--after", end + 1), f"--after must be the number of an event up to {end}"),
+    ):
+        assert message in refusal("export", deployment, *options)
+
+
+def test_what_is_no_file_is_named_and_not_waited_for(deployment: Path) -> None:
+    """A folder and a pipe, in the place of a log and of a checkpoint, and nothing."""
+    log_of(deployment).unlink()
+    for make, kind in ((os.mkfifo, "a named pipe"), (os.mkdir, "a directory")):
+        make(log_of(deployment))
+        for command in (
+            ("verify", deployment), ("export", deployment), ("replay", deployment, "--to", 5),
+            ("rejections", deployment), ("consumers", deployment), ("bind", deployment), ("retry", deployment, 1),
+            ("trim", deployment),
+        ):  # fmt: skip
+            assert f"an event log must be a regular file, got {kind} at" in refusal(*command)
+        (log_of(deployment).rmdir if kind == "a directory" else log_of(deployment).unlink)()
+    for command in (("verify", deployment), ("consumers", deployment), ("bind", deployment)):
+        assert "got nothing" in (told := refusal(*command)) or "got no such file" in told
+    assert not log_of(deployment).exists()
+
+
 def snapshot(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -309,7 +340,7 @@ def test_a_base_alone_is_replayed(tmp_path: Path) -> None:
     checkpoint.write(tmp_path / "graph.lgck", {"graph": graph.state()}, 0)
     path = tmp_path / "deployment.toml"
     path.write_text('[graph]\npath = "graph.lgck"\n[log]\npath = "events.db"\n')
-    assert "cannot open the event log" in refusal("replay", path, "--to", 0)
+    assert "got no such file" in refusal("replay", path, "--to", 0)
     runtime = Deployment.read(path).open()
     runtime.append(Events().add_edges(2, 0))
     drain(runtime)

@@ -58,9 +58,10 @@ class Follower:
 
     def watch(self, ended: threading.Event) -> None:
         """Asks which partitions there are, until `ended`; `poll` reads new ones from their beginning."""
+        admin = self._connection.admin()  # a client of its own: the consumer's waits for who polls it
         while not ended.wait(_LOOK_EVERY_SECONDS):
             with suppress(KafkaException):  # it is asked again
-                topics = self._consumer.list_topics(self._connection.topic, timeout=_LOOK_SECONDS).topics
+                topics = admin.list_topics(self._connection.topic, timeout=_LOOK_SECONDS).topics
                 found = topics[self._connection.topic].partitions
                 self._added = [partition for partition in found if partition not in self.lows]
 
