@@ -191,8 +191,8 @@ def test_what_is_no_file_is_named_and_not_waited_for(deployment: Path) -> None:
         make(log_of(deployment))
         for command in (
             ("verify", deployment), ("export", deployment), ("replay", deployment, "--to", 5),
-            ("rejections", deployment), ("consumers", deployment), ("bind", deployment), ("retry", deployment, 1),
-            ("trim", deployment),
+            ("rejections", deployment), ("consumers", deployment), ("bind", deployment),
+            ("retry", deployment, 1), ("trim", deployment),
         ):  # fmt: skip
             assert f"an event log must be a regular file, got {kind} at" in refusal(*command)
         (log_of(deployment).rmdir if kind == "a directory" else log_of(deployment).unlink)()

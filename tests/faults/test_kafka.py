@@ -292,11 +292,11 @@ def test_partitions_that_are_added_are_read_from_their_beginning(broker: Broker,
     """By the owner that runs, while others write to all of them, and by one that reads what is old."""
     log = KafkaLog(broker.servers, topic)
     first = log.append(edge(0))
-    producer = Producer({"bootstrap.servers": broker.servers})
     admin = AdminClient({"bootstrap.servers": broker.servers})
     expected = [plain(edge(0))]
     for partitions in (4, 7):
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
+        producer = Producer({"bootstrap.servers": broker.servers})  # one that knows the new partitions
         before = log.last_seq()
         sent = [(number, partition) for number in range(20) for partition in range(partitions)]
         for number, partition in sent:
