@@ -33,12 +33,16 @@ def check_replaceable(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(mode):
-        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
         raise InputError(
-            f"{path} must be a regular file, or a name that is free, got {kind}: nothing was written, name a "
-            "file"
+            f"{path} must be a regular file, or a name that is free, got {name_kind(mode)}: nothing was "
+            "written, name a file"
         )
     return stat.S_IMODE(mode)
+
+
+def name_kind(mode: int) -> str:
+    """What something that is no regular file is, for messages. mode: as `os.stat` has it."""
+    return _KINDS.get(stat.S_IFMT(mode), "something else")
 
 
 @contextmanager

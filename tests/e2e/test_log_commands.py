@@ -2,11 +2,12 @@
 
 import io
 import json
+import os
 import re
 import sqlite3
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import closing, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from livegnn import Events, checkpoint
 from livegnn.cli import main
 from livegnn.deployment import Deployment
 from livegnn.graph import Graph
+from livegnn.log.reader import SqliteReader
 from livegnn.log.sqlite import SqliteLog
 from livegnn.log.tail import SqliteTail
 from livegnn.runtime import Runtime, list_checkpoints
@@ -115,7 +117,7 @@ def test_verify_counts_and_finds_damage(deployment: Path) -> None:
     assert result.returncode == 1
     assert result.stderr.startswith(f"error: the row that ends at event {seq} is not as it was written: ")
     assert "is no log" not in result.stderr
-    assert "cannot examine the event log" in refusal("verify", deployment.parent / "missing.db")
+    assert "got no such file" in refusal("verify", deployment.parent / "missing.db")
     assert not (deployment.parent / "missing.db").exists()
 
 
@@ -168,6 +170,72 @@ def test_replay_makes_what_was_served_then(deployment: Path) -> None:
         for name, array in newest.states[part].arrays.items():
             assert saved.states[part].arrays[name].tobytes() == array.tobytes(), (part, name)
     assert saved.states["log"].meta == newest.states["log"].meta
+
+
+def test_wrong_numbers_of_an_export_are_named(deployment: Path) -> None:
+    with closing(SqliteReader(log_of(deployment))) as reader:
+        end = reader.last_seq()
+    for options, message in (
+        (("--to", -5), "--to must be at least 0"),
+        (("--after", end, "--to", end - 1), f"--to must be at least {end}"),
+        (("--after", -1), f"--after must be the number of an event up to {end}, the last, got -1"),
+        (("--after", end + 1), f"--after must be the number of an event up to {end}"),
+    ):
+        assert message in refusal("export", deployment, *options)
+
+
+def test_what_is_no_file_is_named_and_not_waited_for(deployment: Path) -> None:
+    """A folder and a pipe, in the place of a log and of a checkpoint, and nothing."""
+    log_of(deployment).unlink()
+    for make, kind in ((os.mkfifo, "a named pipe"), (os.mkdir, "a directory")):
+        make(log_of(deployment))
+        for command in (
+            ("verify", deployment), ("export", deployment), ("replay", deployment, "--to", 5),
+            ("rejections", deployment), ("consumers", deployment), ("bind", deployment),
+            ("retry", deployment, 1), ("trim", deployment),
+        ):  # fmt: skip
+            assert f"an event log must be a regular file, got {kind} at" in refusal(*command)
+        (log_of(deployment).rmdir if kind == "a directory" else log_of(deployment).unlink)()
+    for command in (("verify", deployment), ("consumers", deployment), ("bind", deployment)):
+        assert "got nothing" in (told := refusal(*command)) or "got no such file" in told
+    assert not log_of(deployment).exists()
+
+
+def snapshot(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_output_is_none_of_the_files_that_are_read(deployment: Path) -> None:
+    """By its name, another way to it, a symbolic or a hard link; and free names beside the log."""
+    folder = deployment.parent
+    (folder / "models").mkdir()
+    (folder / "models" / "models.json").write_text("{}")
+    SqliteTail(log_of(deployment), "reader").close()
+    names = ["events.db", "events.db-mark", "events.db-lock", "events.db-consumers/reader"]
+    of_deployment = ["deployment.toml", "graph.npz", "model.lgnn", "models/models.json"]
+    of_deployment += [str(path.relative_to(folder)) for path in list_checkpoints(folder / "checkpoints")]
+    (folder / "elsewhere").mkdir()
+    (folder / "link.db").symlink_to(log_of(deployment))
+    before = snapshot(folder)
+    export = ("export", deployment)
+    replay = ("replay", deployment, "--to", 10)
+    for name in (*names, *of_deployment):
+        symbolic, hard = folder / "elsewhere" / "symbolic", folder / "elsewhere" / "hard"
+        symbolic.symlink_to(folder / name)
+        hard.hardlink_to(folder / name)
+        by_log = [("export", log_of(deployment)), ("export", folder / "link.db")] if name in names else []
+        for output in (folder / name, folder / "elsewhere" / ".." / name, symbolic, hard):
+            for command in (export, replay, *by_log):
+                said_of = refusal(*command, "-o", output)
+                assert "-o must be another file than" in said_of
+                assert said_of.endswith(f"got {output}: it would be lost\n")
+        symbolic.unlink()
+        hard.unlink()
+    for ending in ("-wal", "-shm"):
+        for command in (export, replay, ("export", folder / "link.db")):
+            assert "-o must be another file than" in refusal(*command, "-o", f"{log_of(deployment)}{ending}")
+    assert snapshot(folder) == before
+    assert said("export", deployment, "-o", folder / "checkpoints" / "new.jsonl") == ""
 
 
 def test_refused_entries_are_listed_and_appended_again(deployment: Path) -> None:
@@ -272,7 +340,7 @@ def test_a_base_alone_is_replayed(tmp_path: Path) -> None:
     checkpoint.write(tmp_path / "graph.lgck", {"graph": graph.state()}, 0)
     path = tmp_path / "deployment.toml"
     path.write_text('[graph]\npath = "graph.lgck"\n[log]\npath = "events.db"\n')
-    assert "cannot open the event log" in refusal("replay", path, "--to", 0)
+    assert "got no such file" in refusal("replay", path, "--to", 0)
     runtime = Deployment.read(path).open()
     runtime.append(Events().add_edges(2, 0))
     drain(runtime)

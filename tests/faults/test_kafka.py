@@ -16,8 +16,8 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from typer.testing import CliRunner
 
 from kafka_broker import Broker, Proxy, needs_broker, needs_proxy, proxied_broker
@@ -265,6 +265,83 @@ def test_properties_are_kept_and_others_refused(broker: Broker, topic: str) -> N
     with pytest.raises(LogError, match="graph must be b, got c"):
         log.bind({"schema": "a", "graph": "c"})
     log.close()
+
+
+def test_a_change_that_is_meant_is_accepted_by_the_command(broker: Broker, tmp_path: Path) -> None:
+    path = write_deployment(tmp_path)
+    text = path.read_text()
+    topic = next(TOPICS)
+    path.write_text(text.replace('path = "events.db"', f'kafka = "{broker.servers}"\ntopic = "{topic}"'))
+    for given in ("-3", "0"):
+        refused = CliRunner().invoke(app, ["log", "create", str(path), "--partitions", given])
+        assert isinstance(refused.exception, InputError)
+    assert CliRunner().invoke(app, ["log", "create", str(path)]).exit_code == 0
+    runtime = Deployment.read(path).open()
+    runtime.log.close()
+    path.write_text(path.read_text().replace("[graph]", '[graph]\nparallel = "last"'))
+    with pytest.raises(LogError, match="livegnn log bind"):
+        Deployment.read(path).open()
+    result = CliRunner().invoke(app, ["log", "bind", str(path)])
+    assert result.exit_code == 0, result.output
+    assert 'graph/parallel: "refuse" -> "last"' in result.output
+    assert f"the topic '{topic}' of Kafka is bound to {path}" in result.output
+    Deployment.read(path).open().log.close()
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(broker: Broker, topic: str) -> None:
+    """By the owner that runs, while others write to all of them, and by one that reads what is old."""
+    log = KafkaLog(broker.servers, topic)
+    first = log.append(edge(0))
+    admin = AdminClient({"bootstrap.servers": broker.servers})
+    expected = [plain(edge(0))]
+    for partitions in (4, 7):
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
+        producer = Producer({"bootstrap.servers": broker.servers})  # one that knows the new partitions
+        before = log.last_seq()
+        sent = [(number, partition) for number in range(20) for partition in range(partitions)]
+        for number, partition in sent:
+            value = encode_message([edge(number)])
+            producer.produce(topic, value, partition=partition)
+        assert producer.flush() == 0
+        count = sum(len(edge(number)) for number, _ in sent)
+        deadline = time.monotonic() + 60
+        while log.last_seq() < before + count:
+            assert time.monotonic() < deadline, "the new partitions are not read"
+            log.wait(log.last_seq(), 1.0)
+        assert log.last_seq() == before + count
+        expected += [plain(edge(number)) for number, _ in sent]
+    log.append(edge(5))
+    expected.append(plain(edge(5)))
+    all_of_it = contents(log)
+    assert sorted(events for _, events in all_of_it) == sorted(expected)
+    log.close()
+    log = KafkaLog(broker.servers, topic)
+    assert contents(log) == all_of_it
+    assert log.entry(first) is not None
+    log.close()
+
+
+def test_what_an_operator_can_do_is_said(broker: Broker, topic: str) -> None:
+    """Messages that were deleted before they were taken; a record of somebody else in the control topic."""
+    log = KafkaLog(broker.servers, topic)
+    log.append(edge(0))
+    log.close()
+    producer = Producer({"bootstrap.servers": broker.servers})
+    for partition in range(3):
+        for number in range(4):
+            producer.produce(topic, encode_message([edge(number)]), partition=partition)
+    producer.flush()
+    admin = AdminClient({"bootstrap.servers": broker.servers})
+    places = [TopicPartition(topic, partition, 3) for partition in range(3)]
+    for future in admin.delete_records(places).values():
+        future.result()
+    advice = "begin another log, with the newest checkpoint as path of"
+    with pytest.raises(LogError, match=f"were deleted before they were taken.*{advice}"):
+        KafkaLog(broker.servers, topic)
+    producer.produce(f"{topic}.control", b"hello")
+    producer.flush()
+    with pytest.raises(LogError, match=f"must be one of LiveGNN.*stop who did.*{advice}"):
+        KafkaLog(broker.servers, topic)
 
 
 # -- faults

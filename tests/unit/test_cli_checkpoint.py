@@ -1,6 +1,7 @@
 """`livegnn checkpoint`: what it says of a file, and of files that are not whole."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 from livegnn import checkpoint
 from livegnn.cli import app
+from livegnn.errors import FileFormatError
 from livegnn.types import State
 
 RUNNER = CliRunner()
@@ -149,3 +151,15 @@ def test_verify_of_a_directory_without_checkpoints_is_an_error(tmp_path: Path) -
     result = RUNNER.invoke(app, ["checkpoint", "verify", str(tmp_path)])
     assert result.exit_code
     assert "must hold checkpoints" in str(result.exception)
+
+
+def test_a_pipe_and_a_folder_are_no_checkpoints(tmp_path: Path) -> None:
+    """They are named, and not waited for."""
+    pipe, folder = tmp_path / "pipe.lgck", tmp_path / "folder.lgck"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    for read in (checkpoint.read, checkpoint.read_contents):
+        with pytest.raises(FileFormatError, match="must be a regular file, got a named pipe"):
+            read(pipe)
+        with pytest.raises(FileFormatError, match="must be a regular file, got a directory"):
+            read(folder)

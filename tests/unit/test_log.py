@@ -127,7 +127,7 @@ def test_batches_and_rejections(tmp_path: Path) -> None:
     assert list(log.rejections()) == [rejection]
     assert list(log.rejections(3, up_to=5)) == [rejection]
     assert list(log.rejections(5)) == []
-    with pytest.raises(LogError, match="must have a batch that begins after event 4, got 3"):
+    with pytest.raises(LogError, match="must have a batch that begins after event 4, got one from 3 to 5"):
         log.batches(4)
     log.close()
 

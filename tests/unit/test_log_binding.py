@@ -69,7 +69,7 @@ def test_properties_are_stored_once_and_compared(tmp_path: Path) -> None:
     assert log.bound() == {"a": "1", "b": "2", "c": "3"}
     log.bind({"b": "5", "d": "6"}, replace=True)
     assert log.bound() == {"a": "1", "b": "5", "c": "3", "d": "6"}
-    with pytest.raises(InputError, match="must be texts by name, got 'a': 3"):
+    with pytest.raises(InputError, match="property 'a' of a log must be text of valid Unicode, got 3"):
         log.bind({"a": 3})  # type: ignore[dict-item]
     log.close()
 

@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import stat
 import zlib
 from collections.abc import Collection
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegnn.arguments import as_path
+from livegnn.atomic_file import name_kind
 from livegnn.checkpoint.blocks import (
     BLOCK,
     Directory,
@@ -102,6 +104,9 @@ def read_directory(path: Path) -> tuple[Contents, Directory]:
 
 def _map(path: Path, access: int = mmap.ACCESS_READ) -> memoryview:
     """The file in memory; what may be written to there counts as memory of the process at once."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):  # to open a pipe would wait for whoever writes to it
+        raise FileFormatError(f"a checkpoint must be a regular file, got {name_kind(mode)} at {path}")
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size < PREFIX.size:

@@ -12,6 +12,7 @@ import typer
 from livegnn.cli.checkpoint import app as checkpoint_app
 from livegnn.cli.log import app as log_app
 from livegnn.cli.model import app as model_app
+from livegnn.cli.outputs import check_apart
 from livegnn.errors import LiveGNNError, ModelError
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def import_model(
     edges = _edge_type(edge_type, "--edge-type")
     numbered = [_edge_type(one, "--relation") for one in relations or ()] or None
     path = program.parent / f"{program.stem}.lgnn" if to is None else to
-    _check_apart(path, program, schema)
+    check_apart(path, [one for one in (program, schema) if one is not None])
     check_replaceable(path)
     types = None if schema is None else read_schema(schema)
     try:
@@ -276,13 +277,6 @@ def _edge_type(given: str, option: str) -> "EdgeType":
         )
     source, relation, target = names
     return source, relation, target
-
-
-def _check_apart(written: Path, *read: Path | None) -> None:
-    """Refuses to write over what is read, by whatever name."""
-    for given in read:
-        if given is not None and written.exists() and given.exists() and written.samefile(given):
-            _fail(f"-o must be another file than {given}, which is read, got {written}: it would be lost")
 
 
 def _is_script(path: Path) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from livegnn.cli.outputs import check_apart_from_deployment, check_apart_from_log
 from livegnn.errors import InputError, LogError
 
 if TYPE_CHECKING:
@@ -66,8 +67,14 @@ def export(
 
     from livegnn.events.json_lines import to_records
 
+    _check_output(output, file)
     with _reading(file) as reader, _writing(output) as stream:
+        end = reader.last_seq()
+        if after is not None and not 0 <= after <= end:
+            raise InputError(f"--after must be the number of an event up to {end}, the last, got {after}")
         last = reader.first_seq() - 1 if after is None else after
+        if to is not None and to < last:
+            raise InputError(f"--to must be at least {last}, after which the export begins, got {to}")
         while writes := reader.writes(last, up_to=to, max_events=_EVENTS_AT_ONCE):
             for write in writes:
                 records = to_records(write.events.chunks)
@@ -92,6 +99,7 @@ def replay(
     if output is not None:
         check_replaceable(output)
     settings = Deployment.read(deployment)
+    check_apart_from_deployment(output, deployment, settings)
     with _reading(settings.log.file) as reader:
         graph, views = _replay(settings, reader, to)
         nodes = sum(graph.num_nodes(type_) for type_ in graph.schema.node_types)
@@ -198,7 +206,7 @@ def bind(deployment: DeploymentFile) -> None:
     from livegnn.runtime import restore, schema_properties
 
     settings = Deployment.read(deployment)
-    with _owning(settings) as log:
+    with _owning(settings) if settings.log.path is not None else closing(settings.log.open()) as log:
         directory = None if settings.checkpoint is None else settings.checkpoint.directory
         graph, _ = restore({}, replace(settings, features=None).load_graph, directory=directory)
         settings.complete_schema(graph)
@@ -207,7 +215,8 @@ def bind(deployment: DeploymentFile) -> None:
         changed = {name: value for name, value in log.bound().items() if before.get(name) != value}
     for name, value in changed.items():
         typer.echo(f"{name}: {before.get(name, 'nothing')} -> {value}")
-    typer.echo(f"{settings.log.file} is bound to {deployment}")
+    what = settings.log.path or f"the topic {settings.log.topic!r} of Kafka"
+    typer.echo(f"{what} is bound to {deployment}")
 
 
 @app.command()
@@ -274,6 +283,15 @@ def _log_of(file: Path) -> Path:
     from livegnn.deployment import Deployment
 
     return Deployment.read(file).log.file
+
+
+def _check_output(output: Path | None, file: Path) -> None:
+    if file.suffix != ".toml":
+        check_apart_from_log(output, file)
+        return
+    from livegnn.deployment import Deployment
+
+    check_apart_from_deployment(output, file, Deployment.read(file))
 
 
 @contextmanager

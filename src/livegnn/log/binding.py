@@ -14,6 +14,7 @@ from typing import Any, Final
 import apsw
 
 from livegnn.errors import InputError, LogError
+from livegnn.log.arguments import check_text
 
 _PREFIX: Final = "bound/"
 _SHOWN: Final = 160  # characters of a value
@@ -42,11 +43,13 @@ def new_properties(
     log: str, known: Mapping[str, str], properties: Mapping[str, str], replace: bool
 ) -> Mapping[str, str]:
     """Those that `log`, as errors call it, does not have yet; as `bind_properties` raises."""
+    if not isinstance(properties, Mapping):
+        raise InputError(f"properties of a log must be texts by name, got {properties!r:.80}")
     for name, value in properties.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise InputError(f"properties of a log must be texts by name, got {name!r}: {value!r}")
+        check_text(name, "the name of a property of a log")
+        check_text(value, f"the property {name!r} of a log")
     new = {name: value for name, value in properties.items() if known.get(name, "") != value}
-    differing = [name for name in new if name in known]
+    differing = [name for name in new if known.get(name)]
     if differing and not replace:
         said = "; ".join(f"{name} must be {_difference(known[name], new[name])}" for name in differing)
         raise LogError(

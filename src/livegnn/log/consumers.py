@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from livegnn.errors import InputError, LogError
+from livegnn.log.location import beside
 from livegnn.log.mark import from_line, to_line
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -24,7 +25,7 @@ _TRIES: Final = 5  # to read a line that may be written meanwhile
 
 def folder_of(log: Path) -> Path:
     """Where the consumers of the log at `log` keep their positions."""
-    return log.with_name(f"{log.name}-consumers")
+    return beside(Path(os.path.realpath(log)), "-consumers")
 
 
 def check_name(name: object) -> str:

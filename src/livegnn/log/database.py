@@ -4,6 +4,7 @@ SQLite is the one inside apsw, so that every machine runs the same.
 """
 
 import os
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Final
 import apsw
 
 from livegnn.errors import DiskFullError, LogError, is_disk_full
+from livegnn.log.location import beside
 
 APPLICATION_ID: Final = 0x4C474E4E  # "LGNN", in the header of the SQLite file
 VERSION: Final = 4
@@ -99,7 +101,7 @@ def connect(path: Path, synchronous: str, vfs: str | None = None) -> apsw.Connec
 
 def connect_to_read(path: Path, vfs: str | None = None) -> apsw.Connection:
     """A connection that changes nothing, to a log that is there. Raises LogError, apsw.Error."""
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs=vfs)
+    connection = _open_to_read(path, vfs)
     try:
         connection.set_busy_timeout(_BUSY_MILLISECONDS)
         version = _version(connection, path)
@@ -116,6 +118,21 @@ def connect_to_read(path: Path, vfs: str | None = None) -> apsw.Connection:
         connection.close()
         raise
     return connection
+
+
+def _open_to_read(path: Path, vfs: str | None) -> apsw.Connection:
+    """Beside a log in write-ahead mode SQLite writes, even to read it, unless it is told that nobody does."""
+    flags = apsw.SQLITE_OPEN_READONLY
+    wal = beside(path, "-wal")
+    if os.access(path.parent, os.W_OK, effective_ids=True) or beside(path, "-shm").exists():
+        return apsw.Connection(str(path), flags=flags, vfs=vfs)
+    if wal.exists() and wal.stat().st_size:
+        raise LogError(
+            f"{path.parent} must be a folder that can be written, since {wal.name} has a part of the log, "
+            f"got one that cannot: copy {path.name} and {wal.name} to another folder, and read them there"
+        )
+    uri = f"file:{urllib.parse.quote(str(path))}?immutable=1"
+    return apsw.Connection(uri, flags=flags | apsw.SQLITE_OPEN_URI, vfs=vfs)
 
 
 def make_private(path: Path) -> None:
@@ -154,7 +171,7 @@ def _version(connection: apsw.Connection, path: Path) -> int:
 
 
 @contextmanager
-def errors_as_log_errors(action: str, path: Path) -> Iterator[None]:
+def errors_as_log_errors(action: str, path: Path | str) -> Iterator[None]:
     """Makes what SQLite and the system raise a LogError."""
     try:
         yield

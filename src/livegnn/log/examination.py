@@ -12,10 +12,10 @@ from typing import Any, Final
 import apsw
 import numpy as np
 
-from livegnn.arguments import as_path
 from livegnn.errors import FileFormatError, InputError
 from livegnn.events import Events
 from livegnn.log.database import connect_to_read, errors_as_log_errors
+from livegnn.log.location import beside, locate
 from livegnn.log.mark import Mark
 from livegnn.log.rows import Row, begin_of, chain_of
 from livegnn.log.wal import find_damage
@@ -47,11 +47,11 @@ class Examination:
 
 def examine(path: Path | str) -> Examination:
     """Examines the log at `path`. Raises LogError if it cannot be read at all, or is another file."""
-    path = as_path(path, "path")
     with errors_as_log_errors("examine", path):
+        path = locate(path)
         # Before the log is read, so that no append comes in between.
-        acknowledged = Mark(path.with_name(f"{path.name}-mark")).read()
-        damage = find_damage(path.with_name(f"{path.name}-wal"))
+        acknowledged = Mark(beside(path, "-mark")).read()
+        damage = find_damage(beside(path, "-wal"))
         connection = connect_to_read(path)
         try:
             connection.execute("BEGIN")

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import apsw
 
 from livegnn.arguments import not_negative
-from livegnn.errors import InputError
+from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 
 RETRY_KEY: Final = "retry of "
@@ -80,6 +80,8 @@ class Keys:
         self._connection = connection
         self._keep_seconds = not_negative(keep_seconds, "keep_keys_seconds")
         latest: Any = connection.execute("SELECT time FROM keys ORDER BY number DESC LIMIT 1").fetchone()
+        if latest is not None and type(latest[0]) is not int:
+            raise LogError(f"the event log must have a time of each key, got {latest[0]!r}: it is damaged")
         self._clock = KeyClock(latest[0] if latest is not None else 0) if clock is None else clock
 
     def find(self, key: str) -> Known | None:

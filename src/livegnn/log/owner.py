@@ -14,6 +14,12 @@ class Owner:
     """
 
     def __init__(self, path: Path, what: str) -> None:
+        self._file = -1
+        while not self._is_at(path):  # who removes the file between the two calls makes another one of it
+            self.release()
+            self._lock(path, what)
+
+    def _lock(self, path: Path, what: str) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -29,6 +35,15 @@ class Owner:
         except BaseException:
             os.close(self._file)
             raise
+
+    def _is_at(self, path: Path) -> bool:
+        """Whether the file that is held is the one at `path`."""
+        if self._file < 0:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self._file), path.stat())
+        except FileNotFoundError:
+            return False
 
     def release(self) -> None:
         """Lets another process own the log; again does nothing."""

@@ -10,17 +10,20 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
-from livegnn.arguments import as_path, whole
+from livegnn.arguments import whole
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events
 from livegnn.log import BadMessage, Batch, Entry, Rejection, Write
+from livegnn.log.arguments import LARGEST_SEQ, check_range, check_text
 from livegnn.log.bad_messages import find_bad
 from livegnn.log.binding import bound_properties, check_properties
 from livegnn.log.database import LAST_BATCH, LAST_EVENT, connect_to_read, errors_as_log_errors, one
+from livegnn.log.location import beside, locate
+from livegnn.log.mark import Mark
 from livegnn.log.origins import find_reached
 from livegnn.log.rows import Row, begin_of, chain_before, chain_of
 
-LARGEST_SEQ: Final = 2**63 - 1
+_BEFORE: Final = "SELECT coalesce(max(seq), ?) FROM entries WHERE seq < ?"
 
 
 class SqliteReader:
@@ -31,7 +34,8 @@ class SqliteReader:
     """
 
     def __init__(self, path: Path | str, *, vfs: str | None = None) -> None:
-        self.path = as_path(path, "path")
+        with errors_as_log_errors("open", path):
+            self.path = locate(path)
         self._read = threading.Lock()
         with self._errors("open"):
             self._reads = connect_to_read(self.path, vfs)
@@ -43,6 +47,7 @@ class SqliteReader:
 
     def position(self, source: str, partition: int) -> int | None:
         """The last offset that was stored of a partition of a source: go on after it. None if nothing was."""
+        source = check_text(source, "source")
         partition = whole(partition, "partition", 0, LARGEST_SEQ)
         with self._read, self._errors("read"):
             reached = find_reached(self._reads, (source, partition))
@@ -50,8 +55,9 @@ class SqliteReader:
 
     def bad_messages(self, after: int = 0, *, most: int | None = None) -> Sequence[BadMessage]:
         """What came from origins and could not be stored, with `number` > `after`, in order, `most` of it."""
+        after, most = check_range(after, most)
         with self._read, self._errors("read"):
-            return find_bad(self._reads, after, LARGEST_SEQ if most is None else most)
+            return find_bad(self._reads, after, most)
 
     def first_seq(self) -> int:
         """The sequence number of the first event that the log holds or will hold: 1 if it was not trimmed."""
@@ -65,6 +71,7 @@ class SqliteReader:
 
     def check_begin(self, after: int) -> None:
         """Raises LogError if events that follow event `after` have been trimmed."""
+        after = whole(after, "after", 0, LARGEST_SEQ)
         with self._read, self._errors("read"):
             self._refuse_trimmed(after)
 
@@ -83,28 +90,33 @@ class SqliteReader:
     ) -> Sequence[Write]:
         """What `entries` returns, as it was stored, which is faster to read where entries are small."""
         writes: list[Write] = []
-        last, end = after, LARGEST_SEQ if up_to is None else up_to
+        after, end = check_range(after, up_to, max_events)
+        last = after
         with self._read, self._errors("read"):
+            reached = min(end, self._known_end())
             for row in self._reads.execute(f"{Row.SELECT} WHERE seq > ? ORDER BY seq", (after,)):
                 stored = self._decode(Row(*row))
                 write = stored.part(last, end) if stored.after <= last else stored
-                if write is None:
-                    break
-                if write.after != last:
+                if write is None and stored.seq > end:
+                    return writes
+                if write is None or write.after != last:
                     self._refuse_trimmed(after)
                     raise LogError(
-                        f"{self.path} must continue after event {last}, got the entry {write.ends[0]} after "
-                        f"{write.after}"
+                        f"{self.path} must continue after event {last}, got the entry {stored.ends[0]} after "
+                        f"{stored.after}"
                     )
                 if max_events is not None and write.seq > after + max_events:
                     first = last if writes else int(write.ends[0])  # at least one
                     whole = write.part(last, max(after + max_events, first))
                     writes += [] if whole is None else [whole]
-                    break
+                    return writes
                 writes.append(write)
                 last = write.seq
                 if last >= end:
-                    break
+                    return writes
+            if last < reached:
+                self._refuse_trimmed(after)
+                raise self._missing(last, reached)
         return writes
 
     def entry(self, seq: int) -> Entry | None:
@@ -112,18 +124,36 @@ class SqliteReader:
 
         Of what was trimmed, entries that were refused and not appended again since are still there.
         """
+        seq = whole(seq, "seq", 0, LARGEST_SEQ)
         with self._read, self._errors("read"):
+            end = self._known_end()
             row = self._reads.execute(f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)).fetchone()
+            begin = before = begin_of(self._reads).seq
+            if row is not None:
+                before = one(self._reads, _BEFORE, (begin, row[0]))
             letter: Any = self._reads.execute(
                 "SELECT payload FROM dead_letters WHERE seq = ?", (seq,)
             ).fetchone()
-        entry = None if row is None else self._decode(Row(*row)).entry(seq)
+        write = None if row is None else self._decode(Row(*row))
+        if begin < seq <= end and (write is None or write.after != before):
+            raise self._missing(seq - 1, end)
+        entry = None if write is None else write.entry(seq)
         if entry is not None or letter is None:
             return entry
         try:
             return Entry(seq, Events.from_bytes(*letter))
         except (FileFormatError, InputError) as error:
             raise self._damaged(seq, error) from error
+
+    def _known_end(self) -> int:
+        """The last event that must be there: one in the log, or one that was acknowledged."""
+        return max(Mark(beside(self.path, "-mark")).read(), one(self._reads, LAST_EVENT))
+
+    def _missing(self, last: int, reached: int) -> LogError:
+        return LogError(
+            f"{self.path} must go on after event {last}, since it reaches event {reached}, got no entry: it "
+            "is damaged, see livegnn log verify. Restore it from a copy"
+        )
 
     def _refuse_trimmed(self, after: int) -> None:
         begin = begin_of(self._reads).seq
@@ -148,31 +178,45 @@ class SqliteReader:
 
         Raises LogError unless they lead on from `after` without a gap: a checkpoint is at a boundary.
         """
+        after, most = check_range(after, most)
         with self._read, self._errors("read"):
-            rows: list[Any] = self._reads.execute(
-                "SELECT after, seq FROM batches WHERE seq > ? ORDER BY seq LIMIT ?",
-                (after, LARGEST_SEQ if most is None else most),
-            ).fetchall()
             end = one(self._reads, LAST_BATCH)
+            rows: list[Any] = self._reads.execute(
+                "SELECT after, seq FROM batches WHERE seq > ? ORDER BY seq LIMIT ?", (after, most)
+            ).fetchall()
+            reached = one(self._reads, LAST_EVENT)
             self._refuse_trimmed(after)
+        if reached < end:
+            raise LogError(
+                f"{self.path} must reach event {end}, where its last batch ends, got entries up to event "
+                f"{reached}: it is damaged"
+            )
         if end < after:
             raise LogError(
                 f"{self.path} must have a batch that ends at event {after}, got none after event {end}: it "
                 "is not the log of this graph"
             )
         last = after
-        for begin, end in rows:
-            if begin != last:
-                raise LogError(f"{self.path} must have a batch that begins after event {last}, got {begin}")
-            last = end
+        for begin, seq in rows:
+            if begin != last or seq <= begin:
+                raise LogError(
+                    f"{self.path} must have a batch that begins after event {last}, got one from {begin} to "
+                    f"{seq}"
+                )
+            last = seq
+        if last < end and len(rows) < most:
+            raise LogError(
+                f"{self.path} must have batches up to event {end}, got none after event {last}: it is damaged"
+            )
         return [Batch(*row) for row in rows]
 
     def rejections(self, after: int = 0, *, up_to: int | None = None) -> Sequence[Rejection]:
         """The rejected entries with `after` < `seq` <= `up_to`, in order."""
+        after, end = check_range(after, up_to)
         with self._read, self._errors("read"):
             rows: list[Any] = self._reads.execute(
                 "SELECT seq, error, message FROM rejections WHERE seq > ? AND seq <= ? ORDER BY seq",
-                (after, LARGEST_SEQ if up_to is None else up_to),
+                (after, end),
             ).fetchall()
         for seq, *texts in rows:
             if not all(isinstance(text, str) for text in texts):
@@ -194,6 +238,7 @@ class SqliteReader:
 
         None where a part of it was written by a version that kept no digests, and where it was trimmed.
         """
+        seq = whole(seq, "seq", 0, LARGEST_SEQ)
         with self._read, self._errors("read"):
             found = self._reads.execute(
                 f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)

@@ -18,20 +18,30 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final
 
-from livegnn.arguments import as_path, whole
+from livegnn.arguments import whole
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events
 from livegnn.log import Appended, Batch, Origin, Rejection
+from livegnn.log.arguments import LARGEST_SEQ, check_entries, check_events
 from livegnn.log.bad_messages import store_bad
 from livegnn.log.binding import bind_properties
 from livegnn.log.consumers import read_positions
-from livegnn.log.database import LAST_BATCH, LAST_EVENT, connect, make_private, one, transaction
+from livegnn.log.database import (
+    LAST_BATCH,
+    LAST_EVENT,
+    connect,
+    errors_as_log_errors,
+    make_private,
+    one,
+    transaction,
+)
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.keys import Keys
+from livegnn.log.location import beside, locate
 from livegnn.log.mark import Mark
 from livegnn.log.origins import store_reached
 from livegnn.log.owner import Owner
-from livegnn.log.reader import LARGEST_SEQ, SqliteReader
+from livegnn.log.reader import SqliteReader
 from livegnn.log.rows import RowWriter, Tail, chain_before
 from livegnn.log.trimming import forget_retried, trim_step
 from livegnn.log.wal import find_damage
@@ -50,17 +60,18 @@ class SqliteLog(SqliteReader):
     """
 
     def __init__(self, path: Path | str, *, keep_keys_seconds: float = _DAY, vfs: str | None = None) -> None:
-        self.path = as_path(path, "path")
+        with errors_as_log_errors("open", path):
+            self.path = locate(path, new=True)
         self._write = threading.Lock()
         self._appended = threading.Condition()
         self._woken = False
         with self._errors("open"), ExitStack() as opened:
-            self._owner = Owner(self._beside("-lock"), f"the event log {self.path}")
+            self._owner = Owner(beside(self.path, "-lock"), f"the event log {self.path}")
             opened.callback(self._owner.release)
             make_private(self.path)
             self._refuse_remains()
             self._refuse_damage()
-            self._mark = Mark(self._beside("-mark"))
+            self._mark = Mark(beside(self.path, "-mark"))
             opened.callback(self._mark.close)
             acknowledged = self._mark.read()
             self._appends = opened.enter_context(closing(connect(self.path, "FULL", vfs)))
@@ -86,6 +97,7 @@ class SqliteLog(SqliteReader):
         stored, and the number is that of the earlier entry. Raises InputError for text that cannot be stored,
         or if the earlier entry had other events; LogError if the disk fails.
         """
+        check_events(events)
         return self._group.append(events, key).seq if len(events) or key is not None else self._last
 
     def append_all(
@@ -99,8 +111,7 @@ class SqliteLog(SqliteReader):
         entries: an InputError stands for events that could not be read. origins: as of `Log.append_all`.
         Returns for each what became of it: an error concerns one entry. Raises LogError if none was stored.
         """
-        keys = [None] * len(entries) if keys is None else keys
-        origins = [None] * len(entries) if origins is None else origins
+        keys, origins = check_entries(entries, keys, origins)
         with self._write, self._errors("append to"):
             writer = RowWriter(self._find_tail(), self._keys, self._appends)
             outcomes = [_add(writer, *given) for given in zip(entries, keys, origins, strict=True)]
@@ -239,7 +250,7 @@ class SqliteLog(SqliteReader):
 
     def _refuse_damage(self) -> None:
         """Raises LogError for a write-ahead file of which SQLite would drop appends without a word."""
-        path = self._beside("-wal")
+        path = beside(self.path, "-wal")
         damage = find_damage(path)
         if damage is not None:
             place = f"frame {damage.frame}" if damage.frame else "its header"
@@ -250,8 +261,8 @@ class SqliteLog(SqliteReader):
                 f"sqlite3 {self.path} 'PRAGMA wal_checkpoint(TRUNCATE)'"
             )
 
-    def _beside(self, ending: str) -> Path:
-        return self.path.with_name(self.path.name + ending)
+    def _known_end(self) -> int:
+        return self._last
 
     def _find_end(self, acknowledged: int) -> int:
         """The last event. Raises LogError if there were others after it: acknowledged ones, or batches."""

@@ -21,10 +21,12 @@ from livegnn.arguments import not_negative, whole
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.log import Batch, Entry
+from livegnn.log.arguments import LARGEST_SEQ
 from livegnn.log.batches import events_of
 from livegnn.log.consumers import Position
+from livegnn.log.location import beside
 from livegnn.log.mark import Mark
-from livegnn.log.reader import LARGEST_SEQ, SqliteReader
+from livegnn.log.reader import SqliteReader
 
 _SHORTEST_PAUSE: Final = 0.002
 _LONGEST_PAUSE: Final = 0.005
@@ -54,7 +56,7 @@ class SqliteTail:
             self._reader = SqliteReader(path)
             opened.callback(self._reader.close)
             self.path = self._reader.path
-            self._mark = Mark(self.path.with_name(f"{self.path.name}-mark"))
+            self._mark = Mark(beside(self.path, "-mark"))
             try:
                 self._position = opened.enter_context(Position(self.path, name))
                 begin = self._position.seq if after is None else after

@@ -6,8 +6,8 @@ append is acknowledged when the order that has it was written *and read back*, s
 the owner any more can acknowledge anything. A replay reads the same orders, and so the same entries.
 
 Threads: one follows the topics, proposes orders and wakes those who wait; one serves callbacks of the
-producer. Locks: `_writing` for who writes control records other than orders, then `_state` for all fields;
-`_reading` for the reader of older events.
+producer; one asks for new partitions. Locks: `_writing` for who writes control records other than orders,
+then `_state` for all fields; `_reading` for the reader of older events.
 """
 
 import itertools
@@ -15,6 +15,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from confluent_kafka import KafkaError, TopicPartition
@@ -23,6 +24,7 @@ from livegnn.arguments import not_negative
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.log import Appended, BadMessage, Batch, Entry, Origin, Rejection, Write
+from livegnn.log.arguments import check_entries, check_events, check_range
 from livegnn.log.binding import new_properties
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.kafka.connection import Connection, Settings, create_topics, read_topics
@@ -42,7 +44,6 @@ from livegnn.types import JSON
 
 __all__ = ["KafkaLog", "create_topics", "encode_message"]
 
-_LARGEST: Final = 2**63 - 1
 _DAY: Final = 86_400
 _POLL_SECONDS: Final = 0.1
 
@@ -79,6 +80,7 @@ class KafkaLog:
         self._group = GroupCommit(self.append_all)
         self._failure: LogError | None = None
         self._woken = self._closing = False
+        self._ended = threading.Event()
         self._recent = Recent()
         self._holding = False
         self._proposed: Order | None = None
@@ -113,6 +115,7 @@ class KafkaLog:
             )
         self._follower = Follower(self._connection, self._history, self._lows)
         self._start(self._follow, "livegnn-kafka")
+        self._start(partial(self._follower.watch, self._ended), "livegnn-kafka-partitions")
 
     def _start(self, run: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=run, name=name, daemon=True)
@@ -127,6 +130,7 @@ class KafkaLog:
         No events are no entry. key: an idempotency key, as of `Log.append`. Raises InputError for events that
         cannot be stored, LogError if the broker does not answer; whether they were stored is then not known.
         """
+        check_events(events)
         return self._group.append(events, key).seq if len(events) or key is not None else self._last
 
     def append_all(
@@ -140,9 +144,9 @@ class KafkaLog:
         All messages are on their way before any is waited for; but with origins one after the other: they lie
         in several partitions, and what another message has overtaken would count as delivered again.
         """
-        nothing = [None] * len(entries)
+        keys, origins = check_entries(entries, keys, origins)
         outcomes: list[Appended | InputError] = [Appended(self._last, 0)] * len(entries)
-        given = list(zip(entries, keys or nothing, origins or nothing, strict=True))
+        given = list(zip(entries, keys, origins, strict=True))
         some = [
             at
             for at, (one, _, origin) in enumerate(given)
@@ -219,7 +223,7 @@ class KafkaLog:
         self, after: int, *, up_to: int | None = None, max_events: int | None = None
     ) -> Sequence[Write]:
         """What `entries` returns, as it was stored, which is faster to read where entries are small."""
-        end = _LARGEST if up_to is None else up_to
+        after, end = check_range(after, up_to, max_events)
         with self._state:
             if (failure := self._failed()) is not None:
                 raise failure
@@ -245,7 +249,8 @@ class KafkaLog:
             )
         enough = up_to if max_events is None else min(up_to, after + max_events)
         with self._reading:
-            return self._reader.read(point, self._lows, after, enough)
+            assert self._follower is not None
+            return self._reader.read(point, {**self._follower.lows, **self._lows}, after, enough)
 
     def entry(self, seq: int) -> Entry | None:
         """The entry whose last event is `seq`, None if there is none."""
@@ -340,7 +345,7 @@ class KafkaLog:
 
     def rejections(self, after: int = 0, *, up_to: int | None = None) -> Sequence[Rejection]:
         """The rejected entries with `after` < `seq` <= `up_to`, in order."""
-        end = _LARGEST if up_to is None else up_to
+        after, end = check_range(after, up_to)
         self._settle()
         with self._state:
             return [one for one in self._history.rejections if after < one.seq <= end]
@@ -350,6 +355,7 @@ class KafkaLog:
 
         From origins, and in the log's own topic, whose name is the source then. The newest 1,000 are kept.
         """
+        after, most = check_range(after, most)
         with self._state:
             return self._history.bad_messages(self._connection.topic, after)[:most]
 
@@ -406,6 +412,7 @@ class KafkaLog:
             if self._closing:
                 return
             self._closing = True
+            self._ended.set()
             self._state.notify_all()
         for thread in self._threads:
             thread.join()

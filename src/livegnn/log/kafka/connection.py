@@ -16,11 +16,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
     ResourceType,
 )
 
-from livegnn.errors import LiveGNNError, LogError
+from livegnn.arguments import whole
+from livegnn.errors import InputError, LiveGNNError, LogError
 
 _Result = TypeVar("_Result")
 _SECONDS: Final = 10.0  # that an answer of the broker may take
 _CONTROL_BYTES: Final = 16 << 20
+_MOST_PARTITIONS: Final = 2**31 - 1
+_MOST_COPIES: Final = 2**15 - 1
 _OVERHEAD: Final = 1024  # bytes that Kafka adds to a message at most
 
 Settings = Mapping[str, "str | int | float | bool"]
@@ -169,8 +172,12 @@ def create_topics(
     """Makes both topics of a log, so that the broker deletes nothing by itself; those that exist stay.
 
     replication: copies of each partition, -1 for the broker's default. settings: as of `KafkaLog`. Raises
-    LogError.
+    InputError for what is no such number, LogError.
     """
+    partitions = whole(partitions, "partitions", 1, _MOST_PARTITIONS)
+    replication = whole(replication, "replication", -1, _MOST_COPIES)
+    if not replication:
+        raise InputError("replication must be a number of copies, or -1 for the brokers' default, got 0")
     connection = Connection(servers, topic, settings or {})
     lasting = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
     control = {**lasting, "max.message.bytes": str(_CONTROL_BYTES)}

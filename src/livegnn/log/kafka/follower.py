@@ -1,13 +1,14 @@
 """Follows the control topic, and fetches the messages that it orders, as writes.
 
 The log itself follows the end of both topics; whoever reads older events follows from an earlier point. Both
-see the same. Thread safety: none.
+see the same. Thread safety: none, but another thread may `watch`.
 """
 
 import hashlib
+import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
@@ -16,13 +17,15 @@ from confluent_kafka import Message as KafkaMessage
 from livegnn.errors import FileFormatError, LogError
 from livegnn.log.bad_messages import Unread
 from livegnn.log.kafka.connection import Connection, passes
-from livegnn.log.kafka.history import History, Order
+from livegnn.log.kafka.history import ANEW, History, Order
 from livegnn.log.kafka.message import Message, decode
 from livegnn.log.kafka.sending import HEADER
 from livegnn.log.kafka.taking import Received, Taken, take
 
 _MOST_WAITING: Final = 4096  # messages of a partition that were fetched and not taken
 _MOST_AT_ONCE: Final = 1000
+_LOOK_EVERY_SECONDS: Final = 3.0
+_LOOK_SECONDS: Final = 2.0  # that the broker may take to say which partitions there are
 
 
 class Follower:
@@ -32,17 +35,17 @@ class Follower:
     """
 
     def __init__(self, connection: Connection, history: History, partitions: Mapping[int, int]) -> None:
-        """partitions: the first offset that each has."""
+        """partitions: the first offset that each has; `lows` has those too that are added later."""
         self.history = history
+        self.lows = dict(partitions)
+        self._added: list[int] = []
         self._connection = connection
         self._waiting: dict[int, deque[Received]] = {partition: deque() for partition in partitions}
         self._fetched = {p: history.positions.get(p, low) for p, low in partitions.items()}
         self._paused: set[int] = set()
         self._orders: deque[tuple[Order, str]] = deque()
         self._consumer: Consumer = connection.consumer()
-        places = [TopicPartition(connection.control, 0, history.next or OFFSET_BEGINNING)]
-        places += [TopicPartition(connection.topic, p, at) for p, at in self._fetched.items()]
-        self._consumer.assign(places)
+        self._assign(self._fetched)
 
     def close(self) -> None:
         """Ends the connection."""
@@ -53,12 +56,37 @@ class Follower:
         for messages in self._waiting.values():
             yield from messages
 
+    def watch(self, ended: threading.Event) -> None:
+        """Asks which partitions there are, until `ended`; `poll` reads new ones from their beginning."""
+        admin = self._connection.admin()  # a client of its own: the consumer's waits for who polls it
+        while not ended.wait(_LOOK_EVERY_SECONDS):
+            with suppress(KafkaException):  # it is asked again
+                topics = admin.list_topics(self._connection.topic, timeout=_LOOK_SECONDS).topics
+                found = topics[self._connection.topic].partitions
+                self._added = [partition for partition in found if partition not in self.lows]
+
+    def _add(self, partitions: Sequence[int]) -> None:
+        """Goes on where reading is, with more partitions."""
+        self.lows = {**self.lows, **dict.fromkeys(partitions, 0)}
+        self._assign({**self._fetched, **dict.fromkeys(partitions, OFFSET_BEGINNING)})
+        for partition in partitions:
+            self._waiting[partition] = deque()
+            self._fetched[partition] = 0
+        self._paused.clear()  # by assigning; `_pause` does it again
+
+    def _assign(self, offsets: Mapping[int, int]) -> None:
+        places = [TopicPartition(self._connection.control, 0, self.history.next or OFFSET_BEGINNING)]
+        places += [TopicPartition(self._connection.topic, p, at) for p, at in offsets.items()]
+        self._consumer.assign(places)
+
     def poll(self, timeout: float, lock: AbstractContextManager[object] | None = None) -> list[Taken]:
         """What was taken since; waits for at most `timeout` seconds for something to come.
 
         lock: held while `history` changes.
         """
         with self._connection.errors("read"):
+            if added := [p for p in self._added if p not in self.lows]:
+                self._add(added)
             first = self._consumer.poll(timeout)
             messages = [] if first is None else [first, *self._consumer.consume(_MOST_AT_ONCE, 0)]
             with nullcontext() if lock is None else lock:
@@ -107,13 +135,13 @@ class Follower:
             raise LogError(
                 f"{self._connection.name} must hold message {self._fetched.get(message.partition() or 0)} of "
                 f"partition {message.partition()} of {message.topic()!r}, got none: it was trimmed, or is "
-                "another topic of the same name. Restore it, or begin with a newer checkpoint"
+                f"another topic of the same name. Restore it, or begin with a newer checkpoint; or {ANEW}"
             )
         if not passes(error):
             raise KafkaException(error)
 
     def _complete(self, order: Order) -> bool:
-        return all(self._fetched[part.partition] >= part.end for part in order.slices)
+        return all(self._fetched.get(part.partition, -1) >= part.end for part in order.slices)
 
     def _pause(self) -> None:
         """Stops fetching a partition of which too much waits, and goes on when that was taken."""

@@ -36,6 +36,7 @@ from livegnn.types import JSON
 
 VERSION: Final = 1
 _POINT_EVERY: Final = 65_536  # events
+ANEW: Final = "begin another log, with the newest checkpoint as path of [graph]"
 KEPT_BAD: Final = 1000
 """So many bad messages are kept, the newest: a base must fit into one record."""
 
@@ -160,7 +161,9 @@ class History:
                 return self._take(record, kind, offset)
         except (KeyError, TypeError, ValueError) as error:
             raise LogError(
-                f"record {offset} of the control topic must be one of LiveGNN, got {value[:80]!r}: {error}"
+                f"record {offset} of the control topic must be one of LiveGNN, got {value[:80]!r}: {error}. "
+                "Nobody else may write there: stop who did; then make the control topic anew, with all "
+                f"records but this one, in order; or {ANEW}"
             ) from error
         return None
 
@@ -209,19 +212,20 @@ class History:
         if topics.control_low and not self.bases:
             raise LogError(
                 f"{name} must have its control topic from the beginning, got it from record "
-                f"{topics.control_low}: it was trimmed by somebody else. Restore it"
+                f"{topics.control_low}: it was trimmed by somebody else. Restore it, or {ANEW}"
             )
         for partition, position in self.positions.items():
             end = topics.ends.get(partition)
             if end is None or end < position:
                 raise LogError(
                     f"{name} must have {position} messages in partition {partition}, got {end or 0}: it is "
-                    "another topic of the same name, or has lost messages. Restore it"
+                    f"another topic of the same name, or has lost messages. Restore it, or {ANEW}"
                 )
             if topics.lows[partition] > position:
                 raise LogError(
                     f"{name} must have the messages of partition {partition} from {position} on, got those "
-                    f"from {topics.lows[partition]} on: they were deleted before they were taken"
+                    f"from {topics.lows[partition]} on: they were deleted before they were taken. "
+                    f"Restore them, or {ANEW}"
                 )
 
     def forget_keys(self, before: float) -> None:

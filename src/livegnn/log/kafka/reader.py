@@ -31,7 +31,8 @@ class Reader:
 
     def read(self, point: Point, lows: Mapping[int, int], after: int, up_to: int) -> Sequence[Taken]:
         """What was taken from event `after` to `up_to` at least. point: one before, to begin at."""
-        if self._follower is None or not self._covers(after) or self._end < point.seq:
+        known = self._follower is not None and self._follower.lows.keys() >= lows.keys()
+        if self._follower is None or not known or not self._covers(after) or self._end < point.seq:
             self.close()
             self._follower = Follower(self._connection, History.at(point), lows)
             self._end = point.seq
