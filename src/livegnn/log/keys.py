@@ -81,7 +81,9 @@ class Keys:
         self._keep_seconds = not_negative(keep_seconds, "keep_keys_seconds")
         latest: Any = connection.execute("SELECT time FROM keys ORDER BY number DESC LIMIT 1").fetchone()
         if latest is not None and type(latest[0]) is not int:
-            raise LogError(f"the event log must have a time of each key, got {latest[0]!r}: it is damaged")
+            raise LogError(
+                f"{connection.filename} must have a time of each key, got {latest[0]!r}: it is damaged"
+            )
         self._clock = KeyClock(latest[0] if latest is not None else 0) if clock is None else clock
 
     def find(self, key: str) -> Known | None:
