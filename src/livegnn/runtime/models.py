@@ -42,7 +42,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NEAR: Final = 512  # events: so few the loop may wait for
 _ROUNDS: Final = 32  # of catching up, each up to where the graph was when it began
 _SHRINKING: Final = 0.7  # of what is left, from round to round, or else batches are made larger
-_LEAST_APART, _MOST_APART = 0.1, 1.6  # seconds
+_LEAST_APART, _MOST_APART = 0.05, 0.2  # seconds: readers wait for the commit of a batch
 
 ModelPhase: TypeAlias = Literal["building", "following", "failed"]
 
