@@ -46,10 +46,10 @@ HIDDEN, LAYERS = 256, 3
 REPLAYED, BATCH, ENTRIES = 500_000, 4096, 100
 
 
-def make_model(features: int, classes: int) -> Model:
+def make_model(features: int, classes: int, layers: int = LAYERS) -> Model:
     """GCN layers with ReLU between them, in steps; random weights."""
     draw = np.random.default_rng(0)
-    widths = [features, *[HIDDEN] * (LAYERS - 1), classes]
+    widths = [features, *[HIDDEN] * (layers - 1), classes]
     gcn = Propagate(
         ("node", "to", "node"),
         message_local=("source_rsqrt",),
@@ -57,17 +57,17 @@ def make_model(features: int, classes: int) -> Model:
         combine="rsqrt",
         self_loops=1.0,
     )
-    steps, tensors, last, layers = [], {}, "x", ["x"]
+    steps, tensors, last, names = [], {}, "x", ["x"]
     for layer, (wide, narrow) in enumerate(pairwise(widths)):
         tensors[f"w{layer}"] = (draw.standard_normal((narrow, wide)) / wide**0.5).astype(np.float32)
         steps.append(Step("linear", (last,), f"projected {layer}", {"weight": f"w{layer}"}))
         steps.append(Step("propagate", (f"projected {layer}",), f"sum {layer}", attrs=gcn.to_attrs()))
         last = f"sum {layer}"
-        if layer + 1 < LAYERS:
+        if layer + 1 < layers:
             steps.append(Step("relu", (last,), f"hidden {layer}"))
             last = f"hidden {layer}"
-        layers.append(last)
-    return Model({"x": Input("node", features)}, tuple(steps), tensors, last, tuple(layers))
+        names.append(last)
+    return Model({"x": Input("node", features)}, tuple(steps), tensors, last, tuple(names))
 
 
 def first_graph(stream: UpdateStream) -> Graph:
