@@ -2,7 +2,8 @@
 
 All numbers are little-endian.
 
-header   "LGEM", version u16, number of entries u32, length of the notes u32, CRC-32 u32 of all that follows
+header   "LGEM", version u16, number of entries u32, length of the notes u32, CRC-32 u32 of all before and after
+         it
 counts   u32 for each entry: how many events it has
 notes    JSON, an object; `keys`: the idempotency key of each entry, or null; `origins`: where each came from,
          a list of source, partition and offset, or null; `bad`: of an entry that could not be read, a list of
@@ -39,7 +40,8 @@ VERSION: Final = 1
 MOST_EVENTS: Final = 4096
 """A message with so many events takes no further entry."""
 
-_HEADER = struct.Struct("<4sHIII")
+_HEADER, _CHECKSUM = struct.Struct("<4sHII"), struct.Struct("<I")
+_BEGIN: Final = _HEADER.size + _CHECKSUM.size
 
 
 class Message(NamedTuple):
@@ -91,20 +93,23 @@ def encode(
     notes = json.dumps(said).encode() if said else b""
     counts = np.array([len(events) for events in readable], "<u4").tobytes()
     rest = counts + notes + Events.concatenate(readable).to_bytes()
-    return _HEADER.pack(MAGIC, VERSION, len(entries), len(notes), zlib.crc32(rest)) + rest
+    header = _HEADER.pack(MAGIC, VERSION, len(entries), len(notes))
+    return header + _CHECKSUM.pack(zlib.crc32(rest, zlib.crc32(header))) + rest
 
 
 def decode(value: bytes) -> Message:
     """What `encode` was given. Raises FileFormatError for anything else."""
-    if len(value) < _HEADER.size or value[:4] != MAGIC:
+    if len(value) < _BEGIN or value[:4] != MAGIC:
         raise FileFormatError(f"a message of events must begin with {MAGIC!r}, got {value[:8]!r}")
-    _, version, count, notes_length, checksum = _HEADER.unpack_from(value)
+    _, version, count, notes_length = _HEADER.unpack_from(value)
     if version != VERSION:
         raise FileFormatError(f"a message of events must be of version {VERSION}, got {version}")
-    rest = memoryview(value)[_HEADER.size :]
-    if zlib.crc32(rest) != checksum:
+    (expected,) = _CHECKSUM.unpack_from(value, _HEADER.size)
+    rest = memoryview(value)[_BEGIN:]
+    checksum = zlib.crc32(rest, zlib.crc32(value[: _HEADER.size]))
+    if checksum != expected:
         raise FileFormatError(
-            f"a message of events must have the checksum {checksum:08x}, got {zlib.crc32(rest):08x}"
+            f"a message of events must have the checksum {expected:08x}, got {checksum:08x}"
         )
     notes_at = 4 * count
     events_at = notes_at + notes_length
