@@ -7,12 +7,14 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from livegnn.errors import InputError, LiveGNNError
-from livegnn.types import JSON
+
+if TYPE_CHECKING:
+    from livegnn.types import JSON
 
 app = typer.Typer(help="Deploy models into a server that runs, and go back.", no_args_is_help=True)
 
@@ -99,7 +101,7 @@ def remove(name: Name, server: Server = _HERE) -> None:
     typer.echo(f"{name} is removed")
 
 
-def _show(found: dict[str, JSON]) -> None:
+def _show(found: "dict[str, JSON]") -> None:
     classes = found["changed_class"]
     typer.echo(
         f"{found['second']} beside {found['first']}, {found['nodes']} nodes, events {found['since']} to "
@@ -112,13 +114,13 @@ def _show(found: dict[str, JSON]) -> None:
     )
 
 
-def _say(found: dict[str, JSON]) -> None:
+def _say(found: "dict[str, JSON]") -> None:
     before = "" if found["previous"] is None else f" in the place of {found['previous']}"
     back = "" if found["previous"] is None else "; back with: livegnn model rollback"
     typer.echo(f"after event {found['seq']} {found['model']} answers{before}{back}")
 
 
-def _listed(value: JSON) -> list[dict[str, JSON]]:
+def _listed(value: "JSON") -> "list[dict[str, JSON]]":
     assert isinstance(value, list)
     return [one for one in value if isinstance(one, dict)]
 
@@ -129,7 +131,7 @@ def _quoted(name: str) -> str:
 
 def _ask(
     server: str, method: str, path: str, body: bytes | None = None, media_type: str = "application/json"
-) -> dict[str, JSON]:
+) -> "dict[str, JSON]":
     """The answer of a server. Raises InputError for what it refuses, LiveGNNError if there is none."""
     if not server.startswith(("http://", "https://")):
         raise InputError(f"--server must be an address such as {_HERE}, got {server!r}")

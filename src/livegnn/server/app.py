@@ -104,6 +104,7 @@ class _Application(FastAPI):
 
     append_events: AppendHandler
     runtime: Runtime
+    stopping = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path")
@@ -118,6 +119,8 @@ class _Application(FastAPI):
             except ClientDisconnect as error:
                 answer = await _answer_nobody(request, error)
             except asyncio.CancelledError:
+                if not self.stopping:
+                    raise
                 answer = _stopping()
             except Exception as error:
                 await (await _answer_failure(request, error))(scope, receive, send)
@@ -137,7 +140,7 @@ class _Application(FastAPI):
         try:
             await super().__call__(scope, receive, note)
         except asyncio.CancelledError:
-            if scope["type"] != "http" or begun:
+            if not self.stopping or begun:
                 raise
             await _stopping()(scope, receive, send)
 
@@ -241,6 +244,8 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if isinstance(self.config.app, _Application):
+            self.config.app.stopping = True
         self._feed.close()
         super().handle_exit(sig, frame)
 

@@ -2,8 +2,8 @@
 
 All numbers are little-endian.
 
-header   "LGEM", version u16, number of entries u32, length of the notes u32, CRC-32 u32 of all before and after
-         it
+header   "LGEM", version u16, number of entries u32, length of the notes u32, CRC-32 u32 of all before it and
+         after it
 counts   u32 for each entry: how many events it has
 notes    JSON, an object; `keys`: the idempotency key of each entry, or null; `origins`: where each came from,
          a list of source, partition and offset, or null; `bad`: of an entry that could not be read, a list of
