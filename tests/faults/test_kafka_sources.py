@@ -289,7 +289,7 @@ def test_what_is_delivered_again_is_stored_once(
     one.source.start()
     produced.send(1, 3)
     produced.flush()
-    wait_for(lambda: one.log.last_seq() == produced.events)
+    wait_for(lambda: one.log.last_seq() == produced.events and one.source.stored > 0)
     assert (one.source.stored, one.source.bad) == (1, 0)
     produced.check(one.log)
 
