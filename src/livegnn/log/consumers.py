@@ -28,11 +28,11 @@ def folder_of(log: Path) -> Path:
     return beside(Path(os.path.realpath(log)), "-consumers")
 
 
-def check_name(name: object) -> str:
-    """Raises InputError for what is no name of a consumer."""
+def check_name(name: object, what: str = "a consumer") -> str:
+    """Raises InputError for what is no name of `what`."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise InputError(
-            "the name of a consumer must be 1 to 64 letters, digits, '.', '_' and '-' that begin with a "
+            f"the name of {what} must be 1 to 64 letters, digits, '.', '_' and '-' that begin with a "
             f"letter or a digit, got {name!r:.80}"
         )
     return name
