@@ -20,26 +20,8 @@
 namespace livegnn::bindings {
 namespace {
 
-// Functions of the model may refer to the engine, so the garbage collector must traverse it.
-int traverse_engine(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  if (!nb::inst_ready(self)) return 0;
-  for (const RowFunction& function : nb::inst_ptr<Engine>(self)->program().functions) {
-    if (const RowCall* call = function.target<RowCall>()) Py_VISIT(call->function.ptr());
-  }
-  return 0;
-}
-
-int clear_engine(PyObject* self) {
-  if (!nb::inst_ready(self)) return 0;
-  for (const RowFunction& function : nb::inst_ptr<Engine>(self)->program().functions) {
-    if (const RowCall* call = function.target<RowCall>()) const_cast<RowCall*>(call)->function.reset();
-  }
-  return 0;
-}
-
-PyType_Slot engine_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_engine)},
-                              {Py_tp_clear, reinterpret_cast<void*>(clear_engine)},
+PyType_Slot engine_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_functions<Engine>)},
+                              {Py_tp_clear, reinterpret_cast<void*>(clear_functions<Engine>)},
                               {0, nullptr}};
 
 // The kept rows of a value; as type T if its rows hold the bits of Ts. Only the one writer may call it.

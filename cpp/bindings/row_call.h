@@ -7,6 +7,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/locks.h"
+#include "program/program.h"
 
 namespace livegnn::bindings {
 
@@ -35,5 +36,25 @@ struct RowCall {
     std::memcpy(out, got.data(), count * width * sizeof(float));
   }
 };
+
+// Functions of a model may refer to what runs them, a T with a `program()`, so the garbage collector must traverse it.
+template <class T>
+int traverse_functions(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  for (const RowFunction& function : nb::inst_ptr<T>(self)->program().functions) {
+    if (const RowCall* call = function.template target<RowCall>()) Py_VISIT(call->function.ptr());
+  }
+  return 0;
+}
+
+template <class T>
+int clear_functions(PyObject* self) {
+  if (!nb::inst_ready(self)) return 0;
+  for (const RowFunction& function : nb::inst_ptr<T>(self)->program().functions) {
+    if (const RowCall* call = function.template target<RowCall>()) const_cast<RowCall*>(call)->function.reset();
+  }
+  return 0;
+}
 
 }  // namespace livegnn::bindings

@@ -259,6 +259,24 @@ class Engine:
     def residents_bytes(self) -> int: ...
     def mapped_bytes(self) -> int: ...
 
+class SampledGraphError(ValueError):
+    args: tuple[int, int, int]
+
+_SampledNodes: TypeAlias = tuple[int, _F32 | None]
+_SampledEdges: TypeAlias = tuple[_I64, _I64, _F32 | None, _F32 | None]
+_GivenDegrees: TypeAlias = tuple[_I64, _F64 | None, _I64 | None, _F64 | None]
+
+class Forward:
+    def __init__(self, program: Program, edge_types: list[tuple[int, int, bool]]) -> None: ...
+    def predict(
+        self,
+        nodes: list[_SampledNodes],
+        edges: list[_SampledEdges | None],
+        degrees: list[_GivenDegrees | None],
+        asked: list[tuple[int, _I64]],
+        /,
+    ) -> list[_F32]: ...
+
 class NotFiniteError(Exception):
     args: tuple[int, int, int]
 

@@ -55,9 +55,10 @@ class Context:
         return f"context:{self.edge_type}:{self.kind}:{self.fill}{loops}{alike}{reverse}"
 
 
-def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
+def lower(model: Model, *, sampled: bool = False) -> tuple[list[Operation], dict[str, Context]]:
     """The operations of a model in topological order, and its contexts by name.
 
+    sampled: they will run on samples, not on the changes of a batch.
     Raises `ModelError` for operators that cannot be kept incrementally.
     """
     operations: list[Operation] = []
@@ -68,7 +69,7 @@ def lower(model: Model) -> tuple[list[Operation], dict[str, Context]]:
     widths |= {name: given.width for name, given in model.edge_inputs.items()}
     degrees: dict[str, str] = {}  # the output of each degree step -> the context that holds it
     kept = set(model.shown)
-    steps = gather_late(model, reorder(model))
+    steps = gather_late(model, reorder(model, sampled=sampled))
     scaled = _find_scaled(model, steps, kept)
     for step in steps:
         step = replace(step, inputs=tuple(degrees.get(name, name) for name in step.inputs))
@@ -325,8 +326,9 @@ def _find_scaled(model: Model, steps: Sequence[Step], kept: set[str]) -> frozens
     return frozenset(found)
 
 
-def reorder(model: Model) -> Sequence[Step]:
-    """The steps, with every linear layer on the side of its propagation where a batch costs less.
+def reorder(model: Model, *, sampled: bool = False) -> Sequence[Step]:
+    """The steps, with every linear layer on the side of its propagation where a batch, or a sample, costs
+    less.
 
     A sum over in-edges, with any scaling, commutes with a linear layer, except for the layer's bias.
     """
@@ -352,7 +354,8 @@ def reorder(model: Model) -> Sequence[Step]:
         if on_edges.intersection(first.inputs) or not {len(first.inputs), len(second.inputs)} <= {1}:
             continue
         inner, outer = widths[first.inputs[0]], widths[second.output]
-        if _is_linear(model, second) and _is_sum(first) and projects_first(inner, outer):
+        projects = projects_sources(inner, outer) if sampled else projects_first(inner, outer)
+        if _is_linear(model, second) and _is_sum(first) and projects:
             # linear(propagate(h)) = propagate(linear(h)) + bias
             projected, bias = f"{second.output}/projected", second.tensors.get("bias")
             summed = second.output if bias is None else f"{second.output}/unbiased"
@@ -366,7 +369,7 @@ def reorder(model: Model) -> Sequence[Step]:
             _is_linear(model, first)
             and "bias" not in first.tensors
             and _is_sum(second)
-            and not projects_first(inner, outer)
+            and not projects
         ):
             gathered = f"{second.output}/gathered"
             widths[gathered] = inner
@@ -424,6 +427,22 @@ def projects_first(inner: int, outer: int) -> bool:
     """
     after = 2 * inner * outer * _NANOSECONDS_PER_FLOP + inner * _NANOSECONDS_PER_FLOAT
     return outer * _NANOSECONDS_PER_FLOAT <= after
+
+
+# The same where the rows of a sample lie in the cache, and how many sources a target has.
+_NANOSECONDS_PER_CACHED_FLOAT = 0.05
+_SAMPLED_NEIGHBORS = 10
+
+
+def projects_sources(inner: int, outer: int) -> bool:
+    """The answer of `projects_first` for a pass over a sample, where every source is computed.
+
+    Before the propagation there is a product for each source, after it one for each target.
+    """
+    product = 2 * inner * outer * _NANOSECONDS_PER_FLOP
+    sources = _SAMPLED_NEIGHBORS
+    before = sources * (product + outer * _NANOSECONDS_PER_CACHED_FLOAT)
+    return before <= product + sources * inner * _NANOSECONDS_PER_CACHED_FLOAT
 
 
 def _used(model: Model) -> list[Step]:

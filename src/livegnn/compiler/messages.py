@@ -87,6 +87,21 @@ class Operation:
         return self.op == "sum" or (self.messages is not None and not self.messages.maximum)
 
 
+def distances_to_seeds(operations: Sequence[Operation]) -> dict[str, int]:
+    """How many propagations lead, at most, from a node whose row is read to a node that is predicted; for
+    each value. operations: in topological order."""
+    distances: dict[str, int] = {}
+    for operation in reversed(operations):
+        here = distances.setdefault(operation.output, 0)
+        messages = operation.messages
+        sent = set(operation.inputs) if operation.op in ("sum", "max") else set()
+        if messages is not None:
+            sent = {source.value for source in messages.sources if source.side == "source" and source.value}
+        for name in operation.inputs:
+            distances[name] = max(distances.get(name, 0), here + (name in sent))
+    return distances
+
+
 def gather_late(model: Model, steps: Sequence[Step]) -> list[Step]:
     """The steps, where steps on edges that read only one end run once for each node, not for each edge."""
     moved: list[Step] = []

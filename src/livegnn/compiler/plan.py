@@ -17,6 +17,10 @@ is read, from stored values only, through any number of layers (NeutronRT, secti
 programs stay stored, since each edge reads them, and so do results of user functions, which may give a row
 other bits in another block. A `partial` plan works in the same way and stores the aggregates of only some
 nodes; it allows neither message programs nor user functions.
+
+A `sampled` plan is for forward passes over samples, which keep nothing. A value is computed where it is read
+if it needs no aggregate of an earlier depth, and values that are needed nearer to the seeds are computed
+apart from those that are needed farther away, for fewer nodes.
 """
 
 from bisect import bisect_right
@@ -28,7 +32,7 @@ from typing import Literal
 from livegnn import _core
 from livegnn.compiler.layout import Layouts
 from livegnn.compiler.lowering import Context, by_output, lower
-from livegnn.compiler.messages import Operation
+from livegnn.compiler.messages import Operation, distances_to_seeds
 from livegnn.errors import InputError, ModelError
 from livegnn.graph import Graph
 from livegnn.model import Model
@@ -78,12 +82,15 @@ class _Rows:
 class Plan:
     """A model laid out for a graph. Raises `ModelError` if the model does not fit the graph."""
 
-    def __init__(self, model: Model, graph: Graph, keep: Keep = "all", *, partial: bool = False) -> None:
+    def __init__(
+        self, model: Model, graph: Graph, keep: Keep = "all", *, partial: bool = False, sampled: bool = False
+    ) -> None:
         self._model = model
         self._keep_layers = keep == "all" and not partial
         self._partial = partial
+        self._sampled = sampled
         self._graph = graph
-        self._operations, self._contexts = lower(model)
+        self._operations, self._contexts = lower(model, sampled=sampled)
         self._producers = by_output(self._operations)
         self._check_fit()
         if partial:
@@ -207,7 +214,8 @@ class Plan:
     def _choose_kept(self) -> set[str]:
         depths = self._depths
         kept = {*self._model.inputs, *self._contexts}
-        kept |= {operation.output for operation in self._operations if operation.along_edges}
+        aggregates = {operation.output for operation in self._operations if operation.along_edges}
+        kept |= aggregates
         kept |= {name for operation in self._operations if operation.along_edges for name in operation.inputs}
 
         def cheap(name: str) -> bool:
@@ -216,11 +224,18 @@ class Plan:
             operation = self._producers[name]
             return operation.op not in {*PRODUCTS, "call"} and all(map(cheap, operation.inputs))
 
+        def at_hand(name: str) -> bool:
+            if name in kept:
+                return name not in aggregates
+            return self._producers[name].op != "call" and all(map(at_hand, self._producers[name].inputs))
+
         for operation in self._operations:
             if operation.along_edges:
                 continue
             for name in operation.inputs:
-                if depths[name] < depths[operation.output] and not cheap(name):
+                if depths[name] == depths[operation.output] or cheap(name):
+                    continue
+                if not (self._sampled and at_hand(name)):
                     kept.add(name)
         if not cheap(self._model.output):
             kept.add(self._model.output)
@@ -272,6 +287,7 @@ class Plan:
             )
         propagations = [operation for operation in self._operations if operation.along_edges]
         order: list[Operation] = []
+        distances = distances_to_seeds(self._operations)
         steps = len(self._contexts)
         for depth in range(max(self._depths.values()) + 1):
             wanted = [
@@ -279,14 +295,16 @@ class Plan:
                 for o in self._operations
                 if o.output in kept and not o.along_edges and self._depths[o.output] == depth
             ]
-            groups: dict[tuple[str, frozenset[str]], list[str]] = {}
+            groups: dict[tuple[str, frozenset[str], int], list[str]] = {}
             for name in wanted:
                 rows = self._rows(name, kept)
-                groups.setdefault((self._producers[name].node_type, frozenset(rows.sources)), []).append(name)
+                distance = distances[name] if self._sampled else 0
+                place = (self._producers[name].node_type, frozenset(rows.sources), distance)
+                groups.setdefault(place, []).append(name)
                 self._keep(self._producers[name])
                 if not self._keep_layers and name not in self._read_by_messages:
                     self._derive(name)
-            for (type_name, _), names in groups.items():
+            for (type_name, _, _), names in groups.items():
                 self._add_rows(type_name, names, kept)
             steps += len(groups)
             self._steps_to.append(steps)

@@ -2,6 +2,7 @@
 
 from livegnn.compiler.plan import Keep
 from livegnn.inference.engine import Engine
+from livegnn.inference.forward import Degrees, SampledForward
 from livegnn.inference.guard import NonFinite
 from livegnn.inference.options import EngineOptions, Mode
 from livegnn.inference.scrub import Scrub, Scrubbed, ScrubPolicy
@@ -10,12 +11,14 @@ from livegnn.inference.what_if import WhatIf
 from livegnn.oracle.exactness import Verification
 
 __all__ = [
+    "Degrees",
     "Engine",
     "EngineOptions",
     "Keep",
     "Mode",
     "NonFinite",
     "QueryWork",
+    "SampledForward",
     "Scrub",
     "ScrubPolicy",
     "Scrubbed",
