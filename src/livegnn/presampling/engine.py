@@ -1,0 +1,144 @@
+"""An engine that answers from samples: they are ready before the request comes (Helios, sections 4 to 6).
+
+A model that was trained on sampled neighbourhoods gets at inference what it was trained on. The samples follow
+every batch; a prediction is a few look-ups and a forward pass over the sample of the node, and costs the same
+for a hub as for any other node.
+"""
+
+from collections.abc import Callable
+from functools import cached_property
+from types import NoneType
+from typing import TYPE_CHECKING, Unpack
+
+from livegnn.errors import InputError, ModelError
+from livegnn.graph import Graph
+from livegnn.inference import EngineOptions, SampledForward
+from livegnn.inference.core import check_pair
+from livegnn.inference.options import EngineSettings, choose_options
+from livegnn.model import Model
+from livegnn.model.outputs import Outputs
+from livegnn.presampling.presampler import Presampler
+from livegnn.sampling import HeteroSubgraph
+from livegnn.types import FloatArray, NodeType, State
+from livegnn.wording import kind_of, never_raises
+
+if TYPE_CHECKING:
+    from jaxtyping import Float32
+    from numpy.typing import ArrayLike
+
+
+class SampledEngine(Presampler):
+    """Predicts with `model` on the sample that its query asks for, of the graph as it is now.
+
+    Each node has a sample of its own, which is a function of the graph and of `sample_seed` of the options:
+    equal graphs give equal predictions. An `Engine` reads all neighbours instead; `Comparison` says how far
+    the two differ.
+
+    options: `threads` fill the samples at the beginning; `mode` must be "presampled"; what is said of rows
+    that an engine keeps does not apply. state: what `state()` returned for an equal graph and query.
+
+    Raises `ModelError` if the model carries no query, or does not fit it or the graph; `InputError`;
+    `FileFormatError` if the state does not fit.
+
+    Thread safety: a read waits only for the moment in which a batch becomes visible.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        model: Model,
+        options: EngineOptions | None = None,
+        *,
+        state: State | None = None,
+        name: str = "engine",
+        **settings: Unpack[EngineSettings],
+    ) -> None:
+        if options is None:
+            settings.setdefault("mode", "presampled")
+        options = choose_options(options, settings)
+        if not isinstance(state, (State, NoneType)):
+            raise InputError(f"state must be what SampledEngine.state() returned, got {kind_of(state)}")
+        check_sampled(graph, model, options)
+        assert model.query is not None
+        self.model, self.options = model, options
+        self.output_type_name: NodeType = model.node_type(model.output)
+        self.outputs = Outputs(model)
+        self._forward = SampledForward(model)
+        super().__init__(
+            graph, model.query, seed=options.sample_seed, threads=options.threads, state=state, name=name
+        )
+
+    @classmethod
+    def factory(
+        cls, model: Model, options: EngineOptions | None = None, *, name: str = "engine"
+    ) -> "Callable[[Graph, State | None], SampledEngine]":
+        """A function that makes such an engine from a graph and an optional saved state."""
+
+        def make(graph: Graph, state: State | None) -> SampledEngine:
+            return cls(graph, model, options, state=state, name=name)
+
+        return make
+
+    @cached_property
+    def digest(self) -> str:
+        """That of the model, as `Model.digest`."""
+        return self.model.digest
+
+    @never_raises
+    def __repr__(self) -> str:
+        graph = repr(self.graph).replace("\n", "\n  ")
+        return f"SampledEngine(\n  {graph},\n  {self.model!r},\n  {self.query!r}, seq={self.seq:,}\n)"
+
+    def guard(self, refuse: bool) -> None:
+        """Does nothing: no row is kept that a batch could make infinite."""
+
+    def predict(
+        self, ids: "ArrayLike", *, output: str | None = None
+    ) -> "Float32[FloatArray, 'ids channels']":
+        """Predictions of nodes on their samples, float32 [ids, outputs].
+
+        output: the name of one of the model's `outputs`, by default the first; it must be of the query's seed
+        type. Raises `UnknownNodeError`, and `InputError` if the model has no such output.
+        """
+        return self.predict_from(self.samples_for(ids), output=output)
+
+    def predict_at_once(self, ids: "ArrayLike", *, output: str | None = None) -> None:
+        """None: a prediction is always computed. For callers that must not block, as of `Engine`."""
+        self._check_output(output)
+
+    def samples_for(self, ids: "ArrayLike") -> HeteroSubgraph:
+        """The samples of nodes, each by itself, with the columns that the model reads."""
+        return self.sample(ids, disjoint=True, attributes=True)
+
+    def predict_from(
+        self, samples: HeteroSubgraph, *, output: str | None = None
+    ) -> "Float32[FloatArray, 'ids channels']":
+        """What `predict` returns for nodes whose samples `samples_for` has returned."""
+        self._check_output(output)
+        return self._forward.predict(samples, output=output)
+
+    def _check_output(self, output: str | None) -> None:
+        found = self.outputs.find(output)
+        if found.node_type != self.query.seed_type:
+            raise InputError(
+                f"output must be one of {self.query.seed_type!r} nodes, from which the query draws, got "
+                f"{output!r} of {found.node_type!r} nodes"
+            )
+
+
+def check_sampled(graph: Graph, model: Model, options: EngineOptions) -> None:
+    """Raises `ModelError` or `InputError` if no `SampledEngine` of `model` can follow the graph."""
+    check_pair(graph, model)
+    if options.mode != "presampled":
+        raise InputError(f"the mode of a SampledEngine must be 'presampled', got {options.mode!r}")
+    if model.query is None:
+        raise ModelError(
+            "a model that answers from samples must carry the query that it was trained with, got one without: "
+            "give it one with model.with_query(Query(...)), and save it again"
+        )
+    model.query.check(graph.schema)
+    if model.node_type(model.output) != model.query.seed_type:
+        raise ModelError(
+            f"the query must draw from the nodes that the model predicts, {model.node_type(model.output)!r}, "
+            f"got {model.query.seed_type!r}"
+        )
