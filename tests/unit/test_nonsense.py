@@ -152,6 +152,7 @@ CALLS: dict[str, Callable[[World, Any], object]] = {
     "Query.from_num_neighbors": lambda w, it: Query.from_num_neighbors(w.graph.schema, "node", it),
     "Query.from_num_neighbors, type": lambda w, it: Query.from_num_neighbors(w.graph.schema, it, [2]),
     "Query.from_json": lambda w, it: Query.from_json(it),
+    "Model.with_query": lambda w, it: MODEL.with_query(it),
     "Runtime": lambda w, it: Runtime(it, w.graph),
     "Runtime, graph": lambda w, it: Runtime(w.runtime.log, it),
     "Runtime, view": lambda w, it: Runtime(w.runtime.log, w.graph, it),
