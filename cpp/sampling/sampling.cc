@@ -135,7 +135,7 @@ NeighborSample Sampler::neighbors(const NeighborRequest& request, std::span<cons
   wanted.featured = wanted.featured && columns.featured;
   Workers workers(request.threads);
   const auto task = draws_from(graph_, request.edge_type, request.incoming, request.strategy, wanted, request.seed, 0);
-  scratch->draw_blocks(task, scratch->indices, until.size(), [&](size_t i) { return until[i]; }, 0, &workers);
+  scratch->draw_blocks(task, scratch->indices, until.size(), [&](size_t i) { return until[i]; }, 0, 0, &workers);
 
   NeighborSample out;
   out.rowptr = Column<int64_t>(ids.size() + 1);

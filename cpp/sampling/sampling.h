@@ -2,8 +2,9 @@
 // subgraph sampling).
 //
 // A subgraph has hops: hop h draws neighbours for the nodes that hop h - 1 added, for every edge type that has a
-// fan-out. Nodes are numbered in the order in which they are added, edges are pairs of these numbers, all as in PyG's
-// SamplerOutput. Several threads draw, in blocks of a fixed number of nodes; one thread numbers.
+// fan-out, or as one-hop queries say (one_hops.h), each with its own direction and strategy. Nodes are numbered in the
+// order in which they are added, edges are pairs of these numbers, all as in PyG's SamplerOutput. Several threads draw,
+// in blocks of a fixed number of nodes; one thread numbers.
 //
 // Invariant: a result is a function of graph, request and seed; it does not depend on the number of threads.
 // Thread safety: any number of samples at once, each with its own memory, which is kept for later samples. The caller
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "sampling/neighbor_draws.h"
+#include "sampling/one_hops.h"
 #include "store/graph.h"
 
 namespace livegnn {
@@ -96,11 +98,13 @@ struct SubgraphRequest {
   };
 
   std::vector<Seeds> seeds;
+  // Either fan-outs, with `by`, `replace` and `incoming` for all of them; or one-hop queries, in topological order.
   std::vector<FanOut> fan_outs;
   SampleBy by = SampleBy::kUniform;
   bool replace = false;
-  bool disjoint = false;  // a node occurs once for each seed that reaches it, instead of once for all
   bool incoming = true;
+  std::vector<OneHop> one_hops;
+  bool disjoint = false;          // a node occurs once for each seed that reaches it, instead of once for all
   bool attributes = false;        // also return features, weights and times, as of the draw
   std::span<const double> until;  // empty, one bound, or, if disjoint, one for each seed in the order of `seeds`
   uint64_t seed = 0;
@@ -115,6 +119,7 @@ struct Subgraph {
     Column<float> features;            // if `attributes`: rows, without padding
   };
   struct Edges {
+    uint32_t edge_type = 0;
     Column<int64_t> row, col;             // source and target
     std::optional<Column<int64_t>> edge;  // rows of features, if the type has any
     std::vector<int64_t> num_sampled;     // for each hop
@@ -123,7 +128,7 @@ struct Subgraph {
   };
 
   std::vector<Nodes> nodes;              // by node type
-  std::vector<Edges> edges;              // in the order of the fan-outs
+  std::vector<Edges> edges;              // in the order of the fan-outs; of one-hop queries: by edge type
   std::vector<Column<int64_t>> inverse;  // in the order of the seeds: position of each seed among the nodes
 };
 

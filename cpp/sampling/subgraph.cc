@@ -1,3 +1,5 @@
+#include <map>
+#include <numeric>
 #include <span>
 
 #include "sampling/sampling_scratch.h"
@@ -5,31 +7,72 @@
 namespace livegnn {
 namespace {
 
-// The draws of one hop for one edge type.
+// Nodes of a type that lie side by side, by their numbers in the sample.
+struct Range {
+  size_t begin = 0, end = 0;
+};
+
+// The draws of one one-hop query for such nodes.
 struct Drawn {
-  size_t fan_out;
+  size_t query, output;
   size_t first_block, num_blocks;
   size_t first_node;  // in its type: the node of the first draws
-  size_t first_edge;  // in the fan-out
+  size_t first_edge;  // in the output
 };
+
+// The one-hop queries that fan-outs stand for: each hop draws for all nodes that the hop before has added.
+std::vector<OneHop> spelled_out(const SubgraphRequest& request) {
+  std::vector<OneHop> all;
+  const size_t each = request.fan_outs.size(), hops = each == 0 ? 0 : request.fan_outs[0].counts.size();
+  std::vector<int32_t> parents = {OneHop::kSeeds};
+  for (size_t hop = 0; hop < hops; ++hop) {
+    for (const auto& [edge_type, counts] : request.fan_outs) {
+      all.push_back({edge_type, request.incoming, {request.by, request.replace, counts[hop]}, parents});
+    }
+    parents.resize(each);
+    std::iota(parents.begin(), parents.end(), static_cast<int32_t>(hop * each));
+  }
+  return all;
+}
 
 class SubgraphSample {
  public:
   SubgraphSample(const Graph& graph, const SubgraphRequest& request)
       : graph_(graph), request_(request), workers_(request.threads), types_(graph.nodes.size()) {
     check();
-    edges_.resize(request.fan_outs.size());
+    const bool given = !request.one_hops.empty();
+    plan_ = plan_one_hops(graph, given ? request.one_hops : spelled_out(request), bounded());
+    std::map<uint32_t, size_t> places;
+    for (const PlannedHop& one : plan_) places[one.edge_type] = 0;
+    if (given) {
+      for (auto& [edge_type, place] : places) {
+        place = outputs_.size();
+        outputs_.push_back({edge_type, 0, {}});
+      }
+    }
+    for (size_t f = 0; f < request.fan_outs.size() && !given; ++f) {
+      places[request.fan_outs[f].edge_type] = f;
+      outputs_.push_back({request.fan_outs[f].edge_type, 0, {}});
+    }
+    for (const PlannedHop& one : plan_) output_of_.push_back(places[one.edge_type]);
+    found_.resize(plan_.size());
   }
 
   Subgraph run(SampleScratch* scratch) {
     begin(scratch);
-    const size_t hops = request_.fan_outs.empty() ? 0 : request_.fan_outs[0].counts.size();
+    const size_t hops = num_hops(plan_);
     for (size_t hop = 0; hop < hops; ++hop) {
-      for (auto& type : types_) type.frontier_end = type.nodes.size();
-      for (size_t f = 0; f < request_.fan_outs.size(); ++f) draw(f, hop, scratch);
-      for (auto& type : types_) {
-        type.frontier = type.frontier_end;
-        type.num_sampled.push_back(static_cast<int64_t>(type.nodes.size() - type.frontier_end));
+      std::vector<size_t> nodes, edges;
+      for (const auto& type : types_) nodes.push_back(type.nodes.size());
+      for (const auto& output : outputs_) edges.push_back(output.size);
+      for (size_t q = 0; q < plan_.size(); ++q) {
+        if (plan_[q].hop == hop) draw(q, scratch);
+      }
+      for (size_t t = 0; t < types_.size(); ++t) {
+        types_[t].num_sampled.push_back(static_cast<int64_t>(types_[t].nodes.size() - nodes[t]));
+      }
+      for (size_t e = 0; e < outputs_.size(); ++e) {
+        outputs_[e].num_sampled.push_back(static_cast<int64_t>(outputs_[e].size - edges[e]));
       }
     }
     return finish(scratch);
@@ -39,10 +82,10 @@ class SubgraphSample {
   struct NodesOfType {
     std::vector<uint32_t> nodes, batch;
     std::vector<int64_t> num_sampled;
-    size_t frontier = 0, frontier_end = 0;  // nodes that the previous hop added
   };
-  struct EdgesOfFanOut {
-    size_t size = 0;
+  struct Output {
+    uint32_t edge_type;
+    size_t size;
     std::vector<int64_t> num_sampled;
   };
 
@@ -59,18 +102,18 @@ class SubgraphSample {
           "a time for each seed needs disjoint subgraphs: a node that two seeds share has no time of its own");
     }
     for (const auto& fan_out : request_.fan_outs) {
+      if (fan_out.edge_type >= graph_.edges.size()) {
+        throw SampleError(BadSample::kRequest, "there is no such edge type", fan_out.edge_type);
+      }
       if (fan_out.counts.size() != request_.fan_outs[0].counts.size()) {
         throw SampleError(BadSample::kRequest, "num_neighbors must have as many hops for each edge type, got " +
                                                    std::to_string(request_.fan_outs[0].counts.size()) + " and " +
                                                    std::to_string(fan_out.counts.size()));
       }
-      for (int32_t count : fan_out.counts)
-        check_strategy(graph_, fan_out.edge_type, request_.incoming, strategy(count), bounded());
     }
   }
 
   bool bounded() const { return !request_.until.empty(); }
-  NeighborStrategy strategy(int32_t count) const { return {request_.by, request_.replace, count}; }
 
   uint32_t number(Numbering* numbering, NodesOfType* type, uint32_t node, uint32_t seed) {
     const auto next = static_cast<uint32_t>(type->nodes.size());
@@ -101,40 +144,60 @@ class SubgraphSample {
     for (auto& type : types_) type.num_sampled.push_back(static_cast<int64_t>(type.nodes.size()));
   }
 
-  void draw(size_t f, size_t hop, SampleScratch* scratch) {
-    const auto& fan_out = request_.fan_outs[f];
-    const EdgeTypeSpec& spec = graph_.edges[fan_out.edge_type].spec;
-    auto& here = types_[request_.incoming ? spec.target_type : spec.source_type];
-    const uint32_t there_type = request_.incoming ? spec.source_type : spec.target_type;
-    auto& there = types_[there_type];
-    const auto frontier =
-        std::span<const uint32_t>(here.nodes).subspan(here.frontier, here.frontier_end - here.frontier);
-    const size_t before = edges_[f].size;
-    if (!frontier.empty() && fan_out.counts[hop] != 0) {
-      const EdgeColumns columns = graph_.edges[fan_out.edge_type].store->options().columns;
-      const EdgeColumns wanted{request_.attributes && columns.weighted, request_.attributes && columns.timed,
-                               columns.featured};
-      const auto task = draws_from(graph_, fan_out.edge_type, request_.incoming, strategy(fan_out.counts[hop]), wanted,
-                                   request_.seed, 1 + hop * graph_.edges.size() + fan_out.edge_type);
-      const auto& until = request_.until;
-      auto bound = [&](size_t i) { return until[until.size() > 1 ? here.batch[here.frontier + i] : 0]; };
-      const size_t bounds = until.size() > 1 ? frontier.size() : until.size();
-      const Drawn drawn{f, num_blocks_, SampleScratch::num_blocks(frontier.size()), here.frontier, before};
-      scratch->draw_blocks(task, frontier, bounds, bound, drawn.first_block, &workers_);
-      num_blocks_ += drawn.num_blocks;
-      drawn_.push_back(drawn);
-      const auto blocks = std::span(scratch->blocks).subspan(drawn.first_block, drawn.num_blocks);
-      number_drawn(blocks, here, &scratch->numberings[there_type], &there);
-      for (const auto& block : blocks) edges_[f].size += block.ids.size();
+  // The nodes that a one-hop query draws for: one range, unless others were added between those of its parents.
+  std::vector<Range> keys_of(const PlannedHop& one) const {
+    std::vector<Range> all;
+    for (int32_t parent : one.parents) {
+      const bool seeds = parent == OneHop::kSeeds;
+      if (!seeds && plan_[parent].neighbor_type != one.key_type) continue;
+      const Range range = seeds ? Range{0, static_cast<size_t>(types_[one.key_type].num_sampled[0])} : found_[parent];
+      if (range.begin == range.end) continue;
+      if (!all.empty() && all.back().end == range.begin) {
+        all.back().end = range.end;
+      } else {
+        all.push_back(range);
+      }
     }
-    edges_[f].num_sampled.push_back(static_cast<int64_t>(edges_[f].size - before));
+    return all;
+  }
+
+  void draw(size_t q, SampleScratch* scratch) {
+    const size_t before = types_[plan_[q].neighbor_type].nodes.size();
+    size_t place = 0;
+    if (plan_[q].strategy.count != 0) {
+      for (const Range& keys : keys_of(plan_[q])) {
+        draw_for(keys, q, place, scratch);
+        place += keys.end - keys.begin;
+      }
+    }
+    found_[q] = {before, types_[plan_[q].neighbor_type].nodes.size()};
+  }
+
+  void draw_for(const Range& keys, size_t q, size_t place, SampleScratch* scratch) {
+    const PlannedHop& one = plan_[q];
+    auto& output = outputs_[output_of_[q]];
+    const auto& here = types_[one.key_type];
+    const auto nodes = std::span<const uint32_t>(here.nodes).subspan(keys.begin, keys.end - keys.begin);
+    const EdgeColumns columns = graph_.edges[one.edge_type].store->options().columns;
+    const EdgeColumns wanted{request_.attributes && columns.weighted, request_.attributes && columns.timed,
+                             columns.featured};
+    const auto task = draws_from(graph_, one.edge_type, one.incoming, one.strategy, wanted, request_.seed, one.purpose);
+    const auto& until = request_.until;
+    auto bound = [&](size_t i) { return until[until.size() > 1 ? here.batch[keys.begin + i] : 0]; };
+    const size_t bounds = until.size() > 1 ? nodes.size() : until.size();
+    const Drawn drawn{q, output_of_[q], num_blocks_, SampleScratch::num_blocks(nodes.size()), keys.begin, output.size};
+    scratch->draw_blocks(task, nodes, bounds, bound, drawn.first_block, place, &workers_);
+    num_blocks_ += drawn.num_blocks;
+    drawn_.push_back(drawn);
+    const auto blocks = std::span(scratch->blocks).subspan(drawn.first_block, drawn.num_blocks);
+    number_drawn(blocks, keys.begin, here, &scratch->numberings[one.neighbor_type], &types_[one.neighbor_type]);
+    for (const auto& block : blocks) output.size += block.ids.size();
   }
 
   // Replaces nodes by their numbers.
-  void number_drawn(std::span<NeighborColumns> blocks, const NodesOfType& here, Numbering* numbering,
+  void number_drawn(std::span<NeighborColumns> blocks, size_t node, const NodesOfType& here, Numbering* numbering,
                     NodesOfType* there) {
     constexpr size_t kAhead = 24;
-    size_t node = here.frontier;
     for (auto& block : blocks) {
       auto& ids = block.ids;
       size_t i = 0;
@@ -152,23 +215,24 @@ class SubgraphSample {
   Subgraph finish(SampleScratch* scratch) {
     Subgraph out;
     out.inverse = std::move(inverse_);
-    for (size_t f = 0; f < edges_.size(); ++f) {
+    for (auto& output : outputs_) {
       auto& to = out.edges.emplace_back();
-      to.row = Column<int64_t>(edges_[f].size);
-      to.col = Column<int64_t>(edges_[f].size);
-      const auto columns = graph_.edges[request_.fan_outs[f].edge_type].store->options().columns;
-      if (columns.featured) to.edge.emplace(edges_[f].size);
+      to.edge_type = output.edge_type;
+      to.row = Column<int64_t>(output.size);
+      to.col = Column<int64_t>(output.size);
+      const auto columns = graph_.edges[output.edge_type].store->options().columns;
+      if (columns.featured) to.edge.emplace(output.size);
       if (request_.attributes) {
-        if (columns.weighted) to.weight = Column<float>(edges_[f].size);
-        if (columns.timed) to.time = Column<double>(edges_[f].size);
-        to.features = Column<float>(edges_[f].size * edge_features(f).width());
+        if (columns.weighted) to.weight = Column<float>(output.size);
+        if (columns.timed) to.time = Column<double>(output.size);
+        to.features = Column<float>(output.size * edge_features(output.edge_type).width());
       }
-      to.num_sampled = std::move(edges_[f].num_sampled);
+      to.num_sampled = std::move(output.num_sampled);
     }
     for (const Drawn& drawn : drawn_) {
       const auto blocks =
           std::span<const NeighborColumns>(scratch->blocks).subspan(drawn.first_block, drawn.num_blocks);
-      write_edges(drawn, blocks, SampleScratch::kBlockNodes, &out.edges[drawn.fan_out]);
+      write_edges(drawn, blocks, SampleScratch::kBlockNodes, &out.edges[drawn.output]);
     }
     for (size_t t = 0; t < types_.size(); ++t) {
       auto& type = types_[t];
@@ -201,9 +265,10 @@ class SubgraphSample {
       begins.push_back(end);
       end += block.ids.size();
     }
-    int64_t* here = (request_.incoming ? to->col : to->row).data();
-    int64_t* there = (request_.incoming ? to->row : to->col).data();
-    const Table& table = edge_features(drawn.fan_out);
+    const bool incoming = plan_[drawn.query].incoming;
+    int64_t* here = (incoming ? to->col : to->row).data();
+    int64_t* there = (incoming ? to->row : to->col).data();
+    const Table& table = edge_features(to->edge_type);
     const size_t width = request_.attributes ? table.width() : 0;
     const double cost = (2.0 + static_cast<double>(width)) * static_cast<double>(end - drawn.first_edge);
     workers_.run(blocks.size(), cost, [&](size_t b) {
@@ -219,13 +284,16 @@ class SubgraphSample {
     });
   }
 
-  const Table& edge_features(size_t f) const { return graph_.edges[request_.fan_outs[f].edge_type].features.table(); }
+  const Table& edge_features(uint32_t edge_type) const { return graph_.edges[edge_type].features.table(); }
 
   const Graph& graph_;
   const SubgraphRequest& request_;
   Workers workers_;
   std::vector<NodesOfType> types_;
-  std::vector<EdgesOfFanOut> edges_;
+  std::vector<PlannedHop> plan_;
+  std::vector<size_t> output_of_;  // by one-hop query: its place in `outputs_`
+  std::vector<Output> outputs_;
+  std::vector<Range> found_;  // by one-hop query: the nodes that it has added, of its neighbor type
   std::vector<Drawn> drawn_;
   std::vector<Column<int64_t>> inverse_;
   size_t num_blocks_ = 0;

@@ -163,4 +163,57 @@ TEST(subgraph_is_a_walk_from_its_seeds) {
   }
 }
 
+TEST(one_hop_queries_draw_what_fan_outs_draw) {
+  Shop shop(300, 200, 4'000);
+  Sampler sampler(shop.graph);
+  const std::vector<int64_t> users = {10, 20, 30};
+  SubgraphRequest fan_outs;
+  fan_outs.seeds = {{0, users}};
+  fan_outs.fan_outs = {{kFollows, {5, 3}}, {kBuys, {4, 2}}};
+  fan_outs.incoming = false;
+  fan_outs.seed = 7;
+  SubgraphRequest one_hops;
+  one_hops.seeds = fan_outs.seeds;
+  one_hops.seed = fan_outs.seed;
+  const auto draw = [](uint32_t type, int32_t count, std::vector<int32_t> parents) {
+    return OneHop{type, false, {SampleBy::kUniform, false, count}, parents};
+  };
+  one_hops.one_hops = {draw(kFollows, 5, {-1}), draw(kBuys, 4, {-1}), draw(kFollows, 3, {0}), draw(kBuys, 2, {0})};
+  const Subgraph expected = sampler.subgraph(fan_outs), drawn = sampler.subgraph(one_hops);
+  for (size_t e : {0, 1}) {
+    CHECK_EQ(drawn.edges[e].edge_type, expected.edges[e].edge_type);
+    CHECK(vector_of(drawn.edges[e].row) == vector_of(expected.edges[e].row));
+    CHECK(vector_of(drawn.edges[e].col) == vector_of(expected.edges[e].col));
+    CHECK(drawn.edges[e].num_sampled == expected.edges[e].num_sampled);
+    CHECK(vector_of(drawn.nodes[e].ids) == vector_of(expected.nodes[e].ids));
+  }
+}
+
+TEST(nodes_of_some_parents_alone_are_drawn_for) {
+  Shop shop(300, 200, 4'000);
+  Sampler sampler(shop.graph);
+  const std::vector<int64_t> users = {10, 20};
+  SubgraphRequest request;
+  request.seeds = {{0, users}};
+  const NeighborStrategy all{SampleBy::kUniform, false, NeighborStrategy::kAll};
+  // Between the nodes that query 0 and query 2 bring in lie those of query 1.
+  request.one_hops = {{kFollows, false, {SampleBy::kUniform, false, 3}, {-1}},
+                      {kFollows, true, all, {-1}},
+                      {kFollows, false, {SampleBy::kLatest, false, 40}, {-1}},
+                      {kBuys, false, all, {0, 2}}};
+  for (size_t threads : {1, 2}) {
+    request.threads = threads;
+    const Subgraph drawn = sampler.subgraph(request);
+    std::set<int64_t> outward, keys;
+    const auto& follows = drawn.edges[0];
+    for (size_t i = 0; i < follows.row.size(); ++i) {
+      if (follows.row[i] < 2 && follows.col[i] >= 2) outward.insert(follows.col[i]);
+    }
+    for (size_t i = 0; i < drawn.edges[1].row.size(); ++i) keys.insert(drawn.edges[1].row[i]);
+    CHECK(!keys.empty());
+    // Those that query 1 reached first are its own, though query 2 reaches them too.
+    CHECK(std::includes(outward.begin(), outward.end(), keys.begin(), keys.end()));
+  }
+}
+
 }  // namespace livegnn

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from livegnn.inference import EngineOptions as EngineOptions
     from livegnn.inference import Update as Update
     from livegnn.model import Model as Model
+    from livegnn.query import Query as Query
 
 __version__ = "0.1.0"
 
@@ -43,6 +44,7 @@ _HOMES = {
     "Graph": "livegnn.graph",
     "GraphDelta": "livegnn.graph",
     "Model": "livegnn.model",
+    "Query": "livegnn.query",
     "Schema": "livegnn.graph",
     "Update": "livegnn.inference",
     "Work": "livegnn.inference",
@@ -63,6 +65,7 @@ __all__ = [
     "Model",
     "ModelError",
     "OverloadedError",
+    "Query",
     "Schema",
     "TimeoutExpired",
     "UnknownEdgeError",

@@ -299,8 +299,8 @@ class DegreeHistogram(View):
 class SampleError(ValueError):
     args: tuple[int, str, int, int]
 
-_NodesOfType: TypeAlias = tuple[_Names, _I64, list[int], _F32 | None]
-_EdgesOfType: TypeAlias = tuple[_I64, _I64, _I64 | None, list[int], _F32 | None, _F64 | None, _F32 | None]
+NodesOfType: TypeAlias = tuple[_Names, _I64, list[int], _F32 | None]
+EdgesOfType: TypeAlias = tuple[_I64, _I64, _I64 | None, list[int], _F32 | None, _F64 | None, _F32 | None]
 
 class Sampler:
     def __init__(self, graph: Graph) -> None: ...
@@ -329,6 +329,17 @@ class Sampler:
         threads: int,
         named: bool,
     ) -> tuple[_I64, _Names, _F32 | None, _F64 | None, _I64 | None]: ...
+    def query(
+        self,
+        graph: Graph,
+        seeds: tuple[int, _GivenIds],
+        one_hops: list[tuple[int, bool, int, int, tuple[int, ...]]],
+        attributes: bool,
+        until: _F64 | None,
+        seed: int,
+        threads: int,
+        named: bool,
+    ) -> tuple[list[NodesOfType], list[EdgesOfType], list[_I64]]: ...
     def subgraph(
         self,
         graph: Graph,
@@ -343,4 +354,4 @@ class Sampler:
         seed: int,
         threads: int,
         named: bool,
-    ) -> tuple[list[_NodesOfType], list[_EdgesOfType], list[_I64]]: ...
+    ) -> tuple[list[NodesOfType], list[EdgesOfType], list[_I64]]: ...

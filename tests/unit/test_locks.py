@@ -23,6 +23,7 @@ from livegnn.errors import InputError
 from livegnn.inference import WhatIf
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Convolution, Model
+from livegnn.query import Query
 from livegnn.runtime import Runtime
 from livegnn.training import LiveSampler
 
@@ -192,6 +193,11 @@ SAMPLING: dict[str, Call] = {
         sampling.sample_neighbors(world.graph, world.ids([CENTER]), -1, seed=0).ids.tolist()
     ),
     "sample_nodes": lambda world: sorted(sampling.sample_nodes(world.graph, 99, seed=0).tolist()),
+    "sample_query": lambda world: sorted(
+        sampling.sample_query(world.graph, world.ids([CENTER]), Query("node").hop(EDGE, 99), seed=0)
+        .node["node"]
+        .tolist()
+    ),
     "sample_subgraph": lambda world: np.unique(
         sampling.sample_subgraph(world.graph, world.ids([CENTER]), [-1], attributes=True, seed=0).x  # type: ignore[arg-type]
     ).tolist(),

@@ -12,6 +12,7 @@ from safetensors.numpy import save as save_tensors
 
 from livegnn.errors import FileFormatError, InputError, ModelError
 from livegnn.model import EdgeInput, Input, Model, Propagate, Step, file
+from livegnn.query import Query
 
 MODEL = make_sage()
 DATA = file.encode(MODEL)
@@ -79,6 +80,34 @@ def test_digest_tells_inputs_on_edges_apart():
     other = {**model.edge_inputs, "weight": EdgeInput(EDGES, 1)}
     changed = Model(model.inputs, model.steps, {}, model.output, model.layers, other)
     assert changed.digest != model.digest
+
+
+def test_the_query_of_a_model_comes_back(tmp_path):
+    query = Query("node").hop(EDGES, 25, direction="in").hop(EDGES, 10, direction="in", by="latest")
+    model = MODEL.with_query(query)
+    model.save(tmp_path / "model.lgnn")
+    loaded = Model.load(tmp_path / "model.lgnn")
+    assert loaded.query == query
+    assert loaded.digest == MODEL.digest
+    assert "query" not in MODEL.to_json()
+    assert Model.load(tmp_path / "model.lgnn").with_query(None).to_json() == MODEL.to_json()
+
+
+QUERY = Query("node").hop(EDGES, 25).hop(EDGES, 10).to_json()
+assert isinstance(QUERY, dict)
+BAD_QUERIES = {
+    "version": ({**QUERY, "version": 2}, "version 1, got 2"),
+    "hops": (Query("node").hop(EDGES, 25).to_json(), "must have 2, got 1"),
+    "seeds": ({**QUERY, "seed_type": "shop"}, "gap"),
+    "text": ("latest", "Query.to_json"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_QUERIES)
+def test_a_file_whose_query_does_not_fit_is_refused(name):
+    query, message = BAD_QUERIES[name]
+    with pytest.raises(FileFormatError, match=message):
+        file.decode(describe(query=query), Model)
 
 
 def test_a_model_with_functions_is_not_saved(tmp_path):

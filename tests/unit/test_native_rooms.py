@@ -10,6 +10,7 @@ CPP = ROOT / "cpp"
 # From the top. Rooms of one layer do not know of each other.
 LAYERS = (
     ("bindings", "fuzz"),
+    ("presampling",),
     ("inference", "sampling"),
     ("views",),
     ("program", "store"),

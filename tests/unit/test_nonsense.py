@@ -17,8 +17,10 @@ from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import View
 from livegnn.inference import EngineOptions
 from livegnn.log.sqlite import SqliteLog
+from livegnn.query import Query
 from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime, restore
-from livegnn.sampling import sample_neighbors, sample_nodes, sample_subgraph
+from livegnn.sampling import sample_neighbors, sample_nodes, sample_query, sample_subgraph
+from livegnn.types import DEFAULT_EDGE_TYPE
 from streams import WIDTH, make_model
 
 MODEL = make_model()
@@ -141,6 +143,16 @@ CALLS: dict[str, Callable[[World, Any], object]] = {
     "sample_neighbors": lambda w, it: sample_neighbors(w.graph, it, 2),
     "sample_neighbors, number": lambda w, it: sample_neighbors(w.graph, 0, it),
     "sample_subgraph, fan-outs": lambda w, it: sample_subgraph(w.graph, [0], it),
+    "sample_query": lambda w, it: sample_query(w.graph, it, Query("node").hop(DEFAULT_EDGE_TYPE, 2)),
+    "sample_query, query": lambda w, it: sample_query(w.graph, [0], it),
+    "Query": lambda w, it: Query(it, it),
+    "Query, hop": lambda w, it: Query("node").hop(it, it),
+    "Query, number": lambda w, it: Query("node").hop(DEFAULT_EDGE_TYPE, it),
+    "Query, strategy": lambda w, it: Query("node").hop(DEFAULT_EDGE_TYPE, 2, by=it, direction=it),
+    "Query.from_num_neighbors": lambda w, it: Query.from_num_neighbors(w.graph.schema, "node", it),
+    "Query.from_num_neighbors, type": lambda w, it: Query.from_num_neighbors(w.graph.schema, it, [2]),
+    "Query.from_json": lambda w, it: Query.from_json(it),
+    "Model.with_query": lambda w, it: MODEL.with_query(it),
     "Runtime": lambda w, it: Runtime(it, w.graph),
     "Runtime, graph": lambda w, it: Runtime(w.runtime.log, it),
     "Runtime, view": lambda w, it: Runtime(w.runtime.log, w.graph, it),

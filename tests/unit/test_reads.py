@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from livegnn import Engine, Events, Graph, UnknownNodeError
-from livegnn.sampling import sample_metapath, sample_neighbors, sample_nodes, sample_subgraph
+from livegnn.query import Query
+from livegnn.sampling import sample_metapath, sample_neighbors, sample_nodes, sample_query, sample_subgraph
 from streams import make_model
 
 WIDTH = 4
@@ -27,11 +28,13 @@ READS: dict[str, Callable[[Graph, object], object]] = {
     "num_edges": lambda graph, id: graph.num_edges(),
     "num_nodes": lambda graph, id: graph.num_nodes(),
 }
+QUERY = Query("node").hop(("node", "to", "node"), 2).hop(("node", "to", "node"), 2, direction="in")
 SAMPLES: dict[str, Callable[[Graph, object], object]] = {
     "sample_nodes": lambda graph, id: sample_nodes(graph, 3, seed=0),
     "sample_neighbors": lambda graph, id: sample_neighbors(graph, [id], 2, seed=0),
     "sample_subgraph": lambda graph, id: sample_subgraph(graph, [id], [2, 2], attributes=True, seed=0),
     "sample_metapath": lambda graph, id: sample_metapath(graph, [id], [(("node", "to", "node"), 2)], seed=0),
+    "sample_query": lambda graph, id: sample_query(graph, [id], QUERY, attributes=True, seed=0),
 }
 # Those that take their turn with batches, change the graph, make one, or do not look at it.
 OTHERS = {
@@ -124,6 +127,7 @@ def test_a_sample_is_named_in_the_read_that_drew_it(name: str, text: bool) -> No
         "sample_neighbors": lambda: drawn.ids,  # type: ignore[attr-defined]
         "sample_subgraph": lambda: drawn.node,  # type: ignore[attr-defined]
         "sample_metapath": lambda: drawn.node["node"],  # type: ignore[attr-defined]
+        "sample_query": lambda: drawn.node["node"],  # type: ignore[attr-defined]
     }[name]()
     assert ids.dtype.kind == ("U" if text else "i")
     assert len(ids) > 0

@@ -12,13 +12,15 @@ import torch
 from livegnn import Engine, Events, Graph, InputError, LiveGNNError, Model, UnknownTypeError, checkpoint
 from livegnn.deployment import Deployment
 from livegnn.log.sqlite import SqliteLog
+from livegnn.query import Query
 from livegnn.runtime import Runtime, restore
-from livegnn.sampling import sample_metapath, sample_neighbors, sample_nodes, sample_subgraph
+from livegnn.sampling import sample_metapath, sample_neighbors, sample_nodes, sample_query, sample_subgraph
 from livegnn.training import LinkLoader, LiveFeatureStore, LiveGraphStore, LiveSampler, NodeLoader
 from livegnn.types import DEFAULT_EDGE_TYPE
 from streams import make_graph, make_model
 
 MODEL = make_model()
+QUERY = Query("node").hop(DEFAULT_EDGE_TYPE, 3)
 
 
 class World:
@@ -55,6 +57,7 @@ GRAPHS: dict[str, Call] = {
     "sample_subgraph": lambda w, graph: sample_subgraph(graph, [1], [3]),
     "sample_subgraph by type": lambda w, graph: sample_subgraph(graph, {"node": [1]}, [3]),
     "sample_metapath": lambda w, graph: sample_metapath(graph, [1], [(DEFAULT_EDGE_TYPE, 3)]),
+    "sample_query": lambda w, graph: sample_query(graph, [1], QUERY),
     "NodeLoader": lambda w, graph: NodeLoader(graph, [3]),
     "LinkLoader": lambda w, graph: LinkLoader(graph, [3]),
     "LiveSampler": lambda w, graph: LiveSampler(graph, [3]),
@@ -85,6 +88,7 @@ IDS: dict[str, Call] = {
     "sample_subgraph": lambda w, ids: sample_subgraph(w.graph, ids, [3]),
     "sample_subgraph by type": lambda w, ids: sample_subgraph(w.graph, {"node": ids}, [3]),
     "sample_metapath": lambda w, ids: sample_metapath(w.graph, ids, [(DEFAULT_EDGE_TYPE, 3)]),
+    "sample_query": lambda w, ids: sample_query(w.graph, ids, QUERY),
     "NodeLoader": lambda w, ids: NodeLoader(w.graph, [3], ids),
     "LinkLoader": lambda w, ids: LinkLoader(w.graph, [3], ids),
 }
@@ -120,6 +124,7 @@ RIGHT: dict[str, tuple[Callable[..., object], dict[str, object]]] = {
         {"seeds": {"node": [0, 1]}, "num_neighbors": {DEFAULT_EDGE_TYPE: [2]}, "disjoint": True},
     ),
     "sample_metapath": (sample_metapath, {"seeds": [0, 1], "metapath": [(DEFAULT_EDGE_TYPE, 2)]}),
+    "sample_query": (sample_query, {"seeds": [0, 1], "query": QUERY}),
     "sample_nodes": (sample_nodes, {"count": 2}),
 }
 """Calls that are right, of which one argument at a time is made wrong."""

@@ -1,9 +1,10 @@
-"""Checks of the widths and edge types that callers pass to functions that make a model."""
+"""Checks of the widths, edge types and tensors that callers pass to make a model."""
 
 import numpy as np
 
+from livegnn.arguments import as_array
 from livegnn.errors import ModelError
-from livegnn.types import EdgeType
+from livegnn.types import EdgeType, FloatArray
 from livegnn.wording import shown
 
 
@@ -26,3 +27,19 @@ def check_width(value: object, name: str, least: int) -> None:
             f"{name} must be a whole number of at least {least}, got {shown(value)}: give the number of "
             "channels"
         )
+
+
+def frozen_tensor(name: str, array: FloatArray) -> FloatArray:
+    """A copy that nobody can change. Raises `ModelError` if it is not float32, or has NaN or infinity."""
+    given = as_array(array, f"tensor {name!r}")
+    if given.dtype != np.float32:
+        raise ModelError(
+            f"tensor {name!r} must be float32, got {given.dtype}: convert it with .astype(numpy.float32)"
+        )
+    if not np.isfinite(given).all():
+        raise ModelError(
+            f"tensor {name!r} must be finite, got NaN or infinity: the training has diverged, or never set it"
+        )
+    frozen = np.array(given, dtype=np.float32, order="C")
+    frozen.flags.writeable = False
+    return frozen

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
@@ -20,6 +20,8 @@ from livegnn.atomic_file import replace_file
 from livegnn.errors import FileFormatError, ModelError
 from livegnn.model.inputs import EdgeInput, Input
 from livegnn.model.steps import Step
+from livegnn.query import Query
+from livegnn.types import JSON
 
 if TYPE_CHECKING:
     from livegnn.model.model import Model
@@ -127,7 +129,7 @@ def _check_sum(data: bytes, checksum: object) -> None:
 def _build(description: Mapping[str, object], data: bytes, make: "type[Model]") -> "Model":
     inputs, steps, layers = description["inputs"], description["steps"], description["layers"]
     edge_inputs = description.get("edge_inputs", {})
-    outputs = description.get("outputs", {})
+    outputs, query = description.get("outputs", {}), description.get("query")
     if not isinstance(inputs, dict) or not isinstance(edge_inputs, dict):
         raise ModelError("inputs and edge_inputs must be objects")
     if not isinstance(outputs, dict):
@@ -142,6 +144,7 @@ def _build(description: Mapping[str, object], data: bytes, make: "type[Model]") 
         layers=tuple(layers),
         edge_inputs={name: _edge_input(**given) for name, given in edge_inputs.items()},
         outputs=outputs,
+        query=None if query is None else Query.from_json(cast("JSON", query)),
     )
 
 

@@ -1,22 +1,23 @@
 """The model: inputs, steps and weights, checked once in the constructor."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from livegnn.arguments import as_array, switch
+from livegnn.arguments import switch
 from livegnn.errors import ModelError
 from livegnn.model import entrances
+from livegnn.model.checks import frozen_tensor
 from livegnn.model.digest import digest_of
+from livegnn.model.hops import check_query, num_hops
 from livegnn.model.inputs import EdgeInput, Input
 from livegnn.model.operators import check_values
 from livegnn.model.propagation import Degree, Propagate
 from livegnn.model.softmax import exponentiate_on_edges
 from livegnn.model.steps import Function, Step, check_step, describe
+from livegnn.query import Query
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, NodeType
 from livegnn.wording import count, never_raises
 
@@ -40,7 +41,8 @@ class Model:
     of the l-th convolution block as the next convolution reads it, and ``layers[-1]`` the output.
     edge_inputs: name of a value -> the column of the edges that it holds. functions: name -> function, for
     steps ``call``; a model with functions cannot be saved. outputs: name -> value, for all outputs of
-    ``predict``; the first is the prediction. By default only the prediction, named ``"output"``.
+    ``predict``; the first is the prediction. By default only the prediction, named ``"output"``. query: the
+    sampling query that the model was trained with, if any; it draws as many hops as the model reads.
 
     Raises `ModelError` if the parts do not fit together, with the step, what was expected and what was given.
     """
@@ -53,6 +55,7 @@ class Model:
     edge_inputs: Mapping[str, EdgeInput] = field(default_factory=dict)
     functions: Mapping[str, Function] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
+    query: Query | None = None
     _values: Mapping[str, Input | EdgeInput] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -63,13 +66,15 @@ class Model:
         object.__setattr__(self, "steps", tuple(self.steps))
         object.__setattr__(self, "layers", tuple(self.layers))
         object.__setattr__(
-            self, "tensors", {name: _freeze(name, array) for name, array in self.tensors.items()}
+            self, "tensors", {name: frozen_tensor(name, array) for name, array in self.tensors.items()}
         )
         object.__setattr__(self, "_values", self._check())
         steps = exponentiate_on_edges(self.steps, self.shown)
         if steps != self.steps:
             object.__setattr__(self, "steps", steps)
             object.__setattr__(self, "_values", self._check())
+        if self.query is not None:
+            check_query(self.query, self.num_hops, self.node_type(self.output))
 
     @never_raises
     def __repr__(self) -> str:
@@ -123,13 +128,25 @@ class Model:
                 found[step.edge_type()] = None
         return tuple(found)
 
+    @property
+    def num_hops(self) -> int:
+        """From how many hops away the outputs are made: the number of layers of convolutions."""
+        reached = num_hops(self.inputs, self.edge_inputs, self.steps)
+        return max(reached[value] for value in self.outputs.values())
+
+    def with_query(self, query: Query | None) -> "Model":
+        """The model with the sampling query that it was trained with. Raises `ModelError` if their numbers of
+        hops differ, or the query begins at nodes of another type than the prediction's."""
+        return replace(self, query=query)
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of what the model computes, in hexadecimal; equal models have equal digests.
 
         It covers the code of functions and the numbers and arrays that they name, not attributes of objects.
         """
-        return digest_of(self.to_json(), self.functions, self.tensors)
+        description = {name: part for name, part in self.to_json().items() if name != "query"}
+        return digest_of(description, self.functions, self.tensors)
 
     def to_json(self) -> dict[str, object]:
         """The model without tensors and functions, as JSON values."""
@@ -153,6 +170,7 @@ class Model:
             "output": self.output,
             "layers": list(self.layers),
             **({"outputs": dict(self.outputs)} if self.outputs != {"output": self.output} else {}),
+            **({"query": self.query.to_json()} if self.query is not None else {}),
         }
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -475,18 +493,3 @@ def _place(value: Input | EdgeInput) -> NodeType | EdgeType:
 def _check_place(step: Step, value: Input | EdgeInput, expected: NodeType | EdgeType) -> None:
     if _place(value) != expected:
         raise ModelError(f"{describe(step)}: must read {expected!r} rows, got {_place(value)!r}")
-
-
-def _freeze(name: str, array: FloatArray) -> FloatArray:
-    given = as_array(array, f"tensor {name!r}")
-    if given.dtype != np.float32:
-        raise ModelError(
-            f"tensor {name!r} must be float32, got {given.dtype}: convert it with .astype(numpy.float32)"
-        )
-    if not np.isfinite(given).all():
-        raise ModelError(
-            f"tensor {name!r} must be finite, got NaN or infinity: the training has diverged, or never set it"
-        )
-    frozen = np.array(given, dtype=np.float32, order="C")
-    frozen.flags.writeable = False
-    return frozen

@@ -6,6 +6,7 @@ from typing import cast
 
 from livegnn.model.model import Model
 from livegnn.model.operators import Attribute
+from livegnn.query import Query
 from livegnn.types import EdgeType, NodeType
 
 
@@ -29,6 +30,10 @@ def renamed(model: Model, names: Mapping[NodeType | EdgeType, NodeType | EdgeTyp
         triples = [(parts[i], parts[i + 1], parts[i + 2]) for i in range(0, len(parts), 3)]
         return tuple(part for triple in triples for part in edge(triple))
 
+    def query(given: Query) -> Query:
+        one_hop = (replace(one, edge_type=edge(one.edge_type)) for one in given.one_hop)
+        return Query(node(given.seed_type), tuple(one_hop))
+
     return Model(
         inputs={
             name: replace(given, node_type=node(given.node_type)) for name, given in model.inputs.items()
@@ -45,4 +50,5 @@ def renamed(model: Model, names: Mapping[NodeType | EdgeType, NodeType | EdgeTyp
         },
         functions=model.functions,
         outputs=model.outputs,
+        query=None if model.query is None else query(model.query),
     )

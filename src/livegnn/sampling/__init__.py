@@ -6,6 +6,7 @@ of threads.
 
 from livegnn.sampling.neighbors import NeighborSample, sample_neighbors
 from livegnn.sampling.nodes import sample_nodes
+from livegnn.sampling.query import sample_query
 from livegnn.sampling.request import Direction, NeighborsBy, NodesBy
 from livegnn.sampling.subgraph import HeteroSubgraph, Subgraph, sample_metapath, sample_subgraph
 
@@ -19,5 +20,6 @@ __all__ = [
     "sample_metapath",
     "sample_neighbors",
     "sample_nodes",
+    "sample_query",
     "sample_subgraph",
 ]

@@ -13,6 +13,9 @@ from livegnn import _core
 from livegnn.arguments import as_array, listed_ids, whole
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph
+from livegnn.query import NEIGHBORS_BY as NEIGHBORS_BY
+from livegnn.query import Direction as Direction
+from livegnn.query import NeighborsBy as NeighborsBy
 from livegnn.types import DoubleArray, IntArray
 from livegnn.wording import kind_of
 
@@ -20,11 +23,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float64, Int64, Shaped, UInt32
     from numpy.typing import ArrayLike, NDArray
 
-Direction: TypeAlias = Literal["in", "out"]
-NeighborsBy: TypeAlias = Literal["uniform", "weight", "latest"]
 NodesBy: TypeAlias = Literal["uniform", "degree", "weight"]
 
-NEIGHBORS_BY = ("uniform", "weight", "latest")
 NODES_BY = ("uniform", "degree", "weight")
 
 _UNKNOWN_NODE, _EDGE_TYPE = 0, 1

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float32, Float64, Int64, Shaped, UInt32
     from numpy.typing import ArrayLike, NDArray
 
+    from livegnn import _core
+
 
 @dataclass(frozen=True)
 class Subgraph:
@@ -357,7 +359,6 @@ def sample_native(
     Raises `_core.SampleError`, which `explained` turns into an error of LiveGNN.
     """
     strategy = position_in(NEIGHBORS_BY, by, "by")
-    node_types = list(graph.schema.node_types)
     edge_types = list(graph.schema.edge_types)
     counts = {graph.edge_type_index(name): checked_hops(hops) for name, hops in fan_outs.items()}
     # In the order of the schema, so that the sample does not depend on the order of a dictionary.
@@ -377,8 +378,28 @@ def sample_native(
         chosen_threads(threads),
         named,
     )
-    by_edge_type = {edge_types[type_]: columns for (type_, _), columns in zip(ordered, edges, strict=True)}
-    by_node_type = dict(zip(node_types, nodes, strict=True))
+    drawn = [edge_types[type_] for type_, _ in ordered]
+    return hetero_subgraph(
+        graph,
+        nodes,
+        dict(zip(drawn, edges, strict=True)),
+        dict(zip(seeds, inverse, strict=True)),
+        used,
+        disjoint=disjoint,
+    )
+
+
+def hetero_subgraph(
+    graph: Graph,
+    nodes: "Sequence[_core.NodesOfType]",
+    by_edge_type: "Mapping[EdgeType, _core.EdgesOfType]",
+    inverse: "dict[NodeType, Int64[IntArray, '_']]",
+    seed: int,
+    *,
+    disjoint: bool = False,
+) -> HeteroSubgraph:
+    """A sample as the native core gives it. nodes: for every node type of the graph."""
+    by_node_type = dict(zip(graph.schema.node_types, nodes, strict=True))
     return HeteroSubgraph(
         node={name: graph.node_ids.named(ids) for name, (ids, _, _, _) in by_node_type.items()},
         row={name: columns[0] for name, columns in by_edge_type.items()},
@@ -387,8 +408,8 @@ def sample_native(
         batch={name: batch for name, (_, batch, _, _) in by_node_type.items()} if disjoint else None,
         num_sampled_nodes={name: sampled for name, (_, _, sampled, _) in by_node_type.items()},
         num_sampled_edges={name: columns[3] for name, columns in by_edge_type.items()},
-        inverse=dict(zip(seeds, inverse, strict=True)),
-        seed=used,
+        inverse=inverse,
+        seed=seed,
         x={name: x for name, (_, _, _, x) in by_node_type.items() if x is not None},
         edge_weight={name: weight for name, (*_, weight, _, _) in by_edge_type.items() if weight is not None},
         time={name: time for name, (*_, time, _) in by_edge_type.items() if time is not None},

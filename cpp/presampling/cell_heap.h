@@ -1,0 +1,272 @@
+// Cells: the sample of one node for one one-hop query, and the heap in which they lie.
+//
+//   cell    | ids | priorities, unless they are hashes | times | weights |     columns of `room` entries, best first
+//
+// A cell holds the `count` neighbours with the smallest (priority, id) (priority.h). Uniform priorities are hashes,
+// which are computed again when they are needed: a cell is then 8 bytes for each entry. The room is a function of the
+// number of entries, so that three neighbours take the place of four and not of `count`; a cell that grows or shrinks
+// past it moves to another block.
+//
+// A cell alone knows no neighbours but its own. Where the caller has the node's whole list, it draws the cell anew
+// (`CellDraw`) when a change reports that it is `incomplete`, and the cell is a function of the list. Where it has not,
+// the place of a removed neighbour stays empty until another neighbour comes.
+//
+// Invariants: ids are distinct, entries are sorted, and there are at most `count`; a root of size 0 has no block; with
+// SampleBy::kWeight no weight is 0, negative or NaN.
+// Thread safety: any number of readers, or one writer.
+#pragma once
+
+#include <algorithm>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "memory/block_heap.h"
+#include "presampling/priority.h"
+#include "sampling/neighbor_draws.h"
+
+namespace livegnn {
+
+inline constexpr uint32_t kMaxCellCount = 1024;  // so that a cell fits into a block
+
+struct CellOptions {
+  SampleBy by = SampleBy::kUniform;
+  uint32_t count = 1;     // from 1 to kMaxCellCount
+  bool weighted = false;  // entries keep the weights of their edges
+  bool timed = false;     // and the times
+  uint64_t seed = 0, query = 0;
+};
+
+struct Neighbor {
+  uint64_t id;
+  float weight = 1.0f;
+  double time = 0.0;
+};
+
+struct CellEntry {
+  uint64_t priority;
+  Neighbor neighbor;
+
+  friend bool operator<(const CellEntry& a, const CellEntry& b) {
+    return a.priority != b.priority ? a.priority < b.priority : a.neighbor.id < b.neighbor.id;
+  }
+};
+
+struct CellRoot {
+  BlockRef block = 0;
+  uint32_t size = 0;
+};
+
+// The entries of a cell, best first; columns that it lacks are null.
+struct CellView {
+  const uint64_t* ids = nullptr;
+  const uint64_t* priorities = nullptr;
+  const double* times = nullptr;
+  const float* weights = nullptr;
+  uint32_t size = 0;
+};
+
+struct CellChange {
+  bool changed = false;     // the ids, their order, or the values that are kept
+  bool added = false;       // the neighbour was not in the cell and is now
+  bool removed = false;     // `removed_id` was in the cell and is not now
+  bool incomplete = false;  // a neighbour that is not in the cell may belong there
+  uint64_t removed_id = 0;
+};
+
+// How cells of one query look: what is a function of its options.
+class CellFormat {
+ public:
+  explicit CellFormat(const CellOptions& options) : options_(options), salt_(query_salt(options.seed, options.query)) {
+    assert(options.count >= 1 && options.count <= kMaxCellCount);
+  }
+
+  const CellOptions& options() const { return options_; }
+  bool has_priorities() const { return options_.by != SampleBy::kUniform; }
+  // Times are the priorities of SampleBy::kLatest.
+  bool has_times() const { return options_.timed && options_.by != SampleBy::kLatest; }
+
+  // A weight that is not positive is never drawn.
+  bool can_be_drawn(const Neighbor& neighbor) const { return options_.by != SampleBy::kWeight || neighbor.weight > 0; }
+  uint64_t salt_of(uint64_t node) const { return node_salt(salt_, node); }
+  // Requires: `can_be_drawn`.
+  uint64_t priority(uint64_t salt_of_node, const Neighbor& neighbor) const {
+    if (options_.by == SampleBy::kLatest) return latest_priority(neighbor.time);
+    const uint64_t uniform = uniform_priority(salt_of_node, neighbor.id);
+    return options_.by == SampleBy::kUniform ? uniform : weight_priority(uniform, neighbor.weight);
+  }
+  uint64_t priority_at(const CellView& cell, uint64_t salt_of_node, uint32_t i) const {
+    return has_priorities() ? cell.priorities[i] : uniform_priority(salt_of_node, cell.ids[i]);
+  }
+  // Requires: an entry of a query with times, or with SampleBy::kLatest.
+  double time_at(const CellView& cell, uint32_t i) const {
+    return has_times() ? cell.times[i] : time_of_priority(cell.priorities[i]);
+  }
+  Neighbor neighbor_at(const CellView& cell, uint32_t i) const {
+    const bool timed = has_times() || options_.by == SampleBy::kLatest;
+    return {cell.ids[i], options_.weighted ? cell.weights[i] : 1.0f, timed ? time_at(cell, i) : 0.0};
+  }
+
+  // How many entries a cell of this size has room for: less than half more, once there are four.
+  uint32_t room(uint32_t size) const {
+    uint32_t step = 2;
+    while (step * 4 < size) step *= 2;
+    return std::min(options_.count, (size + step - 1) / step * step);
+  }
+  size_t bytes(uint32_t room) const {
+    return room * (sizeof(uint64_t) * (1 + has_priorities() + has_times()) + sizeof(float) * options_.weighted);
+  }
+
+ private:
+  CellOptions options_;
+  uint64_t salt_;
+};
+
+// Draws a cell from a whole list: the best `count` of all that are offered.
+class CellDraw {
+ public:
+  explicit CellDraw(const CellFormat* format) : format_(format) {}
+
+  void begin(uint64_t node) {
+    salt_ = format_->salt_of(node);
+    best_.clear();
+    bounded_ = false;
+  }
+  void offer(const Neighbor& neighbor) {
+    if (!format_->can_be_drawn(neighbor)) return;
+    const CellEntry entry{format_->priority(salt_, neighbor), neighbor};
+    if (bounded_ && !(entry < bound_)) return;
+    best_.push_back(entry);
+    if (best_.size() >= 2 * size_t{format_->options().count} + 16) cut();
+  }
+  // Sorted; good until `begin`.
+  std::span<const CellEntry> finish() {
+    if (best_.size() > format_->options().count) cut();
+    std::sort(best_.begin(), best_.end());
+    return best_;
+  }
+
+ private:
+  void cut() {
+    const auto end = best_.begin() + format_->options().count;
+    std::nth_element(best_.begin(), end - 1, best_.end());
+    bound_ = *(end - 1);
+    bounded_ = true;
+    best_.erase(end, best_.end());
+  }
+
+  const CellFormat* format_;
+  uint64_t salt_ = 0;
+  std::vector<CellEntry> best_;
+  CellEntry bound_{};
+  bool bounded_ = false;
+};
+
+class CellHeap {
+ public:
+  explicit CellHeap(const CellOptions& options) : format_(options) {}
+
+  const CellFormat& format() const { return format_; }
+  const BlockHeap& heap() const { return heap_; }
+  size_t bytes() const { return heap_.resident_bytes(); }
+
+  CellView view(CellRoot root) const {
+    if (root.size == 0) return {};
+    const Columns columns = columns_of(root.block, format_.room(root.size));
+    return {columns.ids, columns.priorities, columns.times, columns.weights, root.size};
+  }
+  // Fetches the ids, and what else a change reads first.
+  void prefetch(CellRoot root) const {
+    if (root.size == 0) return;
+    const auto* const from = static_cast<const unsigned char*>(heap_.at(root.block));
+    const size_t bytes = std::min<size_t>(format_.bytes(format_.room(root.size)), 8 * kCacheLine);
+    for (size_t i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(from + i, 1);
+  }
+
+  // Each of these changes the cell of a node, and moves it if need be. If one throws std::bad_alloc, nothing has
+  // changed.
+
+  // Adds a neighbour, or gives it other values.
+  CellChange insert(uint64_t node, CellRoot* root, const Neighbor& neighbor);
+  CellChange erase(CellRoot* root, uint64_t id);
+  // Replaces the whole cell. Requires: sorted, distinct, at most `count` entries that can be drawn.
+  void assign(CellRoot* root, std::span<const CellEntry> entries);
+  void free(CellRoot* root) noexcept {
+    if (root->size > 0) heap_.free(root->block);
+    *root = {};
+  }
+
+  // Whether so much memory is free between blocks that it should be given back. `compact` does so:
+  // `for_each_root(move)` calls `move(&root.block)` for every root there is. Without memory to move blocks into, they
+  // stay where they are.
+  bool is_sparse() const { return heap_.free_bytes() > heap_.live_bytes() / 2 + kTolerated; }
+  template <class ForEachRoot>
+  void compact(const ForEachRoot& for_each_root) noexcept {
+    try {
+      if (!heap_.mark_sparse()) return;
+      for_each_root([&](BlockRef* block) {
+        if (!heap_.in_sparse(*block)) return;
+        const BlockRef to = heap_.copy(*block);
+        heap_.free(*block);
+        *block = to;
+      });
+    } catch (const std::bad_alloc&) {
+      // The other blocks stay.
+    }
+    heap_.reclaim();
+  }
+
+ private:
+  static constexpr size_t kCacheLine = 64;
+  static constexpr size_t kTolerated = size_t{2} << 20;  // bytes
+
+  struct Columns {
+    uint64_t *ids, *priorities;
+    double* times;
+    float* weights;
+  };
+  Columns columns_of(BlockRef block, uint32_t room) const {
+    auto* at = static_cast<uint64_t*>(heap_.at(block));
+    Columns columns{at, nullptr, nullptr, nullptr};
+    at += room;
+    if (format_.has_priorities()) columns.priorities = std::exchange(at, at + room);
+    if (format_.has_times()) columns.times = reinterpret_cast<double*>(std::exchange(at, at + room));
+    if (format_.options().weighted) columns.weights = reinterpret_cast<float*>(at);
+    return columns;
+  }
+  // Moves so many entries of all columns.
+  void move(const Columns& to, uint32_t to_place, const Columns& from, uint32_t from_place, uint32_t count) const {
+    if (count == 0) return;
+    const auto column = [&](auto* a, auto* b) { std::memmove(a + to_place, b + from_place, count * sizeof(*a)); };
+    column(to.ids, from.ids);
+    if (to.priorities != nullptr) column(to.priorities, from.priorities);
+    if (to.times != nullptr) column(to.times, from.times);
+    if (to.weights != nullptr) column(to.weights, from.weights);
+  }
+  static void write(const Columns& to, uint32_t place, uint64_t priority, const Neighbor& neighbor) {
+    to.ids[place] = neighbor.id;
+    if (to.priorities != nullptr) to.priorities[place] = priority;
+    if (to.times != nullptr) to.times[place] = neighbor.time;
+    if (to.weights != nullptr) to.weights[place] = neighbor.weight;
+  }
+
+  // Cuts the cell to its first `keep` entries and makes a hole among them; all of it may move.
+  Columns open(CellRoot* root, uint32_t hole, uint32_t keep);
+  void close(CellRoot* root, uint32_t hole);
+  // Where an entry stands or would stand.
+  uint32_t lower_bound(const CellView& cell, uint64_t salt, uint64_t priority, uint64_t id) const;
+  uint32_t place_of(const CellView& cell, uint64_t id) const {
+    return static_cast<uint32_t>(std::find(cell.ids, cell.ids + cell.size, id) - cell.ids);
+  }
+  CellChange update(uint64_t salt, CellRoot* root, uint32_t place, uint64_t priority, const Neighbor& neighbor);
+
+  CellFormat format_;
+  BlockHeap heap_;
+};
+
+}  // namespace livegnn

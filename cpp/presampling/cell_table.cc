@@ -1,0 +1,129 @@
+#include "presampling/cell_table.h"
+
+#include <bit>
+#include <stdexcept>
+
+namespace livegnn {
+
+bool CellTable::is_same(const CellView& cell, std::span<const CellEntry> entries) const {
+  if (cell.size != entries.size()) return false;
+  for (uint32_t i = 0; i < cell.size; ++i) {
+    const Neighbor& neighbor = entries[i].neighbor;
+    if (cell.ids[i] != neighbor.id) return false;
+    if (cell.priorities != nullptr && cell.priorities[i] != entries[i].priority) return false;
+    if (cell.times != nullptr && std::bit_cast<uint64_t>(cell.times[i]) != std::bit_cast<uint64_t>(neighbor.time)) {
+      return false;
+    }
+    if (cell.weights != nullptr &&
+        std::bit_cast<uint32_t>(cell.weights[i]) != std::bit_cast<uint32_t>(neighbor.weight)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void CellTable::save(const std::string& prefix, Arrays* to) const {
+  std::vector<int64_t> nodes, ids, priorities;
+  std::vector<uint32_t> sizes;
+  std::vector<double> times;
+  std::vector<float> weights;
+  nodes.reserve(size());
+  sizes.reserve(size());
+  for_each([&](uint64_t node, const CellView& cell) {
+    nodes.push_back(std::bit_cast<int64_t>(node));
+    sizes.push_back(cell.size);
+    for (uint32_t i = 0; i < cell.size; ++i) {
+      ids.push_back(std::bit_cast<int64_t>(cell.ids[i]));
+      if (cell.priorities != nullptr) priorities.push_back(std::bit_cast<int64_t>(cell.priorities[i]));
+      if (cell.times != nullptr) times.push_back(cell.times[i]);
+      if (cell.weights != nullptr) weights.push_back(cell.weights[i]);
+    }
+  });
+  to->put(prefix + "nodes", std::move(nodes));
+  to->put(prefix + "sizes", std::move(sizes));
+  to->put(prefix + "ids", std::move(ids));
+  if (format().has_priorities()) to->put(prefix + "priorities", std::move(priorities));
+  if (format().has_times()) to->put(prefix + "times", std::move(times));
+  if (format().options().weighted) to->put(prefix + "weights", std::move(weights));
+}
+
+void CellTable::clear() noexcept {
+  slots_.for_each([&](Slot& slot) {
+    CellRoot root = slot.root();
+    cells_.free(&root);
+  });
+  slots_.clear();
+  settle();
+}
+
+void CellTable::load(const std::string& prefix, const ArrayViews& from) {
+  clear();
+  const auto nodes = from.at<int64_t>(prefix + "nodes"), ids = from.at<int64_t>(prefix + "ids");
+  const auto sizes = from.of_size<uint32_t>(prefix + "sizes", nodes.size());
+  std::span<const int64_t> priorities;
+  std::span<const double> times;
+  std::span<const float> weights;
+  if (format().has_priorities()) priorities = from.of_size<int64_t>(prefix + "priorities", ids.size());
+  if (format().has_times()) times = from.of_size<double>(prefix + "times", ids.size());
+  if (format().options().weighted) weights = from.of_size<float>(prefix + "weights", ids.size());
+  try {
+    size_t place = 0;
+    std::vector<CellEntry> entries;
+    slots_.reserve(nodes.size());
+    for (size_t n = 0; n < nodes.size(); ++n) {
+      const auto node = std::bit_cast<uint64_t>(nodes[n]);
+      if (sizes[n] == 0 || sizes[n] > format().options().count || sizes[n] > ids.size() - place ||
+          slots_.find(node) != nullptr) {
+        throw std::runtime_error("cells: one that is empty, too large, or there twice");
+      }
+      entries.clear();
+      const uint64_t salt = format().salt_of(node);
+      for (const size_t end = place + sizes[n]; place < end; ++place) {
+        Neighbor neighbor{std::bit_cast<uint64_t>(ids[place])};
+        if (!weights.empty()) neighbor.weight = weights[place];
+        if (!times.empty()) neighbor.time = times[place];
+        const uint64_t priority = format().has_priorities() ? std::bit_cast<uint64_t>(priorities[place])
+                                                            : uniform_priority(salt, neighbor.id);
+        entries.push_back({priority, neighbor});
+      }
+      change(node, [&](CellRoot* root) { return cells_.assign(root, entries), CellChange{}; });
+    }
+    if (place != ids.size()) throw std::runtime_error("cells: more entries than their sizes tell");
+    check();
+  } catch (const std::logic_error& error) {
+    clear();
+    throw std::runtime_error(error.what());
+  } catch (...) {
+    clear();
+    throw;
+  }
+}
+
+void CellTable::check() const {
+  const auto require = [](bool holds, const char* what) {
+    if (!holds) throw std::logic_error(std::string("cells: ") + what);
+  };
+  std::vector<uint64_t> ids;
+  size_t nodes = 0;
+  slots_.for_each([&](const Slot& slot) {
+    ++nodes;
+    const CellView cell = cells_.view(slot.root());
+    require(slots_.find(slot.key) == &slot, "a slot that is not found by its key");
+    require(cell.size >= 1 && cell.size <= format().options().count, "one that is empty or too large");
+    const uint64_t salt = format().salt_of(slot.key);
+    for (uint32_t i = 1; i < cell.size; ++i) {
+      const uint64_t before = format().priority_at(cell, salt, i - 1), priority = format().priority_at(cell, salt, i);
+      require(before < priority || (before == priority && cell.ids[i - 1] < cell.ids[i]),
+              "neighbours that are not in the order of their priorities");
+    }
+    ids.assign(cell.ids, cell.ids + cell.size);
+    std::sort(ids.begin(), ids.end());
+    require(std::adjacent_find(ids.begin(), ids.end()) == ids.end(), "a neighbour that is there twice");
+    require(cell.size < format().options().count || format().has_priorities() ||
+                slot.worst == format().priority_at(cell, salt, cell.size - 1) >> 48,
+            "another worst priority than that of its last neighbour");
+  });
+  require(nodes == size(), "another number of them than is counted");
+}
+
+}  // namespace livegnn

@@ -1,0 +1,137 @@
+// An open table from 64-bit ids to small slots: the ground of all tables of this room.
+//
+//   id ─► home slot, by the upper bits of the hash ─►  .. | slot | slot | empty | ..
+//
+// A slot that is erased is filled by those after it, so there are no tombstones: keys that come and go leave nothing.
+// Because the upper bits of the hash decide, growing and shrinking traverse both tables sequentially, at the speed of
+// memory. The table grows when five eighths are full, and shrinks when a sixteenth is.
+//
+// Invariants: there is no empty slot between a slot and its home; a key has one slot.
+// Thread safety: any number of readers, or one writer. Pointers to slots are good until the next insertion or erasure.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+#include "hashing/mix_hash.h"
+#include "memory/table.h"
+
+namespace livegnn {
+
+// `Slot` has a `uint64_t key` and `bool empty() const`, and is empty if all its bytes are 0; any key may be in use.
+template <class Slot>
+class SlotTable {
+  static_assert(std::is_trivially_copyable_v<Slot> && sizeof(Slot) % sizeof(float) == 0);
+
+ public:
+  SlotTable() = default;
+  SlotTable(const SlotTable&) = delete;
+  SlotTable& operator=(const SlotTable&) = delete;
+
+  size_t size() const { return size_; }
+  size_t bytes() const { return block_.size() * sizeof(float); }
+
+  void prefetch(uint64_t key) const {
+    if (size_ > 0) __builtin_prefetch(slots() + home_of(key));
+  }
+  // Null if there is no such key.
+  Slot* find(uint64_t key) {
+    if (size_ == 0) return nullptr;
+    Slot* const slot = slots() + place_of(key);
+    return slot->empty() ? nullptr : slot;
+  }
+  const Slot* find(uint64_t key) const { return const_cast<SlotTable*>(this)->find(key); }
+
+  // Makes room, so that so many insertions need no memory. If it throws std::bad_alloc, nothing has changed.
+  void reserve(size_t more) {
+    const size_t slots = slots_for(size_ + more);
+    if (slots > num_slots()) rebuild(slots);
+  }
+  // The slot of this key. If it is new it is `empty()` but for its key: the caller fills it, or calls `erase`, before
+  // anything else is done with the table. If it throws std::bad_alloc, nothing has changed.
+  Slot* insert(uint64_t key) {
+    if ((size_ + 1) * 8 > num_slots() * 5) reserve(std::max<size_t>(1, size_ / 2));
+    Slot* const slot = slots() + place_of(key);
+    if (slot->empty()) {
+      slot->key = key;
+      ++size_;
+    }
+    return slot;
+  }
+  void erase(Slot* erased) noexcept {
+    size_t hole = static_cast<size_t>(erased - slots());
+    // Later slots move up, as far as their own homes allow.
+    for (size_t i = (hole + 1) & mask_; !slots()[i].empty(); i = (i + 1) & mask_) {
+      if (((i - home_of(slots()[i].key)) & mask_) < ((i - hole) & mask_)) continue;
+      slots()[hole] = slots()[i];
+      hole = i;
+    }
+    slots()[hole] = Slot{};
+    --size_;
+    shrink();
+  }
+  void clear() noexcept {
+    block_ = FloatBlock();
+    mask_ = size_ = 0;
+    shift_ = 63;
+  }
+
+  // In no order. `visit` must neither insert nor erase.
+  template <class Visit>
+  void for_each(Visit&& visit) {
+    for (size_t i = 0, n = num_slots(); i < n; ++i) {
+      if (!slots()[i].empty()) visit(slots()[i]);
+    }
+  }
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (size_t i = 0, n = num_slots(); i < n; ++i) {
+      if (!slots()[i].empty()) visit(slots()[i]);
+    }
+  }
+
+ private:
+  static constexpr size_t kFewest = 16;
+
+  static size_t slots_for(size_t size) { return std::bit_ceil(std::max(kFewest, size + (size * 3 + 4) / 5)); }
+  size_t num_slots() const { return block_.size() > 0 ? mask_ + 1 : 0; }
+  Slot* slots() { return reinterpret_cast<Slot*>(block_.data()); }
+  const Slot* slots() const { return reinterpret_cast<const Slot*>(block_.data()); }
+  size_t home_of(uint64_t key) const { return static_cast<size_t>(MixHash{}(key) >> shift_); }
+  size_t place_of(uint64_t key) const {
+    size_t i = home_of(key);
+    while (!slots()[i].empty() && slots()[i].key != key) i = (i + 1) & mask_;
+    return i;
+  }
+
+  void rebuild(size_t num) {
+    SlotTable next;
+    next.block_ = FloatBlock(num * sizeof(Slot) / sizeof(float));
+    next.mask_ = num - 1;
+    next.shift_ = 64 - std::countr_zero(num);
+    for_each([&](const Slot& slot) { next.slots()[next.place_of(slot.key)] = slot; });
+    std::swap(block_, next.block_);
+    mask_ = next.mask_;
+    shift_ = next.shift_;
+  }
+  void shrink() noexcept {
+    if (size_ == 0) return clear();
+    if (num_slots() <= kFewest || size_ * 16 > num_slots()) return;
+    try {
+      rebuild(slots_for(size_ * 2));
+    } catch (const std::bad_alloc&) {
+      // The larger table does as well.
+    }
+  }
+
+  FloatBlock block_;  // zeroed, in huge pages if it is large
+  size_t mask_ = 0, size_ = 0;
+  int shift_ = 63;
+};
+
+}  // namespace livegnn
