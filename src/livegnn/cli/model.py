@@ -112,6 +112,14 @@ def _show(found: "dict[str, JSON]") -> None:
         + ("" if found["largest_id"] is None else f" (node {found['largest_id']})")
         + (f"\n  {found['not_finite']} are not finite" if found["not_finite"] else "")
     )
+    for one in _listed(found["degrees"]):
+        least = one["degree"]
+        assert isinstance(least, int)
+        span = f"{least}" if least < 2 else f"{least} to {2 * least - 1}"
+        typer.echo(
+            f"  in-degree {span}: {one['nodes']} nodes, {one['different']} differ, {one['mean']:.3g} in the "
+            f"mean, {one['largest']:.3g} at most"
+        )
 
 
 def _say(found: "dict[str, JSON]") -> None:

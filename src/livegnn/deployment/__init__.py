@@ -36,8 +36,8 @@ from livegnn.deployment.sections import (
 )
 from livegnn.errors import FileFormatError, InputError
 from livegnn.graph import Graph, Parallel, Schema, View, auto_add_nodes
-from livegnn.inference import Engine
 from livegnn.model import Model
+from livegnn.presampling import predictor_factory
 from livegnn.runtime import (
     CheckpointPolicy,
     Nothing,
@@ -215,7 +215,7 @@ class Deployment:
                         f"the views must have names of their own, got {name!r} for a deployed model in "
                         f"{deployed.directory} too: rename the view"
                     )
-                factories[name] = Engine.factory(model, options, name=name)
+                factories[name] = predictor_factory(model, options, name=name)
         log = self.log.open()
         try:
             return self._open(factories, log, deployed)
@@ -254,7 +254,7 @@ class Deployment:
             options = replace(options, state_dir=None)
         factories: dict[str, ViewFactory] = {}
         if self.model is not None:
-            factories["engine"] = Engine.factory(Model.load(self.model.path), options)
+            factories["engine"] = predictor_factory(Model.load(self.model.path), options)
         if self.views is not None:
             factories |= self.views.load()
         return factories

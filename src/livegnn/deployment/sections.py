@@ -77,6 +77,7 @@ class EngineSection:
     history: int = 0
     non_finite: str = "refuse"
     state_dir: Path | None = None
+    sample_seed: int = 0
 
     def __post_init__(self) -> None:
         self.options()
@@ -91,6 +92,7 @@ class EngineSection:
             history=self.history,
             non_finite=cast("NonFinite", self.non_finite),
             state_dir=self.state_dir,
+            sample_seed=self.sample_seed,
         )
 
 

@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property
 from types import NoneType
 from typing import TYPE_CHECKING, Unpack, cast
@@ -20,7 +19,7 @@ from livegnn.inference.core import Retired, check_pair, lay_out, make_core, miss
 from livegnn.inference.engine_state import restore, save, take
 from livegnn.inference.guard import refuse_lost
 from livegnn.inference.history import History
-from livegnn.inference.options import EngineOptions, EngineSettings
+from livegnn.inference.options import EngineOptions, EngineSettings, choose_options
 from livegnn.inference.scrub import Scrubbed, scrub
 from livegnn.inference.update import QueryWork, Update, Work
 from livegnn.inference.what_if import WhatIf
@@ -69,7 +68,7 @@ class Engine(View):
         **settings: Unpack[EngineSettings],
     ) -> None:
         check_pair(graph, model)
-        options = _choose(options, settings)
+        options = choose_options(options, settings)
         if not isinstance(state, (State, Engine, NoneType)):
             raise InputError(f"state must be what Engine.state() returned, got {kind_of(state)}")
         super().__init__(graph)
@@ -115,7 +114,7 @@ class Engine(View):
     ) -> "Callable[[Graph, State | None], Engine]":
         """A function that makes such an engine from a graph and an optional saved state, as
         `livegnn.runtime.restore` needs it. The arguments are those of the constructor."""
-        chosen = _choose(options, settings)
+        chosen = choose_options(options, settings)
 
         def make(graph: Graph, state: State | None) -> Engine:
             return cls(graph, model, chosen, state=state, name=name)
@@ -446,12 +445,3 @@ class Engine(View):
         with self.graph.writer:
             self._settle()
             return save(self)
-
-
-def _choose(options: EngineOptions | None, settings: EngineSettings) -> EngineOptions:
-    """The options, with the settings given as keywords applied. Raises `InputError`."""
-    if options is None:
-        return EngineOptions(**settings)
-    if not isinstance(options, EngineOptions):
-        raise InputError(f"options must be EngineOptions, got {kind_of(options)}: write Engine(graph, model)")
-    return replace(options, **settings) if settings else options

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypedDict, get_args
 
 from livegnn.arguments import whole
@@ -10,18 +10,21 @@ from livegnn.compiler.plan import Keep
 from livegnn.errors import InputError
 from livegnn.graph.core import chosen_threads
 from livegnn.inference.guard import NonFinite
+from livegnn.wording import kind_of
 
-Mode = Literal["eager", "lazy"]
+Mode = Literal["eager", "lazy", "presampled"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """Settings of an `Engine`. Predictions are the same, bit for bit, with all settings.
+    """Settings of an `Engine`. Predictions are the same, bit for bit, with all settings but "presampled".
 
     threads: how many threads work on one batch; by default as many as the process may use.
     mode: ``"eager"`` computes with each batch all predictions that it reaches. ``"lazy"`` records what the
     batch reaches, and computes a prediction when it is queried (NeutronRT, section V.D). A list has one of
-    the two for each depth of propagation, the eager ones first.
+    the two for each depth of propagation, the eager ones first. ``"presampled"``, of a `SampledEngine`, keeps
+    samples instead of rows; the predictions are those on the samples.
+    sample_seed: of the samples in the mode "presampled".
     history: how many of the last events `Engine.explain` can go back; 0 keeps no history.
     keep: ``"all"`` keeps aggregates and layer outputs. ``"aggregates"`` keeps only the aggregates and
     computes a layer's rows again, node by node, when they are read.
@@ -44,12 +47,14 @@ class EngineOptions:
     keep_degree: int = 0
     state_dir: "str | os.PathLike[str] | None" = None
     non_finite: NonFinite = "refuse"
+    sample_seed: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threads", chosen_threads(self.threads))
         object.__setattr__(self, "history", whole(self.history, "history, a number of events,", 0))
         _check_one_of("keep", self.keep, get_args(Keep))
         _check_one_of("non_finite", self.non_finite, get_args(NonFinite))
+        object.__setattr__(self, "sample_seed", whole(self.sample_seed, "sample_seed", 0, 2**64 - 1))
         object.__setattr__(self, "keep_degree", whole(self.keep_degree, "keep_degree", 0, 2**32 - 1))
 
     @property
@@ -68,6 +73,16 @@ class EngineSettings(TypedDict, total=False):
     keep_degree: int
     state_dir: "str | os.PathLike[str] | None"
     non_finite: NonFinite
+    sample_seed: int
+
+
+def choose_options(options: EngineOptions | None, settings: EngineSettings) -> EngineOptions:
+    """The options, with the settings given as keywords applied. Raises `InputError`."""
+    if options is None:
+        return EngineOptions(**settings)
+    if not isinstance(options, EngineOptions):
+        raise InputError(f"options must be EngineOptions, got {kind_of(options)}: write Engine(graph, model)")
+    return replace(options, **settings) if settings else options
 
 
 def _check_one_of(name: str, value: object, allowed: Sequence[str]) -> None:

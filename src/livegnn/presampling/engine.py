@@ -5,10 +5,12 @@ every batch; a prediction is a few look-ups and a forward pass over the sample o
 for a hub as for any other node.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from types import NoneType
 from typing import TYPE_CHECKING, Unpack
+
+import numpy as np
 
 from livegnn.errors import InputError, ModelError
 from livegnn.graph import Graph
@@ -19,6 +21,7 @@ from livegnn.model import Model
 from livegnn.model.outputs import Outputs
 from livegnn.presampling.presampler import Presampler
 from livegnn.sampling import HeteroSubgraph
+from livegnn.sampling.request import given_ids
 from livegnn.types import FloatArray, NodeType, State
 from livegnn.wording import kind_of, never_raises
 
@@ -34,8 +37,8 @@ class SampledEngine(Presampler):
     equal graphs give equal predictions. An `Engine` reads all neighbours instead; `Comparison` says how far
     the two differ.
 
-    options: `threads` fill the samples at the beginning; `mode` must be "presampled"; what is said of rows
-    that an engine keeps does not apply. state: what `state()` returned for an equal graph and query.
+    options: `threads` draw the samples of all nodes at the beginning; `mode` must be "presampled"; what is
+    said of rows that an engine keeps does not apply. state: what `state()` returned.
 
     Raises `ModelError` if the model carries no query, or does not fit it or the graph; `InputError`;
     `FileFormatError` if the state does not fit.
@@ -64,9 +67,8 @@ class SampledEngine(Presampler):
         self.output_type_name: NodeType = model.node_type(model.output)
         self.outputs = Outputs(model)
         self._forward = SampledForward(model)
-        super().__init__(
-            graph, model.query, seed=options.sample_seed, threads=options.threads, state=state, name=name
-        )
+        self.name = name
+        super().__init__(graph, model.query, seed=options.sample_seed, threads=options.threads, state=state)
 
     @classmethod
     def factory(
@@ -106,16 +108,22 @@ class SampledEngine(Presampler):
         """None: a prediction is always computed. For callers that must not block, as of `Engine`."""
         self._check_output(output)
 
-    def samples_for(self, ids: "ArrayLike") -> HeteroSubgraph:
-        """The samples of nodes, each by itself, with the columns that the model reads."""
-        return self.sample(ids, disjoint=True, attributes=True)
+    def samples_for(self, ids: "ArrayLike") -> list[HeteroSubgraph]:
+        """The sample of each node by itself, all of one moment, with the columns that the model reads."""
+        asked = given_ids(ids)
+        if len(asked) == 1:
+            return [self.sample(asked)]
+        with self.graph.writer:
+            return [self.sample(asked[at : at + 1]) for at in range(len(asked))]
 
     def predict_from(
-        self, samples: HeteroSubgraph, *, output: str | None = None
-    ) -> "Float32[FloatArray, 'ids channels']":
+        self, samples: Sequence[HeteroSubgraph], *, output: str | None = None
+    ) -> "Float32[FloatArray, 'samples channels']":
         """What `predict` returns for nodes whose samples `samples_for` has returned."""
         self._check_output(output)
-        return self._forward.predict(samples, output=output)
+        rows = [self._forward.predict(sample, output=output) for sample in samples]
+        width = self.model.width(self.outputs.find(output).value)
+        return np.concatenate(rows) if rows else np.empty((0, width), np.float32)
 
     def _check_output(self, output: str | None) -> None:
         found = self.outputs.find(output)

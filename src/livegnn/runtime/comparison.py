@@ -7,18 +7,34 @@ import numpy as np
 
 from livegnn.arguments import not_negative, whole
 from livegnn.errors import InputError
-from livegnn.inference import Engine
-from livegnn.types import FloatArray, Ids
+from livegnn.graph import Graph
+from livegnn.presampling import Predictor
+from livegnn.types import FloatArray, Ids, IntArray, NodeType
 
 if TYPE_CHECKING:
-    from jaxtyping import Float32, Shaped
+    from jaxtyping import Float32, Int64, Shaped
 
+_CLASSES: Final = 65
 _AT_ONCE: Final = 2048  # nodes: batches wait while so many are read
 
 _Rows: TypeAlias = (
-    "tuple[Shaped[Ids, 'nodes'], Float32[FloatArray, 'nodes c'], Float32[FloatArray, 'nodes c']]"
+    "tuple[Shaped[Ids, 'nodes'], Int64[IntArray, 'nodes'], Float32[FloatArray, 'nodes c'], "
+    "Float32[FloatArray, 'nodes c']]"
 )
 Read: TypeAlias = "Callable[[Callable[[], _Rows]], tuple[int, _Rows]]"
+
+
+class DegreeClass(NamedTuple):
+    """The same of the nodes with at least `degree` in-edges, and fewer than twice as many.
+
+    nodes: how many were compared; different: by more than the tolerance; largest, mean: differences.
+    """
+
+    degree: int
+    nodes: int
+    different: int
+    largest: float
+    mean: float
 
 
 class Comparison(NamedTuple):
@@ -29,7 +45,8 @@ class Comparison(NamedTuple):
     `tolerance`. largest, mean: absolute differences, over all channels. largest_id: the node with the largest
     one, None if none differs. changed_class: how many nodes have their largest channel elsewhere, None if
     there is only one channel. not_finite: how many nodes have a channel that is infinite or NaN in either
-    model; the other figures leave these nodes out.
+    model; the other figures leave these nodes out. degrees: the same by in-degree, over all edge types: of
+    nodes without in-edges, with 1, 2 or 3, 4 to 7, and so on; classes without nodes are left out.
     """
 
     first: str
@@ -44,10 +61,17 @@ class Comparison(NamedTuple):
     largest_id: int | str | None
     changed_class: int | None
     not_finite: int
+    degrees: tuple[DegreeClass, ...]
 
 
 def compare(
-    first: Engine, second: Engine, read: Read, *, sample: int = 65_536, tolerance: float = 1e-4, seed: int = 0
+    first: Predictor,
+    second: Predictor,
+    read: Read,
+    *,
+    sample: int = 65_536,
+    tolerance: float = 1e-4,
+    seed: int = 0,
 ) -> Comparison:
     """Compares the first outputs for `sample` nodes drawn at random, or for all if there are no more.
 
@@ -76,12 +100,21 @@ def compare(
 
         def ask(part: Ids = part) -> _Rows:
             there = part[graph.contains(part, node_type)]
-            return there, first.predict(there), second.predict(there)
+            return there, _degrees(graph, node_type, there), first.predict(there), second.predict(there)
 
         seq, rows = read(ask)
         since = seq if begin == 0 else since
         tally.add(*rows)
     return tally.result(first.name, second.name, since, seq)
+
+
+def _degrees(graph: Graph, node_type: NodeType, ids: Ids) -> "Int64[IntArray, 'nodes']":
+    """In-degrees over all edge types."""
+    found = np.zeros(len(ids), np.int64)
+    for edge_type in graph.schema.edge_types:
+        if edge_type[2] == node_type:
+            found += graph.degree(ids, edge_type=edge_type)
+    return found
 
 
 class _Tally:
@@ -93,23 +126,30 @@ class _Tally:
         self._largest, self._sum = 0.0, 0.0
         self._largest_id: int | str | None = None
         self._width = 0
+        self._classes = np.zeros((_CLASSES, 4))  # nodes, different, the largest, the sum; by `_class_of`
 
     def add(
         self,
         ids: "Shaped[Ids, 'nodes']",
+        degrees: "Int64[IntArray, 'nodes']",
         first: "Float32[FloatArray, 'nodes channels']",
         second: "Float32[FloatArray, 'nodes channels']",
     ) -> None:
         self._nodes, self._width = self._nodes + len(ids), first.shape[1]
         finite = np.isfinite(first).all(1) & np.isfinite(second).all(1)
         self._not_finite += int((~finite).sum())
-        ids, first, second = ids[finite], first[finite], second[finite]
+        ids, degrees, first, second = ids[finite], degrees[finite], first[finite], second[finite]
         if not first.size:
             return
         differences = np.abs(first.astype(np.float64) - second)
         of_nodes = differences.max(1)
         self._different += int((of_nodes > self._tolerance).sum())
         self._changed_class += int((first.argmax(1) != second.argmax(1)).sum())
+        classes = np.frexp(degrees)[1]  # the number of bits of a degree
+        np.add.at(self._classes[:, 0], classes, 1)
+        np.add.at(self._classes[:, 1], classes, of_nodes > self._tolerance)
+        np.maximum.at(self._classes[:, 2], classes, of_nodes)
+        np.add.at(self._classes[:, 3], classes, differences.mean(1))
         self._sum, self._numbers = self._sum + float(differences.sum()), self._numbers + differences.size
         at = int(of_nodes.argmax())
         if of_nodes[at] > self._largest:
@@ -129,4 +169,9 @@ class _Tally:
             self._largest_id,
             self._changed_class if self._width > 1 else None,
             self._not_finite,
+            tuple(
+                DegreeClass(1 << bits >> 1, int(nodes), int(different), float(largest), float(total / nodes))
+                for bits, (nodes, different, largest, total) in enumerate(self._classes)
+                if nodes
+            ),
         )

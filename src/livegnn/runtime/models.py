@@ -25,9 +25,9 @@ from livegnn.errors import InputError, LiveGNNError
 from livegnn.graph import Graph, View
 from livegnn.graph.core import chosen_threads
 from livegnn.inference import Engine, EngineOptions
-from livegnn.inference.core import lay_out
 from livegnn.log import Log
 from livegnn.model import Model
+from livegnn.presampling import Predictor, SampledEngine, check_predictor, predictor_factory
 from livegnn.runtime.comparison import Comparison, Read, compare
 from livegnn.runtime.errands import Errands
 from livegnn.runtime.recovery import ViewFactory
@@ -139,7 +139,7 @@ class Models:
         self._factories, self._visible, self._register = factories, visible, register
         self._read, self._on_switch, self._keep_apart = read, on_switch, keep_apart
         for name in (register.serving, register.previous):
-            if name is not None and not isinstance(views.find(name), Engine):
+            if name is not None and not isinstance(views.find(name), Predictor):
                 raise InputError(
                     f"expected the name of an engine, one of {', '.join(self.names) or 'none'}, got {name!r}"
                 )
@@ -163,16 +163,35 @@ class Models:
     @property
     def names(self) -> tuple[str, ...]:
         """Those that follow the graph."""
-        return tuple(name for name, view in self._views.items() if isinstance(view, Engine))
+        return tuple(name for name, view in self._views.items() if isinstance(view, Predictor))
+
+    @property
+    def predictor(self) -> Predictor | None:
+        """What serves; None if there is nothing, or while it is built again."""
+        view = None if self.serving is None else self._views.find(self.serving)
+        return view if isinstance(view, Predictor) else None
 
     @property
     def engine(self) -> Engine | None:
-        """The engine that serves; None if there is none, or while it is built again."""
-        view = None if self.serving is None else self._views.find(self.serving)
-        return view if isinstance(view, Engine) else None
+        """What serves, if it keeps rows; None otherwise, or while it is built again."""
+        serving = self.predictor
+        return serving if isinstance(serving, Engine) else None
 
-    def find(self, name: str | None) -> Engine:
-        """An engine by name, or the one that serves.
+    def find_engine(self, name: str | None) -> Engine:
+        """A model by name, or the one that serves, if it keeps rows.
+
+        Raises what `find` raises, and `InputError` if it answers from samples.
+        """
+        found = self.find(name)
+        if isinstance(found, Engine):
+            return found
+        raise InputError(
+            f"this needs a model that keeps rows, got {found.name!r}, which answers from samples: ask one with "
+            "the mode 'eager' or 'lazy'"
+        )
+
+    def find(self, name: str | None) -> Predictor:
+        """A model by name, or the one that serves.
 
         Raises `InputError` if there is no such model, `ViewMissingError` while it is built again.
         """
@@ -186,13 +205,13 @@ class Models:
             view = self._views[wanted]
         except (KeyError, TypeError):
             view = None
-        if not isinstance(view, Engine):
+        if not isinstance(view, Predictor):
             raise InputError(
                 f"model must be one of {', '.join(self.names) or 'none, for there is none'}, got {name!r}"
             )
         return view
 
-    def _named(self, name: str) -> Engine:
+    def _named(self, name: str) -> Predictor:
         if not isinstance(name, str):
             raise InputError(f"expected the name of a model, got {kind_of(name)}")
         return self.find(name)
@@ -203,7 +222,7 @@ class Models:
             following = {
                 name: ModelState(name, view.digest, "following", name == self.serving, None)
                 for name, view in self._views.items()
-                if isinstance(view, Engine)
+                if isinstance(view, Predictor)
             }
             building = {
                 name: ModelState(name, self._digests[name], "building", False, None)
@@ -250,10 +269,10 @@ class Models:
         if not isinstance(options, (EngineOptions, NoneType)):
             raise InputError(f"options must be EngineOptions, got {kind_of(options)}")
         if options is None:
-            serving = self.engine
+            serving = self.predictor
             options = EngineOptions() if serving is None else serving.options
         _check_name(name)
-        lay_out(self._graph, model, options)
+        check_predictor(self._graph, model, options)
         digest = model.digest
         failures: list[BaseException] = []
 
@@ -288,6 +307,9 @@ class Models:
                 raise failures[0]
 
     def _build(self, name: str, model: Model, options: EngineOptions) -> None:
+        if options.mode == "presampled":
+            self._follow(name, model, options, None)
+            return
         with self._graph.writer:
             state = self._graph.state()
         copy = Graph.from_state(state)
@@ -295,12 +317,22 @@ class Models:
         half = max(1, chosen_threads(options.threads) // 2)  # the loop has the others
         engine = Engine(copy, model, replace(options, threads=half, history=0), name=name)
         self._catch_up(copy)
+        self._follow(name, model, options, engine)
+
+    def _follow(self, name: str, model: Model, options: EngineOptions, engine: Engine | None) -> None:
+        """Lets a model follow the graph: what `engine` on a copy of it has computed, or else samples, which
+        are drawn while batches wait.
+        """
 
         def join() -> None:
-            replay(self._log, copy, up_to=self._graph.seq)
-            joined = Engine(self._graph, model, options, state=engine, name=name)
+            joined: Predictor
+            if engine is None:
+                joined = SampledEngine(self._graph, model, options, name=name)
+            else:
+                replay(self._log, engine.graph, up_to=self._graph.seq)
+                joined = Engine(self._graph, model, options, state=engine, name=name)
             joined.guard(False)
-            self._factories[name] = Engine.factory(model, options, name=name)
+            self._factories[name] = predictor_factory(model, options, name=name)
             self._views.put_back(joined)
 
         if self._closing:
@@ -363,11 +395,11 @@ class Models:
             raise InputError("expected a model that served before, got none: switch to one by its name")
         return self.switch(self.previous)
 
-    def _serve(self, engine: Engine, before: str | None) -> Switch:
+    def _serve(self, engine: Predictor, before: str | None) -> Switch:
         name = engine.name
         with self._visible:
             engine.guard(engine.options.non_finite == "refuse")
-            if (old := self.engine) is not None:
+            if (old := self.predictor) is not None:
                 old.guard(False)
             self.serving, self.previous = name, before
             switch = Switch(self._graph.seq, name, before)
@@ -396,7 +428,9 @@ class Models:
 
     def is_dispensable(self, name: str) -> bool:
         """Whether the loop goes on without a view that fails: a deployed model that does not serve."""
-        return name != self.serving and name not in self._given and isinstance(self._views.find(name), Engine)
+        return (
+            name != self.serving and name not in self._given and isinstance(self._views.find(name), Predictor)
+        )
 
     def lose(self, name: str, reason: str) -> None:
         """Notes that a dispensable model has failed."""

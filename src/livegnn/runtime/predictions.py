@@ -19,6 +19,7 @@ from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import AutoAdd, Graph, GraphDelta, View, auto_add_nodes
 from livegnn.inference import Engine, Scrub, ScrubPolicy, Update
 from livegnn.log import Log
+from livegnn.presampling import SampledEngine
 from livegnn.runtime.admission import Admission
 from livegnn.runtime.ahead import AheadPolicy
 from livegnn.runtime.checkpoints import CheckpointPolicy
@@ -154,10 +155,10 @@ class Runtime(Loop):
 
     @property
     def engine(self) -> Engine:
-        """The engine that serves. Raises `InputError` where the runtime has none, and `ViewMissingError`
-        while it is built again.
+        """The engine that serves. Raises `InputError` where the runtime has none, or answers from samples,
+        and `ViewMissingError` while it is built again.
         """
-        return self.models.find(None)
+        return self.models.find_engine(None)
 
     @property
     def has_engine(self) -> bool:
@@ -176,6 +177,10 @@ class Runtime(Loop):
         output: which one, as of `Engine.predict`. model: which one, by default the one that serves. Raises
         UnknownNodeError, and InputError if there is no such output or model.
         """
+        found = self.models.find(model)
+        if isinstance(found, SampledEngine):  # batches go on while it computes
+            seq, samples = self.read(lambda: found.samples_for(ids))
+            return Prediction(seq, found.predict_from(samples, output=output))
         return Prediction(*self.read(lambda: self.models.find(model).predict(ids, output=output)))
 
     def predict_at_once(
@@ -198,7 +203,7 @@ class Runtime(Loop):
         """What `predict(ids)` would say if `events` happened now; nothing is kept. Raises InputError."""
         self.check(events)
         with self.graph.writer:
-            answer = self.models.find(model).what_if(events)
+            answer = self.models.find_engine(model).what_if(events)
             return SupposedPrediction(self.graph.seq, answer.predict(ids, output=output), answer.changed)
 
     def subscribe(

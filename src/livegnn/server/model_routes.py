@@ -34,6 +34,16 @@ class ModelsAnswer(BaseModel):
     models: list[ModelAnswer]
 
 
+class DegreeClassAnswer(BaseModel):
+    """The same of nodes with at least `degree` in-edges, and fewer than twice as many."""
+
+    degree: int
+    nodes: int
+    different: int
+    largest: float
+    mean: float
+
+
 class ComparisonAnswer(BaseModel):
     """How predictions of `second` differ from those of `first`, between events `since` and `seq`."""
 
@@ -49,6 +59,7 @@ class ComparisonAnswer(BaseModel):
     largest_id: int | str | None
     changed_class: int | None
     not_finite: int
+    degrees: list[DegreeClassAnswer]
 
 
 class SwitchAnswer(BaseModel):
@@ -121,7 +132,7 @@ def _add_deploying(router: APIRouter, runtime: Runtime) -> None:
     ) -> Response:
         """How the predictions of a model differ from those of another."""
         found = models.compare(name, first, sample=sample, tolerance=tolerance, seed=seed)
-        return to_json(found._asdict())
+        return to_json({**found._asdict(), "degrees": [one._asdict() for one in found.degrees]})
 
 
 def _add_serving(router: APIRouter, runtime: Runtime) -> None:

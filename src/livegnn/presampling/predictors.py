@@ -1,0 +1,29 @@
+"""What answers for predictions: an engine that keeps rows, or one that keeps samples."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from livegnn.graph import Graph
+from livegnn.inference import Engine, EngineOptions
+from livegnn.inference.core import lay_out
+from livegnn.model import Model
+from livegnn.presampling.engine import SampledEngine, check_sampled
+from livegnn.types import State
+
+Predictor: TypeAlias = Engine | SampledEngine
+PredictorFactory: TypeAlias = Callable[[Graph, State | None], Predictor]
+
+
+def predictor_factory(model: Model, options: EngineOptions, *, name: str = "engine") -> PredictorFactory:
+    """A function that makes what `options.mode` says from a graph and an optional saved state."""
+    if options.mode == "presampled":
+        return SampledEngine.factory(model, options, name=name)
+    return Engine.factory(model, options, name=name)
+
+
+def check_predictor(graph: Graph, model: Model, options: EngineOptions) -> None:
+    """Raises `ModelError` or `InputError` if no such predictor of `model` can follow the graph."""
+    if options.mode == "presampled":
+        check_sampled(graph, model, options)
+    else:
+        lay_out(graph, model, options)
