@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from model_examples import EDGES, make_sage, propagate
 
 from livegnn import EdgeSchema, Engine, Events, Graph, InputError, Model, ModelError, Schema
 from livegnn.graph.snapshot import Snapshot
@@ -16,12 +17,13 @@ from livegnn.inference import Degrees, SampledForward
 from livegnn.model import EdgeInput, Input, Propagate, Step, reference
 from livegnn.oracle.exactness import judge
 from livegnn.sampling import HeteroSubgraph, Subgraph, sample_subgraph
-from model_examples import EDGES, make_sage, propagate
 
 USER_ITEM, ITEM_USER = ("user", "likes", "item"), ("item", "liked", "user")
 
 
-def draw(random: np.random.Generator, width: int, hops: int, neighbors: int, *, scale: float = 1.0) -> Subgraph:
+def draw(
+    random: np.random.Generator, width: int, hops: int, neighbors: int, *, scale: float = 1.0
+) -> Subgraph:
     """A sample around node 0 as a sampler lists it, with parallel edges, loops and nodes without edges."""
     row, col, nodes, first = [], [], 1, 0
     for _ in range(hops):
@@ -68,7 +70,11 @@ def as_snapshot(sample: Subgraph) -> Snapshot:
     weight = np.ones(len(sample.row), np.float32) if sample.edge_weight is None else sample.edge_weight
     attr = {} if sample.edge_attr is None else {EDGES: sample.edge_attr}
     return Snapshot(
-        {"node": sample.node}, {"node": sample.x}, {EDGES: np.stack([sample.row, sample.col]).astype(np.int64)}, {EDGES: weight}, attr
+        {"node": sample.node},
+        {"node": sample.x},
+        {EDGES: np.stack([sample.row, sample.col]).astype(np.int64)},
+        {EDGES: weight},
+        attr,
     )
 
 
@@ -110,7 +116,9 @@ MODELS = {
     "gcn, improved": steps_of(replace(GCN, self_loops=2.0), replace(GCN, self_loops=2.0)),
     "gcn, in reverse": steps_of(replace(GCN, reverse=True), GCN),
     "sum": steps_of(Propagate(EDGES), Propagate(EDGES)),
-    "mean of weights": steps_of(Propagate(EDGES, ("weight",), "sum", "divide"), Propagate(EDGES, ("weight",))),
+    "mean of weights": steps_of(
+        Propagate(EDGES, ("weight",), "sum", "divide"), Propagate(EDGES, ("weight",))
+    ),
     "max": steps_of(Propagate(EDGES, aggregate="max"), Propagate(EDGES, aggregate="max")),
     "max and min of weights": steps_of(
         Propagate(EDGES, ("weight",), aggregate="max"), Propagate(EDGES, ("weight",), aggregate="min")
@@ -162,7 +170,9 @@ def live_graph(*, parallel: bool = False, nodes: int = 120) -> Graph:
     random = np.random.default_rng(2)
     duplicates = "keep" if parallel else "replace"
     graph = Graph(Schema({"node": 3}, {EDGES: EdgeSchema(weighted=True, duplicates=duplicates)}))
-    graph.apply(Events().add_nodes(np.arange(nodes) * 7, x=random.standard_normal((nodes, 3)).astype(np.float32)))
+    graph.apply(
+        Events().add_nodes(np.arange(nodes) * 7, x=random.standard_normal((nodes, 3)).astype(np.float32))
+    )
     source, target = random.integers(0, nodes - 3, (2, 4 * nodes)) * 7
     source[:9] = target[:9]
     key = {"key": np.arange(len(source))} if parallel else {}
@@ -180,7 +190,9 @@ def true_degrees(graph: Graph, sample: Subgraph, direction: str) -> Degrees:
         count=np.array([np.sum(receiver == node) for node in sample.node]),
         weight=np.array([weight[receiver == node].sum(dtype=np.float64) for node in sample.node]),
         loops=np.array([np.sum(loop & (receiver == node)) for node in sample.node]),
-        loop_weight=np.array([weight[loop & (receiver == node)].sum(dtype=np.float64) for node in sample.node]),
+        loop_weight=np.array(
+            [weight[loop & (receiver == node)].sum(dtype=np.float64) for node in sample.node]
+        ),
     )
 
 
@@ -191,7 +203,9 @@ def test_all_neighbours_and_true_degrees_give_what_the_engine_gives(name: str) -
     forward = SampledForward(model)
     for seeds in ([0], [7, 35, 7], [119 * 7]):
         sample = sample_subgraph(graph, seeds, [-1] * 3, attributes=True)
-        found = judge(forward.predict(sample, degrees=true_degrees(graph, sample, "in")), engine.predict(seeds))
+        found = judge(
+            forward.predict(sample, degrees=true_degrees(graph, sample, "in")), engine.predict(seeds)
+        )
         assert found.ok, found
 
 
@@ -200,7 +214,9 @@ def test_true_degrees_of_out_edges_give_what_the_engine_gives() -> None:
     model = steps_of(backward, backward)
     sample = sample_subgraph(graph, [0, 7, 70], [-1, -1], direction="out", attributes=True)
     degrees = {(EDGES, "out"): true_degrees(graph, sample, "out")}
-    found = judge(SampledForward(model).predict(sample, degrees=degrees), Engine(graph, model).predict([0, 7, 70]))
+    found = judge(
+        SampledForward(model).predict(sample, degrees=degrees), Engine(graph, model).predict([0, 7, 70])
+    )
     assert found.ok, found
 
 
@@ -242,7 +258,7 @@ def test_a_maximum_of_weights_with_loops_refuses_parallel_loops() -> None:
 
 
 def typed_model() -> Model:
-    """Two layers over users and items, along both edge types at once and in reverse, with features of edges."""
+    """Two layers over users and items, along both edge types, also in reverse, with features of edges."""
     random = np.random.default_rng(4)
 
     def weight(*shape: int) -> np.ndarray:
@@ -302,7 +318,10 @@ def typed_snapshot(sample: HeteroSubgraph) -> Snapshot:
         sample.node,
         sample.x,
         {name: np.stack([sample.row[name], sample.col[name]]).astype(np.int64) for name in sample.row},
-        {name: sample.edge_weight.get(name, np.ones(len(row), np.float32)) for name, row in sample.row.items()},
+        {
+            name: sample.edge_weight.get(name, np.ones(len(row), np.float32))
+            for name, row in sample.row.items()
+        },
         sample.edge_attr,
     )
 
@@ -411,7 +430,8 @@ def test_functions_of_a_model_run_and_their_errors_pass_through() -> None:
     forward = SampledForward(model)
     with pytest.raises(ValueError, match="too large"):
         forward.predict(replace(sample, x=sample.x + 1e7))
-    assert forward.predict(sample).shape == (1, 3) and calls
+    assert forward.predict(sample).shape == (1, 3)
+    assert calls
 
 
 # -- what is refused
@@ -458,7 +478,10 @@ def test_samples_that_lack_what_the_model_reads_are_refused_by_name() -> None:
         (spoiled(sample, edge_attr={}), "2 features of .*liked.* edges, the sample has none"),
         (spoiled(sample, x={"user": sample.x["user"]}), "2 features of 'item' nodes, the sample has none"),
         (spoiled(sample, node={"item": sample.node["item"]}), "'user' nodes"),
-        (live_sample := sample_subgraph(live_graph(), [0], [2], attributes=True), "sample seeds by node type"),
+        (
+            live_sample := sample_subgraph(live_graph(), [0], [2], attributes=True),
+            "sample seeds by node type",
+        ),
         ("sample", "expected a Subgraph"),
         (None, "expected a Subgraph"),
     ]:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from livegnn import Engine, Events, Graph, Schema
+from livegnn import Events, Graph, Schema
 from livegnn.graph import EdgeSchema
 from livegnn.inference import SampledForward
 from livegnn.oracle.exactness import judge
 from livegnn.sampling import Subgraph, sample_subgraph
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
-from modules import CONVOLUTIONS, EDGE_WIDTH, EDGE_WISE, WIDTH, Design, Stack, designs_of, make
+from modules import CONVOLUTIONS, EDGE_WIDTH, EDGE_WISE, WIDTH, Stack, designs_of, make
 
 NODES = 40
 

@@ -365,12 +365,7 @@ def reorder(model: Model, *, sampled: bool = False) -> Sequence[Step]:
             if bias is not None:
                 steps.insert(i, Step("scale_shift", (summed,), second.output, {"shift": bias}))
                 i += 1
-        elif (
-            _is_linear(model, first)
-            and "bias" not in first.tensors
-            and _is_sum(second)
-            and not projects
-        ):
+        elif _is_linear(model, first) and "bias" not in first.tensors and _is_sum(second) and not projects:
             gathered = f"{second.output}/gathered"
             widths[gathered] = inner
             steps[j] = Step("propagate", first.inputs, gathered, second.tensors, second.attrs)

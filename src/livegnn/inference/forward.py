@@ -136,9 +136,7 @@ class SampledForward:
             if places.size and not (places.min() >= 0 and places.max() < len(seeds)):
                 raise InputError(f"pairs must name seeds, of 0 to {len(seeds) - 1}, got {places.tolist()!r}")
             positions.append(seeds[places])
-        a, b = self._run(
-            given, degrees, [(first.position, positions[0]), (second.position, positions[1])]
-        )
+        a, b = self._run(given, degrees, [(first.position, positions[0]), (second.position, positions[1])])
         scores: FloatArray = np.einsum("ij,ij->i", a, b)
         return scores
 
@@ -162,9 +160,7 @@ class SampledForward:
         seeds = sample.inverse.get(node_type)
         return np.zeros(0, np.int64) if seeds is None else integers(seeds, "inverse")
 
-    def _degrees(
-        self, sample: TypedSample, degrees: GivenDegrees
-    ) -> list[_Columns | None]:
+    def _degrees(self, sample: TypedSample, degrees: GivenDegrees) -> list[_Columns | None]:
         if isinstance(degrees, str):
             if degrees != "sample":
                 raise InputError(f"degrees must be 'sample' or Degrees, got {degrees!r}")
@@ -209,14 +205,16 @@ class SampledForward:
             )
         if kind == 2:
             node_type = self._node_types[type_]
+            node = sample.node[node_type][position].item()
             raise InputError(
                 f"the features of {node_type!r} nodes must be finite, got "
-                f"{sample.x[node_type][position].tolist()!r} for node {sample.node[node_type][position].item()!r}"
+                f"{sample.x[node_type][position].tolist()!r} for node {node!r}"
             )
         if kind in (3, 4):
             what = "weight" if kind == 3 else "features"
             raise InputError(
-                f"the {what} of {self._edge_types[type_]} edges must be finite, got another for edge {position}"
+                f"the {what} of {self._edge_types[type_]} edges must be finite, got another for edge "
+                f"{position}"
             )
         if kind == 5:
             edge_type = self._edge_types[type_]
@@ -254,7 +252,9 @@ def _compile(model: Model, schema: Schema) -> tuple[_core.Program, bool]:
     try:
         return Plan(model, Graph(schema), sampled=True).program, True
     except ModelError:
-        alone = {name: EdgeSchema(weighted=True, edge_dim=it.edge_dim) for name, it in schema.edge_types.items()}
+        alone = {
+            name: EdgeSchema(weighted=True, edge_dim=it.edge_dim) for name, it in schema.edge_types.items()
+        }
         return Plan(model, Graph(Schema(schema.node_types, alone)), sampled=True).program, False
 
 

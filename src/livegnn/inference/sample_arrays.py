@@ -105,7 +105,9 @@ def read_nodes(sample: TypedSample, schema: Schema) -> list[GivenNodes]:
     nodes: list[GivenNodes] = []
     for name, width in schema.node_types.items():
         if name not in sample.node:
-            raise InputError(f"the model reads {name!r} nodes, the sample has {list(sample.node) or 'others'}")
+            raise InputError(
+                f"the model reads {name!r} nodes, the sample has {list(sample.node) or 'others'}"
+            )
         count = len(sample.node[name])
         x = sample.x.get(name)
         if x is None and width > 0:
