@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "bindings/arrays.h"
-#include "bindings/locks.h"
 #include "bindings/module.h"
 #include "bindings/row_call.h"
 
@@ -53,7 +52,6 @@ nb::list predict(const Forward& self, const std::vector<NodesTuple>& nodes,
                  const std::vector<std::optional<EdgesTuple>>& edges,
                  const std::vector<std::optional<DegreesTuple>>& degrees,
                  const std::vector<std::pair<size_t, In<int64_t>>>& asked) {
-  refuse_in_function();
   const SampledGraph sample = sample_of(nodes, edges, degrees);
   std::vector<Forward::Asked> each;
   // Copies: the caller's other threads may write theirs after they were checked.

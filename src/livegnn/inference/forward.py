@@ -205,19 +205,22 @@ class SampledForward:
             )
         if kind == 2:
             node_type = self._node_types[type_]
+            node = sample.node[node_type][position].item()
             raise InputError(
                 f"the features of {node_type!r} nodes must be finite, got "
-                f"{sample.x[node_type][position].tolist()!r} for node {sample.node[node_type][position]!r}"
+                f"{sample.x[node_type][position].tolist()!r} for node {node!r}"
             )
         if kind in (3, 4):
             what = "weight" if kind == 3 else "features"
             raise InputError(
-                f"the {what} of {self._edge_types[type_]} edges must be finite, got another for edge {position}"
+                f"the {what} of {self._edge_types[type_]} edges must be finite, got another for edge "
+                f"{position}"
             )
         if kind == 5:
+            edge_type = self._edge_types[type_]
             raise InputError(
-                f"a maximum of weighted messages with self-loops needs one loop of {self._edge_types[type_]} "
-                f"for each node, got several for node {sample.node[self._edge_types[type_][0]][position]!r}"
+                f"a maximum of weighted messages with self-loops takes one loop of {edge_type} a node, got "
+                f"several for node {sample.node[edge_type[0]][position].item()!r}"
             )
         node_type = self._node_types[type_]
         raise InputError(
@@ -270,4 +273,8 @@ def _checked(given: Degrees, nodes: int, key: object) -> _Columns:
                 f"{name} of the degrees of {key} must be [{nodes}], one for each node of the sample, got "
                 f"{list(column.shape)}"
             )
+        if column is not None and len(column) and not (column.min() >= 0 or name.endswith("weight")):
+            raise InputError(f"{name} of the degrees of {key} must not be negative, got {column.min()}")
+        if column is not None and not np.isfinite(column).all():
+            raise InputError(f"{name} of the degrees of {key} must be finite")
     return tuple(columns.values())  # type: ignore[return-value]

@@ -1,0 +1,68 @@
+"""Forward passes over samples beside PyG's own module on the sampled batch, of every convolution."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from livegnn import Events, Graph, Schema
+from livegnn.graph import EdgeSchema
+from livegnn.inference import SampledForward
+from livegnn.oracle.exactness import judge
+from livegnn.sampling import Subgraph, sample_subgraph
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
+from modules import CONVOLUTIONS, EDGE_WIDTH, EDGE_WISE, WIDTH, Stack, designs_of, make
+
+NODES = 40
+
+
+def make_graph(random: np.random.Generator, scale: float) -> Graph:
+    """A graph with a hub, loops, parallel edges and a node without edges."""
+    schema = EdgeSchema(weighted=True, duplicates="keep", edge_dim=EDGE_WIDTH)
+    graph = Graph(Schema({DEFAULT_NODE_TYPE: WIDTH}, {DEFAULT_EDGE_TYPE: schema}))
+    x = (random.standard_normal((NODES, WIDTH)) * scale).astype(np.float32)
+    source, target = random.integers(0, NODES - 1, (2, 6 * NODES))
+    target[: 2 * NODES] = 0
+    edges = Events().add_edges(
+        source,
+        target,
+        key=np.arange(len(source)),
+        weight=random.uniform(0.1, 2, len(source)),
+        edge_attr=random.standard_normal((len(source), EDGE_WIDTH)).astype(np.float32),
+    )
+    graph.apply(Events().add_nodes(np.arange(NODES), x=x))
+    graph.apply(edges)
+    return graph
+
+
+@torch.no_grad()
+def run(module: Stack, sample: Subgraph, dtype: torch.dtype) -> np.ndarray:
+    """What the module says of the nodes of a sample."""
+    module = copy.deepcopy(module).to(dtype)
+    edge_index = torch.from_numpy(np.stack([sample.row, sample.col]))
+    given = [torch.from_numpy(array).to(dtype) for array in (sample.x, sample.edge_weight, sample.edge_attr)]
+    return module(given[0], edge_index, given[1], given[2]).numpy()
+
+
+def assert_as_pyg(module: Stack, forward: SampledForward, sample: Subgraph) -> None:
+    rows = forward.predict(sample, all_nodes=True)
+    found = judge(rows, run(module, sample, torch.float64), lambda: run(module, sample, torch.float32))
+    assert found.ok, found
+    seeds = forward.predict(sample)
+    assert seeds.tobytes() == rows[sample.inverse].tobytes()
+
+
+@pytest.mark.parametrize("kind", [*CONVOLUTIONS, *EDGE_WISE])
+def test_predictions_are_those_of_the_module_on_the_sampled_batch(kind: str) -> None:
+    for design in designs_of(kind):
+        module, model = make(design)
+        forward = SampledForward(model)
+        hops = [5, 3, 2, 2][: design.depth]
+        for seed, scale in enumerate([1.0, 1e-3, 1e3]):
+            graph = make_graph(np.random.default_rng(seed), scale)
+            for seeds in ([0], [NODES - 1], [3, 7, 3, 0]):
+                sample = sample_subgraph(graph, seeds, hops, attributes=True, seed=seed)
+                assert_as_pyg(module, forward, sample)
