@@ -23,6 +23,13 @@ def test_the_figures_are_those_of_all_predictions(nodes: int, tolerance: float) 
     assert found.mean == pytest.approx(differences.mean())
     assert found.largest_id == ids[differences.max(1).argmax()]
     assert found.changed_class == (a.argmax(1) != b.argmax(1)).sum()
+    degrees = graph.degree(ids)
+    assert sum(one.nodes for one in found.degrees) == nodes
+    for one in found.degrees:
+        here = degrees == 0 if one.degree == 0 else (degrees >= one.degree) & (degrees < 2 * one.degree)
+        assert (one.nodes, one.different) == (here.sum(), (differences.max(1) > tolerance)[here].sum())
+        assert one.largest == differences[here].max()
+        assert one.mean == pytest.approx(differences[here].mean())
     same = compare(first, first, lambda ask: (graph.seq, ask()))
     assert (same.different, same.largest, same.largest_id, same.changed_class) == (0, 0, None, 0)
 

@@ -1,8 +1,8 @@
 """An engine that answers from samples: they are ready before the request comes (Helios, sections 4 to 6).
 
-A model that was trained on sampled neighbourhoods gets at inference what it was trained on. The samples follow
-every batch; a prediction is a few look-ups and a forward pass over the sample of the node, and costs the same
-for a hub as for any other node.
+A model that was trained on sampled neighbourhoods gets at inference what it was trained on. The samples
+follow every batch; a prediction is a few look-ups and a forward pass over the sample of the node, and costs
+the same for a hub as for any other node.
 """
 
 from collections.abc import Callable, Sequence
@@ -141,8 +141,8 @@ def check_sampled(graph: Graph, model: Model, options: EngineOptions) -> None:
         raise InputError(f"the mode of a SampledEngine must be 'presampled', got {options.mode!r}")
     if model.query is None:
         raise ModelError(
-            "a model that answers from samples must carry the query that it was trained with, got one without: "
-            "give it one with model.with_query(Query(...)), and save it again"
+            "a model that answers from samples must carry the query that it was trained with, got one "
+            "without: give it one with model.with_query(Query(...)), and save it again"
         )
     model.query.check(graph.schema)
     if model.node_type(model.output) != model.query.seed_type:

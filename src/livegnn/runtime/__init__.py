@@ -5,11 +5,11 @@ from livegnn.runtime.ahead import AheadPolicy
 from livegnn.runtime.binding import schema_properties
 from livegnn.runtime.chains import list_checkpoints
 from livegnn.runtime.checkpoints import CheckpointPolicy, oldest_kept
-from livegnn.runtime.comparison import Comparison
+from livegnn.runtime.comparison import Comparison, DegreeClass
 from livegnn.runtime.loop import Chore, Loop
 from livegnn.runtime.models import ModelRegister, Models, ModelState, Nothing, Switch
 from livegnn.runtime.pace import Pace
-from livegnn.runtime.predictions import Change, Prediction, Runtime, SupposedPrediction
+from livegnn.runtime.predictions import Change, Prediction, Runtime, SampledPrediction, SupposedPrediction
 from livegnn.runtime.recovery import ViewFactory, count_recorded, restore
 from livegnn.runtime.replay import replay
 from livegnn.runtime.sources import Source
@@ -23,6 +23,7 @@ __all__ = [
     "CheckpointPolicy",
     "Chore",
     "Comparison",
+    "DegreeClass",
     "Loop",
     "ModelRegister",
     "ModelState",
@@ -31,6 +32,7 @@ __all__ = [
     "Pace",
     "Prediction",
     "Runtime",
+    "SampledPrediction",
     "Source",
     "Statistics",
     "SupposedPrediction",

@@ -186,8 +186,8 @@ class Models:
         if isinstance(found, Engine):
             return found
         raise InputError(
-            f"this needs a model that keeps rows, got {found.name!r}, which answers from samples: ask one with "
-            "the mode 'eager' or 'lazy'"
+            f"this needs a model that keeps rows, got {found.name!r}, which answers from samples: ask one "
+            "with the mode 'eager' or 'lazy'"
         )
 
     def find(self, name: str | None) -> Predictor:

@@ -5,7 +5,7 @@ Thread safety: everything may be called from any thread.
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,6 +28,7 @@ from livegnn.runtime.models import ModelRegister, Models, Nothing, Switch
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
 from livegnn.runtime.views import WhenViewFails
+from livegnn.sampling import HeteroSubgraph
 from livegnn.types import FloatArray, Ids
 from livegnn.wording import kind_of
 
@@ -64,6 +65,14 @@ class Prediction(NamedTuple):
 
     seq: int
     values: "Float32[FloatArray, 'nodes channels']"
+
+
+class SampledPrediction(NamedTuple):
+    """Rows of the model's output, `values[n, out]`, and the sample on which each was computed."""
+
+    seq: int
+    values: "Float32[FloatArray, 'nodes channels']"
+    samples: Sequence[HeteroSubgraph]
 
 
 class Runtime(Loop):
@@ -177,11 +186,25 @@ class Runtime(Loop):
         output: which one, as of `Engine.predict`. model: which one, by default the one that serves. Raises
         UnknownNodeError, and InputError if there is no such output or model.
         """
-        found = self.models.find(model)
-        if isinstance(found, SampledEngine):  # batches go on while it computes
-            seq, samples = self.read(lambda: found.samples_for(ids))
-            return Prediction(seq, found.predict_from(samples, output=output))
+        if isinstance(self.models.find(model), SampledEngine):
+            return Prediction(*self.predict_with_samples(ids, output=output, model=model)[:2])
         return Prediction(*self.read(lambda: self.models.find(model).predict(ids, output=output)))
+
+    def predict_with_samples(
+        self, ids: IdsLike, *, output: str | None = None, model: str | None = None
+    ) -> SampledPrediction:
+        """What `predict` returns of a model that answers from samples, and the sample of each node.
+
+        Raises what `predict` raises, and `InputError` if the model reads all neighbours.
+        """
+        found = self.models.find(model)
+        if not isinstance(found, SampledEngine):
+            raise InputError(
+                f"expected a model that answers from samples, got {found.name!r}, which reads all "
+                "neighbours: ask for its predictions alone"
+            )
+        seq, samples = self.read(lambda: found.samples_for(ids))
+        return SampledPrediction(seq, found.predict_from(samples, output=output), samples)  # batches go on
 
     def predict_at_once(
         self, ids: IdsLike, *, output: str | None = None, model: str | None = None

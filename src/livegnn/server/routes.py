@@ -1,18 +1,16 @@
 """The routes: what each takes, what it answers. Every answer carries the sequence number that it reflects."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
-import numpy as np
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
-from livegnn.errors import InputError, TimeoutExpired, shortened
+from livegnn.errors import TimeoutExpired, shortened
 from livegnn.events import Events
-from livegnn.events.chunk import to_edge_type, to_ids
+from livegnn.events.chunk import to_edge_type
 from livegnn.inference.explanation import Explanation
 from livegnn.runtime import Prediction, Runtime, Source
 from livegnn.server import metrics
@@ -22,7 +20,6 @@ from livegnn.server.expiry_routes import add_expiry_routes
 from livegnn.server.feed import Feed
 from livegnn.server.model_routes import add_model_routes
 from livegnn.server.query import (
-    LARGEST_SEQ,
     CheckedRoute,
     MinSeq,
     Since,
@@ -32,28 +29,19 @@ from livegnn.server.query import (
     parse_ids,
     split_ids,
 )
+from livegnn.server.requests import (
+    MODEL,
+    OUTPUT,
+    NodeId,
+    PredictionAnswer,
+    PredictionRequest,
+    body_of,
+    ids_of,
+)
+from livegnn.server.sample_routes import add_sample_routes
 from livegnn.types import Ids
 
 _EXPLAINED_AT_ONCE = 2  # so that threads are left for what is answered fast
-
-NodeId = StrictInt | StrictStr
-
-
-_OUTPUT = "the name of one of the model's outputs; the first one if it is left out"
-_MODEL = "the name of a model; the one that serves if it is left out"
-
-
-class PredictionRequest(BaseModel):
-    """Which nodes, and how fresh."""
-
-    model_config = ConfigDict(extra="forbid")
-    ids: list[NodeId]
-    min_seq: int = Field(
-        0, ge=0, le=LARGEST_SEQ, strict=True, description="answer when this event is visible"
-    )
-    timeout: float = Field(10.0, gt=0, le=300, strict=True, description="seconds to wait for min_seq at most")
-    output: StrictStr | None = Field(None, description=_OUTPUT)
-    model: StrictStr | None = Field(None, description=_MODEL)
 
 
 class WhatIfRequest(BaseModel):
@@ -62,17 +50,8 @@ class WhatIfRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
     events: list[dict[str, object]]
     ids: list[NodeId]
-    output: StrictStr | None = Field(None, description=_OUTPUT)
-    model: StrictStr | None = Field(None, description=_MODEL)
-
-
-class PredictionAnswer(BaseModel):
-    """Row i of `predictions` is the model's output for `ids[i]`. stale: set when the loop has failed."""
-
-    seq: int
-    ids: list[NodeId]
-    predictions: list[list[float]]
-    stale: bool | None = None
+    output: StrictStr | None = Field(None, description=OUTPUT)
+    model: StrictStr | None = Field(None, description=MODEL)
 
 
 class WhatIfAnswer(PredictionAnswer):
@@ -130,12 +109,6 @@ class _Choice(NamedTuple):
     model: str | None
 
 
-def _body_of(type_: type[BaseModel]) -> dict[str, object]:
-    """What OpenAPI says of a route whose body is read as `type_`."""
-    content = {"application/json": {"schema": type_.model_json_schema()}}
-    return {"requestBody": {"required": True, "content": content}}
-
-
 class Routes(NamedTuple):
     """The routes of the API, and the one for events by itself."""
 
@@ -151,14 +124,15 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
     append_events = add_event_routes(router, runtime, feed)
     add_expiry_routes(router, runtime)
     add_model_routes(router, runtime)
+    add_sample_routes(router, runtime, feed)
 
     @router.get("/v1/predictions", responses={200: {"model": PredictionAnswer}})
     async def read_predictions(
         ids: Annotated[list[str], Query(description="ids with commas between them, or several times")],
         min_seq: MinSeq = 0,
         timeout: Timeout = 10.0,
-        output: Annotated[str | None, Query(description=_OUTPUT)] = None,
-        model: Annotated[str | None, Query(description=_MODEL)] = None,
+        output: Annotated[str | None, Query(description=OUTPUT)] = None,
+        model: Annotated[str | None, Query(description=MODEL)] = None,
     ) -> Response:
         """Predictions for nodes."""
         wanted = parse_ids(graph, split_ids(ids))
@@ -167,13 +141,13 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
     @router.post(
         "/v1/predictions",
         responses={200: {"model": PredictionAnswer}},
-        openapi_extra=_body_of(PredictionRequest),
+        openapi_extra=body_of(PredictionRequest),
     )
     async def request_predictions(request: Request) -> Response:
         """Predictions for many nodes, or for ids that hold commas."""
         wanted = parse(PredictionRequest, await read_body(request), media_type_of(request))
         chosen = _Choice(wanted.output, wanted.model)
-        return await predict(_to_ids(runtime, wanted.ids), wanted.min_seq, wanted.timeout, chosen)
+        return await predict(ids_of(runtime, wanted.ids), wanted.min_seq, wanted.timeout, chosen)
 
     async def predict(ids: Ids, min_seq: int, timeout: float, chosen: _Choice) -> Response:
         await feed.wait(min_seq, timeout)
@@ -183,7 +157,7 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
         return _describe(runtime, prediction, ids)
 
     @router.post(
-        "/v1/what-if", responses={200: {"model": WhatIfAnswer}}, openapi_extra=_body_of(WhatIfRequest)
+        "/v1/what-if", responses={200: {"model": WhatIfAnswer}}, openapi_extra=body_of(WhatIfRequest)
     )
     async def ask_what_if(request: Request) -> Response:
         """Predictions as if events had happened; nothing is kept."""
@@ -192,7 +166,7 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
         def answer() -> Response:
             asked = parse(WhatIfRequest, body, media_type)
             events = Events.from_records(asked.events)  # type: ignore[arg-type]
-            ids = _to_ids(runtime, asked.ids)
+            ids = ids_of(runtime, asked.ids)
             supposed = runtime.what_if(events, ids, output=asked.output, model=asked.model)
             return to_json(
                 {
@@ -328,13 +302,3 @@ def _describe(runtime: Runtime, prediction: Prediction, ids: Ids) -> Response:
     if runtime.failure is not None:
         content["stale"] = True
     return to_json(content)
-
-
-def _to_ids(runtime: Runtime, ids: Sequence[int | str]) -> Ids:
-    text = runtime.graph.schema.text_ids
-    if not ids:
-        return np.empty(0, np.str_) if text else np.empty(0, np.int64)
-    values = to_ids(list(ids), "ids")  # type: ignore[arg-type]
-    if (values.dtype.kind == "U") != text:
-        raise InputError(f"ids must be {'text' if text else 'integers'} in this graph, got {ids[0]!r}")
-    return values

@@ -1,0 +1,74 @@
+"""The route by which predictions on samples are asked for together with their samples."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+from pydantic import BaseModel
+
+from livegnn.runtime import Runtime
+from livegnn.server.bodies import media_type_of, parse, read_body, to_json
+from livegnn.server.feed import Feed
+from livegnn.server.requests import NodeId, PredictionAnswer, PredictionRequest, body_of, ids_of
+
+if TYPE_CHECKING:
+    from livegnn.sampling import HeteroSubgraph
+
+
+class SampledEdgesAnswer(BaseModel):
+    """Edges of one type: edge i leads from `row[i]` to `col[i]`, positions in `nodes` of the two types."""
+
+    edge_type: list[str]
+    row: list[int]
+    col: list[int]
+
+
+class SampleAnswer(BaseModel):
+    """What a prediction was computed on: ids by node type, the asked one first, and the edges."""
+
+    nodes: dict[str, list[NodeId]]
+    edges: list[SampledEdgesAnswer]
+
+
+class SampledPredictionAnswer(PredictionAnswer):
+    """Predictions, and the sample of each."""
+
+    samples: list[SampleAnswer]
+
+
+def add_sample_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> None:
+    """Adds the route."""
+
+    @router.post(
+        "/v1/samples",
+        responses={200: {"model": SampledPredictionAnswer}},
+        openapi_extra=body_of(PredictionRequest),
+    )
+    async def sample_and_predict(request: Request) -> Response:
+        """Predictions of a model that answers from samples, with the sample of each node."""
+        wanted = parse(PredictionRequest, await read_body(request), media_type_of(request))
+        ids = ids_of(runtime, wanted.ids)
+        await feed.wait(wanted.min_seq, wanted.timeout)
+        found = await run_in_threadpool(
+            lambda: runtime.predict_with_samples(ids, output=wanted.output, model=wanted.model)
+        )
+        content: dict[str, object] = {
+            "seq": found.seq,
+            "ids": ids.tolist(),
+            "predictions": found.values,
+            "samples": [_describe(sample) for sample in found.samples],
+        }
+        if runtime.failure is not None:
+            content["stale"] = True
+        return to_json(content)
+
+
+def _describe(sample: "HeteroSubgraph") -> Mapping[str, object]:
+    return {
+        "nodes": {name: ids.tolist() for name, ids in sample.node.items()},
+        "edges": [
+            {"edge_type": list(name), "row": row, "col": sample.col[name]} for name, row in sample.row.items()
+        ],
+    }

@@ -1,0 +1,250 @@
+"""Predictions on samples that are ready: beside an engine that reads all neighbours, in a runtime, over HTTP."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from model_examples import EDGES, make_sage, propagate
+
+from livegnn import Engine, EngineOptions, Events, Graph, InputError, ModelError, Query
+from livegnn.deployment import Deployment
+from livegnn.inference import SampledForward
+from livegnn.log.sqlite import SqliteLog
+from livegnn.model import Input, Model
+from livegnn.presampling import SampledEngine
+from livegnn.runtime import CheckpointPolicy, Runtime, restore
+from livegnn.sampling import sample_query
+from livegnn.server import create_app
+
+ALL = Query("node").hop(EDGES, 1000, direction="in").hop(EDGES, 1000, direction="in")
+FEW = Query("node").hop(EDGES, 3, direction="in").hop(EDGES, 2, direction="in")
+NODES = 60
+
+
+def make_graph(seed: int = 0) -> Graph:
+    """Of in-degrees from 0 to 40."""
+    random = np.random.default_rng(seed)
+    target = (NODES * random.random(400) ** 2).astype(np.int64)
+    edges = np.unique(np.stack([random.integers(0, NODES, 400), target]), axis=1)
+    return Graph.from_edges(*edges, x=random.standard_normal((NODES, 3)).astype(np.float32), num_nodes=NODES)
+
+
+def make_events(count: int, seed: int) -> list[Events]:
+    random = np.random.default_rng(seed)
+    stream = []
+    for _ in range(count):
+        ends = random.integers(0, NODES, (2, 3))
+        events = Events().add_edges(*ends)
+        if random.random() < 0.6:
+            events.remove_edges(ends[0, 0], ends[1, 0])
+        events.set_features(random.integers(0, NODES, 1), random.standard_normal((1, 3)).astype(np.float32))
+        stream.append(events)
+    return stream
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[SqliteLog]:
+    log = SqliteLog(tmp_path / "events.db")
+    yield log
+    log.close()
+
+
+def drain(runtime: Runtime) -> None:
+    while runtime.step():
+        pass
+
+
+def test_with_all_neighbours_it_says_what_an_engine_says(rng: np.random.Generator) -> None:
+    graph, model = make_graph(), make_sage()
+    exact = Engine(graph, model, threads=1)
+    sampled = SampledEngine(graph, model.with_query(ALL), threads=1, name="sampled")
+    for events in make_events(25, int(rng.integers(2**31))):
+        graph.apply(events)
+        ids = rng.permutation(graph.ids())[:20]
+        np.testing.assert_allclose(sampled.predict(ids), exact.predict(ids), rtol=2e-4, atol=2e-5)
+    assert sampled.predict([]).shape == (0, 2)
+
+
+def test_a_prediction_is_of_the_sample_of_the_node_alone(rng: np.random.Generator) -> None:
+    """It is a function of the graph and the seed: neither of the other ids, nor of the way to the graph."""
+    graph, model = make_graph(), make_sage().with_query(FEW)
+    sampled = SampledEngine(graph, model, threads=1, sample_seed=5)
+    for events in make_events(20, int(rng.integers(2**31))):
+        graph.apply(events)
+    ids = graph.ids()
+    rows = sampled.predict(ids)
+    forward = SampledForward(model)
+    for at, id_ in enumerate(ids):
+        assert (sampled.predict([id_]) == rows[at : at + 1]).all()
+        assert (forward.predict(sampled.sample([id_])) == rows[at : at + 1]).all()
+    anew = SampledEngine(Graph.from_state(graph.state()), model, threads=1, sample_seed=5)
+    assert (anew.predict(ids) == rows).all()
+    other = SampledEngine(Graph.from_state(graph.state()), model, threads=1, sample_seed=6)
+    assert (other.predict(ids) != rows).any()
+
+
+def test_over_many_seeds_it_has_the_mean_of_samples_that_are_drawn() -> None:
+    """One layer is linear in the sample, so means of predictions can be compared."""
+    graph = make_graph()
+    whole = make_sage()
+    linear = Model({"x": Input("node", 3)}, whole.steps[:2], {n: whole.tensors[n] for n in ("w1", "b1")}, "l1")
+    model = linear.with_query(Query("node").hop(EDGES, 3, direction="in"))
+    (hub,) = graph.ids()[np.argmax(graph.degree(graph.ids()))][None]
+    forward, count = SampledForward(model), 400
+    ready = np.stack([SampledEngine(graph, model, sample_seed=s, threads=1).predict([hub])[0] for s in range(count)])
+    drawn = np.stack(
+        [forward.predict(sample_query(graph, [hub], model.query, attributes=True, seed=s))[0] for s in range(count)]
+    )
+    error = np.sqrt((ready.var(0) + drawn.var(0)) / count)
+    assert (np.abs(ready.mean(0) - drawn.mean(0)) < 5 * error).all()
+
+
+def test_what_no_sampled_engine_can_be_made_of() -> None:
+    graph, model = make_graph(), make_sage()
+    with pytest.raises(ModelError, match="must carry the query that it was trained with, got one without"):
+        SampledEngine(graph, model)
+    sampled = model.with_query(FEW)
+    with pytest.raises(InputError, match="must be 'presampled', got 'lazy'"):
+        SampledEngine(graph, sampled, mode="lazy")
+    with pytest.raises(InputError, match="mode must be 'eager' or 'lazy'"):
+        Engine(graph, sampled, mode="presampled")
+    with pytest.raises(InputError, match="sample_seed"):
+        SampledEngine(graph, sampled, sample_seed=-1)
+    with pytest.raises(InputError, match="state must be what"):
+        SampledEngine(graph, sampled, state=graph)  # type: ignore[arg-type]
+    foreign = model.with_query(
+        Query("node").hop(("node", "other", "node"), 2, direction="in").hop(("node", "other", "node"), 2)
+    )
+    with pytest.raises(InputError, match="other"):
+        SampledEngine(graph, foreign)
+    assert list(graph.followers) == [] if hasattr(graph.followers, "__iter__") else True
+
+
+def test_one_can_serve_beside_an_exact_one_and_take_over(log: SqliteLog, tmp_path: Path) -> None:
+    graph, model = make_graph(), make_sage().with_query(FEW)
+    policy = CheckpointPolicy(tmp_path / "checkpoints", every_events=10**9)
+    runtime = Runtime(log, graph, Engine(graph, model, threads=1), checkpoints=policy)
+    for events in make_events(10, 1):
+        runtime.append(events)
+    drain(runtime)
+    ids = graph.ids()
+    thread = threading.Thread(target=runtime.models.deploy, args=("samples", model, EngineOptions(mode="presampled")))
+    thread.start()
+    while thread.is_alive():
+        runtime.step()
+        thread.join(0.01)
+    found = runtime.models.compare("samples")
+    degrees = graph.degree(ids)
+    a, b = runtime.predict(ids).values, runtime.predict(ids, model="samples").values
+    differ = np.abs(a.astype(np.float64) - b).max(1)
+    assert sum(one.nodes for one in found.degrees) == found.nodes == NODES
+    for one in found.degrees:
+        here = degrees == 0 if one.degree == 0 else (degrees >= one.degree) & (degrees < 2 * one.degree)
+        assert (one.nodes, one.different) == (here.sum(), (differ[here] > found.tolerance).sum())
+        assert one.largest == pytest.approx(differ[here].max())
+        assert one.mean == pytest.approx(np.abs(a.astype(np.float64) - b)[here].mean())
+    assert found.degrees[0].different == 0  # few neighbours are all in the sample
+    assert found.degrees[-1].different > 0
+    for question in (
+        lambda: runtime.what_if(Events().add_nodes(99), [0], model="samples"),
+        lambda: runtime.predict_with_samples([0]),
+    ):
+        with pytest.raises(InputError, match="samples"):
+            question()
+    told = []
+    runtime.subscribe(lambda change: told.append((change.seq, len(change.ids))))
+    ask_in_thread(runtime, lambda: runtime.models.switch("samples"))
+    runtime.append(make_events(1, 7)[0])
+    drain(runtime)
+    assert told == [(runtime.seq, 0)]  # which predictions changed nobody has computed
+    assert runtime.predict_at_once([0]) is None
+    with pytest.raises(InputError, match="this needs a model that keeps rows, got 'samples'"):
+        runtime.engine  # noqa: B018
+    answer = runtime.predict_with_samples([3, 4])
+    assert (answer.values == runtime.predict([3, 4], model="samples").values).all()
+    assert [sample.node["node"][0] for sample in answer.samples] == [3, 4]
+    ask_in_thread(runtime, lambda: runtime.models.roll_back())
+    runtime.stop()
+
+
+def ask_in_thread(runtime: Runtime, question: object) -> None:
+    """Asks beside the loop, which this thread is."""
+    thread = threading.Thread(target=question)  # type: ignore[arg-type]
+    thread.start()
+    while thread.is_alive():
+        runtime.step()
+        thread.join(0.01)
+
+
+def test_a_restart_has_the_same_predictions(tmp_path: Path) -> None:
+    model, directory = make_sage().with_query(FEW), tmp_path / "checkpoints"
+
+    def start() -> Runtime:
+        log = SqliteLog(tmp_path / "events.db")
+        factories = {"engine": SampledEngine.factory(model, EngineOptions(mode="presampled", sample_seed=3))}
+        graph, views = restore(factories, make_graph, directory=directory, log=log)
+        return Runtime(log, graph, *views.values(), checkpoints=CheckpointPolicy(directory))
+
+    runtime = start()
+    for events in make_events(15, 2):
+        runtime.append(events)
+    drain(runtime)
+    expected = runtime.predict(runtime.graph.ids()).values
+    runtime.stop()
+    runtime.log.close()
+    again = start()
+    assert (again.predict(again.graph.ids()).values == expected).all()
+    again.log.close()
+
+
+def test_over_http(log: SqliteLog) -> None:
+    graph, model = make_graph(), make_sage().with_query(FEW)
+    runtime = Runtime(log, graph, SampledEngine(graph, model, threads=1))
+    app = create_app(runtime)
+
+    def ask(path: str, body: object) -> httpx.Response:
+        async def request() -> httpx.Response:
+            transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+                return await client.request("POST", path, json=body)
+
+        return asyncio.run(request())
+
+    answer = ask("/v1/samples", {"ids": [0, 5]}).json()
+    np.testing.assert_array_equal(np.float32(answer["predictions"]), runtime.predict([0, 5]).values)
+    assert ask("/v1/predictions", {"ids": [0, 5]}).json()["predictions"] == answer["predictions"]
+    for id_, sample in zip([0, 5], answer["samples"], strict=True):
+        expected = runtime.predict_with_samples([id_]).samples[0]
+        assert sample["nodes"] == {"node": expected.node["node"].tolist()}
+        (edges,) = sample["edges"]
+        assert (tuple(edges["edge_type"]), edges["row"], edges["col"]) == (
+            EDGES,
+            expected.row[EDGES].tolist(),
+            expected.col[EDGES].tolist(),
+        )
+    for body, status in (({"ids": [999]}, 404), ({"ids": [0], "output": "no"}, 400), ({}, 400)):
+        assert ask("/v1/samples", body).status_code == status
+    refused = ask("/v1/what-if", {"events": [], "ids": [0]})
+    assert (refused.status_code, refused.json()["error"]["type"]) == (400, "InputError")
+
+
+def test_a_deployment_switches_by_its_mode(tmp_path: Path) -> None:
+    graph, model = make_graph(), make_sage().with_query(ALL)
+    model.save(tmp_path / "model.lgnn")
+    edges = graph.snapshot()
+    src, dst = edges.edge_index[EDGES]
+    np.savez(tmp_path / "graph.npz", src=src, dst=dst, x=edges.x["node"])
+    answers = []
+    for mode in ("eager", "presampled"):
+        (tmp_path / "d.toml").write_text(
+            f'[model]\npath = "model.lgnn"\n[graph]\npath = "graph.npz"\n[log]\npath = "{mode}.db"\n'
+            f'[engine]\nmode = "{mode}"\nsample_seed = 4\n'
+        )
+        runtime = Deployment.read(tmp_path / "d.toml").open()
+        answers.append(runtime.predict(runtime.graph.ids()).values)
+        runtime.log.close()
+    np.testing.assert_allclose(*answers, rtol=2e-4, atol=2e-5)
