@@ -434,6 +434,32 @@ def test_functions_of_a_model_run_and_their_errors_pass_through() -> None:
     assert calls
 
 
+def test_a_function_on_edges_that_fails_leaves_nothing_behind() -> None:
+    broken = False
+
+    def negate(rows: np.ndarray) -> np.ndarray:
+        if broken:
+            raise ValueError("broken")
+        return -rows
+
+    steps = (
+        Step("source", ("x",), "e", attrs={"edge_type": EDGES}),
+        Step("call", ("e",), "f", attrs={"function": "negate", "width": 3}),
+        propagate("f", "a"),
+    )
+    model = Model({"x": Input("node", 3)}, steps, {}, "a", ("x", "a"), functions={"negate": negate})
+    random = np.random.default_rng(0)
+    forward = SampledForward(model)
+    sample = make_subgraph(random, 3, 40, np.arange(1, 40), np.arange(1, 40) % 7)
+    expected = forward.predict(sample).tobytes()
+    broken = True
+    with pytest.raises(ValueError, match="broken"):
+        forward.predict(sample, all_nodes=True)
+    broken = False
+    assert forward.predict(sample).tobytes() == expected
+    assert_as_oracle(model, sample)
+
+
 # -- what is refused
 
 
