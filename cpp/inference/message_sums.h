@@ -67,6 +67,7 @@ class MessageSums {
     headroom_.assign(count, kFirstHeadroom);
     reaches_.assign(count * 2 * heads_, 0);
     messages_.assign(count, 0);
+    filled_ = 0;  // what was added before a function of the model failed
     current_ = kNobody;
   }
 

@@ -76,6 +76,25 @@ TEST(message_sums_are_those_of_float64) {
   }
 }
 
+// A function of the model may fail between two messages; what was added before must not come into the next sums.
+TEST(sums_that_were_given_up_leave_nothing) {
+  Graph graph({kHidden}, {{0, 0, {{true, false}, false, false}}});
+  const State state(graph, plain_attention(), "", 0);
+  MessageSums& sums = sums_of(state, state.program.propagations[0], state.units[0].inverses.data());
+  const auto add = [&](size_t target, const Floats& row, const Floats& logits) {
+    sums.add(target, 1, {1.0f, nullptr}, [&](size_t source) { return source == 0 ? row.data() : logits.data(); });
+  };
+  const Floats row(row_stride(kHidden), 3.0f), other(row_stride(kHidden), 5.0f), logits(row_stride(kHeads));
+  sums.open(kBlockRows);
+  add(0, other, logits);
+  add(kBlockRows - 1, other, logits);
+  sums.open(1);
+  add(0, row, logits);
+  sums.finish();
+  CHECK_EQ(sums.messages(0), 1u);
+  CHECK_EQ(sums.sum(0)[0], 3.0f);
+}
+
 // The thread's sums of one state are not those of another that lies where it lay.
 TEST(message_sums_belong_to_a_state) {
   Graph graph({kHidden}, {{0, 0, {{true, false}, false, false}}});

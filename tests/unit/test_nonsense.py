@@ -15,15 +15,16 @@ from livegnn import EdgeSchema, Engine, Events, Graph, Model, Schema
 from livegnn.errors import LiveGNNError
 from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import View
-from livegnn.inference import EngineOptions
+from livegnn.inference import Degrees, EngineOptions, SampledForward
 from livegnn.log.sqlite import SqliteLog
 from livegnn.query import Query
 from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime, restore
-from livegnn.sampling import sample_neighbors, sample_nodes, sample_query, sample_subgraph
+from livegnn.sampling import Subgraph, sample_neighbors, sample_nodes, sample_query, sample_subgraph
 from livegnn.types import DEFAULT_EDGE_TYPE
 from streams import WIDTH, make_model
 
 MODEL = make_model()
+FORWARD = SampledForward(MODEL)
 NONSENSE: list[Any] = [
     None, "x", "\ud800", "a\0b", "", b"x", 3, -1, 1.5, float("nan"), True, 2**31, 2**63, 2**64, -(2**63),
     10**30,
@@ -55,6 +56,10 @@ def world(tmp_path: Path):
     runtime = Runtime(log, other, Engine(other, MODEL, threads=1))
     yield World(graph, Engine(graph, MODEL, threads=1, history=50), text, runtime, tmp_path)
     log.close()
+
+
+def sample_of(world: World) -> Subgraph:
+    return sample_subgraph(world.graph, [0], [2, 2], attributes=True)
 
 
 def stage(world: World, events: Events) -> object:
@@ -153,6 +158,17 @@ CALLS: dict[str, Callable[[World, Any], object]] = {
     "Query.from_num_neighbors, type": lambda w, it: Query.from_num_neighbors(w.graph.schema, it, [2]),
     "Query.from_json": lambda w, it: Query.from_json(it),
     "Model.with_query": lambda w, it: MODEL.with_query(it),
+    "SampledForward": lambda w, it: SampledForward(it),
+    "SampledForward, sample": lambda w, it: FORWARD.predict(it),
+    "SampledForward, degrees": lambda w, it: FORWARD.predict(sample_of(w), degrees=it),
+    "SampledForward, count": lambda w, it: FORWARD.predict(sample_of(w), degrees=Degrees(it)),
+    "SampledForward, loops": lambda w, it: FORWARD.predict(
+        sample_of(w), degrees=Degrees(np.ones(2, int), loops=it, weight=it, loop_weight=it)
+    ),
+    "SampledForward, output": lambda w, it: FORWARD.predict(sample_of(w), output=it),
+    "SampledForward, all_nodes": lambda w, it: FORWARD.predict(sample_of(w), all_nodes=it),
+    "SampledForward, pairs": lambda w, it: FORWARD.predict_pairs(sample_of(w), it),
+    "SampledForward, outputs": lambda w, it: FORWARD.predict_pairs(sample_of(w), [[0], [0]], outputs=it),
     "Runtime": lambda w, it: Runtime(it, w.graph),
     "Runtime, graph": lambda w, it: Runtime(w.runtime.log, it),
     "Runtime, view": lambda w, it: Runtime(w.runtime.log, w.graph, it),

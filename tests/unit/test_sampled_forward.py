@@ -232,8 +232,8 @@ def test_degrees_of_the_sample_are_not_those_of_the_graph() -> None:
     assert forward.predict(sample, degrees={(EDGES, "out"): given}).tobytes() == sampled.tobytes()
     assert forward.predict(sample, degrees={}).tobytes() == sampled.tobytes()
     # Loops that are not given are those of the sample, and weights are ones.
-    by_count = forward.predict(sample, degrees=Degrees(given.count))
-    ones = Degrees(given.count, given.count.astype(np.float64))
+    by_count = forward.predict(sample, degrees=Degrees(given.columns[0]))
+    ones = Degrees(given.columns[0], given.columns[0])
     assert by_count.tobytes() == forward.predict(sample, degrees=ones).tobytes()
 
 
@@ -434,6 +434,32 @@ def test_functions_of_a_model_run_and_their_errors_pass_through() -> None:
     assert calls
 
 
+def test_a_function_on_edges_that_fails_leaves_nothing_behind() -> None:
+    broken = False
+
+    def negate(rows: np.ndarray) -> np.ndarray:
+        if broken:
+            raise ValueError("broken")
+        return -rows
+
+    steps = (
+        Step("source", ("x",), "e", attrs={"edge_type": EDGES}),
+        Step("call", ("e",), "f", attrs={"function": "negate", "width": 3}),
+        propagate("f", "a"),
+    )
+    model = Model({"x": Input("node", 3)}, steps, {}, "a", ("x", "a"), functions={"negate": negate})
+    random = np.random.default_rng(0)
+    forward = SampledForward(model)
+    sample = make_subgraph(random, 3, 40, np.arange(1, 40), np.arange(1, 40) % 7)
+    expected = forward.predict(sample).tobytes()
+    broken = True
+    with pytest.raises(ValueError, match="broken"):
+        forward.predict(sample, all_nodes=True)
+    broken = False
+    assert forward.predict(sample).tobytes() == expected
+    assert_as_oracle(model, sample)
+
+
 # -- what is refused
 
 
@@ -492,8 +518,7 @@ def test_samples_that_lack_what_the_model_reads_are_refused_by_name() -> None:
         ({"degrees": 3}, "degrees must be"),
         ({"degrees": {EDGES: Degrees(np.zeros(1, int))}}, "by edge type of the model and direction"),
         ({"degrees": {(EDGES, "in"): [1, 2]}}, "by edge type of the model and direction"),
-        ({"degrees": Degrees(np.zeros(1, int))}, r"must be \[\d+\], one for each node"),
-        ({"degrees": Degrees(np.full(len(live_sample.node), -1))}, "count .* must not be negative"),
+        ({"degrees": Degrees(np.zeros(1, int))}, r"one for each of \d+ 'node' nodes of the sample, got 1"),
         ({"all_nodes": "no"}, "True or False"),
         ({"output": "other"}, "output must be one of"),
     ]:
@@ -503,6 +528,23 @@ def test_samples_that_lack_what_the_model_reads_are_refused_by_name() -> None:
         forward.predict(sample, degrees=Degrees(np.zeros(1, int)))
     with pytest.raises(InputError, match="expected a Model"):
         SampledForward(graph)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (([-1],), "count must not be negative, got -1"),
+        (([1], [1.0], [-2]), "loops must not be negative, got -2"),
+        (([1], [np.nan]), "weight must be finite"),
+        (([1, 2], [1.0]), "weight must be one number for each of 2 nodes"),
+        (([[1]],), "count must be one number for each"),
+        (([1.5],), "count must hold integers"),
+        (([1], None, None, ["a"]), "loop_weight must hold numbers"),
+    ],
+)
+def test_degrees_that_are_none_are_refused(given: tuple[object, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Degrees(*given)  # type: ignore[arg-type]
 
 
 def test_a_model_that_the_engine_cannot_run_is_refused() -> None:

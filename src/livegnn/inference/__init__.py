@@ -1,8 +1,9 @@
 """The engine: keeps embeddings exact while the graph changes."""
 
 from livegnn.compiler.plan import Keep
+from livegnn.inference.degrees import Degrees
 from livegnn.inference.engine import Engine
-from livegnn.inference.forward import Degrees, SampledForward
+from livegnn.inference.forward import SampledForward
 from livegnn.inference.guard import NonFinite
 from livegnn.inference.options import EngineOptions, Mode
 from livegnn.inference.scrub import Scrub, Scrubbed, ScrubPolicy

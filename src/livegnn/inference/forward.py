@@ -1,7 +1,6 @@
 """A model's predictions on samples: a forward pass over a sampled subgraph, without a graph."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
 import numpy as np
@@ -11,36 +10,18 @@ from livegnn.arguments import switch
 from livegnn.compiler.plan import Plan
 from livegnn.errors import InputError, ModelError
 from livegnn.graph import EdgeSchema, Graph, Schema
-from livegnn.inference.sample_arrays import TypedSample, integers, numbers, read_edges, read_nodes, typed
+from livegnn.inference.degrees import DegreeColumns, Degrees
+from livegnn.inference.sample_arrays import TypedSample, integers, read_edges, read_nodes, typed
 from livegnn.model import Model
 from livegnn.model.outputs import Outputs
 from livegnn.sampling import Direction, HeteroSubgraph, Subgraph
-from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
+from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
 from livegnn.wording import kind_of, never_raises
 
 if TYPE_CHECKING:
-    from jaxtyping import Float32, Float64, Int64
+    from jaxtyping import Float32
     from numpy.typing import ArrayLike
 
-
-@dataclass(frozen=True)
-class Degrees:
-    """What the nodes of a sample have in the whole graph, along one edge type in one direction; row i is node
-    i of the sample, of the type that receives.
-
-    count: int64 [nodes], the number of in-edges (of out-edges in direction "out"), loops included. weight:
-    float64 [nodes], the sum of their weights; None: every edge weighs 1. loops: int64 [nodes], how many of
-    them are loops; None: as many as the sample has. loop_weight: float64 [nodes], the sum of the weights of
-    these; None: every loop weighs 1, or, without `loops`, what those of the sample weigh.
-    """
-
-    count: "Int64[IntArray, 'nodes']"
-    weight: "Float64[DoubleArray, 'nodes'] | None" = None
-    loops: "Int64[IntArray, 'nodes'] | None" = None
-    loop_weight: "Float64[DoubleArray, 'nodes'] | None" = None
-
-
-_Columns: TypeAlias = tuple[IntArray, DoubleArray | None, IntArray | None, DoubleArray | None]
 
 GivenDegrees: TypeAlias = Literal["sample"] | Degrees | Mapping[tuple[EdgeType, Direction], Degrees]
 
@@ -127,17 +108,21 @@ class SampledForward:
                 f"{self.model.width(second.value)} channels"
             )
         given = typed(sample, self._schema)
-        asked = integers(pairs, "pairs")
-        if asked.ndim != 2 or len(asked) != 2:
-            raise InputError(f"pairs must be [2, pairs], got {list(asked.shape)}")
-        positions = []
-        for places, node_type in zip(asked, (first.node_type, second.node_type), strict=True):
-            seeds = self._positions(given, node_type, all_nodes=False)
-            if places.size and not (places.min() >= 0 and places.max() < len(seeds)):
-                raise InputError(f"pairs must name seeds, of 0 to {len(seeds) - 1}, got {places.tolist()!r}")
-            positions.append(seeds[places])
-        a, b = self._run(given, degrees, [(first.position, positions[0]), (second.position, positions[1])])
-        scores: FloatArray = np.einsum("ij,ij->i", a, b)
+        ends = integers(pairs, "pairs")
+        if ends.ndim != 2 or len(ends) != 2:
+            raise InputError(f"pairs must be [2, pairs], got {list(ends.shape)}")
+        asked = {it.position: self._positions(given, it.node_type, all_nodes=False) for it in (first, second)}
+        for places, it in zip(ends, (first, second), strict=True):
+            seeds = len(asked[it.position])
+            if places.size and not (places.min() >= 0 and places.max() < seeds):
+                raise InputError(
+                    f"pairs must be places among the {seeds} seeds of type {it.node_type!r}, got one of "
+                    f"{places.min()} to {places.max()}"
+                )
+        rows = dict(zip(asked, self._run(given, degrees, list(asked.items())), strict=True))
+        scores: FloatArray = np.einsum(
+            "ij,ij->i", rows[first.position][ends[0]], rows[second.position][ends[1]]
+        )
         return scores
 
     def _run(
@@ -160,7 +145,7 @@ class SampledForward:
         seeds = sample.inverse.get(node_type)
         return np.zeros(0, np.int64) if seeds is None else integers(seeds, "inverse")
 
-    def _degrees(self, sample: TypedSample, degrees: GivenDegrees) -> list[_Columns | None]:
+    def _degrees(self, sample: TypedSample, degrees: GivenDegrees) -> list[DegreeColumns | None]:
         if isinstance(degrees, str):
             if degrees != "sample":
                 raise InputError(f"degrees must be 'sample' or Degrees, got {degrees!r}")
@@ -179,7 +164,7 @@ class SampledForward:
             called = sample.edge_types.get(name, name)
             places[called, "in"] = i
             places[called, "out"] = i + len(self._edge_types)
-        given: list[_Columns | None] = [None] * len(places)
+        given: list[DegreeColumns | None] = [None] * len(places)
         for key, each in degrees.items():
             place = places.get(key)
             if place is None or not isinstance(each, Degrees):
@@ -189,7 +174,13 @@ class SampledForward:
                 )
             edge_type = self._edge_types[place % len(self._edge_types)]
             receiver = edge_type[2 if place < len(self._edge_types) else 0]
-            given[place] = _checked(each, len(sample.node[receiver]), key)
+            nodes = len(sample.node[receiver]) if receiver in sample.node else 0
+            if len(each) != nodes:
+                raise InputError(
+                    f"the degrees of {key} must be one for each of {nodes} {receiver!r} nodes of the sample, "
+                    f"got {len(each)}"
+                )
+            given[place] = each.columns
         return given
 
     def _explain(self, sample: TypedSample, kind: int, type_: int, position: int) -> NoReturn:
@@ -256,25 +247,3 @@ def _compile(model: Model, schema: Schema) -> tuple[_core.Program, bool]:
             name: EdgeSchema(weighted=True, edge_dim=it.edge_dim) for name, it in schema.edge_types.items()
         }
         return Plan(model, Graph(Schema(schema.node_types, alone)), sampled=True).program, False
-
-
-def _checked(given: Degrees, nodes: int, key: object) -> _Columns:
-    columns = {
-        "count": integers(given.count, "count"),
-        "weight": None if given.weight is None else numbers(given.weight, "weight", np.float64),
-        "loops": None if given.loops is None else integers(given.loops, "loops"),
-        "loop_weight": (
-            None if given.loop_weight is None else numbers(given.loop_weight, "loop_weight", np.float64)
-        ),
-    }
-    for name, column in columns.items():
-        if column is not None and column.shape != (nodes,):
-            raise InputError(
-                f"{name} of the degrees of {key} must be [{nodes}], one for each node of the sample, got "
-                f"{list(column.shape)}"
-            )
-        if column is not None and len(column) and not (column.min() >= 0 or name.endswith("weight")):
-            raise InputError(f"{name} of the degrees of {key} must not be negative, got {column.min()}")
-        if column is not None and not np.isfinite(column).all():
-            raise InputError(f"{name} of the degrees of {key} must be finite")
-    return tuple(columns.values())  # type: ignore[return-value]
