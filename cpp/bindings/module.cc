@@ -26,4 +26,5 @@ NB_MODULE(_core, module) {
   livegnn::bindings::bind_engine(module);
   livegnn::bindings::bind_views(module);
   livegnn::bindings::bind_sampling(module);
+  livegnn::bindings::bind_presampling(module);
 }
