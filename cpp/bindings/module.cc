@@ -27,4 +27,5 @@ NB_MODULE(_core, module) {
   livegnn::bindings::bind_forward(module);
   livegnn::bindings::bind_views(module);
   livegnn::bindings::bind_sampling(module);
+  livegnn::bindings::bind_presampling(module);
 }

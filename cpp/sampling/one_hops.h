@@ -15,6 +15,21 @@
 
 namespace livegnn {
 
+// Nodes of one type that lie side by side, by their numbers in a sample.
+struct NodeRange {
+  size_t begin = 0, end = 0;
+};
+
+// Adds a range behind others, or to the last of them if it begins where that ends.
+inline void append_range(NodeRange range, std::vector<NodeRange>* to) {
+  if (range.begin == range.end) return;
+  if (!to->empty() && to->back().end == range.begin) {
+    to->back().end = range.end;
+  } else {
+    to->push_back(range);
+  }
+}
+
 struct OneHop {
   static constexpr int32_t kSeeds = -1;
 

@@ -7,12 +7,7 @@
 namespace livegnn {
 namespace {
 
-// Nodes of a type that lie side by side, by their numbers in the sample.
-struct Range {
-  size_t begin = 0, end = 0;
-};
-
-// The draws of one one-hop query for such nodes.
+// The draws of a one-hop query for one range of nodes.
 struct Drawn {
   size_t query, output;
   size_t first_block, num_blocks;
@@ -145,18 +140,14 @@ class SubgraphSample {
   }
 
   // The nodes that a one-hop query draws for: one range, unless others were added between those of its parents.
-  std::vector<Range> keys_of(const PlannedHop& one) const {
-    std::vector<Range> all;
+  std::vector<NodeRange> keys_of(const PlannedHop& one) const {
+    std::vector<NodeRange> all;
     for (int32_t parent : one.parents) {
       const bool seeds = parent == OneHop::kSeeds;
       if (!seeds && plan_[parent].neighbor_type != one.key_type) continue;
-      const Range range = seeds ? Range{0, static_cast<size_t>(types_[one.key_type].num_sampled[0])} : found_[parent];
-      if (range.begin == range.end) continue;
-      if (!all.empty() && all.back().end == range.begin) {
-        all.back().end = range.end;
-      } else {
-        all.push_back(range);
-      }
+      const NodeRange range =
+          seeds ? NodeRange{0, static_cast<size_t>(types_[one.key_type].num_sampled[0])} : found_[parent];
+      append_range(range, &all);
     }
     return all;
   }
@@ -165,7 +156,7 @@ class SubgraphSample {
     const size_t before = types_[plan_[q].neighbor_type].nodes.size();
     size_t place = 0;
     if (plan_[q].strategy.count != 0) {
-      for (const Range& keys : keys_of(plan_[q])) {
+      for (const NodeRange& keys : keys_of(plan_[q])) {
         draw_for(keys, q, place, scratch);
         place += keys.end - keys.begin;
       }
@@ -173,7 +164,7 @@ class SubgraphSample {
     found_[q] = {before, types_[plan_[q].neighbor_type].nodes.size()};
   }
 
-  void draw_for(const Range& keys, size_t q, size_t place, SampleScratch* scratch) {
+  void draw_for(const NodeRange& keys, size_t q, size_t place, SampleScratch* scratch) {
     const PlannedHop& one = plan_[q];
     auto& output = outputs_[output_of_[q]];
     const auto& here = types_[one.key_type];
@@ -293,7 +284,7 @@ class SubgraphSample {
   std::vector<PlannedHop> plan_;
   std::vector<size_t> output_of_;  // by one-hop query: its place in `outputs_`
   std::vector<Output> outputs_;
-  std::vector<Range> found_;  // by one-hop query: the nodes that it has added, of its neighbor type
+  std::vector<NodeRange> found_;  // by one-hop query: the nodes that it has added, of its neighbor type
   std::vector<Drawn> drawn_;
   std::vector<Column<int64_t>> inverse_;
   size_t num_blocks_ = 0;

@@ -1,0 +1,73 @@
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "bindings/locks.h"
+#include "bindings/module.h"
+#include "bindings/subgraph.h"
+#include "presampling/presampling_view.h"
+#include "presampling/sample_assembly.h"
+
+namespace livegnn::bindings {
+namespace {
+
+// A view, and what its samples are put together in: one for each thread that reads, kept for the next reads.
+struct HeldPresampling : PresamplingView {
+  using PresamplingView::PresamplingView;
+
+  std::unique_ptr<SampleAssembly> take() {
+    std::lock_guard lock(mutex);
+    if (idle.empty()) return std::make_unique<SampleAssembly>(*this);
+    auto assembly = std::move(idle.back());
+    idle.pop_back();
+    return assembly;
+  }
+  void give(std::unique_ptr<SampleAssembly> assembly) {
+    constexpr size_t kMostIdle = 4, kMostBytes = size_t{1} << 20;
+    std::lock_guard lock(mutex);
+    if (idle.size() < kMostIdle && assembly->bytes() <= kMostBytes) idle.push_back(std::move(assembly));
+  }
+
+  std::mutex mutex;
+  std::vector<std::unique_ptr<SampleAssembly>> idle;
+};
+
+void make(HeldPresampling* self, const Graph& graph, uint32_t seed_type, const std::vector<GivenOneHop>& given,
+          uint64_t seed, size_t threads) {
+  std::vector<OneHopRequest> requests;
+  for (const auto& [edge_type, incoming, count, by, parents] : given) {
+    requests.push_back({edge_type, incoming, count, static_cast<SampleBy>(by), parents});
+  }
+  as_writer([&] { new (self) HeldPresampling(graph, seed_type, std::move(requests), seed, threads); });
+}
+
+nb::tuple sample(HeldPresampling& self, const GivenIds& ids, bool attributes, bool named) {
+  const Graph& graph = self.graph();
+  Subgraph out;
+  std::vector<DrawnIds> drawn;
+  const uint64_t most = self.plan().max_feature_lookups();
+  const size_t size = most > kQuick ? SIZE_MAX : count_of(ids) * static_cast<size_t>(most);
+  read(graph, size, [&] {
+    std::vector<int64_t> numbers(count_of(ids));
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = number_of(graph, ids, i);
+    auto assembly = self.take();
+    out = assembly->sample(numbers, attributes);
+    self.give(std::move(assembly));
+    for (auto& type : out.nodes) drawn.emplace_back(graph, named, std::move(type.ids));
+  });
+  return given(graph, std::move(out), std::move(drawn), attributes);
+}
+
+}  // namespace
+
+void bind_presampling(nb::module_& module) {
+  nb::class_<HeldPresampling, View>(module, "Presampling")
+      .def("__init__", &make, nb::keep_alive<1, 2>())
+      .def("sample", &sample)
+      .def("num_redraws", &PresamplingView::num_redraws)
+      .def("check", [](const HeldPresampling& self) { as_writer([&] { self.check(); }); });
+}
+
+}  // namespace livegnn::bindings

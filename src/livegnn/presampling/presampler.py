@@ -1,0 +1,121 @@
+"""A view that keeps the samples of a query ready: drawn when the graph changes, put together on request."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from livegnn import _core
+from livegnn.arguments import switch
+from livegnn.errors import FileFormatError, InputError
+from livegnn.graph import Graph, View
+from livegnn.graph.core import chosen_threads
+from livegnn.query import Query
+from livegnn.sampling.query import check_query, edge_types_of, native_one_hops
+from livegnn.sampling.request import check_graph, chosen_seed, explained, given_ids, native_ids
+from livegnn.sampling.subgraph import HeteroSubgraph, hetero_subgraph
+from livegnn.types import State
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+_MOST_NEIGHBORS = 1024
+
+
+class Presampler(View):
+    """The samples of `query` for any node of its seed type, as of the last batch.
+
+    For each node and one-hop query it keeps the sampled neighbours. A batch changes those of the nodes that
+    it touches, so a sample is as many look-ups as the query has fan-outs (`Query.most_lookups`), whatever the
+    degrees.
+
+    The sample of a node is a function of the graph, the query and `seed`: it stays the same until the node's
+    neighbours change, and does not depend on how the graph became what it is. Over all seeds of random
+    numbers it has the distribution of `sample_query`; `by="latest"` gives the same neighbours.
+
+    query: fan-outs are at most 1,024. seed: of the random numbers, 0 to 2^64 - 1; random by default, or that
+    of `state`. state: what `state()` returned; its query and seed must be those given. threads: for the first
+    samples of all nodes, by default as many as the process may use.
+
+    Thread safety: any number of threads may call `sample` while batches are applied.
+    Raises what `Query.check` raises, and `InputError`; `FileFormatError` for a state that does not fit.
+    """
+
+    name = "presampling"
+    native: _core.Presampling
+
+    def __init__(
+        self,
+        graph: Graph,
+        query: Query,
+        *,
+        seed: int | None = None,
+        state: State | None = None,
+        threads: int | None = None,
+    ) -> None:
+        check_graph(graph)
+        super().__init__(graph)
+        check_query(graph, query)
+        for position, one in enumerate(query.one_hop):
+            if one.num_neighbors > _MOST_NEIGHBORS:
+                raise InputError(
+                    f"one-hop query {position} must draw at most {_MOST_NEIGHBORS:,} neighbors to be sampled "
+                    f"ahead, got {one.num_neighbors:,}: sample it with sample_query"
+                )
+        self.query = query
+        given = None if seed is None else chosen_seed(seed)
+        with graph.writer:
+            self.seed = chosen_seed(given) if state is None else self._seed_of(state, given)
+            self._seed_type = graph.node_type_index(query.seed_type)
+            self._edge_types = edge_types_of(graph, query)
+            self.native = _core.Presampling(
+                graph.native,
+                self._seed_type,
+                native_one_hops(graph, query),
+                self.seed,
+                chosen_threads(threads),
+            )
+            graph.attach(self)
+
+    @staticmethod
+    def factory(
+        query: Query, *, seed: int | None = None, threads: int | None = None
+    ) -> "Callable[[Graph, State | None], Presampler]":
+        """What makes the view in `restore` and in the section `[views]` of a deployment."""
+        return lambda graph, state: Presampler(graph, query, seed=seed, state=state, threads=threads)
+
+    def sample(self, seeds: "ArrayLike", attributes: bool = True) -> HeteroSubgraph:
+        """The sample for some nodes, put together from what is kept: what `sample_query` returns.
+
+        seeds: ids of nodes of the query's seed type. A node occurs once and is looked up once. attributes: as
+        in `sample_subgraph`. Raises `UnknownNodeError` and `InputError`.
+        """
+        graph = self.graph
+        asked = given_ids(seeds)
+        with explained(graph, {self._seed_type: asked}):
+            nodes, edges, (inverse,) = self.native.sample(
+                native_ids(graph, asked), switch(attributes, "attributes"), True
+            )
+        drawn = dict(zip(self._edge_types, edges, strict=True))
+        return hetero_subgraph(graph, nodes, drawn, {self.query.seed_type: inverse}, self.seed)
+
+    def state(self) -> State:
+        """The query and the seed. The samples are a function of them and of the graph, and a start draws
+        them anew: that takes no longer than to read them.
+        """
+        with self.graph.writer:
+            query, seed = self.query.to_json(), self.seed
+            return State({"kind": self.name, "seq": self.seq, "query": query, "seed": seed}, {})
+
+    def _seed_of(self, state: State, given: int | None) -> int:
+        """The seed of a state. Raises `FileFormatError` if it is of something else than is asked for."""
+        kind, seq, seed = (state.meta.get(name) for name in ("kind", "seq", "seed"))
+        if (kind, seq) != (self.name, self.seq):
+            raise FileFormatError(
+                f"expected the state of {self.name!r} at event {self.seq}, got {dict(state.meta)}"
+            )
+        if state.meta.get("query") != self.query.to_json():
+            raise FileFormatError(f"expected the samples of {self.query!r}, got {state.meta.get('query')}")
+        if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**64:
+            raise FileFormatError(f"expected the seed of the samples, got {seed!r}")
+        if given not in (None, seed):
+            raise FileFormatError(f"expected the samples of seed {given}, got those of {seed}")
+        return seed
