@@ -1,4 +1,4 @@
-"""Predictions on samples that are ready: beside an engine that reads all neighbours, in a runtime, over HTTP."""
+"""Predictions on samples that are ready, beside an engine that reads all neighbours."""
 
 import asyncio
 import threading
@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from model_examples import EDGES, make_sage, propagate
+from model_examples import EDGES, make_sage
 
 from livegnn import Engine, EngineOptions, Events, Graph, InputError, ModelError, Query
 from livegnn.deployment import Deployment
@@ -89,16 +89,20 @@ def test_a_prediction_is_of_the_sample_of_the_node_alone(rng: np.random.Generato
 
 def test_over_many_seeds_it_has_the_mean_of_samples_that_are_drawn() -> None:
     """One layer is linear in the sample, so means of predictions can be compared."""
-    graph = make_graph()
-    whole = make_sage()
-    linear = Model({"x": Input("node", 3)}, whole.steps[:2], {n: whole.tensors[n] for n in ("w1", "b1")}, "l1")
-    model = linear.with_query(Query("node").hop(EDGES, 3, direction="in"))
-    (hub,) = graph.ids()[np.argmax(graph.degree(graph.ids()))][None]
+    graph, whole = make_graph(), make_sage()
+    weights = {name: whole.tensors[name] for name in ("w1", "b1")}
+    linear = Model({"x": Input("node", 3)}, whole.steps[:2], weights, "l1", ("x", "l1"))
+    query = Query("node").hop(EDGES, 3, direction="in")
+    model, hub = linear.with_query(query), int(np.argmax(graph.degree(graph.ids())))
     forward, count = SampledForward(model), 400
-    ready = np.stack([SampledEngine(graph, model, sample_seed=s, threads=1).predict([hub])[0] for s in range(count)])
-    drawn = np.stack(
-        [forward.predict(sample_query(graph, [hub], model.query, attributes=True, seed=s))[0] for s in range(count)]
+
+    def draw(seed: int) -> np.ndarray:
+        return forward.predict(sample_query(graph, [hub], query, attributes=True, seed=seed))[0]
+
+    ready = np.stack(
+        [SampledEngine(graph, model, sample_seed=s, threads=1).predict([hub])[0] for s in range(count)]
     )
+    drawn = np.stack([draw(seed) for seed in range(count)])
     error = np.sqrt((ready.var(0) + drawn.var(0)) / count)
     assert (np.abs(ready.mean(0) - drawn.mean(0)) < 5 * error).all()
 
@@ -121,7 +125,6 @@ def test_what_no_sampled_engine_can_be_made_of() -> None:
     )
     with pytest.raises(InputError, match="other"):
         SampledEngine(graph, foreign)
-    assert list(graph.followers) == [] if hasattr(graph.followers, "__iter__") else True
 
 
 def test_one_can_serve_beside_an_exact_one_and_take_over(log: SqliteLog, tmp_path: Path) -> None:
@@ -132,7 +135,9 @@ def test_one_can_serve_beside_an_exact_one_and_take_over(log: SqliteLog, tmp_pat
         runtime.append(events)
     drain(runtime)
     ids = graph.ids()
-    thread = threading.Thread(target=runtime.models.deploy, args=("samples", model, EngineOptions(mode="presampled")))
+    thread = threading.Thread(
+        target=runtime.models.deploy, args=("samples", model, EngineOptions(mode="presampled"))
+    )
     thread.start()
     while thread.is_alive():
         runtime.step()
@@ -147,7 +152,6 @@ def test_one_can_serve_beside_an_exact_one_and_take_over(log: SqliteLog, tmp_pat
         assert (one.nodes, one.different) == (here.sum(), (differ[here] > found.tolerance).sum())
         assert one.largest == pytest.approx(differ[here].max())
         assert one.mean == pytest.approx(np.abs(a.astype(np.float64) - b)[here].mean())
-    assert found.degrees[0].different == 0  # few neighbours are all in the sample
     assert found.degrees[-1].different > 0
     for question in (
         lambda: runtime.what_if(Events().add_nodes(99), [0], model="samples"),
@@ -163,7 +167,7 @@ def test_one_can_serve_beside_an_exact_one_and_take_over(log: SqliteLog, tmp_pat
     assert told == [(runtime.seq, 0)]  # which predictions changed nobody has computed
     assert runtime.predict_at_once([0]) is None
     with pytest.raises(InputError, match="this needs a model that keeps rows, got 'samples'"):
-        runtime.engine  # noqa: B018
+        runtime.engine
     answer = runtime.predict_with_samples([3, 4])
     assert (answer.values == runtime.predict([3, 4], model="samples").values).all()
     assert [sample.node["node"][0] for sample in answer.samples] == [3, 4]

@@ -1,5 +1,7 @@
-"""Samples of several hops that are kept ready while the graph changes (Helios, sections 4 and 5)."""
+"""Samples that are ready before the request comes (Helios): kept with every batch, and predicted on."""
 
+from livegnn.presampling.engine import SampledEngine
+from livegnn.presampling.predictors import Predictor, check_predictor, predictor_factory
 from livegnn.presampling.presampler import Presampler
 
-__all__ = ["Presampler"]
+__all__ = ["Predictor", "Presampler", "SampledEngine", "check_predictor", "predictor_factory"]
