@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kFewestSlots = 64, kMostSlotsAtFirst = size_t{1} << 16;
 // How far ahead of the current node to fetch: its root, and the cell that the root refers to.
-constexpr size_t kRootsAhead = 16, kCellsAhead = 8;
+constexpr size_t kRootsAhead = 64, kCellsAhead = 32;
 
 template <class To, class From>
 Column<To> column_of(const std::vector<From>& from) {
@@ -118,6 +118,13 @@ void SampleAssembly::look_up(size_t query, NodeRange keys, bool attributes) {
   auto& other_column = incoming ? edges.source : edges.target;
   const EdgeColumns columns = view_.graph().edges[asked.edge_type].spec.options.columns;
   const bool valued = columns.featured || (attributes && (columns.weighted || columns.timed));
+  const IdMap& ids = view_.graph().nodes[asked.neighbor_type].ids;
+  const Table& features = view_.graph().nodes[asked.neighbor_type].features;
+  const bool featured = attributes && features.width() > 0;
+  for (size_t i = keys.begin; i < std::min(keys.end, keys.begin + kRootsAhead); ++i)
+    view_.prefetch_root(query, here[i]);
+  for (size_t i = keys.begin; i < std::min(keys.end, keys.begin + kCellsAhead); ++i)
+    view_.prefetch_cell(query, here[i]);
   for (size_t i = keys.begin; i < keys.end; ++i) {
     if (i + kRootsAhead < keys.end) view_.prefetch_root(query, here[i + kRootsAhead]);
     if (i + kCellsAhead < keys.end) view_.prefetch_cell(query, here[i + kCellsAhead]);
@@ -129,7 +136,11 @@ void SampleAssembly::look_up(size_t query, NodeRange keys, bool attributes) {
       const auto node = keyed ? end_of(cell.ids[j]) : static_cast<uint32_t>(cell.ids[j]);
       const auto next = static_cast<uint32_t>(there.nodes.size());
       const uint32_t number = there.numbers.number(node, next);
-      if (number == next) there.nodes.push_back(node);
+      if (number == next) {
+        there.nodes.push_back(node);
+        __builtin_prefetch(&ids.ids()[node]);
+        if (featured) __builtin_prefetch(features.row(node));
+      }
       other_column.push_back(number);
     }
   }
