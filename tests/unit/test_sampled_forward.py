@@ -145,6 +145,40 @@ def test_an_empty_sample_has_no_rows() -> None:
     assert forward.predict(replace(alone, inverse=np.zeros(0, np.int64))).shape == (0, 4)
 
 
+def test_only_what_the_seeds_need_is_read() -> None:
+    random = np.random.default_rng(0)
+    path = make_subgraph(random, 3, 4, [1, 2, 3], [0, 1, 2])
+    for model in (MODELS["gcn"], MODELS["sage, norm and skip"]):
+        forward = SampledForward(model)
+        expected = forward.predict(path)
+        far = np.array(path.x)
+        far[3] = np.nan  # three hops away from the seed of two layers
+        assert forward.predict(replace(path, x=far)).tobytes() == expected.tobytes()
+        with pytest.raises(InputError, match="must be finite"):
+            forward.predict(replace(path, x=far), all_nodes=True)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_order_of_nodes_and_edges_does_not_matter(name: str) -> None:
+    for seed in range(4):
+        random = np.random.default_rng(seed)
+        sample = draw(random, 3, 2, 5)
+        assert sample.x is not None
+        assert sample.edge_weight is not None
+        place, edges = random.permutation(len(sample.node)), random.permutation(len(sample.row))
+        x = np.zeros_like(sample.x)
+        x[place] = sample.x
+        moved = replace(
+            sample,
+            x=x,
+            row=place[sample.row][edges],
+            col=place[sample.col][edges],
+            edge_weight=sample.edge_weight[edges],
+            inverse=place[sample.inverse],
+        )
+        assert_as_oracle(MODELS[name], moved)
+
+
 def test_a_hub_of_very_many_neighbours_is_summed_in_blocks() -> None:
     random = np.random.default_rng(0)
     count = 20_000

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from livegnn.errors import InputError
-from livegnn.inference.sample_arrays import integers, numbers
+from livegnn.inference.sample_arrays import doubles, integers
 from livegnn.types import DoubleArray, IntArray
 from livegnn.wording import never_raises
 
@@ -38,9 +38,9 @@ class Degrees:
         counts = integers(count, "count").copy()
         self.columns: DegreeColumns = (
             counts,
-            None if weight is None else numbers(weight, "weight", np.float64).copy(),
+            None if weight is None else doubles(weight, "weight").copy(),
             None if loops is None else integers(loops, "loops").copy(),
-            None if loop_weight is None else numbers(loop_weight, "loop_weight", np.float64).copy(),
+            None if loop_weight is None else doubles(loop_weight, "loop_weight").copy(),
         )
         for name, column in zip(("count", "weight", "loops", "loop_weight"), self.columns, strict=True):
             if column is None:

@@ -10,16 +10,24 @@ from livegnn.arguments import as_array
 from livegnn.errors import InputError
 from livegnn.graph import Schema
 from livegnn.sampling import HeteroSubgraph, Subgraph
-from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, Ids, IntArray, NodeType
+from livegnn.types import (
+    DEFAULT_EDGE_TYPE,
+    DEFAULT_NODE_TYPE,
+    Array,
+    DoubleArray,
+    EdgeType,
+    FloatArray,
+    Ids,
+    IntArray,
+    NodeType,
+)
 from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
-    from jaxtyping import Float32, Int64, Shaped
-    from numpy.typing import NDArray
+    from jaxtyping import Float32, Float64, Int64, Shaped
 
 Name = TypeVar("Name", bound=NodeType | EdgeType)
 Value = TypeVar("Value")
-Number = TypeVar("Number", np.float32, np.float64)
 
 GivenNodes: TypeAlias = tuple[int, FloatArray | None]
 """How many nodes there are, and their features if the model reads them."""
@@ -135,7 +143,7 @@ def read_edges(sample: TypedSample, schema: Schema) -> list[GivenEdges | None]:
             )
         weight = sample.edge_weight.get(name)
         if weight is not None:
-            weight = numbers(weight, f"edge_weight of {name}", np.float32)
+            weight = floats(weight, f"edge_weight of {name}")
             if weight.shape != row.shape:
                 raise InputError(f"edge_weight of {name} must be {list(row.shape)}, got {list(weight.shape)}")
         features = sample.edge_attr.get(name) if it.edge_dim else None
@@ -151,13 +159,13 @@ def read_edges(sample: TypedSample, schema: Schema) -> list[GivenEdges | None]:
 
 
 def _rows(value: FloatArray, count: int, width: int, what: str) -> FloatArray:
-    rows = numbers(value, what, np.float32)
+    rows = floats(value, what)
     if rows.shape != (count, width):
         raise InputError(f"{what} must be [{count}, {width}], got {list(rows.shape)}")
     return rows
 
 
-def integers(value: object, name: str) -> IntArray:
+def integers(value: object, name: str) -> "Int64[IntArray, '...']":
     """`value` as a contiguous array of int64, without a copy if it is one. Raises `InputError`."""
     if type(value) is np.ndarray and value.dtype == np.int64 and value.flags.c_contiguous:
         return value
@@ -167,12 +175,21 @@ def integers(value: object, name: str) -> IntArray:
     return np.ascontiguousarray(array, np.int64)
 
 
-def numbers(value: object, name: str, dtype: "type[Number]") -> "NDArray[Number]":
-    """`value` as a contiguous array of this precision, without a copy if it is one. Raises `InputError`."""
-    if type(value) is np.ndarray and value.dtype == dtype and value.flags.c_contiguous:
+def floats(value: object, name: str) -> "Float32[FloatArray, '...']":
+    """`value` as a contiguous array of float32, without a copy if it is one. Raises `InputError`."""
+    if type(value) is np.ndarray and value.dtype == np.float32 and value.flags.c_contiguous:
         return value
+    with np.errstate(over="ignore"):  # infinity is refused later
+        return np.ascontiguousarray(_numbers(value, name), np.float32)
+
+
+def doubles(value: object, name: str) -> "Float64[DoubleArray, '...']":
+    """The same in float64."""
+    return np.ascontiguousarray(_numbers(value, name), np.float64)
+
+
+def _numbers(value: object, name: str) -> "Shaped[Array, '...']":
     array = as_array(value, name)
     if array.dtype.kind not in "iufb" and array.size:
         raise InputError(f"{name} must hold numbers, got {array.dtype}")
-    with np.errstate(over="ignore"):  # infinity is refused later
-        return np.ascontiguousarray(array, dtype)
+    return array
