@@ -107,7 +107,9 @@ def measure_serving(
         peer="sample_query",
         peer_value=np.median(asked),
     )
-    report.add(f"samples of all nodes, {name}", graph.num_nodes() / built / 1e6, "M nodes/s", higher_is_better=True)
+    report.add(
+        f"samples of all nodes, {name}", graph.num_nodes() / built / 1e6, "M nodes/s", higher_is_better=True
+    )
     memory = presampler.memory()["presampling"]
     report.add(f"memory, {name}", memory / graph.num_nodes(), "bytes/node")
 
@@ -129,9 +131,7 @@ def measure_hubs(graph: lg.Graph, report: Report) -> None:
         peer="sample_query",
         peer_value=np.quantile(asked, 0.99) / asked.mean(),
     )
-    report.add(
-        "hubs, mean", ahead.mean(), "µs", peer="sample_query", peer_value=asked.mean()
-    )
+    report.add("hubs, mean", ahead.mean(), "µs", peer="sample_query", peer_value=asked.mean())
 
 
 def measure_batches(graph: lg.Graph, report: Report) -> None:
@@ -167,7 +167,9 @@ def measure_batches(graph: lg.Graph, report: Report) -> None:
     (bare, bare_mixed), (kept, kept_mixed) = figures
     name = "the graph alone"
     report.add(f"a batch of {BATCH} appended edges", kept, "ms", peer=name, peer_value=bare)
-    report.add("a batch of 500 appended and 250 removed edges", kept_mixed, "ms", peer=name, peer_value=bare_mixed)
+    report.add(
+        "a batch of 500 appended and 250 removed edges", kept_mixed, "ms", peer=name, peer_value=bare_mixed
+    )
     report.note(f"lists read to draw samples anew: {presampler.native.num_redraws():,}")
 
 

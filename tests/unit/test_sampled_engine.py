@@ -15,7 +15,7 @@ from livegnn.deployment import Deployment
 from livegnn.inference import SampledForward
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Input, Model
-from livegnn.presampling import SampledEngine
+from livegnn.presampling import SampledEngine, predictor_factory
 from livegnn.runtime import CheckpointPolicy, Runtime, restore
 from livegnn.sampling import sample_query
 from livegnn.server import create_app
@@ -189,7 +189,8 @@ def test_a_restart_has_the_same_predictions(tmp_path: Path) -> None:
 
     def start() -> Runtime:
         log = SqliteLog(tmp_path / "events.db")
-        factories = {"engine": SampledEngine.factory(model, EngineOptions(mode="presampled", sample_seed=3))}
+        options = EngineOptions(mode="presampled", sample_seed=3)
+        factories = {"engine": predictor_factory(model, options)}
         graph, views = restore(factories, make_graph, directory=directory, log=log)
         return Runtime(log, graph, *views.values(), checkpoints=CheckpointPolicy(directory))
 

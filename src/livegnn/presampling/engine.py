@@ -5,7 +5,7 @@ follow every batch; a prediction is a few look-ups and a forward pass over the s
 the same for a hub as for any other node.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from types import NoneType
 from typing import TYPE_CHECKING, Unpack
@@ -19,7 +19,7 @@ from livegnn.inference.core import check_pair
 from livegnn.inference.options import EngineSettings, choose_options
 from livegnn.model import Model
 from livegnn.model.outputs import Outputs
-from livegnn.presampling.presampler import Presampler
+from livegnn.presampling.presampler import SamplesView
 from livegnn.sampling import HeteroSubgraph
 from livegnn.sampling.request import given_ids
 from livegnn.types import FloatArray, NodeType, State
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-class SampledEngine(Presampler):
+class SampledEngine(SamplesView):
     """Predicts with `model` on the sample that its query asks for, of the graph as it is now.
 
     Each node has a sample of its own, which is a function of the graph and of `sample_seed` of the options:
@@ -69,17 +69,6 @@ class SampledEngine(Presampler):
         self._forward = SampledForward(model)
         self.name = name
         super().__init__(graph, model.query, seed=options.sample_seed, threads=options.threads, state=state)
-
-    @classmethod
-    def factory(
-        cls, model: Model, options: EngineOptions | None = None, *, name: str = "engine"
-    ) -> "Callable[[Graph, State | None], SampledEngine]":
-        """A function that makes such an engine from a graph and an optional saved state."""
-
-        def make(graph: Graph, state: State | None) -> SampledEngine:
-            return cls(graph, model, options, state=state, name=name)
-
-        return make
 
     @cached_property
     def digest(self) -> str:

@@ -17,7 +17,7 @@ PredictorFactory: TypeAlias = Callable[[Graph, State | None], Predictor]
 def predictor_factory(model: Model, options: EngineOptions, *, name: str = "engine") -> PredictorFactory:
     """A function that makes what `options.mode` says from a graph and an optional saved state."""
     if options.mode == "presampled":
-        return SampledEngine.factory(model, options, name=name)
+        return lambda graph, state: SampledEngine(graph, model, options, state=state, name=name)
     return Engine.factory(model, options, name=name)
 
 

@@ -20,24 +20,8 @@ if TYPE_CHECKING:
 _MOST_NEIGHBORS = 1024
 
 
-class Presampler(View):
-    """The samples of `query` for any node of its seed type, as of the last batch.
-
-    For each node and one-hop query it keeps the sampled neighbours. A batch changes those of the nodes that
-    it touches, so a sample is as many look-ups as the query has fan-outs (`Query.most_lookups`), whatever the
-    degrees.
-
-    The sample of a node is a function of the graph, the query and `seed`: it stays the same until the node's
-    neighbours change, and does not depend on how the graph became what it is. Over all seeds of random
-    numbers it has the distribution of `sample_query`; `by="latest"` gives the same neighbours.
-
-    query: fan-outs are at most 1,024. seed: of the random numbers, 0 to 2^64 - 1; random by default, or that
-    of `state`. state: what `state()` returned; its query and seed must be those given. threads: for the first
-    samples of all nodes, by default as many as the process may use.
-
-    Thread safety: any number of threads may call `sample` while batches are applied.
-    Raises what `Query.check` raises, and `InputError`; `FileFormatError` for a state that does not fit.
-    """
+class SamplesView(View):
+    """What `Presampler` is, for views of other names as well; its arguments are those of `Presampler`."""
 
     name = "presampling"
     native: _core.Presampling
@@ -74,13 +58,6 @@ class Presampler(View):
                 chosen_threads(threads),
             )
             graph.attach(self)
-
-    @staticmethod
-    def factory(
-        query: Query, *, seed: int | None = None, threads: int | None = None
-    ) -> "Callable[[Graph, State | None], Presampler]":
-        """What makes the view in `restore` and in the section `[views]` of a deployment."""
-        return lambda graph, state: Presampler(graph, query, seed=seed, state=state, threads=threads)
 
     def sample(self, seeds: "ArrayLike", attributes: bool = True) -> HeteroSubgraph:
         """The sample for some nodes, put together from what is kept: what `sample_query` returns.
@@ -119,3 +96,30 @@ class Presampler(View):
         if given not in (None, seed):
             raise FileFormatError(f"expected the samples of seed {given}, got those of {seed}")
         return seed
+
+
+class Presampler(SamplesView):
+    """The samples of `query` for any node of its seed type, as of the last batch.
+
+    For each node and one-hop query it keeps the sampled neighbours. A batch changes those of the nodes that
+    it touches, so a sample is as many look-ups as the query has fan-outs (`Query.most_lookups`), whatever the
+    degrees.
+
+    The sample of a node is a function of the graph, the query and `seed`: it stays the same until the node's
+    neighbours change, and does not depend on how the graph became what it is. Over all seeds of random
+    numbers it has the distribution of `sample_query`; `by="latest"` gives the same neighbours.
+
+    query: fan-outs are at most 1,024. seed: of the random numbers, 0 to 2^64 - 1; random by default, or that
+    of `state`. state: what `state()` returned; its query and seed must be those given. threads: for the first
+    samples of all nodes, by default as many as the process may use.
+
+    Thread safety: any number of threads may call `sample` while batches are applied.
+    Raises what `Query.check` raises, and `InputError`; `FileFormatError` for a state that does not fit.
+    """
+
+    @staticmethod
+    def factory(
+        query: Query, *, seed: int | None = None, threads: int | None = None
+    ) -> "Callable[[Graph, State | None], Presampler]":
+        """What makes the view in `restore` and in the section `[views]` of a deployment."""
+        return lambda graph, state: Presampler(graph, query, seed=seed, state=state, threads=threads)
