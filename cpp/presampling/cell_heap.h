@@ -196,6 +196,8 @@ class CellHeap {
   CellChange erase(CellRoot* root, uint64_t id);
   // Replaces the whole cell. Requires: sorted, distinct, at most `count` entries that can be drawn.
   void assign(CellRoot* root, std::span<const CellEntry> entries);
+  // The same by columns, in the order in which they are. Requires: the columns of this heap, without priorities.
+  void assign(CellRoot* root, const CellView& cell);
   void free(CellRoot* root) noexcept {
     if (root->size > 0) heap_.free(root->block);
     *root = {};
@@ -255,6 +257,8 @@ class CellHeap {
     if (to.weights != nullptr) to.weights[place] = neighbor.weight;
   }
 
+  // Makes room for so many entries, whose columns are to be written.
+  Columns resize(CellRoot* root, uint32_t size);
   // Cuts the cell to its first `keep` entries and makes a hole among them; all of it may move.
   Columns open(CellRoot* root, uint32_t hole, uint32_t keep);
   void close(CellRoot* root, uint32_t hole);

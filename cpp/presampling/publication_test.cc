@@ -144,9 +144,16 @@ TEST(records_that_are_none_are_refused) {
   const uint64_t of_two = uint64_t{2} << 32;
   read({1 | of_two, 7, 1, 2});
   read({}, 0);
-  for (const auto& words : {std::vector<uint64_t>{1 | of_two, 7, 1}, {1 | of_two}, {0, 7}, {6, 7}, {5, 7},
-                            {2 | of_two, 7, 1, 2}, {3 | of_two | 256, 7, 1}, {1 | of_two | 1024, 7, 1, 2},
-                            {UINT64_MAX, 7, 1, 2}, {1 | uint64_t{UINT32_MAX} << 32, 7, 1, 2}}) {
+  for (const auto& words : {std::vector<uint64_t>{1 | of_two, 7, 1},
+                            {1 | of_two},
+                            {0, 7},
+                            {6, 7},
+                            {5, 7},
+                            {2 | of_two, 7, 1, 2},
+                            {3 | of_two | 256, 7, 1},
+                            {1 | of_two | 1024, 7, 1, 2},
+                            {UINT64_MAX, 7, 1, 2},
+                            {1 | uint64_t{UINT32_MAX} << 32, 7, 1, 2}}) {
     CHECK_THROWS(read(words), std::runtime_error, "is none, or cut off");
   }
   CHECK_THROWS(read({1 | of_two, 7, 1, 2}, 2), std::runtime_error, "another number of records");
