@@ -57,9 +57,7 @@ uint32_t CellHeap::lower_bound(const CellView& cell, uint64_t salt, uint64_t pri
   return from;
 }
 
-CellChange CellHeap::insert(uint64_t node, CellRoot* root, const Neighbor& neighbor) {
-  if (!format_.can_be_drawn(neighbor)) return erase(root, neighbor.id);
-  const uint64_t salt = format_.salt_of(node), priority = format_.priority(salt, neighbor);
+CellChange CellHeap::insert(uint64_t salt, uint64_t priority, CellRoot* root, const Neighbor& neighbor) {
   const CellView cell = view(*root);
   if (format_.has_priorities()) {
     const uint32_t place = place_of(cell, neighbor.id);

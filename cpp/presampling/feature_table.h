@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "memory/prefetch.h"
 #include "memory/recent_needs.h"
 #include "memory/table.h"
 #include "presampling/slot_table.h"
@@ -64,7 +65,7 @@ class FeatureTable {
     if (slot == nullptr || width_ == 0) return;
     const auto* const from = reinterpret_cast<const unsigned char*>(row(slot->place - 1));
     for (size_t i = 0; i < std::min<size_t>(width_ * sizeof(float), 8 * kCacheLine); i += kCacheLine) {
-      __builtin_prefetch(from + i);
+      livegnn::prefetch(from + i);
     }
   }
 

@@ -11,8 +11,8 @@
 namespace livegnn {
 namespace {
 
-constexpr size_t kGroup = 32;                // whose cache misses are taken together
-constexpr size_t kEdgesAtOnce = 8 * kGroup;  // so many changes are published together
+constexpr size_t kGroup = 256;                // whose cache misses are taken together
+constexpr size_t kEdgesAtOnce = 4 * kGroup;  // so many changes are published together
 
 }  // namespace
 
@@ -34,7 +34,7 @@ SamplingShard::SamplingShard(QueryPlan plan, ShardOptions options)
   for (size_t q = 0; q < plan_.size(); ++q) {
     const OneHopQuery& query = plan_[q];
     cells_.push_back(std::make_unique<CellTable>(plan_.cell_options(q, o.seed)));
-    subscriptions_.emplace_back();
+    subscriptions_.push_back(std::make_unique<SubscriptionTable>());
     const auto same = [&](const Side& side) {
       return side.edge_type == query.edge_type && side.incoming == query.incoming;
     };
@@ -54,8 +54,8 @@ SamplingShard::SamplingShard(QueryPlan plan, ShardOptions options)
     side.lists = std::make_unique<NeighborLists>(weighted, timed);
   }
   for (size_t width : o.feature_widths) {
-    features_.emplace_back(width);
-    feature_subscriptions_.emplace_back();
+    features_.push_back(std::make_unique<FeatureTable>(width));
+    feature_subscriptions_.push_back(std::make_unique<SubscriptionTable>());
   }
   for (uint32_t w = 0; w < o.serving_workers; ++w) serving_.emplace_back(o.worker, w);
   for (uint32_t w = 0; w < o.sampling_workers; ++w) sampling_.emplace_back(o.worker, w);
@@ -65,9 +65,9 @@ size_t SamplingShard::bytes() const {
   size_t bytes = 0;
   for (const auto& table : cells_) bytes += table->bytes();
   for (const Side& side : sides_) bytes += side.lists == nullptr ? 0 : side.lists->bytes();
-  for (const auto& table : subscriptions_) bytes += table.bytes();
-  for (const auto& table : feature_subscriptions_) bytes += table.bytes();
-  for (const auto& table : features_) bytes += table.bytes();
+  for (const auto& table : subscriptions_) bytes += table->bytes();
+  for (const auto& table : feature_subscriptions_) bytes += table->bytes();
+  for (const auto& table : features_) bytes += table->bytes();
   return bytes;
 }
 
@@ -145,7 +145,7 @@ void SamplingShard::run_work(bool has) {
     const std::span<const Work> group(work_.data() + begin, std::min(kGroup, work_.size() - begin));
     for (const Work& work : group) {
       cells_[work.query]->prefetch(work.node);
-      subscriptions_[work.query].prefetch(work.node);
+      subscriptions_[work.query]->prefetch(work.node);
     }
     for (const Work& work : group) cells_[work.query]->prefetch_cell(work.node, work.neighbor.id);
     for (const Work& work : group) change_cell(work, has);
@@ -155,15 +155,15 @@ void SamplingShard::run_work(bool has) {
 void SamplingShard::change_cell(const Work& work, bool has) {
   CellTable& cells = *cells_[work.query];
   const CellChange change = has ? cells.insert(work.node, work.neighbor) : cells.erase(work.node, work.neighbor.id);
-  if (change.changed) {
-    bool needed = false;
-    for_each_subscriber(work.query, work.node, [&](uint32_t worker) {
-      needed = true;
-      if (change.added) references_.push_back({work.query, worker, work.neighbor.id, 1});
-      if (change.removed) references_.push_back({work.query, worker, change.removed_id, -1});
-    });
-    if (needed) touch(work.query, work.node);
-  }
+  if (!change.changed) return;
+  bool needed = false;
+  for_each_subscriber(work.query, work.node, [&](uint32_t worker) {
+    needed = true;
+    if (change.added) references_.push_back({work.query, worker, work.neighbor.id, 1});
+    if (change.removed) references_.push_back({work.query, worker, change.removed_id, -1});
+  });
+  if (change.first && needed) touched_samples_.push_back({work.query, kAllWorkers, work.node});
+  if (change.first && !needed) cells.take(work.node);  // nobody waits for it
   if (change.incomplete) redraw(work.query, work.node);
 }
 
@@ -181,21 +181,21 @@ void SamplingShard::redraw(uint32_t query, uint64_t node) {
   const bool changed = cells_[query]->redraw(
       node, [&](const auto& offer) { lists->scan(node, offer); }, [&](uint64_t id) { refer(id, -1); },
       [&](uint64_t id) { refer(id, 1); });
-  if (changed) touch(query, node);
+  if (changed) touched_samples_.push_back({query, kAllWorkers, node});
 }
 
 void SamplingShard::erase_cell(uint32_t query, uint64_t node) {
   const bool changed = cells_[query]->erase_cell(node, [&](uint64_t id) {
     for_each_subscriber(query, node, [&](uint32_t worker) { references_.push_back({query, worker, id, -1}); });
   });
-  if (changed) touch(query, node);
+  if (changed) touched_samples_.push_back({query, kAllWorkers, node});
 }
 
 // -- features and nodes
 
 void SamplingShard::set_features(uint32_t node_type, std::span<const uint64_t> nodes, std::span<const float> rows) {
   if (node_type >= features_.size()) throw std::invalid_argument("there is no node type " + std::to_string(node_type));
-  FeatureTable& table = features_[node_type];
+  FeatureTable& table = *features_[node_type];
   const size_t width = table.width();
   if (rows.size() != nodes.size() * width) {
     throw std::invalid_argument("expected " + std::to_string(nodes.size()) + " rows of " + std::to_string(width) +
@@ -208,7 +208,7 @@ void SamplingShard::set_features(uint32_t node_type, std::span<const uint64_t> n
     const size_t end = std::min(nodes.size(), begin + kGroup);
     for (size_t i = begin; i < end; ++i) {
       table.prefetch(nodes[i]);
-      feature_subscriptions_[node_type].prefetch(nodes[i]);
+      feature_subscriptions_[node_type]->prefetch(nodes[i]);
     }
     for (size_t i = begin; i < end; ++i) {
       if (owns(nodes[i]) && table.set(nodes[i], rows.data() + i * width)) {
@@ -249,7 +249,7 @@ void SamplingShard::remove_nodes(uint32_t node_type, std::span<const uint64_t> n
   }
   run_work(false);
   for (uint64_t node : erased_) {
-    if (features_[node_type].erase(node)) touched_features_.push_back({node_type, kAllWorkers, node});
+    if (features_[node_type]->erase(node)) touched_features_.push_back({node_type, kAllWorkers, node});
   }
   complete();
   settle();
@@ -263,14 +263,8 @@ void SamplingShard::for_each_subscriber(uint32_t query, uint64_t node, const Vis
   if (plan_[query].of_seeds()) {
     visit(serving_worker_of(node, options_.serving_workers));
   } else {
-    subscriptions_[query].for_each_worker(node, visit);
+    subscriptions_[query]->for_each_worker(node, visit);
   }
-}
-
-// All who have the sample are told of it, once; a cell that is gone has no mark.
-void SamplingShard::touch(uint32_t query, uint64_t node) {
-  CellTable& cells = *cells_[query];
-  if (cells.mark(node) || cells.find(node).size == 0) touched_samples_.push_back({query, kAllWorkers, node});
 }
 
 void SamplingShard::pass_references() {
@@ -279,14 +273,14 @@ void SamplingShard::pass_references() {
     for (size_t i = begin; i < end; ++i) {
       const Reference& reference = references_[i];
       for (uint32_t child : plan_[reference.query].children) {
-        subscriptions_[child].prefetch(reference.node);
+        subscriptions_[child]->prefetch(reference.node);
         cells_[child]->prefetch(reference.node);
       }
     }
     for (size_t i = begin; i < end; ++i) {
       const Reference& reference = references_[i];
       for (uint32_t child : plan_[reference.query].children) {
-        if (!subscriptions_[child].has(reference.node)) cells_[child]->prefetch_cell(reference.node);
+        if (!subscriptions_[child]->has(reference.node)) cells_[child]->prefetch_cell(reference.node);
       }
     }
     for (size_t i = begin; i < end; ++i) apply_reference(Reference(references_[i]));
@@ -303,16 +297,16 @@ void SamplingShard::apply_reference(const Reference& reference) {
   }
   for (uint32_t child : plan_[reference.query].children) subscribe(child, reference);
   const uint32_t type = plan_[reference.query].neighbor_type;
-  if (features_[type].width() == 0 || is_seed_of(type, reference.node, reference.worker)) return;
-  const Subscribed result = feature_subscriptions_[type].add(reference.node, reference.worker, reference.change);
+  if (features_[type]->width() == 0 || is_seed_of(type, reference.node, reference.worker)) return;
+  const Subscribed result = feature_subscriptions_[type]->add(reference.node, reference.worker, reference.change);
   if (result == Subscribed::kNoLonger ||
-      (result == Subscribed::kNow && features_[type].row_of(reference.node) != FeatureTable::kNoRow)) {
+      (result == Subscribed::kNow && features_[type]->row_of(reference.node) != FeatureTable::kNoRow)) {
     touched_features_.push_back({type, reference.worker, reference.node});
   }
 }
 
 void SamplingShard::subscribe(uint32_t query, const Reference& reference) {
-  const Subscribed result = subscriptions_[query].add(reference.node, reference.worker, reference.change);
+  const Subscribed result = subscriptions_[query]->add(reference.node, reference.worker, reference.change);
   if (result == Subscribed::kAsBefore) return;
   const CellView cell = cells_[query]->find(reference.node);
   const bool now = result == Subscribed::kNow;
@@ -354,21 +348,26 @@ void SamplingShard::complete() {
 
 void SamplingShard::publish_samples() {
   for (const Touched& touched : touched_samples_) {
-    const CellView cell = cells_[touched.what]->find(touched.node);
     if (touched.worker != kAllWorkers) {
-      publish_sample(touched.what, touched.node, touched.worker, cell);
+      publish_sample(touched.what, touched.node, touched.worker, cells_[touched.what]->find(touched.node));
       continue;
     }
-    cells_[touched.what]->unmark(touched.node);
-    for_each_subscriber(touched.what, touched.node,
-                        [&](uint32_t worker) { publish_sample(touched.what, touched.node, worker, cell); });
+    const CellTable& cells = *cells_[touched.what];
+    const CellView cell = cells_[touched.what]->take(touched.node);
+    for_each_subscriber(touched.what, touched.node, [&](uint32_t worker) {
+      if (cell.size > 0) {
+        serving_[worker].sample(touched.what, touched.node, cells.format(), cell);
+      } else {
+        serving_[worker].no_sample(touched.what, touched.node);
+      }
+    });
   }
   touched_samples_.clear();
 }
 
 // As it is now: whatever a worker was told before, in this event or an earlier one, it has this afterwards.
 void SamplingShard::publish_sample(uint32_t query, uint64_t node, uint32_t worker, const CellView& cell) {
-  const bool needed = plan_[query].of_seeds() || subscriptions_[query].count(node, worker) > 0;
+  const bool needed = plan_[query].of_seeds() || subscriptions_[query]->count(node, worker) > 0;
   if (needed && cell.size > 0) {
     serving_[worker].sample(query, node, cells_[query]->format(), cell);
   } else {
@@ -385,17 +384,17 @@ void SamplingShard::publish_features() {
     if (touched.what == plan_.seed_type()) {
       publish_row(touched.what, touched.node, serving_worker_of(touched.node, options_.serving_workers));
     }
-    feature_subscriptions_[touched.what].for_each_worker(
+    feature_subscriptions_[touched.what]->for_each_worker(
         touched.node, [&](uint32_t worker) { publish_row(touched.what, touched.node, worker); });
   }
   touched_features_.clear();
 }
 
 void SamplingShard::publish_row(uint32_t node_type, uint64_t node, uint32_t worker) {
-  const float* row = features_[node_type].find(node);
-  const bool needed = is_seed_of(node_type, node, worker) || feature_subscriptions_[node_type].count(node, worker) > 0;
+  const float* row = features_[node_type]->find(node);
+  const bool needed = is_seed_of(node_type, node, worker) || feature_subscriptions_[node_type]->count(node, worker) > 0;
   if (needed && row != nullptr) {
-    serving_[worker].features(node_type, node, {row, features_[node_type].width()});
+    serving_[worker].features(node_type, node, {row, features_[node_type]->width()});
   } else {
     serving_[worker].no_features(node_type, node);
   }
@@ -409,14 +408,14 @@ void SamplingShard::publish_all(uint32_t worker) {
   for (uint32_t q = 0; q < plan_.size(); ++q) {
     cells_[q]->for_each([&](uint64_t node, const CellView& cell) {
       const bool needed = plan_[q].of_seeds() ? serving_worker_of(node, options_.serving_workers) == worker
-                                              : subscriptions_[q].count(node, worker) > 0;
+                                              : subscriptions_[q]->count(node, worker) > 0;
       if (needed) publish_sample(q, node, worker, cell);
     });
   }
   for (uint32_t type = 0; type < features_.size(); ++type) {
-    for (uint32_t row = 0; row < features_[type].size(); ++row) {
-      const uint64_t node = features_[type].node_of(row);
-      if (is_seed_of(type, node, worker) || feature_subscriptions_[type].count(node, worker) > 0) {
+    for (uint32_t row = 0; row < features_[type]->size(); ++row) {
+      const uint64_t node = features_[type]->node_of(row);
+      if (is_seed_of(type, node, worker) || feature_subscriptions_[type]->count(node, worker) > 0) {
         publish_row(type, node, worker);
       }
     }
@@ -442,8 +441,8 @@ size_t SamplingShard::records_written() const {
 
 void SamplingShard::settle() {
   for (const auto& table : cells_) table->settle();
-  for (SubscriptionTable& table : subscriptions_) table.settle();
-  for (SubscriptionTable& table : feature_subscriptions_) table.settle();
+  for (const auto& table : subscriptions_) table->settle();
+  for (const auto& table : feature_subscriptions_) table->settle();
 }
 
 // -- saving and loading
@@ -468,11 +467,11 @@ void SamplingShard::save(Arrays* to) const {
                                          std::bit_cast<int64_t>(o.seed), o.keep_edges});
   for (size_t q = 0; q < plan_.size(); ++q) {
     cells_[q]->save(prefix("cells", q), to);
-    subscriptions_[q].save(prefix("subscriptions", q), to);
+    subscriptions_[q]->save(prefix("subscriptions", q), to);
   }
   for (size_t type = 0; type < features_.size(); ++type) {
-    features_[type].save(prefix("features", type), to);
-    feature_subscriptions_[type].save(prefix("feature_subscriptions", type), to);
+    features_[type]->save(prefix("features", type), to);
+    feature_subscriptions_[type]->save(prefix("feature_subscriptions", type), to);
   }
   for (size_t side = 0; side < sides_.size(); ++side) {
     if (sides_[side].lists != nullptr) sides_[side].lists->save(prefix("lists", side), to);
@@ -494,11 +493,11 @@ void SamplingShard::load(const ArrayViews& from) {
   }
   for (size_t q = 0; q < plan_.size(); ++q) {
     cells_[q]->load(prefix("cells", q), from);
-    subscriptions_[q].load(prefix("subscriptions", q), from);
+    subscriptions_[q]->load(prefix("subscriptions", q), from);
   }
   for (size_t type = 0; type < features_.size(); ++type) {
-    features_[type].load(prefix("features", type), from);
-    feature_subscriptions_[type].load(prefix("feature_subscriptions", type), from);
+    features_[type]->load(prefix("features", type), from);
+    feature_subscriptions_[type]->load(prefix("feature_subscriptions", type), from);
   }
   for (size_t side = 0; side < sides_.size(); ++side) {
     if (sides_[side].lists != nullptr) sides_[side].lists->load(prefix("lists", side), from);

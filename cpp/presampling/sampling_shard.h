@@ -21,7 +21,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -66,9 +65,9 @@ class SamplingShard {
   const QueryPlan& plan() const { return plan_; }
   const ShardOptions& options() const { return options_; }
   const CellTable& cells(size_t query) const { return *cells_[query]; }
-  const SubscriptionTable& subscriptions(size_t query) const { return subscriptions_[query]; }
-  const SubscriptionTable& feature_subscriptions(size_t node_type) const { return feature_subscriptions_[node_type]; }
-  const FeatureTable& features(size_t node_type) const { return features_[node_type]; }
+  const SubscriptionTable& subscriptions(size_t query) const { return *subscriptions_[query]; }
+  const SubscriptionTable& feature_subscriptions(size_t node_type) const { return *feature_subscriptions_[node_type]; }
+  const FeatureTable& features(size_t node_type) const { return *features_[node_type]; }
   size_t bytes() const;
 
   // -- events. What concerns nodes of other workers is passed over, so all workers may be given all events; of an edge,
@@ -143,7 +142,6 @@ class SamplingShard {
   bool is_seed_of(uint32_t node_type, uint64_t node, uint32_t worker) const {
     return node_type == plan_.seed_type() && serving_worker_of(node, options_.serving_workers) == worker;
   }
-  void touch(uint32_t query, uint64_t node);
   void pass_references();
   void apply_reference(const Reference& reference);
   void subscribe(uint32_t query, const Reference& reference);
@@ -159,9 +157,9 @@ class SamplingShard {
   ShardOptions options_;
   std::vector<std::unique_ptr<CellTable>> cells_;  // by query
   std::vector<Side> sides_;
-  std::deque<SubscriptionTable> subscriptions_;          // by query; none of the first hop has any
-  std::deque<SubscriptionTable> feature_subscriptions_;  // by node type
-  std::deque<FeatureTable> features_;                    // by node type
+  std::vector<std::unique_ptr<SubscriptionTable>> subscriptions_;          // by query; none of the first hop has any
+  std::vector<std::unique_ptr<SubscriptionTable>> feature_subscriptions_;  // by node type
+  std::vector<std::unique_ptr<FeatureTable>> features_;                    // by node type
   std::vector<PublicationWriter> serving_, sampling_;
   BlockOrder received_;
 

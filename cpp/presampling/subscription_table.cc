@@ -6,10 +6,9 @@
 
 namespace livegnn {
 
-Subscribed SubscriptionTable::add(uint64_t node, uint32_t worker, int64_t change) {
+Subscribed SubscriptionTable::add_to(Slot* slot, uint64_t node, uint32_t worker, int64_t change) {
   assert(worker < kMaxServingWorkers);
   if (change == 0) return Subscribed::kAsBefore;
-  Slot* slot = slots_.find(node);
   Count* found = nullptr;
   if (slot != nullptr) {
     const Counts counts = counts_of(*slot);

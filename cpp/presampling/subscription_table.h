@@ -63,7 +63,22 @@ class SubscriptionTable {
 
   // Adds to a count, and says whether the worker needs the node now, or no longer. Throws std::runtime_error if the
   // count would be negative, or more than 32 bits hold, and std::bad_alloc; then nothing has changed.
-  Subscribed add(uint64_t node, uint32_t worker, int64_t change);
+  Subscribed add(uint64_t node, uint32_t worker, int64_t change) {
+    // Nearly always the one worker that a node has, once more or less.
+    Slot* slot = slots_.find(node);
+    if (slot == nullptr && change == 1) {
+      slot = slots_.insert(node);
+      slot->ref = worker;
+      slot->count = 1;
+      return Subscribed::kNow;
+    }
+    const int64_t count = slot == nullptr ? 0 : int64_t{slot->count} + change;
+    if (slot == nullptr || slot->count == 0 || slot->ref != worker || count <= 0 || count > int64_t{UINT32_MAX}) {
+      return add_to(slot, node, worker, change);
+    }
+    slot->count = static_cast<uint32_t>(count);
+    return Subscribed::kAsBefore;
+  }
   // Gives memory back if much is free; call it after a batch.
   void settle();
   void clear() noexcept;
@@ -101,6 +116,7 @@ class SubscriptionTable {
     static_assert(offsetof(Slot, ref) + sizeof(uint32_t) == offsetof(Slot, count) && sizeof(Slot) == 16);
     return {reinterpret_cast<Count*>(const_cast<uint32_t*>(&slot.ref)), 1};
   }
+  Subscribed add_to(Slot* slot, uint64_t node, uint32_t worker, int64_t change);
   void add_worker(Slot* slot, Count count);
   void remove_worker(Slot* slot, Count* removed);
 
