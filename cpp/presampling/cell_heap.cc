@@ -57,9 +57,7 @@ uint32_t CellHeap::lower_bound(const CellView& cell, uint64_t salt, uint64_t pri
   return from;
 }
 
-CellChange CellHeap::insert(uint64_t node, CellRoot* root, const Neighbor& neighbor) {
-  if (!format_.can_be_drawn(neighbor)) return erase(root, neighbor.id);
-  const uint64_t salt = format_.salt_of(node), priority = format_.priority(salt, neighbor);
+CellChange CellHeap::insert(uint64_t salt, uint64_t priority, CellRoot* root, const Neighbor& neighbor) {
   const CellView cell = view(*root);
   if (format_.has_priorities()) {
     const uint32_t place = place_of(cell, neighbor.id);
@@ -113,10 +111,7 @@ CellChange CellHeap::erase(CellRoot* root, uint64_t id) {
   return change;
 }
 
-void CellHeap::assign(CellRoot* root, std::span<const CellEntry> entries) {
-  assert(entries.size() <= format_.options().count);
-  const auto size = static_cast<uint32_t>(entries.size());
-  if (size == 0) return free(root);
+CellHeap::Columns CellHeap::resize(CellRoot* root, uint32_t size) {
   const uint32_t room = format_.room(size);
   BlockRef block = root->block;
   if (root->size == 0 || format_.room(root->size) != room) {
@@ -124,8 +119,23 @@ void CellHeap::assign(CellRoot* root, std::span<const CellEntry> entries) {
     if (root->size > 0) heap_.free(root->block);
   }
   *root = {block, size};
-  const Columns columns = columns_of(block, room);
-  for (uint32_t i = 0; i < size; ++i) write(columns, i, entries[i].priority, entries[i].neighbor);
+  return columns_of(block, room);
+}
+
+void CellHeap::assign(CellRoot* root, std::span<const CellEntry> entries) {
+  assert(entries.size() <= format_.options().count);
+  if (entries.empty()) return free(root);
+  const Columns columns = resize(root, static_cast<uint32_t>(entries.size()));
+  for (uint32_t i = 0; i < root->size; ++i) write(columns, i, entries[i].priority, entries[i].neighbor);
+}
+
+void CellHeap::assign(CellRoot* root, const CellView& cell) {
+  assert(cell.size <= format_.options().count && !format_.has_priorities());
+  if (cell.size == 0) return free(root);
+  const Columns columns = resize(root, cell.size);
+  std::memcpy(columns.ids, cell.ids, cell.size * sizeof(uint64_t));
+  if (columns.times != nullptr) std::memcpy(columns.times, cell.times, cell.size * sizeof(double));
+  if (columns.weights != nullptr) std::memcpy(columns.weights, cell.weights, cell.size * sizeof(float));
 }
 
 }  // namespace livegnn
