@@ -1,5 +1,5 @@
-// How fast one core samples ahead: edges into reservoirs with subscriptions and publication, and what is published into a
-// cache. The edges are random and new; making them is not timed. Times are those of the thread on its core, so that
+// How fast one core samples ahead: edges into reservoirs with subscriptions and publication, and what is published into
+// a cache. The edges are random and new; making them is not timed. Times are those of the thread on its core, so that
 // other processes on the machine disturb only through the memory that they use.
 #pragma once
 

@@ -24,6 +24,25 @@ CellHeap::Columns CellHeap::open(CellRoot* root, uint32_t hole, uint32_t keep) {
   return columns;
 }
 
+void CellHeap::insert_id(CellRoot* root, uint32_t place, uint32_t keep, uint64_t id) {
+  const uint32_t room = format_.room(keep + 1);
+  auto* ids = root->size > 0 ? static_cast<uint64_t*>(heap_.at(root->block)) : nullptr;
+  if (root->size > 0 && format_.room(root->size) == room) {
+    // Entries are few, and most come to the end: a loop is shorter than a call.
+    for (uint32_t i = keep; i > place; --i) ids[i] = ids[i - 1];
+  } else {
+    const BlockRef block = heap_.allocate(room * sizeof(uint64_t), 0);
+    auto* to = static_cast<uint64_t*>(heap_.at(block));
+    for (uint32_t i = 0; i < place; ++i) to[i] = ids[i];
+    for (uint32_t i = place; i < keep; ++i) to[i + 1] = ids[i];
+    if (root->size > 0) heap_.free(root->block);
+    root->block = block;
+    ids = to;
+  }
+  ids[place] = id;
+  root->size = keep + 1;
+}
+
 void CellHeap::close(CellRoot* root, uint32_t hole) {
   const uint32_t size = root->size - 1;
   if (size == 0) return free(root);
@@ -71,7 +90,12 @@ CellChange CellHeap::insert(uint64_t salt, uint64_t priority, CellRoot* root, co
   change.changed = change.added = true;
   change.removed = full;
   if (full) change.removed_id = cell.ids[cell.size - 1];
-  write(open(root, place, full ? cell.size - 1 : cell.size), place, priority, neighbor);
+  const uint32_t keep = full ? cell.size - 1 : cell.size;
+  if (format_.has_ids_alone()) {
+    insert_id(root, place, keep, neighbor.id);
+  } else {
+    write(open(root, place, keep), place, priority, neighbor);
+  }
   return change;
 }
 

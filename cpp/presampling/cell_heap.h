@@ -86,6 +86,7 @@ class CellFormat {
  public:
   explicit CellFormat(const CellOptions& options) : options_(options), salt_(query_salt(options.seed, options.query)) {
     assert(options.count >= 1 && options.count <= kMaxCellCount);
+    ids_alone_ = !has_priorities() && !has_times() && !options.weighted;
     for (uint32_t size = 0, step = 2; size <= options.count; ++size) {
       if (step * 4 < size) step *= 2;
       rooms_.push_back(static_cast<uint16_t>(std::min(options.count, (size + step - 1) / step * step)));
@@ -93,6 +94,8 @@ class CellFormat {
   }
 
   const CellOptions& options() const { return options_; }
+  // Ids are the only column.
+  bool has_ids_alone() const { return ids_alone_; }
   bool has_priorities() const { return options_.by != SampleBy::kUniform; }
   // Times are the priorities of SampleBy::kLatest.
   bool has_times() const { return options_.timed && options_.by != SampleBy::kLatest; }
@@ -127,6 +130,7 @@ class CellFormat {
  private:
   CellOptions options_;
   uint64_t salt_;
+  bool ids_alone_ = false;
   std::vector<uint16_t> rooms_;  // by size
 };
 
@@ -270,6 +274,8 @@ class CellHeap {
   Columns resize(CellRoot* root, uint32_t size);
   // Cuts the cell to its first `keep` entries and makes a hole among them; all of it may move.
   Columns open(CellRoot* root, uint32_t hole, uint32_t keep);
+  // The same for cells of ids alone, which are the most; writes the id.
+  void insert_id(CellRoot* root, uint32_t place, uint32_t keep, uint64_t id);
   void close(CellRoot* root, uint32_t hole);
   // Where an entry stands or would stand.
   uint32_t lower_bound(const CellView& cell, uint64_t salt, uint64_t priority, uint64_t id) const;

@@ -11,7 +11,7 @@
 namespace livegnn {
 namespace {
 
-constexpr size_t kGroup = 256;                // whose cache misses are taken together
+constexpr size_t kGroup = 256;               // whose cache misses are taken together
 constexpr size_t kEdgesAtOnce = 4 * kGroup;  // so many changes are published together
 
 }  // namespace

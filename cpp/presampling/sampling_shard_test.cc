@@ -12,7 +12,7 @@ namespace {
 using testing::CellEdge;
 using testing::PlainGraph;
 using testing::Random;
-using testing::Workers;
+using testing::WorkerNetwork;
 
 struct Edges {
   std::vector<uint64_t> sources, targets;
@@ -35,7 +35,7 @@ ShardOptions random_options(Random* random, bool keep_edges) {
 // Random events for all workers and the plain graph alike.
 class Stream {
  public:
-  Stream(Workers* workers, PlainGraph* graph, Random* random, uint64_t ids)
+  Stream(WorkerNetwork* workers, PlainGraph* graph, Random* random, uint64_t ids)
       : workers_(workers), graph_(graph), random_(random), ids_(ids) {}
 
   void add_edges() {
@@ -104,17 +104,17 @@ class Stream {
     }
   }
 
-  Workers* workers_;
+  WorkerNetwork* workers_;
   PlainGraph* graph_;
   Random* random_;
   uint64_t ids_;
 };
 
-void collect_all(Workers* workers) {
+void collect_all(WorkerNetwork* workers) {
   for (uint32_t i = 0; i < workers->shards.size(); ++i) workers->collect(i);
 }
 
-void check_against_lists(const Workers& workers, PlainGraph* graph, uint64_t ids) {
+void check_against_lists(const WorkerNetwork& workers, PlainGraph* graph, uint64_t ids) {
   check_caches(workers, graph, ids, [&](uint32_t q, uint64_t node) {
     return testing::best_of(workers.plan.cell_options(q, workers.options.seed), node,
                             graph->list(workers.plan[q], node));
@@ -124,7 +124,7 @@ void check_against_lists(const Workers& workers, PlainGraph* graph, uint64_t ids
 TEST(caches_have_what_a_full_walk_fetches_and_nothing_more) {
   Random random;
   for (int round = 0; round < 60; ++round) {
-    Workers workers(testing::random_shop_plan(&random), random_options(&random, true));
+    WorkerNetwork workers(testing::random_shop_plan(&random), random_options(&random, true));
     PlainGraph graph;
     const uint64_t ids = 5 + random.below(40);
     Stream stream(&workers, &graph, &random, ids);
@@ -145,7 +145,7 @@ TEST(caches_have_what_a_full_walk_fetches_and_nothing_more) {
   }
 }
 
-void check_empty(const Workers& workers) {
+void check_empty(const WorkerNetwork& workers) {
   for (const auto& shard : workers.shards) {
     for (size_t q = 0; q < workers.plan.size(); ++q) {
       CHECK_EQ(shard->cells(q).size(), 0u);
@@ -168,7 +168,7 @@ TEST(nothing_is_left_of_a_graph_that_is_removed) {
   Random random;
   for (int round = 0; round < 30; ++round) {
     const bool keep_edges = round % 2 == 0, by_node = random.chance(0.5);
-    Workers workers(testing::random_shop_plan(&random), random_options(&random, keep_edges));
+    WorkerNetwork workers(testing::random_shop_plan(&random), random_options(&random, keep_edges));
     PlainGraph graph;
     const uint64_t ids = 5 + random.below(60);
     Stream stream(&workers, &graph, &random, ids);
@@ -195,7 +195,7 @@ TEST(nothing_is_left_of_a_graph_that_is_removed) {
 TEST(without_lists_caches_follow_the_cells) {
   Random random;
   for (int round = 0; round < 40; ++round) {
-    Workers workers(testing::random_shop_plan(&random), random_options(&random, false));
+    WorkerNetwork workers(testing::random_shop_plan(&random), random_options(&random, false));
     PlainGraph graph;
     const uint64_t ids = 5 + random.below(40);
     Stream stream(&workers, &graph, &random, ids);
@@ -218,7 +218,7 @@ TEST(without_lists_caches_follow_the_cells) {
 TEST(appended_edges_need_no_lists) {
   Random random;
   for (int round = 0; round < 20; ++round) {
-    Workers workers(testing::random_shop_plan(&random), random_options(&random, false));
+    WorkerNetwork workers(testing::random_shop_plan(&random), random_options(&random, false));
     PlainGraph graph;
     constexpr uint64_t kIds = 40;
     for (int step = 0; step < 20; ++step) {
@@ -251,7 +251,7 @@ ArrayViews views_of(Arrays* arrays) {
 TEST(a_worker_that_is_loaded_goes_on) {
   Random random;
   for (int round = 0; round < 30; ++round) {
-    Workers workers(testing::random_shop_plan(&random), random_options(&random, random.chance(0.7)));
+    WorkerNetwork workers(testing::random_shop_plan(&random), random_options(&random, random.chance(0.7)));
     PlainGraph graph;
     const uint64_t ids = 5 + random.below(40);
     Stream stream(&workers, &graph, &random, ids);

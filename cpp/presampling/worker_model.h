@@ -114,11 +114,11 @@ Needed walk(const QueryPlan& plan, uint64_t ids, uint32_t worker, uint32_t worke
   return needed;
 }
 
-class Workers {
+class WorkerNetwork {
  public:
   using Blocks = std::deque<std::vector<uint8_t>>;
 
-  Workers(QueryPlan plan, ShardOptions options) : plan(plan), options(options) {
+  WorkerNetwork(QueryPlan plan, ShardOptions options) : plan(plan), options(options) {
     for (uint32_t i = 0; i < options.sampling_workers; ++i) {
       options.worker = i;
       shards.push_back(std::make_unique<SamplingShard>(plan, options));
@@ -173,7 +173,7 @@ class Workers {
 };
 
 // The cell of a node, as its sampling worker has it.
-inline std::vector<CellEntry> cell_in(const Workers& workers, uint32_t query, uint64_t node) {
+inline std::vector<CellEntry> cell_in(const WorkerNetwork& workers, uint32_t query, uint64_t node) {
   const uint32_t owner = sampling_worker_of(node, workers.options.sampling_workers);
   const CellTable& table = workers.shards[owner]->cells(query);
   const CellView cell = table.find(node);
@@ -184,7 +184,7 @@ inline std::vector<CellEntry> cell_in(const Workers& workers, uint32_t query, ui
 
 // That each cache has what it needs, as it is, and nothing more. `ids`: all ids are below it.
 template <class CellOf>
-void check_caches(const Workers& workers, PlainGraph* graph, uint64_t ids, const CellOf& cell_of) {
+void check_caches(const WorkerNetwork& workers, PlainGraph* graph, uint64_t ids, const CellOf& cell_of) {
   for (uint32_t w = 0; w < workers.caches.size(); ++w) {
     const SampleCache& cache = *workers.caches[w];
     const Needed needed = walk(workers.plan, ids, w, workers.options.serving_workers, cell_of);
