@@ -156,7 +156,7 @@ class StoreBench(Protocol):
         batch: int,
         seed: int,
     ) -> tuple[int, int, int, float, float, int, int]:
-        """Edges, records and bytes of messages; seconds of the sampling worker and of the cache; their bytes."""
+        """Edges, records and bytes of messages; seconds of sampling worker and cache; their bytes."""
 
 
 def build(directory: Path = BUILD) -> Path:

@@ -1,6 +1,6 @@
-"""Reservoirs with subscriptions, native: how many appended edges one core takes into a two-hop query [25, 10]
-and publishes into memory, and how many published records a cache takes. One sampling worker and one serving
-worker, random edges over one type of nodes, no lists kept; then the same with lists, a batch of 2^14 at a time.
+"""Reservoirs with subscriptions, native: how many appended edges one core takes into a two-hop query
+[25, 10] and publishes into memory, and how many published records a cache takes. One sampling worker and one
+serving worker, random edges over one type of nodes, 2^14 at a time, no lists kept; then the same with lists.
 
 What it must cost
 -----------------

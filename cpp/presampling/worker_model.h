@@ -17,11 +17,11 @@
 namespace livegnn::testing {
 
 // Users click on items, items are bought together, users know users; users and items have features, pages have none.
-inline const std::vector<PlannedEdgeType> kShopTypes{
+inline const std::vector<PlannedEdgeType> kMarketTypes{
     {0, 1, false, true, true}, {1, 1, true, true, false}, {0, 0, false, false, true}, {1, 2, false, false, false}};
-inline const std::vector<size_t> kShopWidths{3, 5, 0};
+inline const std::vector<size_t> kMarketWidths{3, 5, 0};
 
-inline QueryPlan random_shop_plan(Random* random) {
+inline QueryPlan random_market_plan(Random* random) {
   const auto count = [&] { return static_cast<int64_t>(1 + random->below(5)); };
   const auto by = [&] { return static_cast<SampleBy>(random->below(3)); };
   const auto one_of = [&] { return random->chance(0.5) ? SampleBy::kUniform : SampleBy::kLatest; };
@@ -48,7 +48,7 @@ inline QueryPlan random_shop_plan(Random* random) {
       requests = {{0, false, count(), by()}, {1, false, count(), SampleBy::kUniform, {0}}};
       if (random->chance(0.5)) requests.push_back({0, true, count(), by(), {1}});
   }
-  return QueryPlan(0, 3, kShopTypes, requests);
+  return QueryPlan(0, 3, kMarketTypes, requests);
 }
 
 // The whole graph, as maps.
@@ -58,20 +58,20 @@ struct PlainGraph {
 
   void add(uint32_t type, uint64_t source, uint64_t target, CellEdge edge) {
     out[type][source][target] = in[type][target][source] = edge;
-    if (kShopTypes[type].undirected) out[type][target][source] = in[type][source][target] = edge;
+    if (kMarketTypes[type].undirected) out[type][target][source] = in[type][source][target] = edge;
   }
   void remove(uint32_t type, uint64_t source, uint64_t target) {
     out[type][source].erase(target), in[type][target].erase(source);
-    if (kShopTypes[type].undirected) out[type][target].erase(source), in[type][source].erase(target);
+    if (kMarketTypes[type].undirected) out[type][target].erase(source), in[type][source].erase(target);
   }
   void remove_node(uint32_t node_type, uint64_t node) {
     features[node_type].erase(node);
-    for (uint32_t type = 0; type < kShopTypes.size(); ++type) {
-      if (kShopTypes[type].source_type == node_type) {
+    for (uint32_t type = 0; type < kMarketTypes.size(); ++type) {
+      if (kMarketTypes[type].source_type == node_type) {
         out[type].erase(node);
         for (auto& [target, list] : in[type]) list.erase(node);
       }
-      if (kShopTypes[type].target_type == node_type) {
+      if (kMarketTypes[type].target_type == node_type) {
         in[type].erase(node);
         for (auto& [source, list] : out[type]) list.erase(node);
       }
@@ -202,7 +202,7 @@ void check_caches(const WorkerNetwork& workers, PlainGraph* graph, uint64_t ids,
         if (query.timed) CHECK_EQ(found.times[i], cell[i].neighbor.time);
       }
     }
-    for (uint32_t type = 0; type < kShopWidths.size(); ++type) rows += cache.num_features(type);
+    for (uint32_t type = 0; type < kMarketWidths.size(); ++type) rows += cache.num_features(type);
     for (const auto& [type, node] : needed.features) {
       const auto row = graph->features[type].find(node);
       if (row == graph->features[type].end()) continue;
@@ -214,6 +214,112 @@ void check_caches(const WorkerNetwork& workers, PlainGraph* graph, uint64_t ids,
     CHECK_EQ(lookups.samples, needed.samples.size());
     CHECK_EQ(lookups.features, features);
   }
+}
+
+struct PlainEdges {
+  std::vector<uint64_t> sources, targets;
+  std::vector<float> weights;
+  std::vector<double> times;
+
+  void add(uint64_t source, uint64_t target, CellEdge edge = {}) {
+    sources.push_back(source);
+    targets.push_back(target);
+    weights.push_back(edge.weight);
+    times.push_back(edge.time);
+  }
+  EdgeBatch batch() const { return {sources, targets, weights, times}; }
+};
+
+inline ShardOptions random_shard_options(Random* random, bool keep_edges) {
+  return {0, 1 + random->index(4), 1 + random->index(4), random->below(100), keep_edges, kMarketWidths};
+}
+
+// Random events for all workers and the plain graph alike.
+class EventStream {
+ public:
+  EventStream(WorkerNetwork* workers, PlainGraph* graph, Random* random, uint64_t ids)
+      : workers_(workers), graph_(graph), random_(random), ids_(ids) {}
+
+  void add_edges() {
+    const uint32_t type = random_->index(kMarketTypes.size());
+    PlainEdges edges;
+    for (uint64_t i = random_->below(30); i > 0; --i) {
+      const uint64_t source = random_->below(ids_), target = random_->below(ids_);
+      CellEdge edge{random_->chance(0.1) ? -1.0f : random_->between(0, 5), static_cast<double>(random_->below(50))};
+      if (!kMarketTypes[type].weighted) edge.weight = 1;
+      if (!kMarketTypes[type].timed) edge.time = 0;
+      edges.add(source, target, edge);
+      graph_->add(type, source, target, edge);
+    }
+    tell([&](SamplingShard* shard) { shard->add_edges(type, edges.batch()); });
+  }
+  void remove_edges() {
+    const uint32_t type = random_->index(kMarketTypes.size());
+    PlainEdges edges;
+    for (const auto& [source, list] : graph_->out[type]) {
+      for (const auto& [target, edge] : list) {
+        if (random_->chance(0.1)) edges.add(source, target);
+      }
+    }
+    edges.add(random_->below(ids_), random_->below(ids_));  // it may not be there
+    for (size_t i = 0; i < edges.sources.size(); ++i) graph_->remove(type, edges.sources[i], edges.targets[i]);
+    tell([&](SamplingShard* shard) { shard->remove_edges(type, {edges.sources, edges.targets}); });
+  }
+  void set_features() {
+    const uint32_t type = random_->index(kMarketWidths.size());
+    std::vector<uint64_t> nodes;
+    std::vector<float> rows;
+    for (uint64_t i = random_->below(20); i > 0; --i) {
+      nodes.push_back(random_->below(ids_));
+      const std::vector<float> row = random_->floats(kMarketWidths[type]);
+      rows.insert(rows.end(), row.begin(), row.end());
+      if (!row.empty()) graph_->features[type][nodes.back()] = row;
+    }
+    tell([&](SamplingShard* shard) { shard->set_features(type, nodes, rows); });
+  }
+  void remove_nodes() {
+    const uint32_t type = random_->index(kMarketWidths.size());
+    std::vector<uint64_t> nodes;
+    for (uint64_t i = random_->below(4); i > 0; --i) nodes.push_back(random_->below(ids_));
+    for (uint64_t node : nodes) graph_->remove_node(type, node);
+    tell([&](SamplingShard* shard) { shard->remove_nodes(type, nodes); });
+  }
+  void one(double removals) {
+    if (random_->chance(removals)) {
+      random_->chance(0.7) ? remove_edges() : remove_nodes();
+    } else {
+      random_->chance(0.7) ? add_edges() : set_features();
+    }
+  }
+  void deliver_all() {
+    while (workers_->deliver(random_)) {
+    }
+  }
+
+ private:
+  template <class Tell>
+  void tell(const Tell& tell) {
+    for (uint32_t i = 0; i < workers_->shards.size(); ++i) {
+      tell(workers_->shards[i].get());
+      if (random_->chance(0.7)) workers_->collect(i);
+      for (uint64_t k = random_->below(6); k > 0; --k) workers_->deliver(random_);
+    }
+  }
+
+  WorkerNetwork* workers_;
+  PlainGraph* graph_;
+  Random* random_;
+  uint64_t ids_;
+};
+
+inline void collect_all(WorkerNetwork* workers) {
+  for (uint32_t i = 0; i < workers->shards.size(); ++i) workers->collect(i);
+}
+
+inline void check_against_lists(const WorkerNetwork& workers, PlainGraph* graph, uint64_t ids) {
+  check_caches(workers, graph, ids, [&](uint32_t q, uint64_t node) {
+    return best_of(workers.plan.cell_options(q, workers.options.seed), node, graph->list(workers.plan[q], node));
+  });
 }
 
 }  // namespace livegnn::testing
