@@ -1,4 +1,4 @@
-// A forward pass of a program over a sampled subgraph (Helios, section 6: the serving of sampled queries): no graph, no
+// A forward pass of a program over a sampled subgraph (Helios, section 7.5: online inference on samples): no graph, no
 // rows that are kept, only what the rows that are asked for need.
 //
 //   positions ─► demand, step by step backward ─► contexts, rows and sums, step by step forward ─► rows

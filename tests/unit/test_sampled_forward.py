@@ -12,6 +12,7 @@ import pytest
 from model_examples import EDGES, make_sage, propagate
 
 from livegnn import EdgeSchema, Engine, Events, Graph, InputError, Model, ModelError, Schema
+from livegnn.compiler.lowering import projects_sources
 from livegnn.graph.snapshot import Snapshot
 from livegnn.inference import Degrees, SampledForward
 from livegnn.model import EdgeInput, Input, Propagate, Step, reference
@@ -133,6 +134,24 @@ def test_rows_are_those_of_the_oracle_on_the_sample(model: Model, scale: float) 
     for seed in range(8):
         random = np.random.default_rng(seed)
         assert_as_oracle(model, draw(random, 3, int(random.integers(4)), 6, scale=scale))
+
+
+@pytest.mark.parametrize(("inner", "outer"), [(40, 1), (40, 30), (2, 30)])
+@pytest.mark.parametrize("linear_first", [False, True])
+def test_a_linear_layer_may_stand_on_either_side_of_its_sum(
+    inner: int, outer: int, linear_first: bool
+) -> None:
+    random = np.random.default_rng(1)
+    tensors = {"w": random.standard_normal((outer, inner), dtype=np.float32)}
+    for operators in (Propagate(EDGES), Propagate(EDGES, (), "count", "divide"), GCN):
+        steps = (propagate("x", "a", operators), Step("linear", ("a",), "out", {"weight": "w"}))
+        if linear_first:
+            steps = (Step("linear", ("x",), "a", {"weight": "w"}), propagate("a", "out", operators))
+        model = Model({"x": Input("node", inner)}, steps, tensors, "out", ("x", "out"))
+        for seed in range(4):
+            assert_as_oracle(model, draw(np.random.default_rng(seed), inner, 2, 6))
+    # Behind the sum, where that means fewer products.
+    assert projects_sources(inner, outer) == (outer == 1)
 
 
 def test_an_empty_sample_has_no_rows() -> None:

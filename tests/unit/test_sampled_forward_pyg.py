@@ -8,13 +8,20 @@ import numpy as np
 import pytest
 import torch
 
+import imported_modules
+import pyg_convolutions
+from import_findings import data_of, draw, import_model, in_order
+from import_findings import make as make_module
 from livegnn import Events, Graph, Schema
 from livegnn.graph import EdgeSchema
+from livegnn.graph.snapshot import Snapshot
 from livegnn.inference import SampledForward
+from livegnn.oracle import reference
 from livegnn.oracle.exactness import judge
 from livegnn.sampling import Subgraph, sample_subgraph
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 from modules import CONVOLUTIONS, EDGE_WIDTH, EDGE_WISE, WIDTH, Stack, designs_of, make
+from typed_mirror import TypedMirror
 
 NODES = 40
 
@@ -66,3 +73,48 @@ def test_predictions_are_those_of_the_module_on_the_sampled_batch(kind: str) -> 
             for seeds in ([0], [NODES - 1], [3, 7, 3, 0]):
                 sample = sample_subgraph(graph, seeds, hops, attributes=True, seed=seed)
                 assert_as_pyg(module, forward, sample)
+
+
+CASES = {
+    name: (pyg_convolutions.CONVOLUTIONS | imported_modules.CASES)[name]
+    for name in [
+        "RGCNConv, max",
+        "RGATConv",
+        "HeteroConv",
+        "HeteroGAT",
+        "PNAConv, edge_dim, towers",
+        "APPNP",
+        "Cheb given",
+    ]
+}
+"""Relations by number and by type, several types of nodes, several aggregates, many hops."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_imported_models_of_other_shapes_are_the_oracle_on_the_sample(name: str) -> None:
+    case = CASES[name]
+    module = make_module(case)
+    model, program = import_model(copy.deepcopy(module).float(), case, data_of(case, draw(case, "random", 0)))
+    mirror = TypedMirror(in_order(case, program), seed=0)
+    graph = mirror.make_graph()
+    graph.apply(mirror.fill(nodes=12, edges=40))
+    forward = SampledForward(model)
+    types = graph.schema.node_types
+    for seed in range(3):
+        seeds = {it: graph.ids(it if len(types) > 1 else None)[:2] for it in types}
+        sample = sample_subgraph(graph, seeds, [3, 2, 2], attributes=True, seed=seed)
+        snapshot = Snapshot(
+            sample.node,
+            sample.x,
+            {it: np.stack([sample.row[it], sample.col[it]]).astype(np.int64) for it in sample.row},
+            {it: sample.edge_weight.get(it, np.ones(len(row), np.float32)) for it, row in sample.row.items()},
+            sample.edge_attr,
+        )
+        expected = reference.compute(model, snapshot)
+        rounded = reference.compute(model, snapshot, dtype=np.float32)
+        for output, value in model.outputs.items():
+            rows = forward.predict(sample, output=output, all_nodes=True)
+            found = judge(rows, expected[value], rounded[value])
+            assert found.ok, found
+            at = sample.inverse[model.node_type(value)]
+            assert forward.predict(sample, output=output).tobytes() == rows[at].tobytes()
