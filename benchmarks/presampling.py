@@ -1,17 +1,18 @@
-"""Samples that are ready beside samples that are drawn: queries a second in process, hubs, and what batches pay.
+"""Samples that are ready beside samples that are drawn: queries a second in process, hubs, and what batches
+pay.
 
-A graph of in-edges, a few nodes with very many. The query draws 25 in-neighbours and 10 of each (three hops: 5 of
-each more), uniformly.
+A graph of in-edges, a few nodes with very many. The query draws 25 in-neighbours and 10 of each (three hops:
+5 of each more), uniformly.
 
 What it must cost
 -----------------
 A sample of [25, 10] is 26 look-ups and 275 rows of features. A look-up is a root and a cell, two cache misses
 that are fetched ahead. A row of 10 channels is a line of the cache, one of 128 is eight: 17 kB and 140 kB a
-sample. At 10 GB/s of lines that lie anywhere, that is 2 and 14 microseconds; numbering 275 nodes and writing the
-columns is another 3. Through Python a call makes a dozen arrays and as many dicts: 5 to 10 microseconds.
+sample. At 10 GB/s of lines that lie anywhere, that is 2 and 14 microseconds; numbering 275 nodes and writing
+the columns is another 3. Through Python a call makes a dozen arrays and as many dicts: 5 to 10 microseconds.
 
-A sample costs the same for a node with a million neighbours as for one with 25. What is drawn when it is asked
-for looks at more blocks there, but not at all neighbours.
+A sample costs the same for a node with a million neighbours as for one with 25. What is drawn when it is
+asked for looks at more blocks there, but not at all neighbours.
 """
 
 from __future__ import annotations
@@ -82,20 +83,8 @@ def measure_serving(
     built = time.perf_counter() - started
     ids = np.random.default_rng(1).integers(0, graph.num_nodes(), count)
     name = f"{list(fan_outs)}, {channels} features"
-    # Drawn for so many seeds at a time that Python between them does not count.
-    drawn = per_second(
-        lambda: sample_query(graph, ids[:500], query, attributes=True, seed=1, threads=1), min(count, 500)
-    )
     native = per_second(lambda: presampler.native.sample_each(ids, True), count)
-    report.add(
-        f"native, {name}",
-        native,
-        "samples/s",
-        higher_is_better=True,
-        aim=aim,
-        peer="drawn, 500 seeds in one sample",
-        peer_value=drawn,
-    )
+    report.add(f"native, {name}", native, "samples/s", higher_is_better=True, aim=aim)
     listed = [[id] for id in ids[:2000].tolist()]
     ahead = times_of(presampler.sample, listed)
     asked = times_of(lambda id: sample_query(graph, id, query, attributes=True, threads=1), listed)
@@ -107,7 +96,9 @@ def measure_serving(
         peer="sample_query",
         peer_value=np.median(asked),
     )
-    report.add(f"samples of all nodes, {name}", graph.num_nodes() / built / 1e6, "M nodes/s", higher_is_better=True)
+    report.add(
+        f"samples of all nodes, {name}", graph.num_nodes() / built / 1e6, "M nodes/s", higher_is_better=True
+    )
     memory = presampler.memory()["presampling"]
     report.add(f"memory, {name}", memory / graph.num_nodes(), "bytes/node")
 
@@ -129,9 +120,7 @@ def measure_hubs(graph: lg.Graph, report: Report) -> None:
         peer="sample_query",
         peer_value=np.quantile(asked, 0.99) / asked.mean(),
     )
-    report.add(
-        "hubs, mean", ahead.mean(), "µs", peer="sample_query", peer_value=asked.mean()
-    )
+    report.add("hubs, mean", ahead.mean(), "µs", peer="sample_query", peer_value=asked.mean())
 
 
 def measure_batches(graph: lg.Graph, report: Report) -> None:
@@ -167,7 +156,9 @@ def measure_batches(graph: lg.Graph, report: Report) -> None:
     (bare, bare_mixed), (kept, kept_mixed) = figures
     name = "the graph alone"
     report.add(f"a batch of {BATCH} appended edges", kept, "ms", peer=name, peer_value=bare)
-    report.add("a batch of 500 appended and 250 removed edges", kept_mixed, "ms", peer=name, peer_value=bare_mixed)
+    report.add(
+        "a batch of 500 appended and 250 removed edges", kept_mixed, "ms", peer=name, peer_value=bare_mixed
+    )
     report.note(f"lists read to draw samples anew: {presampler.native.num_redraws():,}")
 
 

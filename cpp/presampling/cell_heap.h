@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "memory/block_heap.h"
+#include "memory/prefetch.h"
 #include "presampling/priority.h"
 #include "sampling/neighbor_draws.h"
 
@@ -185,7 +186,7 @@ class CellHeap {
     if (root.size == 0) return;
     const auto* const from = static_cast<const unsigned char*>(heap_.at(root.block));
     const size_t bytes = std::min<size_t>(format_.bytes(format_.room(root.size)), 8 * kCacheLine);
-    for (size_t i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(from + i, 1);
+    for (size_t i = 0; i < bytes; i += kCacheLine) livegnn::prefetch(from + i);
   }
 
   // Each of these changes the cell of a node, and moves it if need be. If one throws std::bad_alloc, nothing has
