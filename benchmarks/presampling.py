@@ -55,35 +55,34 @@ def make_graph(nodes: int, channels: int) -> lg.Graph:
 
 
 def times_of(call: Callable[[int], object], ids: Sequence[int]) -> np.ndarray:
-    """Microseconds of each call."""
+    """Microseconds of each call, of the thread on its core: others disturb only through the memory."""
     taken = np.empty(len(ids))
     for i, id in enumerate(ids):
-        started = time.perf_counter()
+        started = time.thread_time()
         call(id)
-        taken[i] = time.perf_counter() - started
+        taken[i] = time.thread_time() - started
     return taken * 1e6
 
 
-def per_second(call: Callable[[], object], count: int, rounds: int = 5) -> float:
-    """The median of a few rounds."""
+def median_seconds(call: Callable[[], object], rounds: int, clock: Callable[[], float]) -> float:
     taken = []
     for _ in range(rounds):
-        started = time.perf_counter()
+        started = clock()
         call()
-        taken.append(time.perf_counter() - started)
-    return count / float(np.median(taken))
+        taken.append(clock() - started)
+    return float(np.median(taken))
 
 
 def measure_serving(
     graph: lg.Graph, fan_outs: Sequence[int], channels: int, aim: float | None, count: int, report: Report
 ) -> None:
     query = query_of(fan_outs)
-    started = time.perf_counter()
-    presampler = Presampler(graph, query, seed=1)
-    built = time.perf_counter() - started
+    started = time.thread_time()
+    presampler = Presampler(graph, query, seed=1, threads=1)
+    built = time.thread_time() - started
     ids = np.random.default_rng(1).integers(0, graph.num_nodes(), count)
     name = f"{list(fan_outs)}, {channels} features"
-    native = per_second(lambda: presampler.native.sample_each(ids, True), count)
+    native = count / median_seconds(lambda: presampler.native.sample_each(ids, True), 5, time.thread_time)
     report.add(f"native, {name}", native, "samples/s", higher_is_better=True, aim=aim)
     listed = [[id] for id in ids[:2000].tolist()]
     ahead = times_of(presampler.sample, listed)
@@ -147,7 +146,7 @@ def measure_batches(graph: lg.Graph, report: Report) -> None:
     for ahead in (False, True):
         if ahead:
             presampler = Presampler(graph, query_of(TWO), seed=1)
-        appended = 1e3 * BATCH / per_second(apply, BATCH, rounds=50)
+        appended = 1e3 * median_seconds(apply, 50, time.perf_counter)
         mixed_taken.clear()
         for _ in range(20):
             mixed()
