@@ -1,17 +1,18 @@
-"""Samples that are ready beside samples that are drawn: queries a second in process, hubs, and what batches pay.
+"""Samples that are ready beside samples that are drawn: queries a second in process, hubs, and what batches
+pay.
 
-A graph of in-edges, a few nodes with very many. The query draws 25 in-neighbours and 10 of each (three hops: 5 of
-each more), uniformly.
+A graph of in-edges, a few nodes with very many. The query draws 25 in-neighbours and 10 of each (three hops:
+5 of each more), uniformly.
 
 What it must cost
 -----------------
 A sample of [25, 10] is 26 look-ups and 275 rows of features. A look-up is a root and a cell, two cache misses
 that are fetched ahead. A row of 10 channels is a line of the cache, one of 128 is eight: 17 kB and 140 kB a
-sample. At 10 GB/s of lines that lie anywhere, that is 2 and 14 microseconds; numbering 275 nodes and writing the
-columns is another 3. Through Python a call makes a dozen arrays and as many dicts: 5 to 10 microseconds.
+sample. At 10 GB/s of lines that lie anywhere, that is 2 and 14 microseconds; numbering 275 nodes and writing
+the columns is another 3. Through Python a call makes a dozen arrays and as many dicts: 5 to 10 microseconds.
 
-A sample costs the same for a node with a million neighbours as for one with 25. What is drawn when it is asked
-for looks at more blocks there, but not at all neighbours.
+A sample costs the same for a node with a million neighbours as for one with 25. What is drawn when it is
+asked for looks at more blocks there, but not at all neighbours.
 """
 
 from __future__ import annotations
@@ -54,48 +55,35 @@ def make_graph(nodes: int, channels: int) -> lg.Graph:
 
 
 def times_of(call: Callable[[int], object], ids: Sequence[int]) -> np.ndarray:
-    """Microseconds of each call."""
+    """Microseconds of each call, of the thread on its core: others disturb only through the memory."""
     taken = np.empty(len(ids))
     for i, id in enumerate(ids):
-        started = time.perf_counter()
+        started = time.thread_time()
         call(id)
-        taken[i] = time.perf_counter() - started
+        taken[i] = time.thread_time() - started
     return taken * 1e6
 
 
-def per_second(call: Callable[[], object], count: int, rounds: int = 5) -> float:
-    """The median of a few rounds."""
+def median_seconds(call: Callable[[], object], rounds: int, clock: Callable[[], float]) -> float:
     taken = []
     for _ in range(rounds):
-        started = time.perf_counter()
+        started = clock()
         call()
-        taken.append(time.perf_counter() - started)
-    return count / float(np.median(taken))
+        taken.append(clock() - started)
+    return float(np.median(taken))
 
 
 def measure_serving(
     graph: lg.Graph, fan_outs: Sequence[int], channels: int, aim: float | None, count: int, report: Report
 ) -> None:
     query = query_of(fan_outs)
-    started = time.perf_counter()
-    presampler = Presampler(graph, query, seed=1)
-    built = time.perf_counter() - started
+    started = time.thread_time()
+    presampler = Presampler(graph, query, seed=1, threads=1)
+    built = time.thread_time() - started
     ids = np.random.default_rng(1).integers(0, graph.num_nodes(), count)
     name = f"{list(fan_outs)}, {channels} features"
-    # Drawn for so many seeds at a time that Python between them does not count.
-    drawn = per_second(
-        lambda: sample_query(graph, ids[:500], query, attributes=True, seed=1, threads=1), min(count, 500)
-    )
-    native = per_second(lambda: presampler.native.sample_each(ids, True), count)
-    report.add(
-        f"native, {name}",
-        native,
-        "samples/s",
-        higher_is_better=True,
-        aim=aim,
-        peer="drawn, 500 seeds in one sample",
-        peer_value=drawn,
-    )
+    native = count / median_seconds(lambda: presampler.native.sample_each(ids, True), 5, time.thread_time)
+    report.add(f"native, {name}", native, "samples/s", higher_is_better=True, aim=aim)
     listed = [[id] for id in ids[:2000].tolist()]
     ahead = times_of(presampler.sample, listed)
     asked = times_of(lambda id: sample_query(graph, id, query, attributes=True, threads=1), listed)
@@ -158,7 +146,7 @@ def measure_batches(graph: lg.Graph, report: Report) -> None:
     for ahead in (False, True):
         if ahead:
             presampler = Presampler(graph, query_of(TWO), seed=1)
-        appended = 1e3 * BATCH / per_second(apply, BATCH, rounds=50)
+        appended = 1e3 * median_seconds(apply, 50, time.perf_counter)
         mixed_taken.clear()
         for _ in range(20):
             mixed()

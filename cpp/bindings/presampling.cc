@@ -30,7 +30,14 @@ struct HeldPresampling : PresamplingView {
     if (idle.size() < kMostIdle && assembly->bytes() <= kMostBytes) idle.push_back(std::move(assembly));
   }
 
-  std::mutex mutex;
+  size_t bytes() const override {
+    size_t bytes = PresamplingView::bytes();
+    std::lock_guard lock(mutex);
+    for (const auto& assembly : idle) bytes += assembly->bytes();
+    return bytes;
+  }
+
+  mutable std::mutex mutex;
   std::vector<std::unique_ptr<SampleAssembly>> idle;
 };
 

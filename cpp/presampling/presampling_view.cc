@@ -126,6 +126,9 @@ void PresamplingView::prepare(const Change& change) {
     collect(change, query, table.keyed);
     need_ = std::max(need_, touches_.size());
     for (size_t begin = 0, end; begin < touches_.size(); begin = end) {
+      constexpr size_t kRootsAhead = 32, kCellsAhead = 16;
+      if (begin + kRootsAhead < touches_.size()) prefetch_root(q, touches_[begin + kRootsAhead].node);
+      if (begin + kCellsAhead < touches_.size()) prefetch_cell(q, touches_[begin + kCellsAhead].node);
       end = begin + 1;
       while (end < touches_.size() && touches_[end].node == touches_[begin].node) ++end;
       prepare_cell(change, q, std::span<const Touch>(touches_).subspan(begin, end - begin));

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "memory/growing_array.h"
+#include "memory/prefetch.h"
 #include "memory/recent_needs.h"
 #include "presampling/cell_heap.h"
 #include "presampling/query_plan.h"
@@ -48,7 +49,7 @@ class PresamplingView : public View {
   // Fetching has two steps, because the second reads what the first fetches.
   void prefetch_root(size_t query, uint32_t node) const {
     const auto& roots = tables_[query]->roots;
-    if (node < roots.size()) __builtin_prefetch(&roots[node]);
+    if (node < roots.size()) prefetch(&roots[node]);
   }
   void prefetch_cell(size_t query, uint32_t node) const {
     const Table& table = *tables_[query];

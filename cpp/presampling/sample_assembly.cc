@@ -138,8 +138,8 @@ void SampleAssembly::look_up(size_t query, NodeRange keys, bool attributes) {
       const uint32_t number = there.numbers.number(node, next);
       if (number == next) {
         there.nodes.push_back(node);
-        __builtin_prefetch(&ids.ids()[node]);
-        if (featured) __builtin_prefetch(features.row(node));
+        prefetch(&ids.ids()[node]);
+        if (featured) prefetch(features.row(node));
       }
       other_column.push_back(number);
     }

@@ -17,6 +17,7 @@ from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import View
 from livegnn.inference import Degrees, EngineOptions, SampledForward
 from livegnn.log.sqlite import SqliteLog
+from livegnn.presampling import Presampler
 from livegnn.query import Query
 from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime, restore
 from livegnn.sampling import Subgraph, sample_neighbors, sample_nodes, sample_query, sample_subgraph
@@ -25,6 +26,7 @@ from streams import WIDTH, make_model
 
 MODEL = make_model()
 FORWARD = SampledForward(MODEL)
+QUERY = Query("node").hop(DEFAULT_EDGE_TYPE, 2, direction="in")
 NONSENSE: list[Any] = [
     None, "x", "\ud800", "a\0b", "", b"x", 3, -1, 1.5, float("nan"), True, 2**31, 2**63, 2**64, -(2**63),
     10**30,
@@ -150,6 +152,12 @@ CALLS: dict[str, Callable[[World, Any], object]] = {
     "sample_subgraph, fan-outs": lambda w, it: sample_subgraph(w.graph, [0], it),
     "sample_query": lambda w, it: sample_query(w.graph, it, Query("node").hop(DEFAULT_EDGE_TYPE, 2)),
     "sample_query, query": lambda w, it: sample_query(w.graph, [0], it),
+    "Presampler": lambda w, it: Presampler(it, QUERY),
+    "Presampler, query": lambda w, it: Presampler(w.graph, it),
+    "Presampler, seed": lambda w, it: Presampler(w.graph, QUERY, seed=it),
+    "Presampler, threads": lambda w, it: Presampler(w.graph, QUERY, threads=it),
+    "Presampler.sample": lambda w, it: Presampler(w.graph, QUERY, threads=1).sample(it),
+    "Presampler.sample, attributes": lambda w, it: Presampler(w.graph, QUERY, threads=1).sample([0], it),
     "Query": lambda w, it: Query(it, it),
     "Query, hop": lambda w, it: Query("node").hop(it, it),
     "Query, number": lambda w, it: Query("node").hop(DEFAULT_EDGE_TYPE, it),
@@ -218,7 +226,7 @@ CALLS: dict[str, Callable[[World, Any], object]] = {
 }
 COUNTS = {
     "sample_nodes", "from_edges, num_nodes", "from_edges, ids", "verify", "scrub", "options, threads",
-    "Graph, threads", "EdgeSchema, edge_dim", "Schema, width",
+    "Presampler, threads", "Graph, threads", "EdgeSchema, edge_dim", "Schema, width",
 }  # fmt: skip
 
 

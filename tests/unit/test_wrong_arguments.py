@@ -12,6 +12,7 @@ import torch
 from livegnn import Engine, Events, Graph, InputError, LiveGNNError, Model, UnknownTypeError, checkpoint
 from livegnn.deployment import Deployment
 from livegnn.log.sqlite import SqliteLog
+from livegnn.presampling import Presampler
 from livegnn.query import Query
 from livegnn.runtime import Runtime, restore
 from livegnn.sampling import sample_metapath, sample_neighbors, sample_nodes, sample_query, sample_subgraph
@@ -58,6 +59,7 @@ GRAPHS: dict[str, Call] = {
     "sample_subgraph by type": lambda w, graph: sample_subgraph(graph, {"node": [1]}, [3]),
     "sample_metapath": lambda w, graph: sample_metapath(graph, [1], [(DEFAULT_EDGE_TYPE, 3)]),
     "sample_query": lambda w, graph: sample_query(graph, [1], QUERY),
+    "Presampler": lambda w, graph: Presampler(graph, QUERY),
     "NodeLoader": lambda w, graph: NodeLoader(graph, [3]),
     "LinkLoader": lambda w, graph: LinkLoader(graph, [3]),
     "LiveSampler": lambda w, graph: LiveSampler(graph, [3]),
@@ -89,6 +91,7 @@ IDS: dict[str, Call] = {
     "sample_subgraph by type": lambda w, ids: sample_subgraph(w.graph, {"node": ids}, [3]),
     "sample_metapath": lambda w, ids: sample_metapath(w.graph, ids, [(DEFAULT_EDGE_TYPE, 3)]),
     "sample_query": lambda w, ids: sample_query(w.graph, ids, QUERY),
+    "Presampler": lambda w, ids: Presampler(w.graph, QUERY).sample(ids),
     "NodeLoader": lambda w, ids: NodeLoader(w.graph, [3], ids),
     "LinkLoader": lambda w, ids: LinkLoader(w.graph, [3], ids),
 }

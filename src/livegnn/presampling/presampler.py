@@ -10,7 +10,7 @@ from livegnn.graph import Graph, View
 from livegnn.graph.core import chosen_threads
 from livegnn.query import Query
 from livegnn.sampling.query import check_query, edge_types_of, native_one_hops
-from livegnn.sampling.request import check_graph, chosen_seed, explained, given_ids, native_ids
+from livegnn.sampling.request import check_graph, chosen_seed, explanation, given_ids, native_ids
 from livegnn.sampling.subgraph import HeteroSubgraph, hetero_subgraph
 from livegnn.types import State
 
@@ -67,10 +67,12 @@ class SamplesView(View):
         """
         graph = self.graph
         asked = given_ids(seeds)
-        with explained(graph, {self._seed_type: asked}):
+        try:
             nodes, edges, (inverse,) = self.native.sample(
                 native_ids(graph, asked), switch(attributes, "attributes"), True
             )
+        except _core.SampleError as error:
+            raise explanation(graph, error, {self._seed_type: asked}) from None
         drawn = dict(zip(self._edge_types, edges, strict=True))
         return hetero_subgraph(graph, nodes, drawn, {self.query.seed_type: inverse}, self.seed)
 

@@ -118,10 +118,17 @@ def explained(graph: Graph, asked: "Mapping[int, Shaped[NDArray[np.generic], '_'
     try:
         yield
     except _core.SampleError as error:
-        kind, what, type_, position = error.args
-        if kind == _UNKNOWN_NODE:
-            name = list(graph.schema.node_types)[type_]
-            raise UnknownNodeError(graph.unknown_node(asked[type_][position], name)) from None
-        if kind == _EDGE_TYPE:
-            raise InputError(f"edge type {list(graph.schema.edge_types)[type_]!r} {what}") from None
-        raise InputError(what) from None
+        raise explanation(graph, error, asked) from None
+
+
+def explanation(
+    graph: Graph, error: _core.SampleError, asked: "Mapping[int, Shaped[NDArray[np.generic], '_']]"
+) -> InputError:
+    """An error of the native core as one of LiveGNN's. asked: the given ids, by index of their node type."""
+    kind, what, type_, position = error.args
+    if kind == _UNKNOWN_NODE:
+        name = list(graph.schema.node_types)[type_]
+        return UnknownNodeError(graph.unknown_node(asked[type_][position], name))
+    if kind == _EDGE_TYPE:
+        return InputError(f"edge type {list(graph.schema.edge_types)[type_]!r} {what}")
+    return InputError(what)

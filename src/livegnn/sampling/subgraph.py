@@ -399,19 +399,39 @@ def hetero_subgraph(
     disjoint: bool = False,
 ) -> HeteroSubgraph:
     """A sample as the native core gives it. nodes: for every node type of the graph."""
-    by_node_type = dict(zip(graph.schema.node_types, nodes, strict=True))
-    return HeteroSubgraph(
-        node={name: graph.node_ids.named(ids) for name, (ids, _, _, _) in by_node_type.items()},
-        row={name: columns[0] for name, columns in by_edge_type.items()},
-        col={name: columns[1] for name, columns in by_edge_type.items()},
-        edge={name: columns[2] for name, columns in by_edge_type.items()},
-        batch={name: batch for name, (_, batch, _, _) in by_node_type.items()} if disjoint else None,
-        num_sampled_nodes={name: sampled for name, (_, _, sampled, _) in by_node_type.items()},
-        num_sampled_edges={name: columns[3] for name, columns in by_edge_type.items()},
+    named = graph.node_ids.named
+    sample = HeteroSubgraph(
+        node={},
+        row={},
+        col={},
+        edge={},
+        batch={} if disjoint else None,
+        num_sampled_nodes={},
+        num_sampled_edges={},
         inverse=inverse,
         seed=seed,
-        x={name: x for name, (_, _, _, x) in by_node_type.items() if x is not None},
-        edge_weight={name: weight for name, (*_, weight, _, _) in by_edge_type.items() if weight is not None},
-        time={name: time for name, (*_, time, _) in by_edge_type.items() if time is not None},
-        edge_attr={name: attr for name, (*_, attr) in by_edge_type.items() if attr is not None},
+        x={},
+        edge_weight={},
+        time={},
+        edge_attr={},
     )
+    # One pass: a small sample takes a few microseconds, of which each dictionary is a part.
+    for name, (ids, batch, sampled, x) in zip(graph.schema.node_types, nodes, strict=True):
+        sample.node[name] = named(ids)
+        sample.num_sampled_nodes[name] = sampled
+        if sample.batch is not None:
+            sample.batch[name] = batch
+        if x is not None:
+            sample.x[name] = x
+    for edge_type, (row, col, edge, sampled, weight, time, attr) in by_edge_type.items():
+        sample.row[edge_type] = row
+        sample.col[edge_type] = col
+        sample.edge[edge_type] = edge
+        sample.num_sampled_edges[edge_type] = sampled
+        if weight is not None:
+            sample.edge_weight[edge_type] = weight
+        if time is not None:
+            sample.time[edge_type] = time
+        if attr is not None:
+            sample.edge_attr[edge_type] = attr
+    return sample
