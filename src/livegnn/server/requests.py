@@ -1,6 +1,7 @@
 """What requests for predictions are made of, and how they are answered."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
@@ -10,6 +11,9 @@ from livegnn.events.chunk import to_ids
 from livegnn.runtime import Runtime
 from livegnn.server.query import LARGEST_SEQ
 from livegnn.types import Ids
+
+if TYPE_CHECKING:
+    from jaxtyping import Shaped
 
 NodeId = StrictInt | StrictStr
 
@@ -46,7 +50,7 @@ def body_of(type_: type[BaseModel]) -> dict[str, object]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def ids_of(runtime: Runtime, ids: Sequence[int | str]) -> Ids:
+def ids_of(runtime: Runtime, ids: Sequence[int | str]) -> "Shaped[Ids, 'ids']":
     """Ids as the graph has them. Raises `InputError` for those of the other kind."""
     text = runtime.graph.schema.text_ids
     if not ids:
