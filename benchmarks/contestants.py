@@ -146,6 +146,18 @@ class StoreBench(Protocol):
     def memory_rates(self, megabytes: int) -> tuple[float, float]:
         """Cache lines read at random places, and bytes copied, per second by one core."""
 
+    def presampling_rates(
+        self,
+        nodes: int,
+        degree: int,
+        fan_outs: list[int],
+        keep_edges: bool,
+        into_cache: bool,
+        batch: int,
+        seed: int,
+    ) -> tuple[int, int, int, float, float, int, int]:
+        """Edges, records and bytes of messages; seconds of sampling worker and cache; their bytes."""
+
 
 def build(directory: Path = BUILD) -> Path:
     """Bring the module up to date; returns its file."""

@@ -16,6 +16,7 @@
 #include "live_store.h"
 #include "memory_rates.h"
 #include "peer.h"
+#include "presampling_rates.h"
 #include "sum_tables.h"
 
 namespace livegnn::bench {
@@ -132,6 +133,14 @@ NB_MODULE(_store_bench, module) {
   module.def("memory_rates", [](size_t megabytes) {
     nb::gil_scoped_release release;
     return memory_rates(megabytes << 20);
+  });
+
+  module.def("presampling_rates", [](uint64_t nodes, uint64_t degree, const std::vector<uint32_t>& fan_outs,
+                                     bool keep_edges, bool into_cache, uint64_t batch, uint64_t seed) {
+    nb::gil_scoped_release release;
+    const PresamplingRates rates = presampling_rates(nodes, degree, fan_outs, keep_edges, into_cache, batch, seed);
+    return std::tuple(rates.edges, rates.records, rates.bytes, rates.sampling_seconds, rates.caching_seconds,
+                      rates.worker_bytes, rates.cache_bytes);
   });
 
   bind_contest<LiveStore>(module, "LiveStore")

@@ -24,6 +24,25 @@ CellHeap::Columns CellHeap::open(CellRoot* root, uint32_t hole, uint32_t keep) {
   return columns;
 }
 
+void CellHeap::insert_id(CellRoot* root, uint32_t place, uint32_t keep, uint64_t id) {
+  const uint32_t room = format_.room(keep + 1);
+  auto* ids = root->size > 0 ? static_cast<uint64_t*>(heap_.at(root->block)) : nullptr;
+  if (root->size > 0 && format_.room(root->size) == room) {
+    // Entries are few, and most come to the end: a loop is shorter than a call.
+    for (uint32_t i = keep; i > place; --i) ids[i] = ids[i - 1];
+  } else {
+    const BlockRef block = heap_.allocate(room * sizeof(uint64_t), 0);
+    auto* to = static_cast<uint64_t*>(heap_.at(block));
+    for (uint32_t i = 0; i < place; ++i) to[i] = ids[i];
+    for (uint32_t i = place; i < keep; ++i) to[i + 1] = ids[i];
+    if (root->size > 0) heap_.free(root->block);
+    root->block = block;
+    ids = to;
+  }
+  ids[place] = id;
+  root->size = keep + 1;
+}
+
 void CellHeap::close(CellRoot* root, uint32_t hole) {
   const uint32_t size = root->size - 1;
   if (size == 0) return free(root);
@@ -57,9 +76,7 @@ uint32_t CellHeap::lower_bound(const CellView& cell, uint64_t salt, uint64_t pri
   return from;
 }
 
-CellChange CellHeap::insert(uint64_t node, CellRoot* root, const Neighbor& neighbor) {
-  if (!format_.can_be_drawn(neighbor)) return erase(root, neighbor.id);
-  const uint64_t salt = format_.salt_of(node), priority = format_.priority(salt, neighbor);
+CellChange CellHeap::insert(uint64_t salt, uint64_t priority, CellRoot* root, const Neighbor& neighbor) {
   const CellView cell = view(*root);
   if (format_.has_priorities()) {
     const uint32_t place = place_of(cell, neighbor.id);
@@ -73,7 +90,12 @@ CellChange CellHeap::insert(uint64_t node, CellRoot* root, const Neighbor& neigh
   change.changed = change.added = true;
   change.removed = full;
   if (full) change.removed_id = cell.ids[cell.size - 1];
-  write(open(root, place, full ? cell.size - 1 : cell.size), place, priority, neighbor);
+  const uint32_t keep = full ? cell.size - 1 : cell.size;
+  if (format_.has_ids_alone()) {
+    insert_id(root, place, keep, neighbor.id);
+  } else {
+    write(open(root, place, keep), place, priority, neighbor);
+  }
   return change;
 }
 
@@ -113,10 +135,7 @@ CellChange CellHeap::erase(CellRoot* root, uint64_t id) {
   return change;
 }
 
-void CellHeap::assign(CellRoot* root, std::span<const CellEntry> entries) {
-  assert(entries.size() <= format_.options().count);
-  const auto size = static_cast<uint32_t>(entries.size());
-  if (size == 0) return free(root);
+CellHeap::Columns CellHeap::resize(CellRoot* root, uint32_t size) {
   const uint32_t room = format_.room(size);
   BlockRef block = root->block;
   if (root->size == 0 || format_.room(root->size) != room) {
@@ -124,8 +143,23 @@ void CellHeap::assign(CellRoot* root, std::span<const CellEntry> entries) {
     if (root->size > 0) heap_.free(root->block);
   }
   *root = {block, size};
-  const Columns columns = columns_of(block, room);
-  for (uint32_t i = 0; i < size; ++i) write(columns, i, entries[i].priority, entries[i].neighbor);
+  return columns_of(block, room);
+}
+
+void CellHeap::assign(CellRoot* root, std::span<const CellEntry> entries) {
+  assert(entries.size() <= format_.options().count);
+  if (entries.empty()) return free(root);
+  const Columns columns = resize(root, static_cast<uint32_t>(entries.size()));
+  for (uint32_t i = 0; i < root->size; ++i) write(columns, i, entries[i].priority, entries[i].neighbor);
+}
+
+void CellHeap::assign(CellRoot* root, const CellView& cell) {
+  assert(cell.size <= format_.options().count && !format_.has_priorities());
+  if (cell.size == 0) return free(root);
+  const Columns columns = resize(root, cell.size);
+  std::memcpy(columns.ids, cell.ids, cell.size * sizeof(uint64_t));
+  if (columns.times != nullptr) std::memcpy(columns.times, cell.times, cell.size * sizeof(double));
+  if (columns.weights != nullptr) std::memcpy(columns.weights, cell.weights, cell.size * sizeof(float));
 }
 
 }  // namespace livegnn

@@ -73,7 +73,8 @@ struct CellView {
 };
 
 struct CellChange {
-  bool changed = false;     // the ids, their order, or the values that are kept
+  bool changed = false;     // the ids, their order, or the values that are kept; else nothing else is true
+  bool first = false;       // it has not changed before since it was taken (CellTable::take)
   bool added = false;       // the neighbour was not in the cell and is now
   bool removed = false;     // `removed_id` was in the cell and is not now
   bool incomplete = false;  // a neighbour that is not in the cell may belong there
@@ -85,9 +86,16 @@ class CellFormat {
  public:
   explicit CellFormat(const CellOptions& options) : options_(options), salt_(query_salt(options.seed, options.query)) {
     assert(options.count >= 1 && options.count <= kMaxCellCount);
+    ids_alone_ = !has_priorities() && !has_times() && !options.weighted;
+    for (uint32_t size = 0, step = 2; size <= options.count; ++size) {
+      if (step * 4 < size) step *= 2;
+      rooms_.push_back(static_cast<uint16_t>(std::min(options.count, (size + step - 1) / step * step)));
+    }
   }
 
   const CellOptions& options() const { return options_; }
+  // Ids are the only column.
+  bool has_ids_alone() const { return ids_alone_; }
   bool has_priorities() const { return options_.by != SampleBy::kUniform; }
   // Times are the priorities of SampleBy::kLatest.
   bool has_times() const { return options_.timed && options_.by != SampleBy::kLatest; }
@@ -114,11 +122,7 @@ class CellFormat {
   }
 
   // How many entries a cell of this size has room for: less than half more, once there are four.
-  uint32_t room(uint32_t size) const {
-    uint32_t step = 2;
-    while (step * 4 < size) step *= 2;
-    return std::min(options_.count, (size + step - 1) / step * step);
-  }
+  uint32_t room(uint32_t size) const { return rooms_[size]; }
   size_t bytes(uint32_t room) const {
     return room * (sizeof(uint64_t) * (1 + has_priorities() + has_times()) + sizeof(float) * options_.weighted);
   }
@@ -126,6 +130,8 @@ class CellFormat {
  private:
   CellOptions options_;
   uint64_t salt_;
+  bool ids_alone_ = false;
+  std::vector<uint16_t> rooms_;  // by size
 };
 
 // Draws a cell from a whole list: the best `count` of all that are offered.
@@ -193,10 +199,18 @@ class CellHeap {
   // changed.
 
   // Adds a neighbour, or gives it other values.
-  CellChange insert(uint64_t node, CellRoot* root, const Neighbor& neighbor);
+  CellChange insert(uint64_t node, CellRoot* root, const Neighbor& neighbor) {
+    if (!format_.can_be_drawn(neighbor)) return erase(root, neighbor.id);
+    const uint64_t salt = format_.salt_of(node);
+    return insert(salt, format_.priority(salt, neighbor), root, neighbor);
+  }
+  // The same for a neighbour that can be drawn, with the salt of the node and the priority.
+  CellChange insert(uint64_t salt, uint64_t priority, CellRoot* root, const Neighbor& neighbor);
   CellChange erase(CellRoot* root, uint64_t id);
   // Replaces the whole cell. Requires: sorted, distinct, at most `count` entries that can be drawn.
   void assign(CellRoot* root, std::span<const CellEntry> entries);
+  // The same by columns, in the order in which they are. Requires: the columns of this heap, without priorities.
+  void assign(CellRoot* root, const CellView& cell);
   void free(CellRoot* root) noexcept {
     if (root->size > 0) heap_.free(root->block);
     *root = {};
@@ -256,8 +270,12 @@ class CellHeap {
     if (to.weights != nullptr) to.weights[place] = neighbor.weight;
   }
 
+  // Makes room for so many entries, whose columns are to be written.
+  Columns resize(CellRoot* root, uint32_t size);
   // Cuts the cell to its first `keep` entries and makes a hole among them; all of it may move.
   Columns open(CellRoot* root, uint32_t hole, uint32_t keep);
+  // The same for cells of ids alone, which are the most; writes the id.
+  void insert_id(CellRoot* root, uint32_t place, uint32_t keep, uint64_t id);
   void close(CellRoot* root, uint32_t hole);
   // Where an entry stands or would stand.
   uint32_t lower_bound(const CellView& cell, uint64_t salt, uint64_t priority, uint64_t id) const;

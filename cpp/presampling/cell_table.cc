@@ -86,7 +86,7 @@ void CellTable::load(const std::string& prefix, const ArrayViews& from) {
                                                             : uniform_priority(salt, neighbor.id);
         entries.push_back({priority, neighbor});
       }
-      change(node, [&](CellRoot* root) { return cells_.assign(root, entries), CellChange{}; });
+      set_cell(node, entries);
     }
     if (place != ids.size()) throw std::runtime_error("cells: more entries than their sizes tell");
     check();

@@ -67,16 +67,16 @@ class CellTable {
 
   // Adds a neighbour of a node, or gives it other values.
   CellChange insert(uint64_t node, const Neighbor& neighbor) {
-    if (const Slot* slot = slots_.find(node)) {
-      if (is_beyond(*slot, neighbor.id)) return {};
-    } else if (!format().can_be_drawn(neighbor)) {
-      return {};
-    }
-    return change(node, [&](CellRoot* root) { return cells_.insert(node, root, neighbor); });
+    if (!format().can_be_drawn(neighbor)) return erase(node, neighbor.id);
+    const uint64_t salt = format().salt_of(node), priority = format().priority(salt, neighbor);
+    return change(node, salt, [&](Slot* slot, CellRoot* root) {
+      if (!slot->empty() && priority >> 48 > slot->worst) return CellChange{};
+      return cells_.insert(salt, priority, root, neighbor);
+    });
   }
   CellChange erase(uint64_t node, uint64_t neighbor) {
     if (slots_.find(node) == nullptr) return {};
-    return change(node, [&](CellRoot* root) { return cells_.erase(root, neighbor); });
+    return change(node, format().salt_of(node), [&](Slot*, CellRoot* root) { return cells_.erase(root, neighbor); });
   }
   // Replaces a cell by the best of the neighbours that `scan(offer)` hands to `offer(Neighbor)`: by none if it hands
   // none. `removed(id)` and `added(id)` hear how the cell differs. Returns whether anything of it has changed.
@@ -112,16 +112,13 @@ class CellTable {
     cells_.compact([&](const auto& move) { slots_.for_each([&](Slot& slot) { move(&slot.block); }); });
   }
 
-  // A mark on a cell, for callers that work through changed cells once: returns false if it is marked already. A cell
-  // that leaves the table takes its mark with it. Requires for `mark`: the node has a cell.
-  bool mark(uint64_t node) {
+  // A cell that has changed, for callers that work through them later: until it is taken, further changes are not its
+  // `first`. A cell that leaves the table, or that `assign` makes, is as one that was taken.
+  CellView take(uint64_t node) {
     Slot* slot = slots_.find(node);
-    if (slot == nullptr || slot->marked != 0) return false;
-    slot->marked = 1;
-    return true;
-  }
-  void unmark(uint64_t node) {
-    if (Slot* slot = slots_.find(node)) slot->marked = 0;
+    if (slot == nullptr) return {};
+    slot->changed = 0;
+    return cells_.view(slot->root());
   }
 
   // The whole state, as arrays whose names begin with `prefix`; `load` throws std::runtime_error if they are no cells
@@ -140,7 +137,7 @@ class CellTable {
     uint64_t key;
     BlockRef block;
     uint16_t size : 15;
-    uint16_t marked : 1;
+    uint16_t changed : 1;
     uint16_t worst;  // the first bits of the last priority of a full cell; else all bits
 
     bool empty() const { return size == 0; }
@@ -152,31 +149,45 @@ class CellTable {
     if (slot.worst == kNotFull) return false;
     return uniform_priority(format().salt_of(slot.key), neighbor) >> 48 > slot.worst;
   }
-  void set_root(Slot* slot, CellRoot root) {
+  void set_root(Slot* slot, CellRoot root, uint64_t salt) {
     slot->block = root.block;
     slot->size = static_cast<uint16_t>(root.size) & 0x7fff;
     slot->worst = kNotFull;
     if (format().has_priorities() || root.size < format().options().count) return;
     const CellView cell = cells_.view(root);
-    slot->worst = static_cast<uint16_t>(format().priority_at(cell, format().salt_of(slot->key), root.size - 1) >> 48);
+    slot->worst = static_cast<uint16_t>(format().priority_at(cell, salt, root.size - 1) >> 48);
   }
   // Changes the root of a node, which need not have a cell before or after.
   template <class Change>
-  CellChange change(uint64_t node, const Change& change_root) {
+  CellChange change(uint64_t node, uint64_t salt, const Change& change_root) {
     Slot* slot = slots_.insert(node);
     CellRoot root = slot->root();
     try {
-      const CellChange result = change_root(&root);
+      CellChange result = change_root(slot, &root);
+      if (!result.changed) {
+        if (slot->empty()) slots_.erase(slot);
+        return result;
+      }
+      result.first = slot->changed == 0;
       if (root.size == 0) {
         slots_.erase(slot);
       } else {
-        set_root(slot, root);
+        slot->changed = 1;
+        set_root(slot, root, salt);
       }
       return result;
     } catch (...) {
       if (slot->empty()) slots_.erase(slot);
       throw;
     }
+  }
+  // Sets the cell of a node, which need not have one before or after.
+  void set_cell(uint64_t node, std::span<const CellEntry> entries) {
+    change(node, format().salt_of(node), [&](Slot*, CellRoot* root) {
+      cells_.assign(root, entries);
+      return CellChange{true};
+    });
+    take(node);
   }
   template <class Removed, class Added>
   bool assign(uint64_t node, std::span<const CellEntry> entries, const Removed& removed, const Added& added);
@@ -195,7 +206,7 @@ bool CellTable::assign(uint64_t node, std::span<const CellEntry> entries, const 
   before_.assign(cell.ids, cell.ids + cell.size);
   after_.clear();
   for (const CellEntry& entry : entries) after_.push_back(entry.neighbor.id);
-  change(node, [&](CellRoot* root) { return cells_.assign(root, entries), CellChange{}; });
+  set_cell(node, entries);
   std::sort(before_.begin(), before_.end());
   std::sort(after_.begin(), after_.end());
   for (size_t i = 0, j = 0; i < before_.size() || j < after_.size();) {

@@ -100,6 +100,7 @@ TEST(a_batch_of_edges_is_its_edges_one_by_one) {
       table.insert_all(edges, [&](size_t i, const CellChange& change) { changes[i] = change; });
       for (size_t i = 0; i < edges.size(); ++i) {
         const CellChange change = one_by_one.insert(edges[i].node, edges[i].neighbor);
+        CHECK_EQ(change.first, changes[i].first);
         CHECK(change.changed == changes[i].changed && change.added == changes[i].added &&
               change.removed == changes[i].removed && change.incomplete == changes[i].incomplete &&
               change.removed_id == changes[i].removed_id);
@@ -233,16 +234,17 @@ TEST(a_cell_table_is_saved_and_loaded) {
   }
 }
 
-TEST(marks_on_cells) {
+TEST(a_cell_that_was_taken_changes_for_the_first_time) {
   CellTable table({SampleBy::kUniform, 2});
-  CHECK(!table.mark(1));
-  table.insert(1, {5});
-  CHECK(table.mark(1));
-  CHECK(!table.mark(1));
-  table.insert(1, {6});
-  CHECK(!table.mark(1));
-  table.unmark(1);
-  CHECK(table.mark(1));
+  CHECK_EQ(table.take(1).size, 0u);
+  CHECK(table.insert(1, {5}).first);
+  CHECK(!table.insert(1, {6}).first);
+  CHECK(!table.insert(1, {6}).changed);
+  CHECK_EQ(table.take(1).size, 2u);
+  CHECK(!table.insert(1, {6}).changed);
+  CHECK(table.erase(1, 6).first);
+  CHECK(!table.erase(1, 5).first);
+  CHECK(table.insert(1, {5}).first);
   table.check();
 }
 

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "hashing/mix_hash.h"
+#include "memory/prefetch.h"
 #include "memory/table.h"
 
 namespace livegnn {
@@ -37,7 +38,7 @@ class SlotTable {
   size_t bytes() const { return block_.size() * sizeof(float); }
 
   void prefetch(uint64_t key) const {
-    if (size_ > 0) __builtin_prefetch(slots() + home_of(key));
+    if (size_ > 0) livegnn::prefetch(slots() + home_of(key));
   }
   // Null if there is no such key.
   Slot* find(uint64_t key) {
@@ -55,13 +56,13 @@ class SlotTable {
   // The slot of this key. If it is new it is `empty()` but for its key: the caller fills it, or calls `erase`, before
   // anything else is done with the table. If it throws std::bad_alloc, nothing has changed.
   Slot* insert(uint64_t key) {
-    if ((size_ + 1) * 8 > num_slots() * 5) reserve(std::max<size_t>(1, size_ / 2));
-    Slot* const slot = slots() + place_of(key);
-    if (slot->empty()) {
-      slot->key = key;
-      ++size_;
+    if (size_ > 0) {
+      Slot* const slot = slots() + place_of(key);
+      if (!slot->empty()) return slot;
+      if ((size_ + 1) * 8 <= num_slots() * 5) return take(slot, key);
     }
-    return slot;
+    reserve(std::max<size_t>(1, size_ / 2));
+    return take(slots() + place_of(key), key);
   }
   void erase(Slot* erased) noexcept {
     size_t hole = static_cast<size_t>(erased - slots());
@@ -97,6 +98,12 @@ class SlotTable {
 
  private:
   static constexpr size_t kFewest = 16;
+
+  Slot* take(Slot* slot, uint64_t key) {
+    slot->key = key;
+    ++size_;
+    return slot;
+  }
 
   static size_t slots_for(size_t size) { return std::bit_ceil(std::max(kFewest, size + (size * 3 + 4) / 5)); }
   size_t num_slots() const { return block_.size() > 0 ? mask_ + 1 : 0; }

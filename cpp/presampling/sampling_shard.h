@@ -1,0 +1,174 @@
+// One sampling worker (Helios, sections 5.2 and 5.3): the reservoir tables of the nodes that it owns, their features,
+// and who needs them. It is driven without a graph: events in, messages out.
+//
+//   edges, removals ─► lists ─► cells ─► what was added and removed ─┬─► references ─► owners of the neighbours
+//   features        ─► rows ──────────────────────────┐              │        └─► subscriptions, here or elsewhere
+//   blocks of other sampling workers ─► subscriptions ┴──────────────┴─► samples and features ─► serving workers
+//
+// A node belongs to one sampling worker, and a seed to one serving worker, by hashes of its id. A serving worker needs
+// the samples of all its seeds, for the queries of the first hop, and their features; this follows from the id, and
+// takes no table. Of what else a node has, it needs what the samples that it has lead to, and that is counted: if a
+// node comes into or goes out of a sample that a worker has, the node's owner is told (`PublicationWriter::reference`),
+// for each worker that has the sample.
+//
+// Invariants: once all blocks are delivered, each serving worker has been told of exactly the samples and features that
+// a full walk from its seeds meets, as they are now. The count of (query, node, worker) in a subscription table is the
+// number of samples of the query's parents that the worker has and that hold the node. With `keep_edges`, a cell is a
+// function of the node's present neighbours; without, the place of a removed neighbour is empty until another comes.
+// Cells, subscriptions, features and lists are a function of the calls in their order.
+// Thread safety: one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "presampling/cell_table.h"
+#include "presampling/feature_table.h"
+#include "presampling/neighbor_lists.h"
+#include "presampling/publication.h"
+#include "presampling/query_plan.h"
+#include "presampling/subscription_table.h"
+
+namespace livegnn {
+
+// Which sampling worker owns a node, and which serving worker serves it as a seed.
+inline uint32_t sampling_worker_of(uint64_t node, uint32_t workers) {
+  return workers == 1 ? 0 : static_cast<uint32_t>(MixHash{}(node ^ 0x9e3779b97f4a7c15ULL) % workers);
+}
+inline uint32_t serving_worker_of(uint64_t node, uint32_t workers) {
+  return workers == 1 ? 0 : static_cast<uint32_t>(MixHash{}(node ^ 0xd1b54a32d192ed03ULL) % workers);
+}
+
+struct ShardOptions {
+  uint32_t worker = 0, sampling_workers = 1, serving_workers = 1;
+  uint64_t seed = 0;
+  bool keep_edges = true;
+  std::vector<size_t> feature_widths;  // by node type; 0: its nodes have no features
+};
+
+// Edges of one type. A column that a type lacks may be empty.
+struct EdgeBatch {
+  std::span<const uint64_t> sources, targets;
+  std::span<const float> weights = {};
+  std::span<const double> times = {};
+};
+
+class SamplingShard {
+ public:
+  // Throws std::invalid_argument.
+  SamplingShard(QueryPlan plan, ShardOptions options);
+
+  const QueryPlan& plan() const { return plan_; }
+  const ShardOptions& options() const { return options_; }
+  const CellTable& cells(size_t query) const { return *cells_[query]; }
+  const SubscriptionTable& subscriptions(size_t query) const { return *subscriptions_[query]; }
+  const SubscriptionTable& feature_subscriptions(size_t node_type) const { return *feature_subscriptions_[node_type]; }
+  const FeatureTable& features(size_t node_type) const { return *features_[node_type]; }
+  size_t bytes() const;
+
+  // -- events. What concerns nodes of other workers is passed over, so all workers may be given all events; of an edge,
+  // the owners of the ends at which queries begin need it. Each throws std::invalid_argument, and changes nothing, if
+  // columns are missing, of other lengths, or not finite.
+
+  // Adds edges, or gives them other weights and times.
+  void add_edges(uint32_t edge_type, const EdgeBatch& edges);
+  void remove_edges(uint32_t edge_type, const EdgeBatch& edges);
+  // `rows`: [nodes, width].
+  void set_features(uint32_t node_type, std::span<const uint64_t> nodes, std::span<const float> rows);
+  // Removes nodes with their edges and features. All workers must be told, because samples of any may hold them. It
+  // goes through all cells and lists in which nodes of this type can be, so tell of many at once.
+  void remove_nodes(uint32_t node_type, std::span<const uint64_t> nodes);
+  // Whole blocks that other sampling workers have written for this one; those that were read before are passed over.
+  // Throws std::runtime_error if one is spoiled, or some before it are missing; those before that one are read.
+  void receive(std::span<const uint8_t> blocks);
+  // Tells a serving worker that has lost its cache all that it needs. The numbers of its blocks begin at 0 again.
+  void publish_all(uint32_t serving_worker);
+
+  // -- what is to be sent: whole blocks, until `clear_outbox`
+
+  // The blocks that events have made so far are completed.
+  void finish();
+  std::span<const uint8_t> for_serving(uint32_t worker) const { return serving_[worker].bytes(); }
+  std::span<const uint8_t> for_sampling(uint32_t worker) const { return sampling_[worker].bytes(); }
+  void clear_outbox() noexcept;
+  size_t records_written() const;
+
+  // The whole state. Requires for `save`: the outbox is empty. `load` throws std::runtime_error if the arrays are not
+  // the state of such a worker; then nothing can be done with it but to load another.
+  void save(Arrays* to) const;
+  void load(const ArrayViews& from);
+
+ private:
+  static constexpr uint32_t kAllWorkers = UINT32_MAX;
+
+  struct Work {  // one edge at one of its ends, for one query
+    uint32_t query;
+    uint64_t node;
+    Neighbor neighbor;
+  };
+  struct Reference {
+    uint32_t query, worker;
+    uint64_t node;
+    int64_t change;
+  };
+  struct Touched {  // a sample, or a row of features, that somebody may have to be told of
+    uint32_t what, worker;
+    uint64_t node;
+  };
+  struct Side {  // an edge type, seen from one end
+    uint32_t edge_type;
+    bool incoming, undirected;
+    std::vector<uint32_t> queries;
+    std::unique_ptr<NeighborLists> lists;  // null without `keep_edges`
+  };
+
+  bool owns(uint64_t node) const { return sampling_worker_of(node, options_.sampling_workers) == options_.worker; }
+  void check_edges(uint32_t edge_type, const EdgeBatch& edges, bool values) const;
+  template <class Visit>
+  void for_each_end(const Side& side, const EdgeBatch& edges, size_t i, const Visit& visit) const;
+  void change_lists(const Side& side, const EdgeBatch& edges, bool has);
+  void change_edges(uint32_t edge_type, const EdgeBatch& edges, bool has);
+  void run_work(bool has);
+  void change_cell(const Work& work, bool has);
+  void redraw(uint32_t query, uint64_t node);
+  void erase_cell(uint32_t query, uint64_t node);
+
+  template <class Visit>
+  void for_each_subscriber(uint32_t query, uint64_t node, const Visit& visit) const;
+  bool is_seed_of(uint32_t node_type, uint64_t node, uint32_t worker) const {
+    return node_type == plan_.seed_type() && serving_worker_of(node, options_.serving_workers) == worker;
+  }
+  void pass_references();
+  void apply_reference(const Reference& reference);
+  void subscribe(uint32_t query, const Reference& reference);
+  // After each event: references are passed on, then what was touched is published.
+  void complete();
+  void publish_samples();
+  void publish_sample(uint32_t query, uint64_t node, uint32_t worker, const CellView& cell);
+  void publish_features();
+  void publish_row(uint32_t node_type, uint64_t node, uint32_t worker);
+  void settle();
+
+  QueryPlan plan_;
+  ShardOptions options_;
+  std::vector<std::unique_ptr<CellTable>> cells_;  // by query
+  std::vector<Side> sides_;
+  std::vector<std::unique_ptr<SubscriptionTable>> subscriptions_;          // by query; none of the first hop has any
+  std::vector<std::unique_ptr<SubscriptionTable>> feature_subscriptions_;  // by node type
+  std::vector<std::unique_ptr<FeatureTable>> features_;                    // by node type
+  std::vector<PublicationWriter> serving_, sampling_;
+  BlockOrder received_;
+
+  // Working memory of an event.
+  std::vector<Work> work_;
+  std::vector<NeighborLists::Change> list_changes_;
+  std::vector<Reference> references_;
+  std::vector<Touched> touched_samples_, touched_features_;
+  std::vector<uint64_t> erased_;
+};
+
+}  // namespace livegnn

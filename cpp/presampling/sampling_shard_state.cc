@@ -1,0 +1,74 @@
+// What a sampling worker keeps, saved and loaded.
+#include <algorithm>
+#include <bit>
+#include <stdexcept>
+#include <utility>
+
+#include "presampling/sampling_shard.h"
+
+namespace livegnn {
+namespace {
+
+std::vector<int64_t> sequences_of(const std::vector<PublicationWriter>& writers) {
+  std::vector<int64_t> sequences;
+  for (const PublicationWriter& writer : writers) {
+    sequences.push_back(static_cast<int64_t>(writer.next_sequence()));
+  }
+  return sequences;
+}
+
+std::string prefix(const char* what, size_t i) { return what + std::to_string(i) + "_"; }
+
+}  // namespace
+
+void SamplingShard::save(Arrays* to) const {
+  const ShardOptions& o = options_;
+  to->put("worker", std::vector<int64_t>{o.worker, o.sampling_workers, o.serving_workers,
+                                         std::bit_cast<int64_t>(o.seed), o.keep_edges});
+  for (size_t q = 0; q < plan_.size(); ++q) {
+    cells_[q]->save(prefix("cells", q), to);
+    subscriptions_[q]->save(prefix("subscriptions", q), to);
+  }
+  for (size_t type = 0; type < features_.size(); ++type) {
+    features_[type]->save(prefix("features", type), to);
+    feature_subscriptions_[type]->save(prefix("feature_subscriptions", type), to);
+  }
+  for (size_t side = 0; side < sides_.size(); ++side) {
+    if (sides_[side].lists != nullptr) sides_[side].lists->save(prefix("lists", side), to);
+  }
+  to->put("sent_to_serving", sequences_of(serving_));
+  to->put("sent_to_sampling", sequences_of(sampling_));
+  std::vector<int64_t> received(received_.next().begin(), received_.next().end());
+  to->put("received", std::move(received));
+}
+
+void SamplingShard::load(const ArrayViews& from) {
+  const ShardOptions& o = options_;
+  const auto saved = from.of_size<int64_t>("worker", 5);
+  const int64_t own[] = {o.worker, o.sampling_workers, o.serving_workers, std::bit_cast<int64_t>(o.seed), o.keep_edges};
+  if (!std::equal(saved.begin(), saved.end(), own)) {
+    throw std::runtime_error(
+        "sampling worker: the state is that of another number, of other numbers of workers, or of "
+        "another seed");
+  }
+  for (size_t q = 0; q < plan_.size(); ++q) {
+    cells_[q]->load(prefix("cells", q), from);
+    subscriptions_[q]->load(prefix("subscriptions", q), from);
+  }
+  for (size_t type = 0; type < features_.size(); ++type) {
+    features_[type]->load(prefix("features", type), from);
+    feature_subscriptions_[type]->load(prefix("feature_subscriptions", type), from);
+  }
+  for (size_t side = 0; side < sides_.size(); ++side) {
+    if (sides_[side].lists != nullptr) sides_[side].lists->load(prefix("lists", side), from);
+  }
+  const auto to_serving = from.of_size<int64_t>("sent_to_serving", serving_.size());
+  const auto to_sampling = from.of_size<int64_t>("sent_to_sampling", sampling_.size());
+  const auto received = from.of_size<int64_t>("received", received_.next().size());
+  for (size_t i = 0; i < serving_.size(); ++i) serving_[i].set_next_sequence(static_cast<uint64_t>(to_serving[i]));
+  for (size_t i = 0; i < sampling_.size(); ++i) sampling_[i].set_next_sequence(static_cast<uint64_t>(to_sampling[i]));
+  for (size_t i = 0; i < received.size(); ++i) received_.next()[i] = static_cast<uint64_t>(received[i]);
+  clear_outbox();
+}
+
+}  // namespace livegnn
