@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -189,3 +190,25 @@ def test_a_model_of_the_deployment_and_a_deployed_one_are_as_computed(tmp_path: 
     ids = [int(id_) for id_ in IDS.split(",")]
     for name, model in (("engine", make_model()), ("b", make_model(7))):
         assert np.array_equal(np.array(found[name], np.float32), Engine(graph, model, threads=1).predict(ids))
+
+
+def test_a_model_that_cannot_answer_does_not_take_over(tmp_path: Path) -> None:
+    path = write_deployment(tmp_path)
+    spoiled = make_model(7)
+    spoiled = replace(spoiled, tensors={n: np.full_like(one, np.nan) for n, one in spoiled.tensors.items()})
+    narrow = Model(
+        {"x": Input("node", WIDTH)}, (Step("relu", ("x",), "out"),), {}, "out", layers=("x", "out")
+    )
+    spoiled.save(tmp_path / "spoiled.lgnn")
+    narrow.save(tmp_path / "narrow.lgnn")
+    with Server(path) as server:
+        with pytest.raises(
+            LiveGNNError, match=r"40 predictions are not finite; it follows the graph and does not"
+        ):
+            call(server, "deploy", tmp_path / "spoiled.lgnn")
+        with pytest.raises(InputError, match=r"can be compared, got width .* livegnn model switch narrow"):
+            call(server, "deploy", tmp_path / "narrow.lgnn")
+        assert "can be compared" in call(server, "deploy", tmp_path / "narrow.lgnn", "--hold")
+        assert call(server, "list").startswith("* engine")
+        assert np.isfinite(predictions(server)).all()
+        call(server, "switch", "narrow")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from livegnn import FileFormatError, Model, ModelError
+from livegnn import FileFormatError, InputError, Model, ModelError
 from livegnn.deployment.models import ModelDirectory
 from livegnn.model import Input, Step
 from streams import make_model
@@ -17,7 +17,7 @@ A, B = make_model(1), make_model(2)
 
 def kept(directory: Path) -> tuple[dict[str, str], str | None, str | None]:
     """What another process finds."""
-    found = ModelDirectory(directory)
+    found = ModelDirectory(directory, "log.db")
     return {name: model.digest for name, model in found.load().items()}, found.serving, found.previous
 
 
@@ -25,7 +25,7 @@ def test_what_is_kept_is_found_again(tmp_path: Path) -> None:
     directory = tmp_path / "deployed" / "models"
     assert kept(directory) == ({}, None, None)
     assert not directory.exists()
-    models = ModelDirectory(directory)
+    models = ModelDirectory(directory, "log.db")
     models.add("a", A)
     models.add("b.2", B)
     assert kept(directory) == ({"a": A.digest, "b.2": B.digest}, None, None)
@@ -40,20 +40,20 @@ def test_what_is_kept_is_found_again(tmp_path: Path) -> None:
 
 
 def test_a_crash_between_two_writes_leaves_a_folder_that_is_whole(tmp_path: Path) -> None:
-    models = ModelDirectory(tmp_path)
+    models = ModelDirectory(tmp_path, "log.db")
     models.add("a", A)
     index = (tmp_path / "models.json").read_bytes()
     models.add("b", B)
     shutil.copy(tmp_path / "models.json", tmp_path / "later")
     (tmp_path / "models.json").write_bytes(index)  # the file of `b` came first
     assert kept(tmp_path)[0] == {"a": A.digest}
-    models = ModelDirectory(tmp_path)
+    models = ModelDirectory(tmp_path, "log.db")
     models.add("b", A)  # over the file that nobody names
     assert kept(tmp_path)[0] == {"a": A.digest, "b": A.digest}
 
 
 def test_what_is_damaged_is_named(tmp_path: Path) -> None:
-    models = ModelDirectory(tmp_path)
+    models = ModelDirectory(tmp_path, "log.db")
     models.add("a", A)
     models.serve("a", None)
     index = tmp_path / "models.json"
@@ -70,22 +70,42 @@ def test_what_is_damaged_is_named(tmp_path: Path) -> None:
         assert damaged != whole
         index.write_bytes(damaged)
         with pytest.raises(FileFormatError, match=r"models\.json must be as livegnn wrote it"):
-            ModelDirectory(tmp_path)
+            ModelDirectory(tmp_path, "log.db")
     index.write_bytes(whole.replace(b'"version": 1', b'"version": 2'))
     with pytest.raises(FileFormatError, match=r"version 1, got 2: update"):
-        ModelDirectory(tmp_path)
+        ModelDirectory(tmp_path, "log.db")
     index.write_bytes(whole)
     B.save(tmp_path / "a.lgnn")
     with pytest.raises(FileFormatError, match=r"a\.lgnn must hold the model that was deployed as 'a'"):
-        ModelDirectory(tmp_path).load()
+        ModelDirectory(tmp_path, "log.db").load()
     (tmp_path / "a.lgnn").unlink()
     with pytest.raises(FileFormatError, match=r"there is no .*a\.lgnn: put the file back"):
-        ModelDirectory(tmp_path).load()
+        ModelDirectory(tmp_path, "log.db").load()
 
 
 def test_a_model_with_code_cannot_be_kept(tmp_path: Path) -> None:
     step = Step("call", ("x",), "y", attrs={"function": "f", "width": 3})
     model = Model({"x": Input("node", 3)}, (step,), {}, "y", ("x", "y"), functions={"f": np.tanh})
     with pytest.raises(ModelError, match=r"holds no code"):
-        ModelDirectory(tmp_path).add("own", model)
+        ModelDirectory(tmp_path, "log.db").add("own", model)
     assert kept(tmp_path) == ({}, None, None)
+
+
+def test_another_deployment_is_refused(tmp_path: Path) -> None:
+    models, other = ModelDirectory(tmp_path, "log.db"), ModelDirectory(tmp_path, "other.db")
+    models.add("a", A)
+    with pytest.raises(InputError, match=r"whose log is other.db, got those of one with the log log.db"):
+        ModelDirectory(tmp_path, "other.db")
+    with pytest.raises(InputError, match="name another directory"):
+        other.add("a", B)
+    with pytest.raises(InputError, match="name another directory"):
+        other.serve("a", None)
+    assert ModelDirectory(tmp_path, "log.db").names == {"a"}
+
+
+def test_what_a_write_left_goes(tmp_path: Path) -> None:
+    (tmp_path / "a.lgnn.1234.partial").write_bytes(b"half")
+    models = ModelDirectory(tmp_path, "log.db")
+    models.add("a", A)
+    models.clean()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.lgnn", "models.json"]

@@ -11,7 +11,7 @@ from livegnn import Engine, Events, Graph, InputError, LiveGNNError, LogError, M
 from livegnn.graph import GraphDelta
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Input, Step
-from livegnn.runtime import Change, ModelState, Runtime, Switch, replay
+from livegnn.runtime import Change, CheckpointPolicy, ModelState, Runtime, Switch, replay
 from streams import WIDTH, make_graph, make_model, make_overflow, make_stream
 
 OLD, NEW = make_model(), make_model(seed=7)
@@ -338,3 +338,134 @@ def test_which_model_serves_at_a_start(log: SqliteLog) -> None:
     runtime.models.roll_back()
     assert runtime.engine is views[0]
     runtime.stop()
+
+
+class Kept:
+    """A register that notes what it is told, and refuses if it is to."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.serving: str | None = None
+        self.previous: str | None = None
+        self.full = False
+
+    def add(self, name: str, model: Model) -> None:
+        if self.full:
+            raise OSError("no space")
+        self.names.add(name)
+
+    def remove(self, name: str) -> None:
+        self.names.discard(name)
+
+    def serve(self, name: str, previous: str | None) -> None:
+        if self.full:
+            raise OSError("no space")
+        self.serving, self.previous = name, previous
+
+
+def test_what_is_refused_leaves_the_register_as_it_was(log: SqliteLog) -> None:
+    register = Kept()
+    runtime = make_runtime(log, register=register)
+    runtime.models.deploy("new", NEW)
+    register.full = True
+    with pytest.raises(OSError, match="no space"):
+        runtime.models.switch("new")
+    with pytest.raises(OSError, match="no space"):
+        runtime.models.deploy("more", NEW)
+    assert (runtime.models.serving, runtime.models.names) == ("engine", ("engine", "new"))
+    register.full = False
+    said = []
+
+    def switch_here(change: Change) -> None:
+        for call in (
+            lambda: runtime.models.switch("new"),
+            lambda: runtime.models.remove("new"),
+            lambda: runtime.models.deploy("more", NEW),
+        ):
+            try:
+                call()
+            except InputError as error:
+                said.append(str(error))
+
+    runtime.subscribe(switch_here)
+    runtime.start()
+    runtime.wait(runtime.append(make_stream(1)[0]))
+    runtime.stop()
+    assert len(said) == 3
+    assert all("another thread than the loop's" in one for one in said)
+    for call in (lambda: runtime.models.switch("new"), lambda: runtime.models.remove("new")):
+        with pytest.raises(LiveGNNError, match="nothing was changed"):
+            call()
+    assert (register.serving, register.names) == (None, {"new"})
+
+
+def test_a_model_is_kept_before_it_is_said_to_follow(log: SqliteLog) -> None:
+    """So a crash in between loses nothing that somebody has seen."""
+    register = Kept()
+    runtime = make_runtime(log, register=register)
+    put_back = runtime.views.put_back
+    seen: list[bool] = []
+    runtime.views.put_back = lambda view: (seen.append("new" in register.names), put_back(view))  # type: ignore[method-assign,assignment,return-value]
+    runtime.models.deploy("new", NEW)
+    assert seen == [True]
+
+
+def test_the_log_is_not_trimmed_behind_a_model_that_catches_up(log: SqliteLog, tmp_path: Path) -> None:
+    policy = CheckpointPolicy(tmp_path / "checkpoints", every_events=10, keep=2, trim_log=True, beside=False)
+    runtime = make_runtime(log, checkpoints=policy)
+    stream = make_stream(80)
+    for events in stream[:10]:
+        runtime.append(events)
+    drain(runtime)
+    catch_up, begun, go_on = runtime.models._catch_up, threading.Event(), threading.Event()
+
+    def catch_up_late(copy: Graph) -> None:
+        begun.set()
+        go_on.wait()
+        catch_up(copy)
+
+    runtime.models._catch_up = catch_up_late  # type: ignore[method-assign]
+    thread = threading.Thread(target=runtime.models.deploy, args=("new", NEW))
+    thread.start()
+    begun.wait()
+    held = runtime.models.needed_after()
+    for events in stream[10:]:
+        runtime.append(events)
+        drain(runtime)
+    assert held is not None
+    assert log.first_seq() <= held + 1
+    go_on.set()
+    thread.join()
+    assert runtime.models.names == ("engine", "new")
+    assert runtime.models.needed_after() is None
+    runtime.append(Events().add_nodes(10**6))
+    for events in range(30):
+        runtime.append(Events().set_features(10**6, np.full(WIDTH, float(events))))
+        drain(runtime)
+    assert log.first_seq() > held + 1
+    anew = Engine(copied(runtime.graph), NEW, threads=1)
+    np.testing.assert_allclose(all_predictions(runtime, "new"), anew.predict(runtime.graph.ids()), rtol=1e-4)
+
+
+def test_views_are_listed_while_some_go(log: SqliteLog) -> None:
+    runtime = make_runtime(log)
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def read() -> None:
+        while not stop.is_set():
+            try:
+                assert "engine" in runtime.models.names
+                assert runtime.models.states()
+            except BaseException as error:
+                failures.append(error)
+                return
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    for _ in range(30):
+        runtime.models.deploy("new", NEW)
+        runtime.models.remove("new")
+    stop.set()
+    thread.join()
+    assert failures == []

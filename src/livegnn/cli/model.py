@@ -60,10 +60,17 @@ def deploy(
         time.sleep(_POLL_SECONDS)
     typer.echo(f"{name} follows the graph")
     if found["serving"] not in (None, name):
+        said = "it follows the graph and does not answer. To let it answer anyway: livegnn model switch"
         try:
-            _show(_ask(server, "GET", f"/v1/models/{_quoted(name)}/comparison"))
+            comparison = _ask(server, "GET", f"/v1/models/{_quoted(name)}/comparison")
         except InputError as error:
-            typer.echo(str(error))
+            if hold:
+                typer.echo(str(error))
+                return
+            raise InputError(f"{error}; {said} {name}") from error
+        _show(comparison)
+        if comparison["not_finite"] and not hold:
+            raise LiveGNNError(f"{comparison['not_finite']} predictions are not finite; {said} {name}")
     if not hold and found["serving"] != name:
         switch(name, server)
 

@@ -205,7 +205,9 @@ class Deployment:
 
         Raises LogError if the log is damaged, or is not the one of the checkpoints.
         """
-        deployed = None if self.models is None else ModelDirectory(self.models.directory)
+        deployed = None
+        if self.models is not None:
+            deployed = ModelDirectory(self.models.directory, self.log.place(self.models.directory))
         factories = self.factories()
         if deployed is not None:
             options = self.engine.options()
@@ -218,6 +220,8 @@ class Deployment:
                 factories[name] = predictor_factory(model, options, name=name)
         log = self.log.open()
         try:
+            if deployed is not None:
+                deployed.clean()
             return self._open(factories, log, deployed)
         except BaseException:
             log.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from livegnn.atomic_file import replace_file
-from livegnn.errors import FileFormatError
+from livegnn.errors import FileFormatError, InputError
 from livegnn.model import Model
 from livegnn.types import JSON
 
@@ -23,23 +23,38 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True)
 class _Index:
-    """What `models.json` says. models: digests by name. serving: None for what the deployment names."""
+    """What `models.json` says. models: digests by name. serving: None for what the deployment names. log: of
+    the deployment that has written it.
+    """
 
     models: Mapping[str, str] = field(default_factory=dict)
     serving: str | None = None
     previous: str | None = None
+    log: str | None = None
 
 
 class ModelDirectory:
     """Keeps models in a directory, which is made for the first one; a `ModelRegister` of a runtime.
 
-    Raises FileFormatError if what is there is damaged, OSError if it cannot be read.
+    log: what tells the log of the deployment from those of others. Raises FileFormatError if what is there is
+    damaged, InputError if another deployment's models are there, OSError if it cannot be read.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, log: str) -> None:
         self.directory = directory
         self._lock = threading.Lock()
         self._index = self._read()
+        if self._index.log not in (None, log):
+            raise InputError(
+                f"{directory} must hold the models of this deployment, whose log is {log}, got those of one "
+                f"with the log {self._index.log}: name another directory in [models]"
+            )
+        self._index = replace(self._index, log=log)
+
+    def clean(self) -> None:
+        """Removes what a process left that died while it wrote. Only for who owns the log."""
+        for left in self.directory.glob("*.partial"):
+            left.unlink(missing_ok=True)
 
     @property
     def names(self) -> Collection[str]:
@@ -101,12 +116,18 @@ class ModelDirectory:
         return self.directory / f"{name}.lgnn"
 
     def _write(self, index: _Index) -> None:
+        if (found := self._read().log) not in (None, index.log):
+            raise InputError(
+                f"{self.directory} must hold the models of one deployment, whose log is {index.log}, got "
+                f"those of one with the log {found} meanwhile: name another directory in [models]"
+            )
         self.directory.mkdir(parents=True, exist_ok=True)
         content: dict[str, JSON] = {
             "version": _VERSION,
             "serving": index.serving,
             "previous": index.previous,
             "models": dict(index.models),
+            "log": index.log,
         }
         with replace_file(self.directory / _INDEX) as file:
             file.write(json.dumps({**content, "crc32": _checksum(content)}, indent=1).encode())
@@ -126,7 +147,7 @@ class ModelDirectory:
                 )
             if crc32 != _checksum(content):
                 raise ValueError("its checksum does not fit")
-            return _Index(dict(models), content["serving"], content["previous"])
+            return _Index(dict(models), content["serving"], content["previous"], content.get("log"))
         except FileNotFoundError:
             return _Index()
         except FileFormatError:

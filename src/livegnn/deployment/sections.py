@@ -1,5 +1,6 @@
 """The sections of a deployment file, each with its keys, their defaults and what they mean to other parts."""
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -125,6 +126,14 @@ class LogSection:
             raise InputError("there must be a path, or else kafka and topic, got both, none or a half")
         if self.keep not in ("all", "since_checkpoint"):
             raise InputError(f"keep must be 'all' or 'since_checkpoint', got {self.keep!r}")
+
+    def place(self, beside: Path) -> str:
+        """What tells this log from others: its path from the folder `beside`, so that both may be moved
+        together; or its topic.
+        """
+        if self.path is None:
+            return f"{self.topic} at {self.kafka}"
+        return os.path.relpath(self.path.resolve(), beside.resolve())
 
     def open(self) -> "SqliteLog | KafkaLog":
         """The log, owned by this process. Raises LogError, or InputError where Kafka's client is missing."""

@@ -89,10 +89,11 @@ def oldest_kept(policy: CheckpointPolicy) -> int | None:
     return min(seq_of(chain[-1]) for chain in kept) if len(kept) == policy.keep else None
 
 
-def _trim_behind(oldest: Path, log: Log) -> None:
+def _trim_behind(oldest: Path, log: Log, needed_after: int | None) -> None:
     """Trims the log behind a checkpoint. What cannot be trimmed is said, and tried again after the next."""
+    up_to = seq_of(oldest)
     try:
-        log.trim(seq_of(oldest))
+        log.trim(up_to if needed_after is None else min(up_to, needed_after))
     except (LogError, OSError) as error:
         _logger.error("the log was not trimmed: %s", error)
 
@@ -140,6 +141,8 @@ class Checkpoints:
         self._beside = policy is not None and policy.beside and child.SUPPORTED
         self._last: Path | None = None
         self._unhashed = 0
+        self.needed_after: Callable[[], int | None] = lambda: None
+        """Asked for the event after which others than checkpoints need the log; None if nobody does."""
         self._child: Child | None = None
         self._waiting: threading.Thread | None = None
 
@@ -300,7 +303,7 @@ class Checkpoints:
         oldest = remove_old(self._policy.directory, self._policy.keep, self._passed_over)
         self._statistics.checkpoint_seconds.record(self._clock() - writing.began)
         if self._policy.trim_log and oldest is not None:
-            _trim_behind(oldest, self._log)
+            _trim_behind(oldest, self._log, self.needed_after())
 
     def _count_unhashed(self, writing: _Writing) -> int:
         """How many of the next checkpoints share nothing: some, after one that found too little unchanged.

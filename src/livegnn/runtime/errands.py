@@ -12,6 +12,10 @@ from typing import Final, TypeVar, cast
 from livegnn.errors import InputError, LiveGNNError
 
 _Answer = TypeVar("_Answer")
+_OWN_THREAD: Final = (
+    "expected a call from another thread than the loop's, got one from a subscriber or a view: start a "
+    "thread for it"
+)
 _ENDED: Final = "expected a runtime whose loop runs, got one that has ended: nothing was changed"
 
 
@@ -32,15 +36,11 @@ class Errands:
         Without a loop that runs in a thread of its own, it is called here. Raises `LiveGNNError` if the loop
         has ended, and `InputError` within the loop's thread, which cannot wait for itself.
         """
+        self.refuse_own_thread()
         with self._lock:
             if self._ended:
                 raise LiveGNNError(_ENDED)
             here = self._thread is None
-            if self._thread == threading.get_ident():
-                raise InputError(
-                    "expected a call from another thread than the loop's, got one from a subscriber or a "
-                    "view: start a thread for it"
-                )
             asked: Future[object] = Future()
             if not here:
                 self._waiting.append((errand, asked))
@@ -48,6 +48,13 @@ class Errands:
             return errand()
         self._wake()
         return cast("_Answer", asked.result())
+
+    def refuse_own_thread(self) -> None:
+        """Raises `InputError` within the loop's thread, which cannot wait for itself."""
+        with self._lock:
+            own = self._thread == threading.get_ident()
+        if own:
+            raise InputError(_OWN_THREAD)
 
     def begin(self) -> None:
         """Says that from now on this thread calls `run`."""

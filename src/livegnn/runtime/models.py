@@ -141,7 +141,9 @@ class Models:
         for name in (register.serving, register.previous):
             if name is not None and not isinstance(views.find(name), Predictor):
                 raise InputError(
-                    f"expected the name of an engine, one of {', '.join(self.names) or 'none'}, got {name!r}"
+                    "expected the model that answered last, or before it, to be one of "
+                    f"{', '.join(self.names) or 'none'}, got {name!r}: put its file back, or remove the "
+                    "folder of models to begin with the model of the deployment"
                 )
         self.serving = register.serving or next(iter(self.names), None)
         """The name of the engine that answers; None if there is none."""
@@ -152,6 +154,7 @@ class Models:
         self._digests: dict[str, str] = {}
         self._failed: dict[str, str] = {}
         self._building: dict[str, threading.Thread] = {}
+        self._copies: dict[str, Graph | int] = {}  # which catch up by the log, or the events of those to come
         self._given = frozenset(self.names).difference(register.names)
         for name in self.names:
             if name != self.serving:
@@ -273,6 +276,8 @@ class Models:
             options = EngineOptions() if serving is None else serving.options
         _check_name(name)
         check_predictor(self._graph, model, options)
+        if wait:
+            self._errands.refuse_own_thread()
         digest = model.digest
         failures: list[BaseException] = []
 
@@ -310,14 +315,23 @@ class Models:
         if options.mode == "presampled":
             self._follow(name, model, options, None)
             return
-        with self._graph.writer:
-            state = self._graph.state()
-        copy = Graph.from_state(state)
-        del state
-        half = max(1, chosen_threads(options.threads) // 2)  # the loop has the others
-        engine = Engine(copy, model, replace(options, threads=half, history=0), name=name)
-        self._catch_up(copy)
-        self._follow(name, model, options, engine)
+        self._copies[name] = self._graph.seq
+        try:
+            with self._graph.writer:
+                state = self._graph.state()
+            self._copies[name] = copy = Graph.from_state(state)
+            del state
+            half = max(1, chosen_threads(options.threads) // 2)  # the loop has the others
+            engine = Engine(copy, model, replace(options, threads=half, history=0), name=name)
+            self._catch_up(copy)
+            self._follow(name, model, options, engine)
+        finally:
+            del self._copies[name]
+
+    def needed_after(self) -> int | None:
+        """The event after which models that are being computed still need the log; None if there are none."""
+        copies = list(self._copies.values())
+        return min((copy if isinstance(copy, int) else copy.seq for copy in copies), default=None)
 
     def _follow(self, name: str, model: Model, options: EngineOptions, engine: Engine | None) -> None:
         """Lets a model follow the graph: what `engine` on a copy of it has computed, or else samples, which
@@ -337,11 +351,12 @@ class Models:
 
         if self._closing:
             raise LiveGNNError("the runtime stops")
-        self._errands.ask(join)
+        # What is said to follow is there after a crash: it is kept before anybody can see it.
+        self._register.add(name, model)
         try:
-            self._register.add(name, model)
+            self._errands.ask(join)
         except BaseException:
-            self._errands.ask(lambda: self._detach(name))
+            self._register.remove(name)
             raise
         _logger.info("the model %r follows the graph from event %d on", name, self._graph.seq)
 
@@ -365,6 +380,12 @@ class Models:
         finally:
             self._keep_apart(0.0)
 
+    def _leave(self, name: str) -> None:
+        self._register.remove(name)
+        if self.previous == name:
+            self.previous = None
+        self._detach(name)
+
     def _detach(self, name: str) -> None:
         view = self._views[name]
         with self._graph.writer:
@@ -386,7 +407,6 @@ class Models:
                     f"expected the name of a model that does not serve, got {name!r}, which does"
                 )
             before = self.serving
-            self._register.serve(name, before)
             return self._errands.ask(lambda: self._serve(engine, before))
 
     def roll_back(self) -> Switch:
@@ -397,6 +417,7 @@ class Models:
 
     def _serve(self, engine: Predictor, before: str | None) -> Switch:
         name = engine.name
+        self._register.serve(name, before)
         with self._visible:
             engine.guard(engine.options.non_finite == "refuse")
             if (old := self.predictor) is not None:
@@ -421,10 +442,7 @@ class Models:
             if name == self.serving or name in self._given:
                 why = "serves: switch to another first" if name == self.serving else "was not deployed"
                 raise InputError(f"expected the name of a model that can go, got {name!r}, which {why}")
-            self._register.remove(name)
-            if self.previous == name:
-                self.previous = None
-            self._errands.ask(lambda: self._detach(name))
+            self._errands.ask(lambda: self._leave(name))
 
     def is_dispensable(self, name: str) -> bool:
         """Whether the loop goes on without a view that fails: a deployed model that does not serve."""

@@ -155,6 +155,7 @@ class Runtime(Loop):
             on_switch=self._switched,
             keep_apart=self._keep_apart,
         )
+        self._checkpoints.needed_after = self.models.needed_after
         self._subscribers: list[Callable[[Change], None]] = []
         self._at_switch: list[Callable[[Switch], None]] = []
         self._at_end: list[Callable[[], None]] = []

@@ -9,7 +9,7 @@ Thread safety: any thread may read `Views`; the runtime's loop does everything e
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from typing import Final, Literal, get_args
 
 from livegnn.arguments import function
@@ -55,6 +55,14 @@ class Views(Mapping[str, View]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._views)
+
+    # Of one moment: another thread may put other mappings in their place meanwhile.
+
+    def items(self) -> ItemsView[str, View]:
+        return self._views.items()
+
+    def values(self) -> ValuesView[View]:
+        return self._views.values()
 
     def __len__(self) -> int:
         return len(self._views)

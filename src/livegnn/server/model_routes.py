@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
-from livegnn.errors import FileFormatError, InputError
+from livegnn.errors import FileFormatError, InputError, ModelError
 from livegnn.model import Model
 from livegnn.runtime import ModelState, Runtime
 from livegnn.server.bodies import LARGEST_MODEL, media_type_of, parse, read_body, to_json
@@ -171,7 +171,10 @@ def _deploy(runtime: Runtime, name: str, body: bytes) -> Response:
     digest = model.digest
     known = _find(runtime, name)
     if known is None or known.digest != digest or known.phase == "failed":
-        runtime.models.deploy(name, model, wait=False)
+        try:
+            runtime.models.deploy(name, model, wait=False)
+        except ModelError as error:
+            raise InputError(f"the model must fit the graph: {error}") from error
         known = _find(runtime, name) or ModelState(name, digest, "building", False, None)
     return to_json(known._asdict(), status=202)
 
