@@ -178,11 +178,13 @@ std::span<const CellEntry> PresamplingView::entries_after(const Change& change, 
   for (uint32_t i = 0; i < cell.size; ++i) {
     if (!touched(cell.ids[i])) entries_.push_back(entry_at(i));
   }
+  const bool few = touches.size() <= 4;  // most cells change by one entry, and the others are in order
   for (const Touch& touch : touches) {
     if (!touch.has || !format.can_be_drawn(touch.neighbor)) continue;
-    entries_.push_back({format.priority(salt, touch.neighbor), touch.neighbor});
+    const CellEntry entry{format.priority(salt, touch.neighbor), touch.neighbor};
+    entries_.insert(few ? std::upper_bound(entries_.begin(), entries_.end(), entry) : entries_.end(), entry);
   }
-  std::sort(entries_.begin(), entries_.end());
+  if (!few) std::sort(entries_.begin(), entries_.end());
   const std::span<const CellEntry> best(entries_.data(), std::min<size_t>(entries_.size(), count));
   // Neighbours outside a full cell come after its last entry. So whoever comes before that is known.
   if (cell.size < count || (best.size() == count && !(entry_at(count - 1) < best.back()))) return best;

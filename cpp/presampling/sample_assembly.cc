@@ -11,6 +11,7 @@ namespace livegnn {
 namespace {
 
 constexpr size_t kFewestSlots = 64, kMostSlotsAtFirst = size_t{1} << 16;
+constexpr size_t kLine = 64 / sizeof(float);  // of the cache, in floats
 // How far ahead of the current node to fetch: its root, and the cell that the root refers to.
 constexpr size_t kRootsAhead = 64, kCellsAhead = 32;
 
@@ -139,7 +140,7 @@ void SampleAssembly::look_up(size_t query, NodeRange keys, bool attributes) {
       if (number == next) {
         there.nodes.push_back(node);
         prefetch(&ids.ids()[node]);
-        if (featured) prefetch(features.row(node));
+        for (size_t line = 0; featured && line < features.width(); line += kLine) prefetch(features.row(node) + line);
       }
       other_column.push_back(number);
     }
