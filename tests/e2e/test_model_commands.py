@@ -194,17 +194,15 @@ def test_a_model_of_the_deployment_and_a_deployed_one_are_as_computed(tmp_path: 
 
 def test_a_model_that_cannot_answer_does_not_take_over(tmp_path: Path) -> None:
     path = write_deployment(tmp_path)
-    spoiled = make_model(7)
-    spoiled = replace(spoiled, tensors={n: np.full_like(one, np.nan) for n, one in spoiled.tensors.items()})
+    whole = make_model(7)
+    spoiled = replace(whole, tensors={name: np.full_like(one, 3e38) for name, one in whole.tensors.items()})
     narrow = Model(
         {"x": Input("node", WIDTH)}, (Step("relu", ("x",), "out"),), {}, "out", layers=("x", "out")
     )
     spoiled.save(tmp_path / "spoiled.lgnn")
     narrow.save(tmp_path / "narrow.lgnn")
     with Server(path) as server:
-        with pytest.raises(
-            LiveGNNError, match=r"40 predictions are not finite; it follows the graph and does not"
-        ):
+        with pytest.raises(LiveGNNError, match=r"predictions are not finite; it follows the graph and does"):
             call(server, "deploy", tmp_path / "spoiled.lgnn")
         with pytest.raises(InputError, match=r"can be compared, got width .* livegnn model switch narrow"):
             call(server, "deploy", tmp_path / "narrow.lgnn")
