@@ -87,7 +87,7 @@ class CellFormat {
   explicit CellFormat(const CellOptions& options) : options_(options), salt_(query_salt(options.seed, options.query)) {
     assert(options.count >= 1 && options.count <= kMaxCellCount);
     ids_alone_ = !has_priorities() && !has_times() && !options.weighted;
-    for (uint32_t size = 0, step = 2; size <= options.count; ++size) {
+    for (uint32_t size = 0, step = 4; size <= options.count; ++size) {
       if (step * 4 < size) step *= 2;
       rooms_.push_back(static_cast<uint16_t>(std::min(options.count, (size + step - 1) / step * step)));
     }
@@ -121,7 +121,7 @@ class CellFormat {
     return {cell.ids[i], options_.weighted ? cell.weights[i] : 1.0f, timed ? time_at(cell, i) : 0.0};
   }
 
-  // How many entries a cell of this size has room for: less than half more, once there are four.
+  // How many entries a cell of this size has room for: three more at most, and past eight less than half more.
   uint32_t room(uint32_t size) const { return rooms_[size]; }
   size_t bytes(uint32_t room) const {
     return room * (sizeof(uint64_t) * (1 + has_priorities() + has_times()) + sizeof(float) * options_.weighted);

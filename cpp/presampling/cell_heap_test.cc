@@ -89,7 +89,7 @@ TEST(late_edges_and_ties_of_the_latest) {
 
 TEST(few_neighbours_take_little_room) {
   const CellFormat format({SampleBy::kUniform, 25});
-  CHECK_EQ(format.bytes(format.room(1)), 16u);
+  CHECK_EQ(format.bytes(format.room(1)), 32u);
   CHECK_EQ(format.bytes(format.room(3)), 32u);
   CHECK_EQ(format.bytes(format.room(25)), 200u);
   for (uint32_t count : {1, 2, 3, 10, 25, 1000, 1024}) {
@@ -98,7 +98,7 @@ TEST(few_neighbours_take_little_room) {
     CHECK_EQ(other.room(count), count);
     for (uint32_t size = 1; size <= count; ++size) {
       CHECK(other.room(size) >= size && other.room(size) <= count);
-      CHECK(size < 4 || 2 * other.room(size) < 3 * size);
+      CHECK(size <= 8 ? other.room(size) < size + 4 : 2 * other.room(size) < 3 * size);
       CHECK(size == 1 || other.room(size) >= other.room(size - 1));
     }
   }

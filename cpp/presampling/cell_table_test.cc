@@ -134,12 +134,31 @@ void enumerate(const std::vector<double>& weights, size_t count, std::vector<uin
   }
 }
 
-// The cells of many nodes that have the same neighbours, after the same changes: neighbours come, go, come again and
-// change their weights, and those that stay are drawn as if nothing else had ever been.
+// The cells of many nodes, after ten million changes: neighbours come, go, come again and change their weights. In the
+// end all nodes have the same neighbours, and these are drawn as if nothing else had ever been.
 void check_distribution(SampleBy by, const std::vector<double>& weights) {
-  constexpr uint64_t kNodes = 40'000;
-  Random random;
+  constexpr size_t kNodes = 40'000, kUpdates = 10'000'000;
+  const auto ids = static_cast<uint64_t>(weights.size()) + 3;
   CellTable table({by, 2, false, false, 11, 0});
+  std::vector<uint32_t> present(kNodes);          // a bit for each neighbour
+  std::vector<float> weight(kNodes * ids, 1.0f);  // of each
+  const auto change = [&](uint64_t node, uint64_t id, bool has, float to) {
+    present[node] = (present[node] & ~(1u << id)) | (has ? 1u << id : 0);
+    weight[node * ids + id] = to;
+    const CellChange result = has ? table.insert(node, {id, to}) : table.erase(node, id);
+    if (!result.incomplete) return;
+    const auto scan = [&](const auto& offer) {
+      for (uint64_t i = 0; i < ids; ++i) {
+        if ((present[node] >> i & 1) != 0) offer({i, weight[node * ids + i]});
+      }
+    };
+    table.redraw(node, scan, [](uint64_t) {}, [](uint64_t) {});
+  };
+  for (uint64_t i = 0; i < kUpdates; ++i) {
+    const uint64_t random = MixHash{}(i);
+    const uint64_t node = random % kNodes, id = (random >> 20) % ids;
+    change(node, id, (random >> 40) % 8 < 5, static_cast<float>(1 + (random >> 50)) / 1000);
+  }
   std::map<std::vector<uint64_t>, double> expected;
   enumerate(weights, 2, {}, 1, &expected);
   std::map<std::vector<uint64_t>, size_t> place;
@@ -149,24 +168,15 @@ void check_distribution(SampleBy by, const std::vector<double>& weights) {
     probabilities.push_back(probability);
   }
   std::vector<size_t> seen(probabilities.size());
-  Lists lists;
   for (uint64_t node = 0; node < kNodes; ++node) {
-    for (uint64_t id = 0; id < weights.size() + 3; ++id) {
-      change_edge(&table, &lists, node, {id, random.between(0.1f, 5)}, true);
-    }
-    for (int i = 0; i < 5; ++i) {
-      change_edge(&table, &lists, node, {random.below(weights.size() + 3), random.between(0.1f, 5)},
-                  random.chance(0.5));
-    }
-    for (uint64_t id = 0; id < weights.size() + 3; ++id) {
+    for (uint64_t id = 0; id < ids; ++id) {
       const bool stays = id < weights.size();
-      change_edge(&table, &lists, node, {id, stays ? static_cast<float>(weights[id]) : 1.0f}, stays);
+      change(node, id, stays, stays ? static_cast<float>(weights[id]) : 1.0f);
     }
     const CellView cell = table.find(node);
     const std::vector<uint64_t> drawn(cell.ids, cell.ids + cell.size);
     CHECK_EQ(place.count(drawn), 1u);
     ++seen[place[drawn]];
-    lists.erase(node);
   }
   CHECK(testing::chi_square(seen, probabilities) < testing::chi_square_limit(probabilities.size() - 1));
 }

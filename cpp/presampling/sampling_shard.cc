@@ -10,8 +10,8 @@
 namespace livegnn {
 namespace {
 
-constexpr size_t kGroup = 256;               // whose cache misses are taken together
-constexpr size_t kEdgesAtOnce = 4 * kGroup;  // so many changes are published together
+constexpr size_t kGroup = 32;                // whose cache misses are taken together
+constexpr size_t kEdgesAtOnce = 4 * kGroup;  // published together, while their cells are in a near cache
 
 }  // namespace
 
