@@ -99,7 +99,7 @@ fuzz: $(FUZZ_BUILD)/build.ninja  ## each structure of the store against a model,
 	cd $(FUZZ_BUILD) && for target in *_fuzz; do ./$$target -max_total_time=$(FUZZ_SECONDS) || exit 1; done
 
 imports: $(VENV)/installed-test  ## the importer on every module of tests/imported_modules.py, and on many random ones
-	LIVEGNN_ALL_MODULES=1 LIVEGNN_IMPORT_CASES=300 $(BIN)/pytest tests/unit/test_importer_reader.py tests/unit/test_importer_lowering.py tests/property/test_importer.py
+	LIVEGNN_ALL_MODULES=1 LIVEGNN_IMPORT_CASES=300 $(BIN)/pytest tests/unit/test_importer_reader.py tests/unit/test_importer_lowering.py tests/unit/test_sampled_forward_pyg.py tests/property/test_importer.py
 
 OLDEST := build/oldest-torch
 
