@@ -24,7 +24,7 @@ TEST(a_worker_that_is_loaded_goes_on) {
                           testing::random_shard_options(&random, random.chance(0.7)));
     PlainGraph graph;
     const uint64_t ids = 5 + random.below(40);
-    testing::WorkerEvents stream(&workers, &graph, &random, ids);
+    testing::NetworkStream stream(&workers, &graph, &random, ids);
     for (int step = 0; step < 30; ++step) stream.one(0.3);
     const uint32_t replaced = random.index(workers.shards.size());
     workers.collect(replaced);

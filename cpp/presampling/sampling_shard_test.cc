@@ -20,7 +20,7 @@ TEST(caches_have_what_a_full_walk_fetches_and_nothing_more) {
     WorkerNetwork workers(testing::random_market_plan(&random), testing::random_shard_options(&random, true));
     PlainGraph graph;
     const uint64_t ids = 5 + random.below(40);
-    testing::WorkerEvents stream(&workers, &graph, &random, ids);
+    testing::NetworkStream stream(&workers, &graph, &random, ids);
     for (int step = 0; step < 60; ++step) {
       stream.one(step < 40 ? 0.3 : 0.6);
       if (step % 10 != 9) continue;
@@ -64,7 +64,7 @@ TEST(nothing_is_left_of_a_graph_that_is_removed) {
     WorkerNetwork workers(testing::random_market_plan(&random), testing::random_shard_options(&random, keep_edges));
     PlainGraph graph;
     const uint64_t ids = 5 + random.below(60);
-    testing::WorkerEvents stream(&workers, &graph, &random, ids);
+    testing::NetworkStream stream(&workers, &graph, &random, ids);
     for (int step = 0; step < 30; ++step) stream.one(0.2);
     std::vector<uint64_t> all;
     for (uint64_t id = 0; id < ids; ++id) all.push_back(id);
@@ -91,7 +91,7 @@ TEST(without_lists_caches_follow_the_cells) {
     WorkerNetwork workers(testing::random_market_plan(&random), testing::random_shard_options(&random, false));
     PlainGraph graph;
     const uint64_t ids = 5 + random.below(40);
-    testing::WorkerEvents stream(&workers, &graph, &random, ids);
+    testing::NetworkStream stream(&workers, &graph, &random, ids);
     for (int step = 0; step < 40; ++step) {
       stream.one(0.3);
       if (step % 10 != 9) continue;

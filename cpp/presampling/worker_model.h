@@ -235,9 +235,9 @@ inline ShardOptions random_shard_options(Random* random, bool keep_edges) {
 }
 
 // Random events for all workers and the plain graph alike.
-class WorkerEvents {
+class NetworkStream {
  public:
-  WorkerEvents(WorkerNetwork* workers, PlainGraph* graph, Random* random, uint64_t ids)
+  NetworkStream(WorkerNetwork* workers, PlainGraph* graph, Random* random, uint64_t ids)
       : workers_(workers), graph_(graph), random_(random), ids_(ids) {}
 
   void add_edges() {
