@@ -4,6 +4,7 @@ import os
 import re
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from faulty_disk import FaultyDisk
 from livegnn import DiskFullError, Events, InputError, LogError
 from livegnn.log import Appended, BadMessage, Batch, Entry, Origin, Rejection
 from livegnn.log.database import SCHEMA, connect
+from livegnn.log.examination import examine
 from livegnn.log.keys import Keys
 from livegnn.log.reader import SqliteReader
 from livegnn.log.sqlite import SqliteLog
@@ -40,14 +42,21 @@ CREATE TABLE rejections (
 );
 """
 
-VERSION_2 = """
+VERSION_4 = "PRAGMA user_version = 4;" + "".join(
+    f"ALTER TABLE {table} DROP COLUMN row_crc32;"
+    for table in ("rejections", "keys", "properties", "origins", "bad_messages")
+)
+
+VERSION_2 = f"""
+{VERSION_4}
 PRAGMA user_version = 2;
 DROP TABLE dead_letters;
 DROP TABLE origins;
 DROP TABLE bad_messages;
 """
 
-VERSION_3 = """
+VERSION_3 = f"""
+{VERSION_4}
 PRAGMA user_version = 3;
 DROP TABLE bad_messages;
 """
@@ -258,7 +267,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "c") as connection:
         connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(LogError, match="must be of a version from 1 to 4, got 9"):
+    with pytest.raises(LogError, match="must be of a version from 1 to 5, got 9"):
         SqliteLog(tmp_path / "c")
     with pytest.raises(LogError, match="cannot open"):
         SqliteLog(tmp_path / "no such directory" / "log.db")
@@ -545,7 +554,7 @@ def test_a_log_of_version_2_is_read_continued_and_trimmed(tmp_path: Path) -> Non
     with sqlite3.connect(path) as connection:
         connection.executescript(VERSION_2)
     connection.close()
-    with pytest.raises(LogError, match="of version 4 to be read, got version 2: start what owns it once"):
+    with pytest.raises(LogError, match="of version 5 to be read, got version 2: start what owns it once"):
         SqliteReader(path)
     log = SqliteLog(path)
     assert [entry.events for entry in log.entries(0)] == EVENTS
@@ -573,6 +582,69 @@ def test_a_log_of_version_3_is_read_and_continued(tmp_path: Path) -> None:
     log.append_all([InputError("no")], origins=[Origin("a", 0, 4, b"x")])
     assert list(log.bad_messages()) == [BadMessage(1, "a", 0, 4, "no", b"x", 1)]
     log.close()
+
+
+def test_a_log_of_version_4_gets_checksums_of_what_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    log = filled(path)
+    log.append_all([EVENTS[0]], ["key"], [Origin("a", 0, 3)])
+    log.append_all([InputError("no")], origins=[Origin("a", 0, 4, b"\xff")])
+    log.bind({"name": "ä"})
+    log.record_batch(Batch(0, 3), Rejection(3, "InputError", "no"))
+    log.close()
+    with sqlite3.connect(path) as connection:
+        connection.executescript(VERSION_4)
+    connection.close()
+    for _ in range(2):
+        log = SqliteLog(path)
+        assert log.position("a", 0) == 4
+        assert list(log.bad_messages()) == [BadMessage(1, "a", 0, 4, "no", b"\xff", 1)]
+        assert list(log.rejections()) == [Rejection(3, "InputError", "no")]
+        assert log.append(EVENTS[0], key="key") == 9
+        assert log.bound() == {"name": "ä"}
+        log.close()
+        assert examine(path).problems == []
+
+
+@pytest.mark.parametrize(
+    ("change", "table"),
+    [
+        ("UPDATE origins SET offset = offset + 64", "origins"),
+        ("UPDATE origins SET seq = seq - 1", "origins"),
+        ("UPDATE origins SET source = 'b'", "origins"),
+        ("UPDATE keys SET crc32 = crc32 + 1", "keys"),
+        ("UPDATE keys SET time = time + 65536", "keys"),
+        ("UPDATE bad_messages SET reason = 'yes'", "bad_messages"),
+        ("UPDATE bad_messages SET offset = offset - 1", "bad_messages"),
+        ("UPDATE properties SET value = 'theirs' WHERE name = 'bound/name'", "properties"),
+        ("UPDATE rejections SET message = 'yes'", "rejections"),
+    ],
+)
+def test_a_spoiled_value_is_not_believed(tmp_path: Path, change: str, table: str) -> None:
+    path = tmp_path / "log.db"
+    log = filled(path)
+    log.append_all([EVENTS[0]], ["key"], [Origin("a", 0, 3)])
+    log.append_all([InputError("no")], origins=[Origin("a", 0, 4, b"x")])
+    log.bind({"name": "ours"})
+    log.record_batch(Batch(0, 3), Rejection(3, "InputError", "no"))
+    log.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(change)
+    connection.close()
+    assert any(f"a row of {table} is not as it was written" in one for one in examine(path).problems)
+    said = f"{re.escape(str(path))} must have the rows of the table {table} as they were written"
+    with pytest.raises(LogError, match=said):
+        use(SqliteLog(path))
+
+
+def use(log: SqliteLog) -> None:
+    """Reads all that has a checksum."""
+    with closing(log):
+        log.append_all([EVENTS[0]], origins=[Origin("a", 0, 5)])
+        log.append(EVENTS[0], key="key")
+        log.bad_messages()
+        log.bound()
+        log.rejections()
 
 
 def test_a_log_of_version_1_is_read_and_continued(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_an_empty_log_and_no_log(tmp_path: Path) -> None:
             "UPDATE rejections SET message = x'00' WHERE seq = 68",
             "the rejection of entry 68 must say in text",
         ),
-        ("INSERT INTO rejections VALUES (99, 'a', 'b')", "the rejection of entry 99 is of an entry that"),
+        ("INSERT INTO rejections VALUES (99, 'a', 'b', 0)", "the rejection of entry 99 is of an entry that"),
         (
             "DELETE FROM dead_letters WHERE seq = 8",
             "the rejection of entry 8 is of an entry that is not there",

@@ -181,6 +181,19 @@ def test_damage_is_seen(tmp_path: Path, change: str) -> None:
             reader.records(1)
 
 
+@pytest.mark.parametrize("change", ["offset = 18", "partition = 1", "source = 'b'", "crc32 = 0"])
+def test_a_spoiled_offset_makes_nothing_count_as_stored(tmp_path: Path, change: str) -> None:
+    with closing(SqliteStream(tmp_path / "log", "s")) as stream:
+        stream.append_all([Record("t", b"", Origin("a", 0, 2))])
+    with closing(sqlite3.connect(stream.path)) as connection, connection:
+        connection.execute(f"UPDATE reached SET {change}")
+    with closing(SqliteStream(tmp_path / "log", "s")) as stream:
+        with pytest.raises(LogError, match=rf"{stream.path} must have the rows of the table reached"):
+            stream.append_all([Record("t", b"", Origin("a", 0, 3))])
+        with pytest.raises(LogError, match="the table reached"):
+            stream.reached("a", 0)
+
+
 def test_a_stream_that_lost_its_end_is_refused(tmp_path: Path) -> None:
     with closing(SqliteStream(tmp_path / "log", "s")) as stream:
         stream.append_all([Record("t", b"")] * 3)

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import apsw
 
 from livegnn.log import BadMessage, Origin
+from livegnn.log.checksums import add_checksum, check_row
 
 KEPT_BYTES: Final = 1024
 """So many bytes of a bad message are kept: it is still where it came from."""
@@ -33,17 +34,17 @@ class Unread(NamedTuple):
 def store_bad(connection: apsw.Connection, bad: Sequence[tuple[Origin, Unread]]) -> None:
     """Stores bad messages after those that are there."""
     connection.executemany(
-        "INSERT INTO bad_messages (source, partition, offset, reason, payload, size) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
-        [(*origin[:3], *unread) for origin, unread in bad],
+        "INSERT INTO bad_messages (source, partition, offset, reason, payload, size, row_crc32) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [add_checksum((*origin[:3], *unread)) for origin, unread in bad],
     )
 
 
 def find_bad(connection: apsw.Connection, after: int, most: int) -> list[BadMessage]:
-    """The first `most` bad messages after number `after`."""
+    """The first `most` bad messages after number `after`. Raises LogError for a damaged row."""
     rows: list[Any] = connection.execute(
-        "SELECT number, source, partition, offset, reason, payload, size FROM bad_messages "
+        "SELECT number, source, partition, offset, reason, payload, size, row_crc32 FROM bad_messages "
         "WHERE number > ? ORDER BY number LIMIT ?",
         (after, most),
     ).fetchall()
-    return [BadMessage(*row) for row in rows]
+    return [BadMessage(number, *check_row(row, "bad_messages", connection.filename)) for number, *row in rows]

@@ -15,18 +15,20 @@ import apsw
 
 from livegnn.errors import InputError, LogError
 from livegnn.log.arguments import check_text
+from livegnn.log.checksums import add_checksum, check_row
 
 _PREFIX: Final = "bound/"
 _SHOWN: Final = 160  # characters of a value
 
 
 def bound_properties(connection: apsw.Connection) -> dict[str, str]:
-    """What a log is bound to, by name."""
+    """What a log is bound to, by name. Raises LogError for a damaged row."""
     rows: list[Any] = connection.execute(
-        "SELECT name, value FROM properties WHERE substr(name, 1, ?) = ? ORDER BY name",
+        "SELECT name, value, row_crc32 FROM properties WHERE substr(name, 1, ?) = ? ORDER BY name",
         (len(_PREFIX), _PREFIX),
     ).fetchall()
-    return {name.removeprefix(_PREFIX): value for name, value in rows}
+    values = [check_row(row, "properties", connection.filename) for row in rows]
+    return {name.removeprefix(_PREFIX): value for name, value in values}
 
 
 def bind_properties(
@@ -35,7 +37,8 @@ def bind_properties(
     """Stores properties; raises LogError if one has another value already, unless `replace`."""
     new = new_properties(str(path), bound_properties(connection), properties, replace)
     connection.executemany(
-        "REPLACE INTO properties VALUES (?, ?)", [(_PREFIX + name, value) for name, value in new.items()]
+        "REPLACE INTO properties VALUES (?, ?, ?)",
+        [add_checksum((_PREFIX + name, value)) for name, value in new.items()],
     )
 
 

@@ -13,10 +13,11 @@ from typing import Final
 import apsw
 
 from livegnn.errors import DiskFullError, LogError, is_disk_full
+from livegnn.log.checksums import checksum_of
 from livegnn.log.location import beside
 
 APPLICATION_ID: Final = 0x4C474E4E  # "LGNN", in the header of the SQLite file
-VERSION: Final = 4
+VERSION: Final = 5
 
 SCHEMA: Final = """
 CREATE TABLE entries (
@@ -33,18 +34,21 @@ CREATE TABLE batches (
 CREATE TABLE rejections (
     seq INTEGER PRIMARY KEY,
     error TEXT NOT NULL,
-    message TEXT NOT NULL
+    message TEXT NOT NULL,
+    row_crc32 INTEGER NOT NULL
 );
 CREATE TABLE keys (
     number INTEGER PRIMARY KEY,
     key TEXT NOT NULL UNIQUE,
     seq INTEGER NOT NULL,
     crc32 INTEGER NOT NULL,
-    time INTEGER NOT NULL
+    time INTEGER NOT NULL,
+    row_crc32 INTEGER NOT NULL
 );
 CREATE TABLE properties (
     name TEXT PRIMARY KEY,
-    value TEXT NOT NULL
+    value TEXT NOT NULL,
+    row_crc32 INTEGER NOT NULL
 );
 CREATE TABLE dead_letters (
     seq INTEGER PRIMARY KEY,
@@ -55,6 +59,7 @@ CREATE TABLE origins (
     partition INTEGER NOT NULL,
     offset INTEGER NOT NULL,
     seq INTEGER NOT NULL,
+    row_crc32 INTEGER NOT NULL,
     PRIMARY KEY (source, partition)
 ) WITHOUT ROWID;
 CREATE TABLE bad_messages (
@@ -64,15 +69,38 @@ CREATE TABLE bad_messages (
     offset INTEGER NOT NULL,
     reason TEXT NOT NULL,
     payload BLOB NOT NULL,
-    size INTEGER NOT NULL
+    size INTEGER NOT NULL,
+    row_crc32 INTEGER NOT NULL
 );
 """
 
+CHECKED: Final = {
+    "rejections": "seq, error, message",
+    "keys": "key, seq, crc32, time",
+    "properties": "name, value",
+    "origins": "source, partition, offset, seq",
+    "bad_messages": "source, partition, offset, reason, payload, size",
+}
+"""Tables whose rows have a checksum, `row_crc32`, and the columns that it is of."""
+
+
+def _with_checksums(*tables: str) -> str:
+    return "".join(
+        f"ALTER TABLE {table} ADD COLUMN row_crc32 INTEGER NOT NULL DEFAULT 0;"  # noqa: S608
+        f"UPDATE {table} SET row_crc32 = checksum_of({CHECKED[table]});"
+        for table in tables
+    )
+
+
 _UPDATES: Final = {
     1: "ALTER TABLE entries ADD COLUMN counts BLOB; ALTER TABLE entries ADD COLUMN chain BLOB;"
+    + _with_checksums("rejections")
     + SCHEMA[SCHEMA.index("CREATE TABLE keys") :],
-    2: SCHEMA[SCHEMA.index("CREATE TABLE dead_letters") :],
-    3: SCHEMA[SCHEMA.index("CREATE TABLE bad_messages") :],
+    2: _with_checksums("rejections", "keys", "properties")
+    + SCHEMA[SCHEMA.index("CREATE TABLE dead_letters") :],
+    3: _with_checksums("rejections", "keys", "properties", "origins")
+    + SCHEMA[SCHEMA.index("CREATE TABLE bad_messages") :],
+    4: _with_checksums(*CHECKED),
 }
 """What makes the tables of an older version those of the present one."""
 
@@ -151,7 +179,9 @@ def _create(connection: apsw.Connection, path: Path) -> None:
             return
         if not version:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.create_scalar_function("checksum_of", lambda *values: checksum_of(values))
         connection.execute(_UPDATES[version] if version else SCHEMA)
+        connection.create_scalar_function("checksum_of", None)
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
 

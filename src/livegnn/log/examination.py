@@ -14,7 +14,8 @@ import numpy as np
 
 from livegnn.errors import FileFormatError, InputError
 from livegnn.events import Events
-from livegnn.log.database import connect_to_read, errors_as_log_errors
+from livegnn.log.checksums import is_whole
+from livegnn.log.database import CHECKED, connect_to_read, errors_as_log_errors
 from livegnn.log.location import beside, locate
 from livegnn.log.mark import Mark
 from livegnn.log.rows import Row, begin_of, chain_of
@@ -77,6 +78,7 @@ class _Problems:
     def all(self) -> Iterator[str]:
         yield from self._in_pages()
         yield from self._in_rows()
+        yield from self._in_checksums()
         ends = np.concatenate([np.array([self._found.begin]), *self._ends])
         for name, problems in (
             ("batches", self._in_batches),
@@ -93,6 +95,12 @@ class _Problems:
         for (said,) in self._connection.execute("PRAGMA integrity_check"):
             if said != "ok":
                 yield " ".join(str(said).split())
+
+    def _in_checksums(self) -> Iterator[str]:
+        for table, columns in CHECKED.items():
+            for row in self._connection.execute(f"SELECT {columns}, row_crc32 FROM {table}"):  # noqa: S608
+                if not is_whole(row):
+                    yield f"a row of {table} is not as it was written: {row[:-1]!r:.160}"
 
     def _in_rows(self) -> Iterator[str]:
         last, chain = begin_of(self._connection)
@@ -137,7 +145,9 @@ class _Problems:
                 Events.from_bytes(payload)
             except (FileFormatError, InputError, TypeError) as error:
                 yield f"the dead letter of entry {seq} is not as it was written: {error}"
-        for seq, *texts in self._connection.execute("SELECT * FROM rejections ORDER BY seq"):
+        for seq, *texts in self._connection.execute(
+            "SELECT seq, error, message FROM rejections ORDER BY seq"
+        ):
             self._found.rejections += 1
             kept = letters.pop(seq, False)
             if not all(isinstance(text, str) for text in texts):

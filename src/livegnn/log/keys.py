@@ -8,19 +8,21 @@ itself.
 import hashlib
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import apsw
 
 from livegnn.arguments import not_negative
-from livegnn.errors import InputError, LogError
+from livegnn.errors import InputError
 from livegnn.events import Events
+from livegnn.log.checksums import add_checksum, check_row
 
 RETRY_KEY: Final = "retry of "
 """Before the number of a refused entry: the key under which it is appended again."""
 _LONGEST: Final = 255
 _EXPIRED_AT_ONCE: Final = 5000
+_SELECT: Final = "SELECT key, seq, crc32, time, row_crc32 FROM keys"
 
 
 class Known(NamedTuple):
@@ -79,19 +81,14 @@ class Keys:
     ) -> None:
         self._connection = connection
         self._keep_seconds = not_negative(keep_seconds, "keep_keys_seconds")
-        latest: Any = connection.execute("SELECT time FROM keys ORDER BY number DESC LIMIT 1").fetchone()
-        if latest is not None and type(latest[0]) is not int:
-            raise LogError(
-                f"{connection.filename} must have a time of each key, got {latest[0]!r}: it is damaged"
-            )
-        self._clock = KeyClock(latest[0] if latest is not None else 0) if clock is None else clock
+        latest: Any = connection.execute(f"{_SELECT} ORDER BY number DESC LIMIT 1").fetchone()
+        begin = 0 if latest is None else self._known(latest).time
+        self._clock = KeyClock(begin) if clock is None else clock
 
     def find(self, key: str) -> Known | None:
-        """What is known of `key`, None if it is new."""
-        row: Any = self._connection.execute(
-            "SELECT key, seq, crc32, time FROM keys WHERE key = ?", (key,)
-        ).fetchone()
-        return None if row is None else Known(*row)
+        """What is known of `key`, None if it is new. Raises LogError for a damaged row."""
+        row: Any = self._connection.execute(f"{_SELECT} WHERE key = ?", (key,)).fetchone()
+        return None if row is None else self._known(row)
 
     def make(self, key: str, events: Events, seq: int) -> Known:
         """That entry `seq` of `events` came with `key` now."""
@@ -99,7 +96,10 @@ class Keys:
 
     def add(self, known: Iterable[Known]) -> None:
         """Stores keys, and forgets some that are too old: more of them than one write adds."""
-        self._connection.executemany("INSERT INTO keys (key, seq, crc32, time) VALUES (?, ?, ?, ?)", known)
+        self._connection.executemany(
+            "INSERT INTO keys (key, seq, crc32, time, row_crc32) VALUES (?, ?, ?, ?, ?)",
+            map(add_checksum, known),
+        )
         self.forget_old()
 
     def forget_old(self) -> None:
@@ -112,6 +112,9 @@ class Keys:
             self._connection.execute(
                 "DELETE FROM keys WHERE number < ? AND time < ?", (oldest[0] + _EXPIRED_AT_ONCE, last)
             )
+
+    def _known(self, row: Sequence[Any]) -> Known:
+        return Known(*check_row(row, "keys", self._connection.filename))
 
 
 def checksum(events: Events) -> int:

@@ -13,9 +13,11 @@ import apsw
 
 from livegnn.errors import InputError
 from livegnn.log import Origin
+from livegnn.log.checksums import add_checksum, check_row
 
 LONGEST_SOURCE: Final = 255
 _LARGEST: Final = 2**63 - 1
+_SELECT: Final = "SELECT source, partition, offset, seq, row_crc32 FROM origins"
 
 Partition = tuple[str, int]
 """A source, and a partition of it."""
@@ -43,16 +45,18 @@ def check_origin(origin: object) -> Origin:
 
 
 def find_reached(connection: apsw.Connection, partition: Partition) -> Reached | None:
-    """How far a partition was stored, None if nothing of it was."""
-    row: Any = connection.execute(
-        "SELECT offset, seq FROM origins WHERE source = ? AND partition = ?", partition
-    ).fetchone()
-    return None if row is None else Reached(*row)
+    """How far a partition was stored, None if nothing of it was. Raises LogError for a damaged row."""
+    row: Any = connection.execute(f"{_SELECT} WHERE source = ? AND partition = ?", partition).fetchone()
+    if row is None:
+        for other in connection.execute(_SELECT):  # one of them may be this one, with its name damaged
+            check_row(other, "origins", connection.filename)
+        return None
+    return Reached(*check_row(row, "origins", connection.filename)[2:])
 
 
 def store_reached(connection: apsw.Connection, reached: Mapping[Partition, Reached]) -> None:
     """Notes how far partitions were stored."""
     connection.executemany(
-        "REPLACE INTO origins (source, partition, offset, seq) VALUES (?, ?, ?, ?)",
-        [(*partition, *one) for partition, one in reached.items()],
+        "REPLACE INTO origins (source, partition, offset, seq, row_crc32) VALUES (?, ?, ?, ?, ?)",
+        [add_checksum((*partition, *one)) for partition, one in reached.items()],
     )

@@ -17,6 +17,7 @@ from livegnn.log import BadMessage, Batch, Entry, Rejection, Write
 from livegnn.log.arguments import LARGEST_SEQ, check_range, check_text
 from livegnn.log.bad_messages import find_bad
 from livegnn.log.binding import bound_properties, check_properties
+from livegnn.log.checksums import check_row
 from livegnn.log.database import LAST_BATCH, LAST_EVENT, connect_to_read, errors_as_log_errors, one
 from livegnn.log.location import beside, locate
 from livegnn.log.mark import Mark
@@ -215,13 +216,11 @@ class SqliteReader:
         after, end = check_range(after, up_to)
         with self._read, self._errors("read"):
             rows: list[Any] = self._reads.execute(
-                "SELECT seq, error, message FROM rejections WHERE seq > ? AND seq <= ? ORDER BY seq",
+                "SELECT seq, error, message, row_crc32 FROM rejections "
+                "WHERE seq > ? AND seq <= ? ORDER BY seq",
                 (after, end),
             ).fetchall()
-        for seq, *texts in rows:
-            if not all(isinstance(text, str) for text in texts):
-                raise LogError(f"{self.path} must say in text why entry {seq} was rejected, got {texts!r}")
-        return [Rejection(*row) for row in rows]
+        return [Rejection(*check_row(row, "rejections", self.path)) for row in rows]
 
     def bound(self) -> Mapping[str, str]:
         """What the log is bound to, as `bind` of a `SqliteLog` has stored it: properties by name."""

@@ -25,6 +25,7 @@ from livegnn.log import Appended, Batch, Origin, Rejection
 from livegnn.log.arguments import LARGEST_SEQ, check_entries, check_events
 from livegnn.log.bad_messages import store_bad
 from livegnn.log.binding import bind_properties
+from livegnn.log.checksums import add_checksum
 from livegnn.log.consumers import read_positions
 from livegnn.log.database import (
     LAST_BATCH,
@@ -183,13 +184,16 @@ class SqliteLog(SqliteReader):
                 )
             self._boundaries.execute("INSERT INTO batches VALUES (?, ?)", (batch.seq, batch.after))
             if rejection is not None:
-                self._boundaries.execute("INSERT INTO rejections VALUES (?, ?, ?)", rejection)
+                self._boundaries.execute(
+                    "INSERT INTO rejections VALUES (?, ?, ?, ?)", add_checksum(rejection)
+                )
 
     def sync(self) -> None:
         """Returns when all recorded batches are durable too, whoever reads the file meanwhile."""
         with self._write, self._errors("flush"), transaction(self._appends):
             # A commit with synchronous=FULL flushes the write-ahead file, and so all earlier commits.
-            self._appends.execute("REPLACE INTO properties VALUES ('synced', ?)", (str(self._last),))
+            row = add_checksum(("synced", str(self._last)))
+            self._appends.execute("REPLACE INTO properties VALUES (?, ?, ?)", row)
 
     def bind(self, properties: Mapping[str, str], *, replace: bool = False) -> None:
         """Binds the log to what it belongs to: stores, durably, each property that it has no value of yet.

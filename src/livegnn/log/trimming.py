@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import apsw
 
+from livegnn.log.checksums import add_checksum
 from livegnn.log.keys import RETRY_KEY
 from livegnn.log.rows import Row, begin_of
 
@@ -38,8 +39,8 @@ def trim_step(connection: apsw.Connection, up_to: int) -> int | None:
     connection.execute("DELETE FROM entries WHERE seq <= ?", (end,))
     connection.execute("DELETE FROM batches WHERE seq <= ? AND seq < (SELECT max(seq) FROM batches)", (end,))
     connection.executemany(
-        "REPLACE INTO properties VALUES (?, ?)",
-        [("trimmed", str(end)), ("trimmed_chain", (chain or b"").hex())],
+        "REPLACE INTO properties VALUES (?, ?, ?)",
+        map(add_checksum, [("trimmed", str(end)), ("trimmed_chain", (chain or b"").hex())]),
     )
     return int(end)
 

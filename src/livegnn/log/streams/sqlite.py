@@ -19,6 +19,7 @@ from livegnn.arguments import not_negative, whole
 from livegnn.errors import LogError
 from livegnn.log import Origin
 from livegnn.log.arguments import LARGEST_SEQ
+from livegnn.log.checksums import add_checksum, check_row
 from livegnn.log.consumers import read_positions
 from livegnn.log.database import errors_as_log_errors as errors
 from livegnn.log.database import make_private, one, transaction
@@ -52,6 +53,7 @@ CREATE TABLE reached (
     source TEXT NOT NULL,
     partition INTEGER NOT NULL,
     offset INTEGER NOT NULL,
+    crc32 INTEGER NOT NULL,
     PRIMARY KEY (source, partition)
 ) WITHOUT ROWID;
 """
@@ -215,8 +217,12 @@ class SqliteStream(SqliteStreamReader):
                     [_row(record, position) for position, record in enumerate(new, begin + 1)],
                 )
                 self._appends.executemany(
-                    "REPLACE INTO reached VALUES (?, ?, ?)",
-                    [(*place, offset) for place, offset in reached.items() if known.get(place) != offset],
+                    "REPLACE INTO reached VALUES (?, ?, ?, ?)",
+                    [
+                        add_checksum((*place, offset))
+                        for place, offset in reached.items()
+                        if known.get(place) != offset
+                    ],
                 )
             self._reached, self._last = reached, begin + len(new)
             self._mark.write(self._last)
@@ -256,8 +262,9 @@ class SqliteStream(SqliteStreamReader):
     def _find_reached(self) -> Mapping[Partition, int]:
         """Asked of the file if it is not known whether the last transaction was committed."""
         if self._reached is None:
-            rows: Any = self._appends.execute("SELECT source, partition, offset FROM reached").fetchall()
-            self._reached = {(source, partition): offset for source, partition, offset in rows}
+            rows: Any = self._appends.execute("SELECT source, partition, offset, crc32 FROM reached")
+            checked = [check_row(row, "reached", self.path) for row in rows.fetchall()]
+            self._reached = {(source, partition): offset for source, partition, offset in checked}
             self._last = self._end()
         return self._reached
 
