@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from typer.testing import CliRunner
 
 from faulty_disk import FaultyDisk
-from kafka_broker import Broker, needs_broker
+from kafka_broker import Broker, free_port, needs_broker
 from livegnn import Engine, Events, Graph
 from livegnn.cli import app
 from livegnn.connectors import kafka as connector
@@ -758,6 +758,17 @@ def test_an_operator_lets_a_source_go_on_without_what_was_deleted(broker: Broker
     for given, message in (
         (["orders", "0", "9"], "must be after 10, where the source 'orders' goes on in partition 0, got 9"),
         (["others", "0", "99"], "which are orders, got 'others'"),
+        (
+            ["orders", "0", "11"],
+            "must have the messages that are skipped, got 11: its partition 0 ends at 10",
+        ),
+        (["orders", "1", "4"], "must have the partition that is named, one of [0], got 1"),
     ):
         failed = CliRunner().invoke(app, ["log", "skip", str(deployment), *given])
         assert message in str(failed.exception)
+    read_up_to(6)
+    away = deployment.with_name("away.toml")
+    away.write_text(deployment.read_text().replace(broker.servers, f"127.0.0.1:{free_port()}"))
+    said = CliRunner().invoke(app, ["log", "skip", str(away), "orders", "0", "11"])
+    assert "was not asked: cannot reach the topic" in said.output
+    assert said.output.endswith("orders goes on at 11 in partition 0, without 1 messages\n")

@@ -11,16 +11,17 @@ Thread safety: one thread calls; `lag` may be asked by any.
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, Literal, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from livegnn.errors import SourceError
+from livegnn.errors import InputError, SourceError
 from livegnn.events import Events
 from livegnn.log import Log, Origin
-from livegnn.log.kafka.connection import Connection, passes
+from livegnn.log.kafka.connection import Connection, passes, read_bounds
 
 Begin = Literal["first", "last"]
 """Where a topic begins that was never read: with its first message, or after its last."""
@@ -284,6 +285,30 @@ class Partitions:
     def close(self) -> None:
         """Ends the connections."""
         self._consumer.close()
+
+
+def check_place(connection: Connection, partition: int, offset: int) -> None:
+    """Raises InputError for an offset that no message of the topic has, or will have next; SourceError if no
+    broker says so.
+    """
+    consumer = connection.consumer()
+    try:
+        with connection.errors("reach"):
+            found = consumer.list_topics(connection.topic, timeout=_SECONDS).topics.get(connection.topic)
+            partitions = [] if found is None or found.error is not None else sorted(found.partitions)
+            if partition not in partitions:
+                raise InputError(
+                    f"{connection.name} must have the partition that is named, one of {partitions}, got "
+                    f"{partition}"
+                )
+            _, end = connection.ask(partial(read_bounds, consumer, connection.topic, partition))
+    finally:
+        consumer.close()
+    if offset > end:
+        raise InputError(
+            f"{connection.name} must have the messages that are skipped, got {offset}: its partition "
+            f"{partition} ends at {end}"
+        )
 
 
 def _passes(error: KafkaError) -> bool:
