@@ -32,14 +32,16 @@ def test_a_second_server_ends_at_once_and_touches_nothing(tmp_path: Path, same_p
     deployment = write_deployment(tmp_path)
     with Server(deployment) as server, httpx.Client(base_url=server.address, timeout=60) as client:
         assert client.post("/v1/events?wait=true", json=ADD).json() == {"seq": 1, "status": "applied"}
+        port = server.address.rpartition(":")[2]
         if same_port:
-            port = server.address.rpartition(":")[2]
             deployment.write_text(deployment.read_text().replace("port = 0", f"port = {port}"))
         before = {path.name: path.read_bytes() for path in tmp_path.glob("events.db*")}
         second = start_second(deployment)
         assert second.returncode == 1
         expected = (
-            "in use" if same_port else f"one owner, got a second one: process {server.process.pid} runs on it"
+            f"cannot listen at 127.0.0.1 port {port}, "
+            if same_port
+            else f"one owner, got a second one: process {server.process.pid} runs on it"
         )
         assert expected in second.stderr
         assert "Traceback" not in second.stderr

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from typer.testing import CliRunner
 
 from faulty_disk import FaultyDisk
-from kafka_broker import Broker, needs_broker
+from kafka_broker import Broker, free_port, needs_broker
 from livegnn import Engine, Events, Graph
 from livegnn.cli import app
 from livegnn.connectors import kafka as connector
@@ -503,7 +503,62 @@ def test_topics_that_cannot_be_read_on_are_named_at_the_start(
     wait_for(lambda: produced.topic not in admin.list_topics().topics)
     admin.create_topics([NewTopic(produced.topic, 2, 1)])[produced.topic].result()
     end_of(broker, produced.topic, 2)
+    start_fails(one, "must be the topic with the id .*: it was deleted and made anew")
+    one.log = one.open_log()
+    one.log.bind({"topic id/mine": ""}, replace=True)
+    one.log.close()
     start_fails(one, "must have 10 messages in partition 0, as many as were read, got 0: it is another topic")
+
+
+def remake(broker: Broker, topic: str, count: int) -> None:
+    """Deletes a topic and makes another one of its name."""
+    admin = AdminClient({"bootstrap.servers": broker.servers, "log_level": 2})
+    admin.delete_topics([topic])[topic].result()
+    wait_for(lambda: topic not in admin.list_topics().topics)
+    admin.create_topics([NewTopic(topic, count, 1)])[topic].result()
+    end_of(broker, topic, count)
+
+
+def test_a_topic_that_was_made_anew_is_refused_however_long_it_is(
+    broker: Broker, reading: Callable[..., Reading]
+) -> None:
+    old = Produced(broker.servers, make_topic(broker))
+    one = reading(old.topic, name="mine")
+    for _ in range(3):
+        old.send(0)
+    old.flush()
+    one.begin()
+    one.source.start()
+    wait_for(lambda: one.log.last_seq() == 3)
+    one.end()
+    remake(broker, old.topic, 1)
+    new = Produced(broker.servers, old.topic)
+    for _ in range(5):
+        new.send(0)
+    new.flush()
+    start_fails(one, r"it was deleted and made anew\..* a source of another name; .*'topic id/mine': ''")
+    one.begin()
+    assert (one.log.last_seq(), one.log.position("mine", 0)) == (3, 2)
+    one.log.bind({"topic id/mine": ""}, replace=True)  # as a log has it that was written before this
+    one.source.start()
+    wait_for(lambda: one.log.last_seq() == 5)
+    one.end()
+    remake(broker, old.topic, 1)
+    start_fails(one, "it was deleted and made anew")  # the log has taken the id
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read(
+    broker: Broker, reading: Callable[..., Reading], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connector, "_LOOK_SECONDS", 0.0)
+    one = reading(make_topic(broker), name="mine")
+    one.begin()
+    one.source.start()
+    remake(broker, one.topic, 1)
+    wait_for(lambda: one.source.failure is not None)
+    assert "it was deleted and made anew" in str(one.source.failure)
+    assert isinstance(one.source.failure, SourceError)
+    one.end()
 
 
 def test_a_partition_that_is_trimmed_while_it_is_read(
@@ -703,6 +758,17 @@ def test_an_operator_lets_a_source_go_on_without_what_was_deleted(broker: Broker
     for given, message in (
         (["orders", "0", "9"], "must be after 10, where the source 'orders' goes on in partition 0, got 9"),
         (["others", "0", "99"], "which are orders, got 'others'"),
+        (
+            ["orders", "0", "11"],
+            "must have the messages that are skipped, got 11: its partition 0 ends at 10",
+        ),
+        (["orders", "1", "4"], "must have the partition that is named, one of [0], got 1"),
     ):
         failed = CliRunner().invoke(app, ["log", "skip", str(deployment), *given])
         assert message in str(failed.exception)
+    read_up_to(6)
+    away = deployment.with_name("away.toml")
+    away.write_text(deployment.read_text().replace(broker.servers, f"127.0.0.1:{free_port()}"))
+    said = CliRunner().invoke(app, ["log", "skip", str(away), "orders", "0", "11"])
+    assert "was not asked: cannot reach the topic" in said.output
+    assert said.output.endswith("orders goes on at 11 in partition 0, without 1 messages\n")

@@ -495,8 +495,15 @@ def test_small_answers_are_sent_at_once() -> None:
 
 
 def test_an_address_that_is_taken_is_refused() -> None:
-    with listen("127.0.0.1", 0) as taken, pytest.raises(OSError, match="in use"):
-        listen("127.0.0.1", taken.getsockname()[1])
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        said = f"cannot listen at 127.0.0.1 port {port}, .* in use: another program .* or choose another host"
+        with pytest.raises(OSError, match=said):
+            listen("127.0.0.1", port)
+    with pytest.raises(
+        OSError, match=r"cannot listen at 192\.0\.2\.1 port 80, .*: choose another host or port"
+    ):
+        listen("192.0.2.1", 80)
 
 
 @pytest.mark.parametrize(

@@ -612,6 +612,7 @@ def test_a_log_of_version_4_gets_checksums_of_what_it_has(tmp_path: Path) -> Non
         ("UPDATE origins SET offset = offset + 64", "origins"),
         ("UPDATE origins SET seq = seq - 1", "origins"),
         ("UPDATE origins SET source = 'b'", "origins"),
+        ("UPDATE origins SET source = x'61'", "origins"),
         ("UPDATE keys SET crc32 = crc32 + 1", "keys"),
         ("UPDATE keys SET time = time + 65536", "keys"),
         ("UPDATE bad_messages SET reason = 'yes'", "bad_messages"),

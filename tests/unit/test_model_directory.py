@@ -62,6 +62,8 @@ def test_what_is_damaged_is_named(tmp_path: Path) -> None:
         b"",
         b"[]",
         b"{}",
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
         whole[:-5],
         whole.replace(b'"a"', b'"b"'),
         whole.replace(b'"serving": "a"', b'"serving": null'),

@@ -122,7 +122,7 @@ def test_each_partition_has_one_writer_and_any_readers(tmp_path: Path) -> None:
             ends.start()
             reader.close()
             ends.join()
-            with pytest.raises(LogError, match="cannot read the event log"):
+            with pytest.raises(LogError, match="cannot read the stream"):
                 reader.records(0)
     assert all(path.stat().st_mode & 0o077 == 0 for path in one.path.parent.parent.rglob("*"))
     with closing(SqliteStream(log, "s", 0)) as again:
@@ -200,6 +200,20 @@ def test_a_stream_that_lost_its_end_is_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(stream.path)) as connection, connection:
         connection.execute("DELETE FROM records WHERE position = 3")
     with pytest.raises(LogError, match="must reach position 3, got a stream that ends at 2"):
+        SqliteStream(tmp_path / "log", "s")
+
+
+def test_errors_name_the_stream(tmp_path: Path) -> None:
+    with closing(SqliteStream(tmp_path / "log", "s")) as stream:
+        stream.append_all([Record("t", b"")])
+    with closing(sqlite3.connect(stream.path)) as connection, connection:
+        connection.execute("DROP TABLE reached")
+    stream = SqliteStream(tmp_path / "log", "s")
+    with pytest.raises(LogError, match=f"cannot append to the stream {stream.path}: .*reached"):
+        stream.append_all([Record("t", b"")])
+    stream.close()
+    stream.path.write_bytes(b"no database, but long enough to look like one" * 50)
+    with pytest.raises(LogError, match=f"cannot open the stream {stream.path}: "):
         SqliteStream(tmp_path / "log", "s")
 
 

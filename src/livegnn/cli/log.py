@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from livegnn.cli.outputs import check_apart_from_deployment, check_apart_from_log
-from livegnn.errors import InputError, LogError
+from livegnn.errors import InputError, LogError, SourceError
 
 if TYPE_CHECKING:
     from livegnn.deployment import Deployment
@@ -234,6 +234,10 @@ def skip(
     if source not in settings.sources:
         known = ", ".join(settings.sources) or "none"
         raise InputError(f"expected one of the sources of {deployment}, which are {known}, got {source!r}")
+    try:
+        settings.sources[source].check_skip(partition, offset)
+    except SourceError as error:
+        typer.echo(f"whether the topic has this place was not asked: {error}", err=True)
     with closing(settings.log.open()) as log:
         first = skip_to(log, source, partition, offset)
     typer.echo(f"{source} goes on at {offset} in partition {partition}, without {offset - first} messages")

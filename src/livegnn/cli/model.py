@@ -148,7 +148,7 @@ def _ask(
     server: str, method: str, path: str, body: bytes | None = None, media_type: str = "application/json"
 ) -> "dict[str, JSON]":
     """The answer of a server. Raises InputError for what it refuses, LiveGNNError if there is none."""
-    if not server.startswith(("http://", "https://")):
+    if not _is_address(server):
         raise InputError(f"--server must be an address such as {_HERE}, got {server!r}")
     request = urllib.request.Request(
         server.rstrip("/") + path,
@@ -165,6 +165,14 @@ def _ask(
         raise LiveGNNError(f"{server} does not answer as a LiveGNN server does: {error}") from error
     assert isinstance(found, dict)
     return found
+
+
+def _is_address(server: str) -> bool:
+    try:
+        parts = urllib.parse.urlsplit(server)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port, or of brackets
+        return False
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, get_args
 
-from livegnn.connectors.partitions import Arrived, Begin, Partitions, Unreachable
+from livegnn.connectors.partitions import Arrived, Begin, Partitions, Unreachable, check_place
 from livegnn.errors import InputError, LiveGNNError, LogError, OverloadedError, SourceError
 from livegnn.events import Events
 from livegnn.log import Origin
@@ -19,7 +19,7 @@ from livegnn.log.kafka.connection import Connection, Settings
 from livegnn.log.origins import check_origin
 from livegnn.runtime import Runtime
 
-__all__ = ["Begin", "JsonLinesTopic"]
+__all__ = ["Begin", "JsonLinesTopic", "check_skip"]
 
 _logger = logging.getLogger(__name__)
 
@@ -179,6 +179,13 @@ class JsonLinesTopic:
             _logger.warning("the source %s waits: %s", self.name, reason)
         self.waits = reason
         self._stopping.wait(seconds)
+
+
+def check_skip(servers: str, topic: str, partition: int, offset: int) -> None:
+    """Whether `connectors.skip` may let a source of `topic` go on at `offset`. Raises InputError if the topic
+    has no such partition or ends before; SourceError if no broker answers.
+    """
+    check_place(Connection(servers, topic, {}, "the topic", SourceError), partition, offset)
 
 
 def _decode(value: bytes | None) -> Events | InputError:

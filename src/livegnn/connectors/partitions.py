@@ -2,7 +2,8 @@
 
 Where a partition goes on is in the log alone. When a source is read for the first time, the log is told where
 it begins, and is bound to the topic. So a partition of which the log knows nothing, in a source that was read
-before, is one that was empty then, or that was added since: it begins with its first message.
+before, is one that was empty then, or that was added since: it begins with its first message. The log also
+has the topic's id: offsets say nothing of a topic that was deleted and made anew under the same name.
 
 Thread safety: one thread calls; `lag` may be asked by any.
 """
@@ -10,22 +11,24 @@ Thread safety: one thread calls; `lag` may be asked by any.
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, Literal, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from livegnn.errors import SourceError
+from livegnn.errors import InputError, SourceError
 from livegnn.events import Events
 from livegnn.log import Log, Origin
-from livegnn.log.kafka.connection import Connection, passes
+from livegnn.log.kafka.connection import Connection, passes, read_bounds
 
 Begin = Literal["first", "last"]
 """Where a topic begins that was never read: with its first message, or after its last."""
 
 _FIRST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _END: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_NO_ID: Final = str(Uuid(0, 0))  # of brokers that give topics none
 _SECONDS: Final = 5.0  # that an answer of the broker may take
 _MOST_AT_ONCE: Final = 1000
 _FINAL: Final = {
@@ -90,18 +93,22 @@ class Partitions:
                 f"{self._connection.name} must be there before it is read, got no such topic: make it, or "
                 "correct its name"
             )
+        found = self._find_id()
+        self._check_id(found)
         lows = self._ask(partitions, _FIRST)
         ends = self._ask(partitions, _END)
         if known is None:
-            self._begin_at({p: lows[p] if self._begin == "first" else ends[p] for p in partitions})
+            self._begin_at({p: lows[p] if self._begin == "first" else ends[p] for p in partitions}, found)
         self._add(lows, ends)
+        if not self._known_id():
+            self._log.bind({self._id_property: found})  # of a log that was written before this
 
-    def _begin_at(self, places: Mapping[int, int]) -> None:
+    def _begin_at(self, places: Mapping[int, int], topic_id: str) -> None:
         """Notes where a source begins that was never read."""
         new = [(p, at) for p, at in places.items() if at and self._log.position(self._name, p) is None]
         origins = [Origin(self._name, partition, at - 1) for partition, at in new]
         self._log.append_all([Events()] * len(origins), None, origins)
-        self._log.bind({f"source/{self._name}": self._connection.topic})
+        self._log.bind({f"source/{self._name}": self._connection.topic, self._id_property: topic_id})
 
     def _add(self, lows: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """Reads further partitions."""
@@ -116,6 +123,32 @@ class Partitions:
             )
         self._next |= begins
         self._note_ends({**self._ends, **ends})
+
+    @property
+    def _id_property(self) -> str:
+        return f"topic id/{self._name}"
+
+    def _known_id(self) -> str:
+        return self._log.bound().get(self._id_property, "")
+
+    def _find_id(self) -> str:
+        """The id that the brokers gave the topic when it was made, empty if they give none."""
+        topic = self._connection.topic
+        with self._reaching():
+            asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_SECONDS)
+            found = str(self._connection.result(asked[topic]).topic_id)
+        return "" if found == _NO_ID else found
+
+    def _check_id(self, found: str) -> None:
+        """Raises SourceError for another topic of the same name: what was read says nothing of it."""
+        known = self._known_id()
+        if known and found and known != found:
+            raise SourceError(
+                f"{self._connection.name} must be the topic with the id {known}, which was read, got one "
+                f"with the id {found}: it was deleted and made anew. Restore it; or give the topic that is "
+                "there a source of another name; or, if it has the same messages at the same offsets, let "
+                f"the log forget it: in Python, log.bind({{{self._id_property!r}: ''}}, replace=True)"
+            )
 
     def _check(self, partition: int, at: int, low: int, end: int) -> None:
         if at < low:
@@ -141,6 +174,7 @@ class Partitions:
                 raise SourceError(f"{self._connection.name} must be there, got no such topic: it was deleted")
             return
         self._missing_since = None
+        self._check_id(self._find_id())
         ends = self._ask(partitions, _END)
         new = [partition for partition in partitions if partition not in self._next]
         if new:
@@ -251,6 +285,30 @@ class Partitions:
     def close(self) -> None:
         """Ends the connections."""
         self._consumer.close()
+
+
+def check_place(connection: Connection, partition: int, offset: int) -> None:
+    """Raises InputError for an offset that no message of the topic has, or will have next; SourceError if no
+    broker says so.
+    """
+    consumer = connection.consumer()
+    try:
+        with connection.errors("reach"):
+            found = consumer.list_topics(connection.topic, timeout=_SECONDS).topics.get(connection.topic)
+            partitions = [] if found is None or found.error is not None else sorted(found.partitions)
+            if partition not in partitions:
+                raise InputError(
+                    f"{connection.name} must have the partition that is named, one of {partitions}, got "
+                    f"{partition}"
+                )
+            _, end = connection.ask(partial(read_bounds, consumer, connection.topic, partition))
+    finally:
+        consumer.close()
+    if offset > end:
+        raise InputError(
+            f"{connection.name} must have the messages that are skipped, got {offset}: its partition "
+            f"{partition} ends at {end}"
+        )
 
 
 def _passes(error: KafkaError) -> bool:

@@ -152,7 +152,7 @@ class ModelDirectory:
             return _Index()
         except FileFormatError:
             raise
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise FileFormatError(
                 f"{path} must be as livegnn wrote it, got something else: {error}. Put it back, or remove it "
                 "to begin with the model of the deployment"

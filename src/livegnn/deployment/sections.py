@@ -182,6 +182,10 @@ class SourceSection:
         )
         return source
 
+    def check_skip(self, partition: int, offset: int) -> None:
+        """Raises InputError for what the topic does not have; SourceError if no broker says so."""
+        _import_kafka("livegnn.connectors.kafka").check_skip(self.kafka, self.topic, partition, offset)
+
 
 @dataclass(frozen=True)
 class CheckpointSection:

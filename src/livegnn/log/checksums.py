@@ -11,11 +11,14 @@ from livegnn.errors import LogError
 
 
 def checksum_of(values: Sequence[object]) -> int:
-    """The CRC-32 of values of a row: bytes as they are, others as text in UTF-8, a NUL byte after each."""
+    """The CRC-32 of values of a row: of each, "b" and its bytes, or "t" and its text in UTF-8, or "n" and its
+    digits, then a NUL byte. The letter is there since a single bit of a row makes bytes of a text.
+    """
     crc32 = 0
     for value in values:
+        kind = b"b" if isinstance(value, bytes) else b"t" if isinstance(value, str) else b"n"
         part = value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
-        crc32 = zlib.crc32(b"\0", zlib.crc32(part, crc32))
+        crc32 = zlib.crc32(kind + part + b"\0", crc32)
     return crc32
 
 

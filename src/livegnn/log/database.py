@@ -201,17 +201,15 @@ def _version(connection: apsw.Connection, path: Path) -> int:
 
 
 @contextmanager
-def errors_as_log_errors(action: str, path: Path | str) -> Iterator[None]:
-    """Makes what SQLite and the system raise a LogError."""
+def errors_as_log_errors(action: str, path: Path | str, what: str = "the event log") -> Iterator[None]:
+    """Makes what SQLite and the system raise a LogError about `what`."""
     try:
         yield
     except (apsw.Error, OSError, OverflowError, UnicodeDecodeError) as error:
         # SQLite quotes what it cannot read: that may be no text any more, or have several lines.
         reason = " ".join(str(error).split())
         full = isinstance(error, apsw.FullError) or is_disk_full(error)
-        raise (DiskFullError if full else LogError)(
-            f"cannot {action} the event log {path}: {reason}"
-        ) from error
+        raise (DiskFullError if full else LogError)(f"cannot {action} {what} {path}: {reason}") from error
 
 
 @contextmanager
@@ -231,5 +229,7 @@ def one(connection: apsw.Connection, statement: str, values: tuple[object, ...] 
     """The one number that a statement returns. Raises LogError for anything else."""
     row = connection.execute(statement, values).fetchone()
     if row is None or len(row) != 1 or type(row[0]) is not int:
-        raise LogError(f"the event log must have a number for {statement!r}, got {row}: it is damaged")
+        raise LogError(
+            f"{connection.filename} must have a number for {statement!r}, got {row}: it is damaged"
+        )
     return row[0]

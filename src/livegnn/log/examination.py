@@ -107,6 +107,9 @@ class _Problems:
         for values in self._connection.execute(f"{Row.SELECT} ORDER BY seq"):
             row: Any = Row(*values)
             self._found.rows += 1
+            if type(row.seq) is not int:  # where the text of the schema is damaged
+                yield f"the row after event {last} must have a number, got {row.seq!r:.80}"
+                continue
             try:
                 if row.seq - row.count != last:
                     yield f"entries must go on after event {last}, got a row after {row.seq - row.count}"
@@ -160,8 +163,10 @@ class _Problems:
             yield f"the dead letter of entry {seq} has no rejection"
 
     def _in_keys(self, ends: IntArray) -> Iterator[str]:
-        for key, seq in self._connection.execute("SELECT key, seq FROM keys ORDER BY number"):
+        for number, key, seq in self._connection.execute("SELECT number, key, seq FROM keys ORDER BY number"):
             self._found.keys += 1
+            if type(number) is not int:
+                yield f"the key {key!r} must have a number, got {number!r:.80}"
             if seq > self._found.begin and not _holds(ends, seq):
                 yield f"the key {key!r} is of entry {seq}, which is not there"
         for source, partition, seq in self._connection.execute("SELECT source, partition, seq FROM origins"):

@@ -1,6 +1,7 @@
 """The application, and running it until a signal comes."""
 
 import asyncio
+import errno
 import math
 import signal
 import socket
@@ -274,7 +275,10 @@ def serve(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that accepts connections at `host`:`port`; port 0 is any free one. Raises OSError."""
+    """A socket that accepts connections at `host`:`port`; port 0 is any free one.
+
+    Raises OSError that names the address.
+    """
     # Named by its protocol, or asyncio would not switch off Nagle's algorithm: 40 ms for every answer.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -282,6 +286,14 @@ def listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        taken = "another program listens there, perhaps this server runs already. Stop it, or "
+        raise OSError(
+            error.errno,
+            f"cannot listen at {host} port {port}, {error.strerror}: "
+            f"{taken if error.errno == errno.EADDRINUSE else ''}choose another host or port in [server]",
+        ) from error
     except BaseException:
         listener.close()
         raise

@@ -313,6 +313,8 @@ class KafkaStream(KafkaStreamReader):
                 self._producer.commit_transaction(self._timeout)
         except LogError as error:
             self._abort(error)
+            if self._failure is not None:
+                raise LogError(self._failure) from error
             raise
         return max(offsets) + 1
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +22,7 @@ from livegnn.log import Origin
 from livegnn.log.arguments import LARGEST_SEQ
 from livegnn.log.checksums import add_checksum, check_row
 from livegnn.log.consumers import read_positions
-from livegnn.log.database import errors_as_log_errors as errors
-from livegnn.log.database import make_private, one, transaction
+from livegnn.log.database import errors_as_log_errors, make_private, one, transaction
 from livegnn.log.location import beside, locate
 from livegnn.log.mark import Mark
 from livegnn.log.origins import Partition
@@ -66,6 +66,7 @@ _SHORTEST_PAUSE: Final = 0.0005
 _LONGEST_PAUSE: Final = 0.005
 _ROWS_AT_ONCE: Final = 1000
 _TRIMMED_AT_ONCE: Final = 10_000
+errors: Final = partial(errors_as_log_errors, what="the stream")
 
 
 def path_of(log: Path | str, name: str, partition: int) -> Path:
