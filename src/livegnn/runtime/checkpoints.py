@@ -115,7 +115,8 @@ class Checkpoints:
     """The policy at work on one graph and its views.
 
     since: the event of the checkpoint that the graph was made of, 0 if of none. readers: the lock of those
-    who read graph and views without `Graph.writer`.
+    who read graph and views without `Graph.writer`. needed_after: the event after which others need the log; None
+    if nobody does.
     Thread safety: none, the runtime's loop owns it. While a child writes, a thread of its own waits for it.
     """
 
@@ -130,7 +131,9 @@ class Checkpoints:
         *,
         since: int,
         readers: threading.RLock,
+        needed_after: Callable[[], int | None] = lambda: None,
     ) -> None:
+        self._needed_after = needed_after
         self._policy, self._log, self._graph, self._views = policy, log, graph, views  # as they are then
         self._statistics, self._clock, self._readers = statistics, clock, readers
         self._written = self._tried = since
@@ -141,8 +144,6 @@ class Checkpoints:
         self._beside = policy is not None and policy.beside and child.SUPPORTED
         self._last: Path | None = None
         self._unhashed = 0
-        self.needed_after: Callable[[], int | None] = lambda: None
-        """Asked for the event after which others than checkpoints need the log; None if nobody does."""
         self._child: Child | None = None
         self._waiting: threading.Thread | None = None
 
@@ -303,7 +304,7 @@ class Checkpoints:
         oldest = remove_old(self._policy.directory, self._policy.keep, self._passed_over)
         self._statistics.checkpoint_seconds.record(self._clock() - writing.began)
         if self._policy.trim_log and oldest is not None:
-            _trim_behind(oldest, self._log, self.needed_after())
+            _trim_behind(oldest, self._log, self._needed_after())
 
     def _count_unhashed(self, writing: _Writing) -> int:
         """How many of the next checkpoints share nothing: some, after one that found too little unchanged.

@@ -112,6 +112,7 @@ class Loop(Intake):
             self._clock,
             since=since,
             readers=self._becoming_visible,
+            needed_after=self._needed_after,
         )
         self._expiry = Expiry(graph, expiry, clock)
         self._rebuilding = Rebuilding(
@@ -133,6 +134,10 @@ class Loop(Intake):
 
     def _view_changed(self, name: str, view: View | None) -> None:
         """Notes that a view has failed (None), or was built again."""
+
+    def _needed_after(self) -> int | None:
+        """The event after which others than checkpoints need the log; None if nobody does."""
+        return None
 
     def _drop(self, name: str, reason: str) -> bool:
         """Whether the loop goes on without a view that has failed, for good."""

@@ -155,7 +155,6 @@ class Runtime(Loop):
             on_switch=self._switched,
             keep_apart=self._keep_apart,
         )
-        self._checkpoints.needed_after = self.models.needed_after
         self._subscribers: list[Callable[[Change], None]] = []
         self._at_switch: list[Callable[[Switch], None]] = []
         self._at_end: list[Callable[[], None]] = []
@@ -272,6 +271,9 @@ class Runtime(Loop):
     def _view_changed(self, name: str, view: View | None) -> None:
         if name == self.models.serving and self.scrub is not None:
             self.scrub.follow(view if isinstance(view, Engine) else None)
+
+    def _needed_after(self) -> int | None:
+        return self.models.needed_after()
 
     def _drop(self, name: str, reason: str) -> bool:
         dropped = self.models.is_dispensable(name)
