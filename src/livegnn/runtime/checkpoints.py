@@ -115,8 +115,8 @@ class Checkpoints:
     """The policy at work on one graph and its views.
 
     since: the event of the checkpoint that the graph was made of, 0 if of none. readers: the lock of those
-    who read graph and views without `Graph.writer`. needed_after: the event after which others need the log; None
-    if nobody does.
+    who read graph and views without `Graph.writer`. needed_after: the event after which others need the log;
+    None if nobody does.
     Thread safety: none, the runtime's loop owns it. While a child writes, a thread of its own waits for it.
     """
 

@@ -59,6 +59,8 @@ class Loop(Intake):
     have one name, or if settings make no sense.
     """
 
+    _paused: BaseException | None = None
+
     def __init__(
         self,
         log: Log,
@@ -93,7 +95,6 @@ class Loop(Intake):
         self._stopping, self._spacing, self._began = False, 0.0, 0.0
         check_build(build, self.views)
         self._open_views: Mapping[str, View] = self.views
-        self._paused: BaseException | None = None
         self._retry = threading.Event()  # set by `stop`, so that nobody waits for space
         _check_reaches(log, graph)
         log.bind(schema_properties(graph.schema))
