@@ -64,8 +64,7 @@ nb::list predict(const Forward& self, const std::vector<NodesTuple>& nodes,
     each.push_back({output, positions.back(), out.data()});
     results.append(nb::cast(out));
   }
-  nb::gil_scoped_release release;
-  self.run(sample, each);
+  run(true, [&] { self.run(sample, each); });
   return results;
 }
 

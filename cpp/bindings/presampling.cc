@@ -1,45 +1,14 @@
 #include <nanobind/stl/vector.h>
 
-#include <memory>
-#include <mutex>
 #include <utility>
 
 #include "bindings/locks.h"
 #include "bindings/module.h"
 #include "bindings/subgraph.h"
-#include "presampling/presampling_view.h"
-#include "presampling/sample_assembly.h"
+#include "presampling/held_presampling.h"
 
 namespace livegnn::bindings {
 namespace {
-
-// A view, and what its samples are put together in: one for each thread that reads, kept for the next reads.
-struct HeldPresampling : PresamplingView {
-  using PresamplingView::PresamplingView;
-
-  std::unique_ptr<SampleAssembly> take() {
-    std::lock_guard lock(mutex);
-    if (idle.empty()) return std::make_unique<SampleAssembly>(*this);
-    auto assembly = std::move(idle.back());
-    idle.pop_back();
-    return assembly;
-  }
-  void give(std::unique_ptr<SampleAssembly> assembly) {
-    constexpr size_t kMostIdle = 4, kMostBytes = size_t{1} << 20;
-    std::lock_guard lock(mutex);
-    if (idle.size() < kMostIdle && assembly->bytes() <= kMostBytes) idle.push_back(std::move(assembly));
-  }
-
-  size_t bytes() const override {
-    size_t bytes = PresamplingView::bytes();
-    std::lock_guard lock(mutex);
-    for (const auto& assembly : idle) bytes += assembly->bytes();
-    return bytes;
-  }
-
-  mutable std::mutex mutex;
-  std::vector<std::unique_ptr<SampleAssembly>> idle;
-};
 
 void make(HeldPresampling* self, const Graph& graph, uint32_t seed_type, const std::vector<GivenOneHop>& given,
           uint64_t seed, size_t threads) {

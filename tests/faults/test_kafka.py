@@ -92,8 +92,8 @@ def test_the_log_is_what_a_list_of_entries_would_be(
                 assert outcome == Appended(keys[key], len(events), again=True)
             else:
                 assert isinstance(outcome, InputError)
-        if rng.random() < 0.5:
-            ends = [end for end, _ in entries if end > ended]
+        ends = [end for end, _ in entries if end > ended]
+        if ends and rng.random() < 0.5:
             batches.append(Batch(ended, int(rng.choice(ends))))
             refused = None
             if rng.random() < 0.3:

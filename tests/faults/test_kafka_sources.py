@@ -50,7 +50,7 @@ def broker() -> Iterator[Broker]:
 
 
 def wait_for(ready: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not ready():
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -170,6 +170,9 @@ RUNTIME: dict[str, Call] = {
     "has_engine": lambda world: world.runtime.has_engine,
     "predict": lambda world: world.runtime.predict(world.ids(STAY)).values.tolist(),
     "predict_at_once": lambda world: world.runtime.predict_at_once(world.ids(STAY)) is None,
+    "predict_with_samples": lambda world: attempt(
+        lambda: world.runtime.predict_with_samples(world.ids(STAY))
+    ),
     "read": lambda world: world.runtime.read(lambda: world.engine.predict(world.ids(STAY)).tolist())[1],
     "rejection": lambda world: ignore(world.runtime.rejection(1)),
     "running": lambda world: world.runtime.running,
