@@ -53,8 +53,8 @@ uint32_t counts_of(const Engine& engine, size_t propagation) {
 // functions of the user or by a lazy engine, or be read from a disk.
 size_t size_of(const Engine& engine, size_t count, size_t output) {
   const Program& program = engine.program();
-  const uint32_t type = engine.state().output_type(output);
-  const auto [kept, position] = engine.state().output_at(output);
+  const uint32_t type = engine.program().output_type(output);
+  const auto [kept, position] = engine.program().output_at(output);
   if (engine.lazy() || !program.functions.empty() || engine.state().mapped_bytes() > 0) return SIZE_MAX;
   if (engine.graph().nodes[type].features.file() != nullptr) return SIZE_MAX;
   if (kept) return engine.state().is_stored(position) ? count : SIZE_MAX;
@@ -75,7 +75,7 @@ nb::object predict(const Engine& engine, const GivenIds& ids, size_t output) {
       [&] {
         retired = engine.retired();
         if (retired) return size_t{0};
-        const auto [nodes, known] = indices_of(engine.graph(), engine.state().output_type(output), ids);
+        const auto [nodes, known] = indices_of(engine.graph(), engine.program().output_type(output), ids);
         if (known == count) engine.predict(nodes, out.data(), output);
         return known;
       });
@@ -89,7 +89,7 @@ nb::object predict_at_once(const Engine& engine, const GivenIds& ids, size_t out
   auto out = rows<float>(count, engine.output_width(output));
   const bool done = try_read(engine.graph(), [&] {
     if (engine.retired() || size_of(engine, count, output) > kQuick) return false;
-    const auto [nodes, known] = indices_of(engine.graph(), engine.state().output_type(output), ids);
+    const auto [nodes, known] = indices_of(engine.graph(), engine.program().output_type(output), ids);
     if (known == count) engine.predict(nodes, out.data(), output);
     return known == count;
   });

@@ -60,7 +60,7 @@ nb::list predict(const Forward& self, const std::vector<NodesTuple>& nodes,
   nb::list results;
   for (const auto& [output, at] : asked) {
     positions.push_back(vector_of(at));
-    auto out = rows<float>(positions.back().size(), self.output_width(output));
+    auto out = rows<float>(positions.back().size(), self.program().output_width(output));
     each.push_back({output, positions.back(), out.data()});
     results.append(nb::cast(out));
   }

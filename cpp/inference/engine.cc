@@ -252,7 +252,7 @@ void Engine::find_moves(Preparation* prepared) const {
 }
 
 std::vector<int64_t> Engine::changed_ids(const Delta& delta, const Prepared& prepared) const {
-  const uint32_t type = state_.output_type(0);
+  const uint32_t type = state_.program.output_type(0);
   const NodeDelta& nodes = delta.nodes[type];
   const IdMap& ids = state_.graph.nodes[type].ids;
   std::vector<int64_t> changed(prepared.changed.size());

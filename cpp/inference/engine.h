@@ -103,7 +103,7 @@ class Engine final : public Backend {
   Rows rows(uint32_t value) const { return state_.rows(value); }
   void read_rows(uint32_t value, std::span<const uint32_t> nodes, float* out) const override;
   void read_rows(const Prepared& prepared, uint32_t value, std::span<const uint32_t> nodes, float* out) const override;
-  size_t output_width(size_t output = 0) const { return state_.output_width(output); }
+  size_t output_width(size_t output = 0) const { return state_.program.output_width(output); }
   // An output for existing nodes, `output_width` floats each. A lazy engine computes the rows that they need, and keeps
   // them.
   void predict(std::span<const uint32_t> nodes, float* out, size_t output = 0) const;

@@ -36,18 +36,6 @@ Forward::Forward(Program program, std::vector<EdgeType> edge_types)
   units_.assign(widest, 1.0f);
 }
 
-uint32_t Forward::output_type(size_t output) const {
-  const auto [kept, position] = output_at(output);
-  return kept ? program_.values[position].node_type : program_.on_demand[position].node_type;
-}
-
-size_t Forward::output_width(size_t output) const {
-  const auto [kept, position] = output_at(output);
-  if (kept) return program_.values[position].width;
-  const RowsStep& step = program_.on_demand[position];
-  return step.registers[step.sinks[0].reg].width;
-}
-
 void Forward::run(const SampledGraph& sample, std::span<const Asked> asked) const {
   const ForwardWorkspaces::Lease workspace = workspaces_.take();
   ForwardPass(*this, sample, workspace.get()).run(asked);

@@ -43,8 +43,6 @@ class Forward {
 
   const Program& program() const { return program_; }
   size_t num_outputs() const { return 1 + program_.others.size(); }
-  uint32_t output_type(size_t output) const;
-  size_t output_width(size_t output) const;
   // The width of a type's features as the program reads them; 0 if it reads none.
   size_t node_width(uint32_t type) const { return node_widths_[type]; }
   size_t edge_width(uint32_t type) const { return edge_widths_[type]; }
@@ -56,9 +54,6 @@ class Forward {
  private:
   friend class ForwardPass;
 
-  Output output_at(size_t output) const {
-    return output == 0 ? Output{program_.output_kept, program_.output} : program_.others[output - 1];
-  }
   size_t direction_of(uint32_t edge_type, bool reversed) const {
     return edge_type + (reversed ? edge_types_.size() : 0);
   }

@@ -91,14 +91,14 @@ void ForwardPass::find_demand(std::span<const Forward::Asked> asked) {
   work_.need.assign(program_.values.size(), 0);
   work_.step_need.assign(program_.order.size(), 0);
   for (const Forward::Asked& each : asked) {
-    const uint32_t type = forward_.output_type(each.output);
+    const uint32_t type = forward_.program().output_type(each.output);
     size_t most = 0;
     for (size_t i = 0; i < each.positions.size(); ++i) {
       const auto position = static_cast<size_t>(each.positions[i]);
       if (position >= sample_.nodes[type].count) throw BadSampledGraph(BadSampledGraph::kAsked, type, i);
       most = std::max(most, position + 1);
     }
-    const auto [kept, place] = forward_.output_at(each.output);
+    const auto [kept, place] = forward_.program().output_at(each.output);
     if (kept) {
       want(place, most);
     } else {
@@ -329,8 +329,8 @@ void ForwardPass::compute_messages(uint32_t propagation, size_t count) {
 }
 
 void ForwardPass::write(const Forward::Asked& asked) {
-  const size_t width = forward_.output_width(asked.output);
-  const auto [kept, place] = forward_.output_at(asked.output);
+  const size_t width = forward_.program().output_width(asked.output);
+  const auto [kept, place] = forward_.program().output_at(asked.output);
   if (kept) {
     const Rows& rows = work_.rows[place];
     for (size_t i = 0; i < asked.positions.size(); ++i) {

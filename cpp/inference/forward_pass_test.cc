@@ -26,7 +26,7 @@ TEST(rows_do_not_depend_on_what_else_is_computed) {
       std::vector<int64_t> everything(nodes);
       for (size_t i = 0; i < nodes; ++i) everything[i] = static_cast<int64_t>(i);
       Floats all = predict(forward, sample.graph, everything);
-      all.resize(forward.output_width(0));
+      all.resize(forward.program().output_width(0));
       CHECK(same_floats(predict(forward, sample.graph, {0}), all));
     }
   }

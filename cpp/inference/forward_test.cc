@@ -42,7 +42,7 @@ TEST(a_pass_allocates_nothing_once_its_memory_is_there) {
     }
     sample.finish(sample.x.size() / kFeatures, setting.options.columns.weighted, setting.edge_features > 0);
     const std::vector<int64_t> positions{0};
-    Floats out(forward.output_width(0));
+    Floats out(forward.program().output_width(0));
     const Forward::Asked asked{0, positions, out.data()};
     forward.run(sample.graph, {&asked, 1});
     check_allocates_nothing([&] { forward.run(sample.graph, {&asked, 1}); });

@@ -81,7 +81,7 @@ Lazy::Lazy(State* state, size_t eager, ThreadPool* writer_pool)
     }
   }
   for (size_t i = 0; i <= program.others.size(); ++i) {
-    const auto [kept, position] = state->output_at(i);
+    const auto [kept, position] = state->program.output_at(i);
     if (kept) {
       const uint32_t lazy_step = lazy_step_of_[position];
       outputs_.push_back(lazy_step != kNoIndex && lazy_steps_[lazy_step].kind == LazyStep::kSaved ? kNoIndex

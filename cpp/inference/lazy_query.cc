@@ -19,7 +19,7 @@
 namespace livegnn {
 
 void Lazy::predict(std::span<const uint32_t> nodes, float* out, size_t output) {
-  const size_t width = state_.output_width(output);
+  const size_t width = state_.program.output_width(output);
   const uint32_t lazy_step = outputs_[output];
   std::vector<uint32_t> kept;
   std::vector<size_t> kept_at, asked_at;
@@ -44,7 +44,7 @@ void Lazy::predict(std::span<const uint32_t> nodes, float* out, size_t output) {
   }
   Overlay& overlay = lazy_steps_[lazy_step].overlay;
   // The lazy step of a kept output may fill other values too.
-  const auto [is_kept, position] = state_.output_at(output);
+  const auto [is_kept, position] = state_.program.output_at(output);
   const size_t column = is_kept ? lazy_steps_[lazy_step].columns[column_of_[position]].at : 0;
   auto copy = [&] {
     for (size_t i : asked_at) std::memcpy(out + i * width, overlay.row(nodes[i]) + column, width * sizeof(float));

@@ -76,7 +76,7 @@ inline void draw(Random* random, size_t hops, size_t neighbors, OwnedSample* sam
 }
 
 inline Floats predict(const Forward& forward, const SampledGraph& sample, const std::vector<int64_t>& positions) {
-  Floats out(positions.size() * forward.output_width(0));
+  Floats out(positions.size() * forward.program().output_width(0));
   const Forward::Asked asked{0, positions, out.data()};
   forward.run(sample, {&asked, 1});
   return out;

@@ -107,18 +107,6 @@ std::vector<uint32_t> State::slots(uint32_t value) const {
   return slots;
 }
 
-uint32_t State::output_type(size_t output) const {
-  const auto [kept, position] = output_at(output);
-  return kept ? program.values[position].node_type : program.on_demand[position].node_type;
-}
-
-size_t State::output_width(size_t output) const {
-  const auto [kept, position] = output_at(output);
-  if (kept) return program.values[position].width;
-  const RowsStep& step = program.on_demand[position];
-  return step.registers[step.sinks[0].reg].width;
-}
-
 void State::clear() {
   for (size_t d = 0; keep_degree > 0 && d < residents.size(); ++d) {
     if (!has_direction[d]) continue;

@@ -72,12 +72,6 @@ struct State {
   // The residents of a direction, by node: rows and errors of partial values are saved in this order.
   std::vector<uint32_t> residents_of(size_t direction) const;
 
-  Output output_at(size_t output) const {
-    return output == 0 ? Output{program.output_kept, program.output} : program.others[output - 1];
-  }
-  uint32_t output_type(size_t output) const;
-  size_t output_width(size_t output) const;
-
   // Makes room for the batch that is about to be committed. If it throws, call `release` next; nothing has changed.
   void reserve(const Delta& delta, const Preparation& prepared);
   void commit(const Delta& delta, const Preparation& prepared, ThreadPool* pool) noexcept;

@@ -155,8 +155,8 @@ void complete_rows(const State& state, ThreadPool* pool, Whole* whole, std::vect
 void read_output(const State& state, size_t output, std::span<const uint32_t> nodes, float* out) {
   static thread_local RowArena arena;
   static thread_local std::vector<const float*> sources;
-  const size_t width = state.output_width(output);
-  const auto [kept, position] = state.output_at(output);
+  const size_t width = state.program.output_width(output);
+  const auto [kept, position] = state.program.output_at(output);
   const RowsStep* step = kept ? nullptr : &state.program.on_demand[position];
   sources.resize((step == nullptr ? 1 : step->sources.size()) * kBlockRows);
   for (size_t first = 0; first < nodes.size(); first += kBlockRows) {
@@ -183,8 +183,8 @@ void read_new_output(const State& state, const Preparation& prepared, size_t out
     new_rows(state, prepared, value, nodes, &arena, rows.data());
     return rows;
   };
-  const size_t width = state.output_width(output);
-  const auto [kept, position] = state.output_at(output);
+  const size_t width = state.program.output_width(output);
+  const auto [kept, position] = state.program.output_at(output);
   if (kept) {
     for (const float* row : locate(position)) {
       std::memcpy(out, row, width * sizeof(float));

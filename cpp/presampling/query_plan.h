@@ -1,8 +1,7 @@
 // A k-hop sampling query as one-hop queries (Helios, section 5.1), checked against the types of a graph.
 //
-//   seeds ─► query 0 (hop 0) ─► query 2 (hop 1) ─► ..       the neighbours that a query samples are the key nodes of
-//   its
-//        └─► query 1 (hop 0) ─┘                             children
+//   seeds ─► query 0 (hop 0) ─► query 2 (hop 1) ─► ..      the neighbours that a query samples
+//        └─► query 1 (hop 0) ─┘                            are the key nodes of its children
 //
 // Invariants: queries are in topological order, so there is no cycle; all parents of a query have the same hop, which
 // is one less than its own; the neighbours of each parent have the type of its key nodes. Thread safety: a plan never

@@ -182,6 +182,19 @@ struct Program {
   bool output_kept = true;
   uint32_t output = 0;
   std::vector<Output> others;  // outputs 1, 2, ... after the prediction, which is output 0
+
+  Output output_at(size_t i) const { return i == 0 ? Output{output_kept, output} : others[i - 1]; }
+  // The type of an output's nodes, and how many channels it has.
+  uint32_t output_type(size_t i) const {
+    const auto [kept, position] = output_at(i);
+    return kept ? values[position].node_type : on_demand[position].node_type;
+  }
+  size_t output_width(size_t i) const {
+    const auto [kept, position] = output_at(i);
+    if (kept) return values[position].width;
+    const RowsStep& step = on_demand[position];
+    return step.registers[step.sinks[0].reg].width;
+  }
 };
 
 }  // namespace livegnn

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -35,13 +34,6 @@ from streams import make_graph, make_model, make_stream
 
 pytestmark = [pytest.mark.xdist_group("kafka"), needs_broker]
 TOPICS = map("topic{}".format, itertools.count())
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    one = Broker()
-    yield one
-    one.close()
 
 
 @pytest.fixture

@@ -42,13 +42,6 @@ GOOD, BAD = "good", "bad"
 AnyLog = SqliteLog | KafkaLog
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    one = Broker()
-    yield one
-    one.close()
-
-
 def wait_for(ready: Callable[[], object]) -> None:
     deadline = time.monotonic() + 240
     while not ready():

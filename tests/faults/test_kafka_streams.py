@@ -3,7 +3,7 @@
 import itertools
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 
 import numpy as np
@@ -18,13 +18,6 @@ from livegnn.log.streams.kafka import KafkaStream, KafkaStreamReader, create_str
 
 pytestmark = [pytest.mark.xdist_group("kafka"), needs_broker]
 TOPICS = map("streams{}".format, itertools.count())
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    one = Broker()
-    yield one
-    one.close()
 
 
 @pytest.fixture

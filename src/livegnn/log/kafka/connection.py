@@ -174,22 +174,35 @@ def create_topics(
     replication: copies of each partition, -1 for the broker's default. settings: as of `KafkaLog`. Raises
     InputError for what is no such number, LogError.
     """
-    partitions = whole(partitions, "partitions", 1, _MOST_PARTITIONS)
+    connection = Connection(servers, topic, settings or {})
+    make_topics(
+        connection,
+        {connection.topic: (partitions, None), connection.control: (1, _CONTROL_BYTES)},
+        replication,
+    )
+
+
+def make_topics(
+    connection: Connection, topics: Mapping[str, tuple[int, int | None]], replication: int
+) -> None:
+    """Makes topics of which the broker deletes nothing by itself; those that exist stay.
+
+    topics: by name, how many partitions and the largest message in bytes, None for the broker's default.
+    replication: as of `create_topics`. Raises InputError for what is no such number, LogError.
+    """
     replication = whole(replication, "replication", -1, _MOST_COPIES)
     if not replication:
         raise InputError("replication must be a number of copies, or -1 for the brokers' default, got 0")
-    connection = Connection(servers, topic, settings or {})
-    lasting = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
-    control = {**lasting, "max.message.bytes": str(_CONTROL_BYTES)}
+    wanted = []
+    for name, (partitions, largest) in topics.items():
+        config = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+        if largest is not None:
+            config["max.message.bytes"] = str(largest)
+        count = whole(partitions, "partitions", 1, _MOST_PARTITIONS)
+        wanted.append(NewTopic(name, count, replication, config=config))
     admin = connection.admin()  # the answers need it
     with connection.errors("create the topics of"):
-        made = admin.create_topics(
-            [
-                NewTopic(connection.topic, partitions, replication, config=lasting),
-                NewTopic(connection.control, 1, replication, config=control),
-            ],
-            operation_timeout=_SECONDS,
-        )
+        made = admin.create_topics(wanted, operation_timeout=_SECONDS)
         for future in made.values():
             try:
                 connection.result(future)

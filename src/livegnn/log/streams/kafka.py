@@ -23,15 +23,13 @@ from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as KafkaMessage
-from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # it does not say what it exports
 
 from livegnn.arguments import not_negative, whole
 from livegnn.errors import InputError, LogError
 from livegnn.log.arguments import LARGEST_SEQ
-from livegnn.log.kafka.connection import Connection, Settings, passes, read_bounds
+from livegnn.log.kafka.connection import Connection, Settings, make_topics, passes, read_bounds
 from livegnn.log.origins import Partition, check_origin
 from livegnn.log.streams import (
-    MOST_PARTITIONS,
     Record,
     StoredRecord,
     check_after,
@@ -44,6 +42,7 @@ from livegnn.log.streams import (
 _SECONDS: Final = 10.0
 _MOST_AT_ONCE: Final = 10_000
 _LARGEST: Final = 16 << 20  # bytes of a record
+_OVERHEAD: Final = 1024  # bytes that Kafka adds to it, and headers
 
 
 def create_stream(
@@ -60,25 +59,8 @@ def create_stream(
     replication: copies of each partition, -1 for the broker's default. Raises InputError, LogError.
     """
     name, _ = check_place(name, 0)
-    partitions = whole(partitions, "partitions", 1, MOST_PARTITIONS)
     connection = Connection(servers, f"{topic}.{name}", settings or {}, "the stream")
-    config = {
-        "retention.ms": "-1",
-        "retention.bytes": "-1",
-        "cleanup.policy": "delete",
-        "max.message.bytes": str(_LARGEST + 1024),
-    }
-    admin = connection.admin()
-    with connection.errors("create"):
-        made = admin.create_topics(
-            [NewTopic(connection.topic, partitions, replication, config=config)], operation_timeout=_SECONDS
-        )
-        for future in made.values():
-            try:
-                connection.result(future)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise
+    make_topics(connection, {connection.topic: (partitions, _LARGEST + _OVERHEAD)}, replication)
 
 
 class KafkaStreamReader:
@@ -235,7 +217,7 @@ class KafkaStream(KafkaStreamReader):
                 {
                     **self._connection._common(),
                     "transactional.id": f"livegnn-{self._connection.topic}-{partition}",
-                    "message.max.bytes": _LARGEST + 1024,
+                    "message.max.bytes": _LARGEST + _OVERHEAD,
                     "linger.ms": 0,
                 }
             )
