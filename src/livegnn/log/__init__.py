@@ -12,7 +12,19 @@ from livegnn.types import IntArray
 if TYPE_CHECKING:
     from jaxtyping import Int64
 
-__all__ = ["Appended", "BadMessage", "Batch", "Entry", "Log", "Origin", "ReadableLog", "Rejection", "Write"]
+__all__ = [
+    "Appended",
+    "AppliedBatch",
+    "BadMessage",
+    "Batch",
+    "Entry",
+    "Log",
+    "Origin",
+    "ReadableLog",
+    "Rejection",
+    "Tail",
+    "Write",
+]
 
 
 class Entry(NamedTuple):
@@ -113,6 +125,13 @@ class Batch(NamedTuple):
 
     after: int
     seq: int
+
+
+class AppliedBatch(NamedTuple):
+    """A batch that the owner made visible, and the events that it applied, without rejected entries."""
+
+    batch: Batch
+    events: Events
 
 
 class Rejection(NamedTuple):
@@ -244,4 +263,50 @@ class Log(Protocol):
 
     def close(self) -> None:
         """Closes files and connections."""
+        ...
+
+
+class Tail(Protocol):
+    """What follows a log from another process than its owner's, from a position on that `commit` moves.
+
+    One thread reads, and any may close. Wherever the log lies, the same log gives the same.
+    """
+
+    @property
+    def position(self) -> int:
+        """The last event that was committed: reading goes on after it."""
+        ...
+
+    def entries(self, max_events: int | None = None) -> Sequence[Entry]:
+        """The acknowledged entries after `position`: as many as fit into `max_events`, at least one.
+
+        Raises LogError for an entry that is damaged, missing, or was trimmed.
+        """
+        ...
+
+    def batches(self, max_events: int | None = None) -> Sequence[AppliedBatch]:
+        """The batches after `position` that the owner has applied, with the events of each: as many as fit
+        into `max_events`, at least one.
+
+        Whoever applies the same batches to the same graph gets the same bits. Raises LogError as `entries`
+        does, and if `position` is not the end of a batch.
+        """
+        ...
+
+    def wait(self, timeout: float | None = None, *, batches: bool = False) -> bool:
+        """Blocks until `entries`, or `batches` if asked, has something; False after `timeout` seconds, or if
+        the tail was closed.
+        """
+        ...
+
+    def commit(self, seq: int) -> None:
+        """Notes that everything up to `seq`, the number of an entry, was dealt with: reading goes on after
+        it, also after a crash.
+
+        Raises InputError for a number that is not an entry's, or is before `position`; LogError.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends a `wait` that is going on, and lets another process take the name; again does nothing."""
         ...

@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import accumulate
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from livegnn.arguments import not_negative, whole
 from livegnn.errors import InputError, LogError
-from livegnn.events import Events
-from livegnn.log import Batch, Entry
+from livegnn.log import AppliedBatch, Batch, Entry, Tail
 from livegnn.log.arguments import LARGEST_SEQ
 from livegnn.log.batches import events_of
 from livegnn.log.consumers import Position
@@ -31,13 +30,6 @@ from livegnn.log.reader import SqliteReader
 _SHORTEST_PAUSE: Final = 0.002
 _LONGEST_PAUSE: Final = 0.005
 _LONGER: Final = 1.3
-
-
-class AppliedBatch(NamedTuple):
-    """A batch that the owner made visible, and the events that it applied, without rejected entries."""
-
-    batch: Batch
-    events: Events
 
 
 class SqliteTail:
@@ -99,7 +91,12 @@ class SqliteTail:
         if max_events is not None:
             sizes = accumulate(batch.seq - batch.after for batch in found)
             found = found[: max(1, sum(size <= max_events for size in sizes))]
-        return [AppliedBatch(batch, events_of(self._reader, batch)) for batch in found]
+        return [self._applied(batch) for batch in found]
+
+    def _applied(self, batch: Batch) -> AppliedBatch:
+        rejected = {one.seq for one in self._reader.rejections(batch.after, up_to=batch.seq)}
+        writes = self._reader.writes(batch.after, up_to=batch.seq)
+        return AppliedBatch(batch, events_of(batch, writes, rejected))
 
     def wait(self, timeout: float | None = None, *, batches: bool = False) -> bool:
         """Blocks until `entries`, or `batches` if asked, has something; False after `timeout` seconds, or if
@@ -151,3 +148,6 @@ class SqliteTail:
         self._closed.set()
         self._reader.close()
         self._position.close()
+
+
+_: type[Tail] = SqliteTail

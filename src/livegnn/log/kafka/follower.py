@@ -6,9 +6,11 @@ see the same. Thread safety: none, but another thread may `watch`.
 
 import hashlib
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
@@ -16,7 +18,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from livegnn.errors import FileFormatError, LogError
 from livegnn.log.bad_messages import Unread
-from livegnn.log.kafka.connection import Connection, passes
+from livegnn.log.kafka.connection import Connection, passes, read_bounds
 from livegnn.log.kafka.history import ANEW, History, Order
 from livegnn.log.kafka.message import Message, decode
 from livegnn.log.kafka.sending import HEADER
@@ -106,6 +108,25 @@ class Follower:
             for message in [] if first is None else [first, *self._consumer.consume(_MOST_AT_ONCE, 0)]:
                 self._receive(message)
         self._orders.clear()
+
+    def end(self) -> int:
+        """The offset after the last record of the control topic, as the broker says."""
+        with self._connection.errors("read"):
+            return self._connection.ask(partial(read_bounds, self._consumer, self._connection.control, 0))[1]
+
+    def skim_to(self, end: int, timeout: float) -> None:
+        """Skims up to offset `end`. Raises LogError if nothing comes for `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while self.history.next < end:
+            before = self.history.next
+            self.skim(0.1)
+            if self.history.next > before:
+                deadline = time.monotonic() + timeout
+            elif time.monotonic() > deadline:
+                raise LogError(
+                    f"{self._connection.name} must answer within {timeout:g} seconds, got nothing: is the "
+                    "broker there?"
+                )
 
     def _receive(self, message: KafkaMessage) -> None:
         error = message.error()

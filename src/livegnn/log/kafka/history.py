@@ -207,13 +207,20 @@ class History:
             number, error, message = rejection
             self.rejections.append(Rejection(_whole(number), _text(error), _text(message)))
 
-    def check(self, topics: Topics, name: str) -> None:
-        """Raises LogError if the topics cannot be those that the records are of. name: of the log."""
+    def check_begin(self, topics: Topics, name: str) -> None:
+        """Raises LogError if the records are not all that there were, and do not begin with a base."""
         if topics.control_low and not self.bases:
             raise LogError(
                 f"{name} must have its control topic from the beginning, got it from record "
                 f"{topics.control_low}: it was trimmed by somebody else. Restore it, or {ANEW}"
             )
+
+    def check(self, topics: Topics, name: str) -> None:
+        """Raises LogError if the topics cannot be those that the records are of. name: of the log.
+
+        For the owner: while another one takes messages, the topics are newer than the records.
+        """
+        self.check_begin(topics, name)
         for partition, position in self.positions.items():
             end = topics.ends.get(partition)
             if end is None or end < position:
@@ -236,13 +243,26 @@ class History:
                 return
             del self.keys[oldest.key]
 
-    def batches(self, after: int) -> list[Batch] | None:
-        """The batches after event `after`, None if no batch ends there."""
+    def release(self, seq: int) -> None:
+        """Forgets what the owner alone needs, and what is needed of events up to `seq` alone."""
+        self.keys.clear()
+        self.origins.clear()
+        del self.points[: max(bisect_right(self.points, seq, key=lambda point: point.seq) - 1, 0)]
+        del self.batch_ends[: max(bisect_right(self.batch_ends, seq) - 1, 0)]
+        del self.rejections[: bisect_right(self.rejections, seq, key=lambda one: one.seq)]
+
+    def batches(self, after: int, most: int | None = None) -> list[Batch] | None:
+        """The batches after event `after`, the first `most` of them; None if no batch ends there."""
         first = bisect_left(self.batch_ends, after)
         if first == len(self.batch_ends) or self.batch_ends[first] != after:
             return None
-        ends = self.batch_ends[first:].tolist()
+        ends = self.batch_ends[first : None if most is None else first + most + 1].tolist()
         return [Batch(begin, end) for begin, end in itertools.pairwise(ends)]
+
+    def rejected(self, batch: Batch) -> set[int]:
+        """The numbers of the entries that were rejected in a batch."""
+        first, end = (bisect_right(self.rejections, seq, key=lambda one: one.seq) for seq in batch)
+        return {one.seq for one in self.rejections[first:end]}
 
     def point_before(self, seq: int) -> Point | None:
         """The last point at or before event `seq`; None if there is none."""

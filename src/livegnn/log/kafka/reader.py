@@ -4,15 +4,19 @@ It stays where it is between calls, so that a replay, which asks for one part af
 message once. Thread safety: none.
 """
 
+import itertools
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from livegnn.errors import LogError
 from livegnn.log.kafka.connection import Connection
 from livegnn.log.kafka.follower import Follower
 from livegnn.log.kafka.history import History, Point
 from livegnn.log.kafka.taking import Taken
+
+_SECONDS: Final = 60.0  # that the broker may take to send more
 
 
 class Reader:
@@ -50,7 +54,7 @@ class Reader:
                     f"{self._connection.name} must hold events {after + 1} to {up_to}, got those up to "
                     f"{self._end} within {self._timeout:g} seconds: is the broker there?"
                 )
-        return [taken for taken in self._taken if taken.order.after < up_to]
+        return list(itertools.takewhile(lambda taken: taken.order.after < up_to, self._taken))
 
     def _covers(self, after: int) -> bool:
         begin = self._taken[0].order.after if self._taken else self._end
@@ -71,13 +75,6 @@ def skim(connection: Connection, history: History, end: int) -> None:
         return
     follower = Follower(connection, history, {})
     try:
-        deadline = time.monotonic() + 60.0
-        while history.next < end:
-            before = history.next
-            follower.skim(0.1)
-            if history.next > before:
-                deadline = time.monotonic() + 60.0
-            elif time.monotonic() > deadline:
-                raise LogError(f"{connection.name} must answer, got nothing for a minute")
+        follower.skim_to(end, _SECONDS)
     finally:
         follower.close()

@@ -1,0 +1,281 @@
+"""Following a log in Kafka from another process: what its owner has ordered, as soon as the brokers have it.
+
+A tail reads the control topic with one consumer, and the messages that it orders with another, which it has
+while it reads. It writes to no topic and joins no group, so neither the owner nor the brokers know of it. An
+order counts for every reader or for none (see `history`), and is read when all replicas have it: what a tail
+has seen stays, whoever owns the log next.
+
+The position is a file, as that of a `SqliteTail`, and not an offset that a group commits: brokers forget those
+of a group that was away for a week, and then the name would count as a new one.
+
+Locks: `_reading`, for both consumers and what was read; one thread reads, and any may close.
+"""
+
+import math
+import threading
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Final, TypeVar
+
+from livegnn.arguments import as_path, not_negative, whole
+from livegnn.errors import InputError, LogError
+from livegnn.log import AppliedBatch, Entry, Tail, Write
+from livegnn.log.arguments import LARGEST_SEQ, check_text
+from livegnn.log.batches import events_of
+from livegnn.log.consumers import Position, check_name
+from livegnn.log.kafka.connection import Connection, Settings, Topics, read_topics
+from livegnn.log.kafka.follower import Follower
+from livegnn.log.kafka.history import History
+from livegnn.log.kafka.reader import Reader
+from livegnn.log.kafka.taking import Taken, select_writes
+
+_POLL_SECONDS: Final = 0.1
+_STEP: Final = 10_000  # records, after which what is not needed is forgotten
+
+_Read = TypeVar("_Read")
+
+
+class KafkaTail:
+    """Follows the log in `topic` at `servers` as the consumer `name`, from where it last was: see `commit`.
+
+    folder: keeps the position, in `TOPIC-consumers/NAME`. after: begin after this event instead. A new name
+    begins with the first entry that the log has. timeout: seconds for which a read may get nothing.
+    settings: further ones of librdkafka, as for encryption.
+    Raises LogError if a topic is missing or unfit, if another consumer has the name, or if what comes next
+    has been trimmed; InputError for what is no name.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        name: str,
+        folder: Path | str,
+        *,
+        after: int | None = None,
+        timeout: float = 60.0,
+        settings: Settings | None = None,
+    ) -> None:
+        after = None if after is None else whole(after, "after", 0, LARGEST_SEQ)
+        self._timeout = not_negative(timeout, "timeout, in seconds,")
+        self._connection = Connection(
+            check_text(servers, "servers"), check_text(topic, "topic"), settings or {}
+        )
+        place, name = as_path(folder, "folder"), check_name(name)
+        self._closed = threading.Event()
+        self._reading = threading.Lock()
+        self._reader = Reader(self._connection, self._timeout)
+        self._control: Follower | None = None
+        topics = read_topics(self._connection)  # there is such a topic, so its name is one of a file
+        with ExitStack() as opened:
+            opened.callback(self._disconnect)
+            try:
+                self._position = opened.enter_context(Position(place / topic, name))
+                begin = self._open(topics, self._position.seq if after is None else after)
+                if begin != self._position.seq:
+                    self._position.register(begin)
+            except OSError as error:
+                raise LogError(f"cannot follow {self._connection.name} from {place}: {error}") from error
+            opened.pop_all()
+
+    @property
+    def position(self) -> int:
+        """The last event that was committed: reading goes on after it."""
+        assert self._position.seq is not None
+        return self._position.seq
+
+    def entries(self, max_events: int | None = None) -> Sequence[Entry]:
+        """The acknowledged entries after `position`, as of `Tail.entries`."""
+        most = _check_most(max_events)
+        with self._reads():
+            self._catch_up(self.position + most, batches=False)
+            writes = self._writes(self._history.seq, most)
+            return [entry for write in writes for entry in write.entries()]
+
+    def batches(self, max_events: int | None = None) -> Sequence[AppliedBatch]:
+        """The batches after `position` that the owner has applied, as of `Tail.batches`."""
+        most = _check_most(max_events)
+        with self._reads():
+            self._catch_up(self.position + most, batches=True)
+            history = self._history
+            if history.batch_ends[-1] <= self.position:
+                return []
+            found = history.batches(self.position, most)  # each has an event or more
+            if found is None:
+                raise LogError(
+                    f"{self._connection.name} must have a batch that ends at event {self.position}, got one "
+                    f"that ends at event {history.batch_ends[0]}: begin after the end of a batch"
+                )
+            sizes = accumulate(batch.seq - batch.after for batch in found)
+            found = found[: max(1, sum(size <= most for size in sizes))]
+            writes = self._writes(found[-1].seq)
+            ends = [write.seq for write in writes]
+            applied = []
+            for batch in found:
+                within = writes[bisect_right(ends, batch.after) : bisect_left(ends, batch.seq) + 1]
+                parts = [part for write in within if (part := write.part(*batch)) is not None]
+                applied.append(AppliedBatch(batch, events_of(batch, parts, history.rejected(batch))))
+            return applied
+
+    def wait(self, timeout: float | None = None, *, batches: bool = False) -> bool:
+        """Blocks until `entries`, or `batches` if asked, has something; False after `timeout` seconds, or if
+        the tail was closed.
+
+        It says what has arrived, and asks the brokers for nothing: while none is there, it waits.
+        """
+        ends = (
+            math.inf if timeout is None else time.monotonic() + not_negative(timeout, "timeout, in seconds,")
+        )
+        while not self._closed.is_set():
+            with self._reading:
+                left = max(0.0, ends - time.monotonic())
+                if self._closed.is_set():
+                    break
+                if self._reached(batches) <= self.position:
+                    self._or_anew(partial(self._follow, min(_POLL_SECONDS, left)))
+                if self._reached(batches) > self.position:
+                    return True
+            if not left:
+                break
+        return False
+
+    def commit(self, seq: int) -> None:
+        """Notes that everything up to `seq`, the number of an entry, was dealt with, as of `Tail.commit`.
+
+        It survives the death of the process. A loss of power may take it back: then entries come again.
+        Raises InputError for a number that is not an entry's, or is before `position`; LogError.
+        """
+        seq = whole(seq, "seq", 0, LARGEST_SEQ)
+        if seq == self.position:
+            return
+        with self._reads():
+            if seq > self.position:
+                self._catch_up(seq, batches=False)
+            writes = self._writes(seq) if self.position < seq <= self._history.seq else []
+            if not writes or writes[-1].seq != seq:
+                raise InputError(
+                    f"expected the number of an acknowledged entry after {self.position}, the present "
+                    f"position, got {seq}"
+                )
+            try:
+                self._position.write(seq)
+            except OSError as error:
+                raise LogError(
+                    f"cannot note the position {seq} in {self._connection.name}: {error}"
+                ) from error
+            self._history.release(seq)
+
+    def close(self) -> None:
+        """Ends a `wait` that is going on, and lets another process take the name; again does nothing."""
+        self._closed.set()
+        with self._reading:
+            self._disconnect()
+            self._position.close()
+
+    @contextmanager
+    def _reads(self) -> Iterator[None]:
+        with self._reading:
+            if self._closed.is_set():
+                raise LogError(f"{self._connection.name} cannot be followed by a tail that was closed")
+            yield
+
+    def _disconnect(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        self._control = None
+        self._reader.close()
+
+    def _open(self, topics: Topics, begin: int | None) -> int:
+        """Reads the control topic from its beginning; returns after which event reading begins.
+
+        begin: that event, if it is known. Raises LogError if the log does not hold what comes after it.
+        """
+        self._disconnect()
+        history = History()
+        control = Follower(self._connection, history, {})
+        try:
+            while history.next < topics.control_end:
+                control.skim_to(min(history.next + _STEP, topics.control_end), self._timeout)
+                history.release(begin or 0)
+            history.check_begin(topics, self._connection.name)
+            first = history.points[0].seq if history.points else history.seq
+            begin = first if begin is None else begin
+            self._check(begin, first, history.seq)
+        except BaseException:
+            control.close()
+            raise
+        self._lows, self._history, self._control = topics.lows, history, control
+        return begin
+
+    def _check(self, begin: int, first: int, last: int) -> None:
+        if begin < first:
+            raise LogError(
+                f"{self._connection.name} begins after event {first}, since what came before was trimmed, so "
+                f"nothing can go on from event {begin}: take a checkpoint of event {first} or later, and "
+                "begin after its event"
+            )
+        if begin > last:
+            raise LogError(
+                f"{self._connection.name} must reach event {begin}, got a log that ends at event {last}: it "
+                "is another topic of the same name, or has lost messages. Begin after an event that it has"
+            )
+
+    def _reached(self, batches: bool) -> int:
+        return self._history.batch_ends[-1] if batches else self._history.seq
+
+    def _follow(self, timeout: float) -> None:
+        """Takes into account what has arrived; waits for at most `timeout` seconds for something to come."""
+        assert self._control is not None
+        self._control.skim(timeout)
+        self._history.release(self.position)
+
+    def _catch_up(self, enough: int, *, batches: bool) -> None:
+        """Reads what the owner has written until now, unless event `enough` was reached already."""
+
+        def read() -> None:
+            assert self._control is not None
+            self._control.skim_to(self._control.end(), self._timeout)
+            self._history.release(self.position)
+
+        if self._reached(batches) < enough:
+            self._or_anew(read)
+
+    def _writes(self, up_to: int, most: int = LARGEST_SEQ) -> Sequence[Write]:
+        """The entries from `position` to `up_to`, as they lie in messages: those that fit into `most` events."""
+        if up_to <= self.position:
+            return []
+
+        def read() -> Sequence[Taken]:
+            point = self._history.point_before(self.position)
+            assert point is not None
+            lows = {**dict.fromkeys(self._history.positions, 0), **self._lows}
+            return self._reader.read(point, lows, self.position, min(up_to, self.position + most))
+
+        writes = select_writes(self._or_anew(read), self.position, up_to, most)
+        if writes and writes[0].after != self.position:
+            raise LogError(
+                f"{self._connection.name} must have an entry that ends at event {self.position}, got one that "
+                f"begins after event {writes[0].after} and goes on: begin after the end of an entry"
+            )
+        return writes
+
+    def _or_anew(self, read: Callable[[], _Read]) -> _Read:
+        """What `read` returns; once more if it fails, with what the brokers hold now: some may be trimmed."""
+        if self._control is not None:
+            with suppress(LogError):
+                return read()
+        self._open(read_topics(self._connection), self.position)
+        return read()
+
+
+def _check_most(max_events: int | None) -> int:
+    """How many events are asked for, one at least. Raises InputError for what is no number."""
+    return LARGEST_SEQ if max_events is None else max(1, whole(max_events, "max_events", 0, LARGEST_SEQ))
+
+
+_: type[Tail] = KafkaTail
