@@ -5,8 +5,8 @@ while it reads. It writes to no topic and joins no group, so neither the owner n
 order counts for every reader or for none (see `history`), and is read when all replicas have it: what a tail
 has seen stays, whoever owns the log next.
 
-The position is a file, as that of a `SqliteTail`, and not an offset that a group commits: brokers forget those
-of a group that was away for a week, and then the name would count as a new one.
+The position is a file, as that of a `SqliteTail`, and not an offset that a group commits: brokers forget the
+offsets of a group that is away for a week, and the name would count as a new one.
 
 Locks: `_reading`, for both consumers and what was read; one thread reads, and any may close.
 """
@@ -181,7 +181,7 @@ class KafkaTail:
     def _reads(self) -> Iterator[None]:
         with self._reading:
             if self._closed.is_set():
-                raise LogError(f"{self._connection.name} cannot be followed by a tail that was closed")
+                raise LogError(f"cannot follow {self._connection.name} any more: the tail was closed")
             yield
 
     def _disconnect(self) -> None:
@@ -246,7 +246,7 @@ class KafkaTail:
             self._or_anew(read)
 
     def _writes(self, up_to: int, most: int = LARGEST_SEQ) -> Sequence[Write]:
-        """The entries from `position` to `up_to`, as they lie in messages: those that fit into `most` events."""
+        """The entries from `position` to `up_to`, as they were stored: as many as fit into `most` events."""
         if up_to <= self.position:
             return []
 
@@ -259,8 +259,8 @@ class KafkaTail:
         writes = select_writes(self._or_anew(read), self.position, up_to, most)
         if writes and writes[0].after != self.position:
             raise LogError(
-                f"{self._connection.name} must have an entry that ends at event {self.position}, got one that "
-                f"begins after event {writes[0].after} and goes on: begin after the end of an entry"
+                f"{self._connection.name} must have an entry that ends at event {self.position}, got one "
+                f"from event {writes[0].after + 1} to {writes[0].ends[0]}: begin after the end of an entry"
             )
         return writes
 
