@@ -3,7 +3,9 @@
 import hashlib
 import itertools
 from collections import deque
+from typing import Any
 
+import numpy as np
 import pytest
 from events_strategies import event_lists
 from hypothesis import given
@@ -270,6 +272,57 @@ def test_batches_are_known_from_where_one_ended() -> None:
     assert (history.batches(4), history.batches(10)) == ([Batch(4, 10)], [])
     assert history.batches(5) is None
     assert history.batches(11) is None
+
+
+def test_what_is_released_is_not_needed_after_an_event(rng: np.random.Generator) -> None:
+    """What is said of later events stays as it was, again and again, while records go on."""
+    history, kept = History(), History()
+    offsets = itertools.count()
+
+    def write(record: dict[str, Any]) -> None:
+        offset = next(offsets)
+        for one in (history, kept):
+            one.apply(encode(record, 1), offset)
+
+    write({"type": "owner", "owner": "1"})
+    taken = released = 0
+    for step in range(60):
+        count = int(rng.integers(1, 40_000))
+        slices, taken = [[0, taken, taken + 1, count]], taken + 1
+        order = {"after": kept.seq, "seq": kept.seq + count, "slices": slices, "again": [], "bad": []}
+        write(
+            {
+                "type": "order",
+                **order,
+                "keys": [[f"{step}", kept.seq + count, 1, 1]],
+                "origins": [],
+                "chain": "",
+            }
+        )
+        for _ in range(int(rng.integers(0, 3))):
+            after = kept.batch_ends[-1]
+            if after < kept.seq:
+                seq = int(rng.integers(after + 1, kept.seq + 1))
+                rejection = [seq, "InputError", "no"] if rng.random() < 0.5 else None
+                write({"type": "batch", "after": after, "seq": seq, "rejection": rejection})
+        if rng.random() < 0.1:
+            write({**kept.base()})
+        released = int(rng.integers(released, kept.seq + 1))
+        history.release(released)
+        later = [released, kept.seq, *rng.integers(released, kept.seq + 1, 5).tolist()]
+        later += [end for end in kept.batch_ends if end >= released]
+        for seq in later:
+            assert history.batches(seq) == kept.batches(seq)
+            assert history.batches(seq, 2) == (None if (all_ := kept.batches(seq)) is None else all_[:2])
+            assert history.point_before(seq) == kept.point_before(seq)
+        for batch in kept.batches(0) or []:
+            if batch.after >= released:
+                assert history.rejected(batch) == kept.rejected(batch)
+                expected = {one.seq for one in kept.rejections if batch.after < one.seq <= batch.seq}
+                assert kept.rejected(batch) == expected
+        assert (history.seq, history.positions, history.keys) == (kept.seq, kept.positions, {})
+    assert len(history.points) < len(kept.points)
+    assert len(history.batch_ends) < len(kept.batch_ends)
 
 
 @pytest.mark.parametrize(
