@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import partial
 from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
@@ -18,7 +17,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from livegnn.errors import FileFormatError, LogError
 from livegnn.log.bad_messages import Unread
-from livegnn.log.kafka.connection import Connection, passes, read_bounds
+from livegnn.log.kafka.connection import Connection, passes
 from livegnn.log.kafka.history import ANEW, History, Order
 from livegnn.log.kafka.message import Message, decode
 from livegnn.log.kafka.sending import HEADER
@@ -108,11 +107,6 @@ class Follower:
             for message in [] if first is None else [first, *self._consumer.consume(_MOST_AT_ONCE, 0)]:
                 self._receive(message)
         self._orders.clear()
-
-    def end(self) -> int:
-        """The offset after the last record of the control topic, as the broker says."""
-        with self._connection.errors("read"):
-            return self._connection.ask(partial(read_bounds, self._consumer, self._connection.control, 0))[1]
 
     def skim_to(self, end: int, timeout: float) -> None:
         """Skims up to offset `end`. Raises LogError if nothing comes for `timeout` seconds."""

@@ -1,14 +1,14 @@
 """Following a log in Kafka from another process: what its owner has ordered, as soon as the brokers have it.
 
 A tail reads the control topic with one consumer, and the messages that it orders with another, which it has
-while it reads. It writes to no topic and joins no group, so neither the owner nor the brokers know of it. An
-order counts for every reader or for none (see `history`), and is read when all replicas have it: what a tail
-has seen stays, whoever owns the log next.
+while it reads; a third asks how far the topic is. It writes to no topic and joins no group, so neither the
+owner nor the brokers know of it. An order counts for every reader or for none (see `history`), and is read
+when all replicas have it: what a tail has seen stays, whoever owns the log next.
 
 The position is a file, as that of a `SqliteTail`, and not an offset that a group commits: brokers forget the
 offsets of a group that is away for a week, and the name would count as a new one.
 
-Locks: `_reading`, for both consumers and what was read; one thread reads, and any may close.
+Locks: `_reading`, for the consumers and what was read; one thread reads, and any may close.
 """
 
 import math
@@ -22,13 +22,15 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final, TypeVar
 
+from confluent_kafka import Consumer
+
 from livegnn.arguments import as_path, not_negative, whole
 from livegnn.errors import InputError, LogError
 from livegnn.log import AppliedBatch, Entry, Tail, Write
 from livegnn.log.arguments import LARGEST_SEQ, check_text
 from livegnn.log.batches import events_of
 from livegnn.log.consumers import Position, check_name
-from livegnn.log.kafka.connection import Connection, Settings, Topics, read_topics
+from livegnn.log.kafka.connection import Connection, Settings, Topics, read_bounds, read_topics
 from livegnn.log.kafka.follower import Follower
 from livegnn.log.kafka.history import History
 from livegnn.log.kafka.reader import Reader
@@ -71,6 +73,7 @@ class KafkaTail:
         self._reading = threading.Lock()
         self._reader = Reader(self._connection, self._timeout)
         self._control: Follower | None = None
+        self._asking: Consumer | None = None
         topics = read_topics(self._connection)  # there is such a topic, so its name is one of a file
         with ExitStack() as opened:
             opened.callback(self._disconnect)
@@ -187,7 +190,9 @@ class KafkaTail:
     def _disconnect(self) -> None:
         if self._control is not None:
             self._control.close()
-        self._control = None
+        if self._asking is not None:
+            self._asking.close()
+        self._control = self._asking = None
         self._reader.close()
 
     def _open(self, topics: Topics, begin: int | None) -> int:
@@ -239,11 +244,20 @@ class KafkaTail:
 
         def read() -> None:
             assert self._control is not None
-            self._control.skim_to(self._control.end(), self._timeout)
+            self._control.skim_to(self._end(), self._timeout)
             self._history.release(self.position)
 
         if self._reached(batches) < enough:
             self._or_anew(read)
+
+    def _end(self) -> int:
+        """The offset after the last record of the control topic, as the broker says.
+
+        A client of its own asks: a question of one that follows waits behind what it has asked for before.
+        """
+        with self._connection.errors("read"):
+            self._asking = self._asking or self._connection.consumer()
+            return self._connection.ask(partial(read_bounds, self._asking, self._connection.control, 0))[1]
 
     def _writes(self, up_to: int, most: int = LARGEST_SEQ) -> Sequence[Write]:
         """The entries from `position` to `up_to`, as they were stored: as many as fit into `most` events."""
