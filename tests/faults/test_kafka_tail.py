@@ -247,6 +247,22 @@ def test_a_tail_reads_on_from_what_it_committed(broker: Broker, log: KafkaLog, t
     assert read_positions(tmp_path / log._connection.topic) == {"mirror": 3, "within": 5}
 
 
+def test_a_tail_sees_all_that_was_acknowledged_before_it_was_asked(
+    broker: Broker, log: KafkaLog, tmp_path: Path
+) -> None:
+    """However little has arrived by itself."""
+    tail = KafkaTail(broker.servers, log._connection.topic, "one", tmp_path, settings=BEHIND)
+    for number in range(30):
+        log.append(edge(number))
+    assert plain_entries(list(tail.entries())) == entries_of(log)
+    ends = [entry.seq for entry in log.entries(0)]
+    for batch in itertools.starmap(Batch, itertools.pairwise([0, *ends])):
+        log.record_batch(batch)
+    log.sync()
+    assert plain_batches(list(tail.batches())) == batches_of(log)
+    tail.close()
+
+
 def test_what_an_owner_that_was_replaced_writes_is_not_seen(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
