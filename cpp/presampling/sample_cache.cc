@@ -131,6 +131,13 @@ void SampleCache::settle() noexcept {
   }
 }
 
+void SampleCache::restart(uint32_t sampling_worker) {
+  if (sampling_worker >= applied_.next().size()) {
+    throw std::invalid_argument("there is no sampling worker " + std::to_string(sampling_worker));
+  }
+  applied_.next()[sampling_worker] = 0;
+}
+
 void SampleCache::clear() {
   for (Samples& samples : samples_) {
     samples.slots.for_each([&](Slot& slot) {

@@ -40,8 +40,12 @@ class SampleCache {
   // Applies whole blocks; those that were applied before are passed over. Throws std::runtime_error if one is spoiled,
   // or not for this worker, or some before it are missing; those before that one are applied.
   void apply(std::span<const uint8_t> blocks);
-  // Forgets what a sampling worker has published, and begins at its block 0 again.
+  // Forgets everything, and begins at block 0 of each sampling worker again.
   void clear();
+  // Begins at block 0 of one sampling worker again, and forgets nothing: `SamplingShard::publish_all` tells all that is
+  // needed as it is. What the worker took back in blocks that did not come stays. Throws std::invalid_argument if there
+  // is no such worker.
+  void restart(uint32_t sampling_worker);
 
   // -- look-ups. A sample of which nothing was published is empty; features are null.
 

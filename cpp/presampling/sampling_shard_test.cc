@@ -155,6 +155,29 @@ TEST(the_same_events_make_the_same_blocks) {
   }
 }
 
+// An edge goes if it is older. Lists have times where one query needs them, and others over them lose edges as well.
+TEST(edges_expire_from_lists_and_cells) {
+  const std::vector<OneHopRequest> requests{{0, false, 2, SampleBy::kWeight}, {0, false, 2, SampleBy::kLatest}};
+  const QueryPlan plan(0, 3, testing::kMarketTypes, requests);
+  SamplingShard shard(plan, {0, 1, 1, 7, true, testing::kMarketWidths});
+  testing::PlainEdges edges;
+  for (uint64_t i = 0; i < 10; ++i) edges.add(1, 100 + i, {1.0f, static_cast<double>(i)});
+  shard.add_edges(0, edges.batch());
+  shard.expire(0, 9.0);  // an edge of just this time stays
+  for (size_t q = 0; q < 2; ++q) {
+    CHECK_EQ(shard.cells(q).find(1).size, 1u);
+    CHECK_EQ(shard.cells(q).find(1).ids[0], 109u);
+  }
+  shard.expire(0, -std::numeric_limits<double>::infinity());
+  CHECK_EQ(shard.cells(0).size(), 1u);
+  shard.expire(0, std::numeric_limits<double>::infinity());
+  CHECK_EQ(shard.cells(0).size() + shard.cells(1).size(), 0u);
+  shard.expire(3, 1.0);  // no query reads it
+  CHECK_THROWS(shard.expire(0, NAN), std::invalid_argument, "not before a NaN");
+  SamplingShard without(plan, {0, 1, 1, 7, false, testing::kMarketWidths});
+  CHECK_THROWS(without.expire(0, 1.0), std::invalid_argument, "type 0 cannot expire");
+}
+
 TEST(bad_events_change_nothing) {
   SamplingShard shard(
       QueryPlan(0, 3, testing::kMarketTypes, std::vector<OneHopRequest>{{0, false, 3, SampleBy::kWeight}}),
@@ -169,6 +192,9 @@ TEST(bad_events_change_nothing) {
   CHECK_THROWS(shard.set_features(0, one, {}), std::invalid_argument, "expected 1 rows of 3 features, got 0");
   CHECK_THROWS(shard.set_features(0, one, row), std::invalid_argument, "a feature must be finite");
   CHECK_THROWS(shard.set_features(3, one, {}), std::invalid_argument, "no node type 3");
+  CHECK_THROWS(shard.add_missing(3, one, {}), std::invalid_argument, "no node type 3");
+  CHECK_THROWS(shard.add_missing(0, one, row), std::invalid_argument, "a feature must be finite");
+  CHECK_THROWS(shard.add_missing(1, one, row), std::invalid_argument, "expected 1 rows of 5");
   CHECK_THROWS(shard.remove_nodes(3, one), std::invalid_argument, "no node type 3");
   CHECK_THROWS(shard.publish_all(1), std::invalid_argument, "no serving worker 1");
   CHECK_EQ(shard.cells(0).size(), 0u);
