@@ -27,6 +27,8 @@
 namespace livegnn::bindings {
 namespace {
 
+constexpr size_t kKeyBytes = 11;  // of an entry that a cache has evicted
+
 // Source type, target type, undirected, weighted, timed.
 using GivenEdgeType = std::tuple<uint32_t, uint32_t, bool, bool, bool>;
 
@@ -57,6 +59,7 @@ std::span<const T> column_in(const std::optional<In<T>>& column) {
 // Blocks are read at addresses that are multiples of 8, as those of Python's bytes are here.
 class Blocks {
  public:
+  Blocks(Blocks&&) = default;
   explicit Blocks(const nb::bytes& from) : bytes_{reinterpret_cast<const uint8_t*>(from.c_str()), from.size()} {
     if (reinterpret_cast<uintptr_t>(bytes_.data()) % sizeof(uint64_t) == 0) return;
     copy_.resize(bytes_.size() / sizeof(uint64_t) + 1);
@@ -216,16 +219,20 @@ void apply(HeldCache& self, const nb::bytes& bytes) {
   write_under(self.lock, [&] { self.cache.apply(blocks); });
 }
 
-nb::tuple sample(HeldCache& self, const In<int64_t>& ids, bool attributes) {
-  Subgraph out;
-  read_under(self.lock, self.size_of(ids.shape(0)),
-             [&] { out = self.take()->sample({ids.data(), ids.shape(0)}, attributes); });
+nb::tuple sample_given(const HeldCache& self, Subgraph&& out, bool attributes) {
   std::vector<DrawnIds> drawn;
   for (auto& type : out.nodes) drawn.emplace_back(std::move(type.ids));
   return given(
       std::move(out), std::move(drawn), attributes,
       [&](size_t t) { return self.cache.features(static_cast<uint32_t>(t)).width(); },
       [&](size_t e) { return EdgeShape{self.carried[e].weighted, self.carried[e].timed, 0}; });
+}
+
+nb::tuple sample(HeldCache& self, const In<int64_t>& ids, bool attributes) {
+  Subgraph out;
+  read_under(self.lock, self.size_of(ids.shape(0)),
+             [&] { out = self.take()->sample({ids.data(), ids.shape(0)}, attributes); });
+  return sample_given(self, std::move(out), attributes);
 }
 
 // For benchmarks: the sample of each node by itself, put together and thrown away, without Python between them. Returns
@@ -253,9 +260,117 @@ Out<bool> has_features(HeldCache& self, uint32_t node_type, const In<int64_t>& i
   return out;
 }
 
+// -- a cache that spills (sample_cache.h)
+
+// Kind; query or node type, and node, big-endian: 11 bytes, so that what is looked up together lies together on a disk.
+nb::bytes bytes_of(const EntryKey& key) {
+  uint8_t bytes[kKeyBytes] = {static_cast<uint8_t>(key.kind), static_cast<uint8_t>(key.what >> 8),
+                              static_cast<uint8_t>(key.what)};
+  for (int i = 0; i < 8; ++i) bytes[3 + i] = static_cast<uint8_t>(key.node >> (56 - 8 * i));
+  return nb::bytes(bytes, sizeof(bytes));
+}
+
+EntryKey key_of(const nb::bytes& from) {
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(from.c_str());
+  if (from.size() != kKeyBytes) throw std::invalid_argument("the key of an entry has 11 bytes");
+  EntryKey key{static_cast<RecordKind>(bytes[0]), uint32_t{bytes[1]} << 8 | bytes[2], 0};
+  for (int i = 0; i < 8; ++i) key.node = key.node << 8 | bytes[3 + i];
+  return key;
+}
+
+nb::list keys_given(const std::vector<EntryKey>& keys) {
+  nb::list all;
+  for (const EntryKey& key : keys) all.append(bytes_of(key));
+  return all;
+}
+
+// Where the next block begins, and what the owner of evicted entries must forget.
+nb::tuple apply_block(HeldCache& self, const nb::bytes& bytes, size_t at) {
+  const Blocks blocks(bytes);
+  std::span<const uint8_t> rest = blocks;
+  if (at > rest.size()) throw std::invalid_argument("there are fewer bytes of blocks");
+  rest = rest.subspan(at);
+  const std::vector<EntryKey> gone = write_under(self.lock, [&] {
+    self.cache.apply_block(&rest);
+    return self.cache.take_gone();
+  });
+  return nb::make_tuple(bytes.size() - rest.size(), keys_given(gone));
+}
+
+nb::tuple evict(HeldCache& self, size_t bytes) {
+  const EvictedEntries evicted = write_under(self.lock, [&] { return self.cache.evict(bytes); });
+  try {
+    nb::list records;
+    for (size_t i = 0; i < evicted.keys.size(); ++i) records.append(bytes_of(evicted.record(i)));
+    return nb::make_tuple(keys_given(evicted.keys), records);
+  } catch (...) {  // there is no memory for the result, and nobody else has the entries
+    write_under(self.lock, [&] {
+      for (size_t i = 0; i < evicted.keys.size(); ++i) self.cache.restore(evicted.keys[i], evicted.record(i), false);
+    });
+    throw;
+  }
+}
+
+void restore(HeldCache& self, const std::vector<nb::bytes>& keys, const std::vector<nb::bytes>& records, bool kept) {
+  if (keys.size() != records.size()) throw std::invalid_argument("there must be as many records as keys");
+  std::vector<EntryKey> parsed;
+  std::vector<Blocks> bytes;
+  for (const nb::bytes& key : keys) parsed.push_back(key_of(key));
+  for (const nb::bytes& record : records) bytes.emplace_back(record);
+  write_under(self.lock, [&] {
+    for (size_t i = 0; i < parsed.size(); ++i) self.cache.restore(parsed[i], bytes[i], kept);
+  });
+}
+
+// A sample, what was evicted that belongs to it, and the version that it is of.
+nb::tuple sample_noting(HeldCache& self, const In<int64_t>& ids, bool attributes) {
+  Subgraph out;
+  std::vector<EntryKey> missing;
+  uint64_t version = 0;
+  read_under(self.lock, self.size_of(ids.shape(0)), [&] {
+    auto assembly = self.take();
+    out = assembly->sample({ids.data(), ids.shape(0)}, attributes);
+    missing = assembly->missing();
+    version = self.cache.version();
+  });
+  return nb::make_tuple(sample_given(self, std::move(out), attributes), keys_given(missing), version);
+}
+
+// Whether rows are there, and the positions and keys of those that may be evicted.
+nb::tuple has_features_noting(HeldCache& self, uint32_t node_type, const In<int64_t>& ids) {
+  self.check_node_type(node_type);
+  auto out = array<bool>(ids.shape(0));
+  std::vector<int64_t> places;
+  std::vector<EntryKey> missing;
+  read_under(self.lock, ids.shape(0), [&] {
+    const std::span<const uint64_t> nodes = ids_in(ids);
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const EntryKey key{RecordKind::kFeatures, node_type, nodes[i]};
+      out.data()[i] = self.cache.features(node_type).row_of(nodes[i]) != FeatureTable::kNoRow;
+      if (out.data()[i] || !self.cache.may_be_evicted(key)) continue;
+      places.push_back(static_cast<int64_t>(i));
+      missing.push_back(key);
+    }
+  });
+  return nb::make_tuple(out, given(std::move(places)), keys_given(missing));
+}
+
+void bind_spilling(nb::class_<HeldCache>& cache) {
+  cache
+      .def("spill", [](HeldCache& self,
+                       size_t filter_bytes) { write_under(self.lock, [&] { self.cache.spill(filter_bytes); }); })
+      .def("apply_block", &apply_block)
+      .def("evict", &evict)
+      .def("restore", &restore)
+      .def("sample_noting", &sample_noting)
+      .def("has_features_noting", &has_features_noting)
+      .def("version",
+           [](const HeldCache& self) { return read_under(self.lock, 1, [&] { return self.cache.version(); }); });
+}
+
 void bind_cache(nb::module_& module) {
-  nb::class_<HeldCache>(module, "SampleCache")
-      .def("__init__", &make_cache)
+  nb::class_<HeldCache> cache(module, "SampleCache");
+  cache.def("__init__", &make_cache)
       .def("apply", &apply)
       .def("restart",
            [](HeldCache& self, uint32_t sender) { write_under(self.lock, [&] { self.cache.restart(sender); }); })
@@ -278,6 +393,7 @@ void bind_cache(nb::module_& module) {
       .def("bytes", [](const HeldCache& self) {
         return read_under(self.lock, 1, [&] { return self.cache.bytes() + self.assemblies.bytes(); });
       });
+  bind_spilling(cache);
 }
 
 }  // namespace

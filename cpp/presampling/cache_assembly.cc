@@ -11,7 +11,14 @@ namespace {
 struct CachedCells {
   void prefetch_root(uint64_t node) const { cache.prefetch_sample(query, node); }
   void prefetch_cell(uint64_t node) const { cache.prefetch_cell(query, node); }
-  CellView find(uint64_t node) const { return cache.sample(query, node, lookups); }
+  CellView find(uint64_t node) const {
+    const CellView cell = cache.sample(query, node, lookups);
+    if (cell.size == 0) note({RecordKind::kSample, query, node});
+    return cell;
+  }
+  void note(const EntryKey& key) const {
+    if (cache.may_be_evicted(key)) missing->push_back(key);
+  }
   uint64_t node_of(uint64_t id) const { return id; }
   void reached(uint64_t node) const {
     if (features != nullptr) features->prefetch(node);
@@ -26,6 +33,7 @@ struct CachedCells {
   bool incoming, weighted, timed, valued;
   const FeatureTable* features;  // null if they are not asked for
   Lookups* lookups;
+  std::vector<EntryKey>* missing;
 };
 
 }  // namespace
@@ -50,6 +58,7 @@ Subgraph CacheAssembly::sample(std::span<const int64_t> ids, bool attributes) {
   const QueryPlan& plan = cache_.plan();
   Subgraph out;
   lookups_ = {};
+  missing_.clear();
   walk_.begin(ids.size());
   auto& inverse = out.inverse.emplace_back(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) inverse[i] = walk_.add_seed(std::bit_cast<uint64_t>(ids[i]));
@@ -66,7 +75,8 @@ Subgraph CacheAssembly::sample(std::span<const int64_t> ids, bool attributes) {
                        timed,
                        weighted || timed,
                        featured ? &features : nullptr,
-                       &lookups_};
+                       &lookups_,
+                       &missing_};
   });
   write_nodes(attributes, &out);
   write_edges(attributes, &out);
@@ -94,6 +104,8 @@ void CacheAssembly::write_nodes(bool attributes, Subgraph* out) {
         std::memcpy(row, from, width * sizeof(float));
       } else {
         std::fill_n(row, width, 0.0f);
+        const EntryKey key{RecordKind::kFeatures, t, type.nodes[i]};
+        if (cache_.may_be_evicted(key)) missing_.push_back(key);
       }
     }
   }

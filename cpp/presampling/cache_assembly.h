@@ -3,6 +3,8 @@
 // A node whose features were not published has zeros. Edges of a type carry weights, or times, if all one-hop queries
 // over it do.
 //
+// If the cache has evicted what a sample needs, `missing` names it: the sample is not the whole one.
+//
 // Invariants: those of sample_walk.h; the features of each node are looked up once.
 // Thread safety: an assembly belongs to one thread. The cache must not change during a call.
 #pragma once
@@ -35,7 +37,8 @@ class CacheAssembly {
 
   // Of the last sample.
   const Lookups& lookups() const { return lookups_; }
-  size_t bytes() const { return walk_.bytes() + bytes_of(carried_); }
+  const std::vector<EntryKey>& missing() const { return missing_; }
+  size_t bytes() const { return walk_.bytes() + bytes_of(carried_) + bytes_of(missing_); }
 
  private:
   void write_nodes(bool attributes, Subgraph* out);
@@ -45,6 +48,7 @@ class CacheAssembly {
   SampleWalk<uint64_t> walk_;  // of ids
   std::vector<CarriedColumns> carried_;
   Lookups lookups_;
+  std::vector<EntryKey> missing_;
 };
 
 }  // namespace livegnn

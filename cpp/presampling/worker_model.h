@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -166,6 +167,7 @@ class WorkerNetwork {
         shards[pair.second]->receive(blocks.front());
       } else {
         caches[pair.second]->apply(blocks.front());
+        if (delivered) delivered(blocks.front());
       }
     }
     blocks.pop_front();
@@ -175,6 +177,7 @@ class WorkerNetwork {
 
   QueryPlan plan;
   ShardOptions options;
+  std::function<void(std::span<const uint8_t>)> delivered;  // hears of what caches are given
   std::vector<std::unique_ptr<SamplingShard>> shards;
   std::vector<std::unique_ptr<SampleCache>> caches;
   std::map<std::pair<uint32_t, uint32_t>, Blocks> between, to_caches;  // by sender and receiver

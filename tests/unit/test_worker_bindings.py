@@ -3,7 +3,7 @@ view beside a graph, whatever the number of workers; any thread may call them.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -25,14 +25,6 @@ WIDTHS = [3, 5]
 QUERY = Query("user").hop(CLICK, 6, by="latest").hop(LINK, 4).also(CLICK, 3, direction="in", by="weight")
 
 Sample = tuple[list["_core.NodesOfType"], list["_core.EdgesOfType"], list[np.ndarray]]
-
-
-@pytest.fixture(autouse=True)
-def waiting_is_checked() -> Iterator[None]:
-    """No thread waits for a lock while it holds the interpreter's."""
-    _core.check_waiting(True)
-    yield
-    _core.check_waiting(False)
 
 
 class Network:
