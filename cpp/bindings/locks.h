@@ -1,6 +1,7 @@
-// How the bindings take the graph's lock; they must not take it in any other way.
+// How the bindings take the graph's lock, and those of objects that stand beside it (caches, sampling workers); they
+// must not take them in any other way.
 //
-// No thread waits for it while holding the interpreter's lock, the GIL. The owner of the graph's lock may need the GIL
+// No thread waits for one while holding the interpreter's lock, the GIL. The owner of the graph's lock may need the GIL
 // (a function of the user does), and all threads that need the GIL would also wait. So a read tries once; if that
 // fails, or if the read may take long, it releases the GIL before it waits, and takes it again after it has released
 // the graph's lock. Code that runs under the lock therefore touches no Python object: arrays for results are made
@@ -52,12 +53,13 @@ inline void refuse_in_function() {
   }
 }
 
-// Runs `body` while no commit can happen, and returns its result. `size` returns, under the lock, the amount of work.
-template <class Size, class Body>
-auto read(const Graph& graph, const Size& size, const Body& body) {
+// Runs `body` while nobody has the lock exclusively, and returns its result. `size`: the amount of work, or returns it
+// under the lock.
+template <class Lock, class Size, class Body>
+auto read_under(Lock& lock, const Size& size, const Body& body) {
   refuse_in_function();
-  if (!always_wait && graph.lock.try_lock_shared()) {
-    std::shared_lock shared(graph.lock, std::adopt_lock);
+  if (!always_wait && lock.try_lock_shared()) {
+    std::shared_lock shared(lock, std::adopt_lock);
     size_t count;
     if constexpr (std::is_invocable_v<Size>) {
       count = size();
@@ -67,11 +69,26 @@ auto read(const Graph& graph, const Size& size, const Body& body) {
     if (count <= kQuick) return body();
   }
   nb::gil_scoped_release release;
-  std::shared_lock shared(graph.lock);
+  std::shared_lock shared(lock);
   return body();
 }
 
-// The same, unless it would have to wait: then it returns false without running `body`.
+// Runs `body` while no commit can happen.
+template <class Size, class Body>
+auto read(const Graph& graph, const Size& size, const Body& body) {
+  return read_under(graph.lock, size, body);
+}
+
+// Runs `body` while nobody else has the lock, and returns its result. It releases the GIL, because work may be long.
+template <class Lock, class Body>
+auto write_under(Lock& lock, const Body& body) {
+  refuse_in_function();
+  nb::gil_scoped_release release;
+  std::unique_lock alone(lock);
+  return body();
+}
+
+// The same as `read`, unless it would have to wait: then it returns false without running `body`.
 template <class Body>
 bool try_read(const Graph& graph, const Body& body) {
   refuse_in_function();

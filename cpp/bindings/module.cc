@@ -28,4 +28,5 @@ NB_MODULE(_core, module) {
   livegnn::bindings::bind_views(module);
   livegnn::bindings::bind_sampling(module);
   livegnn::bindings::bind_presampling(module);
+  livegnn::bindings::bind_workers(module);
 }

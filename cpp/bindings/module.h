@@ -21,6 +21,7 @@ void bind_forward(nb::module_& module);
 void bind_views(nb::module_& module);
 void bind_sampling(nb::module_& module);
 void bind_presampling(nb::module_& module);
+void bind_workers(nb::module_& module);
 
 // Methods of the class `Graph`: queries of nodes and of edges, saving and loading.
 void bind_nodes(nb::class_<Graph>& graph);

@@ -28,9 +28,7 @@ nb::tuple sample(HeldPresampling& self, const GivenIds& ids, bool attributes, bo
   read(graph, size, [&] {
     std::vector<int64_t> numbers(count_of(ids));
     for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = number_of(graph, ids, i);
-    auto assembly = self.take();
-    out = assembly->sample(numbers, attributes);
-    self.give(std::move(assembly));
+    out = self.take()->sample(numbers, attributes);
     for (auto& type : out.nodes) drawn.emplace_back(graph, named, std::move(type.ids));
   });
   return given(graph, std::move(out), std::move(drawn), attributes);

@@ -54,6 +54,7 @@ inline nb::object taken_rows(bool present, Column<float>&& values, size_t count,
 // The ids of a sample as output, converted in the read that drew it.
 class DrawnIds {
  public:
+  explicit DrawnIds(Column<int64_t>&& numbers) : numbers_(std::move(numbers)) {}
   DrawnIds(const Graph& graph, bool named, Column<int64_t>&& numbers) : numbers_(std::move(numbers)) {
     if (!named || graph.texts == nullptr) return;
     texts_ = Names::of(graph, numbers_.size(), [&](size_t i) { return numbers_.data()[i]; }).texts;
@@ -68,31 +69,50 @@ class DrawnIds {
   bool named_ = false;
 };
 
-// Nodes by type, edges in the order of the sample, positions of the seeds. Call it after the read. `ids`: of the nodes
-// of each type.
-inline nb::tuple given(const Graph& graph, Subgraph&& out, std::vector<DrawnIds>&& drawn, bool attributes) {
+// Columns of an edge type that a sample returns.
+struct EdgeShape {
+  bool weighted, timed;
+  size_t width;  // of features
+};
+
+// Nodes by type, edges in the order of the sample, positions of the seeds. Call it after the read. `drawn`: ids of the
+// nodes of each type. `width_of(type)`: of the features of a node type; `shape_of(place)`: of an edge type, by its
+// place in the sample.
+template <class WidthOf, class ShapeOf>
+nb::tuple given(Subgraph&& out, std::vector<DrawnIds>&& drawn, bool attributes, const WidthOf& width_of,
+                const ShapeOf& shape_of) {
   nb::list nodes, edges, inverse;
   for (size_t t = 0; t < out.nodes.size(); ++t) {
     auto& type = out.nodes[t];
     const size_t count = drawn[t].size();
-    nodes.append(
-        nb::make_tuple(std::move(drawn[t]).given(), taken(std::move(type.batch)), type.num_sampled,
-                       taken_rows(attributes, std::move(type.features), count, graph.nodes[t].features.width())));
+    nodes.append(nb::make_tuple(std::move(drawn[t]).given(), taken(std::move(type.batch)), type.num_sampled,
+                                taken_rows(attributes, std::move(type.features), count, width_of(t))));
   }
   for (size_t f = 0; f < out.edges.size(); ++f) {
     auto& type = out.edges[f];
     const size_t count = type.row.size();
-    const Graph::EdgeType& edge_type = graph.edges[type.edge_type];
-    const EdgeColumns columns = edge_type.spec.options.columns;
+    const EdgeShape shape = shape_of(f);
     nb::object edge = type.edge ? nb::cast(taken(std::move(*type.edge))) : nb::none();
-    edges.append(
-        nb::make_tuple(taken(std::move(type.row)), taken(std::move(type.col)), edge, type.num_sampled,
-                       taken_if(attributes && columns.weighted, std::move(type.weight)),
-                       taken_if(attributes && columns.timed, std::move(type.time)),
-                       taken_rows(attributes, std::move(type.features), count, edge_type.features.table().width())));
+    edges.append(nb::make_tuple(taken(std::move(type.row)), taken(std::move(type.col)), edge, type.num_sampled,
+                                taken_if(attributes && shape.weighted, std::move(type.weight)),
+                                taken_if(attributes && shape.timed, std::move(type.time)),
+                                taken_rows(attributes, std::move(type.features), count, shape.width)));
   }
   for (auto& positions : out.inverse) inverse.append(taken(std::move(positions)));
   return nb::make_tuple(nodes, edges, inverse);
+}
+
+// The same for a sample of a graph.
+inline nb::tuple given(const Graph& graph, Subgraph&& out, std::vector<DrawnIds>&& drawn, bool attributes) {
+  std::vector<uint32_t> edge_types;
+  for (const auto& type : out.edges) edge_types.push_back(type.edge_type);
+  return given(
+      std::move(out), std::move(drawn), attributes, [&](size_t t) { return graph.nodes[t].features.width(); },
+      [&](size_t f) {
+        const Graph::EdgeType& type = graph.edges[edge_types[f]];
+        const EdgeColumns columns = type.spec.options.columns;
+        return EdgeShape{columns.weighted, columns.timed, type.features.table().width()};
+      });
 }
 
 }  // namespace livegnn::bindings

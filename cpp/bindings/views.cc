@@ -1,54 +1,16 @@
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <type_traits>
 #include <utility>
 
 #include "bindings/arrays.h"
 #include "bindings/locks.h"
 #include "bindings/module.h"
+#include "bindings/saved_arrays.h"
 #include "inference/engine_view.h"
 #include "views/degree_histogram.h"
 
 namespace livegnn::bindings {
 namespace {
-
-nb::dict to_python(Arrays&& arrays) {
-  nb::dict all;
-  for (SavedArray& array : arrays.all()) {
-    nb::object value = std::visit(
-        [&](auto& values) {
-          const size_t width = array.width, count = values.size();
-          return width == 0 ? nb::cast(given(std::move(values)))
-                            : nb::cast(given(std::move(values), count / width, width));
-        },
-        array.values);
-    all[array.name.c_str()] = value;
-  }
-  return all;
-}
-
-template <class T>
-bool put(ArrayViews* all, const std::string& name, const nb::handle& value) {
-  using Any = nb::ndarray<const T, nb::c_contig, nb::device::cpu>;
-  Any array;
-  if (!nb::try_cast(value, array, false) || array.ndim() < 1 || array.ndim() > 2) return false;
-  all->put<T>(name, {array.data(), array.size()}, array.ndim() == 2 ? array.shape(1) : 0);
-  return true;
-}
-
-// The arrays still belong to the dict, which must outlive the result.
-ArrayViews from_python(const nb::dict& arrays) {
-  ArrayViews all;
-  for (const auto& [key, value] : arrays) {
-    const std::string name = nb::cast<std::string>(key);
-    if (!put<float>(&all, name, value) && !put<double>(&all, name, value) && !put<uint32_t>(&all, name, value) &&
-        !put<int64_t>(&all, name, value)) {
-      throw std::runtime_error("the array " + name + " is none that a native view keeps");
-    }
-  }
-  return all;
-}
 
 // The engine may hold functions that refer to the view, so the garbage collector must traverse it.
 struct HeldEngineView : EngineView {

@@ -21,23 +21,4 @@ size_t ForwardWorkspace::bytes() const {
   return total;
 }
 
-ForwardWorkspaces::Lease ForwardWorkspaces::take() {
-  std::unique_ptr<ForwardWorkspace> taken;
-  {
-    std::lock_guard lock(mutex_);
-    if (free_ != nullptr) {
-      taken = std::move(free_);
-      free_ = std::move(taken->next_);
-    }
-  }
-  if (taken == nullptr) taken = std::make_unique<ForwardWorkspace>();
-  return {taken.release(), Return{this}};
-}
-
-void ForwardWorkspaces::Return::operator()(ForwardWorkspace* workspace) const noexcept {
-  std::lock_guard lock(to->mutex_);
-  workspace->next_ = std::move(to->free_);
-  to->free_.reset(workspace);
-}
-
 }  // namespace livegnn

@@ -6,13 +6,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "inference/message_sums.h"
 #include "inference/row_evaluation.h"
 #include "inference/rows.h"
 #include "inference/sampled_edges.h"
+#include "memory/leases.h"
 #include "memory/recent_needs.h"
 #include "program/row_sum.h"
 
@@ -36,25 +36,9 @@ struct ForwardWorkspace {
   size_t bytes() const;
 
  private:
-  friend class ForwardWorkspaces;
   RecentNeeds needs_{size_t{1} << 20};
-  std::unique_ptr<ForwardWorkspace> next_;  // in the list of unused ones
 };
 
-class ForwardWorkspaces {
- public:
-  struct Return {
-    ForwardWorkspaces* to = nullptr;
-    void operator()(ForwardWorkspace* workspace) const noexcept;
-  };
-  // Gives the workspace back when it is destroyed.
-  using Lease = std::unique_ptr<ForwardWorkspace, Return>;
-
-  Lease take();
-
- private:
-  std::mutex mutex_;
-  std::unique_ptr<ForwardWorkspace> free_;
-};
+using ForwardWorkspaces = Leases<ForwardWorkspace>;
 
 }  // namespace livegnn

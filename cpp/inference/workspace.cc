@@ -54,7 +54,8 @@ void Workspace::close(const Delta& delta, size_t need) {
   return_freed(held);
 }
 
-void Workspace::reset() noexcept {
+void Workspace::restore() noexcept {
+  if (!open_) return;
   for (auto& sides : slots) {
     for (auto& nodes : sides) std::fill(nodes.begin(), nodes.end(), kNoIndex);
   }
@@ -65,29 +66,6 @@ void Workspace::reset() noexcept {
 size_t Workspace::bytes() const {
   return bytes_of(slots[0]) + bytes_of(slots[1]) + bytes_of(removed) + row_frontier.bytes() + message_frontier.bytes() +
          reach.bytes();
-}
-
-Workspaces::Lease Workspaces::take() {
-  std::unique_ptr<Workspace> taken;
-  {
-    std::lock_guard lock(mutex_);
-    if (free_ != nullptr) {
-      taken = std::move(free_);
-      free_ = std::move(taken->next_);
-      bytes_ -= taken->held_;
-    }
-  }
-  if (taken == nullptr) taken = std::make_unique<Workspace>();
-  return {taken.release(), Return{this}};
-}
-
-void Workspaces::Return::operator()(Workspace* workspace) const noexcept {
-  if (workspace->open_) workspace->reset();
-  workspace->held_ = workspace->bytes();
-  std::lock_guard lock(to->mutex_);
-  to->bytes_ += workspace->held_;
-  workspace->next_ = std::move(to->free_);
-  to->free_.reset(workspace);
 }
 
 }  // namespace livegnn

@@ -4,15 +4,13 @@
 // belongs to one batch; any thread may take one of the engine's workspaces, and give it back.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <memory>
-#include <mutex>
 #include <vector>
 
 #include "inference/blocks.h"
 #include "inference/directed_changes.h"
 #include "inference/rows.h"
+#include "memory/leases.h"
 #include "memory/recent_needs.h"
 
 namespace livegnn {
@@ -99,33 +97,14 @@ struct Workspace {
   // stay.
   void close(const Delta& delta, size_t need);
   // After a batch that was abandoned half-way: restores the state between uses.
-  void reset() noexcept;
+  void restore() noexcept;
   size_t bytes() const;
 
  private:
-  friend class Workspaces;
   RecentNeeds needs_{size_t{1} << 12};
   bool open_ = false;
-  size_t held_ = 0;                  // bytes, as of when it was given back
-  std::unique_ptr<Workspace> next_;  // in the list of unused ones
 };
 
-class Workspaces {
- public:
-  struct Return {
-    Workspaces* to = nullptr;
-    void operator()(Workspace* workspace) const noexcept;
-  };
-  // Gives the workspace back when it is destroyed, and resets it if it is still open.
-  using Lease = std::unique_ptr<Workspace, Return>;
-
-  Lease take();
-  size_t bytes() const { return bytes_; }  // of unused ones; any thread may call it
-
- private:
-  std::mutex mutex_;
-  std::unique_ptr<Workspace> free_;
-  std::atomic<size_t> bytes_{0};
-};
+using Workspaces = Leases<Workspace>;
 
 }  // namespace livegnn

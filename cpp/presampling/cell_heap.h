@@ -219,7 +219,11 @@ class CellHeap {
   // Whether so much memory is free between blocks that it should be given back. `compact` does so:
   // `for_each_root(move)` calls `move(&root.block)` for every root there is. Without memory to move blocks into, they
   // stay where they are.
-  bool is_sparse() const { return heap_.free_bytes() > heap_.live_bytes() / 2 + kTolerated; }
+  // `tight`: less of it is tolerated, because memory is what is short.
+  bool is_sparse(bool tight = false) const {
+    return tight ? heap_.free_bytes() > heap_.live_bytes() / 8 + kTolerated / 4
+                 : heap_.free_bytes() > heap_.live_bytes() / 2 + kTolerated;
+  }
   template <class ForEachRoot>
   void compact(const ForEachRoot& for_each_root) noexcept {
     try {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -54,6 +55,29 @@ class FeatureTable {
     const uint32_t at = row_of(node);
     return at == kNoRow ? nullptr : row(at);
   }
+  // The same, and sets a mark of the row, which other readers may do at the same time.
+  const float* find_marking(uint64_t node, uint32_t mark) const {
+    const Slot* slot = slots_.find(node);
+    if (slot == nullptr) return nullptr;
+    std::atomic_ref<uint32_t> marks(const_cast<Slot*>(slot)->marks);
+    if ((marks.load(std::memory_order_relaxed) & mark) == 0) marks.fetch_or(mark, std::memory_order_relaxed);
+    return row(slot->place - 1);
+  }
+  // Marks of rows are their readers'. A new row has none; one that gets other values keeps its own.
+  struct Marked {
+    uint64_t node;
+    uint32_t* marks;
+    const float* row;
+  };
+  // By the place of its slot; the node of a place without one has no row.
+  size_t places() const { return slots_.places(); }
+  Marked marked_at(size_t place) {
+    Slot* slot = slots_.at(place);
+    return slot == nullptr ? Marked{} : Marked{slot->key, &slot->marks, row(slot->place - 1)};
+  }
+  // Requires: the node has a row.
+  uint32_t* marks_of(uint64_t node) { return &slots_.find(node)->marks; }
+
   // Requires: a row below `size`.
   const float* row(uint32_t at) const { return const_cast<FeatureTable*>(this)->row_at(at); }
   uint64_t node_of(uint32_t at) const { return nodes_[at]; }
@@ -121,7 +145,8 @@ class FeatureTable {
 
   struct Slot {
     uint64_t key;
-    uint32_t place, spare;  // the row plus 1
+    uint32_t place;  // the row plus 1
+    uint32_t marks;
 
     bool empty() const { return place == 0; }
   };

@@ -54,6 +54,7 @@ uint8_t* PublicationWriter::record(RecordKind kind, uint8_t columns, uint32_t wh
     records_ = 0;
     at += sizeof(BlockHeader);
   }
+  last_ = static_cast<size_t>(at - buffer_.data());
   const uint64_t words[2] = {first_word(kind, columns, what, size), node};
   std::memcpy(at, words, kRecordHeader);
   ++records_;
@@ -156,6 +157,14 @@ PublishedBlock::Parsed PublishedBlock::parse(const uint8_t* at) {
     record.change = std::bit_cast<int64_t>(words[2]);
   }
   return parsed;
+}
+
+Record PublishedBlock::read_record(std::span<const uint8_t> bytes) {
+  if (bytes.size() < kRecordHeader || reinterpret_cast<uintptr_t>(bytes.data()) % sizeof(uint64_t) != 0 ||
+      size_of(*reinterpret_cast<const uint64_t*>(bytes.data())) != bytes.size()) {
+    refuse_block("a record by itself is cut off, or at an address that is no multiple of 8");
+  }
+  return parse(bytes.data()).record;
 }
 
 PublishedBlock PublishedBlock::read(std::span<const uint8_t>* bytes) {

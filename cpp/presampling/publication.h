@@ -103,6 +103,9 @@ class PublicationWriter {
   std::span<const uint8_t> bytes() const { return {buffer_.data(), buffer_.size()}; }
   void clear() noexcept;
 
+  // The record that was written last, until the next one.
+  std::span<const uint8_t> last_record() const { return bytes().subspan(last_); }
+
   uint64_t next_sequence() const { return sequence_; }
   void set_next_sequence(uint64_t sequence) { sequence_ = sequence; }
   size_t records_written() const { return records_written_; }
@@ -114,6 +117,7 @@ class PublicationWriter {
 
   uint32_t sender_, receiver_;
   ByteBuffer buffer_;
+  size_t last_ = 0;          // where the last record begins
   size_t block_ = SIZE_MAX;  // where the open block begins; SIZE_MAX: there is none
   uint32_t records_ = 0;     // in the open block
   uint64_t sequence_ = 0;
@@ -126,6 +130,9 @@ class PublishedBlock {
  public:
   // Reads the block at the beginning of `bytes`, which must be aligned to 8, and leaves what follows it in `*bytes`.
   static PublishedBlock read(std::span<const uint8_t>* bytes);
+
+  // One record alone. Throws std::runtime_error if the bytes are none.
+  static Record read_record(std::span<const uint8_t> bytes);
 
   const BlockHeader& header() const { return header_; }
   // `visit(const Record&)`, in their order.

@@ -90,14 +90,4 @@ TEST(an_unknown_seed_is_refused_and_leaves_the_assembly_usable) {
   CHECK_EQ(assembly.sample(std::vector<int64_t>{10, 20}, true).nodes[0].num_sampled[0], 2);
 }
 
-TEST(numbers_of_nodes_grow_with_the_sample) {
-  NodeNumbers numbers;
-  for (size_t expected : {0, 10, 100'000}) {
-    numbers.begin(expected);
-    for (uint32_t i = 0; i < 50'000; ++i) CHECK_EQ(numbers.number(i * 7, i), i);
-    for (uint32_t i = 0; i < 50'000; ++i) CHECK_EQ(numbers.number(i * 7, 50'000), i);
-    CHECK_EQ(numbers.number(UINT32_MAX - 1, 50'000), 50'000u);
-  }
-}
-
 }  // namespace livegnn

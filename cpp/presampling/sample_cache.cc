@@ -22,7 +22,8 @@ SampleCache::SampleCache(QueryPlan plan, const std::vector<size_t>& feature_widt
 }
 
 size_t SampleCache::bytes() const {
-  size_t bytes = records_.capacity() * sizeof(Record);
+  size_t bytes = records_.capacity() * sizeof(Record) + gone_.capacity() * sizeof(EntryKey);
+  if (filter_ != nullptr) bytes += filter_->bytes();
   for (const Samples& samples : samples_) bytes += samples.slots.bytes() + samples.cells.bytes();
   for (const FeatureTable& table : features_) bytes += table.bytes();
   return bytes;
@@ -46,27 +47,30 @@ void SampleCache::check(const Record& record) const {
 }
 
 void SampleCache::apply(std::span<const uint8_t> blocks) {
+  while (!blocks.empty()) apply_block(&blocks);
+}
+
+void SampleCache::apply_block(std::span<const uint8_t>* blocks) {
   constexpr size_t kGroup = 32;  // whose cache misses are taken together
-  while (!blocks.empty()) {
-    const PublishedBlock block = PublishedBlock::read(&blocks);
-    if (block.header().receiver != worker_) {
-      throw std::runtime_error("published block: it is for serving worker " + std::to_string(block.header().receiver) +
-                               ", and this is number " + std::to_string(worker_));
-    }
-    if (!applied_.is_next(block.header())) continue;
-    records_.clear();
-    block.for_each([&](const Record& record) {
-      check(record);
-      records_.push_back(record);
-    });
-    for (size_t begin = 0; begin < records_.size(); begin += kGroup) {
-      const size_t end = std::min(records_.size(), begin + kGroup);
-      for (size_t i = begin; i < end; ++i) prefetch(records_[i]);
-      for (size_t i = begin; i < end; ++i) prefetch_further(records_[i]);
-      for (size_t i = begin; i < end; ++i) apply(records_[i]);
-    }
-    applied_.passed(block.header());
+  const PublishedBlock block = PublishedBlock::read(blocks);
+  if (block.header().receiver != worker_) {
+    throw std::runtime_error("published block: it is for serving worker " + std::to_string(block.header().receiver) +
+                             ", and this is number " + std::to_string(worker_));
   }
+  if (!applied_.is_next(block.header())) return;
+  records_.clear();
+  block.for_each([&](const Record& record) {
+    check(record);
+    records_.push_back(record);
+  });
+  ++version_;
+  for (size_t begin = 0; begin < records_.size(); begin += kGroup) {
+    const size_t end = std::min(records_.size(), begin + kGroup);
+    for (size_t i = begin; i < end; ++i) prefetch(records_[i]);
+    for (size_t i = begin; i < end; ++i) prefetch_further(records_[i]);
+    for (size_t i = begin; i < end; ++i) apply(records_[i]);
+  }
+  applied_.passed(block.header());
   settle();
 }
 
@@ -91,24 +95,35 @@ void SampleCache::apply(const Record& record) {
     case RecordKind::kSample:
       set_sample(&samples_[record.what], record.node, record.sample);
       break;
-    case RecordKind::kNoSample: {
-      Samples& samples = samples_[record.what];
-      Slot* slot = samples.slots.find(record.node);
-      if (slot == nullptr) break;
-      CellRoot root = slot->root();
-      samples.cells.free(&root);
-      samples.slots.erase(slot);
+    case RecordKind::kNoSample:
+    case RecordKind::kNoFeatures: {
+      const bool sample = record.kind == RecordKind::kNoSample;
+      const EntryKey key{sample ? RecordKind::kSample : RecordKind::kFeatures, record.what, record.node};
+      if (may_be_evicted(key)) gone_.push_back(key);
+      erase(key);
       break;
     }
     case RecordKind::kFeatures:
-      features_[record.what].set(record.node, record.features.data());
-      break;
-    case RecordKind::kNoFeatures:
-      features_[record.what].erase(record.node);
+      if (features_[record.what].set(record.node, record.features.data()) && spills()) {
+        *features_[record.what].marks_of(record.node) = kUsed;
+      }
       break;
     case RecordKind::kReference:
       break;  // `check` has refused it
   }
+}
+
+void SampleCache::erase(const EntryKey& key) {
+  if (key.kind == RecordKind::kFeatures) {
+    features_[key.what].erase(key.node);
+    return;
+  }
+  Samples& samples = samples_[key.what];
+  Slot* slot = samples.slots.find(key.node);
+  if (slot == nullptr) return;
+  CellRoot root = slot->root();
+  samples.cells.free(&root);
+  samples.slots.erase(slot);
 }
 
 void SampleCache::set_sample(Samples* samples, uint64_t node, const CellView& cell) {
@@ -121,14 +136,23 @@ void SampleCache::set_sample(Samples* samples, uint64_t node, const CellView& ce
     throw;
   }
   slot->block = root.block;
-  slot->size = root.size;
+  slot->size = static_cast<uint16_t>(root.size);
+  slot->marks = kUsed;
 }
 
 void SampleCache::settle() noexcept {
   for (Samples& samples : samples_) {
-    if (!samples.cells.is_sparse()) continue;
+    if (!samples.cells.is_sparse(spills())) continue;
     samples.cells.compact([&](const auto& move) { samples.slots.for_each([&](Slot& slot) { move(&slot.block); }); });
   }
+}
+
+void SampleCache::restart(uint32_t sampling_worker) {
+  if (sampling_worker >= applied_.next().size()) {
+    throw std::invalid_argument("there is no sampling worker " + std::to_string(sampling_worker));
+  }
+  applied_.next()[sampling_worker] = 0;
+  ++version_;
 }
 
 void SampleCache::clear() {
@@ -141,6 +165,9 @@ void SampleCache::clear() {
   }
   for (FeatureTable& table : features_) table.clear();
   std::fill(applied_.next().begin(), applied_.next().end(), 0);
+  if (filter_ != nullptr) filter_->clear();
+  gone_.clear();
+  ++version_;
   settle();
 }
 

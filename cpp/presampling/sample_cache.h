@@ -1,19 +1,27 @@
 // The query-aware sample cache of one serving worker (Helios, section 6): the samples and features that its seeds can
 // need, as sampling workers have published them. A query is then a fixed number of look-ups here.
 //
+// A cache that spills (sample_cache_spill.cc) lets entries go that were not looked up lately, for its owner to keep
+// elsewhere, and takes them back. A filter knows which may have gone: a look-up that finds nothing and `may_be_evicted`
+// is not answered yet.
+//
 // Invariants: what a block says replaces what was there; blocks of a sampling worker are applied in their order, each
 // once. Entries that are dropped leave nothing.
-// Thread safety: any number of readers, or one writer. A view of a sample and a row are good until the next change.
+// Thread safety: any number of readers, or one writer; readers mark what they look up. A view of a sample and a row are
+// good until the next change.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "presampling/cell_heap.h"
+#include "presampling/evicted_filter.h"
 #include "presampling/feature_table.h"
 #include "presampling/publication.h"
 #include "presampling/query_plan.h"
@@ -24,6 +32,27 @@ namespace livegnn {
 // What a reader has looked up; each reader counts its own.
 struct Lookups {
   uint64_t samples = 0, features = 0;
+};
+
+// An entry of a cache: a sample (RecordKind::kSample) or a row of features (kFeatures).
+struct EntryKey {
+  RecordKind kind;
+  uint32_t what;  // a one-hop query, or a node type
+  uint64_t node;
+
+  friend bool operator==(const EntryKey&, const EntryKey&) = default;
+};
+
+// Entries that have left a cache and were never given to its owner as they are: each as a record (publication.h).
+struct EvictedEntries {
+  std::vector<EntryKey> keys;
+  std::vector<uint64_t> words;  // of all records, one after the other
+  std::vector<size_t> ends;     // of each record, in words
+
+  std::span<const uint8_t> record(size_t i) const {
+    const size_t begin = i == 0 ? 0 : ends[i - 1];
+    return {reinterpret_cast<const uint8_t*>(words.data() + begin), (ends[i] - begin) * sizeof(uint64_t)};
+  }
 };
 
 class SampleCache {
@@ -40,20 +69,47 @@ class SampleCache {
   // Applies whole blocks; those that were applied before are passed over. Throws std::runtime_error if one is spoiled,
   // or not for this worker, or some before it are missing; those before that one are applied.
   void apply(std::span<const uint8_t> blocks);
-  // Forgets what a sampling worker has published, and begins at its block 0 again.
+  // The same for the first block alone; leaves what follows it in `*blocks`.
+  void apply_block(std::span<const uint8_t>* blocks);
+  // Forgets everything, and begins at block 0 of each sampling worker again.
   void clear();
+  // Begins at block 0 of one sampling worker again, and forgets nothing: `SamplingShard::publish_all` tells all that is
+  // needed as it is. What the worker took back in blocks that did not come stays. Throws std::invalid_argument if there
+  // is no such worker.
+  void restart(uint32_t sampling_worker);
 
   // -- look-ups. A sample of which nothing was published is empty; features are null.
 
   CellView sample(uint32_t query, uint64_t node, Lookups* lookups) const {
     ++lookups->samples;
     const Slot* slot = samples_[query].slots.find(node);
-    return slot == nullptr ? CellView{} : samples_[query].cells.view(slot->root());
+    if (slot == nullptr) return {};
+    if (filter_ != nullptr) mark_used(slot);
+    return samples_[query].cells.view(slot->root());
   }
   const float* features(uint32_t node_type, uint64_t node, Lookups* lookups) const {
     ++lookups->features;
-    return features_[node_type].find(node);
+    return filter_ == nullptr ? features_[node_type].find(node) : features_[node_type].find_marking(node, kUsed);
   }
+  // Whether the owner may have the entry. Of no other entry that is not here.
+  bool may_be_evicted(const EntryKey& key) const { return filter_ != nullptr && filter_->may_have(hash_of(key)); }
+
+  // -- spilling. The owner has entries in the form in which they were evicted last, until `take_gone` names them.
+
+  // From now on entries may be evicted; the filter takes so many bytes.
+  void spill(size_t filter_bytes);
+  bool spills() const { return filter_ != nullptr; }
+  // Lets entries go that were not looked up since this last passed them, until they were about so many bytes; and if
+  // there are none, others. Returns those that the owner does not have as they are.
+  EvictedEntries evict(size_t bytes);
+  // Takes an entry back, unless there is one by this key. `kept`: the owner has it as it is. Throws std::runtime_error
+  // if the bytes are no such record.
+  void restore(const EntryKey& key, std::span<const uint8_t> record, bool kept);
+  // Entries that blocks have taken back and that may have been evicted: the owner must forget them.
+  std::vector<EntryKey> take_gone() { return std::exchange(gone_, {}); }
+  // A number that grows with every change.
+  uint64_t version() const { return version_; }
+
   // In two steps, because the second reads what the first fetches.
   void prefetch_sample(uint32_t query, uint64_t node) const { samples_[query].slots.prefetch(node); }
   void prefetch_cell(uint32_t query, uint64_t node) const {
@@ -67,20 +123,42 @@ class SampleCache {
   }
 
  private:
+  // Marks of entries.
+  static constexpr uint32_t kUsed = 1, kKept = 2;  // looked up lately; the owner has it as it is
+
   struct Slot {
     uint64_t key;
     BlockRef block;
-    uint32_t size;
+    uint16_t size;
+    uint16_t marks;
 
     bool empty() const { return size == 0; }
     CellRoot root() const { return {block, size}; }
   };
+  static_assert(sizeof(Slot) == 16);
   struct Samples {
     explicit Samples(const CellOptions& options) : cells(options) {}
     SlotTable<Slot> slots;
     CellHeap cells;
   };
 
+  struct Hand {  // where `evict` goes on
+    size_t table = 0, place = 0;
+  };
+
+  static uint64_t hash_of(const EntryKey& key) {
+    return key.node * 0x9e3779b97f4a7c15ULL + (uint64_t{key.what} << 8 | static_cast<uint64_t>(key.kind));
+  }
+  static void mark_used(const Slot* slot) {
+    std::atomic_ref<uint16_t> marks(const_cast<Slot*>(slot)->marks);
+    if ((marks.load(std::memory_order_relaxed) & kUsed) == 0) {
+      marks.fetch_or(static_cast<uint16_t>(kUsed), std::memory_order_relaxed);
+    }
+  }
+  size_t sweep(size_t bytes, std::vector<EntryKey>* victims, EvictedEntries* out);
+  size_t sweep_samples(uint32_t query, size_t bytes, std::vector<EntryKey>* victims, EvictedEntries* out);
+  size_t sweep_features(uint32_t type, size_t bytes, std::vector<EntryKey>* victims, EvictedEntries* out);
+  void erase(const EntryKey& key);
   void check(const Record& record) const;
   void prefetch(const Record& record) const;
   void prefetch_further(const Record& record) const;
@@ -94,6 +172,13 @@ class SampleCache {
   std::deque<FeatureTable> features_;  // by node type
   BlockOrder applied_;
   std::vector<Record> records_;  // of the current block
+  uint64_t version_ = 0;
+
+  // Only of a cache that spills.
+  std::unique_ptr<EvictedFilter> filter_;
+  PublicationWriter writer_{0, 0};  // of records
+  std::vector<EntryKey> gone_;
+  Hand hand_;
 };
 
 }  // namespace livegnn

@@ -85,6 +85,25 @@ TEST(a_cache_is_a_map_of_what_was_published) {
   }
 }
 
+TEST(a_worker_that_begins_again_is_read_again) {
+  SampleCache cache(plan_of(false, false), {2, 0}, 0, 2);
+  const auto tell = [&](uint32_t sender, uint64_t sequence, uint64_t node) {
+    PublicationWriter writer(sender, 0);
+    writer.set_next_sequence(sequence);
+    writer.features(0, node, std::vector<float>{1, 2});
+    writer.finish();
+    cache.apply(writer.bytes());
+    return cache.num_features(0);
+  };
+  CHECK_EQ(tell(0, 0, 1), 1u);
+  CHECK_EQ(tell(1, 0, 2), 2u);
+  CHECK_EQ(tell(0, 0, 3), 2u);  // a block of this number was there before
+  cache.restart(0);
+  CHECK_EQ(tell(0, 0, 3), 3u);
+  CHECK_EQ(tell(1, 0, 4), 3u);
+  CHECK_THROWS(cache.restart(2), std::invalid_argument, "no sampling worker 2");
+}
+
 TEST(a_cache_refuses_what_is_not_for_it) {
   const QueryPlan plan = plan_of(false, false);
   CHECK_THROWS(SampleCache(plan, {2}, 0, 1), std::invalid_argument, "2 node types, and widths of 1");

@@ -42,15 +42,13 @@ SamplingShard::SamplingShard(QueryPlan plan, ShardOptions options)
       side = sides_.insert(side, {query.edge_type, query.incoming, query.undirected, {}, nullptr});
     }
     side->queries.push_back(static_cast<uint32_t>(q));
+    side->timed = side->timed || has_times(query);
   }
   for (Side& side : sides_) {
     if (!o.keep_edges) continue;
-    bool weighted = false, timed = false;
-    for (uint32_t q : side.queries) {
-      weighted = weighted || plan_[q].weighted || plan_[q].by == SampleBy::kWeight;
-      timed = timed || plan_[q].timed || plan_[q].by == SampleBy::kLatest;
-    }
-    side.lists = std::make_unique<NeighborLists>(weighted, timed);
+    bool weighted = false;
+    for (uint32_t q : side.queries) weighted = weighted || plan_[q].weighted || plan_[q].by == SampleBy::kWeight;
+    side.lists = std::make_unique<NeighborLists>(weighted, side.timed);
   }
   for (size_t width : o.feature_widths) {
     features_.push_back(std::make_unique<FeatureTable>(width));
@@ -78,7 +76,7 @@ void SamplingShard::check_edges(uint32_t edge_type, const EdgeBatch& edges, bool
   for (const OneHopQuery& query : plan_.queries()) {
     if (query.edge_type != edge_type || !values) continue;
     weights = weights || query.weighted || query.by == SampleBy::kWeight;
-    times = times || query.timed || query.by == SampleBy::kLatest;
+    times = times || has_times(query);
   }
   const auto require = [&](bool holds, const char* what) {
     if (!holds) throw std::invalid_argument("edges of type " + std::to_string(edge_type) + ": " + what);
@@ -190,18 +188,23 @@ void SamplingShard::erase_cell(uint32_t query, uint64_t node) {
   if (changed) touched_samples_.push_back({query, kAllWorkers, node});
 }
 
-// -- features and nodes
+// -- features
 
-void SamplingShard::set_features(uint32_t node_type, std::span<const uint64_t> nodes, std::span<const float> rows) {
+void SamplingShard::check_features(uint32_t node_type, size_t rows, std::span<const float> values) const {
   if (node_type >= features_.size()) throw std::invalid_argument("there is no node type " + std::to_string(node_type));
-  FeatureTable& table = *features_[node_type];
-  const size_t width = table.width();
-  if (rows.size() != nodes.size() * width) {
-    throw std::invalid_argument("expected " + std::to_string(nodes.size()) + " rows of " + std::to_string(width) +
-                                " features, got " + std::to_string(rows.size()) + " numbers");
+  const size_t width = features_[node_type]->width();
+  if (values.size() != rows * width) {
+    throw std::invalid_argument("expected " + std::to_string(rows) + " rows of " + std::to_string(width) +
+                                " features, got " + std::to_string(values.size()) + " numbers");
   }
   const auto finite = [](float value) { return std::isfinite(value); };
-  if (!std::all_of(rows.begin(), rows.end(), finite)) throw std::invalid_argument("a feature must be finite");
+  if (!std::all_of(values.begin(), values.end(), finite)) throw std::invalid_argument("a feature must be finite");
+}
+
+void SamplingShard::set_features(uint32_t node_type, std::span<const uint64_t> nodes, std::span<const float> rows) {
+  check_features(node_type, nodes.size(), rows);
+  FeatureTable& table = *features_[node_type];
+  const size_t width = table.width();
   if (width == 0) return;
   for (size_t begin = 0; begin < nodes.size(); begin += kGroup) {
     const size_t end = std::min(nodes.size(), begin + kGroup);
@@ -218,40 +221,16 @@ void SamplingShard::set_features(uint32_t node_type, std::span<const uint64_t> n
   }
 }
 
-void SamplingShard::remove_nodes(uint32_t node_type, std::span<const uint64_t> nodes) {
-  if (node_type >= features_.size()) throw std::invalid_argument("there is no node type " + std::to_string(node_type));
-  erased_.assign(nodes.begin(), nodes.end());
-  std::sort(erased_.begin(), erased_.end());
-  const auto is_erased = [&](uint64_t id) { return std::binary_search(erased_.begin(), erased_.end(), id); };
-  for (const Side& side : sides_) {
-    if (side.lists == nullptr) continue;
-    const OneHopQuery& query = plan_[side.queries[0]];
-    list_changes_.clear();
-    side.lists->for_each([&](uint64_t node, const Neighbor& neighbor) {
-      const bool goes = (query.key_type == node_type && is_erased(node)) ||
-                        (query.neighbor_type == node_type && is_erased(neighbor.id));
-      if (goes) list_changes_.push_back({node, neighbor, false});
-    });
-    side.lists->apply(list_changes_);
-  }
-  work_.clear();
-  for (uint32_t q = 0; q < plan_.size(); ++q) {
-    if (plan_[q].key_type == node_type) {
-      for (uint64_t node : erased_) erase_cell(q, node);
-    }
-    if (plan_[q].neighbor_type != node_type) continue;
-    cells_[q]->for_each([&](uint64_t node, const CellView& cell) {
-      for (uint32_t i = 0; i < cell.size; ++i) {
-        if (is_erased(cell.ids[i])) work_.push_back({q, node, {cell.ids[i]}});
-      }
-    });
-  }
-  run_work(false);
-  for (uint64_t node : erased_) {
-    if (features_[node_type]->erase(node)) touched_features_.push_back({node_type, kAllWorkers, node});
+void SamplingShard::add_missing(uint32_t node_type, std::span<const uint64_t> nodes, std::span<const float> row) {
+  check_features(node_type, 1, row);
+  FeatureTable& table = *features_[node_type];
+  if (table.width() == 0) return;
+  for (uint64_t node : nodes) {
+    if (!owns(node) || table.row_of(node) != FeatureTable::kNoRow) continue;
+    table.set(node, row.data());
+    touched_features_.push_back({node_type, kAllWorkers, node});
   }
   complete();
-  settle();
 }
 
 // -- subscriptions
@@ -405,11 +384,14 @@ void SamplingShard::publish_all(uint32_t worker) {
   }
   serving_[worker] = PublicationWriter(options_.worker, worker);
   for (uint32_t q = 0; q < plan_.size(); ++q) {
-    cells_[q]->for_each([&](uint64_t node, const CellView& cell) {
+    std::vector<uint64_t> nodes;
+    cells_[q]->for_each([&](uint64_t node, const CellView&) {
       const bool needed = plan_[q].of_seeds() ? serving_worker_of(node, options_.serving_workers) == worker
                                               : subscriptions_[q]->count(node, worker) > 0;
-      if (needed) publish_sample(q, node, worker, cell);
+      if (needed) nodes.push_back(node);
     });
+    std::sort(nodes.begin(), nodes.end());  // as in `remove_sorted`
+    for (uint64_t node : nodes) publish_sample(q, node, worker, cells_[q]->find(node));
   }
   for (uint32_t type = 0; type < features_.size(); ++type) {
     for (uint32_t row = 0; row < features_[type]->size(); ++row) {

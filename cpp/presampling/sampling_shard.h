@@ -79,9 +79,15 @@ class SamplingShard {
   void remove_edges(uint32_t edge_type, const EdgeBatch& edges);
   // `rows`: [nodes, width].
   void set_features(uint32_t node_type, std::span<const uint64_t> nodes, std::span<const float> rows);
+  // Gives `row` to those of the nodes that this worker owns and that have no features: to nodes that nobody announced.
+  void add_missing(uint32_t node_type, std::span<const uint64_t> nodes, std::span<const float> row);
   // Removes nodes with their edges and features. All workers must be told, because samples of any may hold them. It
   // goes through all cells and lists in which nodes of this type can be, so tell of many at once.
   void remove_nodes(uint32_t node_type, std::span<const uint64_t> nodes);
+  // Removes the edges of this type whose time is less than `before`: from lists and the cells drawn from them; without
+  // lists, from cells. It goes through all of them, so call it seldom. Throws std::invalid_argument if times are not
+  // kept: of lists if no query of theirs has any, without lists if one has none.
+  void expire(uint32_t edge_type, double before);
   // Whole blocks that other sampling workers have written for this one; those that were read before are passed over.
   // Throws std::runtime_error if one is spoiled, or some before it are missing; those before that one are read.
   void receive(std::span<const uint8_t> blocks);
@@ -124,15 +130,20 @@ class SamplingShard {
     bool incoming, undirected;
     std::vector<uint32_t> queries;
     std::unique_ptr<NeighborLists> lists;  // null without `keep_edges`
+    bool timed = false;                    // some query has times, so lists have
   };
 
+  // Whether a query has times: its cells are drawn by them, or carry them.
+  static bool has_times(const OneHopQuery& query) { return query.timed || query.by == SampleBy::kLatest; }
   bool owns(uint64_t node) const { return sampling_worker_of(node, options_.sampling_workers) == options_.worker; }
+  void check_features(uint32_t node_type, size_t rows, std::span<const float> values) const;
   void check_edges(uint32_t edge_type, const EdgeBatch& edges, bool values) const;
   template <class Visit>
   void for_each_end(const Side& side, const EdgeBatch& edges, size_t i, const Visit& visit) const;
   void change_lists(const Side& side, const EdgeBatch& edges, bool has);
   void change_edges(uint32_t edge_type, const EdgeBatch& edges, bool has);
   void run_work(bool has);
+  void remove_sorted();
   void change_cell(const Work& work, bool has);
   void redraw(uint32_t query, uint64_t node);
   void erase_cell(uint32_t query, uint64_t node);

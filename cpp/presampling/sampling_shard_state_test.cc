@@ -45,5 +45,54 @@ TEST(a_worker_that_is_loaded_goes_on) {
   }
 }
 
+std::vector<uint8_t> take_for_serving(SamplingShard* shard) {
+  shard->finish();
+  std::vector<uint8_t> all;
+  for (uint32_t w = 0; w < shard->options().serving_workers; ++w) {
+    const auto bytes = shard->for_serving(w);
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  }
+  shard->clear_outbox();
+  return all;
+}
+
+// Its tables have another order; whoever knows blocks of the worker before must not notice.
+TEST(a_worker_that_is_loaded_makes_the_same_blocks) {
+  Random random;
+  const QueryPlan plan(0, 3, testing::kMarketTypes,
+                       std::vector<OneHopRequest>{{2, false, 4, SampleBy::kLatest, {kSeeds}, false, true},
+                                                  {0, false, 3, SampleBy::kLatest, {0}, true, true}});
+  for (int round = 0; round < 10; ++round) {
+    SamplingShard first(plan, {0, 1, 2, 5, round % 2 == 0, testing::kMarketWidths});
+    for (uint32_t type : {0, 2}) {
+      testing::PlainEdges edges, gone;
+      for (int i = 0; i < 4000; ++i) {
+        const uint64_t source = random.below(600), target = random.below(600);
+        edges.add(source, target, {1, static_cast<double>(random.below(100))});
+        if (random.chance(0.5)) gone.add(source, target);
+      }
+      first.add_edges(type, edges.batch());
+      first.remove_edges(type, {gone.sources, gone.targets});
+    }
+    take_for_serving(&first);
+    Arrays arrays;
+    first.save(&arrays);
+    SamplingShard second(plan, first.options());
+    second.load(views_of(&arrays));
+    std::vector<uint64_t> removed;
+    for (int i = 0; i < 60; ++i) removed.push_back(random.below(600));
+    const auto check_same = [&](const auto& change) {
+      change(&first);
+      change(&second);
+      const auto bytes = take_for_serving(&first);
+      CHECK(!bytes.empty());
+      CHECK(bytes == take_for_serving(&second));
+    };
+    check_same([&](SamplingShard* shard) { shard->remove_nodes(0, removed); });
+    check_same([&](SamplingShard* shard) { shard->expire(0, 50.0); });
+    check_same([&](SamplingShard* shard) { shard->publish_all(1); });
+  }
+}
+
 }  // namespace
 }  // namespace livegnn

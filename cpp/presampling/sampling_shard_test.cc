@@ -38,52 +38,6 @@ TEST(caches_have_what_a_full_walk_fetches_and_nothing_more) {
   }
 }
 
-void check_empty(const WorkerNetwork& workers) {
-  for (const auto& shard : workers.shards) {
-    for (size_t q = 0; q < workers.plan.size(); ++q) {
-      CHECK_EQ(shard->cells(q).size(), 0u);
-      CHECK_EQ(shard->subscriptions(q).size(), 0u);
-    }
-    for (size_t type = 0; type < testing::kMarketWidths.size(); ++type) {
-      CHECK_EQ(shard->features(type).size(), 0u);
-      CHECK_EQ(shard->feature_subscriptions(type).size(), 0u);
-    }
-    CHECK(shard->bytes() < 400'000);
-  }
-  for (const auto& cache : workers.caches) {
-    for (uint32_t q = 0; q < workers.plan.size(); ++q) CHECK_EQ(cache->num_samples(q), 0u);
-    for (uint32_t type = 0; type < testing::kMarketWidths.size(); ++type) CHECK_EQ(cache->num_features(type), 0u);
-    CHECK(cache->bytes() < 400'000);
-  }
-}
-
-TEST(nothing_is_left_of_a_graph_that_is_removed) {
-  Random random;
-  for (int round = 0; round < 30; ++round) {
-    const bool keep_edges = round % 2 == 0, by_node = random.chance(0.5);
-    WorkerNetwork workers(testing::random_market_plan(&random), testing::random_shard_options(&random, keep_edges));
-    PlainGraph graph;
-    const uint64_t ids = 5 + random.below(60);
-    testing::NetworkStream stream(&workers, &graph, &random, ids);
-    for (int step = 0; step < 30; ++step) stream.one(0.2);
-    std::vector<uint64_t> all;
-    for (uint64_t id = 0; id < ids; ++id) all.push_back(id);
-    for (uint32_t i = 0; i < workers.shards.size(); ++i) {
-      for (uint32_t type = 0; type < testing::kMarketTypes.size() && !by_node; ++type) {
-        testing::PlainEdges edges;
-        for (const auto& [source, list] : graph.out[type]) {
-          for (const auto& [target, edge] : list) edges.add(source, target);
-        }
-        workers.shards[i]->remove_edges(type, {edges.sources, edges.targets});
-      }
-      for (uint32_t type = 0; type < 3; ++type) workers.shards[i]->remove_nodes(type, all);
-    }
-    testing::collect_all(&workers);
-    stream.deliver_all();
-    check_empty(workers);
-  }
-}
-
 // Without lists, caches have what the cells lead to, whatever these are.
 TEST(without_lists_caches_follow_the_cells) {
   Random random;
@@ -169,6 +123,9 @@ TEST(bad_events_change_nothing) {
   CHECK_THROWS(shard.set_features(0, one, {}), std::invalid_argument, "expected 1 rows of 3 features, got 0");
   CHECK_THROWS(shard.set_features(0, one, row), std::invalid_argument, "a feature must be finite");
   CHECK_THROWS(shard.set_features(3, one, {}), std::invalid_argument, "no node type 3");
+  CHECK_THROWS(shard.add_missing(3, one, {}), std::invalid_argument, "no node type 3");
+  CHECK_THROWS(shard.add_missing(0, one, row), std::invalid_argument, "a feature must be finite");
+  CHECK_THROWS(shard.add_missing(1, one, row), std::invalid_argument, "expected 1 rows of 5");
   CHECK_THROWS(shard.remove_nodes(3, one), std::invalid_argument, "no node type 3");
   CHECK_THROWS(shard.publish_all(1), std::invalid_argument, "no serving worker 1");
   CHECK_EQ(shard.cells(0).size(), 0u);

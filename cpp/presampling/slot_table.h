@@ -82,6 +82,10 @@ class SlotTable {
     shift_ = 63;
   }
 
+  // Slots by their place, for whoever goes through a part of the table; null if it is empty. Requires: below `places`.
+  size_t places() const { return num_slots(); }
+  Slot* at(size_t place) { return slots()[place].empty() ? nullptr : slots() + place; }
+
   // In no order. `visit` must neither insert nor erase.
   template <class Visit>
   void for_each(Visit&& visit) {

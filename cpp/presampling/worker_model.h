@@ -1,8 +1,10 @@
 // Sampling and serving workers whose blocks a test delivers, and a plain graph that they are held against.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -74,6 +76,13 @@ struct PlainGraph {
       if (kMarketTypes[type].target_type == node_type) {
         in[type].erase(node);
         for (auto& [source, list] : out[type]) list.erase(node);
+      }
+    }
+  }
+  void expire(uint32_t type, double before) {
+    for (auto* side : {&out[type], &in[type]}) {
+      for (auto& [node, list] : *side) {
+        std::erase_if(list, [&](const auto& one) { return one.second.time < before; });
       }
     }
   }
@@ -158,6 +167,7 @@ class WorkerNetwork {
         shards[pair.second]->receive(blocks.front());
       } else {
         caches[pair.second]->apply(blocks.front());
+        if (delivered) delivered(blocks.front());
       }
     }
     blocks.pop_front();
@@ -167,6 +177,7 @@ class WorkerNetwork {
 
   QueryPlan plan;
   ShardOptions options;
+  std::function<void(std::span<const uint8_t>)> delivered;  // hears of what caches are given
   std::vector<std::unique_ptr<SamplingShard>> shards;
   std::vector<std::unique_ptr<SampleCache>> caches;
   std::map<std::pair<uint32_t, uint32_t>, Blocks> between, to_caches;  // by sender and receiver
@@ -284,11 +295,34 @@ class NetworkStream {
     for (uint64_t node : nodes) graph_->remove_node(type, node);
     tell([&](SamplingShard* shard) { shard->remove_nodes(type, nodes); });
   }
+  void add_missing() {
+    const uint32_t type = random_->index(kMarketWidths.size());
+    const std::vector<float> row = random_->floats(kMarketWidths[type]);
+    std::vector<uint64_t> nodes;
+    for (uint64_t i = random_->below(8); i > 0; --i) nodes.push_back(random_->below(ids_));
+    for (uint64_t node : nodes) {
+      if (!row.empty()) graph_->features[type].try_emplace(node, row);
+    }
+    tell([&](SamplingShard* shard) { shard->add_missing(type, nodes, row); });
+  }
+  // Of a type whose queries have times; otherwise it is refused.
+  void expire() {
+    const uint32_t type = random_->index(kMarketTypes.size());
+    const double before = static_cast<double>(random_->below(20));
+    if (!can_expire(type)) {
+      for (const auto& shard : workers_->shards) {
+        CHECK_THROWS(shard->expire(type, before), std::invalid_argument, "keep no times");
+      }
+      return;
+    }
+    graph_->expire(type, before);
+    tell([&](SamplingShard* shard) { shard->expire(type, before); });
+  }
   void one(double removals) {
     if (random_->chance(removals)) {
-      random_->chance(0.7) ? remove_edges() : remove_nodes();
+      random_->chance(0.6) ? remove_edges() : random_->chance(0.5) ? remove_nodes() : expire();
     } else {
-      random_->chance(0.7) ? add_edges() : set_features();
+      random_->chance(0.7) ? add_edges() : random_->chance(0.8) ? set_features() : add_missing();
     }
   }
   void deliver_all() {
@@ -297,6 +331,18 @@ class NetworkStream {
   }
 
  private:
+  // Lists have times if a query over them has; without lists each query needs its own.
+  bool can_expire(uint32_t type) const {
+    std::map<bool, std::vector<bool>> timed;  // by direction
+    for (const OneHopQuery& query : workers_->plan.queries()) {
+      if (query.edge_type == type) timed[query.incoming].push_back(query.timed || query.by == SampleBy::kLatest);
+    }
+    return std::all_of(timed.begin(), timed.end(), [&](const auto& side) {
+      const auto& all = side.second;
+      return workers_->options.keep_edges ? std::count(all.begin(), all.end(), true) > 0
+                                          : std::count(all.begin(), all.end(), false) == 0;
+    });
+  }
   template <class Tell>
   void tell(const Tell& tell) {
     for (uint32_t i = 0; i < workers_->shards.size(); ++i) {
