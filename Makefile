@@ -89,7 +89,7 @@ test-cpp-sanitized: $(SANITIZED_BUILD)/build.ninja
 
 test-cpp-threads: $(THREADS_BUILD)/build.ninja
 	$(BIN)/ninja -C $(THREADS_BUILD) livegnn_thread_tests
-	$(THREADS_BUILD)/livegnn_thread_tests readers batch thread_pool block_heap_lanes graph_ text_ids_are_read
+	$(THREADS_BUILD)/livegnn_thread_tests readers batch thread_pool threads_take block_heap_lanes graph_ text_ids_are_read
 
 # The engine's part: a minute or more of compiling.
 test-cpp-threads-engine: $(THREADS_BUILD)/build.ninja

@@ -79,10 +79,17 @@ auto read(const Graph& graph, const Size& size, const Body& body) {
   return read_under(graph.lock, size, body);
 }
 
-// Runs `body` while nobody else has the lock, and returns its result. It releases the GIL, because work may be long.
+// Runs `body` while nobody else has the lock, and returns its result. The GIL is kept if nobody has to be waited for
+// and there is little work, `size` as of rows.
 template <class Lock, class Body>
-auto write_under(Lock& lock, const Body& body) {
+auto write_under(Lock& lock, size_t size, const Body& body) {
   refuse_in_function();
+  if constexpr (requires { lock.try_lock(); }) {
+    if (size <= kQuick && !always_wait && lock.try_lock()) {
+      std::unique_lock alone(lock, std::adopt_lock);
+      return body();
+    }
+  }
   nb::gil_scoped_release release;
   std::unique_lock alone(lock);
   return body();

@@ -77,13 +77,16 @@ nb::bytes bytes_of(std::span<const uint8_t> from) { return nb::bytes(from.data()
 
 // -- the sampling worker
 
+constexpr size_t kMuch = SIZE_MAX;
+constexpr size_t kEdge = 16;  // an edge, or a node, is as much work as so many rows that are read
+
 // One thread uses a shard at a time: others wait.
 struct HeldShard {
   HeldShard(QueryPlan plan, ShardOptions options) : shard(std::move(plan), std::move(options)) {}
 
   template <class Body>
-  auto use(const Body& body) {
-    return write_under(lock, [&] { return body(shard); });
+  auto use(size_t size, const Body& body) {
+    return write_under(lock, size, [&] { return body(shard); });
   }
 
   SamplingShard shard;
@@ -101,12 +104,12 @@ void make_shard(HeldShard* self, uint32_t seed_type, size_t num_node_types,
 void add_edges(HeldShard& self, uint32_t edge_type, const In<int64_t>& sources, const In<int64_t>& targets,
                const std::optional<In<float>>& weights, const std::optional<In<double>>& times) {
   const EdgeBatch edges{ids_in(sources), ids_in(targets), column_in(weights), column_in(times)};
-  self.use([&](SamplingShard& shard) { shard.add_edges(edge_type, edges); });
+  self.use(kEdge * edges.sources.size(), [&](SamplingShard& shard) { shard.add_edges(edge_type, edges); });
 }
 
 void remove_edges(HeldShard& self, uint32_t edge_type, const In<int64_t>& sources, const In<int64_t>& targets) {
   const EdgeBatch edges{ids_in(sources), ids_in(targets)};
-  self.use([&](SamplingShard& shard) { shard.remove_edges(edge_type, edges); });
+  self.use(kEdge * edges.sources.size(), [&](SamplingShard& shard) { shard.remove_edges(edge_type, edges); });
 }
 
 void set_features(HeldShard& self, uint32_t node_type, const In<int64_t>& nodes, const InRows<float>& rows) {
@@ -114,14 +117,15 @@ void set_features(HeldShard& self, uint32_t node_type, const In<int64_t>& nodes,
     throw std::invalid_argument("expected a row of features for each of " + std::to_string(nodes.shape(0)) +
                                 " nodes, got " + std::to_string(rows.shape(0)));
   }
-  self.use([&](SamplingShard& shard) { shard.set_features(node_type, ids_in(nodes), {rows.data(), rows.size()}); });
+  self.use(kEdge * nodes.shape(0),
+           [&](SamplingShard& shard) { shard.set_features(node_type, ids_in(nodes), {rows.data(), rows.size()}); });
 }
 
 // What is to be sent to each serving worker, and to each sampling worker. The bytes are made before what was sent is
 // forgotten, and under the lock: other threads wait for it without the GIL.
 nb::tuple take_outbox(HeldShard& self) {
   std::vector<std::vector<uint8_t>> serving, sampling;
-  self.use([&](SamplingShard& shard) {
+  self.use(kMuch, [&](SamplingShard& shard) {
     shard.finish();
     const auto take = [](std::span<const uint8_t> bytes, auto* to) { to->emplace_back(bytes.begin(), bytes.end()); };
     for (uint32_t w = 0; w < shard.options().serving_workers; ++w) take(shard.for_serving(w), &serving);
@@ -136,13 +140,13 @@ nb::tuple take_outbox(HeldShard& self) {
 
 nb::dict save(HeldShard& self) {
   Arrays arrays;
-  self.use([&](SamplingShard& shard) { shard.save(&arrays); });
+  self.use(kMuch, [&](SamplingShard& shard) { shard.save(&arrays); });
   return to_python(std::move(arrays));
 }
 
 void load(HeldShard& self, const nb::dict& arrays) {
   const ArrayViews views = from_python(arrays);
-  self.use([&](SamplingShard& shard) { shard.load(views); });
+  self.use(kMuch, [&](SamplingShard& shard) { shard.load(views); });
 }
 
 void bind_shard(nb::module_& module) {
@@ -153,31 +157,33 @@ void bind_shard(nb::module_& module) {
       .def("set_features", &set_features)
       .def("add_missing",
            [](HeldShard& self, uint32_t node_type, const In<int64_t>& nodes, const In<float>& row) {
-             self.use([&](SamplingShard& shard) {
+             self.use(kEdge * nodes.shape(0), [&](SamplingShard& shard) {
                shard.add_missing(node_type, ids_in(nodes), {row.data(), row.shape(0)});
              });
            })
       .def("remove_nodes",
            [](HeldShard& self, uint32_t node_type, const In<int64_t>& nodes) {
-             self.use([&](SamplingShard& shard) { shard.remove_nodes(node_type, ids_in(nodes)); });
+             self.use(kMuch, [&](SamplingShard& shard) { shard.remove_nodes(node_type, ids_in(nodes)); });
            })
-      .def("expire", [](HeldShard& self, uint32_t edge_type,
-                        double before) { self.use([&](SamplingShard& shard) { shard.expire(edge_type, before); }); })
+      .def("expire",
+           [](HeldShard& self, uint32_t edge_type, double before) {
+             self.use(kMuch, [&](SamplingShard& shard) { shard.expire(edge_type, before); });
+           })
       .def("receive",
            [](HeldShard& self, const nb::bytes& bytes) {
              const Blocks blocks(bytes);
-             self.use([&](SamplingShard& shard) { shard.receive(blocks); });
+             self.use(bytes.size(), [&](SamplingShard& shard) { shard.receive(blocks); });
            })
       .def("publish_all",
            [](HeldShard& self, uint32_t serving_worker) {
-             self.use([&](SamplingShard& shard) { shard.publish_all(serving_worker); });
+             self.use(kMuch, [&](SamplingShard& shard) { shard.publish_all(serving_worker); });
            })
       .def("take_outbox", &take_outbox)
       .def("save", &save)
       .def("load", &load)
-      .def("bytes", [](HeldShard& self) { return self.use([](SamplingShard& shard) { return shard.bytes(); }); })
+      .def("bytes", [](HeldShard& self) { return self.use(1, [](SamplingShard& shard) { return shard.bytes(); }); })
       .def("records_written",
-           [](HeldShard& self) { return self.use([](SamplingShard& shard) { return shard.records_written(); }); });
+           [](HeldShard& self) { return self.use(1, [](SamplingShard& shard) { return shard.records_written(); }); });
 }
 
 // -- the serving worker
@@ -216,7 +222,7 @@ void make_cache(HeldCache* self, uint32_t seed_type, size_t num_node_types,
 
 void apply(HeldCache& self, const nb::bytes& bytes) {
   const Blocks blocks(bytes);
-  write_under(self.lock, [&] { self.cache.apply(blocks); });
+  write_under(self.lock, kMuch, [&] { self.cache.apply(blocks); });
 }
 
 nb::tuple sample_given(const HeldCache& self, Subgraph&& out, bool attributes) {
@@ -290,7 +296,7 @@ nb::tuple apply_block(HeldCache& self, const nb::bytes& bytes, size_t at) {
   std::span<const uint8_t> rest = blocks;
   if (at > rest.size()) throw std::invalid_argument("there are fewer bytes of blocks");
   rest = rest.subspan(at);
-  const std::vector<EntryKey> gone = write_under(self.lock, [&] {
+  const std::vector<EntryKey> gone = write_under(self.lock, kMuch, [&] {
     self.cache.apply_block(&rest);
     return self.cache.take_gone();
   });
@@ -298,13 +304,16 @@ nb::tuple apply_block(HeldCache& self, const nb::bytes& bytes, size_t at) {
 }
 
 nb::tuple evict(HeldCache& self, size_t bytes) {
-  const EvictedEntries evicted = write_under(self.lock, [&] { return self.cache.evict(bytes); });
+  Eviction eviction{bytes};
+  while (write_under(self.lock, kMuch, [&] { return self.cache.evict(&eviction); })) {  // readers go between
+  }
+  const EvictedEntries& evicted = eviction.entries;
   try {
     nb::list records;
     for (size_t i = 0; i < evicted.keys.size(); ++i) records.append(bytes_of(evicted.record(i)));
     return nb::make_tuple(keys_given(evicted.keys), records);
   } catch (...) {  // there is no memory for the result, and nobody else has the entries
-    write_under(self.lock, [&] {
+    write_under(self.lock, kMuch, [&] {
       for (size_t i = 0; i < evicted.keys.size(); ++i) self.cache.restore(evicted.keys[i], evicted.record(i), false);
     });
     throw;
@@ -317,7 +326,7 @@ void restore(HeldCache& self, const std::vector<nb::bytes>& keys, const std::vec
   std::vector<Blocks> bytes;
   for (const nb::bytes& key : keys) parsed.push_back(key_of(key));
   for (const nb::bytes& record : records) bytes.emplace_back(record);
-  write_under(self.lock, [&] {
+  write_under(self.lock, kMuch, [&] {
     for (size_t i = 0; i < parsed.size(); ++i) self.cache.restore(parsed[i], bytes[i], kept);
   });
 }
@@ -358,7 +367,7 @@ nb::tuple has_features_noting(HeldCache& self, uint32_t node_type, const In<int6
 void bind_spilling(nb::class_<HeldCache>& cache) {
   cache
       .def("spill", [](HeldCache& self,
-                       size_t filter_bytes) { write_under(self.lock, [&] { self.cache.spill(filter_bytes); }); })
+                       size_t filter_bytes) { write_under(self.lock, kMuch, [&] { self.cache.spill(filter_bytes); }); })
       .def("apply_block", &apply_block)
       .def("evict", &evict)
       .def("restore", &restore)
@@ -373,8 +382,8 @@ void bind_cache(nb::module_& module) {
   cache.def("__init__", &make_cache)
       .def("apply", &apply)
       .def("restart",
-           [](HeldCache& self, uint32_t sender) { write_under(self.lock, [&] { self.cache.restart(sender); }); })
-      .def("clear", [](HeldCache& self) { write_under(self.lock, [&] { self.cache.clear(); }); })
+           [](HeldCache& self, uint32_t sender) { write_under(self.lock, kMuch, [&] { self.cache.restart(sender); }); })
+      .def("clear", [](HeldCache& self) { write_under(self.lock, kMuch, [&] { self.cache.clear(); }); })
       .def("sample", &sample)
       .def("sample_each", &sample_each)
       .def("has_features", &has_features)

@@ -105,7 +105,7 @@ void SampleCache::apply(const Record& record) {
     }
     case RecordKind::kFeatures:
       if (features_[record.what].set(record.node, record.features.data()) && spills()) {
-        *features_[record.what].marks_of(record.node) = kUsed;
+        *features_[record.what].marks_of(record.node) &= kUsed;
       }
       break;
     case RecordKind::kReference:
@@ -137,7 +137,7 @@ void SampleCache::set_sample(Samples* samples, uint64_t node, const CellView& ce
   }
   slot->block = root.block;
   slot->size = static_cast<uint16_t>(root.size);
-  slot->marks = kUsed;
+  slot->marks &= kUsed;  // it was looked up before, or not; the owner does not have it as it is
 }
 
 void SampleCache::settle() noexcept {

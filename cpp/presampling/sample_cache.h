@@ -55,6 +55,14 @@ struct EvictedEntries {
   }
 };
 
+// How far an eviction is.
+struct Eviction {
+  size_t bytes;  // that are to leave
+  EvictedEntries entries{};
+  size_t freed = 0;             // bytes, about
+  size_t passed = 0, most = 0;  // places of tables, and how many are passed at most
+};
+
 class SampleCache {
  public:
   // Throws std::invalid_argument if the widths are not those of all node types.
@@ -99,9 +107,9 @@ class SampleCache {
   // From now on entries may be evicted; the filter takes so many bytes.
   void spill(size_t filter_bytes);
   bool spills() const { return filter_ != nullptr; }
-  // Lets entries go that were not looked up since this last passed them, until they were about so many bytes; and if
-  // there are none, others. Returns those that the owner does not have as they are.
-  EvictedEntries evict(size_t bytes);
+  // Lets entries go that were not looked up since this last passed them; if there are none, others. It does a part of
+  // that, in a bounded time, and returns whether there is more to do. If memory is lacking it ends early.
+  bool evict(Eviction* eviction);
   // Takes an entry back, unless there is one by this key. `kept`: the owner has it as it is. Throws std::runtime_error
   // if the bytes are no such record.
   void restore(const EntryKey& key, std::span<const uint8_t> record, bool kept);
@@ -155,9 +163,11 @@ class SampleCache {
       marks.fetch_or(static_cast<uint16_t>(kUsed), std::memory_order_relaxed);
     }
   }
-  size_t sweep(size_t bytes, std::vector<EntryKey>* victims, EvictedEntries* out);
-  size_t sweep_samples(uint32_t query, size_t bytes, std::vector<EntryKey>* victims, EvictedEntries* out);
-  size_t sweep_features(uint32_t type, size_t bytes, std::vector<EntryKey>* victims, EvictedEntries* out);
+  size_t num_tables() const { return samples_.size() + features_.size(); }
+  size_t places_of(size_t table) const;
+  void sweep(Eviction* eviction);
+  size_t pass_sample(uint32_t query, EvictedEntries* out);
+  size_t pass_features(uint32_t type, EvictedEntries* out);
   void erase(const EntryKey& key);
   void check(const Record& record) const;
   void prefetch(const Record& record) const;
@@ -177,7 +187,7 @@ class SampleCache {
   // Only of a cache that spills.
   std::unique_ptr<EvictedFilter> filter_;
   PublicationWriter writer_{0, 0};  // of records
-  std::vector<EntryKey> gone_;
+  std::vector<EntryKey> gone_, victims_;
   Hand hand_;
 };
 

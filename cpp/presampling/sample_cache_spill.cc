@@ -10,7 +10,8 @@
 namespace livegnn {
 namespace {
 
-constexpr size_t kSlotBytes = 32;  // of an entry, about
+constexpr size_t kSlotBytes = 32;                  // of an entry, about
+constexpr size_t kPlacesAtOnce = size_t{1} << 16;  // that readers wait for: a millisecond or two
 
 void append(std::span<const uint8_t> record, const EntryKey& key, EvictedEntries* out) {
   const size_t begin = out->words.size();
@@ -32,81 +33,86 @@ void SampleCache::spill(size_t filter_bytes) {
   if (filter_ == nullptr) filter_ = std::make_unique<EvictedFilter>(filter_bytes);
 }
 
-EvictedEntries SampleCache::evict(size_t bytes) {
+bool SampleCache::evict(Eviction* eviction) {
   if (!spills()) throw std::logic_error("a cache that does not spill evicts nothing");
-  EvictedEntries out;
-  std::vector<EntryKey> victims;
-  const size_t tables = samples_.size() + features_.size();
+  const size_t keys = eviction->entries.keys.size();
+  if (eviction->passed == 0) {
+    // Round and round: the first time may only take marks away, and a slot that moves into a hole may be missed once.
+    for (size_t table = 0; table < num_tables(); ++table) eviction->most += 3 * places_of(table);
+  }
   ++version_;
-  size_t freed = 0, keys = 0;
+  bool more = true;
   try {
-    // Twice around: the first time may only take marks away.
-    for (size_t steps = 2 * tables + 1; steps > 0 && freed < bytes; --steps) {
-      victims.clear();
-      keys = out.keys.size();
-      freed += sweep(bytes - freed, &victims, &out);
-      for (const EntryKey& key : victims) {
-        filter_->add(hash_of(key));
-        erase(key);
-      }
-      if (freed < bytes) hand_ = {(hand_.table + 1) % tables, 0};
+    sweep(eviction);
+    for (const EntryKey& key : victims_) {
+      filter_->add(hash_of(key));
+      erase(key);
     }
+    more = eviction->freed < eviction->bytes && eviction->passed < eviction->most;
   } catch (const std::bad_alloc&) {
-    truncate(keys, &out);  // what has not left yet stays
+    truncate(keys, &eviction->entries);  // what has not left yet stays
+    more = false;
   }
-  settle();
-  return out;
+  victims_.clear();
+  if (!more) settle();
+  return more;
 }
 
-size_t SampleCache::sweep(size_t bytes, std::vector<EntryKey>* victims, EvictedEntries* out) {
-  writer_.clear();
-  if (hand_.table < samples_.size()) {
-    return sweep_samples(static_cast<uint32_t>(hand_.table), bytes, victims, out);
-  }
-  return sweep_features(static_cast<uint32_t>(hand_.table - samples_.size()), bytes, victims, out);
+size_t SampleCache::places_of(size_t table) const {
+  return table < samples_.size() ? samples_[table].slots.places() : features_[table - samples_.size()].places();
 }
 
-size_t SampleCache::sweep_samples(uint32_t query, size_t bytes, std::vector<EntryKey>* victims, EvictedEntries* out) {
+// Goes on from the hand, within one table.
+void SampleCache::sweep(Eviction* eviction) {
+  victims_.clear();
+  const size_t table = hand_.table, places = places_of(table);
+  const size_t end = std::min(places, hand_.place + kPlacesAtOnce);
+  ++eviction->passed;  // also where there is nothing: it ends in any case
+  for (; hand_.place < end && eviction->freed < eviction->bytes; ++hand_.place) {
+    ++eviction->passed;
+    eviction->freed += table < samples_.size()
+                           ? pass_sample(static_cast<uint32_t>(table), &eviction->entries)
+                           : pass_features(static_cast<uint32_t>(table - samples_.size()), &eviction->entries);
+  }
+  if (hand_.place >= places) hand_ = {(table + 1) % num_tables(), 0};
+}
+
+// What is at the hand: takes its mark away, or puts it among the victims and returns its bytes.
+size_t SampleCache::pass_sample(uint32_t query, EvictedEntries* out) {
   Samples& samples = samples_[query];
+  Slot* slot = samples.slots.at(hand_.place);
+  if (slot == nullptr) return 0;
+  if ((slot->marks & kUsed) != 0) {
+    slot->marks &= static_cast<uint16_t>(~kUsed);
+    return 0;
+  }
   const CellFormat& format = samples.cells.format();
-  size_t freed = 0;
-  for (; hand_.place < samples.slots.places() && freed < bytes; ++hand_.place) {
-    Slot* slot = samples.slots.at(hand_.place);
-    if (slot == nullptr) continue;
-    if ((slot->marks & kUsed) != 0) {
-      slot->marks &= static_cast<uint16_t>(~kUsed);
-      continue;
-    }
-    const EntryKey key{RecordKind::kSample, query, slot->key};
-    victims->push_back(key);
-    freed += format.bytes(format.room(slot->size)) + kSlotBytes;
-    if ((slot->marks & kKept) != 0) continue;
+  const EntryKey key{RecordKind::kSample, query, slot->key};
+  victims_.push_back(key);
+  if ((slot->marks & kKept) == 0) {
     writer_.clear();
     writer_.sample(query, slot->key, format, samples.cells.view(slot->root()));
     append(writer_.last_record(), key, out);
   }
-  return freed;
+  return format.bytes(format.room(slot->size)) + kSlotBytes;
 }
 
-size_t SampleCache::sweep_features(uint32_t type, size_t bytes, std::vector<EntryKey>* victims, EvictedEntries* out) {
-  FeatureTable& table = features_[type];
-  size_t freed = 0;
-  for (; hand_.place < table.places() && freed < bytes; ++hand_.place) {
-    const FeatureTable::Marked row = table.marked_at(hand_.place);
-    if (row.row == nullptr) continue;
-    if ((*row.marks & kUsed) != 0) {
-      *row.marks &= ~kUsed;
-      continue;
-    }
-    const EntryKey key{RecordKind::kFeatures, type, row.node};
-    victims->push_back(key);
-    freed += table.width() * sizeof(float) + kSlotBytes;
-    if ((*row.marks & kKept) != 0) continue;
+size_t SampleCache::pass_features(uint32_t type, EvictedEntries* out) {
+  const FeatureTable::Marked row = features_[type].marked_at(hand_.place);
+  if (row.row == nullptr) return 0;
+  if ((*row.marks & kUsed) != 0) {
+    *row.marks &= ~kUsed;
+    return 0;
+  }
+  const size_t width = features_[type].width();
+  const EntryKey key{RecordKind::kFeatures, type, row.node};
+  victims_.push_back(key);
+  if ((*row.marks & kKept) == 0) {
     writer_.clear();
-    writer_.features(type, row.node, {row.row, table.width()});
+    writer_.features(type, row.node, {row.row, width});
     append(writer_.last_record(), key, out);
   }
-  return freed;
+  return width * sizeof(float) + kSlotBytes;
 }
 
 void SampleCache::restore(const EntryKey& key, std::span<const uint8_t> bytes, bool kept) {

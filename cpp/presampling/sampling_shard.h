@@ -103,8 +103,8 @@ class SamplingShard {
   void clear_outbox() noexcept;
   size_t records_written() const;
 
-  // The whole state. Requires for `save`: the outbox is empty. `load` throws std::runtime_error if the arrays are not
-  // the state of such a worker; then nothing can be done with it but to load another.
+  // The whole state. `save` throws std::invalid_argument if the outbox is not empty. `load` throws std::runtime_error
+  // if the arrays are not the state of such a worker; then nothing can be done with it but to load another.
   void save(Arrays* to) const;
   void load(const ArrayViews& from);
 

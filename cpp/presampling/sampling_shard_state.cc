@@ -22,6 +22,12 @@ std::string prefix(const char* what, size_t i) { return what + std::to_string(i)
 }  // namespace
 
 void SamplingShard::save(Arrays* to) const {
+  for (const auto* writers : {&serving_, &sampling_}) {
+    for (const PublicationWriter& writer : *writers) {
+      if (!writer.bytes().empty())
+        throw std::invalid_argument("take the outbox before saving: it is no part of a state");
+    }
+  }
   const ShardOptions& o = options_;
   to->put("worker", std::vector<int64_t>{o.worker, o.sampling_workers, o.serving_workers,
                                          std::bit_cast<int64_t>(o.seed), o.keep_edges});

@@ -27,8 +27,13 @@ TEST(a_worker_that_is_loaded_goes_on) {
     testing::NetworkStream stream(&workers, &graph, &random, ids);
     for (int step = 0; step < 30; ++step) stream.one(0.3);
     const uint32_t replaced = random.index(workers.shards.size());
+    Arrays arrays, early;
+    workers.shards[replaced]->finish();
+    for (uint32_t w = 0; w < workers.options.serving_workers; ++w) {
+      if (workers.shards[replaced]->for_serving(w).empty()) continue;
+      CHECK_THROWS(workers.shards[replaced]->save(&early), std::invalid_argument, "take the outbox before saving");
+    }
     workers.collect(replaced);
-    Arrays arrays;
     workers.shards[replaced]->save(&arrays);
     ShardOptions options = workers.shards[replaced]->options();
     auto loaded = std::make_unique<SamplingShard>(workers.plan, options);

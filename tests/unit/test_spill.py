@@ -5,8 +5,10 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -170,6 +172,70 @@ def test_readers_see_one_moment_each(rng: np.random.Generator, tmp_path: Path) -
     for mine in answers:
         for before, after, answer in mine:
             assert answer in moments[before : after + 2]  # one may be applied and not yet counted
+
+
+def evicted_seeds(spilled: SpilledCache, count: int) -> np.ndarray:
+    """Nodes of which nothing is in memory, and something on disk."""
+    node_type, everyone = 0, np.arange(NODES)
+    _, places, _ = spilled.native.has_features_noting(node_type, everyone)
+    some = [
+        seed for seed in places if not len(spilled.native.sample_noting(np.array([seed]), True)[0][1][0][0])
+    ]
+    assert len(some) >= count
+    return np.array(some[:count])
+
+
+def test_what_was_taken_back_stays_away(rng: np.random.Generator, tmp_path: Path) -> None:
+    """The database still has it: nothing is written while memory suffices."""
+    stream, whole = Stream(rng), make_cache()
+    with closing(SpilledCache(make_cache(), tmp_path, LEAST)) as spilled:
+        blocks = stream.fill()
+        seeds = np.arange(0)
+        for step in range(2):
+            whole.apply(blocks)
+            spilled.apply(blocks)
+            if step == 0:
+                seeds = evicted_seeds(spilled, 20)
+                spilled.budget_bytes = 1 << 40
+                stream.shard.remove_nodes(0, seeds)
+                blocks = stream.blocks()
+        assert not spilled.has_features(0, seeds).any()
+        assert columns_of(spilled.sample(seeds, True)) == columns_of(whole.sample(seeds, True))
+
+
+class Interrupted:
+    """A native cache, beside which something happens once, after the first look of a sample."""
+
+    def __init__(self, native: _core.SampleCache, happen: Callable[[], None]) -> None:
+        self.native, self.happen = native, happen
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.native, name)
+
+    def sample_noting(self, ids: np.ndarray, attributes: bool) -> tuple:
+        looked, happen = self.native.sample_noting(ids, attributes), self.happen
+        self.happen = lambda: None
+        happen()
+        return looked
+
+
+def test_no_answer_is_of_two_moments(rng: np.random.Generator, tmp_path: Path) -> None:
+    """One seed is in memory, one is not, and both lose all they have between the two looks."""
+    stream, whole = Stream(rng), make_cache()
+    with closing(SpilledCache(make_cache(), tmp_path, LEAST)) as spilled:
+        blocks = stream.fill()
+        whole.apply(blocks)
+        spilled.apply(blocks)
+        seeds = evicted_seeds(spilled, 2)
+        spilled.budget_bytes = 1 << 40
+        spilled.sample(seeds[:1], True)
+        before = columns_of(whole.sample(seeds, True))
+        stream.shard.remove_nodes(0, seeds)
+        blocks = stream.blocks()
+        whole.apply(blocks)
+        spilled.native = cast("_core.SampleCache", Interrupted(spilled.native, lambda: spilled.apply(blocks)))
+        answer = columns_of(spilled.sample(seeds, True))
+        assert before != answer == columns_of(whole.sample(seeds, True))
 
 
 def test_an_old_directory_is_emptied(rng: np.random.Generator, tmp_path: Path) -> None:
