@@ -172,7 +172,9 @@ class Measurement:
             wrong = {peer.name: differing(ours, peer, some) for peer in peers}
             for name, count in wrong.items():
                 if count:
-                    self.report.could_not_run(name, f"it samples other nodes for {count} of {len(some)} seeds")
+                    self.report.could_not_run(
+                        name, f"it samples other nodes for {count} of {len(some)} seeds"
+                    )
             peers = [peer for peer in peers if not wrong[peer.name]]
         return peers
 

@@ -94,9 +94,7 @@ def edges_a_second(apply: Callable[[Batch], object], batches: Iterator[Batch], b
     return size / float(np.median(seconds))
 
 
-def measure_ingestion(
-    graph: TimedGraph, live: lg.Graph, options: argparse.Namespace, report: Report
-) -> None:
+def measure_ingestion(graph: TimedGraph, live: lg.Graph, options: argparse.Namespace, report: Report) -> None:
     """LiveGNN follows for both strategies by turns; Kuzu has nothing to keep."""
     peer = None if why_not("kuzu") else KuzuSampler(graph)
     streams = {size: graph.stream(size, seed=1) for size in SIZES}
@@ -106,9 +104,7 @@ def measure_ingestion(
             theirs = edges_a_second(peer.append, graph.stream(size), options.seconds)
         for by, strategy in STRATEGIES.items():
             presampler = Presampler(live, graph.query(by), seed=1)
-            rate = edges_a_second(
-                lambda batch: live.apply(events_of(batch)), streams[size], options.seconds
-            )
+            rate = edges_a_second(lambda batch: live.apply(events_of(batch)), streams[size], options.seconds)
             report.add(
                 f"taken in, {strategy}, batches of {size:,}",
                 rate,
@@ -133,7 +129,9 @@ def main() -> None:
     shape = SHAPES[options.shape].smaller(QUICK_TIMES) if options.quick else SHAPES[options.shape]
     graph = make_graph(options.shape, shape)
     live = live_graph(graph)
-    report = Report(f"samples while edges come: {options.shape}, 1/{shape.scale:g}, {graph.num_edges:,} edges")
+    report = Report(
+        f"samples while edges come: {options.shape}, 1/{shape.scale:g}, {graph.num_edges:,} edges"
+    )
     batches = graph.stream(BATCH)
     for by, strategy in STRATEGIES.items():
         started = time.perf_counter()

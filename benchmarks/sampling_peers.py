@@ -181,9 +181,7 @@ class PyGSampler:
             if self.by == "latest":
                 data[backwards].time = torch.from_numpy(edges.time)
         if self.by == "latest":
-            return NeighborSampler(
-                data, fan_outs, temporal_strategy="last", time_attr="time", disjoint=True
-            )
+            return NeighborSampler(data, fan_outs, temporal_strategy="last", time_attr="time", disjoint=True)
         return NeighborSampler(data, fan_outs)
 
 
