@@ -8,8 +8,8 @@ that a table's title gives, and the queries of table 2: the latest neighbours (T
 Everybody holds the graph in memory, runs in this process, one call at a time from one thread, gets the same
 seeds, and returns ids and features of the sampled nodes. Before the clock runs, the latest neighbours that
 each draws are compared with LiveGNN's; who differs is not measured. Peers get as many of the seeds as
-`--peer-seconds` allow; LiveGNN gets all, and while edges come each gets seeds for that long. Kuzu is asked in the fastest of three ways (`sampling_peers.py`),
-chosen on a few seeds.
+`--peer-seconds` allow; LiveGNN gets all, and while edges come each gets seeds for that long. Kuzu is asked in
+the fastest of three ways (`sampling_peers.py`), chosen on a few seeds.
 
 The aims are the paper's: 60 times the throughput of the database, and a 99th percentile 32 times (TopK) and
 24 times (random) below; 3 times the throughput of PyG. A mean latency is one over the throughput. *hubs* are

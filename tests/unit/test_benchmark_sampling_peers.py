@@ -1,6 +1,5 @@
 """The shapes and the peers of the pre-sampling benchmarks: degrees as promised, samples as LiveGNN's."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 
