@@ -180,7 +180,10 @@ class Measurement:
 
     def _measure(self, by: NeighborsBy, systems: list[System]) -> None:
         title = f"{self.graph.name}, {STRATEGIES[by]}"
-        self._rows(title, by, {s.name: serve(s, self.seeds, s.budget_s, self.clock) for s in systems})
+        alone = {s.name: serve(s, self.seeds, s.budget_s, self.clock) for s in systems}
+        self._rows(title, by, alone)
+        counts = ", ".join(f"{name} {served.count:,}" for name, served in alone.items())
+        self.report.note(f"{title}: seeds asked: {counts}")
         on_hubs = {s.name: serve(s, self.hubs, s.budget_s, self.clock) for s in systems}
         self._rows(f"{title}, hubs", by, on_hubs)
         for name, served in on_hubs.items():
