@@ -258,6 +258,9 @@ def measure(graph: TimedGraph, options: argparse.Namespace, report: Report) -> N
     measurement = Measurement(graph, options, report)
     for by in STRATEGIES:
         measurement.run(by)
+        if options.json is not None:
+            # A full run takes long: what there is is kept.
+            report.write(options.json)
 
 
 def nodes_of(graph: TimedGraph) -> str:
