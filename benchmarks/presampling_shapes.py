@@ -175,11 +175,12 @@ class TimedGraph:
     def out_degrees(self, edge_type: EdgeType) -> Int64:
         return np.bincount(self.edges[edge_type].source, minlength=self.num_nodes[edge_type[0]])
 
-    def stream(self, size: int, seed: int = 0) -> Iterator[Batch]:
-        """Batches of `size` further edges, without end, each later than all before."""
+    def stream(self, size: int, seed: int = 0, *, start: int = 0) -> Iterator[Batch]:
+        """Batches of `size` further edges, without end, each later than all before; `start` edges later than
+        those that the graph has."""
         rng = np.random.default_rng([seed, 3])
         parts = np.array([len(edges) for edges in self.edges.values()]) / self.num_edges
-        clock = 1 + max(int(edges.time.max()) for edges in self.edges.values())
+        clock = 1 + start + max(int(edges.time.max()) for edges in self.edges.values())
         while True:
             of_type = rng.choice(len(parts), size, p=parts)
             batch = {}
