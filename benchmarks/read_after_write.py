@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import bisect
+import itertools
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -38,7 +39,7 @@ from presampling_shapes import SHAPES, Batch, TimedGraph, events_of, live_graph,
 from report import Report, arguments
 
 WATCHED = 0.01
-EDGES, QUICK_EDGES = 20_000, 1000
+EDGES, QUICK_EDGES = 5000, 1000
 
 Append = Callable[[Batch], object]
 """Takes a batch of edges; returns when the system has acknowledged it."""
@@ -51,7 +52,6 @@ class Latest:
 
     def __init__(self, graph: TimedGraph) -> None:
         self.graph = graph
-        self.start = 1 + max(int(edges.time.max()) for edges in graph.edges.values())
         most: dict[EdgeType, int] = {}
         for edge_type, count in graph.hops:
             most[edge_type] = max(count, most.get(edge_type, 0))
@@ -95,14 +95,14 @@ class Latest:
 
 
 def missed(
-    graph: TimedGraph, batches: Iterable[Batch], seeds: Iterable[int], append: Append, sample: Sample
+    latest: Latest, batches: Iterable[Batch], seeds: Iterable[int], append: Append, sample: Sample
 ) -> tuple[int, int, int]:
     """How many edges of the stream the samples should have had, how many they missed, and how many samples
     were asked for.
 
-    batches: of one edge each. seeds: who is watched.
+    latest: knows all edges before these. batches: of one edge each. seeds: who is watched.
     """
-    latest = Latest(graph)
+    streamed: set[tuple[EdgeType, int]] = set()
     readers: dict[tuple[EdgeType, int], set[int]] = {}
     reads: dict[int, set[tuple[EdgeType, int]]] = {}
 
@@ -123,9 +123,10 @@ def missed(
         ((edge_type, edges),) = batch.items()
         source, target, time = int(edges.source[0]), int(edges.target[0]), int(edges.time[0])
         latest.add(edge_type, source, target, time)
+        streamed.add((edge_type, time))
         for seed in sorted(readers.get((edge_type, source), ())):
             found = sample(seed)
-            expected = {(name, at) for name, at in watch(seed) if at >= latest.start}
+            expected = watch(seed) & streamed
             there = {(name, int(at)) for name, times in found.items() for at in times}
             due += len(expected)
             absent += len(expected - there)
@@ -147,20 +148,21 @@ def measure(name: str, options: argparse.Namespace, report: Report) -> None:
     seeds = rng.choice(n, max(1, round(WATCHED * n)), replace=False).tolist()
     count = QUICK_EDGES if options.quick else EDGES
 
+    latest = Latest(graph)
+    turns = itertools.count()
+
     def add(title: str, append: Append, sample: Sample, *, aim: bool) -> None:
-        batches = islice(graph.stream(1), count)
-        due, absent, asked = missed(graph, batches, seeds, append, sample)
+        batches = islice(graph.stream(1, start=count * next(turns)), count)
+        due, absent, asked = missed(latest, batches, seeds, append, sample)
         report.add(f"{name}, {title}", 100 * absent / max(due, 1), "%", aim=0.0 if aim else None)
         report.note(f"{name}, {title}: {asked:,} samples should have had {due:,} edges, and miss {absent:,}")
 
     append, sample = through_the_graph(graph, live)
     add("applied", append, sample, aim=True)
     for title, waits in (("logged", False), ("logged and waited for", True)):
-        live = live_graph(graph)
-        live.seq = 0  # the log begins here
-        presampler = Presampler(live, graph.query("latest"), seed=1)
         with tempfile.TemporaryDirectory() as folder:
-            runtime = Runtime(SqliteLog(Path(folder) / "events.db"), live, presampler)
+            live.seq = 0  # a log begins here
+            runtime = Runtime(SqliteLog(Path(folder) / "events.db"), live)
             runtime.start()
 
             def log(batch: Batch, runtime: Runtime = runtime, waits: bool = waits) -> None:
@@ -168,7 +170,8 @@ def measure(name: str, options: argparse.Namespace, report: Report) -> None:
                 if waits:
                     runtime.wait(seq, timeout=60)
 
-            add(title, log, lambda seed, view=presampler: view.sample([seed]).time, aim=waits)
+            add(title, log, sample, aim=waits)
+            runtime.wait(runtime.log.last_seq(), timeout=60)
             runtime.stop()
             runtime.log.close()
 
@@ -180,6 +183,8 @@ def main() -> None:
     report = Report("edges that a sample right after them misses")
     for name in options.shape or [name for name in SHAPES if "," not in name]:
         measure(name, options, report)
+        if options.json is not None:
+            report.write(options.json)
     report.finish(options.json)
 
 

@@ -41,7 +41,7 @@ def test_a_graph_that_applied_the_edge_misses_none(name: str) -> None:
     graph = small(name)
     append, sample = through_the_graph(graph, live_graph(graph))
     seeds = range(0, graph.num_nodes[graph.seed_type], 9)
-    due, absent, asked = missed(graph, islice(graph.stream(1), 200), seeds, append, sample)
+    due, absent, asked = missed(Latest(graph), islice(graph.stream(1), 200), seeds, append, sample)
     assert absent == 0
     assert due >= asked > 0
 
@@ -57,7 +57,7 @@ def test_a_system_that_is_one_edge_behind_misses_that_edge_in_each_sample() -> N
             live_append(waiting.pop(0))
 
     seeds = range(0, graph.num_nodes[graph.seed_type], 9)
-    due, absent, asked = missed(graph, islice(graph.stream(1), 200), seeds, append, sample)
+    due, absent, asked = missed(Latest(graph), islice(graph.stream(1), 200), seeds, append, sample)
     # A hub that comes in by the missing edge is missing too, with its own new edges.
     assert due > absent >= asked > 0
 
@@ -70,7 +70,7 @@ def test_a_system_without_updates_misses_all() -> None:
         return presampler.sample([seed]).time
 
     seeds = range(0, graph.num_nodes[graph.seed_type], 9)
-    due, absent, _ = missed(graph, islice(graph.stream(1), 200), seeds, lambda batch: None, sample)
+    due, absent, _ = missed(Latest(graph), islice(graph.stream(1), 200), seeds, lambda batch: None, sample)
     assert due == absent > 0
 
 
