@@ -118,8 +118,12 @@ class Report:
         for line in machine():
             self.console.print(line, style="dim", highlight=False)
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps([asdict(row) for row in self.rows], indent=1) + "\n")
+            self.write(path)
+
+    def write(self, path: Path) -> None:
+        """Write the rows that there are."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps([asdict(row) for row in self.rows], indent=1) + "\n")
 
 
 def _table(title: str, rows: Sequence[Row]) -> Table:
