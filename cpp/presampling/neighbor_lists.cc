@@ -54,7 +54,14 @@ void NeighborLists::apply(std::span<const Change> changes) {
       const bool last =
           i + 1 == order_.size() || order_[i].node != order_[i + 1].node || order_[i].id != order_[i + 1].id;
       const Change& change = changes[order_[i].place];
-      if (!last || (!change.has && numbers_.find(change.node) == nullptr)) continue;
+      if (!last) {
+        // The later one of the two goes on to be compared with what follows.
+        const Change& next = changes[order_[i + 1].place];
+        const bool late = columns_.timed && change.has && next.has && change.neighbor.time > next.neighbor.time;
+        if (late) order_[i + 1].place = order_[i].place;
+        continue;
+      }
+      if (change.has ? is_late(change.node, change.neighbor) : numbers_.find(change.node) == nullptr) continue;
       const EdgeValue value{columns_.weighted ? change.neighbor.weight : 1.0f,
                             columns_.timed ? change.neighbor.time : 0.0};
       items_.push_back({number_of(change.node), {change.neighbor.id, change.has, value}});

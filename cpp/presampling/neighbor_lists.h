@@ -35,9 +35,17 @@ class NeighborLists {
   size_t size() const { return numbers_.size(); }  // nodes that have neighbours
   size_t bytes() const;
 
-  // Of several changes of the same two nodes the last one counts. If it throws, nothing has changed.
+  // Of several changes of the same two nodes the last one counts; with times, as in the graph, none that is older than
+  // the edge that is there, or than an earlier one of them. If it throws, nothing has changed.
   void apply(std::span<const Change> changes);
   void prefetch(uint64_t node) const { numbers_.prefetch(node); }
+  // Whether a neighbour is there with a later time than this.
+  bool is_late(uint64_t node, const Neighbor& neighbor) const {
+    const Slot* slot = columns_.timed ? numbers_.find(node) : nullptr;
+    if (slot == nullptr) return false;
+    const auto value = lists_->trees.find(slot->number - 1, neighbor.id);
+    return value && value->time > neighbor.time;
+  }
   // `visit(Neighbor)` for each neighbour of a node.
   template <class Visit>
   void scan(uint64_t node, Visit&& visit) const {

@@ -124,7 +124,9 @@ void SamplingShard::change_edges(uint32_t edge_type, const EdgeBatch& edges, boo
       if (side.edge_type != edge_type) continue;
       for (size_t i = begin; i < end; ++i) {
         for_each_end(side, edges, i, [&](uint64_t node, const Neighbor& neighbor) {
-          for (uint32_t query : side.queries) work_.push_back({query, node, neighbor});
+          for (uint32_t query : side.queries) {
+            if (!has || !is_late(side, query, node, neighbor)) work_.push_back({query, node, neighbor});
+          }
         });
       }
     }
@@ -136,6 +138,18 @@ void SamplingShard::change_edges(uint32_t edge_type, const EdgeBatch& edges, boo
 
 void SamplingShard::add_edges(uint32_t edge_type, const EdgeBatch& edges) { change_edges(edge_type, edges, true); }
 void SamplingShard::remove_edges(uint32_t edge_type, const EdgeBatch& edges) { change_edges(edge_type, edges, false); }
+
+// Whether the edge is there with a later time. Lists know it; without them a cell does, of what it holds.
+bool SamplingShard::is_late(const Side& side, uint32_t query, uint64_t node, const Neighbor& neighbor) const {
+  if (side.lists != nullptr) return side.lists->is_late(node, neighbor);
+  const CellTable& cells = *cells_[query];
+  if (!plan_[query].timed && plan_[query].by != SampleBy::kLatest) return false;
+  const CellView cell = cells.find(node);
+  for (uint32_t i = 0; i < cell.size; ++i) {
+    if (cell.ids[i] == neighbor.id) return cells.format().time_at(cell, i) > neighbor.time;
+  }
+  return false;
+}
 
 void SamplingShard::run_work(bool has) {
   for (size_t begin = 0; begin < work_.size(); begin += kGroup) {

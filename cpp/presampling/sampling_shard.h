@@ -74,7 +74,7 @@ class SamplingShard {
   // the owners of the ends at which queries begin need it. Each throws std::invalid_argument, and changes nothing, if
   // columns are missing, of other lengths, or not finite.
 
-  // Adds edges, or gives them other weights and times.
+  // Adds edges, or gives them other weights and times. As in the graph, an edge that is there with a later time stays.
   void add_edges(uint32_t edge_type, const EdgeBatch& edges);
   void remove_edges(uint32_t edge_type, const EdgeBatch& edges);
   // `rows`: [nodes, width].
@@ -142,6 +142,7 @@ class SamplingShard {
   void for_each_end(const Side& side, const EdgeBatch& edges, size_t i, const Visit& visit) const;
   void change_lists(const Side& side, const EdgeBatch& edges, bool has);
   void change_edges(uint32_t edge_type, const EdgeBatch& edges, bool has);
+  bool is_late(const Side& side, uint32_t query, uint64_t node, const Neighbor& neighbor) const;
   void run_work(bool has);
   void remove_sorted();
   void change_cell(const Work& work, bool has);

@@ -58,7 +58,10 @@ struct PlainGraph {
   std::map<uint32_t, std::map<uint64_t, CellList>> out, in;             // by edge type and node
   std::map<uint32_t, std::map<uint64_t, std::vector<float>>> features;  // by node type and node
 
+  // An edge that is there with a later time stays.
   void add(uint32_t type, uint64_t source, uint64_t target, CellEdge edge) {
+    const auto there = out[type][source].find(target);
+    if (there != out[type][source].end() && there->second.time > edge.time) return;
     out[type][source][target] = in[type][target][source] = edge;
     if (kMarketTypes[type].undirected) out[type][target][source] = in[type][source][target] = edge;
   }
@@ -258,7 +261,7 @@ class NetworkStream {
       const uint64_t source = random_->below(ids_), target = random_->below(ids_);
       CellEdge edge{random_->chance(0.1) ? -1.0f : random_->between(0, 5), static_cast<double>(random_->below(50))};
       if (!kMarketTypes[type].weighted) edge.weight = 1;
-      if (!kMarketTypes[type].timed) edge.time = 0;
+      if (!kMarketTypes[type].timed || !knows_times(type)) edge.time = 0;
       edges.add(source, target, edge);
       graph_->add(type, source, target, edge);
     }
@@ -331,6 +334,12 @@ class NetworkStream {
   }
 
  private:
+  // A worker can tell late edges from others if each query over them has their times.
+  bool knows_times(uint32_t type) const {
+    return std::ranges::all_of(workers_->plan.queries(), [&](const OneHopQuery& query) {
+      return query.edge_type != type || query.timed || query.by == SampleBy::kLatest;
+    });
+  }
   // Lists have times if a query over them has; without lists each query needs its own.
   bool can_expire(uint32_t type) const {
     std::map<bool, std::vector<bool>> timed;  // by direction

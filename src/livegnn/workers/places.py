@@ -1,0 +1,84 @@
+"""Where a log and the streams beside it are: in files of this machine, or at the brokers of Kafka."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from livegnn.errors import LogError
+from livegnn.log import Tail
+from livegnn.log.streams import ReadableStream, RecordStream
+from livegnn.log.streams.sqlite import SqliteStream, SqliteStreamReader, path_of
+from livegnn.log.tail import SqliteTail
+
+
+class Place(Protocol):
+    """Opens what workers need. Each call opens something new, which the caller closes."""
+
+    def create(self, streams: Mapping[str, int]) -> None:
+        """Makes streams of so many partitions; those that exist stay."""
+        ...
+
+    def tail(self, name: str, *, after: int | None = None) -> Tail:
+        """Follows the log as the consumer `name`."""
+        ...
+
+    def write(self, stream: str, partition: int) -> RecordStream:
+        """A partition with the right to append to it."""
+        ...
+
+    def read(self, stream: str, partition: int) -> ReadableStream:
+        """A partition to read."""
+        ...
+
+
+class SqlitePlace:
+    """The log at `path`, and its streams beside it."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    def create(self, streams: Mapping[str, int]) -> None:
+        for name, partitions in streams.items():
+            for partition in range(partitions):
+                if not path_of(self.path, name, partition).is_file():
+                    with suppress(LogError):  # another worker makes it, and owns it until it has
+                        SqliteStream(self.path, name, partition).close()
+
+    def tail(self, name: str, *, after: int | None = None) -> Tail:
+        return SqliteTail(self.path, name, after=after)
+
+    def write(self, stream: str, partition: int) -> RecordStream:
+        return SqliteStream(self.path, stream, partition)
+
+    def read(self, stream: str, partition: int) -> ReadableStream:
+        return SqliteStreamReader(self.path, stream, partition)
+
+
+class KafkaPlace:
+    """The log in `topic` at the brokers `servers`. folder: of this machine, for the positions of consumers."""
+
+    def __init__(self, servers: str, topic: str, folder: Path | str, *, replication: int = -1) -> None:
+        self.servers, self.topic, self.folder = servers, topic, Path(folder)
+        self._replication = replication
+
+    def create(self, streams: Mapping[str, int]) -> None:
+        from livegnn.log.streams.kafka import create_stream
+
+        for name, partitions in streams.items():
+            create_stream(self.servers, self.topic, name, partitions, replication=self._replication)
+
+    def tail(self, name: str, *, after: int | None = None) -> Tail:
+        from livegnn.log.kafka.tail import KafkaTail
+
+        return KafkaTail(self.servers, self.topic, name, self.folder, after=after)
+
+    def write(self, stream: str, partition: int) -> RecordStream:
+        from livegnn.log.streams.kafka import KafkaStream
+
+        return KafkaStream(self.servers, self.topic, stream, partition)
+
+    def read(self, stream: str, partition: int) -> ReadableStream:
+        from livegnn.log.streams.kafka import KafkaStreamReader
+
+        return KafkaStreamReader(self.servers, self.topic, stream, partition)

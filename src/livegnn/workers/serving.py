@@ -1,0 +1,288 @@
+"""A serving worker: keeps the samples that its seeds can need, and answers with look-ups of its own.
+
+It keeps nothing on disk that it needs again. When it begins, and when it has missed something, it asks all
+sampling workers for everything, with a number of its own, and takes what each tells from its answer on.
+
+Invariant: `seq` is the least event up to which a sampling worker has published whole; 0 until each has
+answered. Answers show all events up to it, and perhaps some of later ones.
+Thread safety: any thread may ask; one thread follows the streams, and is started by `start`.
+"""
+
+import secrets
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+import numpy as np
+
+from livegnn.arguments import above_zero, not_negative, whole
+from livegnn.errors import InputError, LiveGNNError, LogError, ModelError, TimeoutExpired, UnknownNodeError
+from livegnn.events.chunk import to_ids
+from livegnn.graph import Graph
+from livegnn.inference import SampledForward
+from livegnn.log.streams import ReadableStream, Record, StoredRecord
+from livegnn.model import Model
+from livegnn.sampling import HeteroSubgraph
+from livegnn.sampling.subgraph import hetero_subgraph
+from livegnn.types import FloatArray, IntArray
+from livegnn.workers.messages import ALL, REQUEST, REQUESTS, samples_for, streams_of, unpack
+from livegnn.workers.places import Place
+from livegnn.workers.plan import WorkerPlan
+
+if TYPE_CHECKING:
+    from jaxtyping import Float32
+    from numpy.typing import ArrayLike
+
+    from livegnn import _core
+    from livegnn.workers.spill import SpilledCache
+
+_IDLE_SECONDS: Final = 0.002
+_BYTES_AT_ONCE: Final = 4 << 20
+
+
+class ServedPredictions(NamedTuple):
+    """Predictions, and the event up to which they have seen all."""
+
+    seq: int
+    values: "Float32[FloatArray, 'ids channels']"
+
+
+class ServingWorker:
+    """Serving worker `worker` of `plan`, or a replica of it.
+
+    model: what predictions are computed with; its query must be that of the plan. budget_bytes, directory:
+    with them, what does not fit into so much memory goes to a RocksDB database there. Raises LogError if
+    another process is this worker; ModelError; InputError.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        plan: WorkerPlan,
+        worker: int,
+        model: Model | None = None,
+        *,
+        replica: int = 0,
+        budget_bytes: int | None = None,
+        directory: Path | str | None = None,
+    ) -> None:
+        self.plan = plan
+        self.worker = whole(worker, "worker", 0, plan.serving_workers - 1)
+        self.replica = whole(replica, "replica", 0, plan.replicas - 1)
+        self.model = model
+        self._forward = None if model is None else _forward_of(model, plan)
+        if (budget_bytes is None) != (directory is None):
+            raise InputError("a budget needs a directory for what does not fit, and a directory a budget")
+        self._graph = Graph(plan.schema)  # for the names of types; it stays empty
+        self._place = self._graph.node_type_index(plan.query.seed_type)
+        self._knows_nodes = plan.schema.node_types[plan.query.seed_type] > 0
+        self._changed = threading.Condition()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failure: LiveGNNError | None = None
+        senders = range(plan.sampling_workers)
+        self._after = dict.fromkeys(senders, 0)
+        self._whole: dict[int, int] = dict.fromkeys(senders, 0)
+        self._awaited = set(senders)
+        self._nonce = 0
+        self._cache: _core.SampleCache | SpilledCache = plan.make_cache(worker)
+        with ExitStack() as opened:
+            if budget_bytes is not None and directory is not None:
+                self._cache = _spill(plan.make_cache(worker), directory, budget_bytes)
+                opened.callback(self._cache.close)
+            place.create(streams_of(plan))
+            self._requests = place.write(REQUESTS, worker + self.replica * plan.serving_workers)
+            opened.callback(self._requests.close)
+            self._streams: dict[int, ReadableStream] = {}
+            for sender in senders:
+                self._streams[sender] = place.read(samples_for(worker), sender)
+                opened.callback(self._streams[sender].close)
+            self._opened = opened.pop_all()
+
+    # -- answers
+
+    @property
+    def seq(self) -> int:
+        """The event up to which answers have seen all, 0 until all sampling workers have answered."""
+        return 0 if self._awaited else min(self._whole.values())
+
+    @property
+    def failure(self) -> LiveGNNError | None:
+        """Why the worker has ended, if it has."""
+        return self._failure
+
+    def memory(self) -> int:
+        """Bytes of the cache."""
+        return self._cache.bytes()
+
+    def wait(self, min_seq: int, timeout: float = 10.0) -> int:
+        """Blocks until `seq` is at least `min_seq`, and returns it.
+
+        Raises TimeoutExpired after `timeout` seconds, and what has ended the worker.
+        """
+        min_seq = whole(min_seq, "min_seq", 0)
+        timeout = not_negative(timeout, "timeout, in seconds,")
+        with self._changed:
+            done = self._changed.wait_for(
+                lambda: self._failure is not None or (not self._awaited and self.seq >= min_seq), timeout
+            )
+            if self._failure is not None:
+                raise self._failure
+            if not done:
+                raise TimeoutExpired(
+                    f"expected event {min_seq} within {timeout} seconds, got as far as {self.seq}"
+                )
+            return self.seq
+
+    def sample(self, seeds: "ArrayLike", attributes: bool = True) -> HeteroSubgraph:
+        """The sample of some seeds of this worker, as `Presampler.sample` returns it.
+
+        Raises UnknownNodeError for a seed that is not in the graph, where seeds have features; a seed without
+        features that nobody knows has an empty sample. InputError for a seed of another worker.
+        """
+        asked = self._check(seeds)
+        nodes, edges, (inverse,) = self._cache.sample(asked, attributes)
+        drawn = dict(zip(self.plan.edge_types, edges, strict=True))
+        return hetero_subgraph(
+            self._graph, nodes, drawn, {self.plan.query.seed_type: inverse}, self.plan.seed
+        )
+
+    def predict(
+        self, ids: "ArrayLike", *, min_seq: int = 0, timeout: float = 10.0, output: str | None = None
+    ) -> ServedPredictions:
+        """Predictions for seeds of this worker, each on its own sample, float32 [ids, channels].
+
+        min_seq, timeout: as of `wait`. Raises what `wait` and `sample` raise, and ModelError without a model.
+        """
+        if self._forward is None:
+            raise ModelError("predictions need a model, got a serving worker without one")
+        seq = self.wait(min_seq, timeout)
+        asked = self._check(ids)
+        rows = [
+            self._forward.predict(self.sample(asked[at : at + 1]), output=output) for at in range(len(asked))
+        ]
+        if rows:
+            return ServedPredictions(seq, np.concatenate(rows))
+        assert self.model is not None
+        return ServedPredictions(seq, np.empty((0, self.model.width(self.model.output)), np.float32))
+
+    def _check(self, ids: "ArrayLike") -> IntArray:
+        asked = cast("IntArray", to_ids(cast("IntArray", ids), "ids"))
+        if asked.dtype.kind == "U":
+            raise InputError(f"ids must be integers, got {asked[:1].tolist()}")
+        elsewhere = self.plan.serving_worker_of(asked) != self.worker
+        if elsewhere.any():
+            seed = asked[elsewhere][:1]
+            raise InputError(
+                f"ids must be seeds of serving worker {self.worker}, got {seed.item()}, of worker "
+                f"{self.plan.serving_worker_of(seed).item()}"
+            )
+        if self._knows_nodes and len(asked):
+            known = self._cache.has_features(self._place, asked)
+            if not known.all():
+                raise UnknownNodeError(
+                    f"expected ids of {self.plan.query.seed_type!r} nodes, got {asked[~known][0].item()}, "
+                    f"which is not there at event {self.seq}"
+                )
+        return asked
+
+    # -- following
+
+    def start(self) -> None:
+        """Begins to follow, in a thread of its own."""
+        self._thread = threading.Thread(target=self._run, name=f"serving-{self.worker}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends it, and lets another process be this worker; again does nothing."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._opened.close()
+
+    def _run(self) -> None:
+        try:
+            self._ask()
+            while not self._stopped.is_set():
+                try:
+                    some = self.follow()
+                except LogError:  # it may come back; until then answers are as they were
+                    some = False
+                if not some:
+                    self._stopped.wait(_IDLE_SECONDS)
+        except LiveGNNError as error:
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
+
+    def follow(self) -> bool:
+        """Takes what has come. False if nothing had. Raises LogError."""
+        some = False
+        for sender, stream in self._streams.items():
+            try:
+                if stream.last_position() <= self._after[sender]:
+                    continue
+                records = stream.records(self._after[sender], max_bytes=_BYTES_AT_ONCE)
+            except LogError:
+                # Trimmed before it was read, or lost: everything comes again, if there is anybody to ask.
+                self._begin_anew()
+                return True
+            for record in records:
+                self._take(sender, record)
+                self._after[sender] = record.position
+            some = some or bool(records)
+        return some
+
+    def _take(self, sender: int, record: StoredRecord) -> None:
+        numbers, blocks = unpack(record.payload)
+        if record.type == ALL:
+            if sender in self._awaited and numbers[1] != self._nonce:
+                return
+            self._cache.restart(sender)
+        elif sender in self._awaited:
+            return
+        if blocks:
+            self._cache.apply(blocks)
+        with self._changed:
+            self._awaited.discard(sender)
+            self._whole[sender] = numbers[0]
+            self._changed.notify_all()
+
+    def _ask(self) -> None:
+        """Asks for everything, and passes over what was told before."""
+        self._nonce = secrets.randbits(62)
+        for sender, stream in self._streams.items():
+            self._after[sender] = stream.last_position()
+        self._requests.append_all([Record(REQUEST, b"%d" % self._nonce)])
+
+    def _begin_anew(self) -> None:
+        for stream in self._streams.values():
+            stream.last_position()  # raises where nobody answers
+        with self._changed:
+            self._awaited = set(self._streams)
+            self._whole = dict.fromkeys(self._streams, 0)
+        self._cache.clear()
+        self._ask()
+
+
+def _forward_of(model: Model, plan: WorkerPlan) -> SampledForward:
+    """Raises ModelError unless the model was trained with the plan's query."""
+    forward = SampledForward(model)
+    if model.query != plan.query:
+        raise ModelError(
+            f"a serving worker's model must carry the query of the plan, got {model.query!r}: give it one "
+            "with model.with_query(plan.query)"
+        )
+    return forward
+
+
+def _spill(cache: "_core.SampleCache", directory: Path | str, budget_bytes: int) -> "SpilledCache":
+    try:
+        from livegnn.workers.spill import SpilledCache
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"a budget needs {error.name}, which is not installed: pip install 'livegnn[rocksdb]'"
+        ) from error
+    return SpilledCache(cache, directory, int(above_zero(budget_bytes, "budget_bytes")))

@@ -1,0 +1,65 @@
+"""Events of a log as changes of a sampling worker's tables.
+
+What other workers own is passed over there, so each worker may be given all events. A node whose type has
+features has a row from when it is added until it is removed, also if nobody gave it features.
+"""
+
+from typing import cast
+
+import numpy as np
+
+from livegnn import _core
+from livegnn.events import Events
+from livegnn.events.chunk import Chunk
+from livegnn.graph import Graph, Schema
+from livegnn.types import IntArray, NodeType
+
+
+class ShardEvents:
+    """Applies events to `shard`. Thread safety: none."""
+
+    def __init__(self, shard: _core.SamplingShard, schema: Schema) -> None:
+        self._shard = shard
+        self._node_types = {name: place for place, name in enumerate(schema.node_types)}
+        graph = Graph(schema)
+        self._edge_types = {name: graph.edge_type_index(name) for name in schema.edge_types}
+        self._rows = {
+            name: np.array(schema.auto_add.get(name, (0.0,) * width), np.float32)
+            for name, width in schema.node_types.items()
+        }
+        self._auto_add = frozenset(schema.auto_add)
+
+    def apply(self, events: Events) -> None:
+        """Applies `events`, which the log's owner has accepted."""
+        for chunk in events.chunks:
+            if chunk.dst is None:
+                self._change_nodes(chunk)
+            else:
+                self._change_edges(chunk)
+
+    def _change_nodes(self, chunk: Chunk) -> None:
+        assert isinstance(chunk.type, str)
+        place, ids = self._node_types[chunk.type], cast("IntArray", chunk.ids)
+        if chunk.kind == "remove_nodes":
+            self._shard.remove_nodes(place, ids)
+        elif chunk.x is not None and chunk.x.shape[1] > 0:
+            self._shard.set_features(place, ids, chunk.x)
+        elif len(self._rows[chunk.type]):
+            self._shard.add_missing(place, ids, np.zeros_like(self._rows[chunk.type]))
+
+    def _change_edges(self, chunk: Chunk) -> None:
+        assert isinstance(chunk.type, tuple)
+        place = self._edge_types[chunk.type]
+        sources, targets = cast("IntArray", chunk.ids), cast("IntArray", chunk.dst)
+        if chunk.kind == "remove_edges":
+            self._shard.remove_edges(place, sources, targets)
+            return
+        for name, ids in ((chunk.type[0], sources), (chunk.type[2], targets)):
+            self._add_ends(name, ids)
+        weight = np.ones(len(sources), np.float32) if chunk.weight is None else chunk.weight
+        time = np.zeros(len(sources)) if chunk.time is None else chunk.time
+        self._shard.add_edges(place, sources, targets, weight, time)
+
+    def _add_ends(self, name: NodeType, ids: IntArray) -> None:
+        if name in self._auto_add and len(self._rows[name]):
+            self._shard.add_missing(self._node_types[name], ids, self._rows[name])

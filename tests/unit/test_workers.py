@@ -1,0 +1,179 @@
+"""Sampling and serving workers over streams: what a serving worker answers is what a sampler in the process of
+the graph answers, whatever becomes of the workers meanwhile."""
+
+import contextlib
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import livegnn as lg
+from livegnn.errors import UnknownNodeError
+from livegnn.log.sqlite import SqliteLog
+from livegnn.presampling import Presampler
+from livegnn.runtime import Runtime
+from livegnn.sampling import HeteroSubgraph
+from livegnn.workers import SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
+
+CLICKS, ALIKE = ("user", "clicks", "item"), ("item", "alike", "item")
+SCHEMA = lg.Schema(
+    {"user": 1, "item": 2},
+    {CLICKS: lg.EdgeSchema(timed=True), ALIKE: lg.EdgeSchema(weighted=True, undirected=True)},
+    auto_add={"item": (0.5, 2.0)},
+)
+LATEST = lg.Query("user").hop(CLICKS, 3, by="latest").hop(ALIKE, 30, by="weight").hop(ALIKE, 30)
+UNIFORM = lg.Query("user").hop(CLICKS, 2).hop(CLICKS, 2, direction="in").hop(CLICKS, 2)
+USERS, ITEMS = 12, 12
+
+
+def as_sets(sample: HeteroSubgraph) -> object:
+    """A sample without the order in which it was put together."""
+    edges = {
+        name: {
+            (
+                int(sample.node[name[0]][row]),
+                int(sample.node[name[2]][col]),
+                *(column[name][place] for column in (sample.time, sample.edge_weight) if name in column),
+            )
+            for place, (row, col) in enumerate(zip(sample.row[name], sample.col[name], strict=True))
+        }
+        for name in sample.row
+    }
+    nodes = {
+        name: {int(node): tuple(x) for node, x in zip(ids, sample.x[name].tolist(), strict=True)}
+        for name, ids in sample.node.items()
+    }
+    return nodes, edges
+
+
+def some_events(
+    rng: random.Random, users: set[int], edges: set[tuple[int, int]], removals: bool = True
+) -> lg.Events:
+    """Valid events; `users` and `edges` follow them."""
+    events = lg.Events()
+    user = rng.randrange(USERS)
+    if user not in users:
+        events.add_nodes([user], [[rng.choice([1e-6, 1.0, 1e9])]], node_type="user")
+        users.add(user)
+    for _ in range(rng.randrange(4)):
+        edge = (rng.choice(sorted(users)), rng.randrange(ITEMS))
+        edges.add(edge)
+        events.add_edges(edge[0], edge[1], time=[rng.random()], edge_type=CLICKS)
+        events.add_edges(
+            edge[1], rng.randrange(ITEMS), weight=[rng.choice([0.0, 1e-3, 5.0])], edge_type=ALIKE
+        )
+    if edges and rng.random() < 0.5:
+        source, target = edges.pop()
+        events.remove_edges(source, target, edge_type=CLICKS)
+    if removals and rng.random() < 0.1:
+        user = rng.choice(sorted(users))
+        users.discard(user)
+        edges -= {edge for edge in edges if edge[0] == user}
+        events.remove_nodes([user], node_type="user")
+    if rng.random() < 0.5:
+        events.set_features([rng.randrange(ITEMS)], [[rng.random(), 1e6]], node_type="item")
+    return events
+
+
+class Cluster:
+    """All workers of a plan in one thread, driven in any order; each may be replaced at any time."""
+
+    def __init__(self, folder: Path, plan: WorkerPlan, rng: random.Random) -> None:
+        self.place, self.plan, self.folder, self.rng = SqlitePlace(folder / "events.db"), plan, folder, rng
+        self.sampling = [self.make(worker) for worker in range(plan.sampling_workers)]
+        self.serving = [self.serve(worker) for worker in range(plan.serving_workers)]
+
+    def make(self, worker: int) -> SamplingWorker:
+        return SamplingWorker(
+            self.place, self.plan, worker, self.folder / "workers", checkpoint_every=5, max_events=7
+        )
+
+    def serve(self, worker: int) -> ServingWorker:
+        serving = ServingWorker(self.place, self.plan, worker)
+        serving._ask()
+        return serving
+
+    def replace(self) -> None:
+        """As if one of them had died: nothing is written at its end."""
+        if self.rng.random() < 0.7:
+            at = self.rng.randrange(len(self.sampling))
+            self.sampling[at].close()
+            self.sampling[at] = self.make(at)
+        else:
+            at = self.rng.randrange(len(self.serving))
+            self.serving[at].stop()
+            self.serving[at] = self.serve(at)
+
+    def go_on(self) -> bool:
+        """Somebody takes what has come; False if nothing has, for anybody."""
+        turns = [worker.step for worker in self.sampling] + [worker.follow for worker in self.serving]
+        self.rng.shuffle(turns)
+        return any(turn() for turn in turns)
+
+    def settle(self) -> None:
+        for _ in range(10_000):
+            if not self.go_on():
+                return
+        raise AssertionError("the workers go on for ever")
+
+    def close(self) -> None:
+        for worker in self.sampling:
+            worker.close()
+        for serving in self.serving:
+            serving.stop()
+
+
+@contextlib.contextmanager
+def running(folder: Path, view: Presampler) -> Iterator[Runtime]:
+    log = SqliteLog(folder / "events.db")
+    runtime = Runtime(log, view.graph, view)
+    runtime.start()
+    try:
+        yield runtime
+    finally:
+        runtime.stop()
+        log.close()
+
+
+@pytest.mark.parametrize("query", [LATEST, UNIFORM], ids=["latest", "uniform"])
+@given(seed=st.integers(0, 2**32), workers=st.tuples(st.integers(1, 3), st.integers(1, 3)))
+@settings(max_examples=12, deadline=None)
+def test_serving_workers_answer_as_a_sampler_beside_the_graph(
+    query: lg.Query, seed: int, workers: tuple[int, int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder, rng = tmp_path_factory.mktemp("cluster"), random.Random(seed)
+    plan = WorkerPlan(SCHEMA, query, *workers, seed=seed)
+    view = Presampler(lg.Graph(SCHEMA), query, seed=seed)
+    with running(folder, view) as runtime, ExitStack() as opened:
+        # A view draws by the graph's own numbers: here they are the ids, where more is drawn than there is.
+        first = [0] if query is LATEST else list(range(USERS))
+        begin = lg.Events().add_nodes(first, np.ones((len(first), 1)), node_type="user")
+        if query is UNIFORM:
+            begin.add_nodes(np.arange(ITEMS), np.ones((ITEMS, 2)), node_type="item")
+        seq = runtime.append(begin)
+        runtime.wait(seq)
+        cluster = Cluster(folder, plan, rng)
+        opened.callback(cluster.close)
+        users, edges = set(first), set[tuple[int, int]]()
+        for _ in range(12):
+            seq = runtime.append(some_events(rng, users, edges, removals=query is LATEST))
+            if rng.random() < 0.3:
+                cluster.replace()
+            for _ in range(rng.randrange(6)):
+                cluster.go_on()
+        runtime.wait(seq)
+        cluster.settle()
+        for worker in cluster.serving:
+            assert worker.wait(seq, 0) == seq
+        for user in range(USERS):
+            at = int(plan.serving_worker_of(np.array([user]))[0])
+            if user not in users:
+                with pytest.raises(UnknownNodeError, match=rf"got {user}, which is not there at event {seq}"):
+                    cluster.serving[at].sample([user])
+                continue
+            assert as_sets(cluster.serving[at].sample([user])) == as_sets(view.sample([user]))
