@@ -1,5 +1,5 @@
-"""Sampling and serving workers over streams: what a serving worker answers is what a sampler in the process of
-the graph answers, whatever becomes of the workers meanwhile."""
+"""Sampling and serving workers over streams: they answer as a sampler in the process of the graph does,
+whatever becomes of the workers meanwhile."""
 
 import contextlib
 import random
@@ -13,12 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import livegnn as lg
-from livegnn.errors import UnknownNodeError
+from livegnn.errors import (
+    FileFormatError,
+    InputError,
+    LogError,
+    ModelError,
+    TimeoutExpired,
+    UnknownNodeError,
+)
 from livegnn.log.sqlite import SqliteLog
-from livegnn.presampling import Presampler
+from livegnn.log.streams import Record
+from livegnn.presampling import Presampler, SampledEngine
 from livegnn.runtime import Runtime
 from livegnn.sampling import HeteroSubgraph
 from livegnn.workers import SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
+from livegnn.workers.messages import REQUEST
+from streams import make_model
 
 CLICKS, ALIKE = ("user", "clicks", "item"), ("item", "alike", "item")
 SCHEMA = lg.Schema(
@@ -177,3 +187,103 @@ def test_serving_workers_answer_as_a_sampler_beside_the_graph(
                     cluster.serving[at].sample([user])
                 continue
             assert as_sets(cluster.serving[at].sample([user])) == as_sets(view.sample([user]))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A log with two users who clicked."""
+    view = Presampler(lg.Graph(SCHEMA), LATEST, seed=1)
+    with running(tmp_path, view) as runtime:
+        events = lg.Events().add_nodes([1, 2], [[3.0], [4.0]], node_type="user")
+        runtime.wait(runtime.append(events.add_edges([1, 2], [7, 8], time=[1.0, 2.0], edge_type=CLICKS)))
+    return tmp_path
+
+
+def make_worker(folder: Path, plan: WorkerPlan, worker: int = 0) -> SamplingWorker:
+    return SamplingWorker(SqlitePlace(folder / "events.db"), plan, worker, folder / "workers")
+
+
+def test_predictions_are_those_of_an_engine_on_samples(tmp_path: Path) -> None:
+    edge = ("node", "to", "node")
+    schema = lg.Schema({"node": 4}, {edge: lg.EdgeSchema()})
+    query = lg.Query("node").hop(edge, 3, direction="in").hop(edge, 2, direction="in")
+    model = make_model().with_query(query)
+    engine = SampledEngine(lg.Graph(schema), model, sample_seed=5)
+    log = SqliteLog(tmp_path / "events.db")
+    runtime = Runtime(log, engine.graph, engine)
+    runtime.start()
+    rng = np.random.default_rng(1)
+    begin = lg.Events().add_nodes(np.arange(20), rng.normal(size=(20, 4)))
+    seq = runtime.append(begin.add_edges(rng.integers(0, 20, 80), rng.integers(0, 20, 80)))
+    runtime.wait(seq)
+    plan = WorkerPlan(schema, query, seed=5)
+    place = SqlitePlace(log.path)
+    sampling, serving = SamplingWorker(place, plan, 0, tmp_path), ServingWorker(place, plan, 0, model)
+    serving.start()
+    while serving.seq < seq:
+        sampling.step()
+    found = serving.predict(np.arange(20), min_seq=seq)
+    assert (found.seq, found.values.tolist()) == (seq, engine.predict(np.arange(20)).tolist())
+    assert serving.predict([]).values.shape == (0, found.values.shape[1])
+    for worker in (sampling.close, serving.stop, runtime.stop, log.close):
+        worker()
+
+
+def test_a_serving_worker_that_missed_something_asks_for_everything(folder: Path) -> None:
+    plan = WorkerPlan(SCHEMA, LATEST)
+    sampling = make_worker(folder, plan)
+    serving = ServingWorker(SqlitePlace(folder / "events.db"), plan, 0)
+    serving._ask()
+    while sampling.step() or serving.follow():
+        pass
+    before = as_sets(serving.sample([1, 2]))
+    for _ in range(3):  # what it has not read yet is trimmed
+        serving._requests.append_all([Record(REQUEST, b"1")])
+        sampling.step()
+        sampling.save()
+    with pytest.raises(TimeoutExpired, match="expected event 99 within 0 seconds"):
+        serving.wait(99, 0)
+    assert serving.follow()
+    while sampling.step() or serving.follow():
+        pass
+    assert as_sets(serving.sample([1, 2])) == before
+    sampling.close()
+    serving.stop()
+
+
+def test_what_workers_cannot_do_is_refused(folder: Path) -> None:
+    plan = WorkerPlan(SCHEMA, LATEST, 2, 2)
+    own = ("user", "owns", "item")
+    nodes = {"user": 0, "item": 0}
+    for schema, message in (
+        (lg.Schema(nodes, {own: lg.EdgeSchema()}, text_ids=True), "integer ids, got a schema with text ids"),
+        (lg.Schema(nodes, {own: lg.EdgeSchema(duplicates="keep")}), "duplicates='keep' and edge_dim=0"),
+        (lg.Schema(nodes, {own: lg.EdgeSchema(edge_dim=2)}), "duplicates='replace' and edge_dim=2"),
+    ):
+        with pytest.raises(InputError, match=message):
+            WorkerPlan(schema, lg.Query("user").hop(own, 2))
+    with pytest.raises(InputError, match="at most 1,024 neighbors"):
+        WorkerPlan(SCHEMA, lg.Query("user").hop(CLICKS, 1025))
+    with pytest.raises(InputError, match="sampling_workers must be"):
+        WorkerPlan(SCHEMA, LATEST, 0)
+    with pytest.raises(InputError, match="worker must be"):
+        make_worker(folder, plan, 2)
+    sampling = make_worker(folder, plan)
+    with pytest.raises(LogError, match="worker-steps"):  # another process is this worker
+        make_worker(folder, plan)
+    while sampling.step():
+        pass
+    sampling.save()
+    sampling.close()
+    with pytest.raises(FileFormatError, match="of sampling worker 0 of this plan, got one of another"):
+        make_worker(folder, WorkerPlan(SCHEMA, LATEST, 2, 2, seed=9))
+    serving = ServingWorker(SqlitePlace(folder / "events.db"), plan, 1)
+    seeds = np.arange(100)
+    strangers = seeds[plan.serving_worker_of(seeds) == 0]
+    with pytest.raises(InputError, match=f"seeds of serving worker 1, got {strangers[0]}, of worker 0"):
+        serving.sample(strangers)
+    with pytest.raises(UnknownNodeError, match="not there at event 0"):
+        serving.sample(seeds[plan.serving_worker_of(seeds) == 1])
+    with pytest.raises(ModelError, match="predictions need a model"):
+        serving.predict([1])
+    serving.stop()

@@ -56,7 +56,7 @@ class SqlitePlace:
 
 
 class KafkaPlace:
-    """The log in `topic` at the brokers `servers`. folder: of this machine, for the positions of consumers."""
+    """The log in `topic` at the brokers `servers`. folder: where the positions of consumers are kept."""
 
     def __init__(self, servers: str, topic: str, folder: Path | str, *, replication: int = -1) -> None:
         self.servers, self.topic, self.folder = servers, topic, Path(folder)
