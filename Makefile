@@ -87,9 +87,12 @@ test-cpp-sanitized: $(SANITIZED_BUILD)/build.ninja
 	$(BIN)/ninja -C $(SANITIZED_BUILD) livegnn_tests
 	$(SANITIZED_BUILD)/livegnn_tests --part=1/2 & first=$$!; $(SANITIZED_BUILD)/livegnn_tests --part=2/2 && wait $$first
 
+THREADED = readers batch thread_pool threads_take block_heap_lanes graph_ text_ids_are_read
+
 test-cpp-threads: $(THREADS_BUILD)/build.ninja
 	$(BIN)/ninja -C $(THREADS_BUILD) livegnn_thread_tests
-	$(THREADS_BUILD)/livegnn_thread_tests readers batch thread_pool threads_take block_heap_lanes graph_ text_ids_are_read
+	$(THREADS_BUILD)/livegnn_thread_tests --part=1/2 $(THREADED) & first=$$!; \
+	  $(THREADS_BUILD)/livegnn_thread_tests --part=2/2 $(THREADED) && wait $$first
 
 # The engine's part: a minute or more of compiling.
 test-cpp-threads-engine: $(THREADS_BUILD)/build.ninja

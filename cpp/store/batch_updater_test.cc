@@ -236,9 +236,9 @@ TEST(batch_that_was_abandoned_leaves_no_memory_behind) {
     store.abandon();
   };
   // Which thread works on which bucket is chance, and each has blocks of its own.
-  for (int i = 0; i < 50; ++i) give_up();
+  for (int i = 0; i < 20; ++i) give_up();
   const size_t before = store.memory().lists;
-  for (int i = 0; i < 500; ++i) give_up();
+  for (int i = 0; i < 200; ++i) give_up();
   CHECK(store.memory().lists < 2 * before);
   check_against(store, model);
 }

@@ -77,7 +77,7 @@ def begin(schema: EdgeSchema, rng: np.random.Generator) -> tuple[Graph, Mirror]:
     return graph, mirror
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(st.data())
 def test_edges_with_features_are_like_a_dictionary(data: st.DataObject) -> None:
     schema = data.draw(schemas())
@@ -100,7 +100,7 @@ def test_edges_with_features_are_like_a_dictionary(data: st.DataObject) -> None:
         assert_graph_equals(graph, mirror)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(st.data())
 def test_what_is_older_than_its_time_to_live_expires(data: st.DataObject) -> None:
     schema = data.draw(schemas(expires=True))

@@ -15,7 +15,7 @@ from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 from mirror import assert_close, assert_exact
 from modules import CONVOLUTIONS, EDGE_WIDTH, EDGE_WISE, WIDTH, Design, designs_of, make
 
-SEQUENCES = 11 if os.environ.get("CI") else 60
+SEQUENCES = 8 if os.environ.get("CI") else 60
 """How many random sequences each convolution goes through."""
 
 RANDOM_ROWS = np.random.default_rng(7).standard_normal((10, WIDTH))

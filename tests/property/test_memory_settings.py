@@ -15,7 +15,7 @@ from livegnn import Engine, Graph
 from mirror import assert_close, predictions
 from modules import CONVOLUTIONS
 
-SEQUENCES = 9 if os.environ.get("CI") else 40
+SEQUENCES = 7 if os.environ.get("CI") else 40
 """How many random sequences each convolution goes through with each setting."""
 
 

@@ -566,7 +566,7 @@ def random_events(rng: np.random.Generator, graph: Graph, width: int, features: 
     return events
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_an_engine_says_what_the_oracle_says(data: st.DataObject) -> None:
     width, features = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 6))

@@ -154,7 +154,7 @@ def test_neighbors_are_drawn_from_those_that_may_be(
     assert again.ids.tolist() == sample.ids.tolist()
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(
     capacity=st.sampled_from([4, 8, 16, 32]),
     duplicates=st.sampled_from(["replace", "keep"]),

@@ -123,7 +123,7 @@ def hold(content: bytes, written: Written, directory: Path) -> None:
     assert same, f"{len(entries)} entries, others than the {len(written.entries)} that were written"
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     kind=st.sampled_from(["flip", "set", "zero", "cut", "swap"]),
     place=st.integers(0, 2**31),
@@ -167,7 +167,7 @@ def hold_wal(wal: bytes, written: Written, directory: Path) -> None:
         assert same, f"{len(entries)} entries, others than were written"
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     kind=st.sampled_from(["flip", "set", "zero"]),
     place=st.integers(0, 2**31),
