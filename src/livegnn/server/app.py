@@ -2,11 +2,10 @@
 
 import asyncio
 import errno
-import math
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -25,35 +24,15 @@ from starlette.types import Message, Receive, Scope, Send
 
 import livegnn
 from livegnn.errors import (
-    DiskFullError,
-    InputError,
     LiveGNNError,
-    OverloadedError,
-    TimeoutExpired,
-    UnknownNodeError,
-    ViewMissingError,
-    shortened,
 )
 from livegnn.runtime import Runtime
 from livegnn.server import api_page
-from livegnn.server.appends import LoopEnded
-from livegnn.server.bodies import BodyTooLarge, UnknownMediaType, to_json
 from livegnn.server.event_routes import AppendHandler
+from livegnn.server.failures import answer_error, to_answer
 from livegnn.server.feed import Feed
 from livegnn.server.routes import create_routes
 
-_STATUS: dict[type[LiveGNNError], int] = {
-    BodyTooLarge: 413,
-    UnknownMediaType: 415,
-    UnknownNodeError: 404,
-    InputError: 400,
-    TimeoutExpired: 503,
-    LoopEnded: 503,
-    ViewMissingError: 503,
-    DiskFullError: 503,
-    OverloadedError: 429,
-    LiveGNNError: 500,
-}
 _LONGEST_PATH = 100
 _EVENTS = "/v1/events"
 _METHODS_OF_FILES = ("GET", "HEAD")  # those of a dashboard
@@ -81,7 +60,7 @@ def create_app(runtime: Runtime, *, dashboard: Path | None = None) -> FastAPI:
         redoc_url=None,
     )
     app.state.feed = feed
-    app.add_exception_handler(LiveGNNError, _answer_error)
+    app.add_exception_handler(LiveGNNError, answer_error)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(HTTPException, _answer_unknown)
     app.add_exception_handler(ClientDisconnect, _answer_nobody)
@@ -116,7 +95,7 @@ class _Application(FastAPI):
             try:
                 answer = await self.append_events(request)
             except LiveGNNError as error:
-                answer = await _answer_error(request, error)
+                answer = await answer_error(request, error)
             except ClientDisconnect as error:
                 answer = await _answer_nobody(request, error)
             except asyncio.CancelledError:
@@ -148,7 +127,7 @@ class _Application(FastAPI):
 
 def _stopping() -> Response:
     """For a request that was not finished when the server stopped waiting for it."""
-    return _to_answer("ServerStops", "the server stops: send the request again to the next one", 503)
+    return to_answer("ServerStops", "the server stops: send the request again to the next one", 503)
 
 
 def _mark_stale(send: Send) -> Send:
@@ -160,22 +139,6 @@ def _mark_stale(send: Send) -> Send:
         await send(message)
 
     return mark
-
-
-async def _answer_error(request: Request, error: Exception) -> Response:
-    status = next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
-    headers = None
-    if isinstance(error, DiskFullError):
-        headers = {"retry-after": "1"}
-    elif isinstance(error, OverloadedError):
-        headers = {"retry-after": str(max(1, math.ceil(error.retry_after)))}
-    return _to_answer(type(error).__name__, str(error), status, headers)
-
-
-def _to_answer(kind: str, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    answer = to_json({"error": {"type": kind, "message": shortened(message)}}, status)
-    answer.headers.update(headers or {})
-    return answer
 
 
 def _cut(path: str) -> str:
@@ -190,15 +153,15 @@ async def _answer_unknown(request: Request, error: Exception) -> Response:
         shown, methods = _cut(path), _methods_of(request, path)
         if not methods and _methods_of(request, path.rstrip("/")):
             meant = _cut(path.rstrip("/"))
-            return _to_answer("UnknownPath", f"there is nothing at {shown}: did you mean {meant}?", 404)
+            return to_answer("UnknownPath", f"there is nothing at {shown}: did you mean {meant}?", 404)
         if not methods and error.status_code == 404:
-            return _to_answer("UnknownPath", f"there is nothing at {shown}: /docs lists the paths", 404)
+            return to_answer("UnknownPath", f"there is nothing at {shown}: /docs lists the paths", 404)
         if method not in methods:
             allowed = ", ".join(sorted(methods or _METHODS_OF_FILES))
             message = f"{shown} must be asked with {allowed}, got {method}"
-            return _to_answer("UnknownMethod", message, 405, {"allow": allowed})
+            return to_answer("UnknownMethod", message, 405, {"allow": allowed})
     kind = HTTPStatus(error.status_code).phrase.title().replace(" ", "")
-    return _to_answer(kind, str(error.detail), error.status_code, error.headers)
+    return to_answer(kind, str(error.detail), error.status_code, error.headers)
 
 
 def _methods_of(request: Request, path: str) -> set[str]:
@@ -216,7 +179,7 @@ async def _answer_nobody(request: Request, error: Exception) -> Response:
 
 async def _answer_failure(request: Request, error: Exception) -> Response:
     """What nobody foresaw; the server's log has the traceback."""
-    return _to_answer(type(error).__name__, f"the server failed, its log says where: {error}", 500)
+    return to_answer(type(error).__name__, f"the server failed, its log says where: {error}", 500)
 
 
 async def _answer_invalid(request: Request, error: Exception) -> Response:
@@ -225,7 +188,7 @@ async def _answer_invalid(request: Request, error: Exception) -> Response:
         f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}, got {problem.get('input')!r}"
         for problem in error.errors()
     ]
-    return _to_answer("InputError", "; ".join(problems), 400)
+    return to_answer("InputError", "; ".join(problems), 400)
 
 
 class _Server(uvicorn.Server):

@@ -58,14 +58,15 @@ def add_sample_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> None:
             "seq": found.seq,
             "ids": ids.tolist(),
             "predictions": found.values,
-            "samples": [_describe(sample) for sample in found.samples],
+            "samples": [describe(sample) for sample in found.samples],
         }
         if runtime.failure is not None:
             content["stale"] = True
         return to_json(content)
 
 
-def _describe(sample: "HeteroSubgraph") -> Mapping[str, object]:
+def describe(sample: "HeteroSubgraph") -> Mapping[str, object]:
+    """A sample as JSON has it."""
     return {
         "nodes": {name: ids.tolist() for name, ids in sample.node.items()},
         "edges": [

@@ -17,6 +17,8 @@ from typing import Final, NamedTuple
 import orjson
 
 from livegnn.errors import LogError
+from livegnn.log import Origin
+from livegnn.log.streams import Record
 from livegnn.workers.plan import WorkerPlan
 
 STEPS: Final = "worker-steps"
@@ -27,9 +29,9 @@ ALL: Final = "all"
 STEP: Final = "step"
 REQUEST: Final = "request"
 
-LARGEST: Final = 8 << 20
-"""Bytes of blocks in a record, about: a record of Kafka has a largest size."""
-
+_LARGEST: Final = 8 << 20  # bytes of blocks in a record: one of Kafka may have 16 MiB
+_HEADER: Final = 40  # bytes of a block's header
+_SIZE: Final = struct.Struct("<I")  # of its records, at byte 24
 _COUNT: Final = struct.Struct("<I")
 
 
@@ -81,6 +83,27 @@ class Step(NamedTuple):
 def pack(numbers: Sequence[int], blocks: bytes) -> bytes:
     """Numbers that say how far a worker is, and blocks."""
     return _COUNT.pack(len(numbers)) + struct.pack(f"<{len(numbers)}q", *numbers) + blocks
+
+
+def pack_all(numbers: Sequence[int], blocks: bytes, origin: Origin) -> list[Record]:
+    """Records that together have these blocks. Only the last one says how far the worker is."""
+    *parts, last = split(blocks)
+    return [
+        *(Record(BLOCKS, pack([], part), origin) for part in parts),
+        Record(BLOCKS, pack(numbers, last), origin),
+    ]
+
+
+def split(blocks: bytes) -> list[bytes]:
+    """Whole blocks, some megabytes at a time; of no blocks, one part that is empty."""
+    parts, begin, at = [], 0, 0
+    while at < len(blocks):
+        end = at + _HEADER + _SIZE.unpack_from(blocks, at + 24)[0]
+        if end - begin > _LARGEST and at > begin:
+            parts.append(blocks[begin:at])
+            begin = at
+        at = end
+    return [*parts, blocks[begin:]]
 
 
 def unpack(payload: bytes) -> tuple[tuple[int, ...], bytes]:

@@ -28,12 +28,12 @@ from livegnn.log.streams import ReadableStream, Record, StoredRecord
 from livegnn.types import JSON, State
 from livegnn.workers.messages import (
     ALL,
-    BLOCKS,
     REQUESTS,
     STEP,
     STEPS,
     Step,
     pack,
+    pack_all,
     references_for,
     samples_for,
     streams_of,
@@ -192,7 +192,7 @@ class SamplingWorker:
                 levels, blocks = unpack(record.payload)
                 if blocks:
                     self._shard.receive(blocks)
-                self._levels_of[other] = list(levels)
+                self._levels_of[other] = list(levels) or self._levels_of[other]
         self._seq, self._received, self._requests = step.seq, dict(step.received), dict(step.requests)
         self._step = position
         if batches:
@@ -206,19 +206,18 @@ class SamplingWorker:
         made: dict[int, list[Record]] = {}
         for j, blocks in enumerate(serving):
             if blocks or self._published[j] != levels[-1]:
-                made[j] = [Record(BLOCKS, pack([levels[-1]], blocks), origin)]
+                made[j] = pack_all([levels[-1]], blocks, origin)
                 self._published[j] = levels[-1]
         for partition, several in asked.items():
             j = partition % self.plan.serving_workers
             for record in several:
                 self._shard.publish_all(j)
                 everything, _ = self._shard.take_outbox()
-                made.setdefault(j, []).append(
-                    Record(ALL, pack([levels[-1], _nonce(record)], everything[j]), origin)
-                )
+                begin = Record(ALL, pack([_nonce(record)], b""), origin)
+                made.setdefault(j, []).extend([begin, *pack_all([levels[-1]], everything[j], origin)])
         for k, stream in self._references.items():
             if sampling[k] or self._told != levels:
-                stream.append_all([Record(BLOCKS, pack(levels, sampling[k]), origin)])
+                stream.append_all(pack_all(levels, sampling[k], origin))
         self._told = levels
         for j, records in made.items():
             self._samples[j].append_all(records)
@@ -253,6 +252,12 @@ class SamplingWorker:
 
     def _take_again(self) -> None:
         """The steps that were recorded after the checkpoint, and perhaps not taken whole."""
+        if self._steps.last_position() < self._step:
+            raise LogError(
+                f"{self.path} is of step {self._step}, the stream {STEPS!r} ends at "
+                f"{self._steps.last_position()}: it was removed, or is of another log. Remove the "
+                "checkpoints and the streams of all workers, and let them read the log from its beginning"
+            )
         while self._steps.last_position() > self._step:
             try:
                 found = self._steps.records(self._step, max_bytes=_BYTES_AT_ONCE)
@@ -274,14 +279,18 @@ class SamplingWorker:
                 )
 
     def _batches_up_to(self, seq: int) -> Sequence[AppliedBatch]:
-        if seq == self._seq:
-            return []
-        found = [one for one in self._tail.batches(seq - self._seq) if one.batch.seq <= seq]
-        if not found or found[-1].batch.seq != seq:
-            raise LogError(
-                f"the log must have batches up to event {seq}, which sampling worker {self.worker} has taken "
-                "before, got fewer: it has lost its end, or is another one"
-            )
+        found: list[AppliedBatch] = []
+        at = self._seq
+        while at < seq:
+            some = [one for one in self._tail.batches(seq - at) if one.batch.seq <= seq]
+            if not some:
+                raise LogError(
+                    f"the log must have batches up to event {seq}, which sampling worker {self.worker} has "
+                    f"taken before, got them up to {at}: it has lost its end, or is another one"
+                )
+            found += some
+            at = some[-1].batch.seq
+            self._tail.commit(at)
         return found
 
 

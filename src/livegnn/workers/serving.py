@@ -83,8 +83,8 @@ class ServingWorker:
         self._failure: LiveGNNError | None = None
         senders = range(plan.sampling_workers)
         self._after = dict.fromkeys(senders, 0)
-        self._whole: dict[int, int] = dict.fromkeys(senders, 0)
-        self._awaited = set(senders)
+        self._whole: dict[int, int] = {}  # up to which event each has told all, once it has
+        self._begun: set[int] = set()  # which have begun to answer
         self._nonce = 0
         self._cache: _core.SampleCache | SpilledCache = plan.make_cache(worker)
         with ExitStack() as opened:
@@ -105,7 +105,8 @@ class ServingWorker:
     @property
     def seq(self) -> int:
         """The event up to which answers have seen all, 0 until all sampling workers have answered."""
-        return 0 if self._awaited else min(self._whole.values())
+        whole = list(self._whole.values())
+        return min(whole) if len(whole) == self.plan.sampling_workers else 0
 
     @property
     def failure(self) -> LiveGNNError | None:
@@ -125,7 +126,11 @@ class ServingWorker:
         timeout = not_negative(timeout, "timeout, in seconds,")
         with self._changed:
             done = self._changed.wait_for(
-                lambda: self._failure is not None or (not self._awaited and self.seq >= min_seq), timeout
+                lambda: (
+                    self._failure is not None
+                    or (len(self._whole) == self.plan.sampling_workers and self.seq >= min_seq)
+                ),
+                timeout,
             )
             if self._failure is not None:
                 raise self._failure
@@ -238,17 +243,17 @@ class ServingWorker:
     def _take(self, sender: int, record: StoredRecord) -> None:
         numbers, blocks = unpack(record.payload)
         if record.type == ALL:
-            if sender in self._awaited and numbers[1] != self._nonce:
-                return
-            self._cache.restart(sender)
-        elif sender in self._awaited:
-            return
-        if blocks:
-            self._cache.apply(blocks)
-        with self._changed:
-            self._awaited.discard(sender)
-            self._whole[sender] = numbers[0]
-            self._changed.notify_all()
+            # An answer to somebody else says again what is here already.
+            if sender in self._begun or numbers[0] == self._nonce:
+                self._begun.add(sender)
+                self._cache.restart(sender)
+        elif sender in self._begun:
+            if blocks:
+                self._cache.apply(blocks)
+            if numbers:
+                with self._changed:
+                    self._whole[sender] = numbers[0]
+                    self._changed.notify_all()
 
     def _ask(self) -> None:
         """Asks for everything, and passes over what was told before."""
@@ -261,8 +266,8 @@ class ServingWorker:
         for stream in self._streams.values():
             stream.last_position()  # raises where nobody answers
         with self._changed:
-            self._awaited = set(self._streams)
-            self._whole = dict.fromkeys(self._streams, 0)
+            self._begun.clear()
+            self._whole.clear()
         self._cache.clear()
         self._ask()
 

@@ -1,0 +1,140 @@
+"""Serving workers over HTTP, and the front end before them: real servers on loopback."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+import livegnn as lg
+from livegnn.errors import InputError
+from livegnn.log.sqlite import SqliteLog
+from livegnn.presampling import SampledEngine
+from livegnn.runtime import Runtime
+from livegnn.server import listen
+from livegnn.workers import SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
+from livegnn.workers.app import create_front, create_serving_app
+from streams import make_model
+
+EDGE = ("node", "to", "node")
+SCHEMA = lg.Schema({"node": 4}, {EDGE: lg.EdgeSchema()})
+QUERY = lg.Query("node").hop(EDGE, 3, direction="in").hop(EDGE, 2, direction="in")
+PLAN = WorkerPlan(SCHEMA, QUERY, sampling_workers=1, serving_workers=2, seed=5)
+NODES = 20
+
+
+@contextmanager
+def served(app: FastAPI) -> Iterator[str]:
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+def free_address() -> str:
+    """Where nobody listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{one.getsockname()[1]}"
+
+
+class Setting:
+    """A log with a small graph, an engine on samples, and workers that have seen all of it."""
+
+    def __init__(self, folder: Path, opened: ExitStack) -> None:
+        model = make_model().with_query(QUERY)
+        self.engine = SampledEngine(lg.Graph(SCHEMA), model, sample_seed=5)
+        log = SqliteLog(folder / "events.db")
+        opened.callback(log.close)
+        runtime = Runtime(log, self.engine.graph, self.engine)
+        runtime.start()
+        opened.callback(runtime.stop)
+        rng = np.random.default_rng(1)
+        events = lg.Events().add_nodes(np.arange(NODES), rng.normal(size=(NODES, 4)))
+        self.seq = runtime.append(events.add_edges(rng.integers(0, NODES, 80), rng.integers(0, NODES, 80)))
+        runtime.wait(self.seq)
+        place = SqlitePlace(log.path)
+        sampling = SamplingWorker(place, PLAN, 0, folder)
+        opened.callback(sampling.close)
+        self.workers = [ServingWorker(place, PLAN, number, model) for number in range(2)]
+        for worker in self.workers:
+            opened.callback(worker.stop)
+            worker.start()
+        while any(worker.seq < self.seq for worker in self.workers):
+            sampling.step()
+        self.addresses = [opened.enter_context(served(create_serving_app(it))) for it in self.workers]
+        self.front = opened.enter_context(
+            served(create_front(PLAN, [[free_address(), self.addresses[0]], [self.addresses[1]]]))
+        )
+
+
+@pytest.fixture(scope="module")
+def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
+    with ExitStack() as opened:
+        yield Setting(tmp_path_factory.mktemp("workers"), opened)
+
+
+def ask(address: str, path: str = "/v1/predictions", **content: object) -> httpx.Response:
+    return httpx.post(address + path, json=content, timeout=30)
+
+
+def test_the_front_end_answers_as_an_engine_does(setting: Setting) -> None:
+    ids = np.random.default_rng(2).permutation(NODES)
+    expected = setting.engine.predict(ids)
+    for _ in range(4):  # the first address of worker 0 never answers
+        answer = ask(setting.front, ids=ids.tolist(), min_seq=setting.seq).json()
+        assert (answer["seq"], answer["ids"]) == (setting.seq, ids.tolist())
+        np.testing.assert_array_equal(np.float32(answer["predictions"]), expected)
+    for id in range(3):
+        answer = ask(setting.front, ids=[id]).json()
+        np.testing.assert_array_equal(np.float32(answer["predictions"]), setting.engine.predict([id]))
+    assert ask(setting.front, ids=[]).json() == {"seq": setting.seq, "ids": [], "predictions": []}
+
+
+def test_samples_come_with_their_nodes_and_edges(setting: Setting) -> None:
+    answer = ask(setting.front, "/v1/samples", ids=[3, 4, 5]).json()
+    for id, sample in zip([3, 4, 5], answer["samples"], strict=True):
+        expected = setting.engine.samples_for([id])[0]
+        assert sample["nodes"]["node"][0] == id
+        assert set(sample["nodes"]["node"]) == set(expected.node["node"].tolist())
+        assert len(sample["edges"][0]["row"]) == len(expected.row[EDGE])
+
+
+def test_errors_name_what_is_wrong(setting: Setting) -> None:
+    for content, status, message in (
+        ({"ids": [NODES + 5]}, 404, f"got {NODES + 5}, which is not there at event {setting.seq}"),
+        ({"ids": ["a"]}, 400, "ids must be integers"),
+        ({"ids": [1], "model": "other"}, 400, "has one model, got a request for 'other'"),
+        ({"ids": [1], "output": "other"}, 400, "other"),
+        ({"ids": [1], "more": 2}, 400, "more"),
+        ({"ids": [1], "min_seq": setting.seq + 1, "timeout": 0.01}, 503, f"expected event {setting.seq + 1}"),
+    ):
+        answer = ask(setting.front, **content)
+        assert (answer.status_code, message in answer.json()["error"]["message"]) == (status, True), (
+            answer.text
+        )
+    stranger = int(np.flatnonzero(PLAN.serving_worker_of(np.arange(NODES)) == 1)[0])
+    answer = ask(setting.addresses[0], ids=[stranger])
+    assert (answer.status_code, "seeds of serving worker 0" in answer.text) == (400, True)
+    health = httpx.get(setting.addresses[0] + "/v1/health").json()
+    assert (health["seq"], health["memory_bytes"] > 0) == (setting.seq, True)
+    with pytest.raises(InputError, match="addresses for each of 2 serving workers"):
+        create_front(PLAN, [[setting.front]])
+
+
+def test_no_replica_answers(setting: Setting) -> None:
+    with served(create_front(PLAN, [[free_address()], [free_address()]])) as front:
+        answer = ask(front, ids=[1])
+        assert (answer.status_code, "expected serving worker" in answer.text) == (503, True)
