@@ -9,9 +9,9 @@
 namespace livegnn {
 namespace {
 
-struct Counted {
-  Counted() { ++alive; }
-  ~Counted() { --alive; }
+struct Leased {
+  Leased() { ++alive; }
+  ~Leased() { --alive; }
   size_t bytes() const { return size; }
   void restore() noexcept { ++restored; }
 
@@ -23,8 +23,8 @@ struct Counted {
 }  // namespace
 
 TEST(what_comes_back_is_taken_again) {
-  Leases<Counted> all;
-  Counted* first;
+  Leases<Leased> all;
+  Leased* first;
   {
     const auto lease = all.take();
     first = lease.get();
@@ -40,18 +40,18 @@ TEST(what_comes_back_is_taken_again) {
 }
 
 TEST(few_and_small_ones_are_kept) {
-  Leases<Counted> all(2, 10);
+  Leases<Leased> all(2, 10);
   {
-    std::vector<Leases<Counted>::Lease> taken;
+    std::vector<Leases<Leased>::Lease> taken;
     for (int i = 0; i < 5; ++i) taken.push_back(all.take());
     taken[0]->size = 11;
   }
-  CHECK_EQ(Counted::alive.load(), 2);
+  CHECK_EQ(Leased::alive.load(), 2);
   CHECK_EQ(all.bytes(), 20u);
 }
 
 TEST(threads_take_different_ones) {
-  Leases<Counted> all;
+  Leases<Leased> all;
   std::atomic<int> shared{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
@@ -65,8 +65,8 @@ TEST(threads_take_different_ones) {
   }
   for (std::thread& thread : threads) thread.join();
   CHECK_EQ(shared.load(), 0);
-  CHECK(Counted::alive.load() <= 8);
-  CHECK_EQ(all.bytes(), static_cast<size_t>(Counted::alive.load()) * 10 + 80'000);  // no addition is lost
+  CHECK(Leased::alive.load() <= 8);
+  CHECK_EQ(all.bytes(), static_cast<size_t>(Leased::alive.load()) * 10 + 80'000);  // no addition is lost
 }
 
 }  // namespace livegnn
