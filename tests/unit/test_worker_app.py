@@ -19,7 +19,8 @@ from livegnn.presampling import SampledEngine
 from livegnn.runtime import Runtime
 from livegnn.server import listen
 from livegnn.workers import SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
-from livegnn.workers.app import create_front, create_serving_app
+from livegnn.workers.app import create_serving_app
+from livegnn.workers.front import create_front
 from streams import make_model
 
 EDGE = ("node", "to", "node")

@@ -13,6 +13,7 @@ from livegnn.cli.checkpoint import app as checkpoint_app
 from livegnn.cli.log import app as log_app
 from livegnn.cli.model import app as model_app
 from livegnn.cli.outputs import check_apart
+from livegnn.cli.worker import app as worker_app
 from livegnn.errors import LiveGNNError, ModelError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ app = typer.Typer(
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(log_app, name="log")
 app.add_typer(model_app, name="model")
+app.add_typer(worker_app, name="worker")
 
 DeploymentFile = Annotated[
     Path, typer.Argument(metavar="DEPLOYMENT.TOML", help="what to run: docs/deployment.md")

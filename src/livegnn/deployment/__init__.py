@@ -34,6 +34,7 @@ from livegnn.deployment.sections import (
     SourceSection,
     ViewsSection,
 )
+from livegnn.deployment.workers import WorkersSection
 from livegnn.errors import FileFormatError, InputError
 from livegnn.graph import Graph, Parallel, Schema, View, auto_add_nodes
 from livegnn.model import Model
@@ -74,6 +75,7 @@ class Deployment:
     checkpoint: CheckpointSection | None = None
     runtime: RuntimeSection = field(default_factory=RuntimeSection)
     server: ServerSection = field(default_factory=ServerSection)
+    workers: WorkersSection | None = None
 
     def __post_init__(self) -> None:
         if self.log.keep == "since_checkpoint" and self.checkpoint is None:
@@ -107,6 +109,7 @@ class Deployment:
             "checkpoint": CheckpointSection,
             "runtime": RuntimeSection,
             "server": ServerSection,
+            "workers": WorkersSection,
         }
         refuse_moved(content)
         refuse_unknown(content, types, "section")

@@ -1,0 +1,99 @@
+"""`livegnn worker`: sampling and serving workers, each a process, and the front end before them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from livegnn.errors import InputError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+app = typer.Typer(
+    help="Draw samples in some processes and serve them in others: docs/workers.md.", no_args_is_help=True
+)
+
+DeploymentFile = Annotated[
+    Path, typer.Argument(metavar="DEPLOYMENT.TOML", help="what to run: docs/deployment.md")
+]
+Number = Annotated[int, typer.Argument(metavar="NUMBER", help="of the worker, from 0")]
+Host = Annotated[str, typer.Option(help="the address to listen at")]
+Port = Annotated[int, typer.Option(help="the port; 0 for any free one")]
+
+
+@app.command()
+def sample(deployment: DeploymentFile, number: Number) -> None:
+    """Run a sampling worker, from where its last steps left off."""
+    import signal
+
+    from livegnn.deployment import Deployment
+    from livegnn.deployment.workers import open_sampling
+
+    worker = open_sampling(Deployment.read(deployment), number)
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, lambda number, frame: worker.stop())
+    typer.echo(f"sampling worker {number} of {worker.plan.sampling_workers}, at event {worker.seq}")
+    try:
+        worker.run()
+    finally:
+        worker.close()
+
+
+@app.command()
+def serve(
+    deployment: DeploymentFile,
+    number: Number,
+    replica: Annotated[int, typer.Option(help="which of those that have the same seeds, from 0")] = 0,
+    host: Host = "127.0.0.1",
+    port: Port = 0,
+) -> None:
+    """Run a serving worker over HTTP."""
+    from livegnn.deployment import Deployment
+    from livegnn.deployment.workers import open_serving
+    from livegnn.workers.app import create_serving_app
+
+    worker = open_serving(Deployment.read(deployment), number, replica)
+    worker.start()
+    try:
+        _listen(create_serving_app(worker), host, port, f"serving worker {number}")
+    finally:
+        worker.stop()
+
+
+@app.command()
+def front(
+    deployment: DeploymentFile,
+    addresses: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="URL...", help="of the serving workers, in order; those of replicas joined by commas"
+        ),
+    ],
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+) -> None:
+    """Run the front end, which sends each seed to the serving worker that has it."""
+    from livegnn.deployment import Deployment
+    from livegnn.deployment.workers import plan_workers
+
+    try:
+        from livegnn.workers.front import create_front
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"a front end needs {error.name}, which is not installed: pip install 'livegnn[cluster]'"
+        ) from error
+    plan, _ = plan_workers(Deployment.read(deployment))
+    _listen(create_front(plan, [one.split(",") for one in addresses]), host, port, "the front end")
+
+
+def _listen(served: "FastAPI", host: str, port: int, what: str) -> None:
+    import uvicorn
+
+    from livegnn.server import listen
+
+    with listen(host, port) as listener:
+        found, number = listener.getsockname()[:2]
+        shown = f"[{found}]" if ":" in found else found
+        typer.echo(f"{what} listens at http://{shown}:{number}")
+        uvicorn.Server(uvicorn.Config(served, log_level="warning")).run([listener])

@@ -1,0 +1,98 @@
+"""`[workers]`: sampling and serving workers of the deployment's log (see docs/workers.md)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from livegnn.errors import InputError, ModelError
+from livegnn.model import Model
+
+if TYPE_CHECKING:
+    from livegnn.deployment import Deployment
+    from livegnn.workers import Place, SamplingWorker, ServingWorker, WorkerPlan
+
+
+@dataclass(frozen=True)
+class WorkersSection:
+    """`[workers]`: how many there are, and where each keeps its checkpoints. budget_bytes: of a serving
+    worker's cache, beyond which it goes to the disk; 0 for no limit. The other fields are of `WorkerPlan`.
+    """
+
+    directory: Path
+    sampling: int = 1
+    serving: int = 1
+    replicas: int = 1
+    seed: int = 0
+    keep_edges: bool = True
+    budget_bytes: int = 0
+
+
+def plan_workers(deployment: "Deployment") -> "tuple[WorkerPlan, Model]":
+    """The plan of a deployment's workers, and its model. Raises InputError, ModelError, FileFormatError."""
+    from livegnn.workers import WorkerPlan
+
+    section = deployment.workers
+    if section is None or deployment.model is None:
+        missing = "[workers]" if section is None else "[model]"
+        raise InputError(f"workers need a section {missing}, got none: docs/deployment.md")
+    model = Model.load(deployment.model.path)
+    if model.query is None:
+        raise ModelError(
+            "workers need a model that carries the query that it was trained with, got one without: give it "
+            "one with model.with_query(Query(...)), and save it again"
+        )
+    graph = deployment.load_graph()
+    if any(graph.num_nodes(name) for name in graph.schema.node_types):
+        raise InputError(
+            f"the graph in {deployment.graph.path} must be empty, because workers know what the log says "
+            "alone: append its nodes and edges as events"
+        )
+    deployment.complete_schema(graph)
+    plan = WorkerPlan(
+        graph.schema,
+        model.query,
+        section.sampling,
+        section.serving,
+        section.replicas,
+        section.seed,
+        section.keep_edges,
+    )
+    return plan, model
+
+
+def open_sampling(deployment: "Deployment", worker: int) -> "SamplingWorker":
+    """A sampling worker, at the end of the steps that it has recorded. Raises LogError and as above."""
+    from livegnn.workers import SamplingWorker
+
+    plan, _ = plan_workers(deployment)
+    assert deployment.workers is not None
+    return SamplingWorker(_place_of(deployment), plan, worker, deployment.workers.directory)
+
+
+def open_serving(deployment: "Deployment", worker: int, replica: int) -> "ServingWorker":
+    """A serving worker, not started yet. Raises LogError and as above."""
+    from livegnn.workers import ServingWorker
+
+    plan, model = plan_workers(deployment)
+    section = deployment.workers
+    assert section is not None
+    spilled = section.directory / f"serving-{worker}-{replica}" if section.budget_bytes else None
+    return ServingWorker(
+        _place_of(deployment),
+        plan,
+        worker,
+        model,
+        replica=replica,
+        budget_bytes=section.budget_bytes or None,
+        directory=spilled,
+    )
+
+
+def _place_of(deployment: "Deployment") -> "Place":
+    from livegnn.workers import KafkaPlace, SqlitePlace
+
+    log = deployment.log
+    if log.path is not None:
+        return SqlitePlace(log.path)
+    assert deployment.workers is not None
+    return KafkaPlace(log.kafka, log.topic, deployment.workers.directory)

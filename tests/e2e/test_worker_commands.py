@@ -1,0 +1,116 @@
+"""`livegnn worker` beside `livegnn serve`: each a process, from one deployment file."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from livegnn import Events, Graph, Query, Schema, checkpoint
+from livegnn.cli import app
+from livegnn.errors import InputError, ModelError
+from serving import Server
+from streams import WIDTH, make_model
+
+EDGE = ("node", "to", "node")
+QUERY = Query("node").hop(EDGE, 3, direction="in").hop(EDGE, 2, direction="in")
+DEPLOYMENT = """
+[model]
+path = "model.lgnn"
+[graph]
+path = "graph.checkpoint"
+[log]
+path = "events.db"
+[engine]
+mode = "presampled"
+sample_seed = 5
+[server]
+port = 0
+[workers]
+directory = "workers"
+sampling = 2
+serving = 2
+seed = 5
+budget_bytes = 2000000
+"""
+NODES = 30
+
+
+class Process:
+    """A command that prints one line when it is ready."""
+
+    def __init__(self, *words: object) -> None:
+        command = [sys.executable, "-m", "livegnn.cli", "worker", *map(str, words)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline()
+        assert self.line, f"{words} must say that it is ready"
+
+    def stop(self) -> int:
+        self.process.terminate()
+        self.process.communicate()
+        return self.process.returncode
+
+
+def write_deployment(folder: Path) -> Path:
+    """Model, empty graph and deployment file in `folder`; returns the file."""
+    make_model().with_query(QUERY).save(folder / "model.lgnn")
+    graph = Graph(Schema({"node": WIDTH}))
+    checkpoint.write(folder / "graph.checkpoint", {"graph": graph.state()}, 0)
+    path = folder / "deployment.toml"
+    path.write_text(DEPLOYMENT)
+    return path
+
+
+def test_workers_answer_as_the_server_does(tmp_path: Path) -> None:
+    path = write_deployment(tmp_path)
+    rng = np.random.default_rng(3)
+    running: list[Process] = []
+    with Server(path) as server:
+        try:
+            running += [Process("sample", path, number) for number in range(2)]
+            running += [Process("serve", path, number) for number in range(2)]
+            addresses = [process.line.split()[-1] for process in running[2:]]
+            running.append(Process("front", path, *addresses, "--port", 0))
+            front = running[-1].line.split()[-1]
+            events = Events().add_nodes(np.arange(NODES), rng.normal(size=(NODES, WIDTH)))
+            lines = events.add_edges(*rng.integers(0, NODES, (2, 200))).to_json_lines()
+            kind = {"content-type": "application/x-ndjson"}
+            seq = httpx.post(server.address + "/v1/events", content=lines, headers=kind).json()["seq"]
+            wanted = {"ids": list(range(NODES)), "min_seq": seq, "timeout": 60}
+            answers = [
+                httpx.post(address + "/v1/predictions", json=wanted, timeout=60).json()
+                for address in (server.address, front)
+            ]
+            assert answers[0]["predictions"] == answers[1]["predictions"]
+            assert answers[1]["seq"] == seq
+        finally:
+            codes = [process.stop() for process in running]
+    assert codes[:2] == [0, 0]
+    assert sorted(one.name for one in (tmp_path / "workers").glob("*.checkpoint")) == [
+        "sampling-0.checkpoint",
+        "sampling-1.checkpoint",
+    ]
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    path = write_deployment(tmp_path)
+    path.write_text(DEPLOYMENT.partition("[workers]")[0])
+    assert_refused(path, InputError, r"workers need a section \[workers\]")
+    write_deployment(tmp_path)
+    make_model().save(tmp_path / "model.lgnn")
+    assert_refused(path, ModelError, "workers need a model that carries the query")
+    write_deployment(tmp_path)
+    graph = Graph(Schema({"node": WIDTH}))
+    graph.apply(Events().add_nodes([1]))
+    checkpoint.write(tmp_path / "graph.checkpoint", {"graph": graph.state()}, 0)
+    assert_refused(path, InputError, "must be empty, because workers know what the log says alone")
+
+
+def assert_refused(path: Path, kind: type[Exception], message: str) -> None:
+    result = CliRunner().invoke(app, ["worker", "sample", str(path), "0"])
+    with pytest.raises(kind, match=message):
+        raise result.exception or AssertionError(result.output)
