@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
+#include <optional>
 #include <stdexcept>
 #include <tuple>
 
@@ -40,6 +42,23 @@ void NeighborLists::release_empty(uint64_t node) noexcept {
   numbers_.erase(slot);
 }
 
+// What becomes of the changes of two nodes, at `begin` to `end` of `order_`; null if nothing does.
+const NeighborLists::Change* NeighborLists::outcome_of(std::span<const Change> changes, size_t begin,
+                                                       size_t end) const {
+  if (!columns_.timed) return &changes[order_[end - 1].place];
+  const Slot* const slot = numbers_.find(order_[begin].node);
+  const auto there = slot == nullptr ? std::nullopt : lists_->trees.find(slot->number - 1, order_[begin].id);
+  const Change* last = nullptr;
+  double time = there ? there->time : -std::numeric_limits<double>::infinity();
+  for (size_t i = begin; i < end; ++i) {
+    const Change& change = changes[order_[i].place];
+    if (change.has && change.neighbor.time < time) continue;
+    last = &change;
+    time = change.has ? change.neighbor.time : -std::numeric_limits<double>::infinity();
+  }
+  return last;
+}
+
 void NeighborLists::apply(std::span<const Change> changes) {
   order_.clear();
   items_.clear();
@@ -50,21 +69,13 @@ void NeighborLists::apply(std::span<const Change> changes) {
     return std::tie(a.node, a.id, a.place) < std::tie(b.node, b.id, b.place);
   });
   try {
-    for (size_t i = 0; i < order_.size(); ++i) {
-      const bool last =
-          i + 1 == order_.size() || order_[i].node != order_[i + 1].node || order_[i].id != order_[i + 1].id;
-      const Change& change = changes[order_[i].place];
-      if (!last) {
-        // The later one of the two goes on to be compared with what follows.
-        const Change& next = changes[order_[i + 1].place];
-        const bool late = columns_.timed && change.has && next.has && change.neighbor.time > next.neighbor.time;
-        if (late) order_[i + 1].place = order_[i].place;
-        continue;
-      }
-      if (change.has ? is_late(change.node, change.neighbor) : numbers_.find(change.node) == nullptr) continue;
-      const EdgeValue value{columns_.weighted ? change.neighbor.weight : 1.0f,
-                            columns_.timed ? change.neighbor.time : 0.0};
-      items_.push_back({number_of(change.node), {change.neighbor.id, change.has, value}});
+    for (size_t begin = 0, end = 0; begin < order_.size(); begin = end) {
+      while (end < order_.size() && order_[end].node == order_[begin].node && order_[end].id == order_[begin].id) ++end;
+      const Change* const change = outcome_of(changes, begin, end);
+      if (change == nullptr || (!change->has && numbers_.find(change->node) == nullptr)) continue;
+      const EdgeValue value{columns_.weighted ? change->neighbor.weight : 1.0f,
+                            columns_.timed ? change->neighbor.time : 0.0};
+      items_.push_back({number_of(change->node), {change->neighbor.id, change->has, value}});
     }
     lists_->trees.prepare_size(nodes_.size());
     lists_->trees.resize(nodes_.size());

@@ -35,8 +35,8 @@ class NeighborLists {
   size_t size() const { return numbers_.size(); }  // nodes that have neighbours
   size_t bytes() const;
 
-  // Of several changes of the same two nodes the last one counts; with times, as in the graph, none that is older than
-  // the edge that is there, or than an earlier one of them. If it throws, nothing has changed.
+  // In their order. With times, as in the graph, an edge that is there with a later time stays. If it throws, nothing
+  // has changed.
   void apply(std::span<const Change> changes);
   void prefetch(uint64_t node) const { numbers_.prefetch(node); }
   // Whether a neighbour is there with a later time than this.
@@ -95,6 +95,7 @@ class NeighborLists {
       }
     });
   }
+  const Change* outcome_of(std::span<const Change> changes, size_t begin, size_t end) const;
   uint32_t number_of(uint64_t node);
   void release_empty(uint64_t node) noexcept;
   void compact();
