@@ -30,7 +30,7 @@ struct CachedCells {
 
   const SampleCache& cache;
   uint32_t query;
-  bool incoming, weighted, timed, valued;
+  bool towards_key, weighted, timed, valued;
   const FeatureTable* features;  // null if they are not asked for
   Lookups* lookups;
   std::vector<EntryKey>* missing;
@@ -70,7 +70,7 @@ Subgraph CacheAssembly::sample(std::span<const int64_t> ids, bool attributes) {
     const bool featured = attributes && features.width() > 0;
     return CachedCells{cache_,
                        static_cast<uint32_t>(query),
-                       asked.incoming,
+                       asked.towards_key,
                        weighted,
                        timed,
                        weighted || timed,

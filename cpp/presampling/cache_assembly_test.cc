@@ -62,7 +62,7 @@ PlainSample plain_sample(const QueryPlan& plan, const std::vector<uint64_t>& see
         for (const CellEntry& entry : cell_of(q, key)) {
           const Neighbor& other = entry.neighbor;
           if (sample.reach(plan[q].neighbor_type, other.id)) found[q].push_back(other.id);
-          const auto [source, target] = plan[q].incoming ? std::pair(other.id, key) : std::pair(key, other.id);
+          const auto [source, target] = plan[q].towards_key ? std::pair(other.id, key) : std::pair(key, other.id);
           sample.edges[plan[q].edge_type].push_back({source, target, other.weight, other.time});
         }
       }

@@ -62,7 +62,6 @@ PresamplingView::PresamplingView(const Graph& graph, uint32_t seed_type, std::ve
     }
     tables_.push_back(std::make_unique<Table>(plan_.cell_options(q, seed)));
     tables_.back()->keyed = store.options().keyed;
-    tables_.back()->incoming = requests[q].incoming;
   }
   ThreadPool pool(threads);
   for (size_t q = 0; q < plan_.size(); ++q) fill(q, &pool);

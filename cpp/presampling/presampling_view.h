@@ -37,9 +37,6 @@ class PresamplingView : public View {
 
   const Graph& graph() const { return graph_; }
   const QueryPlan& plan() const { return plan_; }
-  // Whether the key node of a query is the target of its edges, in an undirected type too.
-  bool is_incoming(size_t query) const { return tables_[query]->incoming; }
-
   const CellFormat& format(size_t query) const { return tables_[query]->cells.format(); }
   // Good until the next commit. A node at or above the graph's capacity has an empty cell.
   CellView cell(size_t query, uint32_t node) const {
@@ -93,7 +90,7 @@ class PresamplingView : public View {
     GrowingArray<CellRoot> roots;
     std::vector<Prepared> prepared;
     size_t capacity = 0;  // of the key nodes, after the batch
-    bool keyed = false, incoming = false;
+    bool keyed = false;
   };
 
   const GraphStore& store_of(const OneHopQuery& query) const { return *graph_.edges[query.edge_type].store; }

@@ -43,6 +43,7 @@ struct OneHopQuery {
   uint32_t count;
   SampleBy by;
   bool weighted, timed;
+  bool towards_key;                  // whether a sample has its edges from the neighbour to the key node
   uint32_t hop;                      // from 0
   std::vector<uint32_t> parents;     // none: the key nodes are the seeds
   std::vector<uint32_t> children;    // later queries whose key nodes are the neighbours of this one

@@ -11,12 +11,12 @@ constexpr size_t kLine = 64 / sizeof(float);  // of the cache, in floats
 // The cells of one query of a view (`SampleWalk::run`).
 struct ViewCells {
   ViewCells(const PresamplingView& view, size_t query, bool attributes)
-      : incoming(view.is_incoming(query)),
-        view(view),
+      : view(view),
         query(query),
         keyed(view.is_keyed(query)),
         attributes(attributes),
         asked(view.plan()[query]),
+        towards_key(asked.towards_key),
         ids(view.graph().nodes[asked.neighbor_type].ids),
         features(view.graph().nodes[asked.neighbor_type].features),
         featured(attributes && features.width() > 0) {
@@ -48,11 +48,12 @@ struct ViewCells {
     }
   }
 
-  bool incoming, valued = false;
+  bool valued = false;
   const PresamplingView& view;
   size_t query;
   bool keyed, attributes;
   const OneHopQuery& asked;
+  bool towards_key;
   const IdMap& ids;
   const Table& features;
   bool featured;

@@ -192,7 +192,7 @@ class SampleWalk {
   // How far ahead of the current node to fetch: its root, and the cell that the root refers to.
   static constexpr size_t kRootsAhead = 64, kCellsAhead = 32;
 
-  // `cells.incoming`: key nodes are the targets of edges. `cells.find(node)` returns a cell, `cells.node_of(id)` the
+  // `cells.towards_key`: key nodes are the targets of edges. `cells.find(node)` returns a cell, `cells.node_of(id)` the
   // node of one of its neighbours; `cells.reached(node)` hears of each new node, to fetch what is written of it.
   // `cells.valued`: edges carry values, which `cells.add_values` adds.
   template <class Cells>
@@ -200,8 +200,8 @@ class SampleWalk {
     const auto& here = nodes_[plan_[query].key_type].nodes;
     NodesOfType& there = nodes_[plan_[query].neighbor_type];
     EdgesOfType& edges = edges_[edges_of_[query]];
-    auto& key_column = cells.incoming ? edges.target : edges.source;
-    auto& other_column = cells.incoming ? edges.source : edges.target;
+    auto& key_column = cells.towards_key ? edges.target : edges.source;
+    auto& other_column = cells.towards_key ? edges.source : edges.target;
     for (size_t i = keys.begin; i < std::min(keys.end, keys.begin + kRootsAhead); ++i) cells.prefetch_root(here[i]);
     for (size_t i = keys.begin; i < std::min(keys.end, keys.begin + kCellsAhead); ++i) cells.prefetch_cell(here[i]);
     for (size_t i = keys.begin; i < keys.end; ++i) {

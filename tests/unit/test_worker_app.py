@@ -1,8 +1,10 @@
 """Serving workers over HTTP, and the front end before them: real servers on loopback."""
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 import livegnn as lg
-from livegnn.errors import InputError
+from livegnn.errors import InputError, LogError
 from livegnn.log.sqlite import SqliteLog
 from livegnn.presampling import SampledEngine
 from livegnn.runtime import Runtime
@@ -28,6 +30,7 @@ SCHEMA = lg.Schema({"node": 4}, {EDGE: lg.EdgeSchema()})
 QUERY = lg.Query("node").hop(EDGE, 3, direction="in").hop(EDGE, 2, direction="in")
 PLAN = WorkerPlan(SCHEMA, QUERY, sampling_workers=1, serving_workers=2, seed=5)
 NODES = 20
+PATHS = ("/v1/predictions", "/v1/samples")
 
 
 @contextmanager
@@ -111,6 +114,82 @@ def test_samples_come_with_their_nodes_and_edges(setting: Setting) -> None:
         assert sample["nodes"]["node"][0] == id
         assert set(sample["nodes"]["node"]) == set(expected.node["node"].tolist())
         assert len(sample["edges"][0]["row"]) == len(expected.row[EDGE])
+
+
+def test_small_requests_are_answered_as_all_others(setting: Setting) -> None:
+    mine = np.flatnonzero(PLAN.serving_worker_of(np.arange(NODES)) == 0).tolist()
+    others = np.flatnonzero(PLAN.serving_worker_of(np.arange(NODES)) == 1).tolist()
+    bodies: list[dict[str, object]] = [
+        {"ids": mine[:1]},
+        {"ids": mine[:8], "min_seq": setting.seq},
+        {"ids": mine[:1] * 3},
+        {"ids": mine + mine},
+        {"ids": []},
+        {"ids": [mine[0], others[0]]},
+        {"ids": [2**64]},
+        {"ids": [2**63]},
+        {"ids": [-1]},
+        {"ids": [True]},
+        {"ids": [1.0]},
+        {"ids": ["1"]},
+        {"ids": mine[:1], "min_seq": -1},
+        {"ids": mine[:1], "min_seq": True},
+        {"ids": mine[:1], "more": 1},
+    ]
+    for path in PATHS:
+        for body in bodies:
+            text = json.dumps(body)
+            one, other = (
+                httpx.post(setting.addresses[0] + path, content=text, headers={"content-type": kind})
+                # The media type with a parameter that nobody needs goes the way of the framework.
+                for kind in ("application/json", "application/json; of=livegnn")
+            )
+            assert one.status_code == other.status_code, body
+            assert one.json() == other.json()
+    for text in ("", "[1]", '{"ids": [1], "ids": [2]}', '{"ids": [1', '{"ids": ' + "[" * 5000):
+        answer = httpx.post(setting.addresses[0] + "/v1/predictions", content=text)
+        assert answer.status_code == httpx.codes.BAD_REQUEST, answer.text
+
+
+def test_what_there_is_not(setting: Setting) -> None:
+    for address in (setting.addresses[0], setting.front):
+        for path, method, status, message in (
+            ("/v1/predictions/", "POST", 404, "did you mean /v1/predictions?"),
+            ("/nowhere", "GET", 404, "there are"),
+            ("/v1/samples", "GET", 405, "must be asked with POST"),
+            ("/v1/predictions?min_seq=9", "POST", 400, "takes no parameters, got 'min_seq'"),
+        ):
+            answer = httpx.request(method, address + path, json={"ids": []})
+            assert (answer.status_code, message in answer.json()["error"]["message"]) == (status, True), path
+    assert httpx.head(setting.addresses[0] + "/v1/health").status_code == httpx.codes.OK
+    for address in ("localhost:80", "nonsense", "http://", ""):
+        with pytest.raises(InputError, match="an address must be such as"):
+            create_front(PLAN, [[address], [address]])
+
+
+def test_samples_come_with_what_is_predicted_on_them(setting: Setting) -> None:
+    ids = [*range(NODES), 3, 3]
+    for address, asked in ((setting.front, ids), (setting.front, ids[:1])):
+        samples = ask(address, "/v1/samples", ids=asked).json()
+        assert samples["predictions"] == ask(address, ids=asked).json()["predictions"]
+        assert len(samples["samples"]) == len(asked)
+
+
+def test_a_worker_that_is_not_whole_keeps_answering(tmp_path: Path) -> None:
+    SqliteLog(tmp_path / "events.db").close()
+    worker = ServingWorker(SqlitePlace(tmp_path / "events.db"), PLAN, 0, make_model().with_query(QUERY))
+    worker.start()  # no sampling worker will ever tell it anything
+    id = int(np.flatnonzero(PLAN.serving_worker_of(np.arange(NODES)) == 0)[0])
+    try:
+        with served(create_serving_app(worker)) as address, ThreadPoolExecutor(4) as pool:
+            waiting = [pool.submit(ask, address, path, ids=[id], timeout=2.0) for path in PATHS for _ in "12"]
+            while not any(one.done() for one in waiting):
+                assert httpx.get(address + "/v1/health", timeout=1.5).json()["seq"] == 0
+            assert [one.result().status_code for one in waiting] == [503] * 4
+    finally:
+        worker.stop()
+    with pytest.raises(LogError, match="was stopped"):
+        worker.wait(0)
 
 
 def test_errors_name_what_is_wrong(setting: Setting) -> None:

@@ -36,7 +36,9 @@ SCHEMA = lg.Schema(
     {CLICKS: lg.EdgeSchema(timed=True), ALIKE: lg.EdgeSchema(weighted=True, undirected=True)},
     auto_add={"item": (0.5, 2.0)},
 )
-LATEST = lg.Query("user").hop(CLICKS, 3, by="latest").hop(ALIKE, 30, by="weight").hop(ALIKE, 30)
+LATEST = (
+    lg.Query("user").hop(CLICKS, 3, by="latest").hop(ALIKE, 30, by="weight").hop(ALIKE, 30, direction="in")
+)
 UNIFORM = lg.Query("user").hop(CLICKS, 2).hop(CLICKS, 2, direction="in").hop(CLICKS, 2)
 USERS, ITEMS = 12, 12
 

@@ -96,4 +96,4 @@ def _listen(served: "FastAPI", host: str, port: int, what: str) -> None:
         found, number = listener.getsockname()[:2]
         shown = f"[{found}]" if ":" in found else found
         typer.echo(f"{what} listens at http://{shown}:{number}")
-        uvicorn.Server(uvicorn.Config(served, log_level="warning")).run([listener])
+        uvicorn.Server(uvicorn.Config(served, log_level="warning", access_log=False)).run([listener])

@@ -7,35 +7,28 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from http import HTTPStatus
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
-from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 import livegnn
-from livegnn.errors import (
-    LiveGNNError,
-)
+from livegnn.arguments import whole
+from livegnn.errors import LiveGNNError
 from livegnn.runtime import Runtime
 from livegnn.server import api_page
 from livegnn.server.event_routes import AppendHandler
-from livegnn.server.failures import answer_error, to_answer
+from livegnn.server.failures import add_failures, answer_error, answer_failure, answer_nobody, to_answer
 from livegnn.server.feed import Feed
 from livegnn.server.routes import create_routes
 
-_LONGEST_PATH = 100
 _EVENTS = "/v1/events"
-_METHODS_OF_FILES = ("GET", "HEAD")  # those of a dashboard
 
 
 def create_app(runtime: Runtime, *, dashboard: Path | None = None) -> FastAPI:
@@ -60,14 +53,9 @@ def create_app(runtime: Runtime, *, dashboard: Path | None = None) -> FastAPI:
         redoc_url=None,
     )
     app.state.feed = feed
-    app.add_exception_handler(LiveGNNError, answer_error)
-    app.add_exception_handler(RequestValidationError, _answer_invalid)
-    app.add_exception_handler(HTTPException, _answer_unknown)
-    app.add_exception_handler(ClientDisconnect, _answer_nobody)
-    app.add_exception_handler(Exception, _answer_failure)
     routes = create_routes(runtime, feed)
     app.append_events, app.runtime = routes.append_events, runtime
-    app.state.router = routes.router
+    add_failures(app, routes.router)
     app.include_router(routes.router)
 
     @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
@@ -97,13 +85,13 @@ class _Application(FastAPI):
             except LiveGNNError as error:
                 answer = await answer_error(request, error)
             except ClientDisconnect as error:
-                answer = await _answer_nobody(request, error)
+                answer = await answer_nobody(request, error)
             except asyncio.CancelledError:
                 if not self.stopping:
                     raise
                 answer = _stopping()
             except Exception as error:
-                await (await _answer_failure(request, error))(scope, receive, send)
+                await (await answer_failure(request, error))(scope, receive, send)
                 raise
             await answer(scope, receive, send)
         else:
@@ -139,56 +127,6 @@ def _mark_stale(send: Send) -> Send:
         await send(message)
 
     return mark
-
-
-def _cut(path: str) -> str:
-    return path if len(path) <= _LONGEST_PATH else path[: _LONGEST_PATH - 3] + "..."
-
-
-async def _answer_unknown(request: Request, error: Exception) -> Response:
-    """A path that there is not, or not for this method; whatever else is refused before a route is asked."""
-    assert isinstance(error, HTTPException)
-    path, method = request.scope["path"], request.method  # that of `request.url` ends at a "?", decoded
-    if error.status_code in (404, 405):
-        shown, methods = _cut(path), _methods_of(request, path)
-        if not methods and _methods_of(request, path.rstrip("/")):
-            meant = _cut(path.rstrip("/"))
-            return to_answer("UnknownPath", f"there is nothing at {shown}: did you mean {meant}?", 404)
-        if not methods and error.status_code == 404:
-            return to_answer("UnknownPath", f"there is nothing at {shown}: /docs lists the paths", 404)
-        if method not in methods:
-            allowed = ", ".join(sorted(methods or _METHODS_OF_FILES))
-            message = f"{shown} must be asked with {allowed}, got {method}"
-            return to_answer("UnknownMethod", message, 405, {"allow": allowed})
-    kind = HTTPStatus(error.status_code).phrase.title().replace(" ", "")
-    return to_answer(kind, str(error.detail), error.status_code, error.headers)
-
-
-def _methods_of(request: Request, path: str) -> set[str]:
-    """The methods with which there is something at `path`, but for a dashboard's files."""
-    app, below = request.app, path.removeprefix(request.scope.get("root_path", ""))
-    routes = [r for r in (*app.state.router.routes, *app.routes) if isinstance(r, APIRoute)]
-    matching = [] if below.endswith("\n") else [r for r in routes if r.path_regex.match(below)]
-    return {method for route in matching for method in route.methods or ()}
-
-
-async def _answer_nobody(request: Request, error: Exception) -> Response:
-    """The client has gone, as clients do: nobody reads this, and nothing is wrong with the server."""
-    return Response(status_code=400)
-
-
-async def _answer_failure(request: Request, error: Exception) -> Response:
-    """What nobody foresaw; the server's log has the traceback."""
-    return to_answer(type(error).__name__, f"the server failed, its log says where: {error}", 500)
-
-
-async def _answer_invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    problems = [
-        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}, got {problem.get('input')!r}"
-        for problem in error.errors()
-    ]
-    return to_answer("InputError", "; ".join(problems), 400)
 
 
 class _Server(uvicorn.Server):
@@ -240,8 +178,9 @@ def serve(
 def listen(host: str, port: int) -> socket.socket:
     """A socket that accepts connections at `host`:`port`; port 0 is any free one.
 
-    Raises OSError that names the address.
+    Raises OSError that names the address; InputError for a port that cannot be.
     """
+    whole(port, "port", 0, 65535)
     # Named by its protocol, or asyncio would not switch off Nagle's algorithm: 40 ms for every answer.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

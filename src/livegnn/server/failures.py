@@ -2,9 +2,15 @@
 
 import math
 from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
 
-from fastapi import Request
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from livegnn.errors import (
     DiskFullError,
@@ -19,6 +25,8 @@ from livegnn.errors import (
 from livegnn.server.appends import LoopEnded
 from livegnn.server.bodies import BodyTooLarge, UnknownMediaType, to_json
 
+_LONGEST_PATH: Final = 100
+_METHODS_OF_FILES: Final = ("GET", "HEAD")  # those of a dashboard
 _STATUS: dict[type[LiveGNNError], int] = {
     BodyTooLarge: 413,
     UnknownMediaType: 415,
@@ -31,6 +39,16 @@ _STATUS: dict[type[LiveGNNError], int] = {
     OverloadedError: 429,
     LiveGNNError: 500,
 }
+
+
+def add_failures(app: FastAPI, router: APIRouter) -> None:
+    """From now on `app`, whose routes are those of `router`, answers whatever fails with an error as JSON."""
+    app.state.router = router
+    app.add_exception_handler(LiveGNNError, answer_error)
+    app.add_exception_handler(RequestValidationError, _answer_invalid)
+    app.add_exception_handler(HTTPException, _answer_unknown)
+    app.add_exception_handler(ClientDisconnect, answer_nobody)
+    app.add_exception_handler(Exception, answer_failure)
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
@@ -49,3 +67,59 @@ def to_answer(kind: str, message: str, status: int, headers: Mapping[str, str] |
     answer = to_json({"error": {"type": kind, "message": shortened(message)}}, status)
     answer.headers.update(headers or {})
     return answer
+
+
+def _cut(path: str) -> str:
+    return path if len(path) <= _LONGEST_PATH else path[: _LONGEST_PATH - 3] + "..."
+
+
+async def _answer_unknown(request: Request, error: Exception) -> Response:
+    """A path that there is not, or not for this method; whatever else is refused before a route is asked."""
+    assert isinstance(error, HTTPException)
+    path, method = request.scope["path"], request.method  # that of `request.url` ends at a "?", decoded
+    if error.status_code in (404, 405):
+        shown, methods = _cut(path), _methods_of(request, path)
+        if not methods and _methods_of(request, path.rstrip("/")):
+            meant = _cut(path.rstrip("/"))
+            return to_answer("UnknownPath", f"there is nothing at {shown}: did you mean {meant}?", 404)
+        if not methods and error.status_code == 404:
+            where = "/docs lists the paths" if _methods_of(request, "/docs") else _paths_of(request)
+            return to_answer("UnknownPath", f"there is nothing at {shown}: {where}", 404)
+        if method not in methods:
+            allowed = ", ".join(sorted(methods or _METHODS_OF_FILES))
+            message = f"{shown} must be asked with {allowed}, got {method}"
+            return to_answer("UnknownMethod", message, 405, {"allow": allowed})
+    kind = HTTPStatus(error.status_code).phrase.title().replace(" ", "")
+    return to_answer(kind, str(error.detail), error.status_code, error.headers)
+
+
+def _paths_of(request: Request) -> str:
+    routes = [route for route in request.app.state.router.routes if isinstance(route, APIRoute)]
+    return "there are " + ", ".join(sorted({route.path for route in routes}))
+
+
+def _methods_of(request: Request, path: str) -> set[str]:
+    """The methods with which there is something at `path`, but for a dashboard's files."""
+    app, below = request.app, path.removeprefix(request.scope.get("root_path", ""))
+    routes = [r for r in (*app.state.router.routes, *app.routes) if isinstance(r, APIRoute)]
+    matching = [] if below.endswith("\n") else [r for r in routes if r.path_regex.match(below)]
+    return {method for route in matching for method in route.methods or ()}
+
+
+async def answer_nobody(request: Request, error: Exception) -> Response:
+    """The client has gone, as clients do: nobody reads this, and nothing is wrong with the server."""
+    return Response(status_code=400)
+
+
+async def answer_failure(request: Request, error: Exception) -> Response:
+    """What nobody foresaw; the server's log has the traceback."""
+    return to_answer(type(error).__name__, f"the server failed, its log says where: {error}", 500)
+
+
+async def _answer_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    problems = [
+        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}, got {problem.get('input')!r}"
+        for problem in error.errors()
+    ]
+    return to_answer("InputError", "; ".join(problems), 400)

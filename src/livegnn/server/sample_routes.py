@@ -68,7 +68,8 @@ def add_sample_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> None:
 def describe(sample: "HeteroSubgraph") -> Mapping[str, object]:
     """A sample as JSON has it."""
     return {
-        "nodes": {name: ids.tolist() for name, ids in sample.node.items()},
+        # Numbers become JSON as they are; text has to become strings of Python first.
+        "nodes": {name: ids.tolist() if ids.dtype.kind == "U" else ids for name, ids in sample.node.items()},
         "edges": [
             {"edge_type": list(name), "row": row, "col": sample.col[name]} for name, row in sample.row.items()
         ],

@@ -2,63 +2,58 @@
 too, for the worker's own seeds.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-import numpy as np
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 
 import livegnn
-from livegnn.errors import InputError, LiveGNNError
-from livegnn.events.chunk import to_ids
+from livegnn.errors import InputError
 from livegnn.server.bodies import media_type_of, parse, read_body, to_json
-from livegnn.server.failures import answer_error
+from livegnn.server.failures import add_failures
+from livegnn.server.query import CheckedRoute, answer_head
 from livegnn.server.requests import PredictionRequest
 from livegnn.server.sample_routes import describe
 from livegnn.types import IntArray
-from livegnn.workers.serving import ServingWorker
+from livegnn.workers.hot_path import HotPath
+from livegnn.workers.plan import integer_ids
+from livegnn.workers.serving import ServedPredictions, ServingWorker
 
 if TYPE_CHECKING:
     from jaxtyping import Int64
+    from numpy.typing import ArrayLike
 
+MOST_IDS: Final = 100_000  # some ten seconds of a core
 Lifespan: TypeAlias = Callable[[FastAPI], AbstractAsyncContextManager[None]]
-
-_FEW = 8  # predictions that are computed in the loop of the server: a tenth of a millisecond each at most
 
 
 def create_serving_app(worker: ServingWorker) -> FastAPI:
     """The serving worker as an ASGI application; the caller starts and stops the worker."""
-    app = make_application("LiveGNN serving worker")
+    router = APIRouter(route_class=CheckedRoute)
+    small = {
+        "/v1/predictions": lambda ids: _predictions(ids, worker.predict(ids)),
+        "/v1/samples": lambda ids: _samples(worker, ids, PredictionRequest(ids=ids)),
+    }
 
-    @app.post("/v1/predictions")
+    @router.post("/v1/predictions")
     async def predict(request: Request) -> Response:
         wanted = await read_request(request)
         ids = ids_of(wanted)
-        if wanted.min_seq <= worker.seq and len(ids) <= _FEW and worker.failure is None:
-            found = worker.predict(ids, output=wanted.output)
-        else:
-            found = await run_in_threadpool(
-                lambda: worker.predict(
-                    ids, min_seq=wanted.min_seq, timeout=wanted.timeout, output=wanted.output
-                )
-            )
-        return to_json({"seq": found.seq, "ids": ids, "predictions": found.values})
+        found = await run_in_threadpool(
+            lambda: worker.predict(ids, min_seq=wanted.min_seq, timeout=wanted.timeout, output=wanted.output)
+        )
+        return to_json(_predictions(ids, found))
 
-    @app.post("/v1/samples")
+    @router.post("/v1/samples")
     async def sample(request: Request) -> Response:
         wanted = await read_request(request)
         ids = ids_of(wanted)
-        seq = await run_in_threadpool(worker.wait, wanted.min_seq, wanted.timeout)
-        samples = await run_in_threadpool(
-            lambda: [describe(worker.sample(ids[at : at + 1])) for at in range(len(ids))]
-        )
-        return to_json({"seq": seq, "ids": ids, "samples": samples})
+        return to_json(await run_in_threadpool(_samples, worker, ids, wanted))
 
-    @app.get("/v1/health")
+    @router.get("/v1/health")
     async def health() -> Response:
         failure = worker.failure
         state: dict[str, object] = {"seq": worker.seq, "memory_bytes": worker.memory()}
@@ -66,28 +61,44 @@ def create_serving_app(worker: ServingWorker) -> FastAPI:
             state["failure"] = str(failure)
         return to_json(state, 200 if failure is None else 503)
 
+    app = make_application("LiveGNN serving worker", router)
+    app.add_middleware(HotPath, worker=worker, answers=small)
     return app
 
 
-def make_application(title: str, lifespan: "Lifespan | None" = None) -> FastAPI:
-    """An application that answers errors as a server does."""
+def _predictions(ids: "ArrayLike", found: ServedPredictions) -> dict[str, object]:
+    return {"seq": found.seq, "ids": ids, "predictions": found.values}
+
+
+def _samples(
+    worker: ServingWorker, ids: Sequence[int] | IntArray, wanted: PredictionRequest
+) -> dict[str, object]:
+    """Samples, and what a worker with a model predicts on them."""
+    if worker.model is None and wanted.output is None:
+        seq = worker.wait(wanted.min_seq, wanted.timeout)
+        samples = [worker.sample(ids[at : at + 1], attributes=False) for at in range(len(ids))]
+        return {"seq": seq, "ids": ids, "samples": [describe(sample) for sample in samples]}
+    found, samples = worker.predict_with_samples(
+        ids, min_seq=wanted.min_seq, timeout=wanted.timeout, output=wanted.output
+    )
+    return {**_predictions(ids, found), "samples": [describe(sample) for sample in samples]}
+
+
+def make_application(title: str, router: APIRouter, lifespan: "Lifespan | None" = None) -> FastAPI:
+    """An application of the routes of `router`, which answers errors as a server does."""
     app = FastAPI(
         title=title,
         version=livegnn.__version__,
         lifespan=lifespan,
+        redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
     )
-    app.add_exception_handler(LiveGNNError, answer_error)
-    app.add_exception_handler(RequestValidationError, _answer_invalid)
+    answer_head(router)
+    add_failures(app, router)
+    app.include_router(router)
     return app
-
-
-async def _answer_invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    problems: Sequence[Mapping[str, object]] = error.errors()
-    said = "; ".join(f"{problem['loc']}: {problem['msg']}" for problem in problems)
-    return await answer_error(request, InputError(said))
 
 
 async def read_request(request: Request) -> PredictionRequest:
@@ -99,8 +110,9 @@ async def read_request(request: Request) -> PredictionRequest:
 
 
 def ids_of(wanted: PredictionRequest) -> "Int64[IntArray, 'ids']":
-    """The seeds that are asked for. Raises InputError for text."""
-    ids = to_ids(list(wanted.ids), "ids") if wanted.ids else np.empty(0, np.int64)  # type: ignore[arg-type]
-    if ids.dtype.kind == "U":
-        raise InputError(f"ids must be integers, got {wanted.ids[0]!r}")
-    return cast("IntArray", ids)
+    """The seeds that are asked for. Raises InputError for text, and for more than a worker takes at once."""
+    if len(wanted.ids) > MOST_IDS:
+        raise InputError(
+            f"a request may have {MOST_IDS:,} ids at most, got {len(wanted.ids):,}: send several"
+        )
+    return integer_ids(list(wanted.ids))  # type: ignore[arg-type]

@@ -12,11 +12,12 @@ from itertools import cycle
 import httpx
 import numpy as np
 import orjson
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response
 
 from livegnn.errors import InputError, TimeoutExpired
 from livegnn.server.bodies import to_json
+from livegnn.server.query import CheckedRoute
 from livegnn.workers.app import ids_of, make_application, read_request
 from livegnn.workers.plan import WorkerPlan
 
@@ -34,6 +35,8 @@ def create_front(plan: WorkerPlan, workers: Sequence[Sequence[str]]) -> FastAPI:
         raise InputError(
             f"workers must have addresses for each of {plan.serving_workers} serving workers, got {workers!r}"
         )
+    for address in (one for several in workers for one in several):
+        _check_address(address)
     front = _Front(plan, workers)
 
     @asynccontextmanager
@@ -41,17 +44,26 @@ def create_front(plan: WorkerPlan, workers: Sequence[Sequence[str]]) -> FastAPI:
         async with front.client:
             yield
 
-    app = make_application("LiveGNN front end", run)
+    router = APIRouter(route_class=CheckedRoute)
 
-    @app.post("/v1/predictions")
+    @router.post("/v1/predictions")
     async def predict(request: Request) -> Response:
-        return await front.forward(request, "/v1/predictions", "predictions")
+        return await front.forward(request, "/v1/predictions")
 
-    @app.post("/v1/samples")
+    @router.post("/v1/samples")
     async def sample(request: Request) -> Response:
-        return await front.forward(request, "/v1/samples", "samples")
+        return await front.forward(request, "/v1/samples")
 
-    return app
+    return make_application("LiveGNN front end", router, run)
+
+
+def _check_address(address: str) -> None:
+    try:
+        url = httpx.URL(address)
+    except httpx.InvalidURL:
+        url = httpx.URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        raise InputError(f"an address must be such as 'http://10.0.0.7:8000', got {address!r}")
 
 
 class _Front:
@@ -62,14 +74,14 @@ class _Front:
         self._turns = [cycle(range(len(several))) for several in workers]
         self.client = httpx.AsyncClient(limits=httpx.Limits(max_connections=None))
 
-    async def forward(self, request: Request, path: str, column: str) -> Response:
-        """The answer to a request whose answers have a row for each id in `column`."""
+    async def forward(self, request: Request, path: str) -> Response:
+        """The answer to a request whose answers have columns with a row for each id."""
         wanted = await read_request(request)
         ids = ids_of(wanted)
         owners = self._plan.serving_worker_of(ids)
         places = [np.flatnonzero(owners == worker) for worker in range(self._plan.serving_workers)]
         asked = [worker for worker, place in enumerate(places) if len(place)] or [0]
-        given = wanted.model_dump(exclude_none=True)
+        given = wanted.model_dump(exclude_defaults=True)
         answers = await asyncio.gather(
             *(
                 self._ask(
@@ -85,11 +97,14 @@ class _Front:
             if answer.status_code != httpx.codes.OK or len(answers) == 1:
                 return Response(answer.content, answer.status_code, media_type="application/json")
         parts = [orjson.loads(answer.content) for answer in answers]
-        rows: list[object] = [None] * len(ids)
-        for worker, part in zip(asked, parts, strict=True):
-            for place, row in zip(places[worker].tolist(), part[column], strict=True):
-                rows[place] = row
-        return to_json({"seq": min(part["seq"] for part in parts), "ids": ids, column: rows})
+        whole: dict[str, object] = {"seq": min(part["seq"] for part in parts), "ids": ids}
+        for column in parts[0].keys() - whole.keys():
+            rows: list[object] = [None] * len(ids)
+            for worker, part in zip(asked, parts, strict=True):
+                for place, row in zip(places[worker].tolist(), part[column], strict=True):
+                    rows[place] = row
+            whole[column] = rows
+        return to_json(whole)
 
     async def _ask(self, worker: int, path: str, body: bytes, timeout: float) -> httpx.Response:
         """The answer of a replica. Raises TimeoutExpired if none answers."""

@@ -1,13 +1,14 @@
 """What all workers of one query agree on: the query, the graph's types, how many workers there are."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from livegnn import _core
 from livegnn.arguments import switch, whole
 from livegnn.errors import InputError
+from livegnn.events.chunk import to_ids
 from livegnn.graph import Graph, Schema
 from livegnn.query import Query
 from livegnn.sampling.query import edge_types_of, native_one_hops
@@ -16,6 +17,7 @@ from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
     from jaxtyping import Int64
+    from numpy.typing import ArrayLike
 
 _MOST_WORKERS = 1000
 _MOST_NEIGHBORS = 1024
@@ -74,9 +76,9 @@ class WorkerPlan:
             "keep_edges": self.keep_edges,
         }
 
-    def serving_worker_of(self, ids: "Int64[IntArray, 'ids']") -> "Int64[IntArray, 'ids']":
-        """The number of the serving worker of each seed."""
-        mixed = np.asarray(ids, np.int64).astype(np.uint64) ^ _SERVING
+    def serving_worker_of(self, ids: "ArrayLike") -> "Int64[IntArray, 'ids']":
+        """The number of the serving worker of each seed. Raises InputError for what are no integers."""
+        mixed = integer_ids(ids).astype(np.uint64) ^ _SERVING
         for shift, factor in _MIX:
             mixed = (mixed ^ (mixed >> shift)) * factor
         mixed ^= mixed >> np.uint64(31)
@@ -125,6 +127,14 @@ class WorkerPlan:
         widths = list(self.schema.node_types.values())
         seed_type = graph.node_type_index(self.query.seed_type)
         return seed_type, len(widths), types, native_one_hops(graph, self.query), widths
+
+
+def integer_ids(ids: "ArrayLike") -> "Int64[IntArray, 'ids']":
+    """Ids as workers have them. Raises InputError."""
+    found = to_ids(cast("IntArray", ids), "ids") if np.size(cast("IntArray", ids)) else np.empty(0, np.int64)
+    if found.dtype.kind == "U":
+        raise InputError(f"ids must be integers, because workers take no others, got {found[0]!r}")
+    return cast("IntArray", found)
 
 
 def _check_types(schema: Schema, query: Query) -> None:

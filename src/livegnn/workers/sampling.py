@@ -16,7 +16,7 @@ Thread safety: `stop` may be called from any thread; everything else belongs to 
 
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, cast
 
@@ -45,6 +45,7 @@ from livegnn.workers.shard_events import ShardEvents
 
 _IDLE_SECONDS: Final = 0.005
 _BYTES_AT_ONCE: Final = 16 << 20
+_MOST_DIGITS: Final = 19
 
 
 class SamplingWorker:
@@ -72,6 +73,7 @@ class SamplingWorker:
         self.path = Path(directory) / f"sampling-{worker}.checkpoint"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._stopped = threading.Event()
+        self._closed = False
         self._shard = plan.make_shard(worker)
         self._events = ShardEvents(self._shard, plan.schema)
         self._others = [other for other in range(plan.sampling_workers) if other != worker]
@@ -133,6 +135,7 @@ class SamplingWorker:
 
     def close(self) -> None:
         """Lets another process be this worker; again does nothing."""
+        self._closed = True
         self._opened.close()
 
     def step(self) -> bool:
@@ -151,7 +154,9 @@ class SamplingWorker:
         return True
 
     def save(self) -> None:
-        """Writes a checkpoint, and trims what is needed no longer."""
+        """Writes a checkpoint, and trims what is needed no longer. Raises LogError after `close`."""
+        if self._closed:
+            raise LogError(f"sampling worker {self.worker} is closed: another may have its place")
         if self._step == self._saved_step:
             return
         meta: dict[str, JSON] = {
@@ -211,9 +216,12 @@ class SamplingWorker:
         for partition, several in asked.items():
             j = partition % self.plan.serving_workers
             for record in several:
+                nonce = _nonce(record)
+                if nonce is None:
+                    continue
                 self._shard.publish_all(j)
                 everything, _ = self._shard.take_outbox()
-                begin = Record(ALL, pack([_nonce(record)], b""), origin)
+                begin = Record(ALL, pack([nonce], b""), origin)
                 made.setdefault(j, []).extend([begin, *pack_all([levels[-1]], everything[j], origin)])
         for k, stream in self._references.items():
             if sampling[k] or self._told != levels:
@@ -309,7 +317,6 @@ def _ends(records: Mapping[int, Sequence[StoredRecord]], before: Mapping[int, in
     return {key: several[-1].position if several else before[key] for key, several in records.items()}
 
 
-def _nonce(record: StoredRecord) -> int:
-    with suppress(ValueError):
-        return int(record.payload)
-    raise LogError(f"expected a request of a serving worker, got {record.payload[:40]!r}")
+def _nonce(record: StoredRecord) -> int | None:
+    """The number of a request; None for what no serving worker has written, which nobody waits for."""
+    return int(record.payload) if record.payload.isdigit() and len(record.payload) <= _MOST_DIGITS else None

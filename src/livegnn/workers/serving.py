@@ -12,23 +12,23 @@ import secrets
 import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from livegnn.arguments import above_zero, not_negative, whole
 from livegnn.errors import InputError, LiveGNNError, LogError, ModelError, TimeoutExpired, UnknownNodeError
-from livegnn.events.chunk import to_ids
 from livegnn.graph import Graph
 from livegnn.inference import SampledForward
 from livegnn.log.streams import ReadableStream, Record, StoredRecord
 from livegnn.model import Model
+from livegnn.model.outputs import Outputs
 from livegnn.sampling import HeteroSubgraph
 from livegnn.sampling.subgraph import hetero_subgraph
 from livegnn.types import FloatArray, IntArray
 from livegnn.workers.messages import ALL, REQUEST, REQUESTS, samples_for, streams_of, unpack
 from livegnn.workers.places import Place
-from livegnn.workers.plan import WorkerPlan
+from livegnn.workers.plan import WorkerPlan, integer_ids
 
 if TYPE_CHECKING:
     from jaxtyping import Float32
@@ -105,8 +105,13 @@ class ServingWorker:
     @property
     def seq(self) -> int:
         """The event up to which answers have seen all, 0 until all sampling workers have answered."""
-        whole = list(self._whole.values())
-        return min(whole) if len(whole) == self.plan.sampling_workers else 0
+        told = list(self._whole.values())
+        return min(told) if len(told) == self.plan.sampling_workers else 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether all sampling workers have told what they know; until then every answer waits."""
+        return len(self._whole) == self.plan.sampling_workers
 
     @property
     def failure(self) -> LiveGNNError | None:
@@ -126,10 +131,7 @@ class ServingWorker:
         timeout = not_negative(timeout, "timeout, in seconds,")
         with self._changed:
             done = self._changed.wait_for(
-                lambda: (
-                    self._failure is not None
-                    or (len(self._whole) == self.plan.sampling_workers and self.seq >= min_seq)
-                ),
+                lambda: self._failure is not None or (self.whole and self.seq >= min_seq),
                 timeout,
             )
             if self._failure is not None:
@@ -160,22 +162,24 @@ class ServingWorker:
 
         min_seq, timeout: as of `wait`. Raises what `wait` and `sample` raise, and ModelError without a model.
         """
-        if self._forward is None:
+        return self.predict_with_samples(ids, min_seq=min_seq, timeout=timeout, output=output)[0]
+
+    def predict_with_samples(
+        self, ids: "ArrayLike", *, min_seq: int = 0, timeout: float = 10.0, output: str | None = None
+    ) -> tuple[ServedPredictions, list[HeteroSubgraph]]:
+        """What `predict` returns, and the sample that each prediction was computed on. Raises the same."""
+        if self.model is None or self._forward is None:
             raise ModelError("predictions need a model, got a serving worker without one")
+        width = self.model.width(Outputs(self.model).find(output).value)
         seq = self.wait(min_seq, timeout)
-        asked = self._check(ids)
-        rows = [
-            self._forward.predict(self.sample(asked[at : at + 1]), output=output) for at in range(len(asked))
-        ]
-        if rows:
-            return ServedPredictions(seq, np.concatenate(rows))
-        assert self.model is not None
-        return ServedPredictions(seq, np.empty((0, self.model.width(self.model.output)), np.float32))
+        asked, places = np.unique(self._check(ids), return_inverse=True)
+        samples = [self.sample(asked[at : at + 1]) for at in range(len(asked))]
+        rows = [self._forward.predict(sample, output=output) for sample in samples]
+        values = np.concatenate(rows)[places] if rows else np.empty((0, width), np.float32)
+        return ServedPredictions(seq, values), [samples[place] for place in places.tolist()]
 
     def _check(self, ids: "ArrayLike") -> IntArray:
-        asked = cast("IntArray", to_ids(cast("IntArray", ids), "ids"))
-        if asked.dtype.kind == "U":
-            raise InputError(f"ids must be integers, got {asked[:1].tolist()}")
+        asked = integer_ids(ids)
         elsewhere = self.plan.serving_worker_of(asked) != self.worker
         if elsewhere.any():
             seed = asked[elsewhere][:1]
@@ -206,6 +210,9 @@ class ServingWorker:
             self._thread.join()
             self._thread = None
         self._opened.close()
+        with self._changed:
+            self._failure = self._failure or LogError("the serving worker was stopped")
+            self._changed.notify_all()
 
     def _run(self) -> None:
         try:
@@ -217,10 +224,13 @@ class ServingWorker:
                     some = False
                 if not some:
                     self._stopped.wait(_IDLE_SECONDS)
-        except LiveGNNError as error:
+        except Exception as error:
             with self._changed:
-                self._failure = error
+                known = error if isinstance(error, LiveGNNError) else None
+                self._failure = known or LiveGNNError(f"the serving worker has failed: {error!r}")
                 self._changed.notify_all()
+            if known is None:
+                raise  # for the traceback
 
     def follow(self) -> bool:
         """Takes what has come. False if nothing had. Raises LogError."""
