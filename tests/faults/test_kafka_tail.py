@@ -396,6 +396,19 @@ def test_a_tail_that_is_behind_what_was_trimmed_says_so(
     at_it.close()
 
 
+def test_what_the_log_is_bound_to_is_checked(broker: Broker, log: KafkaLog, tmp_path: Path) -> None:
+    tail = KafkaTail(broker.servers, log._connection.topic, "one", tmp_path)
+    tail.check_bound({"colour": "red"})  # bound to nothing yet
+    log.bind({"colour": "blue"})
+    log.append_all([edge(1)])
+    log.record_batch(Batch(0, 1))
+    log.sync()
+    tail.check_bound({"colour": "blue", "size": "1"})
+    with pytest.raises(LogError, match="colour must be blue, got red"):
+        tail.check_bound({"colour": "red"})
+    tail.close()
+
+
 def test_wait_ends_with_an_entry_a_batch_or_a_close(broker: Broker, log: KafkaLog, tmp_path: Path) -> None:
     tail = KafkaTail(broker.servers, log._connection.topic, "one", tmp_path)
     answers: list[bool] = []

@@ -179,6 +179,16 @@ def test_a_tail_sees_no_entry_before_it_is_acknowledged(
     log.close()
 
 
+def test_what_the_log_is_bound_to_is_checked(log: SqliteLog) -> None:
+    tail = SqliteTail(log.path, "mirror")
+    tail.check_bound({"colour": "red"})  # bound to nothing yet
+    log.bind({"colour": "blue"})
+    tail.check_bound({"colour": "blue", "size": "1"})
+    with pytest.raises(LogError, match="colour must be blue, got red"):
+        tail.check_bound({"colour": "red"})
+    tail.close()
+
+
 def test_wait_ends_with_an_entry_a_batch_or_a_close(log: SqliteLog) -> None:
     tail = SqliteTail(log.path, "mirror")
     answers: list[bool] = []

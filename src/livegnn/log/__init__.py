@@ -307,6 +307,10 @@ class Tail(Protocol):
         """
         ...
 
+    def check_bound(self, properties: Mapping[str, str]) -> None:
+        """Raises LogError if the log is bound to other values of some of `properties`: see `Log.bind`."""
+        ...
+
     def close(self) -> None:
         """Ends a `wait` that is going on, and lets another process take the name; again does nothing."""
         ...

@@ -11,7 +11,7 @@ Locks: none of its own; one thread reads, and any may close.
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import accumulate
 from pathlib import Path
@@ -142,6 +142,10 @@ class SqliteTail:
             self._position.write(seq)
         except OSError as error:
             raise LogError(f"cannot note the position {seq} in {self.path}: {error}") from error
+
+    def check_bound(self, properties: Mapping[str, str]) -> None:
+        """Raises LogError if the log is bound to other values of some of `properties`."""
+        self._reader.check_bound(properties)
 
     def close(self) -> None:
         """Ends a `wait` that is going on, and lets another process take the name; again does nothing."""

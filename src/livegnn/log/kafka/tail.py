@@ -15,7 +15,7 @@ import math
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import accumulate
@@ -29,6 +29,7 @@ from livegnn.errors import InputError, LogError
 from livegnn.log import AppliedBatch, Entry, Tail, Write
 from livegnn.log.arguments import LARGEST_SEQ, check_text
 from livegnn.log.batches import events_of
+from livegnn.log.binding import new_properties
 from livegnn.log.consumers import Position, check_name
 from livegnn.log.kafka.connection import Connection, Settings, Topics, read_bounds, read_topics
 from livegnn.log.kafka.follower import Follower
@@ -172,6 +173,12 @@ class KafkaTail:
                     f"cannot note the position {seq} in {self._connection.name}: {error}"
                 ) from error
             self._history.release(seq)
+
+    def check_bound(self, properties: Mapping[str, str]) -> None:
+        """Raises LogError if the log is bound to other values of some of `properties`."""
+        with self._reads():
+            self._catch_up(self.position + 1, batches=True)  # all that was bound before what comes next
+            new_properties(self._connection.name, self._history.properties, properties, replace=False)
 
     def close(self) -> None:
         """Ends a `wait` that is going on, and lets another process take the name; again does nothing."""
