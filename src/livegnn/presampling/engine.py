@@ -91,7 +91,12 @@ class SampledEngine(SamplesView):
         output: the name of one of the model's `outputs`, by default the first; it must be of the query's seed
         type. Raises `UnknownNodeError`, and `InputError` if the model has no such output.
         """
-        return self.predict_from(self.samples_for(ids), output=output)
+        asked = given_ids(ids)
+        if len(asked) > 1 and asked.dtype.kind in "iuU":  # anything else is refused where samples are drawn
+            distinct, places = np.unique(asked, return_inverse=True)
+            if len(distinct) < len(asked):
+                return self.predict_from(self.samples_for(distinct), output=output)[places]
+        return self.predict_from(self.samples_for(asked), output=output)
 
     def predict_at_once(self, ids: "ArrayLike", *, output: str | None = None) -> None:
         """None: a prediction is always computed. For callers that must not block, as of `Engine`."""
