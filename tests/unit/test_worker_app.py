@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 import livegnn as lg
-from livegnn.errors import InputError
+from livegnn.errors import InputError, LogError
 from livegnn.log.sqlite import SqliteLog
 from livegnn.presampling import SampledEngine
 from livegnn.runtime import Runtime
@@ -139,3 +139,35 @@ def test_no_replica_answers(setting: Setting) -> None:
     with served(create_front(PLAN, [[free_address()], [free_address()]])) as front:
         answer = ask(front, ids=[1])
         assert (answer.status_code, "expected serving worker" in answer.text) == (503, True)
+
+
+def test_the_front_end_follows_where_workers_are(setting: Setting) -> None:
+    """Both workers are where nobody answers, or nowhere, until a request waits for them; then they move."""
+    known: list[list[list[str]]] = [[[free_address()], []], [setting.addresses[:1], setting.addresses[1:]]]
+    asked = threading.Event()
+
+    def find() -> list[list[str]]:
+        if len(known) > 1 and asked.is_set():
+            known.pop(0)
+        asked.set()
+        return known[0]
+
+    expected = setting.engine.predict(np.arange(NODES))
+    with served(create_front(PLAN, find)) as front:
+        answer = ask(front, ids=list(range(NODES))).json()
+        np.testing.assert_array_equal(np.float32(answer["predictions"]), expected)
+        known.append([[free_address()], [free_address()]])
+        known.append([setting.addresses[:1], setting.addresses[1:]])
+        answer = ask(front, ids=list(range(NODES))).json()
+        np.testing.assert_array_equal(np.float32(answer["predictions"]), expected)
+
+
+def test_who_waits_for_a_worker_waits_no_longer_than_asked(setting: Setting) -> None:
+    def find() -> list[list[str]]:
+        raise LogError("nobody knows")
+
+    with served(create_front(PLAN, find)) as front:
+        answer = ask(front, ids=[1], timeout=0.3)
+        assert (answer.status_code, "expected serving worker" in answer.text) == (503, True)
+    with served(create_front(PLAN, lambda: [[setting.addresses[0]]])) as front:
+        assert ask(front, ids=[1], timeout=0.3).status_code == 503

@@ -1,5 +1,7 @@
 """`livegnn worker`: sampling and serving workers, each a process, and the front end before them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,14 +79,53 @@ def front(
     from livegnn.deployment import Deployment
     from livegnn.deployment.workers import plan_workers
 
-    try:
+    with _needs_cluster("a front end"):
         from livegnn.workers.front import create_front
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"a front end needs {error.name}, which is not installed: pip install 'livegnn[cluster]'"
-        ) from error
     plan, _ = plan_workers(Deployment.read(deployment))
     _listen(create_front(plan, [one.split(",") for one in addresses]), host, port, "the front end")
+
+
+@app.command()
+def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8080) -> None:
+    """Run all workers on the machines of a Ray cluster, and a front end before them."""
+    from livegnn.deployment import Deployment
+    from livegnn.deployment.workers import cluster_spec
+
+    read = Deployment.read(deployment)
+    spec, plan = cluster_spec(read)
+    with _needs_cluster("a cluster"):
+        import ray
+
+        from livegnn.cluster.app import create_cluster_app
+        from livegnn.cluster.cluster import Cluster
+    try:
+        ray.init(read.cluster.ray or "local", logging_level="warning", log_to_driver=False)
+    except (ConnectionError, RuntimeError) as error:
+        raise InputError(
+            f"ray in [cluster] must be the address of a head node of Ray, got {read.cluster.ray!r}: {error}"
+        ) from error
+    try:
+        section = read.cluster
+        running = Cluster.start(
+            spec, namespace=section.namespace, patience=section.patience(), pace=section.pace()
+        )
+        try:
+            running.register(plan.query)
+            _listen(create_cluster_app(running, plan), host, port, "the front end")
+        finally:
+            running.stop()
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _needs_cluster(what: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{what} needs {error.name}, which is not installed: pip install 'livegnn[cluster]'"
+        ) from error
 
 
 def _listen(served: "FastAPI", host: str, port: int, what: str) -> None:

@@ -15,7 +15,7 @@ Thread safety: `stop` may be called from any thread; everything else belongs to 
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, cast
@@ -51,8 +51,10 @@ class SamplingWorker:
     """Sampling worker `worker` of `plan`, with its checkpoints in `directory`.
 
     checkpoint_every: steps between two checkpoints. max_events: that a step takes at most, if a batch of the
-    log has no more. Raises LogError if another process is this worker, or if the log has trimmed what it
-    needs; FileFormatError for a checkpoint that is damaged, or of another plan; InputError.
+    log has no more. trim: whether what the checkpoint has may go; without, all steps and the log are kept, so
+    that a worker without the checkpoint can begin anew. Raises LogError if another process is this worker, or
+    if the log has trimmed what it needs; FileFormatError for a checkpoint that is damaged, or of another
+    plan; InputError.
     """
 
     def __init__(
@@ -64,8 +66,10 @@ class SamplingWorker:
         *,
         checkpoint_every: int = 1000,
         max_events: int = 20_000,
+        trim: bool = True,
     ) -> None:
         self.plan = plan
+        self._trim = trim
         self.worker = whole(worker, "worker", 0, plan.sampling_workers - 1)
         self._checkpoint_every = whole(checkpoint_every, "checkpoint_every", 1)
         self._max_events = whole(max_events, "max_events", 1)
@@ -120,9 +124,14 @@ class SamplingWorker:
             levels.append(min(before))
         return levels
 
-    def run(self) -> None:
-        """Takes steps until `stop`. Raises LogError if the log or a stream fails; then the worker is over."""
+    def run(self, before_each: Callable[[], None] | None = None) -> None:
+        """Takes steps until `stop`. Raises LogError if the log or a stream fails; then the worker is over.
+
+        before_each: called in this thread before it looks for the next step, so it may call `save`.
+        """
         while not self._stopped.is_set():
+            if before_each is not None:
+                before_each()
             if not self.step():
                 self._tail.wait(_IDLE_SECONDS, batches=True)
         self.save()
@@ -166,9 +175,10 @@ class SamplingWorker:
         }
         checkpoint.write(self.path, {"sampling": State(meta, self._shard.save())}, self._seq)
         self._saved_step = self._step
-        if self._seq > self._kept.position:
-            self._kept.commit(self._seq)
-        self._steps.trim(self._step)
+        if self._trim:
+            if self._seq > self._kept.position:
+                self._kept.commit(self._seq)
+            self._steps.trim(self._step)
         # A serving worker that is further behind than a checkpoint asks for everything anew.
         for j, stream in self._samples.items():
             stream.trim(self._ends.get(j, 0))
