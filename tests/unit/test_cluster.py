@@ -68,7 +68,7 @@ def test_what_is_registered_stays(runtime: Runtime, tmp_path: Path) -> None:
     first.replicate(1, 3)
     first.replicate(1, 2)
     for query, message in (
-        (lg.Query("user").hop(EDGE, 4), "user"),
+        (lg.Query("user").hop(("user", "to", "node"), 4), "user"),
         (lg.Query("node").hop(("node", "likes", "node"), 4), "likes"),
         (lg.Query("node").hop(EDGE, 5), "must stay"),
     ):
@@ -88,7 +88,7 @@ def test_a_query_that_is_wrong_leaves_the_log_as_it_was(runtime: Runtime, tmp_pa
     spec = spec_in(tmp_path)
     first = Registration(spec)
     with pytest.raises(InputError):
-        first.register(lg.Query("user").hop(EDGE, 4))
+        first.register(lg.Query("user").hop(("user", "to", "node"), 4))
     first.close()
     assert spec.place.read(STREAM, 0).last_position() == 0
 

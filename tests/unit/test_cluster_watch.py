@@ -3,6 +3,7 @@
 import itertools
 import random
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,11 @@ def watching(*roles: Role) -> Watch:
     watch = Watch(PATIENCE)
     watch.wanted = set(roles)
     return watch
+
+
+def look_until(watch: Watch, nodes: list[Node], begin: float, end: float) -> list[End | Start]:
+    """Decides each second from `begin` to `end`; returns what is to be done."""
+    return [action for now in np.arange(begin, end + 0.5) for action in watch.decide(nodes, float(now))]
 
 
 def test_what_is_wanted_is_started_once_and_spread() -> None:
@@ -67,8 +73,8 @@ def test_a_silent_worker_is_given_up_and_its_node_avoided() -> None:
     for now in (1, 8, 10):
         watch.hear(SERVING, now)
     watch.hear(SAMPLING, 1)
-    assert watch.decide([A, B], 11) == []
-    assert watch.decide([A, B], 11.5) == [
+    assert look_until(watch, [A, B], 1, 11) == []
+    assert watch.decide([A, B], 11.4) == [
         End(SAMPLING, "it has not answered for 10 seconds"),
         Start(SAMPLING, "b"),
     ]
@@ -78,13 +84,21 @@ def test_an_only_node_is_used_though_it_was_silent() -> None:
     watch = watching(SAMPLING)
     watch.decide([A], 0)
     watch.hear(SAMPLING, 1)
-    assert watch.decide([A], 20)[-1] == Start(SAMPLING, "a")
+    assert look_until(watch, [A], 1, 12)[-1] == Start(SAMPLING, "a")
+
+
+def test_who_was_away_itself_blames_nobody() -> None:
+    watch = watching(SAMPLING)
+    watch.decide([A], 0)
+    watch.hear(SAMPLING, 1)
+    assert look_until(watch, [A], 100, 105) == []
+    assert isinstance(watch.decide([A], 105.5)[0], End)
 
 
 def test_who_begins_may_take_longer_than_who_answers() -> None:
     watch = watching(SAMPLING)
     watch.decide([A], 0)
-    assert watch.decide([A], 100) == []
+    assert look_until(watch, [A], 1, 100) == []
     assert isinstance(watch.decide([A], 101)[0], End)
 
 
@@ -127,6 +141,7 @@ def test_workers_that_were_found_are_not_started_again() -> None:
     watch.adopt(SAMPLING, "a", 0)
     assert watch.decide([A], 1) == []
     watch.hear(SAMPLING, 5)
+    assert look_until(watch, [A], 5, 15) == []
     assert isinstance(watch.decide([A], 16)[0], End)
 
 

@@ -88,6 +88,8 @@ def front(
 @app.command()
 def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8080) -> None:
     """Run all workers on the machines of a Ray cluster, and a front end before them."""
+    import signal
+
     from livegnn.deployment import Deployment
     from livegnn.deployment.workers import cluster_spec
 
@@ -98,8 +100,10 @@ def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8
 
         from livegnn.cluster.app import create_cluster_app
         from livegnn.cluster.cluster import Cluster
+    # Data goes through the log, so a Ray of its own needs little memory for objects.
+    own = {"object_store_memory": 80 << 20, "include_dashboard": False}
     try:
-        ray.init(read.cluster.ray or "local", logging_level="warning", log_to_driver=False)
+        ray.init(read.cluster.ray or "local", log_to_driver=False, **({} if read.cluster.ray else own))
     except (ConnectionError, RuntimeError) as error:
         raise InputError(
             f"ray in [cluster] must be the address of a head node of Ray, got {read.cluster.ray!r}: {error}"
@@ -111,6 +115,11 @@ def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8
         )
         try:
             running.register(plan.query)
+            for one in (
+                signal.SIGTERM,
+                signal.SIGINT,
+            ):  # the server's; what comes afterwards is not told again
+                signal.signal(one, signal.SIG_IGN)
             _listen(create_cluster_app(running, plan), host, port, "the front end")
         finally:
             running.stop()

@@ -82,6 +82,7 @@ class Watch:
         self._failures: dict[Role, int] = {}
         self._not_before: dict[Role, float] = {}
         self._avoided: dict[str, float] = {}  # nodes, until when
+        self._looked = 0.0  # when it last decided
 
     @property
     def nodes(self) -> Mapping[Role, str]:
@@ -112,7 +113,15 @@ class Watch:
             worker.lost = why
 
     def decide(self, nodes: Sequence[Node], now: float) -> list[End | Start]:
-        """What is to be done now, in this order; it counts as done. nodes: those that are alive."""
+        """What is to be done now, in this order; it counts as done. nodes: those that are alive.
+
+        Whoever was away itself for long has heard nobody, and gives all workers time to answer again.
+        """
+        half = self._patience.silent_seconds / 2
+        if now - self._looked > half:
+            for worker in self._workers.values():
+                worker.heard = max(worker.heard, now - half)
+        self._looked = now
         alive = {node.name for node in nodes}
         ended: list[End | Start] = []
         for role, worker in sorted(self._workers.items()):
