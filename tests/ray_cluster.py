@@ -39,6 +39,7 @@ class Processes:
 
     def __init__(self) -> None:
         self._mark = uuid.uuid4().hex
+        self._at_end: list[Callable[[], object]] = []
         self.folder = Path(tempfile.mkdtemp(prefix="lgray-", dir="/tmp"))  # names of sockets must be short
         self.environment = {
             **os.environ,
@@ -65,6 +66,10 @@ class Processes:
                     continue
         return found
 
+    def at_end(self, call: Callable[[], object]) -> None:
+        """Has `call` called when all of them are gone."""
+        self._at_end.append(call)
+
     def end(self) -> None:
         """Kills all of them. Raises AssertionError if some are left."""
         ends = time.monotonic() + 30
@@ -76,6 +81,8 @@ class Processes:
                 except ProcessLookupError:
                     continue
             time.sleep(0.05)
+        while self._at_end:
+            self._at_end.pop()()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -93,15 +100,17 @@ class Driver:
     """A process that has joined Ray and asks the coordinator. prefix: a command that runs it elsewhere."""
 
     def __init__(self, processes: Processes, given: Mapping[str, object], prefix: Sequence[str] = ()) -> None:
-        self._said = (processes.folder / f"driver-{uuid.uuid4().hex[:6]}").open("w+")
-        self._process = subprocess.Popen(
-            [*prefix, sys.executable, __file__, json.dumps(given)],
-            env=processes.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            text=True,
-        )
+        self._said = processes.folder / "driver"
+        with self._said.open("w") as said:
+            self._process = subprocess.Popen(
+                [*prefix, sys.executable, __file__, json.dumps(given)],
+                env=processes.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+            )
+        processes.at_end(self._process.communicate)
 
     def ask(self, method: str, *given: object) -> object:
         """What a method of `Cluster` returns. Raises AssertionError that names what it raised."""
@@ -111,8 +120,7 @@ class Driver:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            self._said.seek(0)
-            raise AssertionError(f"the driver has ended: {self._said.read()[-3000:]}")
+            raise AssertionError(f"the driver has ended: {self._said.read_text()[-3000:]}")
         answer = json.loads(line)
         assert "error" not in answer, answer["error"]
         return answer["value"]
@@ -143,6 +151,8 @@ def main() -> None:
     from livegnn.workers import KafkaPlace, SqlitePlace
 
     given = json.loads(sys.argv[1])
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # Ray prints lines of its own
     if "address" in given:
         ray.init(given["address"], log_to_driver=False)
     else:
@@ -168,9 +178,9 @@ def main() -> None:
                 value = None
             else:
                 value = getattr(cluster, method)(*arguments)
-            print(json.dumps({"value": value}), flush=True)
+            print(json.dumps({"value": value}), file=answers, flush=True)
         except LiveGNNError as error:
-            print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
+            print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=answers, flush=True)
 
 
 if __name__ == "__main__":
