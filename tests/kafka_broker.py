@@ -37,16 +37,21 @@ def free_port() -> int:
 
 
 class Broker:
-    """`servers` is its address. advertised: the port that it tells clients, of a proxy for instance."""
+    """`servers` is its address. advertised: the port that it tells clients, of a proxy for instance. host:
+    the address of this machine that it listens at.
+    """
 
-    def __init__(self, advertised: int | None = None, port: int | None = None) -> None:
+    def __init__(
+        self, advertised: int | None = None, port: int | None = None, host: str = "127.0.0.1"
+    ) -> None:
         assert HOME is not None
         if shutil.which("java") is None:
             raise RuntimeError("LIVEGNN_KAFKA_HOME is set, so there must be Java 17, got none")
         self._script = Path(HOME).resolve() / "broker"
         self.folder = Path(tempfile.mkdtemp(prefix="livegnn-kafka-"))
         self.port, self._controller = port or free_port(), free_port()
-        self.servers = f"127.0.0.1:{advertised or self.port}"
+        self._host = host
+        self.servers = f"{host}:{advertised or self.port}"
         self._settings = (
             [] if advertised is None else [f"advertised.listeners=PLAINTEXT://127.0.0.1:{advertised}"]
         )
@@ -55,7 +60,12 @@ class Broker:
 
     def start(self) -> None:
         """Begins, or goes on with what is on the disk; returns when it answers."""
-        environment = {**os.environ, "KAFKA_CONTROLLER_PORT": str(self._controller), "KAFKA_HEAP": "384m"}
+        environment = {
+            **os.environ,
+            "KAFKA_CONTROLLER_PORT": str(self._controller),
+            "KAFKA_HEAP": "384m",
+            "KAFKA_HOST": self._host,
+        }
         said = (self.folder / "said").open("ab")
         self._process = subprocess.Popen(
             [self._script, self.folder, str(self.port), *self._settings],

@@ -1,7 +1,10 @@
 """`livegnn worker` beside `livegnn serve`: each a process, from one deployment file."""
 
+import os
+import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -11,7 +14,10 @@ from typer.testing import CliRunner
 
 from livegnn import Events, Graph, Query, Schema, checkpoint
 from livegnn.cli import app
+from livegnn.deployment import Deployment
+from livegnn.deployment.workers import plan_workers
 from livegnn.errors import InputError, ModelError
+from ray_cluster import ray_processes
 from serving import Server
 from streams import WIDTH, make_model
 
@@ -42,16 +48,17 @@ NODES = 30
 class Process:
     """A command that prints one line when it is ready."""
 
-    def __init__(self, *words: object) -> None:
+    def __init__(self, *words: object, environment: dict[str, str] | None = None) -> None:
         command = [sys.executable, "-m", "livegnn.cli", "worker", *map(str, words)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline()
         assert self.line, f"{words} must say that it is ready"
 
     def stop(self) -> int:
-        self.process.terminate()
-        self.process.communicate()
+        if self.process.returncode is None:
+            self.process.terminate()
+            self.process.communicate()
         return self.process.returncode
 
 
@@ -87,13 +94,58 @@ def test_workers_answer_as_the_server_does(tmp_path: Path) -> None:
             ]
             assert answers[0]["predictions"] == answers[1]["predictions"]
             assert answers[1]["seq"] == seq
+            with ThreadPoolExecutor() as pool:  # a request that waits ends with its worker
+                body = {"ids": [0], "min_seq": seq + 1, "timeout": 300}
+                url = addresses[plan_workers(Deployment.read(path))[0].serving_worker_of([0])[0]]
+                waiting = pool.submit(httpx.post, url + "/v1/predictions", json=body, timeout=300)
+                while not waiting.running():
+                    pass
+                codes = [process.stop() for process in running]
+                assert (
+                    isinstance(waiting.exception(), httpx.TransportError)
+                    or waiting.result().status_code == 503
+                )
         finally:
-            codes = [process.stop() for process in running]
-    assert codes[:2] == [0, 0]
+            for process in running:
+                process.stop()
+    assert codes == [0] * 5
     assert sorted(one.name for one in (tmp_path / "workers").glob("*.checkpoint")) == [
         "sampling-0.checkpoint",
         "sampling-1.checkpoint",
     ]
+
+
+def test_a_cluster_answers_as_the_server_does(tmp_path: Path) -> None:
+    """All workers from one command; one is killed, one gets a replica, and all end with a checkpoint."""
+    path = write_deployment(tmp_path)
+    path.write_text(path.read_text().replace("serving = 2", "serving = 2\nreplicas = 2"))
+    with ray_processes() as processes, Server(path) as server:
+        running = Process("cluster", path, "--port", 0, environment=processes.environment)
+        front = running.line.split()[-1]
+        kind = {"content-type": "application/x-ndjson"}
+        rng = np.random.default_rng(3)
+        for fault in (False, True):
+            events = Events().add_nodes(np.arange(NODES), rng.normal(size=(NODES, WIDTH)))
+            lines = events.add_edges(*rng.integers(0, NODES, (2, 200))).to_json_lines()
+            seq = httpx.post(server.address + "/v1/events", content=lines, headers=kind).json()["seq"]
+            if fault:
+                for worker in httpx.get(front + "/v1/workers", timeout=60).json()["workers"]:
+                    if worker["number"] == 1:
+                        os.kill(worker["process"], signal.SIGKILL)
+            wanted = {"ids": list(range(NODES)), "min_seq": seq, "timeout": 60}
+            answers = [
+                httpx.post(address + "/v1/predictions", json=wanted, timeout=90).json()
+                for address in (server.address, front)
+            ]
+            assert answers[0]["predictions"] == answers[1]["predictions"]
+            assert answers[1]["seq"] == seq
+        more = {"serving_worker": 0, "replicas": 2}
+        assert httpx.post(front + "/v1/replicas", json=more, timeout=60).json() == more
+        answer = httpx.post(front + "/v1/replicas", json={"serving_worker": 0, "replicas": 3}, timeout=60)
+        assert (answer.status_code, "replicas" in answer.text) == (400, True)
+        assert httpx.post(front + "/v1/checkpoint", timeout=90).json() == {"seq": seq}
+        assert running.stop() == 0
+    assert len([*(tmp_path / "workers").glob("*.checkpoint")]) == 2
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:

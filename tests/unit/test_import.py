@@ -11,7 +11,7 @@ import livegnn
 from livegnn import Engine, checkpoint
 from streams import make_graph, make_model
 
-HEAVY = ("torch", "torch_geometric", "fastapi", "uvicorn", "pyarrow", "scipy")
+HEAVY = ("torch", "torch_geometric", "fastapi", "uvicorn", "pyarrow", "scipy", "ray")
 
 
 def run(code: str, *arguments: str) -> str:
@@ -55,6 +55,10 @@ print(engine.predict([0, 1]).tobytes().hex())
 def test_the_command_line_loads_a_command_only_when_it_runs() -> None:
     modules = loaded("import livegnn.cli")
     assert not modules & {*HEAVY, "numpy", "livegnn.runtime", "livegnn.server"}
+
+
+def test_ray_is_loaded_only_where_a_cluster_is_asked() -> None:
+    assert "ray" not in loaded("import livegnn.cluster.actors, livegnn.cluster.app, livegnn.deployment")
 
 
 def test_every_public_name_is_there() -> None:

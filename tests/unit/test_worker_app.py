@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 import livegnn as lg
-from livegnn.errors import InputError, LogError
+from livegnn.errors import InputError, LogError, TimeoutExpired
 from livegnn.log.sqlite import SqliteLog
 from livegnn.presampling import SampledEngine
 from livegnn.runtime import Runtime
@@ -175,7 +175,7 @@ def test_samples_come_with_what_is_predicted_on_them(setting: Setting) -> None:
         assert len(samples["samples"]) == len(asked)
 
 
-def test_a_worker_that_is_not_whole_keeps_answering(tmp_path: Path) -> None:
+def test_a_worker_that_is_not_whole_keeps_answering(tmp_path: Path, setting: Setting) -> None:
     SqliteLog(tmp_path / "events.db").close()
     worker = ServingWorker(SqlitePlace(tmp_path / "events.db"), PLAN, 0, make_model().with_query(QUERY))
     worker.start()  # no sampling worker will ever tell it anything
@@ -186,9 +186,14 @@ def test_a_worker_that_is_not_whole_keeps_answering(tmp_path: Path) -> None:
             while not any(one.done() for one in waiting):
                 assert httpx.get(address + "/v1/health", timeout=1.5).json()["seq"] == 0
             assert [one.result().status_code for one in waiting] == [503] * 4
+            both = create_front(PLAN, [[address, setting.addresses[0]], [setting.addresses[1]]])
+            with served(both) as front:  # it asks the other replica, and that one first from then on
+                for _ in range(4):
+                    answer = ask(front, ids=[id], timeout=0.1)
+                    assert (answer.status_code, answer.json()["seq"]) == (httpx.codes.OK, setting.seq)
     finally:
         worker.stop()
-    with pytest.raises(LogError, match="was stopped"):
+    with pytest.raises(TimeoutExpired, match="was stopped"):
         worker.wait(0)
 
 
@@ -218,3 +223,35 @@ def test_no_replica_answers(setting: Setting) -> None:
     with served(create_front(PLAN, [[free_address()], [free_address()]])) as front:
         answer = ask(front, ids=[1])
         assert (answer.status_code, "expected serving worker" in answer.text) == (503, True)
+
+
+def test_the_front_end_follows_where_workers_are(setting: Setting) -> None:
+    """Both workers are where nobody answers, or nowhere, until a request waits for them; then they move."""
+    known: list[list[list[str]]] = [[[free_address()], []], [setting.addresses[:1], setting.addresses[1:]]]
+    asked = threading.Event()
+
+    def find() -> list[list[str]]:
+        if len(known) > 1 and asked.is_set():
+            known.pop(0)
+        asked.set()
+        return known[0]
+
+    expected = setting.engine.predict(np.arange(NODES))
+    with served(create_front(PLAN, find)) as front:
+        answer = ask(front, ids=list(range(NODES))).json()
+        np.testing.assert_array_equal(np.float32(answer["predictions"]), expected)
+        known.append([[free_address()], [free_address()]])
+        known.append([setting.addresses[:1], setting.addresses[1:]])
+        answer = ask(front, ids=list(range(NODES))).json()
+        np.testing.assert_array_equal(np.float32(answer["predictions"]), expected)
+
+
+def test_who_waits_for_a_worker_waits_no_longer_than_asked(setting: Setting) -> None:
+    def find() -> list[list[str]]:
+        raise LogError("nobody knows")
+
+    with served(create_front(PLAN, find)) as front:
+        answer = ask(front, ids=[1], timeout=0.3)
+        assert (answer.status_code, "expected serving worker" in answer.text) == (503, True)
+    with served(create_front(PLAN, lambda: [[setting.addresses[0]]])) as front:
+        assert ask(front, ids=[1], timeout=0.3).status_code == 503

@@ -1,6 +1,9 @@
 """`livegnn worker`: sampling and serving workers, each a process, and the front end before them."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -56,7 +59,7 @@ def serve(
     worker = open_serving(Deployment.read(deployment), number, replica)
     worker.start()
     try:
-        _listen(create_serving_app(worker), host, port, f"serving worker {number}")
+        _listen(create_serving_app(worker), host, port, f"serving worker {number}", worker.stop)
     finally:
         worker.stop()
 
@@ -77,23 +80,84 @@ def front(
     from livegnn.deployment import Deployment
     from livegnn.deployment.workers import plan_workers
 
-    try:
+    with _needs_cluster("a front end"):
         from livegnn.workers.front import create_front
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"a front end needs {error.name}, which is not installed: pip install 'livegnn[cluster]'"
-        ) from error
     plan, _ = plan_workers(Deployment.read(deployment))
     _listen(create_front(plan, [one.split(",") for one in addresses]), host, port, "the front end")
 
 
-def _listen(served: "FastAPI", host: str, port: int, what: str) -> None:
+@app.command()
+def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8080) -> None:
+    """Run all workers on the machines of a Ray cluster, and a front end before them."""
+    from livegnn.deployment import Deployment
+    from livegnn.deployment.workers import cluster_spec
+
+    read = Deployment.read(deployment)
+    spec, plan = cluster_spec(read)
+    with _needs_cluster("a cluster"):
+        import ray
+
+        from livegnn.cluster.app import create_cluster_app
+        from livegnn.cluster.cluster import Cluster
+    # Data goes through the log, so a Ray of its own needs little memory for objects.
+    own = {"object_store_memory": 80 << 20, "include_dashboard": False}
+    try:
+        ray.init(read.cluster.ray or "local", log_to_driver=False, **({} if read.cluster.ray else own))
+    except (ConnectionError, RuntimeError) as error:
+        raise InputError(
+            f"ray in [cluster] must be the address of a head node of Ray, got {read.cluster.ray!r}: {error}"
+        ) from error
+    try:
+        section = read.cluster
+        running = Cluster.start(
+            spec, namespace=section.namespace, patience=section.patience(), pace=section.pace()
+        )
+        try:
+            running.register(plan.query)
+            _listen(create_cluster_app(running, plan), host, port, "the front end")
+        finally:
+            running.stop()
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _needs_cluster(what: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{what} needs {error.name}, which is not installed: pip install 'livegnn[cluster]'"
+        ) from error
+
+
+def _listen(
+    served: "FastAPI", host: str, port: int, what: str, end_waits: "Callable[[], None] | None" = None
+) -> None:
+    """Serves until SIGINT or SIGTERM. end_waits: called in a thread then, so that requests that wait end."""
+    import signal
+    import threading
+
     import uvicorn
 
     from livegnn.server import listen
 
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: "FrameType | None") -> None:
+            if end_waits is not None:
+                threading.Thread(target=end_waits, daemon=True).start()
+            super().handle_exit(sig, frame)
+
+    def leave(sig: int, frame: "FrameType | None") -> None:
+        for one in (signal.SIGTERM, signal.SIGINT):  # what comes afterwards is not told again
+            signal.signal(one, signal.SIG_IGN)
+        raise SystemExit(0)
+
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, leave)
     with listen(host, port) as listener:
         found, number = listener.getsockname()[:2]
         shown = f"[{found}]" if ":" in found else found
         typer.echo(f"{what} listens at http://{shown}:{number}")
-        uvicorn.Server(uvicorn.Config(served, log_level="warning", access_log=False)).run([listener])
+        config = uvicorn.Config(served, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
+        Server(config).run([listener])

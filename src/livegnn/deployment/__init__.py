@@ -34,7 +34,7 @@ from livegnn.deployment.sections import (
     SourceSection,
     ViewsSection,
 )
-from livegnn.deployment.workers import WorkersSection
+from livegnn.deployment.workers import ClusterSection, WorkersSection
 from livegnn.errors import FileFormatError, InputError
 from livegnn.graph import Graph, Parallel, Schema, View, auto_add_nodes
 from livegnn.model import Model
@@ -76,6 +76,7 @@ class Deployment:
     runtime: RuntimeSection = field(default_factory=RuntimeSection)
     server: ServerSection = field(default_factory=ServerSection)
     workers: WorkersSection | None = None
+    cluster: ClusterSection = field(default_factory=ClusterSection)
 
     def __post_init__(self) -> None:
         if self.log.keep == "since_checkpoint" and self.checkpoint is None:
@@ -110,6 +111,7 @@ class Deployment:
             "runtime": RuntimeSection,
             "server": ServerSection,
             "workers": WorkersSection,
+            "cluster": ClusterSection,
         }
         refuse_moved(content)
         refuse_unknown(content, types, "section")

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from livegnn.arguments import above_zero, not_negative
 from livegnn.errors import InputError, ModelError
 from livegnn.model import Model
 
 if TYPE_CHECKING:
+    from livegnn.cluster import ClusterSpec, Pace, Patience
     from livegnn.deployment import Deployment
     from livegnn.workers import Place, SamplingWorker, ServingWorker, WorkerPlan
 
@@ -25,6 +27,40 @@ class WorkersSection:
     seed: int = 0
     keep_edges: bool = True
     budget_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class ClusterSection:
+    """`[cluster]`: Ray, which runs the workers, and how they are watched. ray: the address of its head node;
+    empty to start one on this machine. shared: whether `directory` of `[workers]` has the same files on all
+    machines. The other fields are of `Patience` and `Pace`.
+    """
+
+    ray: str = ""
+    namespace: str = "livegnn"
+    shared: bool = True
+    beat_seconds: float = 1.0
+    silent_seconds: float = 10.0
+    stuck_seconds: float = 60.0
+    start_seconds: float = 120.0
+    checkpoint_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("beat_seconds", "silent_seconds", "stuck_seconds", "start_seconds"):
+            above_zero(getattr(self, name), name)
+        not_negative(self.checkpoint_seconds, "checkpoint_seconds")
+
+    def patience(self) -> "Patience":
+        """When a worker is given up."""
+        from livegnn.cluster import Patience
+
+        return Patience(self.silent_seconds, self.stuck_seconds, self.start_seconds)
+
+    def pace(self) -> "Pace":
+        """How often workers are asked, and write checkpoints."""
+        from livegnn.cluster import Pace
+
+        return Pace(self.beat_seconds, self.checkpoint_seconds)
 
 
 def plan_workers(deployment: "Deployment") -> "tuple[WorkerPlan, Model]":
@@ -86,6 +122,30 @@ def open_serving(deployment: "Deployment", worker: int, replica: int) -> "Servin
         budget_bytes=section.budget_bytes or None,
         directory=spilled,
     )
+
+
+def cluster_spec(deployment: "Deployment") -> "tuple[ClusterSpec, WorkerPlan]":
+    """What the processes of a cluster must know, and the plan. Raises as `plan_workers`."""
+    from livegnn.cluster import ClusterSpec
+
+    plan, _ = plan_workers(deployment)
+    section, model = deployment.workers, deployment.model
+    assert section is not None
+    assert model is not None
+    spec = ClusterSpec(
+        _place_of(deployment),
+        plan.schema,
+        section.directory,
+        section.sampling,
+        section.serving,
+        section.replicas,
+        section.seed,
+        section.keep_edges,
+        model=model.path,
+        budget_bytes=section.budget_bytes,
+        shared=deployment.cluster.shared,
+    )
+    return spec, plan
 
 
 def _place_of(deployment: "Deployment") -> "Place":

@@ -1,48 +1,65 @@
 """The front end of serving workers: sends each seed to the worker that has it.
 
 It divides the ids of a request, asks each worker for its part, and puts the answers together; its `seq` is
-the least of theirs.
+the least of theirs. Where workers move, it asks again and again where they are.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from itertools import cycle
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final, TypeAlias
 
 import httpx
 import numpy as np
 import orjson
 from fastapi import APIRouter, FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from livegnn.errors import InputError, TimeoutExpired
+from livegnn.errors import InputError, LiveGNNError, TimeoutExpired
 from livegnn.server.bodies import to_json
 from livegnn.server.query import CheckedRoute
 from livegnn.workers.app import ids_of, make_application, read_request
 from livegnn.workers.plan import WorkerPlan
 
-_SECONDS = 5.0  # beyond what a request may wait
+Addresses: TypeAlias = Sequence[Sequence[str]]
+
+_SECONDS: Final = 5.0  # beyond what a request may wait
+_CONNECT_SECONDS: Final = 1.0
+_FOLLOW_SECONDS: Final = 1.0  # between two questions where the workers are
+_RETRY_SECONDS: Final = 0.1
+_REST_SECONDS: Final = 5.0
+_logger = logging.getLogger(__name__)
 
 
-def create_front(plan: WorkerPlan, workers: Sequence[Sequence[str]]) -> FastAPI:
+def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses]) -> FastAPI:
     """The front end as an ASGI application.
 
     workers: for each serving worker of the plan the addresses of its replicas, such as
-    ``"http://10.0.0.7:8000"``; they are asked in turn, and where one does not answer the next one. Raises
-    InputError.
+    ``"http://10.0.0.7:8000"``; they are asked in turn, and where one does not answer the next one. Or a
+    function that says where they are now, which is called in a thread each second: then a request whose
+    worker nobody answers for waits for another one, for its `timeout`. Raises InputError.
     """
-    if len(workers) != plan.serving_workers or not all(workers):
-        raise InputError(
-            f"workers must have addresses for each of {plan.serving_workers} serving workers, got {workers!r}"
-        )
-    for address in (one for several in workers for one in several):
-        _check_address(address)
+    if not callable(workers):
+        _check(plan, workers)
+        if not all(workers):
+            raise InputError(f"each serving worker must have an address, got {workers!r}")
+        for address in (one for several in workers for one in several):
+            _check_address(address)
     front = _Front(plan, workers)
 
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
         async with front.client:
-            yield
+            following = asyncio.create_task(front.follow())
+            try:
+                yield
+            finally:
+                following.cancel()
+                with suppress(asyncio.CancelledError):
+                    await following
 
     router = APIRouter(route_class=CheckedRoute)
 
@@ -69,10 +86,35 @@ def _check_address(address: str) -> None:
 class _Front:
     """Belongs to the event loop of the server."""
 
-    def __init__(self, plan: WorkerPlan, workers: Sequence[Sequence[str]]) -> None:
-        self._plan, self._workers = plan, workers
-        self._turns = [cycle(range(len(several))) for several in workers]
+    def __init__(self, plan: WorkerPlan, workers: Addresses | Callable[[], Addresses]) -> None:
+        self._plan = plan
+        self._find = workers if callable(workers) else None
+        self._workers: Addresses = [[]] * plan.serving_workers if callable(workers) else workers
+        self._turns = [0] * plan.serving_workers
+        self._resting: dict[str, float] = {}  # until when no request should wait for a replica
+        self._finding = asyncio.Lock()
+        self._found = -1.0  # when it was last asked where the workers are
         self.client = httpx.AsyncClient(limits=httpx.Limits(max_connections=None))
+
+    async def follow(self) -> None:
+        """Keeps the addresses up to date, where they can change."""
+        while self._find is not None:
+            await self._refresh(time.monotonic())
+            await asyncio.sleep(_FOLLOW_SECONDS)
+
+    async def _refresh(self, since: float) -> None:
+        """Asks where the workers are, unless somebody has done so since. What fails is asked again later."""
+        async with self._finding:
+            if self._find is None or self._found >= since:
+                return
+            asked = time.monotonic()
+            try:
+                found = await run_in_threadpool(self._find)
+                _check(self._plan, found)
+            except LiveGNNError as error:
+                _logger.warning("where serving workers are is not known: %s", error)
+                return
+            self._workers, self._found = found, asked
 
     async def forward(self, request: Request, path: str) -> Response:
         """The answer to a request whose answers have columns with a row for each id."""
@@ -88,7 +130,7 @@ class _Front:
                     worker,
                     path,
                     orjson.dumps({**given, "ids": ids[places[worker]].tolist()}),
-                    wanted.timeout + _SECONDS,
+                    wanted.timeout,
                 )
                 for worker in asked
             )
@@ -108,16 +150,68 @@ class _Front:
 
     async def _ask(self, worker: int, path: str, body: bytes, timeout: float) -> httpx.Response:
         """The answer of a replica. Raises TimeoutExpired if none answers."""
-        several = self._workers[worker]
-        first, failure = next(self._turns[worker]), ""
-        for place in range(len(several)):
+        ends = time.monotonic() + timeout
+        while True:
+            asked, several = time.monotonic(), self._workers[worker]
+            answer, failure = await self._ask_in_turn(worker, path, body, max(0.0, ends - asked) + _SECONDS)
+            if answer is not None:
+                return answer
+            if self._find is None or time.monotonic() >= ends:
+                known = ", ".join(several) or "an address"
+                raise TimeoutExpired(f"expected serving worker {worker} at {known}, got {failure}")
+            await self._refresh(asked)
+            if self._workers[worker] == several:
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _ask_in_turn(
+        self, worker: int, path: str, body: bytes, timeout: float
+    ) -> tuple[httpx.Response | None, str]:
+        """The answer of the first replica that gives one, or why none did. One that cannot answer yet (503)
+        is the answer of all where no other can."""
+        behind, failure = None, "none"
+        for address in self._in_turn(worker):
+            asking = self.client.post(
+                address + path,
+                content=body,
+                headers={"content-type": "application/json"},
+                timeout=httpx.Timeout(timeout, connect=_CONNECT_SECONDS),
+            )
             try:
-                return await self.client.post(
-                    several[(first + place) % len(several)] + path,
-                    content=body,
-                    headers={"content-type": "application/json"},
-                    timeout=timeout,
-                )
+                answer = await (asking if self._find is None else self._unless_gone(asking, worker, address))
             except httpx.TransportError as error:
                 failure = repr(error)
-        raise TimeoutExpired(f"expected serving worker {worker} at {', '.join(several)}, got {failure}")
+            else:
+                if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                    self._resting.pop(address, None)
+                    return answer, ""
+                behind = answer
+            self._resting[address] = time.monotonic() + _REST_SECONDS
+        return behind, failure
+
+    def _in_turn(self, worker: int) -> Sequence[str]:
+        """The replicas, one after another in turn; those that have just failed to answer come last, so that
+        few requests wait for them."""
+        several, first, now = self._workers[worker], self._turns[worker], time.monotonic()
+        self._turns[worker] += 1
+        turned = [several[(first + place) % len(several)] for place in range(len(several))]
+        return sorted(turned, key=lambda address: self._resting.get(address, 0.0) > now)
+
+    async def _unless_gone(
+        self, asking: Coroutine[None, None, httpx.Response], worker: int, address: str
+    ) -> httpx.Response:
+        """Waits for an answer while the worker is held to be there: a cut network says nothing."""
+        task = asyncio.create_task(asking)
+        try:
+            while not (await asyncio.wait([task], timeout=_FOLLOW_SECONDS))[0]:
+                if address not in self._workers[worker]:
+                    raise httpx.ReadError(f"{address} has been replaced")
+            return task.result()
+        finally:
+            task.cancel()
+
+
+def _check(plan: WorkerPlan, workers: Addresses) -> None:
+    if len(workers) != plan.serving_workers:
+        raise InputError(
+            f"workers must have addresses for each of {plan.serving_workers} serving workers, got {workers!r}"
+        )

@@ -14,8 +14,9 @@ up to event `levels[-1]`.
 Thread safety: `stop` may be called from any thread; everything else belongs to one.
 """
 
+import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, cast
@@ -25,6 +26,7 @@ from livegnn.arguments import whole
 from livegnn.errors import FileFormatError, LogError
 from livegnn.log import AppliedBatch, Origin, Tail
 from livegnn.log.streams import ReadableStream, Record, StoredRecord
+from livegnn.runtime.binding import schema_properties
 from livegnn.types import JSON, State
 from livegnn.workers.messages import (
     ALL,
@@ -43,6 +45,7 @@ from livegnn.workers.places import Place
 from livegnn.workers.plan import WorkerPlan
 from livegnn.workers.shard_events import ShardEvents
 
+_logger = logging.getLogger(__name__)
 _IDLE_SECONDS: Final = 0.005
 _BYTES_AT_ONCE: Final = 16 << 20
 _MOST_DIGITS: Final = 19
@@ -52,8 +55,10 @@ class SamplingWorker:
     """Sampling worker `worker` of `plan`, with its checkpoints in `directory`.
 
     checkpoint_every: steps between two checkpoints. max_events: that a step takes at most, if a batch of the
-    log has no more. Raises LogError if another process is this worker, or if the log has trimmed what it
-    needs; FileFormatError for a checkpoint that is damaged, or of another plan; InputError.
+    log has no more. trim: whether what the checkpoint has may go; without, all steps and the log are kept, so
+    that a worker without the checkpoint can begin anew. Raises LogError if another process is this worker, or
+    if the log has trimmed what it needs; FileFormatError for a checkpoint that is damaged, or of another
+    plan; InputError.
     """
 
     def __init__(
@@ -65,8 +70,10 @@ class SamplingWorker:
         *,
         checkpoint_every: int = 1000,
         max_events: int = 20_000,
+        trim: bool = True,
     ) -> None:
         self.plan = plan
+        self._trim = trim
         self.worker = whole(worker, "worker", 0, plan.sampling_workers - 1)
         self._checkpoint_every = whole(checkpoint_every, "checkpoint_every", 1)
         self._max_events = whole(max_events, "max_events", 1)
@@ -74,6 +81,7 @@ class SamplingWorker:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._stopped = threading.Event()
         self._closed = False
+        self._fits = False  # whether the log's graph is known to have the schema of the plan
         self._shard = plan.make_shard(worker)
         self._events = ShardEvents(self._shard, plan.schema)
         self._others = [other for other in range(plan.sampling_workers) if other != worker]
@@ -96,6 +104,7 @@ class SamplingWorker:
                 for stream in cast("Mapping[int, ReadableStream]", streams).values():
                     opened.callback(stream.close)
             self._load()
+            self._tried_step = self._saved_step  # when a checkpoint was last due
             # The first holds the log back until a checkpoint has what is before it; the second reads ahead.
             self._kept: Tail = place.tail(f"sampling-{worker}")
             opened.callback(self._kept.close)
@@ -122,9 +131,14 @@ class SamplingWorker:
             levels.append(min(before))
         return levels
 
-    def run(self) -> None:
-        """Takes steps until `stop`. Raises LogError if the log or a stream fails; then the worker is over."""
+    def run(self, before_each: Callable[[], None] | None = None) -> None:
+        """Takes steps until `stop`. Raises LogError if the log or a stream fails; then the worker is over.
+
+        before_each: called in this thread before it looks for the next step, so it may call `save`.
+        """
         while not self._stopped.is_set():
+            if before_each is not None:
+                before_each()
             if not self.step():
                 self._tail.wait(_IDLE_SECONDS, batches=True)
         self.save()
@@ -146,11 +160,18 @@ class SamplingWorker:
         asked = {j: self._read(self._asked[j], at) for j, at in self._requests.items()}
         if not batches and not any(records.values()) and not any(asked.values()):
             return False
+        if batches and not self._fits:
+            self._tail.check_bound(schema_properties(self.plan.schema))
+            self._fits = True
         step = Step(seq, _ends(records, self._received), _ends(asked, self._requests))
         position = self._steps.append_all([Record(STEP, step.to_bytes())])
         self._take(position, step, batches, records, asked)
-        if position - self._saved_step >= self._checkpoint_every:
-            self.save()
+        if position - self._tried_step >= self._checkpoint_every:
+            self._tried_step = position
+            try:
+                self.save()
+            except OSError as error:  # as that of a full disk: the steps are there, so nothing is lost
+                _logger.warning("no checkpoint of sampling worker %d: %s", self.worker, error)
         return True
 
     def save(self) -> None:
@@ -171,9 +192,10 @@ class SamplingWorker:
         }
         checkpoint.write(self.path, {"sampling": State(meta, self._shard.save())}, self._seq)
         self._saved_step = self._step
-        if self._seq > self._kept.position:
-            self._kept.commit(self._seq)
-        self._steps.trim(self._step)
+        if self._trim:
+            if self._seq > self._kept.position:
+                self._kept.commit(self._seq)
+            self._steps.trim(self._step)
         # A serving worker that is further behind than a checkpoint asks for everything anew.
         for j, stream in self._samples.items():
             stream.trim(self._ends.get(j, 0))

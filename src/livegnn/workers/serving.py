@@ -125,7 +125,7 @@ class ServingWorker:
     def wait(self, min_seq: int, timeout: float = 10.0) -> int:
         """Blocks until `seq` is at least `min_seq`, and returns it.
 
-        Raises TimeoutExpired after `timeout` seconds, and what has ended the worker.
+        Raises TimeoutExpired after `timeout` seconds and after `stop`, and what has ended the worker.
         """
         min_seq = whole(min_seq, "min_seq", 0)
         timeout = not_negative(timeout, "timeout, in seconds,")
@@ -211,7 +211,7 @@ class ServingWorker:
             self._thread = None
         self._opened.close()
         with self._changed:
-            self._failure = self._failure or LogError("the serving worker was stopped")
+            self._failure = self._failure or TimeoutExpired("the serving worker was stopped")
             self._changed.notify_all()
 
     def _run(self) -> None:

@@ -1,0 +1,325 @@
+"""The coordinator: starts the workers of a log on the nodes of a Ray cluster, watches and replaces them.
+
+It is an actor that Ray starts again where it dies. It keeps nothing that it needs again: what is registered
+is in a stream of the log, and the workers, which outlive it, have names by which it finds them. Data goes
+through the log and not through Ray.
+
+What is to be done is decided by `Watch`; this file carries it out. Needs `ray`: `pip install
+'livegnn[cluster]'`.
+
+Locks: `_lock`, for everything but the answers of workers; nobody waits for a worker while holding it.
+"""
+
+import logging
+import os
+import secrets
+import signal
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+import ray
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from livegnn.cluster.actors import Report, SamplingActor, ServingActor
+from livegnn.cluster.registration import Registration
+from livegnn.cluster.spec import ClusterSpec, Pace
+from livegnn.cluster.watch import KINDS, End, Kind, Node, Patience, Role, Start, Watch, roles_of
+from livegnn.errors import InputError, LiveGNNError, TimeoutExpired
+from livegnn.query import Query
+from livegnn.types import JSON
+
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
+
+_logger = logging.getLogger(__name__)
+_THREADS: Final = 4  # of a worker's process, for answers
+_EVENTS: Final = 1000
+
+
+class WorkerState(NamedTuple):
+    """What is known of a worker. node: the address of its machine. ready: whether it does its work."""
+
+    kind: Kind
+    number: int
+    replica: int
+    node: str
+    process: int
+    seq: int
+    address: str | None
+    ready: bool
+
+
+class _Actor:
+    """A worker's process: its handle, where it is, and the question that it has not answered yet."""
+
+    def __init__(self, handle: "ActorHandle[Any]", node: str) -> None:
+        self.handle, self.node = handle, node
+        self.beat: Any = None
+        self.report: Report | None = None
+
+
+class Coordinator:
+    """Fills the roles of what is registered for the log of `spec`."""
+
+    def __init__(self, spec: ClusterSpec, patience: Patience, pace: Pace, namespace: str) -> None:
+        self._spec, self._pace, self._namespace = spec, pace, namespace
+        self._lock = threading.RLock()
+        self._stopped = threading.Event()
+        self._registered: Registration | None = None
+        self._watch = Watch(patience)
+        self._actors: dict[Role, _Actor] = {}
+        self._addresses: dict[str, str] = {}  # of nodes, by name
+        self._said: deque[str] = deque(maxlen=_EVENTS)
+        self._threads = [threading.Thread(target=self._beat, name="beat", daemon=True)]
+        if pace.checkpoint_seconds:
+            self._threads.append(threading.Thread(target=self._save_often, name="checkpoint", daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    # -- what is asked of it
+
+    def begin(self, spec: ClusterSpec) -> int:
+        """Says whether it works for this specification; returns the number of its process.
+
+        Raises LogError if the log cannot be had, InputError for another specification than it was made with.
+        """
+        if not spec.is_like(self._spec):
+            raise InputError(
+                f"the coordinator in the namespace {self._namespace!r} must be asked for {self._spec!r}, got "
+                f"{spec!r}: stop it, or name another namespace"
+            )
+        with self._lock:
+            self._registration()
+        return os.getpid()
+
+    def register(self, query: dict[str, JSON]) -> None:
+        """Registers a query, as its JSON, and starts the workers. Raises InputError; nothing changes then."""
+        with self._lock:
+            self._registration().register(Query.from_json(query))
+            self._want()
+
+    def replicate(self, serving_worker: int, replicas: int) -> None:
+        """Has `replicas` workers answer for the seeds of one. Raises InputError."""
+        with self._lock:
+            self._registration().replicate(serving_worker, replicas)
+            self._want()
+
+    def addresses(self) -> list[list[str]]:
+        """For each serving worker the addresses of those that can answer, if any can."""
+        found: list[list[str]] = [[] for _ in range(self._spec.serving_workers)]
+        with self._lock:
+            for role, actor in sorted(self._actors.items()):
+                if role.kind == "serving" and actor.report is not None and actor.report.address is not None:
+                    found[role.number].append(actor.report.address)
+        return found
+
+    def workers(self) -> list[WorkerState]:
+        """What is known of each worker."""
+        with self._lock:
+            return [
+                WorkerState(
+                    role.kind,
+                    role.number,
+                    role.replica,
+                    self._addresses.get(actor.node, actor.node),
+                    actor.report.process if actor.report else 0,
+                    actor.report.seq if actor.report else 0,
+                    actor.report.address if actor.report else None,
+                    actor.report is not None
+                    and (role.kind == "sampling" or actor.report.address is not None),
+                )
+                for role, actor in sorted(self._actors.items())
+            ]
+
+    def said(self) -> list[str]:
+        """What was started and ended, and why: the last thousand lines."""
+        with self._lock:
+            return list(self._said)
+
+    def checkpoint(self, timeout: float) -> int:
+        """Has all sampling workers write a checkpoint, and waits; returns the least of their events.
+
+        Raises TimeoutExpired that names those that have not, and LogError.
+        """
+        with self._lock:
+            wanted = sorted(role for role in self._watch.wanted if role.kind == "sampling")
+            asked = {
+                role: self._actors[role].handle.save.remote(timeout)
+                for role in wanted
+                if role in self._actors
+            }
+        ends = time.monotonic() + timeout
+        saved: list[int] = []
+        missing = [f"{role}: it is being replaced" for role in wanted if role not in asked]
+        for role, answer in asked.items():
+            try:
+                saved.append(cast("int", ray.get(answer, timeout=max(0.0, ends - time.monotonic()) + 1.0)))
+            except (RayError, LiveGNNError, GetTimeoutError) as error:
+                missing.append(f"{role}: {_reason(error)}")
+        if missing:
+            raise TimeoutExpired(
+                f"expected checkpoints of {len(wanted)} sampling workers within {timeout} seconds, got "
+                f"none of {'; '.join(missing)}"
+            )
+        return min(saved, default=0)
+
+    def stop(self, timeout: float) -> None:
+        """Ends all workers, sampling workers with a checkpoint; whoever has not ended then is killed."""
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join(timeout)
+        with self._lock:
+            ending = list(self._actors.values())
+            self._actors.clear()
+        answers = [actor.handle.stop.remote() for actor in ending]
+        if answers:
+            ray.wait(answers, num_returns=len(answers), timeout=timeout)
+        for actor in ending:
+            self._kill(actor)
+        if self._registered is not None:
+            self._registered.close()
+
+    # -- the beat
+
+    def _beat(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                with self._lock:
+                    self._look()
+            except (
+                Exception
+            ) as error:  # Ray may be away for a moment; a coordinator without a beat is of no use
+                self._say(f"a beat has failed: {_reason(error)}")
+            self._stopped.wait(self._pace.beat_seconds)
+
+    def _look(self) -> None:
+        """Hears what workers say, decides, carries it out, and asks again."""
+        self._registration()
+        now = time.monotonic()
+        for role, actor in list(self._actors.items()):
+            self._hear(role, actor, now)
+        for action in self._watch.decide(self._alive(), now):
+            if isinstance(action, End):
+                self._end(action)
+            else:
+                self._start(action)
+        for actor in self._actors.values():
+            if actor.beat is None:
+                actor.beat = actor.handle.report.remote()
+
+    def _hear(self, role: Role, actor: _Actor, now: float) -> None:
+        if actor.beat is None or not ray.wait([actor.beat], timeout=0)[0]:
+            return
+        beat, actor.beat = actor.beat, None
+        try:
+            actor.report = cast("Report", ray.get(beat))
+            self._watch.hear(role, now, actor.report.stuck_seconds, actor.report.failure)
+        except ActorUnavailableError:  # it is silent, and may come back
+            pass
+        except RayActorError:
+            self._watch.lose(role, "its process has ended")
+        except RayTaskError as error:
+            self._watch.lose(role, f"it failed: {_reason(error)}")
+
+    def _alive(self) -> list[Node]:
+        """The nodes that Ray holds to be alive; which kinds each is for, its resources say."""
+        found = []
+        for node in ray.nodes():
+            if node["Alive"]:
+                meant = [kind for kind in KINDS if f"livegnn_{kind}" in node["Resources"]]
+                found.append(Node(node["NodeID"], frozenset(meant or KINDS)))
+                self._addresses[node["NodeID"]] = node["NodeManagerAddress"]
+        return found
+
+    def _start(self, action: Start) -> None:
+        role, node = action
+        plan = self._registration().plan
+        assert plan is not None
+        address = self._addresses[node]
+        made = ray.remote(SamplingActor if role.kind == "sampling" else ServingActor).options(
+            name=f"{role.kind}.{role.number}.{role.replica}.{node}.{secrets.token_hex(4)}",
+            namespace=self._namespace,
+            lifetime="detached",
+            num_cpus=0,
+            max_restarts=0,
+            max_concurrency=_THREADS,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+        )
+        given = (role.number,) if role.kind == "sampling" else (role.number, role.replica)
+        self._actors[role] = _Actor(made.remote(self._spec, plan, *given, address), node)
+        self._say(f"{role}: started on {address}")
+
+    def _end(self, action: End) -> None:
+        self._say(f"{action.role}: ended, because {action.why}")
+        actor = self._actors.pop(action.role, None)
+        if actor is not None:
+            self._kill(actor)
+
+    def _kill(self, actor: _Actor) -> None:
+        """Ends a process for good, a frozen one too."""
+        with suppress(RayError, ValueError):
+            ray.kill(actor.handle)
+        if actor.report is not None and actor.node in {node.name for node in self._alive()}:
+            strategy = NodeAffinitySchedulingStrategy(actor.node, soft=False)
+            end = ray.remote(_end_process).options(num_cpus=0, scheduling_strategy=strategy, max_retries=0)
+            end.remote(actor.report.process)
+
+    # -- roles
+
+    def _registration(self) -> Registration:
+        """What is registered. Raises LogError while the log cannot be had, or is not this one's to change."""
+        if self._registered is None:
+            self._registered = Registration(self._spec)
+            self._adopt()
+            self._want()
+        return self._registered
+
+    def _want(self) -> None:
+        registered = self._registration()
+        if registered.plan is not None:
+            self._watch.wanted = roles_of(self._spec.sampling_workers, registered.replicas)
+
+    def _adopt(self) -> None:
+        """Finds the workers that a coordinator before this one has started. Of two in one role one goes."""
+        for found in ray.util.list_named_actors(all_namespaces=True):
+            name = found["name"]
+            kind, *rest = name.split(".")
+            if found["namespace"] != self._namespace or kind not in KINDS or len(rest) != 4:
+                continue
+            with suppress(ValueError):
+                actor = _Actor(ray.get_actor(name, namespace=self._namespace), rest[2])
+                role = Role(cast("Kind", kind), int(rest[0]), int(rest[1]))
+                if role in self._actors:
+                    self._kill(actor)
+                else:
+                    self._actors[role] = actor
+                    self._watch.adopt(role, actor.node, time.monotonic())
+                    self._say(f"{role}: found")
+
+    def _save_often(self) -> None:
+        while not self._stopped.wait(self._pace.checkpoint_seconds):
+            try:
+                self.checkpoint(self._pace.checkpoint_timeout)
+            except LiveGNNError as error:
+                self._say(str(error))
+
+    def _say(self, line: str) -> None:
+        self._said.append(line)
+        _logger.info("%s", line)
+
+
+def _end_process(process: int) -> None:
+    """Kills an actor's process on this machine, if it is still there and the number not somebody else's."""
+    with suppress(OSError):
+        if Path(f"/proc/{process}/cmdline").read_bytes().startswith(b"ray::S"):
+            os.kill(process, signal.SIGKILL)
+
+
+def _reason(error: BaseException) -> str:
+    cause = getattr(error, "cause", None)
+    return str(cause if isinstance(cause, BaseException) else error)[:500]

@@ -1,0 +1,109 @@
+"""Which query the workers of a log have, and how many replicas: records of a stream beside the log.
+
+So a coordinator that is replaced, on whatever machine, goes on with what was registered, and two coordinators
+do not tell the workers of one log two things.
+
+| record | payload |
+|---|---|
+| `plan` | `WorkerPlan.to_json`, as JSON; there is one |
+| `replicas` | the number of a serving worker, and how many replicas it is to have; the last one counts |
+"""
+
+from typing import Final, cast
+
+import orjson
+
+from livegnn.arguments import whole
+from livegnn.cluster.spec import ClusterSpec
+from livegnn.errors import InputError, LogError
+from livegnn.log.streams import Record, StoredRecord
+from livegnn.query import Query
+from livegnn.types import JSON
+from livegnn.workers import WorkerPlan
+
+STREAM: Final = "worker-plan"
+PLAN: Final = "plan"
+REPLICAS: Final = "replicas"
+
+
+class Registration:
+    """What is registered for the log of `spec`. Thread safety: none.
+
+    Raises LogError if another process has the right to register, or if the log's workers are those of another
+    plan than `spec` makes.
+    """
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self._spec = spec
+        spec.place.create({STREAM: 1})
+        self._stream = spec.place.write(STREAM, 0)
+        self.plan: WorkerPlan | None = None
+        self.replicas = dict.fromkeys(range(spec.serving_workers), 1)
+        try:
+            after = 0
+            while after < self._stream.last_position():
+                found = self._stream.records(after)
+                for record in found:
+                    self._take(record)
+                if not found:
+                    break
+                after = found[-1].position
+        except BaseException:
+            self.close()
+            raise
+
+    def register(self, query: Query) -> WorkerPlan:
+        """The plan of `query`, from now on that of the log's workers; the same again does nothing.
+
+        Raises InputError for a query that does not fit the schema, and if there is another one; what is
+        registered stays as it was.
+        """
+        plan = self._spec.plan_of(query)
+        if self.plan is None:
+            self._stream.append_all([Record(PLAN, orjson.dumps(plan.to_json()))])
+            self.plan = plan
+        elif self.plan != plan:
+            raise InputError(
+                f"the query of a log's workers must stay {self.plan.query!r}, got {query!r}: take "
+                "another log, or remove the streams worker-* and the checkpoints of the workers"
+            )
+        return self.plan
+
+    def replicate(self, serving_worker: int, replicas: int) -> None:
+        """Notes how many replicas a serving worker is to have. Raises InputError."""
+        number = whole(serving_worker, "serving_worker", 0, self._spec.serving_workers - 1)
+        count = whole(replicas, "replicas", 1, self._spec.replicas)
+        if self.replicas[number] != count:
+            self._stream.append_all([Record(REPLICAS, orjson.dumps([number, count]))])
+            self.replicas[number] = count
+
+    def close(self) -> None:
+        """Lets another process register; again does nothing."""
+        self._stream.close()
+
+    def _take(self, record: StoredRecord) -> None:
+        try:
+            content = orjson.loads(record.payload)
+            if record.type == PLAN:
+                plan = self._spec.plan_of(Query.from_json(content["query"]))
+                _check_same(plan.to_json(), content)
+                self.plan = plan
+            else:
+                number, count = content
+                if number in self.replicas:
+                    self.replicas[number] = min(int(count), self._spec.replicas)
+        except (ValueError, TypeError, KeyError) as error:
+            raise LogError(
+                f"expected a record of {STREAM!r}, got {record.payload[:80]!r}: {error}"
+            ) from error
+
+
+def _check_same(plan: dict[str, JSON], registered: dict[str, JSON]) -> None:
+    for name in sorted(plan.keys() | registered.keys()):
+        said, kept = plan.get(name), registered.get(name)
+        if cast("object", orjson.loads(orjson.dumps(said))) != kept:
+            raise LogError(
+                f"{name} of the workers must be {kept!r:.200}, as was registered for this log, got "
+                f"{said!r:.200}: change it back, or remove the streams worker-* and the checkpoints of "
+                "the workers"
+            )

@@ -1,0 +1,110 @@
+"""What all processes of a cluster must know: where the log is, the graph's types, how many workers."""
+
+import copy
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import NamedTuple
+
+from livegnn.arguments import switch, whole
+from livegnn.graph import Schema
+from livegnn.model import Model
+from livegnn.query import Query
+from livegnn.workers import KafkaPlace, Place, SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
+
+
+class Pace(NamedTuple):
+    """beat_seconds: how often workers are asked how they are. checkpoint_seconds: how often all sampling
+    workers write a checkpoint, 0 for never: then each writes one after so many steps. checkpoint_timeout: the
+    seconds that this may take.
+    """
+
+    beat_seconds: float = 1.0
+    checkpoint_seconds: float = 0.0
+    checkpoint_timeout: float = 60.0
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """Workers of one log. Paths are those of the machine that a worker runs on.
+
+    place: where the log is; in files of one machine only if all nodes are on that one. directory: for
+    checkpoints. shared: whether all nodes see the same files there. If not, a worker that is placed on
+    another node reads the log from its beginning, so none of it and no step of a worker is trimmed.
+    replicas: the most that a serving worker can have. model: a file, for predictions. budget_bytes: of a
+    serving worker's cache, 0 for no limit. checkpoint_every: steps. The others are of `WorkerPlan`.
+    """
+
+    place: Place
+    schema: Schema
+    directory: Path
+    sampling_workers: int = 1
+    serving_workers: int = 1
+    replicas: int = 1
+    seed: int = 0
+    keep_edges: bool = True
+    model: Path | None = None
+    budget_bytes: int = 0
+    shared: bool = True
+    checkpoint_every: int = 1000
+
+    def __post_init__(self) -> None:
+        place = copy.copy(self.place)
+        if isinstance(place, SqlitePlace):
+            place.path = place.path.absolute()
+        object.__setattr__(self, "place", place)
+        object.__setattr__(self, "directory", Path(self.directory).absolute())
+        object.__setattr__(self, "shared", switch(self.shared, "shared"))
+        whole(self.checkpoint_every, "checkpoint_every", 1)
+        if self.model is not None:
+            object.__setattr__(self, "model", Path(self.model).absolute())
+
+    def is_like(self, other: "ClusterSpec") -> bool:
+        """Whether both say the same."""
+        return vars(self.place) == vars(other.place) and all(
+            getattr(self, one.name) == getattr(other, one.name) for one in fields(self) if one.name != "place"
+        )
+
+    def plan_of(self, query: Query) -> WorkerPlan:
+        """Raises InputError for a query that does not fit the schema, or that workers cannot have."""
+        return WorkerPlan(
+            self.schema,
+            query,
+            self.sampling_workers,
+            self.serving_workers,
+            self.replicas,
+            self.seed,
+            self.keep_edges,
+        )
+
+    def open_sampling(self, plan: WorkerPlan, number: int, node: str) -> SamplingWorker:
+        """A sampling worker on the node of this address. Raises what `SamplingWorker` raises."""
+        return SamplingWorker(
+            self._place_on(node),
+            plan,
+            number,
+            self.directory,
+            checkpoint_every=self.checkpoint_every,
+            trim=self.shared,
+        )
+
+    def open_serving(self, plan: WorkerPlan, number: int, replica: int, node: str) -> ServingWorker:
+        """A serving worker on the node of this address, not started yet. Raises as `ServingWorker` does."""
+        return ServingWorker(
+            self._place_on(node),
+            plan,
+            number,
+            None if self.model is None else Model.load(self.model),
+            replica=replica,
+            budget_bytes=self.budget_bytes or None,
+            directory=self._own(node) / f"serving-{number}-{replica}" if self.budget_bytes else None,
+        )
+
+    def _place_on(self, node: str) -> Place:
+        """The place of the log; what a node keeps of its own must not be that of another one."""
+        place = copy.copy(self.place)
+        if isinstance(place, KafkaPlace):
+            place.folder = self._own(node)
+        return place
+
+    def _own(self, node: str) -> Path:
+        return self.directory / ("node-" + node.replace(":", "-"))

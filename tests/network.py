@@ -1,0 +1,113 @@
+"""Network namespaces of a test's own, joined by a bridge: machines whose links can be cut.
+
+They need root and `ip` of iproute2; tests are skipped where either is missing or namespaces are forbidden.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+
+def _why_not() -> str | None:
+    """Why there can be no namespaces here."""
+    if shutil.which("ip") is None:
+        return "there is no command ip"
+    name = f"lgt{os.getpid()}"
+    try:
+        _ip("netns", "add", name)
+        try:
+            _ip("link", "add", f"{name}b", "type", "bridge")
+            _ip("link", "del", f"{name}b")
+        finally:
+            _ip("netns", "del", name)
+    except subprocess.CalledProcessError as error:
+        return f"network namespaces cannot be made: {error.stderr.strip()}"
+    return None
+
+
+def _ip(*words: str) -> str:
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
+
+
+class Network:
+    """Machines 0, 1, ... with addresses of their own; `host` is the address of the tests' own machine."""
+
+    def __init__(self, machines: int) -> None:
+        self._name = f"lg{os.getpid() % 100_000}"
+        self._net = f"10.213.{os.getpid() % 250}"
+        self._machines = machines
+        self.host = f"{self._net}.1"
+        try:
+            _ip("link", "add", self._bridge, "type", "bridge")
+            _ip("addr", "add", f"{self.host}/24", "dev", self._bridge)
+            _ip("link", "set", self._bridge, "up")
+            for machine in range(machines):
+                self._add(machine)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def _bridge(self) -> str:
+        return f"{self._name}b"
+
+    def _add(self, machine: int) -> None:
+        space, outside, inside = self._space(machine), self._link(machine), f"{self._link(machine)}i"
+        _ip("netns", "add", space)
+        _ip("link", "add", outside, "type", "veth", "peer", "name", inside, "netns", space)
+        _ip("link", "set", outside, "master", self._bridge, "up")
+        _ip("-n", space, "addr", "add", f"{self.address(machine)}/24", "dev", inside)
+        _ip("-n", space, "link", "set", inside, "up")
+        _ip("-n", space, "link", "set", "lo", "up")
+
+    def _space(self, machine: int) -> str:
+        return f"{self._name}-{machine}"
+
+    def _link(self, machine: int) -> str:
+        return f"{self._name}v{machine}"
+
+    def address(self, machine: int) -> str:
+        return f"{self._net}.{machine + 2}"
+
+    def on(self, machine: int) -> list[str]:
+        """What makes a command run there."""
+        return ["ip", "netns", "exec", self._space(machine)]
+
+    def processes(self, machine: int) -> list[int]:
+        return [int(line) for line in _ip("netns", "pids", self._space(machine)).split()]
+
+    def cut(self, machine: int) -> None:
+        """Nothing comes in or out, and nobody is told so."""
+        _ip("link", "set", self._link(machine), "nomaster")
+
+    def mend(self, machine: int) -> None:
+        _ip("link", "set", self._link(machine), "master", self._bridge)
+
+    def close(self) -> None:
+        for machine in range(self._machines):
+            subprocess.run(["ip", "netns", "del", self._space(machine)], capture_output=True, check=False)
+            subprocess.run(["ip", "link", "del", self._link(machine)], capture_output=True, check=False)
+        subprocess.run(["ip", "link", "del", self._bridge], capture_output=True, check=False)
+
+
+@contextmanager
+def network(machines: int) -> Iterator[Network]:
+    made = Network(machines)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+_WHY_NOT = _why_not()
+needs_namespaces = pytest.mark.skipif(_WHY_NOT is not None, reason=str(_WHY_NOT))
+
+
+def run(words: Sequence[str], environment: dict[str, str]) -> None:
+    """Runs a command to its end. Raises AssertionError with what it said."""
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

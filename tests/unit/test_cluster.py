@@ -1,0 +1,165 @@
+"""The parts of a cluster without Ray: what is registered, and what runs in a worker's process."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+import livegnn as lg
+from livegnn.cluster import ClusterSpec
+from livegnn.cluster.actors import SamplingActor, ServingActor
+from livegnn.cluster.registration import PLAN, STREAM, Registration
+from livegnn.errors import InputError, LogError, TimeoutExpired
+from livegnn.log.sqlite import SqliteLog
+from livegnn.log.streams import Record
+from livegnn.presampling import Presampler
+from livegnn.runtime import Runtime
+from livegnn.workers import SqlitePlace
+
+EDGE = ("node", "to", "node")
+SCHEMA = lg.Schema({"node": 1}, {EDGE: lg.EdgeSchema(timed=True)})
+QUERY = lg.Query("node").hop(EDGE, 4, by="latest").hop(EDGE, 50)
+NODES = 20
+
+
+def spec_in(folder: Path, **changes: object) -> ClusterSpec:
+    spec = ClusterSpec(
+        SqlitePlace(folder / "events.db"), SCHEMA, folder / "workers", sampling_workers=1, serving_workers=2
+    )
+    return dataclasses.replace(spec, replicas=3, **changes)
+
+
+@pytest.fixture
+def runtime(tmp_path: Path):
+    view = Presampler(lg.Graph(SCHEMA), QUERY)
+    log = SqliteLog(tmp_path / "events.db")
+    running = Runtime(log, view.graph, view)
+    running.start()
+    yield running
+    running.stop()
+    log.close()
+
+
+def append(runtime: Runtime, rng: np.random.Generator) -> int:
+    events = lg.Events().add_nodes(np.arange(NODES), np.ones((NODES, 1)))
+    seq = runtime.append(events.add_edges(*rng.integers(0, NODES, (2, 100)), time=rng.random(100)))
+    runtime.wait(seq)
+    return seq
+
+
+def until(holds: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def test_what_is_registered_stays(runtime: Runtime, tmp_path: Path) -> None:
+    spec = spec_in(tmp_path)
+    first = Registration(spec)
+    assert (first.plan, first.replicas) == (None, {0: 1, 1: 1})
+    with pytest.raises(LogError, match="must have one owner"):
+        Registration(spec)
+    plan = first.register(QUERY)
+    first.replicate(1, 3)
+    first.replicate(1, 2)
+    for query, message in (
+        (lg.Query("user").hop(("user", "to", "node"), 4), "user"),
+        (lg.Query("node").hop(("node", "likes", "node"), 4), "likes"),
+        (lg.Query("node").hop(EDGE, 5), "must stay"),
+    ):
+        with pytest.raises(InputError, match=message):
+            first.register(query)
+    for worker, replicas in ((2, 1), (0, 0), (0, 4)):
+        with pytest.raises(InputError):
+            first.replicate(worker, replicas)
+    first.close()
+    again = Registration(spec)
+    assert (again.plan, again.replicas) == (plan, {0: 1, 1: 2})
+    assert again.register(QUERY) == plan
+    again.close()
+
+
+def test_a_query_that_is_wrong_leaves_the_log_as_it_was(runtime: Runtime, tmp_path: Path) -> None:
+    spec = spec_in(tmp_path)
+    first = Registration(spec)
+    with pytest.raises(InputError):
+        first.register(lg.Query("user").hop(("user", "to", "node"), 4))
+    first.close()
+    assert spec.place.read(STREAM, 0).last_position() == 0
+
+
+def test_another_number_of_workers_is_refused(runtime: Runtime, tmp_path: Path) -> None:
+    first = Registration(spec_in(tmp_path))
+    first.register(QUERY)
+    first.close()
+    with pytest.raises(LogError, match="sampling_workers of the workers must be 1"):
+        Registration(spec_in(tmp_path, sampling_workers=2))
+    spec = spec_in(tmp_path)
+    with pytest.raises(InputError, match="shared"):
+        spec_in(tmp_path, shared="no")
+    stream = spec.place.write(STREAM, 0)
+    stream.append_all([Record(PLAN, b"nonsense")])
+    stream.close()
+    with pytest.raises(LogError, match="expected a record of 'worker-plan', got b'nonsense'"):
+        Registration(spec)
+
+
+def test_workers_in_their_processes(runtime: Runtime, tmp_path: Path, rng: np.random.Generator) -> None:
+    """A sampling worker writes a checkpoint when it is asked; a serving worker has an address when it has
+    all that its seeds need.
+    """
+    spec = spec_in(tmp_path)
+    plan = spec.plan_of(QUERY)
+    seq = append(runtime, rng)
+    serving = ServingActor(spec, plan, 1, 0, "127.0.0.1")
+    until(lambda: serving._worker is not None)
+    assert serving.report().address is None  # no sampling worker has answered it yet
+    sampling = SamplingActor(spec, plan, 0, "127.0.0.1")
+    until(lambda: sampling.report().seq == seq)
+    assert sampling.save(60) == seq
+    assert (tmp_path / "workers" / "sampling-0.checkpoint").exists()
+    until(lambda: serving.report().address is not None)
+    seeds = [id for id in range(NODES) if plan.serving_worker_of(np.array([id]))[0] == 1]
+    answer = httpx.post(
+        f"{serving.report().address}/v1/samples", json={"ids": seeds, "min_seq": seq}, timeout=30
+    )
+    assert answer.json()["ids"] == seeds
+    other = SamplingActor(spec, plan, 0, "127.0.0.1")  # the first one has the right to be this worker
+    until(lambda: other.report().failure is not None)
+    with pytest.raises(LogError):
+        other.save(60)
+    assert sampling.report().failure is None
+    assert sampling.report().stuck_seconds < 30
+    for actor in (serving, sampling, other):
+        actor.stop()
+    with pytest.raises(TimeoutExpired, match="expected a checkpoint"):
+        sampling.save(0.01)
+
+
+def test_a_worker_without_its_checkpoint_begins_anew(
+    runtime: Runtime, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    """Where machines share no folder nothing is trimmed, so another machine takes all steps again."""
+    spec = spec_in(tmp_path, shared=False, checkpoint_every=1)
+    plan = spec.plan_of(QUERY)
+    for attempt in range(3):
+        seq = append(runtime, rng)
+        elsewhere = dataclasses.replace(spec, directory=tmp_path / f"machine-{attempt % 2}")
+        worker = elsewhere.open_sampling(plan, 0, "127.0.0.1")
+        while worker.step():
+            pass
+        assert worker.seq == seq
+        worker.close()
+    trimming = dataclasses.replace(spec, shared=True, directory=tmp_path / "machine-1")
+    worker = trimming.open_sampling(plan, 0, "127.0.0.1")
+    append(runtime, rng)
+    while worker.step():
+        pass
+    worker.close()
+    with pytest.raises(LogError, match="older than the steps that are kept"):
+        spec.open_sampling(plan, 0, "127.0.0.1")
