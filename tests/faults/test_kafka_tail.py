@@ -197,6 +197,10 @@ def test_batches_are_as_many_as_fit_and_at_least_one(broker: Broker, log: KafkaL
         (Batch(3, 4), 0),
         (Batch(4, 6), 2),
     ]
+    digests = [tail.digest(seq) for seq in (0, 3, 4, 6)]
+    assert digests == [log.digest(seq) for seq in (0, 3, 4, 6)]
+    assert len(set(digests)) == 4
+    assert tail.digest(7) is None
     tail.close()
 
 

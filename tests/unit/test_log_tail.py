@@ -179,6 +179,21 @@ def test_a_tail_sees_no_entry_before_it_is_acknowledged(
     log.close()
 
 
+def test_a_history_has_a_digest_of_its_own(tmp_path: Path, log: SqliteLog) -> None:
+    other = SqliteLog(tmp_path / "other.db")
+    for one, ids in ((log, (1, 2)), (other, (1, 3))):
+        for seq, id in enumerate(ids, 1):
+            assert one.append(Events().add_nodes([id])) == seq
+            one.record_batch(Batch(seq - 1, seq))
+        one.sync()
+    tails = [SqliteTail(one.path, "mirror") for one in (log, other)]
+    assert tails[0].digest(1) == tails[1].digest(1)
+    assert None is not tails[0].digest(2) != tails[1].digest(2) is not None
+    assert tails[0].digest(2) == log.digest(2)
+    for one in (*tails, other):
+        one.close()
+
+
 def test_what_the_log_is_bound_to_is_checked(log: SqliteLog) -> None:
     tail = SqliteTail(log.path, "mirror")
     tail.check_bound({"colour": "red"})  # bound to nothing yet

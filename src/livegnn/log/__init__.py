@@ -307,6 +307,13 @@ class Tail(Protocol):
         """
         ...
 
+    def digest(self, seq: int) -> str | None:
+        """A text for the history up to event `seq`, the end of a batch, which no other history has.
+
+        None where it is not known any more: what is before `position` may be forgotten.
+        """
+        ...
+
     def check_bound(self, properties: Mapping[str, str]) -> None:
         """Raises LogError if the log is bound to other values of some of `properties`: see `Log.bind`."""
         ...

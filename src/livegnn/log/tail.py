@@ -143,6 +143,10 @@ class SqliteTail:
         except OSError as error:
             raise LogError(f"cannot note the position {seq} in {self.path}: {error}") from error
 
+    def digest(self, seq: int) -> str | None:
+        """A text for the history up to event `seq`, the end of a batch, which no other history has."""
+        return self._reader.digest(seq)
+
     def check_bound(self, properties: Mapping[str, str]) -> None:
         """Raises LogError if the log is bound to other values of some of `properties`."""
         self._reader.check_bound(properties)

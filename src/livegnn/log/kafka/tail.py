@@ -35,7 +35,7 @@ from livegnn.log.kafka.connection import Connection, Settings, Topics, read_boun
 from livegnn.log.kafka.follower import Follower
 from livegnn.log.kafka.history import History
 from livegnn.log.kafka.reader import Reader
-from livegnn.log.kafka.taking import Taken, select_writes
+from livegnn.log.kafka.taking import Taken, digest_within, select_writes
 
 _POLL_SECONDS: Final = 0.1
 _STEP: Final = 10_000  # records, after which what is not needed is forgotten
@@ -72,6 +72,7 @@ class KafkaTail:
         place, name = as_path(folder, "folder"), check_name(name)
         self._closed = threading.Event()
         self._reading = threading.Lock()
+        self._taken: Sequence[Taken] = []
         self._reader = Reader(self._connection, self._timeout)
         self._control: Follower | None = None
         self._asking: Consumer | None = None
@@ -173,6 +174,12 @@ class KafkaTail:
                     f"cannot note the position {seq} in {self._connection.name}: {error}"
                 ) from error
             self._history.release(seq)
+
+    def digest(self, seq: int) -> str | None:
+        """A text for the history up to event `seq`, as of `Tail.digest`: of what was read last."""
+        with self._reads():
+            found = (one for one in self._taken if one.order.after < seq <= one.order.seq)
+            return "" if seq == 0 else next((digest_within(one, seq) for one in found), None)
 
     def check_bound(self, properties: Mapping[str, str]) -> None:
         """Raises LogError if the log is bound to other values of some of `properties`."""
@@ -277,7 +284,8 @@ class KafkaTail:
             lows = {**dict.fromkeys(self._history.positions, 0), **self._lows}
             return self._reader.read(point, lows, self.position, min(up_to, self.position + most))
 
-        writes = select_writes(self._or_anew(read), self.position, up_to, most)
+        self._taken = self._or_anew(read)
+        writes = select_writes(self._taken, self.position, up_to, most)
         if writes and writes[0].after != self.position:
             raise LogError(
                 f"{self._connection.name} must have an entry that ends at event {self.position}, got one "
