@@ -35,7 +35,7 @@ def create_serving_app(worker: ServingWorker) -> FastAPI:
     router = APIRouter(route_class=CheckedRoute)
     small = {
         "/v1/predictions": lambda ids: _predictions(ids, worker.predict(ids)),
-        "/v1/samples": lambda ids: _samples(worker, ids, PredictionRequest(ids=ids)),
+        "/v1/samples": lambda ids: _samples(worker, ids, PredictionRequest.model_validate({"ids": ids})),
     }
 
     @router.post("/v1/predictions")
@@ -115,4 +115,4 @@ def ids_of(wanted: PredictionRequest) -> "Int64[IntArray, 'ids']":
         raise InputError(
             f"a request may have {MOST_IDS:,} ids at most, got {len(wanted.ids):,}: send several"
         )
-    return integer_ids(list(wanted.ids))  # type: ignore[arg-type]
+    return integer_ids(list(wanted.ids))
