@@ -128,7 +128,7 @@ nb::tuple take_outbox(HeldShard& self) {
   self.use(kMuch, [&](SamplingShard& shard) {
     shard.finish();
     const auto take = [](std::span<const uint8_t> bytes, auto* to) { to->emplace_back(bytes.begin(), bytes.end()); };
-    for (uint32_t w = 0; w < shard.options().serving_workers; ++w) take(shard.for_serving(w), &serving);
+    for (uint32_t w = 0; w < shard.num_serving(); ++w) take(shard.for_serving(w), &serving);
     for (uint32_t w = 0; w < shard.options().sampling_workers; ++w) take(shard.for_sampling(w), &sampling);
     shard.clear_outbox();
   });
@@ -147,6 +147,21 @@ nb::dict save(HeldShard& self) {
 void load(HeldShard& self, const nb::dict& arrays) {
   const ArrayViews views = from_python(arrays);
   self.use(kMuch, [&](SamplingShard& shard) { shard.load(views); });
+}
+
+void begin_move(HeldShard& self, uint32_t workers, const In<int64_t>& seeds, const In<int64_t>& to) {
+  if (seeds.shape(0) != to.shape(0)) {
+    throw std::invalid_argument("expected a worker for each of " + std::to_string(seeds.shape(0)) + " seeds, got " +
+                                std::to_string(to.shape(0)));
+  }
+  SeedOwners::Moved moved;
+  const std::span<const uint64_t> ids = ids_in(seeds);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (to.data()[i] < 0 || to.data()[i] > UINT32_MAX) throw std::invalid_argument("there is no such serving worker");
+    moved.emplace_back(ids[i], static_cast<uint32_t>(to.data()[i]));
+  }
+  SeedOwners next(workers, std::move(moved));
+  self.use(kMuch, [&](SamplingShard& shard) { shard.begin_move(std::move(next)); });
 }
 
 void bind_shard(nb::module_& module) {
@@ -177,6 +192,11 @@ void bind_shard(nb::module_& module) {
       .def("publish_all",
            [](HeldShard& self, uint32_t serving_worker) {
              self.use(kMuch, [&](SamplingShard& shard) { shard.publish_all(serving_worker); });
+           })
+      .def("begin_move", &begin_move)
+      .def("end_move",
+           [](HeldShard& self, bool taken) {
+             self.use(kMuch, [&](SamplingShard& shard) { shard.end_move(taken); });
            })
       .def("take_outbox", &take_outbox)
       .def("save", &save)
@@ -383,6 +403,10 @@ void bind_cache(nb::module_& module) {
       .def("apply", &apply)
       .def("restart",
            [](HeldCache& self, uint32_t sender) { write_under(self.lock, kMuch, [&] { self.cache.restart(sender); }); })
+      .def("restart_all",
+           [](HeldCache& self, uint32_t sampling_workers) {
+             write_under(self.lock, kMuch, [&] { self.cache.restart_all(sampling_workers); });
+           })
       .def("clear", [](HeldCache& self) { write_under(self.lock, kMuch, [&] { self.cache.clear(); }); })
       .def("sample", &sample)
       .def("sample_each", &sample_each)

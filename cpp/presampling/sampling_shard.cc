@@ -16,15 +16,14 @@ constexpr size_t kEdgesAtOnce = 4 * kGroup;  // published together, while their 
 }  // namespace
 
 SamplingShard::SamplingShard(QueryPlan plan, ShardOptions options)
-    : plan_(std::move(plan)), options_(std::move(options)), received_(options_.sampling_workers) {
+    : plan_(std::move(plan)),
+      options_(std::move(options)),
+      owners_(options_.serving_workers),
+      received_(options_.sampling_workers) {
   const ShardOptions& o = options_;
   if (o.sampling_workers == 0 || o.worker >= o.sampling_workers) {
     throw std::invalid_argument("sampling worker " + std::to_string(o.worker) + " is none of " +
                                 std::to_string(o.sampling_workers));
-  }
-  if (o.serving_workers == 0 || o.serving_workers > kMaxServingWorkers) {
-    throw std::invalid_argument("there can be from 1 to " + std::to_string(kMaxServingWorkers) +
-                                " serving workers, not " + std::to_string(o.serving_workers));
   }
   if (o.feature_widths.size() != plan_.num_node_types()) {
     throw std::invalid_argument("there are " + std::to_string(plan_.num_node_types()) + " node types, and widths of " +
@@ -54,7 +53,7 @@ SamplingShard::SamplingShard(QueryPlan plan, ShardOptions options)
     features_.push_back(std::make_unique<FeatureTable>(width));
     feature_subscriptions_.push_back(std::make_unique<SubscriptionTable>());
   }
-  for (uint32_t w = 0; w < o.serving_workers; ++w) serving_.emplace_back(o.worker, w);
+  grow_serving(o.serving_workers);
   for (uint32_t w = 0; w < o.sampling_workers; ++w) sampling_.emplace_back(o.worker, w);
 }
 
@@ -253,7 +252,7 @@ void SamplingShard::add_missing(uint32_t node_type, std::span<const uint64_t> no
 template <class Visit>
 void SamplingShard::for_each_subscriber(uint32_t query, uint64_t node, const Visit& visit) const {
   if (plan_[query].of_seeds()) {
-    visit(serving_worker_of(node, options_.serving_workers));
+    for_each_owner(node, visit);
   } else {
     subscriptions_[query]->for_each_worker(node, visit);
   }
@@ -289,8 +288,9 @@ void SamplingShard::apply_reference(const Reference& reference) {
   }
   for (uint32_t child : plan_[reference.query].children) subscribe(child, reference);
   const uint32_t type = plan_[reference.query].neighbor_type;
-  if (features_[type]->width() == 0 || is_seed_of(type, reference.node, reference.worker)) return;
+  if (features_[type]->width() == 0) return;
   const Subscribed result = feature_subscriptions_[type]->add(reference.node, reference.worker, reference.change);
+  if (result == Subscribed::kAsBefore || is_seed_of(type, reference.node, reference.worker)) return;
   if (result == Subscribed::kNoLonger ||
       (result == Subscribed::kNow && features_[type]->row_of(reference.node) != FeatureTable::kNoRow)) {
     touched_features_.push_back({type, reference.worker, reference.node});
@@ -318,9 +318,10 @@ void SamplingShard::receive(std::span<const uint8_t> blocks) {
     if (!received_.is_next(block.header())) continue;
     block.for_each([&](const Record& record) {
       if (record.kind != RecordKind::kReference || record.what >= plan_.size() ||
-          record.worker >= options_.serving_workers || !owns(record.node)) {
+          record.worker >= kMaxServingWorkers || !owns(record.node)) {
         throw std::runtime_error("published block: a record that is not for this sampling worker");
       }
+      grow_serving(record.worker + 1);
     });
     block.for_each(
         [&](const Record& record) { references_.push_back({record.what, record.worker, record.node, record.change}); });
@@ -359,7 +360,8 @@ void SamplingShard::publish_samples() {
 
 // As it is now: whatever a worker was told before, in this event or an earlier one, it has this afterwards.
 void SamplingShard::publish_sample(uint32_t query, uint64_t node, uint32_t worker, const CellView& cell) {
-  const bool needed = plan_[query].of_seeds() || subscriptions_[query]->count(node, worker) > 0;
+  const bool needed = plan_[query].of_seeds() ? is_seed_of(plan_.seed_type(), node, worker)
+                                              : subscriptions_[query]->count(node, worker) > 0;
   if (needed && cell.size > 0) {
     serving_[worker].sample(query, node, cells_[query]->format(), cell);
   } else {
@@ -374,10 +376,11 @@ void SamplingShard::publish_features() {
       continue;
     }
     if (touched.what == plan_.seed_type()) {
-      publish_row(touched.what, touched.node, serving_worker_of(touched.node, options_.serving_workers));
+      for_each_owner(touched.node, [&](uint32_t worker) { publish_row(touched.what, touched.node, worker); });
     }
-    feature_subscriptions_[touched.what]->for_each_worker(
-        touched.node, [&](uint32_t worker) { publish_row(touched.what, touched.node, worker); });
+    feature_subscriptions_[touched.what]->for_each_worker(touched.node, [&](uint32_t worker) {
+      if (!is_seed_of(touched.what, touched.node, worker)) publish_row(touched.what, touched.node, worker);
+    });
   }
   touched_features_.clear();
 }
@@ -393,14 +396,14 @@ void SamplingShard::publish_row(uint32_t node_type, uint64_t node, uint32_t work
 }
 
 void SamplingShard::publish_all(uint32_t worker) {
-  if (worker >= options_.serving_workers) {
+  if (worker >= serving_.size()) {
     throw std::invalid_argument("there is no serving worker " + std::to_string(worker));
   }
   serving_[worker] = PublicationWriter(options_.worker, worker);
   for (uint32_t q = 0; q < plan_.size(); ++q) {
     std::vector<uint64_t> nodes;
     cells_[q]->for_each([&](uint64_t node, const CellView&) {
-      const bool needed = plan_[q].of_seeds() ? serving_worker_of(node, options_.serving_workers) == worker
+      const bool needed = plan_[q].of_seeds() ? is_seed_of(plan_.seed_type(), node, worker)
                                               : subscriptions_[q]->count(node, worker) > 0;
       if (needed) nodes.push_back(node);
     });

@@ -5,15 +5,16 @@
 //   features        ─► rows ──────────────────────────┐              │        └─► subscriptions, here or elsewhere
 //   blocks of other sampling workers ─► subscriptions ┴──────────────┴─► samples and features ─► serving workers
 //
-// A node belongs to one sampling worker, and a seed to one serving worker, by hashes of its id. A serving worker needs
-// the samples of all its seeds, for the queries of the first hop, and their features; this follows from the id, and
-// takes no table. Of what else a node has, it needs what the samples that it has lead to, and that is counted: if a
-// node comes into or goes out of a sample that a worker has, the node's owner is told (`PublicationWriter::reference`),
-// for each worker that has the sample.
+// A node belongs to one sampling worker, and a seed to one serving worker, by hashes of its id; while seeds are moved,
+// to its old and its new one. A serving worker needs the samples of all its seeds, for the queries of the first hop,
+// and their features; this follows from the id, and takes no table. Of what else a node has, it needs what the samples
+// that it has lead to, and that is counted: if a node comes into or goes out of a sample that a worker has, the node's
+// owner is told (`PublicationWriter::reference`), for each worker that has the sample.
 //
 // Invariants: once all blocks are delivered, each serving worker has been told of exactly the samples and features that
 // a full walk from its seeds meets, as they are now. The count of (query, node, worker) in a subscription table is the
-// number of samples of the query's parents that the worker has and that hold the node. With `keep_edges`, a cell is a
+// number of samples of the query's parents that the worker has and that hold the node; features are counted for seeds
+// too, which a worker may lose later. With `keep_edges`, a cell is a
 // function of the node's present neighbours; without, the place of a removed neighbour is empty until another comes.
 // Cells, subscriptions, features and lists are a function of the calls in their order.
 // Thread safety: one thread.
@@ -22,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,20 +33,19 @@
 #include "presampling/neighbor_lists.h"
 #include "presampling/publication.h"
 #include "presampling/query_plan.h"
+#include "presampling/seed_owners.h"
 #include "presampling/subscription_table.h"
 
 namespace livegnn {
 
-// Which sampling worker owns a node, and which serving worker serves it as a seed.
+// Which sampling worker owns a node.
 inline uint32_t sampling_worker_of(uint64_t node, uint32_t workers) {
   return workers == 1 ? 0 : static_cast<uint32_t>(MixHash{}(node ^ 0x9e3779b97f4a7c15ULL) % workers);
 }
-inline uint32_t serving_worker_of(uint64_t node, uint32_t workers) {
-  return workers == 1 ? 0 : static_cast<uint32_t>(MixHash{}(node ^ 0xd1b54a32d192ed03ULL) % workers);
-}
 
 struct ShardOptions {
-  uint32_t worker = 0, sampling_workers = 1, serving_workers = 1;
+  uint32_t worker = 0, sampling_workers = 1;
+  uint32_t serving_workers = 1;  // at the beginning: see `begin_move`
   uint64_t seed = 0;
   bool keep_edges = true;
   std::vector<size_t> feature_widths;  // by node type; 0: its nodes have no features
@@ -94,10 +95,21 @@ class SamplingShard {
   // Tells a serving worker that has lost its cache all that it needs. The numbers of its blocks begin at 0 again.
   void publish_all(uint32_t serving_worker);
 
+  // -- seeds that change hands (sampling_shard_owners.cc). Sampling workers may be told one after the other.
+
+  const SeedOwners& owners() const { return owners_; }
+  // From now on workers have their seeds by `next` as well, and are told of those that are new to them. Throws
+  // std::invalid_argument if a move has not ended.
+  void begin_move(SeedOwners next);
+  // From now on workers have their seeds by `next` alone, or, if that is not `taken`, by what was before; what they
+  // need no longer is taken back. Throws std::invalid_argument if no move has begun.
+  void end_move(bool taken);
+
   // -- what is to be sent: whole blocks, until `clear_outbox`
 
   // The blocks that events have made so far are completed.
   void finish();
+  uint32_t num_serving() const { return static_cast<uint32_t>(serving_.size()); }  // workers that were told of ever
   std::span<const uint8_t> for_serving(uint32_t worker) const { return serving_[worker].bytes(); }
   std::span<const uint8_t> for_sampling(uint32_t worker) const { return sampling_[worker].bytes(); }
   void clear_outbox() noexcept;
@@ -152,8 +164,19 @@ class SamplingShard {
   template <class Visit>
   void for_each_subscriber(uint32_t query, uint64_t node, const Visit& visit) const;
   bool is_seed_of(uint32_t node_type, uint64_t node, uint32_t worker) const {
-    return node_type == plan_.seed_type() && serving_worker_of(node, options_.serving_workers) == worker;
+    return node_type == plan_.seed_type() &&
+           (owners_.of(node) == worker || (next_owners_ && next_owners_->of(node) == worker));
   }
+  template <class Visit>
+  void for_each_owner(uint64_t node, const Visit& visit) const {
+    const uint32_t worker = owners_.of(node);
+    visit(worker);
+    if (!next_owners_) return;
+    const uint32_t next = next_owners_->of(node);
+    if (next != worker) visit(next);
+  }
+  void tell_owners(const SeedOwners& told, const SeedOwners& other, int64_t change);
+  void grow_serving(uint32_t workers);
   void pass_references();
   void apply_reference(const Reference& reference);
   void subscribe(uint32_t query, const Reference& reference);
@@ -167,6 +190,8 @@ class SamplingShard {
 
   QueryPlan plan_;
   ShardOptions options_;
+  SeedOwners owners_;
+  std::optional<SeedOwners> next_owners_;          // while seeds are moved
   std::vector<std::unique_ptr<CellTable>> cells_;  // by query
   std::vector<Side> sides_;
   std::vector<std::unique_ptr<SubscriptionTable>> subscriptions_;          // by query; none of the first hop has any

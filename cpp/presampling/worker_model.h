@@ -100,13 +100,14 @@ struct Needed {
   std::set<std::pair<uint32_t, uint64_t>> features;
 };
 
-// A full walk from all seeds of a worker; `cell_of(query, node)` returns the entries of a cell.
+// A full walk from all seeds that a worker has by any of these; `cell_of(query, node)` returns the entries of a cell.
 template <class CellOf>
-Needed walk(const QueryPlan& plan, uint64_t ids, uint32_t worker, uint32_t workers, const CellOf& cell_of) {
+Needed walk(const QueryPlan& plan, uint64_t ids, uint32_t worker, const std::vector<SeedOwners>& owners,
+            const CellOf& cell_of) {
   Needed needed;
   std::vector<std::set<uint64_t>> keys(plan.size());
   for (uint64_t id = 0; id < ids; ++id) {
-    if (serving_worker_of(id, workers) != worker) continue;
+    if (std::ranges::none_of(owners, [&](const SeedOwners& by) { return by.of(id) == worker; })) continue;
     needed.features.insert({plan.seed_type(), id});
     for (size_t q = 0; q < plan.size(); ++q) {
       if (plan[q].of_seeds()) keys[q].insert(id);
@@ -130,7 +131,8 @@ class WorkerNetwork {
  public:
   using Blocks = std::deque<std::vector<uint8_t>>;
 
-  WorkerNetwork(QueryPlan plan, ShardOptions options) : plan(plan), options(options) {
+  WorkerNetwork(QueryPlan plan, ShardOptions options)
+      : plan(plan), options(options), owners{SeedOwners(options.serving_workers)} {
     for (uint32_t i = 0; i < options.sampling_workers; ++i) {
       options.worker = i;
       shards.push_back(std::make_unique<SamplingShard>(plan, options));
@@ -148,7 +150,7 @@ class WorkerNetwork {
       if (!bytes.empty()) to->emplace_back(bytes.begin(), bytes.end());
     };
     for (uint32_t w = 0; w < options.sampling_workers; ++w) take(&between[{from, w}], shard.for_sampling(w));
-    for (uint32_t w = 0; w < options.serving_workers; ++w) take(&to_caches[{from, w}], shard.for_serving(w));
+    for (uint32_t w = 0; w < shard.num_serving(); ++w) take(&to_caches[{from, w}], shard.for_serving(w));
     shard.clear_outbox();
   }
   // Delivers what comes next between some pair; returns false if nothing is left. Sometimes it comes twice.
@@ -180,6 +182,7 @@ class WorkerNetwork {
 
   QueryPlan plan;
   ShardOptions options;
+  std::vector<SeedOwners> owners;  // workers have their seeds by each of these
   std::function<void(std::span<const uint8_t>)> delivered;  // hears of what caches are given
   std::vector<std::unique_ptr<SamplingShard>> shards;
   std::vector<std::unique_ptr<SampleCache>> caches;
@@ -201,7 +204,7 @@ template <class CellOf>
 void check_caches(const WorkerNetwork& workers, PlainGraph* graph, uint64_t ids, const CellOf& cell_of) {
   for (uint32_t w = 0; w < workers.caches.size(); ++w) {
     const SampleCache& cache = *workers.caches[w];
-    const Needed needed = walk(workers.plan, ids, w, workers.options.serving_workers, cell_of);
+    const Needed needed = walk(workers.plan, ids, w, workers.owners, cell_of);
     Lookups lookups;
     size_t samples = 0, rows = 0, features = 0;
     for (uint32_t q = 0; q < workers.plan.size(); ++q) samples += cache.num_samples(q);

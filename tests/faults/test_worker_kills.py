@@ -17,12 +17,13 @@ from livegnn.log.kafka import KafkaLog, create_topics
 from livegnn.log.sqlite import SqliteLog
 from livegnn.presampling import Presampler
 from livegnn.runtime import Runtime
-from livegnn.workers import WorkerPlan
+from livegnn.workers import Place, SqlitePlace, WorkerPlan, finish, resize
 
 WORKER = """
-import json, sys
+import json, sys, time
 import livegnn as lg
-from livegnn.workers import KafkaPlace, SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
+from livegnn.errors import LogError
+from livegnn.workers import KafkaPlace, SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan, finish, resize
 
 kind, number, given, folder = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4]
 if "path" in given:
@@ -32,11 +33,24 @@ else:
 edge = ("node", "to", "node")
 schema = lg.Schema({"node": 1}, {edge: lg.EdgeSchema(timed=True)})
 query = lg.Query("node").hop(edge, 4, by="latest").hop(edge, 50)
-plan = WorkerPlan(schema, query, 2, 2)
-if kind == "sampling":
-    worker = SamplingWorker(place, plan, number, folder, checkpoint_every=20, max_events=50)
+plan = WorkerPlan(schema, query, *given["numbers"])
+if kind == "resize":
     print("ready", flush=True)
-    worker.run()
+    resize(place, plan)
+    finish(place, plan)
+elif kind == "sampling":
+    print("ready", flush=True)
+    while True:
+        try:
+            worker = SamplingWorker(place, plan, number, folder, checkpoint_every=20, max_events=50)
+        except LogError:  # those before have not ended yet
+            time.sleep(0.05)
+            continue
+        worker.run()
+        worker.close()
+        if number >= worker.plan.sampling_workers:
+            break
+        time.sleep(0.05)
 else:
     worker = ServingWorker(place, plan, number)
     worker.start()
@@ -57,15 +71,21 @@ SEED = int(os.environ.get("LIVEGNN_SEED", "0"))
 
 
 class Workers:
-    """Two sampling and two serving processes."""
+    """Sampling and serving processes, at the beginning two of each."""
 
     def __init__(self, given: dict[str, str], folder: Path) -> None:
-        self.given, self.folder = given, folder
-        self.running = {
-            (kind, number): self.begin(kind, number)
-            for kind in ("sampling", "serving")
-            for number in range(2)
-        }
+        self.given: dict[str, object] = {**given}
+        self.folder = folder
+        self.running: dict[tuple[str, int], subprocess.Popen[str]] = {}
+        self.begin_all(2, 2)
+
+    def begin_all(self, sampling: int, serving: int) -> None:
+        """Starts those that do not run yet."""
+        self.given["numbers"] = [sampling, serving]
+        for kind, count in (("sampling", sampling), ("serving", serving)):
+            for number in range(count):
+                if (kind, number) not in self.running:
+                    self.running[kind, number] = self.begin(kind, number)
 
     def begin(self, kind: str, number: int) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
@@ -126,6 +146,60 @@ def run(runtime: Runtime, view: Presampler, given: dict[str, str], folder: Path,
             assert workers.ask(number, seq, own) == expected
     finally:
         workers.close()
+
+
+def change(runtime: Runtime, view: Presampler, given: dict[str, str], folder: Path, place: Place) -> None:
+    """The numbers change while events come, and workers and whoever changes them are killed meanwhile."""
+    print(f"LIVEGNN_SEED={SEED}")
+    rng = random.Random(SEED)
+    ids = np.arange(NODES)
+    runtime.wait(runtime.append(lg.Events().add_nodes(ids, np.ones((NODES, 1)))))
+    workers = Workers(given, folder)
+    clock = 0.0
+    try:
+        for numbers in ((2, 3), (3, 3), (3, 1), (1, 1)):
+            workers.begin_all(*numbers)
+            for _ in range(2):
+                changing = workers.begin("resize", 0)
+                for _ in range(rng.randrange(60)):
+                    clock += 1
+                    edge = rng.randrange(NODES), rng.randrange(NODES)
+                    seq = runtime.append(lg.Events().add_edges(*edge, time=[clock]))
+                changing.kill()
+                changing.communicate()
+                kind, number = rng.choice(
+                    [key for key in workers.running if workers.running[key].poll() is None]
+                )
+                workers.kill(kind, number)
+            plan = WorkerPlan(SCHEMA, QUERY, *numbers)
+            resize(place, plan, timeout=120)
+            finish(place, plan, timeout=120)
+            for kind, number in [key for key in workers.running if key[1] >= numbers[key[0] == "serving"]]:
+                gone = workers.running.pop((kind, number))
+                gone.kill() if kind == "serving" else gone.wait(120)  # a sampling worker ends by itself
+                gone.communicate()
+            runtime.wait(seq)
+            for number in range(numbers[1]):
+                own = ids[plan.serving_worker_of(ids) == number].tolist()
+                samples = [view.sample([id]) for id in own]
+                expected = [
+                    [sorted(one.node["node"].tolist()), sorted(one.time[EDGE].tolist())] for one in samples
+                ]
+                assert workers.ask(number, seq, own) == expected
+    finally:
+        workers.close()
+
+
+def test_killed_changes_of_the_numbers_happen_or_do_not(tmp_path: Path) -> None:
+    view = Presampler(lg.Graph(SCHEMA), QUERY)
+    log = SqliteLog(tmp_path / "events.db")
+    runtime = Runtime(log, view.graph, view)
+    runtime.start()
+    try:
+        change(runtime, view, {"path": str(log.path)}, tmp_path / "workers", SqlitePlace(log.path))
+    finally:
+        runtime.stop()
+        log.close()
 
 
 def test_killed_workers_are_replaced(tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
 """Sampling and serving workers over streams: they answer as a sampler in the process of the graph does,
 whatever becomes of the workers meanwhile."""
 
-import contextlib
 import random
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -25,131 +23,21 @@ from livegnn.log.sqlite import SqliteLog
 from livegnn.log.streams import Record
 from livegnn.presampling import Presampler, SampledEngine
 from livegnn.runtime import Runtime
-from livegnn.sampling import HeteroSubgraph
 from livegnn.workers import SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
 from livegnn.workers.messages import REQUEST
 from streams import make_model
-
-CLICKS, ALIKE = ("user", "clicks", "item"), ("item", "alike", "item")
-SCHEMA = lg.Schema(
-    {"user": 1, "item": 2},
-    {CLICKS: lg.EdgeSchema(timed=True), ALIKE: lg.EdgeSchema(weighted=True, undirected=True)},
-    auto_add={"item": (0.5, 2.0)},
+from worker_cluster import (
+    CLICKS,
+    ITEMS,
+    LATEST,
+    SCHEMA,
+    UNIFORM,
+    USERS,
+    Cluster,
+    as_sets,
+    running,
+    some_events,
 )
-LATEST = (
-    lg.Query("user").hop(CLICKS, 3, by="latest").hop(ALIKE, 30, by="weight").hop(ALIKE, 30, direction="in")
-)
-UNIFORM = lg.Query("user").hop(CLICKS, 2).hop(CLICKS, 2, direction="in").hop(CLICKS, 2)
-USERS, ITEMS = 12, 12
-
-
-def as_sets(sample: HeteroSubgraph) -> object:
-    """A sample without the order in which it was put together."""
-    edges = {
-        name: {
-            (
-                int(sample.node[name[0]][row]),
-                int(sample.node[name[2]][col]),
-                *(column[name][place] for column in (sample.time, sample.edge_weight) if name in column),
-            )
-            for place, (row, col) in enumerate(zip(sample.row[name], sample.col[name], strict=True))
-        }
-        for name in sample.row
-    }
-    nodes = {
-        name: {int(node): tuple(x) for node, x in zip(ids, sample.x[name].tolist(), strict=True)}
-        for name, ids in sample.node.items()
-    }
-    return nodes, edges
-
-
-def some_events(
-    rng: random.Random, users: set[int], edges: set[tuple[int, int]], removals: bool = True
-) -> lg.Events:
-    """Valid events; `users` and `edges` follow them."""
-    events = lg.Events()
-    user = rng.randrange(USERS)
-    if user not in users:
-        events.add_nodes([user], [[rng.choice([1e-6, 1.0, 1e9])]], node_type="user")
-        users.add(user)
-    for _ in range(rng.randrange(4)):
-        edge = (rng.choice(sorted(users)), rng.randrange(ITEMS))
-        edges.add(edge)
-        events.add_edges(edge[0], edge[1], time=[rng.random()], edge_type=CLICKS)
-        events.add_edges(
-            edge[1], rng.randrange(ITEMS), weight=[rng.choice([0.0, 1e-3, 5.0])], edge_type=ALIKE
-        )
-    if edges and rng.random() < 0.5:
-        source, target = edges.pop()
-        events.remove_edges(source, target, edge_type=CLICKS)
-    if removals and rng.random() < 0.1:
-        user = rng.choice(sorted(users))
-        users.discard(user)
-        edges -= {edge for edge in edges if edge[0] == user}
-        events.remove_nodes([user], node_type="user")
-    if rng.random() < 0.5:
-        events.set_features([rng.randrange(ITEMS)], [[rng.random(), 1e6]], node_type="item")
-    return events
-
-
-class Cluster:
-    """All workers of a plan in one thread, driven in any order; each may be replaced at any time."""
-
-    def __init__(self, folder: Path, plan: WorkerPlan, rng: random.Random) -> None:
-        self.place, self.plan, self.folder, self.rng = SqlitePlace(folder / "events.db"), plan, folder, rng
-        self.sampling = [self.make(worker) for worker in range(plan.sampling_workers)]
-        self.serving = [self.serve(worker) for worker in range(plan.serving_workers)]
-
-    def make(self, worker: int) -> SamplingWorker:
-        return SamplingWorker(
-            self.place, self.plan, worker, self.folder / "workers", checkpoint_every=5, max_events=7
-        )
-
-    def serve(self, worker: int) -> ServingWorker:
-        serving = ServingWorker(self.place, self.plan, worker)
-        serving._ask()
-        return serving
-
-    def replace(self) -> None:
-        """As if one of them had died: nothing is written at its end."""
-        if self.rng.random() < 0.7:
-            at = self.rng.randrange(len(self.sampling))
-            self.sampling[at].close()
-            self.sampling[at] = self.make(at)
-        else:
-            at = self.rng.randrange(len(self.serving))
-            self.serving[at].stop()
-            self.serving[at] = self.serve(at)
-
-    def go_on(self) -> bool:
-        """Somebody takes what has come; False if nothing has, for anybody."""
-        turns = [worker.step for worker in self.sampling] + [worker.follow for worker in self.serving]
-        self.rng.shuffle(turns)
-        return any(turn() for turn in turns)
-
-    def settle(self) -> None:
-        for _ in range(10_000):
-            if not self.go_on():
-                return
-        raise AssertionError("the workers go on for ever")
-
-    def close(self) -> None:
-        for worker in self.sampling:
-            worker.close()
-        for serving in self.serving:
-            serving.stop()
-
-
-@contextlib.contextmanager
-def running(folder: Path, view: Presampler) -> Iterator[Runtime]:
-    log = SqliteLog(folder / "events.db")
-    runtime = Runtime(log, view.graph, view)
-    runtime.start()
-    try:
-        yield runtime
-    finally:
-        runtime.stop()
-        log.close()
 
 
 @pytest.mark.parametrize("query", [LATEST, UNIFORM], ids=["latest", "uniform"])
@@ -180,10 +68,10 @@ def test_serving_workers_answer_as_a_sampler_beside_the_graph(
                 cluster.go_on()
         runtime.wait(seq)
         cluster.settle()
-        for worker in cluster.serving:
+        for worker in cluster.serving.values():
             assert worker.wait(seq, 0) == seq
         for user in range(USERS):
-            at = int(plan.serving_worker_of(np.array([user]))[0])
+            at = int(plan.serving_worker_of(np.array([user]))[0]), 0
             if user not in users:
                 with pytest.raises(UnknownNodeError, match=rf"got {user}, which is not there at event {seq}"):
                     cluster.serving[at].sample([user])
@@ -235,7 +123,7 @@ def test_a_serving_worker_that_missed_something_asks_for_everything(folder: Path
     plan = WorkerPlan(SCHEMA, LATEST)
     sampling = make_worker(folder, plan)
     serving = ServingWorker(SqlitePlace(folder / "events.db"), plan, 0)
-    serving._ask()
+    serving.begin()
     while sampling.step() or serving.follow():
         pass
     before = as_sets(serving.sample([1, 2]))
@@ -271,14 +159,16 @@ def test_what_workers_cannot_do_is_refused(folder: Path) -> None:
     with pytest.raises(InputError, match="worker must be"):
         make_worker(folder, plan, 2)
     sampling = make_worker(folder, plan)
-    with pytest.raises(LogError, match="worker-steps"):  # another process is this worker
-        make_worker(folder, plan)
+    with pytest.raises(LogError, match="must have its name for itself, got 'sampling-0'"):
+        make_worker(folder, plan)  # another process is this worker
     while sampling.step():
         pass
     sampling.save()
     sampling.close()
-    with pytest.raises(FileFormatError, match="of sampling worker 0 of this plan, got one of another"):
+    with pytest.raises(FileFormatError, match="workers of one log must have one plan"):
         make_worker(folder, WorkerPlan(SCHEMA, LATEST, 2, 2, seed=9))
+    with pytest.raises(InputError, match="the serving worker of seed 3 must be"):
+        WorkerPlan(SCHEMA, LATEST, 2, 2, moved={3: 2})
     serving = ServingWorker(SqlitePlace(folder / "events.db"), plan, 1)
     seeds = np.arange(100)
     strangers = seeds[plan.serving_worker_of(seeds) == 0]

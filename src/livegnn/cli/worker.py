@@ -22,25 +22,39 @@ DeploymentFile = Annotated[
 ]
 Number = Annotated[int, typer.Argument(metavar="NUMBER", help="of the worker, from 0")]
 Host = Annotated[str, typer.Option(help="the address to listen at")]
+_SECONDS = 0.2
+
 Port = Annotated[int, typer.Option(help="the port; 0 for any free one")]
 
 
 @app.command()
 def sample(deployment: DeploymentFile, number: Number) -> None:
-    """Run a sampling worker, from where its last steps left off."""
+    """Run a sampling worker, from where its last steps left off, and go on when their number changes."""
     import signal
+    import threading
+    from contextlib import closing
 
     from livegnn.deployment import Deployment
     from livegnn.deployment.workers import open_sampling
 
-    worker = open_sampling(Deployment.read(deployment), number)
+    found, stopped = Deployment.read(deployment), threading.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(one, lambda number, frame: worker.stop())
-    typer.echo(f"sampling worker {number} of {worker.plan.sampling_workers}, at event {worker.seq}")
-    try:
-        worker.run()
-    finally:
-        worker.close()
+        signal.signal(one, lambda number, frame: stopped.set())
+    while not stopped.is_set():
+        with closing(open_sampling(found, number, stopped)) as worker:
+            if not worker.ended:
+                typer.echo(
+                    f"sampling worker {number} of {worker.plan.sampling_workers}, at event {worker.seq}"
+                )
+            worker.run()
+            if not worker.ended:
+                return
+            if number >= worker.plan.sampling_workers:
+                typer.echo(
+                    f"sampling worker {number} has handed over to {worker.plan.sampling_workers} others"
+                )
+                return
+        stopped.wait(_SECONDS)  # for the others to hand over too
 
 
 @app.command()
@@ -119,6 +133,28 @@ def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8
             running.stop()
     finally:
         ray.shutdown()
+
+
+@app.command()
+def resize(
+    deployment: DeploymentFile,
+    finish: Annotated[
+        bool,
+        typer.Option("--finish", help="end a change: serving workers lose the seeds that others have now"),
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="seconds to wait for the workers")] = 600.0,
+) -> None:
+    """Change the numbers of workers to those of the deployment file, while they run."""
+    from livegnn.deployment import Deployment
+    from livegnn.deployment.workers import resize_workers
+
+    state = resize_workers(Deployment.read(deployment), finish, timeout)
+    plan = state.next or state.plan
+    numbers = f"{plan.sampling_workers} sampling and {plan.serving_workers} serving workers"
+    if state.next is None:
+        typer.echo(f"in effect: {numbers}")
+    else:
+        typer.echo(f"ready: {numbers}. Send requests to these, then call again with --finish")
 
 
 @contextmanager

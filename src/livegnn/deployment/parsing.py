@@ -93,6 +93,10 @@ def parse_value(place: str, type_: type, value: object, directory: Path) -> obje
         if isinstance(value, (list, dict)):
             return value
         raise InputError(f"{place} must be a list of node types, or a table of features, got {value!r}")
+    if dict[str, int] in choices:
+        if isinstance(value, dict) and all(type(one) is int for one in value.values()):
+            return value
+        raise InputError(f"{place} must be a table of integers, got {value!r}")
     if choices and type(None) in choices:  # a value that may be left out
         (type_,) = (choice for choice in choices if choice is not type(None))
     elif choices:  # text or a list of it

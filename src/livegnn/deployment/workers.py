@@ -1,5 +1,6 @@
 """`[workers]`: sampling and serving workers of the deployment's log (see docs/workers.md)."""
 
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +12,14 @@ from livegnn.model import Model
 if TYPE_CHECKING:
     from livegnn.cluster import ClusterSpec, Pace, Patience
     from livegnn.deployment import Deployment
-    from livegnn.workers import Place, SamplingWorker, ServingWorker, WorkerPlan
+    from livegnn.workers import Place, PlanState, SamplingWorker, ServingWorker, WorkerPlan
 
 
 @dataclass(frozen=True)
 class WorkersSection:
     """`[workers]`: how many there are, and where each keeps its checkpoints. budget_bytes: of a serving
     worker's cache, beyond which it goes to the disk; 0 for no limit. The other fields are of `WorkerPlan`.
+    Raises InputError.
     """
 
     directory: Path
@@ -27,6 +29,13 @@ class WorkersSection:
     seed: int = 0
     keep_edges: bool = True
     budget_bytes: int = 0
+    moved: dict[str, int] | None = None
+    placement: str = "both"
+
+    def __post_init__(self) -> None:
+        for seed in self.moved or ():
+            if not seed.removeprefix("-").isdecimal():
+                raise InputError(f"moved must have ids as keys, got {seed!r}")
 
 
 @dataclass(frozen=True)
@@ -92,17 +101,32 @@ def plan_workers(deployment: "Deployment") -> "tuple[WorkerPlan, Model]":
         section.replicas,
         section.seed,
         section.keep_edges,
+        {int(seed): worker for seed, worker in (section.moved or {}).items()},
+        section.placement,
     )
     return plan, model
 
 
-def open_sampling(deployment: "Deployment", worker: int) -> "SamplingWorker":
-    """A sampling worker, at the end of the steps that it has recorded. Raises LogError and as above."""
+def open_sampling(
+    deployment: "Deployment", worker: int, stopped: threading.Event | None = None
+) -> "SamplingWorker":
+    """A sampling worker, at the end of the steps that it has recorded; `stopped` ends its `run`.
+
+    Raises LogError and as above.
+    """
     from livegnn.workers import SamplingWorker
 
     plan, _ = plan_workers(deployment)
     assert deployment.workers is not None
-    return SamplingWorker(_place_of(deployment), plan, worker, deployment.workers.directory)
+    return SamplingWorker(_place_of(deployment), plan, worker, deployment.workers.directory, stopped=stopped)
+
+
+def resize_workers(deployment: "Deployment", finishing: bool, timeout: float) -> "PlanState":
+    """Changes the plan in effect to the deployment's numbers, or finishes that: see `resize`, `finish`."""
+    from livegnn.workers import finish, resize
+
+    plan, _ = plan_workers(deployment)
+    return (finish if finishing else resize)(_place_of(deployment), plan, timeout=timeout)
 
 
 def open_serving(deployment: "Deployment", worker: int, replica: int) -> "ServingWorker":

@@ -4,9 +4,21 @@ Sampling workers follow the log, each for the nodes that it owns, and publish sa
 serving workers whose seeds need them. All that they tell each other goes through streams beside the log.
 """
 
+from livegnn.workers.changes import PlanState
 from livegnn.workers.places import KafkaPlace, Place, SqlitePlace
 from livegnn.workers.plan import WorkerPlan
+from livegnn.workers.resizing import finish, resize
 from livegnn.workers.sampling import SamplingWorker
 from livegnn.workers.serving import ServingWorker
 
-__all__ = ["KafkaPlace", "Place", "SamplingWorker", "ServingWorker", "SqlitePlace", "WorkerPlan"]
+__all__ = [
+    "KafkaPlace",
+    "Place",
+    "PlanState",
+    "SamplingWorker",
+    "ServingWorker",
+    "SqlitePlace",
+    "WorkerPlan",
+    "finish",
+    "resize",
+]

@@ -2,80 +2,113 @@
 
 | stream | partitions | writer | records |
 |---|---|---|---|
+| `changes` | one | whoever changes the numbers of workers | the state of the plan: `changes.py` |
 | `steps` | a sampling worker each | it | what it takes next, so that whoever replaces it takes the same |
 | `references-K` | a sampling worker each | it, for sampling worker K | how far it is, and blocks |
-| `samples-J` | a sampling worker each | it, for serving worker J | how far it is, and blocks |
-| `requests` | a serving worker each, replicas included | it | a request for all that it needs |
+| `samples-J` | a sampling worker each | it, for serving worker J | how far it is, changes, and blocks |
+| `requests-J-R` | one | replica R of serving worker J | requests for all; which changes it has |
 
+Sampling workers of another number have streams of their own: the generation is in all names but `changes`.
 docs/internals/presampling.md says what the numbers mean.
 """
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import orjson
 
 from livegnn.errors import LogError
 from livegnn.log import Origin
-from livegnn.log.streams import Record
+from livegnn.log.streams import ReadableStream, Record, StoredRecord
 from livegnn.workers.plan import WorkerPlan
 
-STEPS: Final = "worker-steps"
-REQUESTS: Final = "worker-requests"
+CHANGES: Final = "worker-changes"
+
+ANEW: Final = (
+    "Stop all workers, remove their checkpoints and the streams between them, and let them read the log from "
+    "its beginning"
+)
+"""What helps when something that workers keep was lost."""
 
 BLOCKS: Final = "blocks"
 ALL: Final = "all"
+CHANGE: Final = "change"
+END: Final = "end"
 STEP: Final = "step"
 REQUEST: Final = "request"
+READY: Final = "ready"
 
+_AT_ONCE: Final = 16 << 20  # bytes of records that are read
 _LARGEST: Final = 8 << 20  # bytes of blocks in a record: one of Kafka may have 16 MiB
+_MOST_DIGITS: Final = 19
 _HEADER: Final = 40  # bytes of a block's header
 _SIZE: Final = struct.Struct("<I")  # of its records, at byte 24
 _COUNT: Final = struct.Struct("<I")
 
+_Key = TypeVar("_Key")
 
-def references_for(worker: int) -> str:
+
+def steps_of(generation: int) -> str:
+    """The stream of the steps of sampling workers."""
+    return f"worker-{generation}-steps"
+
+
+def references_for(generation: int, worker: int) -> str:
     """The stream of what other sampling workers tell sampling worker `worker`."""
-    return f"worker-references-{worker}"
+    return f"worker-{generation}-references-{worker}"
 
 
-def samples_for(worker: int) -> str:
+def samples_for(generation: int, worker: int) -> str:
     """The stream of what sampling workers tell serving worker `worker`."""
-    return f"worker-samples-{worker}"
+    return f"worker-{generation}-samples-{worker}"
 
 
-def streams_of(plan: WorkerPlan) -> dict[str, int]:
+def requests_of(generation: int, worker: int, replica: int) -> str:
+    """The stream of what a serving worker tells sampling workers."""
+    return f"worker-{generation}-requests-{worker}-{replica}"
+
+
+def streams_of(generation: int, plan: WorkerPlan) -> dict[str, int]:
     """All streams of a plan, and how many partitions each has."""
     each = plan.sampling_workers
     return {
-        STEPS: each,
-        REQUESTS: plan.serving_workers * plan.replicas,
-        **{references_for(worker): each for worker in range(plan.sampling_workers)},
-        **{samples_for(worker): each for worker in range(plan.serving_workers)},
+        steps_of(generation): each,
+        **{references_for(generation, worker): each for worker in range(plan.sampling_workers)},
+        **{samples_for(generation, worker): each for worker in range(plan.serving_workers)},
+        **{
+            requests_of(generation, worker, replica): 1
+            for worker in range(plan.serving_workers)
+            for replica in range(plan.replicas)
+        },
     }
 
 
 class Step(NamedTuple):
     """What a sampling worker takes: events up to `seq`; records of others up to these positions.
 
-    received: of other sampling workers, by number. requests: of serving workers, by partition.
+    received: of other sampling workers, by number. requests: of serving workers, by number and replica.
+    changes: of the plan. digest: of the log up to `seq`, where it is known.
     """
 
     seq: int
     received: Mapping[int, int]
-    requests: Mapping[int, int]
+    requests: Mapping[tuple[int, int], int]
+    changes: int
+    digest: str | None = None
 
     def to_bytes(self) -> bytes:
         """As JSON."""
-        return orjson.dumps([self.seq, sorted(self.received.items()), sorted(self.requests.items())])
+        asked = sorted([*key, at] for key, at in self.requests.items())
+        return orjson.dumps([self.seq, sorted(self.received.items()), asked, self.changes, self.digest])
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> "Step":
         """Raises LogError for anything else."""
         try:
-            seq, received, requests = orjson.loads(payload)
-            return cls(int(seq), dict(received), dict(requests))
+            seq, received, requests, changes, digest = orjson.loads(payload)
+            asked = {(worker, replica): at for worker, replica, at in requests}
+            return cls(int(seq), dict(received), asked, int(changes), digest)
         except (ValueError, TypeError) as error:
             raise LogError(f"expected a step of a sampling worker, got {payload[:80]!r}") from error
 
@@ -114,3 +147,40 @@ def unpack(payload: bytes) -> tuple[tuple[int, ...], bytes]:
     except struct.error as error:
         raise LogError(f"expected a record of a worker, got {payload[:40]!r}") from error
     return numbers, payload[_COUNT.size + 8 * count :]
+
+
+def read_new(stream: ReadableStream, after: int) -> Sequence[StoredRecord]:
+    """Some of the records after a position, none if there is none. Raises LogError, and if the stream has
+    lost what was read from it before.
+    """
+    last = stream.last_position()
+    if last < after:
+        raise LogError(
+            f"a stream between workers must reach position {after}, which was read from it before, got one "
+            f"that ends at {last}. {ANEW}"
+        )
+    return stream.records(after, max_bytes=_AT_ONCE) if last > after else []
+
+
+def read_up_to(stream: ReadableStream, after: int, up_to: int) -> Sequence[StoredRecord]:
+    """All records after a position up to another. Raises LogError if they are not there."""
+    found: list[StoredRecord] = []
+    while after < up_to:
+        some = stream.records(after, max_bytes=_AT_ONCE)
+        if not some:
+            raise LogError(
+                f"a stream between workers must reach position {up_to}, got one that ends before. {ANEW}"
+            )
+        found += [record for record in some if record.position <= up_to]
+        after = some[-1].position
+    return found
+
+
+def last_of(records: Mapping[_Key, Sequence[StoredRecord]], before: Mapping[_Key, int]) -> dict[_Key, int]:
+    """The position after these records of several streams, and where there are none that before."""
+    return {key: several[-1].position if several else before[key] for key, several in records.items()}
+
+
+def nonce_of(record: StoredRecord) -> int | None:
+    """The number of a request; None for what no serving worker has written, which nobody waits for."""
+    return int(record.payload) if record.payload.isdigit() and len(record.payload) <= _MOST_DIGITS else None

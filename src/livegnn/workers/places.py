@@ -5,8 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from livegnn.errors import LogError
-from livegnn.log import Tail
+from livegnn.errors import InputError, LogError
+from livegnn.log import Tail, consumers
 from livegnn.log.streams import ReadableStream, RecordStream
 from livegnn.log.streams.sqlite import SqliteStream, SqliteStreamReader, path_of
 from livegnn.log.tail import SqliteTail
@@ -21,6 +21,10 @@ class Place(Protocol):
 
     def tail(self, name: str, *, after: int | None = None) -> Tail:
         """Follows the log as the consumer `name`."""
+        ...
+
+    def forget(self, name: str) -> None:
+        """Keeps nothing of the log for the consumer `name` any more, if there is one."""
         ...
 
     def write(self, stream: str, partition: int) -> RecordStream:
@@ -48,6 +52,10 @@ class SqlitePlace:
     def tail(self, name: str, *, after: int | None = None) -> Tail:
         return SqliteTail(self.path, name, after=after)
 
+    def forget(self, name: str) -> None:
+        with suppress(InputError):  # there is none
+            consumers.forget(self.path, name)
+
     def write(self, stream: str, partition: int) -> RecordStream:
         return SqliteStream(self.path, stream, partition)
 
@@ -72,6 +80,10 @@ class KafkaPlace:
         from livegnn.log.kafka.tail import KafkaTail
 
         return KafkaTail(self.servers, self.topic, name, self.folder, after=after)
+
+    def forget(self, name: str) -> None:
+        with suppress(InputError):  # there is none
+            consumers.forget(self.folder / self.topic, name)
 
     def write(self, stream: str, partition: int) -> RecordStream:
         from livegnn.log.streams.kafka import KafkaStream

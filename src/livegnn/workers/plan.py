@@ -1,7 +1,8 @@
 """What all workers of one query agree on: the query, the graph's types, how many workers there are."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
@@ -16,16 +17,19 @@ from livegnn.types import JSON, EdgeType, IntArray
 from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
-    from jaxtyping import Int64
-    from numpy.typing import ArrayLike
+    from jaxtyping import Int64, UInt64
+    from numpy.typing import ArrayLike, NDArray
 
-_MOST_WORKERS = 1000
-_MOST_NEIGHBORS = 1024
-_MASK = 2**64 - 1
+_MOST_WORKERS: Final = 1000
+_MOST_NEIGHBORS: Final = 1024
+_MOST_MOVED: Final = 100_000
+_MASK: Final = 2**64 - 1
 
-# How a seed finds its serving worker, as cpp/presampling/sampling_shard.h has it.
-_SERVING = np.uint64(0xD1B54A32D192ED03)
-_MIX = (
+# How a node finds its workers, as cpp/presampling/sampling_shard.h and seed_owners.h have it.
+_SAMPLING: Final = np.uint64(0x9E3779B97F4A7C15)
+_SERVING: Final = np.uint64(0xD1B54A32D192ED03)
+_DRAW: Final = np.uint64(0x9E3779B97F4A7C15)
+_MIX: Final = (
     (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
     (np.uint64(27), np.uint64(0x94D049BB133111EB)),
 )
@@ -39,7 +43,10 @@ class WorkerPlan:
     schema: of the graph whose events the log has. seed: of the random numbers. keep_edges: whether sampling
     workers keep whole lists of neighbours, so that samples are exact after removals too; without, memory
     grows with samples alone, and the place of a removed neighbour stays empty until another comes.
-    replicas: how many serving workers may serve the same seeds.
+    replicas: how many serving workers may serve the same seeds. moved: seeds that another serving worker has
+    than the one that their ids say, and its number: a few that are asked for very often. placement: which
+    sampling workers take an edge: those of its "source", its "target", or of "both" ends where the query
+    needs both. With one end, queries that begin at the other, or go over undirected edges, are refused.
     """
 
     schema: Schema
@@ -49,6 +56,8 @@ class WorkerPlan:
     replicas: int = 1
     seed: int = 0
     keep_edges: bool = True
+    moved: Mapping[int, int] = field(default_factory=dict)
+    placement: str = "both"
     edge_types: tuple[EdgeType, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -60,32 +69,59 @@ class WorkerPlan:
             object.__setattr__(self, name, whole(getattr(self, name), name, 1, _MOST_WORKERS))
         object.__setattr__(self, "seed", whole(self.seed, "seed", 0, _MASK))
         object.__setattr__(self, "keep_edges", switch(self.keep_edges, "keep_edges"))
+        object.__setattr__(self, "moved", self._checked(self.moved))
         self.query.check(self.schema)
         _check_types(self.schema, self.query)
+        _check_placement(self.schema, self.query, self.placement)
         object.__setattr__(self, "edge_types", tuple(edge_types_of(Graph(self.schema), self.query)))
 
+    def _checked(self, moved: Mapping[int, int]) -> dict[int, int]:
+        if not isinstance(moved, Mapping) or len(moved) > _MOST_MOVED:
+            raise InputError(
+                f"moved must say the serving workers of at most {_MOST_MOVED:,} seeds, got {kind_of(moved)}"
+            )
+        return {
+            whole(seed, "a seed that is moved", -(2**63), 2**63 - 1): whole(
+                worker, f"the serving worker of seed {seed}", 0, self.serving_workers - 1
+            )
+            for seed, worker in sorted(moved.items())
+        }
+
     def to_json(self) -> dict[str, JSON]:
-        """What two workers must have in common."""
+        """What workers must have in common, whatever their numbers are."""
         return {
             "schema": self.schema.to_json(),
             "query": self.query.to_json(),
-            "sampling_workers": self.sampling_workers,
-            "serving_workers": self.serving_workers,
-            "replicas": self.replicas,
             "seed": self.seed,
             "keep_edges": self.keep_edges,
         }
 
     def serving_worker_of(self, ids: "ArrayLike") -> "Int64[IntArray, 'ids']":
         """The number of the serving worker of each seed. Raises InputError for what are no integers."""
-        mixed = integer_ids(ids).astype(np.uint64) ^ _SERVING
-        for shift, factor in _MIX:
-            mixed = (mixed ^ (mixed >> shift)) * factor
-        mixed ^= mixed >> np.uint64(31)
-        return (mixed % np.uint64(self.serving_workers)).astype(np.int64)
+        given = integer_ids(ids)
+        salt = given.astype(np.uint64) ^ _SERVING
+        found = np.zeros(salt.shape, np.uint64)
+        after = found.copy()
+        going = np.flatnonzero(after < self.serving_workers)
+        while len(going):
+            found[going] = at = after[going]
+            drawn = _mix(salt[going] + at * _DRAW) >> np.uint64(33)
+            after[going] = ((at + np.uint64(1)) << np.uint64(31)) // (drawn + np.uint64(1))
+            going = going[after[going] < self.serving_workers]
+        workers = found.astype(np.int64)
+        if self.moved:
+            seeds, to = np.array(sorted(self.moved.items()), np.int64).T
+            places = np.minimum(np.searchsorted(seeds, given), len(seeds) - 1)
+            workers = np.where(seeds[places] == given, to[places], workers)
+        return workers
+
+    def sampling_worker_of(self, ids: "Int64[IntArray, 'ids']") -> "Int64[IntArray, 'ids']":
+        """The number of the sampling worker that owns each node."""
+        mixed = _mix(np.asarray(ids, np.int64).astype(np.uint64) ^ _SAMPLING)
+        return (mixed % np.uint64(self.sampling_workers)).astype(np.int64)
 
     def make_shard(self, worker: int) -> _core.SamplingShard:
-        """The tables of sampling worker `worker`, empty."""
+        """The tables of sampling worker `worker`, empty. Of seeds that are moved they know nothing."""
         seed_type, num_types, edges, one_hops, widths = self._native()
         return _core.SamplingShard(
             seed_type,
@@ -137,6 +173,13 @@ def integer_ids(ids: "ArrayLike") -> "Int64[IntArray, 'ids']":
     return cast("IntArray", found)
 
 
+def _mix(numbers: "UInt64[NDArray[np.uint64], 'ids']") -> "UInt64[NDArray[np.uint64], 'ids']":
+    """The finaliser of SplitMix64."""
+    for shift, factor in _MIX:
+        numbers = (numbers ^ (numbers >> shift)) * factor
+    return numbers ^ (numbers >> np.uint64(31))
+
+
 def _check_types(schema: Schema, query: Query) -> None:
     if schema.text_ids:
         raise InputError(
@@ -155,4 +198,18 @@ def _check_types(schema: Schema, query: Query) -> None:
                 f"workers take edges that replace each other and have no features, got {one.edge_type!r} "
                 f"with duplicates={edges.duplicates!r} and edge_dim={edges.edge_dim}: use a Presampler in "
                 "the process of the graph"
+            )
+
+
+def _check_placement(schema: Schema, query: Query, placement: object) -> None:
+    if placement not in ("source", "target", "both"):
+        raise InputError(f"placement must be 'source', 'target' or 'both', got {placement!r}")
+    for one in query.one_hop:
+        needed = "target" if one.direction == "in" else "source"
+        undirected = schema.edge_types[one.edge_type].undirected
+        if placement != "both" and (undirected or placement != needed):
+            where = "both ends" if undirected else f"the {needed}"
+            raise InputError(
+                f"a one-hop query over {one.edge_type!r} needs its edges at {where}, got a plan with "
+                f"placement={placement!r}: take 'both', or another query"
             )

@@ -2,63 +2,79 @@
 
     log ─────────────────────┐
     references of others ────┤─► step, recorded ─► shard ─► samples ─► streams of serving workers
-    requests ────────────────┘                          └─► references ─► streams of sampling workers
+    requests, changes ───────┘                          └─► references ─► streams of sampling workers
 
 What comes out is a function of the steps. A worker writes each step into a stream before it takes it, so
 whoever replaces it loads the last checkpoint, takes the same steps, and publishes the same records; those
 that were stored before are left out by their origin.
 
-Invariant: `levels[h]` is an event such that all effects of events up to it that pass from worker to worker
-at most h times were taken here. An effect passes at most once for each hop, so what was published is whole
-up to event `levels[-1]`.
+A worker serves one generation: one number of sampling workers. When that changes, it goes on to an event at
+which all of them end (handover.py), and those of the next generation begin there.
+
 Thread safety: `stop` may be called from any thread; everything else belongs to one.
 """
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, cast
 
-from livegnn import checkpoint
+import numpy as np
+
 from livegnn.arguments import whole
 from livegnn.errors import FileFormatError, LogError
 from livegnn.log import AppliedBatch, Origin, Tail
-from livegnn.log.streams import ReadableStream, Record, StoredRecord
+from livegnn.log.streams import Record, StoredRecord
 from livegnn.runtime.binding import schema_properties
 from livegnn.types import JSON, State
+from livegnn.workers.changes import PlanState, begin_states, same_numbers
+from livegnn.workers.checkpoints import Checkpoints, Saved
+from livegnn.workers.handover import find_generation, merge, path_of
+from livegnn.workers.levels import Levels
 from livegnn.workers.messages import (
     ALL,
-    REQUESTS,
+    ANEW,
+    CHANGE,
+    CHANGES,
+    END,
+    REQUEST,
     STEP,
-    STEPS,
     Step,
+    last_of,
+    nonce_of,
     pack,
     pack_all,
-    references_for,
-    samples_for,
-    streams_of,
+    read_new,
     unpack,
 )
 from livegnn.workers.places import Place
 from livegnn.workers.plan import WorkerPlan
+from livegnn.workers.recorded_steps import Found, check_history, read_recorded
+from livegnn.workers.sampling_streams import SamplingStreams
 from livegnn.workers.shard_events import ShardEvents
 
 _logger = logging.getLogger(__name__)
 _IDLE_SECONDS: Final = 0.005
-_BYTES_AT_ONCE: Final = 16 << 20
-_MOST_DIGITS: Final = 19
+_PAUSE_SECONDS: Final = 0.5
+_PATIENCE_SECONDS: Final = 30.0
+_GOES_ON: Final = -1  # at no event does a worker stop
 
 
 class SamplingWorker:
     """Sampling worker `worker` of `plan`, with its checkpoints in `directory`.
 
+    The numbers of the plan count for the first worker of all; later ones take those that are in effect
+    (docs/workers.md). All sampling workers need the same directory if their number is ever to change.
     checkpoint_every: steps between two checkpoints. max_events: that a step takes at most, if a batch of the
-    log has no more. trim: whether what the checkpoint has may go; without, all steps and the log are kept, so
-    that a worker without the checkpoint can begin anew. Raises LogError if another process is this worker, or
-    if the log has trimmed what it needs; FileFormatError for a checkpoint that is damaged, or of another
-    plan; InputError.
+    log has no more. trim: whether what two checkpoints have may go; without, all steps and the log are kept,
+    so that a worker without a checkpoint can begin anew. stopped: what `stop` sets.
+
+    Raises LogError if another process is this worker, if the log is not the one of its checkpoint, has
+    trimmed what it needs, or is of another graph than the plan, and if the workers before have not handed
+    over to it yet; FileFormatError for checkpoints that are damaged, or of another plan; InputError.
     """
 
     def __init__(
@@ -71,51 +87,67 @@ class SamplingWorker:
         checkpoint_every: int = 1000,
         max_events: int = 20_000,
         trim: bool = True,
+        stopped: threading.Event | None = None,
     ) -> None:
-        self.plan = plan
-        self._trim = trim
-        self.worker = whole(worker, "worker", 0, plan.sampling_workers - 1)
+        self.directory = Path(directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
         self._checkpoint_every = whole(checkpoint_every, "checkpoint_every", 1)
         self._max_events = whole(max_events, "max_events", 1)
-        self.path = Path(directory) / f"sampling-{worker}.checkpoint"
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._stopped = threading.Event()
-        self._closed = False
-        self._fits = False  # whether the log's graph is known to have the schema of the plan
+        self._stopped = stopped or threading.Event()
+        self._trim, self._closed = trim, False
+        self._fits = False  # whether the log is known to be of a graph with the plan's schema
+        self._place = place
+        self._changes_at, self._state, before = find_generation(
+            begin_states(place, plan), self.directory, worker
+        )
+        self.generation, plan = self._state.generation, self._state.plan
+        self.worker = whole(worker, "worker", 0, plan.sampling_workers - 1)
+        self._checkpoints = Checkpoints(path_of(self.directory, worker, self.generation))
         self._shard = plan.make_shard(worker)
         self._events = ShardEvents(self._shard, plan.schema)
         self._others = [other for other in range(plan.sampling_workers) if other != worker]
         self._seq = self._step = self._saved_step = 0
         self._received = dict.fromkeys(self._others, 0)
-        self._requests = dict.fromkeys(range(plan.serving_workers * plan.replicas), 0)
-        self._levels_of = {other: [0] * (plan.query.num_hops + 1) for other in self._others}
-        self._published = [-1] * plan.serving_workers  # up to which event each was told
-        self._told = [-1]  # the levels that the other sampling workers were told
+        self._requests: dict[tuple[int, int], int] = {}
+        self._levels = Levels(self._others, plan.query.num_hops)
+        self._changes = Levels(self._others, plan.query.num_hops, self._state.number)
+        self._stops = dict.fromkeys([worker, *self._others], _GOES_ON)  # at which event each wants to end
+        self._published: dict[int, list[int]] = {}  # how far each serving worker was told that all is there
+        self._told: list[int] = []  # how far the other sampling workers were told that this one is
+        self._before: Saved | None = None  # the last checkpoint
+        self._saved_received = dict(self._received)  # at the one before, which the others need not keep
+        self._tried_step = 0  # when a checkpoint was last due
         self._ends: dict[int, int] = {}  # of the streams of samples, at the last checkpoint
+        self._digest: str | None = None  # of the log up to `seq`
+        self._ended = False
         with ExitStack() as opened:
-            place.create(streams_of(plan))
-            self._steps = place.write(STEPS, worker)
-            opened.callback(self._steps.close)
-            self._samples = {j: place.write(samples_for(j), worker) for j in range(plan.serving_workers)}
-            self._references = {k: place.write(references_for(k), worker) for k in self._others}
-            self._from = {k: place.read(references_for(worker), k) for k in self._others}
-            self._asked = {j: place.read(REQUESTS, j) for j in self._requests}
-            for streams in (self._samples, self._references, self._from, self._asked):
-                for stream in cast("Mapping[int, ReadableStream]", streams).values():
-                    opened.callback(stream.close)
-            self._load()
-            self._tried_step = self._saved_step  # when a checkpoint was last due
-            # The first holds the log back until a checkpoint has what is before it; the second reads ahead.
+            self._opened = opened
+            digest = self._load()
+            if digest is None and before is not None:
+                self._begin_after(*before)
+            # First, because whoever is refused here must not have taken the streams from the one that runs.
+            # This one holds the log back for the checkpoint before the last; the other reads ahead.
             self._kept: Tail = place.tail(f"sampling-{worker}")
             opened.callback(self._kept.close)
             self._tail: Tail = place.tail(f"sampling-{worker}-ahead", after=self._seq)
             opened.callback(self._tail.close)
+            check_history(self._tail, self._seq, digest)
+            self._streams = SamplingStreams(place, self.generation, plan, worker, self._others)
+            opened.callback(self._streams.close)
+            self._open_serving()
             self._opened = opened.pop_all()
         try:
             self._take_again()
+            if self.generation and not self._streams.steps.last_position():
+                self._record(Step(self._seq, self._received, {}, self._changes_at), [], {}, {}, [])
         except BaseException:
             self.close()
             raise
+
+    @property
+    def plan(self) -> WorkerPlan:
+        """The plan that is in effect here."""
+        return self._state.plan
 
     @property
     def seq(self) -> int:
@@ -124,23 +156,38 @@ class SamplingWorker:
 
     @property
     def levels(self) -> list[int]:
-        """Up to which event what passes so many times between workers was taken: see the module."""
-        levels = [self._seq]
-        for passes in range(self.plan.query.num_hops):
-            before = [levels[passes], *(of[passes] for of in self._levels_of.values())]
-            levels.append(min(before))
-        return levels
+        """Up to which event what passes so many times between workers was taken: see `Levels`."""
+        return self._levels.after(self._seq)
+
+    @property
+    def ended(self) -> bool:
+        """Whether this generation has ended, and the next one takes over: make the worker anew."""
+        return self._ended
 
     def run(self, before_each: Callable[[], None] | None = None) -> None:
-        """Takes steps until `stop`. Raises LogError if the log or a stream fails; then the worker is over.
+        """Takes steps until `stop`, or until `ended`. Raises LogError if the log or a stream fails; then the
+        worker is over. One that cannot be read is tried again for half a minute: brokers come back.
 
         before_each: called in this thread before it looks for the next step, so it may call `save`.
         """
-        while not self._stopped.is_set():
+        failed_at = 0.0
+        while not self._stopped.is_set() and not self._ended:
             if before_each is not None:
                 before_each()
-            if not self.step():
+            try:
+                found = self._look()
+            except LogError as error:
+                failed_at = failed_at or time.monotonic()
+                if time.monotonic() - failed_at > _PATIENCE_SECONDS:
+                    raise
+                _logger.warning("sampling worker %d cannot read, and tries again: %s", self.worker, error)
+                self._stopped.wait(_PAUSE_SECONDS)
+                continue
+            failed_at = 0.0
+            if found is None:
                 self._tail.wait(_IDLE_SECONDS, batches=True)
+            else:
+                self._record(*found)
         self.save()
 
     def stop(self) -> None:
@@ -151,57 +198,112 @@ class SamplingWorker:
         """Lets another process be this worker; again does nothing."""
         self._closed = True
         self._opened.close()
+        if self._ended and self.worker >= self.plan.sampling_workers:
+            for name in (f"sampling-{self.worker}", f"sampling-{self.worker}-ahead"):
+                self._place.forget(name)
 
     def step(self) -> bool:
         """Takes what has come, and publishes what follows from it. False if nothing had come."""
-        batches = self._tail.batches(self._max_events)
-        seq = batches[-1].batch.seq if batches else self._seq
-        records = {k: self._read(self._from[k], at) for k, at in self._received.items()}
-        asked = {j: self._read(self._asked[j], at) for j, at in self._requests.items()}
-        if not batches and not any(records.values()) and not any(asked.values()):
+        if self._ended or (found := self._look()) is None:
             return False
+        self._record(*found)
+        return True
+
+    def save(self) -> None:
+        """Writes a checkpoint, and trims what is needed no longer. Raises LogError if another process has
+        become this worker, OSError if the disk refuses.
+        """
+        if self._closed:
+            raise LogError(f"sampling worker {self.worker} is closed: another may have its place")
+        if self._step == self._saved_step:
+            return
+        if not self._ended:
+            # A step in which nothing comes. A worker that another has replaced may not write it, and so it
+            # does not write over the checkpoint of that one.
+            step = self._step_of({}, {}, self._seq, [])
+            self._step = self._streams.steps.append_all([Record(STEP, step.to_bytes())])
+        meta: dict[str, JSON] = {
+            "plan": self.plan.to_json(),
+            "worker": self.worker,
+            "ended": self._ended,
+            "state": self._state.to_bytes().decode(),
+            "changes_at": self._changes_at,
+            "step": self._step,
+            "received": [[k, at] for k, at in self._received.items()],
+            "requests": [[*key, at] for key, at in self._requests.items()],
+            "levels": cast("JSON", self._levels.to_json()),
+            "changes": cast("JSON", self._changes.to_json()),
+            "stops": [[k, at] for k, at in self._stops.items()],
+            "published": [[j, list(told)] for j, told in self._published.items()],
+            "told": list(self._told),
+            "digest": self._digest,
+        }
+        self._checkpoints.write(State(meta, self._shard.save()), self._seq)
+        self._saved_step = self._step
+        before, self._before = self._before, Saved(self._step, self._seq, dict(self._received))
+        if self._trim and before is not None:
+            if before.seq > self._kept.position:
+                self._kept.commit(before.seq)
+            self._streams.steps.trim(before.step)
+            self._saved_received = dict(before.received)
+        # A serving worker that is further behind than a checkpoint asks for everything anew.
+        for j, stream in self._streams.samples.items():
+            stream.trim(self._ends.get(j, 0))
+            self._ends[j] = stream.last_position()
+
+    # -- one step
+
+    def _look(self) -> "Found | None":
+        """What the next step takes, None if nothing has come."""
+        batches = self._next_batches()
         if batches and not self._fits:
             self._tail.check_bound(schema_properties(self.plan.schema))
             self._fits = True
-        step = Step(seq, _ends(records, self._received), _ends(asked, self._requests))
-        position = self._steps.append_all([Record(STEP, step.to_bytes())])
-        self._take(position, step, batches, records, asked)
-        if position - self._tried_step >= self._checkpoint_every:
+        records = {k: read_new(self._streams.heard[k], at) for k, at in self._received.items()}
+        asked = {key: read_new(stream, self._requests[key]) for key, stream in self._streams.asked.items()}
+        # Last: what others have sent because of a change comes after it.
+        changes = self._next_changes()
+        if not batches and not any(records.values()) and not any(asked.values()) and not changes:
+            return None
+        if batches:
+            self._digest = self._tail.digest(batches[-1].batch.seq)
+        seq = batches[-1].batch.seq if batches else self._seq
+        return self._step_of(records, asked, seq, changes), batches, records, asked, changes
+
+    def _step_of(
+        self,
+        records: Mapping[int, Sequence[StoredRecord]],
+        asked: Mapping[tuple[int, int], Sequence[StoredRecord]],
+        seq: int,
+        changes: Sequence[StoredRecord],
+    ) -> Step:
+        return Step(
+            seq,
+            {**self._received, **last_of(records, self._received)},
+            last_of(asked, self._requests),
+            changes[-1].position if changes else self._changes_at,
+            self._digest,
+        )
+
+    def _record(
+        self,
+        step: Step,
+        batches: Sequence[AppliedBatch],
+        records: Mapping[int, Sequence[StoredRecord]],
+        asked: Mapping[tuple[int, int], Sequence[StoredRecord]],
+        changes: Sequence[StoredRecord],
+    ) -> None:
+        """Takes a step once it is in the stream of steps."""
+        position = self._streams.steps.append_all([Record(STEP, step.to_bytes())])
+        self._take(position, step, batches, records, asked, changes)
+        if self._ended:
+            self._hand_over()
+        elif position - max(self._saved_step, self._tried_step) >= self._checkpoint_every:
             self._tried_step = position
             try:
                 self.save()
             except OSError as error:  # as that of a full disk: the steps are there, so nothing is lost
                 _logger.warning("no checkpoint of sampling worker %d: %s", self.worker, error)
-        return True
-
-    def save(self) -> None:
-        """Writes a checkpoint, and trims what is needed no longer. Raises LogError after `close`."""
-        if self._closed:
-            raise LogError(f"sampling worker {self.worker} is closed: another may have its place")
-        if self._step == self._saved_step:
-            return
-        meta: dict[str, JSON] = {
-            "plan": self.plan.to_json(),
-            "worker": self.worker,
-            "step": self._step,
-            "received": [[k, at] for k, at in self._received.items()],
-            "requests": [[j, at] for j, at in self._requests.items()],
-            "levels": [[k, list(levels)] for k, levels in self._levels_of.items()],
-            "published": list(self._published),
-            "told": list(self._told),
-        }
-        checkpoint.write(self.path, {"sampling": State(meta, self._shard.save())}, self._seq)
-        self._saved_step = self._step
-        if self._trim:
-            if self._seq > self._kept.position:
-                self._kept.commit(self._seq)
-            self._steps.trim(self._step)
-        # A serving worker that is further behind than a checkpoint asks for everything anew.
-        for j, stream in self._samples.items():
-            stream.trim(self._ends.get(j, 0))
-            self._ends[j] = stream.last_position()
-
-    # -- one step
 
     def _take(
         self,
@@ -209,136 +311,191 @@ class SamplingWorker:
         step: Step,
         batches: Sequence[AppliedBatch],
         records: Mapping[int, Sequence[StoredRecord]],
-        asked: Mapping[int, Sequence[StoredRecord]],
+        asked: Mapping[tuple[int, int], Sequence[StoredRecord]],
+        changes: Sequence[StoredRecord],
     ) -> None:
         """Takes a step that is in the stream of steps. The order here is a part of what a step means."""
+        newcomers = {j for record in changes for j in self._change(record)}
         for applied in batches:
             self._events.apply(applied.events)
         for other, several in records.items():
             for record in several:
-                levels, blocks = unpack(record.payload)
+                numbers, blocks = unpack(record.payload)
                 if blocks:
-                    self._shard.receive(blocks)
-                self._levels_of[other] = list(levels) or self._levels_of[other]
-        self._seq, self._received, self._requests = step.seq, dict(step.received), dict(step.requests)
-        self._step = position
+                    self._events.receive(blocks)
+                if numbers:
+                    self._hear(other, numbers)
+        self._seq, self._received, self._step = step.seq, dict(step.received), position
+        self._requests.update(step.requests)
+        if self._changes_at != step.changes:
+            raise LogError(f"the stream {CHANGES!r} must hold position {step.changes}, got none")
+        if self._stops[self.worker] == _GOES_ON and self._state.generation > self.generation:
+            self._stops[self.worker] = self._seq
         if batches:
             self._tail.commit(step.seq)
-        self._publish(position, asked)
+        self._publish(position, asked, bool(changes), newcomers)
 
-    def _publish(self, position: int, asked: Mapping[int, Sequence[StoredRecord]]) -> None:
-        levels = self.levels
-        origin = Origin(f"sampling-{self.worker}", 0, position)
-        serving, sampling = self._shard.take_outbox()
-        made: dict[int, list[Record]] = {}
-        for j, blocks in enumerate(serving):
-            if blocks or self._published[j] != levels[-1]:
-                made[j] = pack_all([levels[-1]], blocks, origin)
-                self._published[j] = levels[-1]
-        for partition, several in asked.items():
-            j = partition % self.plan.serving_workers
-            for record in several:
-                nonce = _nonce(record)
-                if nonce is None:
-                    continue
-                self._shard.publish_all(j)
-                everything, _ = self._shard.take_outbox()
-                begin = Record(ALL, pack([nonce], b""), origin)
-                made.setdefault(j, []).extend([begin, *pack_all([levels[-1]], everything[j], origin)])
-        for k, stream in self._references.items():
-            if sampling[k] or self._told != levels:
-                stream.append_all(pack_all(levels, sampling[k], origin))
-        self._told = levels
-        for j, records in made.items():
-            self._samples[j].append_all(records)
+    def _hear(self, other: int, numbers: Sequence[int]) -> None:
+        """What another sampling worker says of itself: see `_publish`."""
+        hops = self._state.plan.query.num_hops + 1
+        self._levels.of[other] = list(numbers[:hops])
+        self._changes.of[other] = list(numbers[hops : 2 * hops])
+        self._stops[other] = numbers[2 * hops]
+        if numbers[-1]:  # its checkpoint has what is up to there
+            self._streams.references[other].trim(numbers[-1])
 
-    def _read(self, stream: ReadableStream, after: int) -> Sequence[StoredRecord]:
-        if stream.last_position() <= after:
+    def _change(self, record: StoredRecord) -> Sequence[int]:
+        """Takes a change of the plan; returns the serving workers that are new."""
+        before, after = self._state, PlanState.from_bytes(record.payload, self._state.plan)
+        self._state, self._changes_at = after, record.position
+        if after.generation > self.generation:
             return []
-        return stream.records(after, max_bytes=_BYTES_AT_ONCE)
+        if after.next is not None:
+            seeds = np.array(list(after.next.moved), np.int64)
+            to = np.array(list(after.next.moved.values()), np.int64)
+            self._shard.begin_move(after.next.serving_workers, seeds, to)
+        elif before.next is not None:
+            self._shard.end_move(same_numbers(before.next, after.plan))
+        self._open_serving()
+        return range(before.serving_workers, after.serving_workers)
+
+    def _publish(
+        self,
+        position: int,
+        asked: Mapping[tuple[int, int], Sequence[StoredRecord]],
+        changed: bool,
+        newcomers: "set[int]",
+    ) -> None:
+        levels, changes = self.levels, self._changes.after(self._state.number)
+        told = [levels[-1], changes[-1]]
+        origin = Origin(f"sampling-{self.worker}", 0, position)
+        change = Record(CHANGE, pack([], self._state.to_bytes()), origin)
+        serving, sampling = self._shard.take_outbox()
+        made: dict[int, list[Record]] = {j: [change] if changed else [] for j in self._streams.samples}
+        for j, records in made.items():
+            # One that has only just come asks for everything, so nothing of the change is told to it.
+            blocks = b"" if j in newcomers else serving[j]
+            if blocks or self._published.get(j) != told:
+                records += pack_all(told, blocks, origin)
+                self._published[j] = told
+        for (j, _), several in asked.items():
+            for record in several:
+                nonce = nonce_of(record)
+                if record.type == REQUEST and j in made and nonce is not None:
+                    self._shard.publish_all(j)
+                    everything, _ = self._shard.take_outbox()
+                    begin = Record(ALL, pack([nonce], b""), origin)
+                    made[j] += [begin, change, *pack_all(told, everything[j], origin)]
+        stop = self._stops[self.worker]
+        state = [*levels, *changes, stop]
+        for k, stream in self._streams.references.items():
+            if sampling[k] or self._told != state:
+                stream.append_all(pack_all([*state, self._saved_received[k]], sampling[k], origin))
+        self._told = state
+        ends = self._ends_now(levels[-1], changes[-1])
+        for j, records in made.items():
+            if ends:
+                records.append(Record(END, pack(told, b""), origin))
+            if records:
+                self._streams.samples[j].append_all(records)
+        self._ended = ends
+        self._close_serving()
+
+    # -- the end of a generation
+
+    def _ends_now(self, seq: int, changes: int) -> bool:
+        """Whether all sampling workers are at the event at which they end, and nothing is under way."""
+        last = self._last_event()
+        return last is not None and seq >= last and changes == self._state.number
+
+    def _hand_over(self) -> None:
+        """The last that a worker of this generation does; done again, it does nothing."""
+        self.save()
+        if self.worker == 0:  # the log is kept for those that come, from here on
+            for other in range(len(self._others) + 1, self.plan.sampling_workers):
+                with suppress(LogError):  # it follows already
+                    self._place.tail(f"sampling-{other}", after=self._seq).close()
+        self._streams.steps.append_all([Record(END, b"", Origin(f"sampling-{self.worker}", 0, self._step))])
+
+    def _last_event(self) -> int | None:
+        """The event at which this generation ends, once it is known."""
+        wanted = self._stops.values()
+        return None if min(wanted) == _GOES_ON else max(wanted)
+
+    def _next_batches(self) -> Sequence[AppliedBatch]:
+        if self._stops[self.worker] == _GOES_ON:
+            return self._tail.batches(self._max_events)
+        last = self._last_event()
+        if last is None or self._seq >= last:
+            return []
+        return self._tail.batches(min(self._max_events, last - self._seq))
+
+    def _next_changes(self) -> Sequence[StoredRecord]:
+        """Up to the one that ends this generation."""
+        if (
+            self._state.generation > self.generation
+            or self._streams.plans.last_position() <= self._changes_at
+        ):
+            return []
+        found = self._streams.plans.records(self._changes_at)
+        states = [PlanState.from_bytes(record.payload, self._state.plan) for record in found]
+        known = sum(state.generation == self.generation for state in states)
+        return found[: known + 1]
+
+    # -- serving workers
+
+    def _open_serving(self) -> None:
+        self._streams.open_serving(self._state)
+        for key in self._streams.asked:
+            self._requests.setdefault(key, 0)
+
+    def _close_serving(self) -> None:
+        self._streams.close_serving(self._state)
+        for j in self._published.keys() - self._streams.samples.keys():
+            del self._published[j]
+            self._ends.pop(j, None)
 
     # -- replacing a worker
 
-    def _load(self) -> None:
-        """The state of the last checkpoint, if there is one."""
-        if not self.path.exists():
-            return
-        found = checkpoint.read(self.path)
-        state = found.states.get("sampling")
-        if state is None or (state.meta["plan"], state.meta["worker"]) != (self.plan.to_json(), self.worker):
+    def _load(self) -> str | None:
+        """The state of the last checkpoint; returns the digest of its log, None without a checkpoint."""
+        loaded = self._checkpoints.read()
+        if loaded is None:
+            return None
+        seq, state = loaded
+        if (state.meta["plan"], state.meta["worker"]) != (self.plan.to_json(), self.worker):
             raise FileFormatError(
-                f"{self.path} must be of sampling worker {self.worker} of this plan, got one of another: "
-                "name another directory"
+                f"{self._checkpoints.path} must be of sampling worker {self.worker} of this plan, got one of "
+                f"another. {ANEW}"
             )
         self._shard.load(dict(state.arrays))
         meta = cast("Mapping[str, list[list[int]]]", state.meta)
-        self._seq, self._step = found.seq, cast("int", state.meta["step"])
+        self._state = PlanState.from_bytes(str(state.meta["state"]).encode(), self.plan)
+        self._changes_at = cast("int", state.meta["changes_at"])
+        self._seq, self._step = seq, cast("int", state.meta["step"])
         self._received = dict(cast("list[tuple[int, int]]", meta["received"]))
-        self._requests = dict(cast("list[tuple[int, int]]", meta["requests"]))
-        self._levels_of = {k: list(cast("list[int]", levels)) for k, levels in meta["levels"]}
-        self._published = cast("list[int]", state.meta["published"])
+        self._requests = {(j, replica): at for j, replica, at in meta["requests"]}
+        self._levels.load(cast("list[tuple[int, list[int]]]", meta["levels"]))
+        self._changes.load(cast("list[tuple[int, list[int]]]", meta["changes"]))
+        self._stops = dict(cast("list[tuple[int, int]]", meta["stops"]))
+        self._published = dict(cast("list[tuple[int, list[int]]]", meta["published"]))
         self._told = cast("list[int]", state.meta["told"])
-        self._saved_step = self._step
+        self._ended = bool(state.meta["ended"])
+        self._saved_step, self._before = self._step, Saved(self._step, seq, dict(self._received))
+        self._digest = cast("str | None", state.meta["digest"])
+        return self._digest or ""
+
+    def _begin_after(self, seq: int, states: Sequence[State]) -> None:
+        """What the workers of the generation before have handed over, at event `seq`."""
+        self._shard.load(merge([state.arrays for state in states], self.plan, self.worker))
+        self._seq = seq
+        self._levels = Levels(self._others, self.plan.query.num_hops, seq)
 
     def _take_again(self) -> None:
         """The steps that were recorded after the checkpoint, and perhaps not taken whole."""
-        if self._steps.last_position() < self._step:
-            raise LogError(
-                f"{self.path} is of step {self._step}, the stream {STEPS!r} ends at "
-                f"{self._steps.last_position()}: it was removed, or is of another log. Remove the "
-                "checkpoints and the streams of all workers, and let them read the log from its beginning"
-            )
-        while self._steps.last_position() > self._step:
-            try:
-                found = self._steps.records(self._step, max_bytes=_BYTES_AT_ONCE)
-            except LogError as error:
-                raise LogError(f"{self.path} is older than the steps that are kept: {error}") from error
-            if not found:
-                return
-            for record in found:
-                step = Step.from_bytes(record.payload)
-                self._take(
-                    record.position,
-                    step,
-                    self._batches_up_to(step.seq),
-                    {k: _read_up_to(self._from[k], self._received[k], at) for k, at in step.received.items()},
-                    {
-                        j: _read_up_to(self._asked[j], self._requests[j], at)
-                        for j, at in step.requests.items()
-                    },
-                )
-
-    def _batches_up_to(self, seq: int) -> Sequence[AppliedBatch]:
-        found: list[AppliedBatch] = []
-        at = self._seq
-        while at < seq:
-            some = [one for one in self._tail.batches(seq - at) if one.batch.seq <= seq]
-            if not some:
-                raise LogError(
-                    f"the log must have batches up to event {seq}, which sampling worker {self.worker} has "
-                    f"taken before, got them up to {at}: it has lost its end, or is another one"
-                )
-            found += some
-            at = some[-1].batch.seq
-            self._tail.commit(at)
-        return found
-
-
-def _read_up_to(stream: ReadableStream, after: int, up_to: int) -> Sequence[StoredRecord]:
-    found: list[StoredRecord] = []
-    while after < up_to:
-        some = stream.records(after, max_bytes=_BYTES_AT_ONCE)
-        if not some:
-            raise LogError(f"a stream between workers must reach position {up_to}, got one that ends before")
-        found += [record for record in some if record.position <= up_to]
-        after = some[-1].position
-    return found
-
-
-def _ends(records: Mapping[int, Sequence[StoredRecord]], before: Mapping[int, int]) -> dict[int, int]:
-    return {key: several[-1].position if several else before[key] for key, several in records.items()}
-
-
-def _nonce(record: StoredRecord) -> int | None:
-    """The number of a request; None for what no serving worker has written, which nobody waits for."""
-    return int(record.payload) if record.payload.isdigit() and len(record.payload) <= _MOST_DIGITS else None
+        now = Step(self._seq, self._received, self._requests, self._changes_at, self._digest)
+        for position, found in read_recorded(self._streams, self._tail, now, self._step):
+            self._digest = found[0].digest
+            self._take(position, *found)
+        if self._ended:
+            self._hand_over()

@@ -2,6 +2,8 @@
 
 It keeps nothing on disk that it needs again. When it begins, and when it has missed something, it asks all
 sampling workers for everything, with a number of its own, and takes what each tells from its answer on.
+Changes of the plan come with the samples. When all sampling workers of a generation have ended, it goes on
+with those of the next, whose first blocks follow what it has.
 
 Invariant: `seq` is the least event up to which a sampling worker has published whole; 0 until each has
 answered. Answers show all events up to it, and perhaps some of later ones.
@@ -26,7 +28,17 @@ from livegnn.model.outputs import Outputs
 from livegnn.sampling import HeteroSubgraph
 from livegnn.sampling.subgraph import hetero_subgraph
 from livegnn.types import FloatArray, IntArray
-from livegnn.workers.messages import ALL, REQUEST, REQUESTS, samples_for, streams_of, unpack
+from livegnn.workers.changes import PlanState, begin_states
+from livegnn.workers.messages import (
+    ALL,
+    CHANGE,
+    END,
+    READY,
+    REQUEST,
+    requests_of,
+    samples_for,
+    unpack,
+)
 from livegnn.workers.places import Place
 from livegnn.workers.plan import WorkerPlan, integer_ids
 
@@ -39,6 +51,7 @@ if TYPE_CHECKING:
 
 _IDLE_SECONDS: Final = 0.002
 _BYTES_AT_ONCE: Final = 4 << 20
+_LOOK_SECONDS: Final = 1.0  # between looks at whether those that do not answer were replaced
 
 
 class ServedPredictions(NamedTuple):
@@ -51,9 +64,10 @@ class ServedPredictions(NamedTuple):
 class ServingWorker:
     """Serving worker `worker` of `plan`, or a replica of it.
 
-    model: what predictions are computed with; its query must be that of the plan. budget_bytes, directory:
-    with them, what does not fit into so much memory goes to a RocksDB database there. Raises LogError if
-    another process is this worker; ModelError; InputError.
+    The numbers of the plan may be those that are to come: until the plan has changed, such a worker has no
+    seeds (docs/workers.md). model: what predictions are computed with; its query must be that of the plan.
+    budget_bytes, directory: with them, what does not fit into so much memory goes to a RocksDB database
+    there. Raises LogError if another process is this worker; ModelError; InputError.
     """
 
     def __init__(
@@ -68,8 +82,10 @@ class ServingWorker:
         directory: Path | str | None = None,
     ) -> None:
         self.plan = plan
-        self.worker = whole(worker, "worker", 0, plan.serving_workers - 1)
-        self.replica = whole(replica, "replica", 0, plan.replicas - 1)
+        _, self._state = begin_states(place, plan)[-1]
+        known, copies = self._state.serving_workers, self._state.replicas
+        self.worker = whole(worker, "worker", 0, max(plan.serving_workers, known) - 1)
+        self.replica = whole(replica, "replica", 0, max(plan.replicas, copies) - 1)
         self.model = model
         self._forward = None if model is None else _forward_of(model, plan)
         if (budget_bytes is None) != (directory is None):
@@ -81,23 +97,23 @@ class ServingWorker:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._failure: LiveGNNError | None = None
-        senders = range(plan.sampling_workers)
-        self._after = dict.fromkeys(senders, 0)
-        self._whole: dict[int, int] = {}  # up to which event each has told all, once it has
+        self._where = place
+        self._whole: dict[int, int] = {}  # up to which event each sampling worker has told all, once it has
+        self._changes: dict[int, int] = {}  # and up to which change of the plan
         self._begun: set[int] = set()  # which have begun to answer
+        self._over: set[int] = set()  # which have ended
         self._nonce = 0
-        self._cache: _core.SampleCache | SpilledCache = plan.make_cache(worker)
+        self._reported = -1  # the change of which it has said that it has all
+        self._owners: tuple[WorkerPlan, ...] = (self._state.plan,)  # by each of these it has seeds
+        self._seq, self._complete = 0, False
+        self._read = ExitStack()  # the streams of the present generation
+        self._cache: _core.SampleCache | SpilledCache = self._state.plan.make_cache(worker)
         with ExitStack() as opened:
             if budget_bytes is not None and directory is not None:
-                self._cache = _spill(plan.make_cache(worker), directory, budget_bytes)
+                self._cache = _spill(self._state.plan.make_cache(worker), directory, budget_bytes)
                 opened.callback(self._cache.close)
-            place.create(streams_of(plan))
-            self._requests = place.write(REQUESTS, worker + self.replica * plan.serving_workers)
-            opened.callback(self._requests.close)
-            self._streams: dict[int, ReadableStream] = {}
-            for sender in senders:
-                self._streams[sender] = place.read(samples_for(worker), sender)
-                opened.callback(self._streams[sender].close)
+            self._open_streams()
+            opened.callback(self._close_streams)
             self._opened = opened.pop_all()
 
     # -- answers
@@ -105,13 +121,17 @@ class ServingWorker:
     @property
     def seq(self) -> int:
         """The event up to which answers have seen all, 0 until all sampling workers have answered."""
-        told = list(self._whole.values())
-        return min(told) if len(told) == self.plan.sampling_workers else 0
+        return self._seq
 
     @property
     def whole(self) -> bool:
         """Whether all sampling workers have told what they know; until then every answer waits."""
-        return len(self._whole) == self.plan.sampling_workers
+        return self._complete
+
+    @property
+    def changes(self) -> int:
+        """The change of the plan up to which it has all, -1 until all sampling workers have answered."""
+        return min(self._changes.values()) if self._complete else -1
 
     @property
     def failure(self) -> LiveGNNError | None:
@@ -131,8 +151,7 @@ class ServingWorker:
         timeout = not_negative(timeout, "timeout, in seconds,")
         with self._changed:
             done = self._changed.wait_for(
-                lambda: self._failure is not None or (self.whole and self.seq >= min_seq),
-                timeout,
+                lambda: self._failure is not None or (self._complete and self._seq >= min_seq), timeout
             )
             if self._failure is not None:
                 raise self._failure
@@ -180,12 +199,13 @@ class ServingWorker:
 
     def _check(self, ids: "ArrayLike") -> IntArray:
         asked = integer_ids(ids)
-        elsewhere = self.plan.serving_worker_of(asked) != self.worker
+        owners = self._owners
+        elsewhere = np.all([plan.serving_worker_of(asked) != self.worker for plan in owners], axis=0)
         if elsewhere.any():
             seed = asked[elsewhere][:1]
             raise InputError(
                 f"ids must be seeds of serving worker {self.worker}, got {seed.item()}, of worker "
-                f"{self.plan.serving_worker_of(seed).item()}"
+                f"{owners[-1].serving_worker_of(seed).item()}"
             )
         if self._knows_nodes and len(asked):
             known = self._cache.has_features(self._place, asked)
@@ -216,7 +236,7 @@ class ServingWorker:
 
     def _run(self) -> None:
         try:
-            self._ask()
+            self.begin()
             while not self._stopped.is_set():
                 try:
                     some = self.follow()
@@ -231,6 +251,21 @@ class ServingWorker:
                 self._changed.notify_all()
             if known is None:
                 raise  # for the traceback
+
+    def begin(self) -> None:
+        """Asks for everything, and passes over what was told before. Raises LogError."""
+        while True:
+            for sender, stream in self._streams.items():
+                self._after[sender] = stream.last_position()
+            # Read after the positions: what it does not say yet comes after them.
+            _, newest = begin_states(self._where, self.plan)[-1]
+            self._state = newest
+            if newest.generation == self._generation:
+                break
+            self._open_streams()
+        if self._belongs(newest):
+            self._ask()
+        self._update()
 
     def follow(self) -> bool:
         """Takes what has come. False if nothing had. Raises LogError."""
@@ -248,38 +283,109 @@ class ServingWorker:
                 self._take(sender, record)
                 self._after[sender] = record.position
             some = some or bool(records)
+        if some:
+            self._update()
+        if len(self._over) == len(self._streams):
+            self._go_over()
         return some
 
     def _take(self, sender: int, record: StoredRecord) -> None:
-        numbers, blocks = unpack(record.payload)
-        if record.type == ALL:
+        numbers, rest = unpack(record.payload)
+        if record.type == CHANGE:
+            self._change(PlanState.from_bytes(rest, self.plan))
+        elif record.type == END:
+            self._over.add(sender)
+        elif record.type == ALL:
             # An answer to somebody else says again what is here already.
             if sender in self._begun or numbers[0] == self._nonce:
                 self._begun.add(sender)
                 self._cache.restart(sender)
         elif sender in self._begun:
-            if blocks:
-                self._cache.apply(blocks)
+            if rest:
+                self._cache.apply(rest)
             if numbers:
-                with self._changed:
-                    self._whole[sender] = numbers[0]
-                    self._changed.notify_all()
+                self._whole[sender], self._changes[sender] = numbers
+
+    def _change(self, state: PlanState) -> None:
+        if state.number <= self._state.number:
+            return
+        before, self._state = self._state, state
+        if not self._belongs(state):
+            self._forget()
+        elif not self._belongs(before):
+            self._ask()
+        self._update()
+
+    def _belongs(self, state: PlanState) -> bool:
+        return self.worker < state.serving_workers and self.replica < state.replicas
+
+    def _update(self) -> None:
+        """Tells those who wait, and whoever changes the plan, how far it is."""
+        with self._changed:
+            self._complete = len(self._whole) == len(self._streams)
+            self._seq = min(self._whole.values()) if self._complete else 0
+            state = self._state
+            ready = self.changes >= state.number
+            self._owners = (state.plan, state.next) if ready and state.next is not None else (state.plan,)
+            self._changed.notify_all()
+        if ready and self._reported < state.number:
+            self._requests.append_all([Record(READY, b"%d" % state.number)])
+            self._reported = state.number
+
+    def _go_over(self) -> None:
+        """To the sampling workers of the next generation, which begin where these have ended."""
+        follows = len(self._begun) == len(self._streams)
+        seq = self._seq
+        self._open_streams()
+        if not follows:
+            self._forget()
+            self.begin()
+            return
+        senders = self._streams.keys()
+        self._begun = set(senders)
+        with self._changed:
+            self._whole = dict.fromkeys(senders, seq)
+            self._changes = dict.fromkeys(senders, self._state.number)
 
     def _ask(self) -> None:
-        """Asks for everything, and passes over what was told before."""
         self._nonce = secrets.randbits(62)
-        for sender, stream in self._streams.items():
-            self._after[sender] = stream.last_position()
         self._requests.append_all([Record(REQUEST, b"%d" % self._nonce)])
+
+    def _forget(self) -> None:
+        self._begun.clear()
+        self._whole.clear()
+        self._changes.clear()
+        self._cache.clear()
 
     def _begin_anew(self) -> None:
         for stream in self._streams.values():
             stream.last_position()  # raises where nobody answers
-        with self._changed:
-            self._begun.clear()
-            self._whole.clear()
-        self._cache.clear()
-        self._ask()
+        self._forget()
+        self._update()
+        self.begin()
+
+    def _close_streams(self) -> None:
+        self._read.close()
+
+    def _open_streams(self) -> None:
+        """Those of the present generation, from their beginning on."""
+        state = self._state
+        samples = samples_for(state.generation, self.worker)
+        requests = requests_of(state.generation, self.worker, self.replica)
+        self._where.create({samples: state.plan.sampling_workers, requests: 1})
+        with ExitStack() as opened:
+            writer = self._where.write(requests, 0)
+            opened.callback(writer.close)
+            streams: dict[int, ReadableStream] = {}
+            for sender in range(state.plan.sampling_workers):
+                streams[sender] = self._where.read(samples, sender)
+                opened.callback(streams[sender].close)
+            self._read, before = opened.pop_all(), self._read
+        before.close()
+        self._generation, self._requests, self._streams = state.generation, writer, streams
+        self._after = dict.fromkeys(streams, 0)
+        self._over = set()
+        self._cache.restart_all(len(streams))
 
 
 def _forward_of(model: Model, plan: WorkerPlan) -> SampledForward:

@@ -9,10 +9,12 @@ from typing import cast
 import numpy as np
 
 from livegnn import _core
+from livegnn.errors import LogError
 from livegnn.events import Events
 from livegnn.events.chunk import Chunk
 from livegnn.graph import Graph, Schema
 from livegnn.types import IntArray, NodeType
+from livegnn.workers.messages import ANEW
 
 
 class ShardEvents:
@@ -36,6 +38,13 @@ class ShardEvents:
                 self._change_nodes(chunk)
             else:
                 self._change_edges(chunk)
+
+    def receive(self, blocks: bytes) -> None:
+        """Takes what another sampling worker has told. Raises LogError if it does not follow."""
+        try:
+            self._shard.receive(blocks)
+        except RuntimeError as error:
+            raise LogError(f"a sampling worker has told what does not follow: {error}. {ANEW}") from error
 
     def _change_nodes(self, chunk: Chunk) -> None:
         assert isinstance(chunk.type, str)

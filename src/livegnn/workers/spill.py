@@ -115,6 +115,10 @@ class SpilledCache:
         """As `_core.SampleCache.restart`."""
         self.native.restart(sender)
 
+    def restart_all(self, sampling_workers: int) -> None:
+        """As `_core.SampleCache.restart_all`."""
+        self.native.restart_all(sampling_workers)
+
     def clear(self) -> None:
         """As `_core.SampleCache.clear`; the database is emptied too."""
         with self._lock:

@@ -1,0 +1,129 @@
+"""The plan as it is now: how many workers there are, and which serving workers have which seeds.
+
+Each change is a record of the stream `worker-changes` with the whole state after it. It was stored or it was
+not, so a change never happens in part; each sampling worker takes it in one of its steps.
+
+    plan ─► plan, next ─► next          serving workers: by both, until those of `next` have what they need
+                      └─► plan          given up
+    generation g, plan ─► generation g + 1, plan          sampling workers: at one event, see handover.py
+
+Invariants: at most one change is under way; numbers of states grow by one, and a state of a number is
+written once.
+Thread safety: none.
+"""
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Final, cast
+
+import orjson
+
+from livegnn.errors import FileFormatError, LogError
+from livegnn.log import Origin
+from livegnn.log.streams import Record
+from livegnn.types import JSON
+from livegnn.workers.messages import CHANGE, CHANGES
+from livegnn.workers.places import Place
+from livegnn.workers.plan import WorkerPlan
+
+_TRIES: Final = 200
+_SECONDS: Final = 0.05
+
+
+@dataclass(frozen=True)
+class PlanState:
+    """number: of the state, from 0. generation: how often the number of sampling workers was changed.
+    next: by which seeds are moved to other serving workers, if any are.
+    """
+
+    number: int
+    generation: int
+    plan: WorkerPlan
+    next: WorkerPlan | None = None
+
+    @property
+    def serving_workers(self) -> int:
+        """How many there are, those among them that will go or have only just come."""
+        return max(plan.serving_workers for plan in (self.plan, self.next or self.plan))
+
+    @property
+    def replicas(self) -> int:
+        """How many each serving worker may have now."""
+        return max(plan.replicas for plan in (self.plan, self.next or self.plan))
+
+    def to_bytes(self) -> bytes:
+        """As JSON."""
+        following = None if self.next is None else _numbers_of(self.next)
+        state = [self.number, self.generation, self.plan.to_json(), _numbers_of(self.plan), following]
+        return orjson.dumps(state)
+
+    @classmethod
+    def from_bytes(cls, payload: bytes, plan: WorkerPlan) -> "PlanState":
+        """The state, with what `plan` has beside numbers.
+
+        Raises FileFormatError if workers of another plan have written it, LogError for anything else.
+        """
+        try:
+            number, generation, common, present, following = orjson.loads(payload)
+            if common != orjson.loads(orjson.dumps(plan.to_json())):
+                raise FileFormatError(
+                    "workers of one log must have one plan (schema, query, seed, keep_edges), got another "
+                    "than that of the workers before: start them beside another log, or remove the streams "
+                    "and checkpoints of all workers"
+                )
+            after = None if following is None else _with_numbers(plan, following)
+            return cls(int(number), int(generation), _with_numbers(plan, present), after)
+        except (ValueError, TypeError) as error:
+            raise LogError(f"expected the state of a plan, got {payload[:80]!r}") from error
+
+
+def same_numbers(one: WorkerPlan, other: WorkerPlan) -> bool:
+    """Whether two plans have as many workers, and the same seeds moved."""
+    return _numbers_of(one) == _numbers_of(other)
+
+
+def read_states(place: Place, plan: WorkerPlan, after: int = 0) -> Sequence[tuple[int, PlanState]]:
+    """The states after position `after`, each with its position. Raises LogError, FileFormatError."""
+    with closing(place.read(CHANGES, 0)) as stream:
+        if stream.last_position() <= after:
+            return []
+        return [(one.position, PlanState.from_bytes(one.payload, plan)) for one in stream.records(after)]
+
+
+def begin_states(place: Place, plan: WorkerPlan) -> Sequence[tuple[int, PlanState]]:
+    """All states. The first worker of all says that `plan` is the first. Raises as `read_states` does."""
+    failure: LogError | None = None
+    for _ in range(_TRIES):
+        try:
+            place.create({CHANGES: 1})
+            if found := read_states(place, plan):
+                return found
+            append_state(place, PlanState(0, 0, plan))
+        except LogError as error:  # another worker makes the stream, or says the plan
+            failure = error
+            time.sleep(_SECONDS)
+    raise LogError(f"the stream {CHANGES!r} must hold a plan, got none: {failure}") from failure
+
+
+def append_state(place: Place, state: PlanState) -> None:
+    """Stores a state, unless there is one of its number. Raises LogError, and if another process does so."""
+    with closing(place.write(CHANGES, 0)) as stream:
+        stream.append_all([Record(CHANGE, state.to_bytes(), Origin("plan", 0, state.number))])
+
+
+def _numbers_of(plan: WorkerPlan) -> list[JSON]:
+    moved = [[seed, worker] for seed, worker in plan.moved.items()]
+    return [plan.sampling_workers, plan.serving_workers, plan.replicas, cast("JSON", moved)]
+
+
+def _with_numbers(plan: WorkerPlan, numbers: Sequence[object]) -> WorkerPlan:
+    sampling, serving, replicas, moved = cast("tuple[int, int, int, list[list[int]]]", numbers)
+    return replace(
+        plan,
+        sampling_workers=sampling,
+        serving_workers=serving,
+        replicas=replicas,
+        moved={seed: worker for seed, worker in moved},  # noqa: C416 (lists are no pairs)
+    )

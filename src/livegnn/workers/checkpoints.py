@@ -1,0 +1,65 @@
+"""The checkpoints of a sampling worker: the newest, and the one before in case a disk spoils that.
+
+Invariant: both are whole files; nobody sees half of one.
+Thread safety: none.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from livegnn import checkpoint
+from livegnn.errors import FileFormatError
+from livegnn.types import State
+from livegnn.workers.messages import ANEW
+
+_NAME = "sampling"
+_logger = logging.getLogger(__name__)
+
+
+class Saved(NamedTuple):
+    """What a checkpoint has: steps and events up to these, and records of other sampling workers."""
+
+    step: int
+    seq: int
+    received: Mapping[int, int]
+
+
+class Checkpoints:
+    """Those at `path`, the older one with ``.before`` after its name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.before = path.with_name(f"{path.name}.before")
+
+    def write(self, state: State, seq: int) -> None:
+        """Makes `state`, of event `seq`, the newest. Raises OSError; then the newest is as it was."""
+        if self.path.exists():
+            linked = self.path.with_name(f"{self.path.name}.linked")
+            linked.unlink(missing_ok=True)
+            os.link(self.path, linked)
+            linked.replace(self.before)
+        checkpoint.write(self.path, {_NAME: state}, seq)
+
+    def read(self) -> tuple[int, State] | None:
+        """The event and the state of the newest, or of the one before if that is damaged; None if there is
+        none. Raises FileFormatError if both are damaged.
+        """
+        failure: FileFormatError | None = None
+        for path in (self.path, self.before):
+            if path.exists():
+                try:
+                    found = checkpoint.read(path)
+                    state = found.states.get(_NAME)
+                    if state is None:
+                        raise FileFormatError(f"{path} must be of a sampling worker, got one of a runtime")
+                except FileFormatError as error:
+                    _logger.warning("a checkpoint cannot be used: %s", error)
+                    failure = failure or error
+                else:
+                    return found.seq, state
+        if failure is not None:
+            raise FileFormatError(f"{failure}. {ANEW}") from failure
+        return None

@@ -1,0 +1,94 @@
+"""What steps that a sampling worker has recorded took: whoever takes its place takes the same again.
+
+Thread safety: none.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from livegnn.errors import LogError
+from livegnn.log import AppliedBatch, Tail
+from livegnn.log.streams import StoredRecord
+from livegnn.workers.messages import ANEW, END, Step, read_new, read_up_to
+from livegnn.workers.sampling_streams import SamplingStreams
+
+Found: TypeAlias = tuple[
+    Step,
+    Sequence[AppliedBatch],
+    Mapping[int, Sequence[StoredRecord]],
+    Mapping[tuple[int, int], Sequence[StoredRecord]],
+    Sequence[StoredRecord],
+]
+"""A step, and what it takes: batches of the log, records of sampling and of serving workers, changes."""
+
+
+def read_recorded(
+    streams: SamplingStreams, tail: Tail, now: Step, position: int
+) -> Iterator[tuple[int, Found]]:
+    """The steps after `position` in the stream of steps, each with its own position.
+
+    now: what was taken until then. The caller takes each before it asks for the next one. Raises LogError if
+    something that they took is not there any more, or is another than it was.
+    """
+    steps = streams.steps
+    if steps.last_position() < position:
+        raise LogError(
+            f"the stream of steps must reach step {position}, of which the checkpoint is, got one that ends "
+            f"at {steps.last_position()}: it was removed, or is of another log. {ANEW}"
+        )
+    while steps.last_position() > position:
+        try:
+            found = read_new(steps, position)
+        except LogError as error:
+            raise LogError(
+                f"the checkpoint is older than the steps that are kept: {error}. {ANEW}"
+            ) from error
+        if not found:
+            return
+        for record in found:
+            if record.type == END:
+                return
+            step = Step.from_bytes(record.payload)
+            yield (
+                record.position,
+                (
+                    step,
+                    _read_batches(tail, now.seq, step),
+                    {k: read_up_to(streams.heard[k], now.received[k], at) for k, at in step.received.items()},
+                    {
+                        key: read_up_to(streams.asked[key], now.requests.get(key, 0), at)
+                        for key, at in step.requests.items()
+                    },
+                    read_up_to(streams.plans, now.changes, step.changes),
+                ),
+            )
+            requests = {**now.requests, **step.requests}  # of some workers there may be none in a step
+            now, position = step._replace(requests=requests), record.position
+
+
+def check_history(tail: Tail, seq: int, digest: str | None) -> None:
+    """Raises LogError if the log up to an event is not the one that was there before."""
+    ours = tail.digest(seq) if digest else None
+    if ours is not None and ours != digest:
+        raise LogError(
+            f"the log must have the history up to event {seq} that this worker has taken, got another one: "
+            f"it was begun anew, or restored. {ANEW}"
+        )
+
+
+def _read_batches(tail: Tail, after: int, step: Step) -> Sequence[AppliedBatch]:
+    found: list[AppliedBatch] = []
+    at = after
+    while at < step.seq:
+        some = [one for one in tail.batches(step.seq - at) if one.batch.seq <= step.seq]
+        if not some:
+            raise LogError(
+                f"the log must have batches up to event {step.seq}, which were taken before, got them up to "
+                f"{at}: it has lost its end, or is another one. {ANEW}"
+            )
+        found += some
+        at = some[-1].batch.seq
+        if at == step.seq:
+            check_history(tail, at, step.digest)
+        tail.commit(at)
+    return found
