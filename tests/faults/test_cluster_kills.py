@@ -56,6 +56,7 @@ class Stream:
             f"{worker.address}/v1/samples",
             json={"ids": own, "min_seq": self.seq, "timeout": 60},
             timeout=90,
+            trust_env=False,
         ).json()
         assert answer["ids"] == own
         for id, sample in zip(own, answer["samples"], strict=True):
@@ -111,21 +112,20 @@ def run(driver: Driver, stream: Stream) -> None:
     driver.ask("replicate", 1, 2)
     with pytest.raises(AssertionError, match=r"InputError: .*replicas"):
         driver.ask("replicate", 1, 3)
-    gone: set[int] = set()
-    for kind, number, fault in (
-        ("sampling", 0, signal.SIGKILL),
-        ("serving", 1, signal.SIGKILL),
-        ("sampling", 1, signal.SIGSTOP),
-    ):
-        stream.append(30)
-        workers = driver.until(lambda workers: all_ready(workers, 5))
-        for worker in workers:
-            if worker[:2] == (kind, number):
-                os.kill(worker.process, fault)
-                gone.add(worker.process)
-        driver.until(
-            lambda workers: all_ready(workers, 5) and not gone & {worker.process for worker in workers}
-        )
+    stream.append(30)
+    workers = driver.until(lambda workers: all_ready(workers, 5))
+    faults = {
+        ("sampling", 0, 0): signal.SIGKILL,
+        ("serving", 1, 1): signal.SIGKILL,
+        ("sampling", 1, 0): signal.SIGSTOP,
+    }
+    gone = {worker.process: fault for worker in workers if (fault := faults.get(worker[:3])) is not None}
+    for process, fault in gone.items():
+        os.kill(process, fault)
+    stream.append(30)
+    driver.until(
+        lambda workers: all_ready(workers, 5) and not gone.keys() & {worker.process for worker in workers}
+    )
     stream.append(30)
     assert driver.ask("checkpoint") > 0
     for worker in driver.workers():
@@ -238,6 +238,7 @@ def cut_and_mend(driver: Driver, machines: Network, stream: Stream) -> None:
     stream.append(40)
     driver.until(lambda workers: all_ready(workers, 4) and all(worker.node == serving for worker in workers))
     check()
+    print("\n".join(driver.ask("said")))
     machines.mend(1)
     stream.append(40)
     check()

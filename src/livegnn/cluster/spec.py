@@ -104,6 +104,7 @@ class ClusterSpec:
         place = copy.copy(self.place)
         if isinstance(place, KafkaPlace):
             place.folder = self._own(node)
+            place.folder.mkdir(parents=True, exist_ok=True)
         return place
 
     def _own(self, node: str) -> Path:

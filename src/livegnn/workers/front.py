@@ -80,7 +80,10 @@ class _Front:
         self._turns = [0] * plan.serving_workers
         self._finding = asyncio.Lock()
         self._found = -1.0  # when it was last asked where the workers are
-        self.client = httpx.AsyncClient(limits=httpx.Limits(max_connections=None))
+        self.client = httpx.AsyncClient(
+            limits=httpx.Limits(max_connections=None),
+            trust_env=False,  # a proxy for the world outside knows nothing of workers
+        )
 
     async def follow(self) -> None:
         """Keeps the addresses up to date, where they can change."""
