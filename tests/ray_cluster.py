@@ -14,7 +14,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,6 +66,15 @@ class Processes:
                         found.append(int(path.name))
                 except OSError:  # it has ended
                     continue
+        return found
+
+    def named(self, name: str) -> list[int]:
+        """Of those, the actors of this class."""
+        found = []
+        for process in self.running():
+            with suppress(OSError):
+                if Path(f"/proc/{process}/cmdline").read_bytes().startswith(f"ray::{name}".encode()):
+                    found.append(process)
         return found
 
     def at_end(self, call: Callable[[], object]) -> None:

@@ -6,6 +6,7 @@ import random
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,13 +95,13 @@ def test_workers_of_a_cluster_are_killed_and_replaced(processes: Processes, tmp_
             "patience": PATIENCE,
         }
         driver = Driver(processes, given)
-        run(driver, Stream(runtime, view))
+        run(driver, processes, Stream(runtime, view))
     finally:
         runtime.stop()
         log.close()
 
 
-def run(driver: Driver, stream: Stream) -> None:
+def run(driver: Driver, processes: Processes, stream: Stream) -> None:
     plan = WorkerPlan(SCHEMA, QUERY, 2, 2, 2)
     with pytest.raises(AssertionError, match="UnknownTypeError"):
         driver.ask("register", lg.Query("user").hop(("user", "to", "node"), 4).to_json())
@@ -114,6 +115,11 @@ def run(driver: Driver, stream: Stream) -> None:
         driver.ask("replicate", 1, 3)
     stream.append(30)
     workers = driver.until(lambda workers: all_ready(workers, 5))
+    (coordinator,) = processes.named("Coordinator")
+    os.kill(coordinator, signal.SIGKILL)
+    again = driver.until(lambda workers: all_ready(workers, 5))
+    assert [worker.process for worker in again] == [worker.process for worker in workers]
+    assert processes.named("Coordinator") != [coordinator]
     faults = {
         ("sampling", 0, 0): signal.SIGKILL,
         ("serving", 1, 1): signal.SIGKILL,
@@ -209,7 +215,8 @@ def test_workers_of_a_machine_that_is_cut_off_are_placed_again(processes: Proces
                     },
                     "patience": PATIENCE,
                 }
-                cut_and_mend(Driver(processes, given, machines.on(0)), machines, Stream(runtime, view))
+                driver = Driver(processes, given, machines.on(0))
+                cut_and_mend(driver, processes, machines, Stream(runtime, view))
             finally:
                 runtime.stop()
                 log.close()
@@ -218,7 +225,7 @@ def test_workers_of_a_machine_that_is_cut_off_are_placed_again(processes: Proces
             broker.close()
 
 
-def cut_and_mend(driver: Driver, machines: Network, stream: Stream) -> None:
+def cut_and_mend(driver: Driver, processes: Processes, machines: Network, stream: Stream) -> None:
     plan = WorkerPlan(SCHEMA, QUERY, 2, 2)
     serving, sampling = machines.address(0), machines.address(1)
 
@@ -243,4 +250,9 @@ def cut_and_mend(driver: Driver, machines: Network, stream: Stream) -> None:
     stream.append(40)
     check()
     assert {worker.node for worker in driver.workers()} == {serving}
+    placed = {worker.process for worker in driver.workers()}
+    ends = time.monotonic() + 60
+    while set(processes.named("SamplingActor")) - placed:  # those that were left there end
+        assert time.monotonic() < ends
+        time.sleep(0.1)
     driver.ask("stop")

@@ -10,15 +10,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
-
-import uvicorn
+from typing import TYPE_CHECKING, NamedTuple
 
 from livegnn.cluster.spec import ClusterSpec
 from livegnn.errors import LiveGNNError, LogError, TimeoutExpired
-from livegnn.server import listen
 from livegnn.workers import SamplingWorker, ServingWorker, WorkerPlan
-from livegnn.workers.app import create_serving_app
+
+if TYPE_CHECKING:
+    import uvicorn
 
 
 class Report(NamedTuple):
@@ -158,6 +157,11 @@ class ServingActor:
             self._failure = _said(error)
 
     def _serve(self, worker: ServingWorker) -> None:
+        import uvicorn  # sampling workers need no server
+
+        from livegnn.server import listen
+        from livegnn.workers.app import create_serving_app
+
         with listen(self._node, 0) as listener:
             server = uvicorn.Server(uvicorn.Config(create_serving_app(worker), log_level="warning"))
             self._server = server
