@@ -99,6 +99,7 @@ def test_workers_answer_as_the_server_does(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.xdist_group("ray")
 def test_a_cluster_answers_as_the_server_does(tmp_path: Path) -> None:
     """All workers from one command; one is killed, one gets a replica, and all end with a checkpoint."""
     path = write_deployment(tmp_path)
