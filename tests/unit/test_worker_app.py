@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 import livegnn as lg
-from livegnn.errors import InputError, LogError
+from livegnn.errors import InputError
 from livegnn.log.sqlite import SqliteLog
 from livegnn.presampling import SampledEngine
 from livegnn.runtime import Runtime
@@ -195,7 +195,7 @@ def test_a_worker_that_says_nothing_is_left_when_it_is_replaced(setting: Setting
 
 def test_who_waits_for_a_worker_waits_no_longer_than_asked(setting: Setting) -> None:
     def find() -> list[list[str]]:
-        raise LogError("nobody knows")
+        raise OSError("nobody knows")
 
     with served(create_front(PLAN, find)) as front:
         answer = ask(front, ids=[1], timeout=0.3)

@@ -18,7 +18,7 @@ from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from livegnn.errors import InputError, LiveGNNError, TimeoutExpired
+from livegnn.errors import InputError, TimeoutExpired
 from livegnn.server.bodies import to_json
 from livegnn.workers.app import ids_of, make_application, read_request
 from livegnn.workers.plan import WorkerPlan
@@ -100,7 +100,7 @@ class _Front:
             try:
                 found = await run_in_threadpool(self._find)
                 _check(self._plan, found)
-            except LiveGNNError as error:
+            except Exception as error:  # whatever the function raises, requests go on with what is known
                 _logger.warning("where serving workers are is not known: %s", error)
                 return
             self._workers, self._found = found, asked
