@@ -14,7 +14,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,12 +42,14 @@ class Processes:
         self._at_end: list[Callable[[], object]] = []
         self.folder = Path(tempfile.mkdtemp(prefix="lgray-", dir="/tmp"))  # names of sockets must be short
         self.environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
             MARK: self._mark,
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
             "RAY_TMPDIR": str(self.folder),
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": self._mark,
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
             "RAY_DEDUP_LOGS": "0",
@@ -64,6 +66,15 @@ class Processes:
                         found.append(int(path.name))
                 except OSError:  # it has ended
                     continue
+        return found
+
+    def named(self, name: str) -> list[int]:
+        """Of those, the actors of this class."""
+        found = []
+        for process in self.running():
+            with suppress(OSError):
+                if Path(f"/proc/{process}/cmdline").read_bytes().startswith(f"ray::{name}".encode()):
+                    found.append(process)
         return found
 
     def at_end(self, call: Callable[[], object]) -> None:
@@ -130,14 +141,14 @@ class Driver:
         assert isinstance(found, list)
         return [Worker(*one) for one in found]
 
-    def until(self, holds: Callable[[list[Worker]], object], seconds: float = 60) -> list[Worker]:
+    def until(self, holds: Callable[[list[Worker]], object], seconds: float = 150) -> list[Worker]:
         """Waits until something holds of the workers, and returns them."""
         ends = time.monotonic() + seconds
         while True:
             workers = self.workers()
             if holds(workers):
                 return workers
-            assert time.monotonic() < ends, f"{workers}\n{self.ask('said')}"
+            assert time.monotonic() < ends, f"{workers}\n{self.ask('said')}"[:3000]
             time.sleep(0.05)
 
 

@@ -115,10 +115,11 @@ def test_workers_answer_as_the_server_does(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.xdist_group("ray")
 def test_a_cluster_answers_as_the_server_does(tmp_path: Path) -> None:
     """All workers from one command; one is killed, one gets a replica, and all end with a checkpoint."""
     path = write_deployment(tmp_path)
-    path.write_text(path.read_text().replace("serving = 2", "serving = 2\nreplicas = 2"))
+    path.write_text(path.read_text().replace("sampling = 2", "sampling = 1\nreplicas = 2"))
     with ray_processes() as processes, Server(path) as server:
         running = Process("cluster", path, "--port", 0, environment=processes.environment)
         front = running.line.split()[-1]
@@ -145,7 +146,7 @@ def test_a_cluster_answers_as_the_server_does(tmp_path: Path) -> None:
         assert (answer.status_code, "replicas" in answer.text) == (400, True)
         assert httpx.post(front + "/v1/checkpoint", timeout=90).json() == {"seq": seq}
         assert running.stop() == 0
-    assert len([*(tmp_path / "workers").glob("*.checkpoint")]) == 2
+    assert [one.name for one in (tmp_path / "workers").glob("*.checkpoint")] == ["sampling-0.checkpoint"]
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:

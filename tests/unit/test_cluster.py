@@ -18,7 +18,7 @@ from livegnn.log.sqlite import SqliteLog
 from livegnn.log.streams import Record
 from livegnn.presampling import Presampler
 from livegnn.runtime import Runtime
-from livegnn.workers import SqlitePlace
+from livegnn.workers import KafkaPlace, SqlitePlace
 
 EDGE = ("node", "to", "node")
 SCHEMA = lg.Schema({"node": 1}, {EDGE: lg.EdgeSchema(timed=True)})
@@ -30,7 +30,7 @@ def spec_in(folder: Path, **changes: object) -> ClusterSpec:
     spec = ClusterSpec(
         SqlitePlace(folder / "events.db"), SCHEMA, folder / "workers", sampling_workers=1, serving_workers=2
     )
-    return dataclasses.replace(spec, replicas=3, **changes)
+    return dataclasses.replace(spec, **{"replicas": 3, **changes})
 
 
 @pytest.fixture
@@ -100,13 +100,39 @@ def test_another_number_of_workers_is_refused(runtime: Runtime, tmp_path: Path) 
     with pytest.raises(LogError, match="sampling_workers of the workers must be 1"):
         Registration(spec_in(tmp_path, sampling_workers=2))
     spec = spec_in(tmp_path)
-    with pytest.raises(InputError, match="shared"):
-        spec_in(tmp_path, shared="no")
     stream = spec.place.write(STREAM, 0)
     stream.append_all([Record(PLAN, b"nonsense")])
     stream.close()
     with pytest.raises(LogError, match="expected a record of 'worker-plan', got b'nonsense'"):
         Registration(spec)
+
+
+def test_nonsense_is_refused(tmp_path: Path) -> None:
+    for name, value in (
+        ("place", "events.db"),
+        ("schema", None),
+        ("directory", 5),
+        ("sampling_workers", 0),
+        ("serving_workers", 1.5),
+        ("replicas", "two"),
+        ("model", b"model"),
+        ("budget_bytes", -1),
+        ("shared", "no"),
+        ("checkpoint_every", 0),
+    ):
+        with pytest.raises(InputError, match=name):
+            spec_in(tmp_path, **{name: value})
+
+
+def test_specifications_are_compared(tmp_path: Path) -> None:
+    spec = spec_in(tmp_path)
+    assert spec.is_like(spec_in(tmp_path))
+    for changed in (
+        spec_in(tmp_path, seed=1),
+        spec_in(tmp_path, place=SqlitePlace(tmp_path / "other.db")),
+        spec_in(tmp_path, place=KafkaPlace("localhost:9092", "other", tmp_path)),
+    ):
+        assert not spec.is_like(changed)
 
 
 def test_workers_in_their_processes(runtime: Runtime, tmp_path: Path, rng: np.random.Generator) -> None:

@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 import livegnn as lg
-from livegnn.errors import InputError, LogError, TimeoutExpired
+from livegnn.errors import InputError, TimeoutExpired
 from livegnn.log.sqlite import SqliteLog
 from livegnn.presampling import SampledEngine
 from livegnn.runtime import Runtime
@@ -246,9 +246,40 @@ def test_the_front_end_follows_where_workers_are(setting: Setting) -> None:
         np.testing.assert_array_equal(np.float32(answer["predictions"]), expected)
 
 
+def test_a_worker_that_says_nothing_is_left_when_it_is_replaced(setting: Setting) -> None:
+    """As behind a cut network: it takes the request and never answers."""
+    with listen("127.0.0.1", 0) as silent:
+        known = [[f"http://127.0.0.1:{silent.getsockname()[1]}"], setting.addresses[1:]]
+        replaced = [setting.addresses[:1], setting.addresses[1:]]
+        silent.settimeout(30)
+
+        def find() -> list[list[str]]:
+            return known
+
+        with served(create_front(PLAN, find)) as front:
+
+            def replace() -> None:
+                taken, _ = silent.accept()
+                with taken:
+                    assert taken.recv(1)
+                    known[:] = replaced
+                    asked.join()
+
+            replacing = threading.Thread(target=replace)
+            answers = []
+            asked = threading.Thread(
+                target=lambda: answers.append(ask(front, ids=list(range(NODES)), timeout=300))
+            )
+            asked.start()
+            replacing.start()
+            replacing.join()
+        expected = setting.engine.predict(np.arange(NODES))
+        np.testing.assert_array_equal(np.float32(answers[0].json()["predictions"]), expected)
+
+
 def test_who_waits_for_a_worker_waits_no_longer_than_asked(setting: Setting) -> None:
     def find() -> list[list[str]]:
-        raise LogError("nobody knows")
+        raise OSError("nobody knows")
 
     with served(create_front(PLAN, find)) as front:
         answer = ask(front, ids=[1], timeout=0.3)

@@ -10,15 +10,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
-
-import uvicorn
+from typing import TYPE_CHECKING, NamedTuple
 
 from livegnn.cluster.spec import ClusterSpec
 from livegnn.errors import LiveGNNError, LogError, TimeoutExpired
-from livegnn.server import listen
 from livegnn.workers import SamplingWorker, ServingWorker, WorkerPlan
-from livegnn.workers.app import create_serving_app
+
+if TYPE_CHECKING:
+    import uvicorn
 
 
 class Report(NamedTuple):
@@ -26,7 +25,7 @@ class Report(NamedTuple):
 
     process: its number. seq: the last event that it has taken, or that its answers have seen. stuck_seconds:
     how long its thread has been in the step that it is in. failure: why it has ended. address: of a serving
-    worker that has all that its seeds need.
+    worker that has all that its seeds need. ready: whether it does its work.
     """
 
     process: int
@@ -34,6 +33,7 @@ class Report(NamedTuple):
     stuck_seconds: float = 0.0
     failure: str | None = None
     address: str | None = None
+    ready: bool = False
 
 
 class SamplingActor:
@@ -54,7 +54,9 @@ class SamplingActor:
         """What the coordinator asks for again and again."""
         turned, worker = self._turned, self._worker
         stuck = 0.0 if turned is None else time.monotonic() - turned
-        return Report(os.getpid(), 0 if worker is None else worker.seq, stuck, self._failure)
+        if worker is None or self._failure is not None:
+            return Report(os.getpid(), failure=self._failure)
+        return Report(os.getpid(), worker.seq, stuck, ready=True)
 
     def save(self, timeout: float) -> int:
         """Has a checkpoint written; returns its event. Raises TimeoutExpired, LogError."""
@@ -136,7 +138,7 @@ class ServingActor:
             return Report(os.getpid())
         except LiveGNNError as error:
             return Report(os.getpid(), failure=_said(error))
-        return Report(os.getpid(), seq, address=self._address)
+        return Report(os.getpid(), seq, address=self._address, ready=self._address is not None)
 
     def stop(self) -> None:
         """Ends the worker; requests that it has begun are answered."""
@@ -158,6 +160,11 @@ class ServingActor:
             self._failure = _said(error)
 
     def _serve(self, worker: ServingWorker) -> None:
+        import uvicorn  # sampling workers need no server
+
+        from livegnn.server import listen
+        from livegnn.workers.app import create_serving_app
+
         with listen(self._node, 0) as listener:
             server = uvicorn.Server(uvicorn.Config(create_serving_app(worker), log_level="warning"))
             self._server = server

@@ -13,12 +13,10 @@ Locks: `_lock`, for everything but the answers of workers; nobody waits for a wo
 import logging
 import os
 import secrets
-import signal
 import threading
 import time
 from collections import deque
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import ray
@@ -130,8 +128,7 @@ class Coordinator:
                     actor.report.process if actor.report else 0,
                     actor.report.seq if actor.report else 0,
                     actor.report.address if actor.report else None,
-                    actor.report is not None
-                    and (role.kind == "sampling" or actor.report.address is not None),
+                    actor.report is not None and actor.report.ready,
                 )
                 for role, actor in sorted(self._actors.items())
             ]
@@ -180,7 +177,7 @@ class Coordinator:
         if answers:
             ray.wait(answers, num_returns=len(answers), timeout=timeout)
         for actor in ending:
-            self._kill(actor)
+            _kill(actor)
         if self._registered is not None:
             self._registered.close()
 
@@ -258,16 +255,7 @@ class Coordinator:
         self._say(f"{action.role}: ended, because {action.why}")
         actor = self._actors.pop(action.role, None)
         if actor is not None:
-            self._kill(actor)
-
-    def _kill(self, actor: _Actor) -> None:
-        """Ends a process for good, a frozen one too."""
-        with suppress(RayError, ValueError):
-            ray.kill(actor.handle)
-        if actor.report is not None and actor.node in {node.name for node in self._alive()}:
-            strategy = NodeAffinitySchedulingStrategy(actor.node, soft=False)
-            end = ray.remote(_end_process).options(num_cpus=0, scheduling_strategy=strategy, max_retries=0)
-            end.remote(actor.report.process)
+            _kill(actor)
 
     # -- roles
 
@@ -295,7 +283,7 @@ class Coordinator:
                 actor = _Actor(ray.get_actor(name, namespace=self._namespace), rest[2])
                 role = Role(cast("Kind", kind), int(rest[0]), int(rest[1]))
                 if role in self._actors:
-                    self._kill(actor)
+                    _kill(actor)
                 else:
                     self._actors[role] = actor
                     self._watch.adopt(role, actor.node, time.monotonic())
@@ -313,11 +301,12 @@ class Coordinator:
         _logger.info("%s", line)
 
 
-def _end_process(process: int) -> None:
-    """Kills an actor's process on this machine, if it is still there and the number not somebody else's."""
-    with suppress(OSError):
-        if Path(f"/proc/{process}/cmdline").read_bytes().startswith(b"ray::S"):
-            os.kill(process, signal.SIGKILL)
+def _kill(actor: _Actor) -> None:
+    """Ends a process. A frozen one Ray kills some seconds later; who begins in its place meanwhile may find
+    the log's files still taken, fails, and is started again.
+    """
+    with suppress(RayError, ValueError):
+        ray.kill(actor.handle)
 
 
 def _reason(error: BaseException) -> str:

@@ -5,7 +5,7 @@ do not tell the workers of one log two things.
 
 | record | payload |
 |---|---|
-| `plan` | `WorkerPlan.to_json`, as JSON; there is one |
+| `plan` | `WorkerPlan.to_json` and the numbers of workers, as JSON; there is one |
 | `replicas` | the number of a serving worker, and how many replicas it is to have; the last one counts |
 """
 
@@ -60,7 +60,7 @@ class Registration:
         """
         plan = self._spec.plan_of(query)
         if self.plan is None:
-            self._stream.append_all([Record(PLAN, orjson.dumps(plan.to_json()))])
+            self._stream.append_all([Record(PLAN, orjson.dumps(_to_json(plan)))])
             self.plan = plan
         elif self.plan != plan:
             raise InputError(
@@ -86,7 +86,7 @@ class Registration:
             content = orjson.loads(record.payload)
             if record.type == PLAN:
                 plan = self._spec.plan_of(Query.from_json(content["query"]))
-                _check_same(plan.to_json(), content)
+                _check_same(_to_json(plan), content)
                 self.plan = plan
             else:
                 number, count = content
@@ -96,6 +96,11 @@ class Registration:
             raise LogError(
                 f"expected a record of {STREAM!r}, got {record.payload[:80]!r}: {error}"
             ) from error
+
+
+def _to_json(plan: WorkerPlan) -> dict[str, JSON]:
+    numbers = {name: getattr(plan, name) for name in ("sampling_workers", "serving_workers", "replicas")}
+    return {**plan.to_json(), **numbers}
 
 
 def _check_same(plan: dict[str, JSON], registered: dict[str, JSON]) -> None:

@@ -5,10 +5,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
-from livegnn.arguments import switch, whole
+from livegnn.arguments import as_path, switch, whole
+from livegnn.errors import InputError
 from livegnn.graph import Schema
 from livegnn.model import Model
 from livegnn.query import Query
+from livegnn.wording import kind_of
 from livegnn.workers import KafkaPlace, Place, SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
 
 
@@ -34,7 +36,7 @@ class ClusterSpec:
     serving worker's cache, 0 for no limit. checkpoint_every: steps. The others are of `WorkerPlan`.
     """
 
-    place: Place
+    place: SqlitePlace | KafkaPlace
     schema: Schema
     directory: Path
     sampling_workers: int = 1
@@ -48,15 +50,21 @@ class ClusterSpec:
     checkpoint_every: int = 1000
 
     def __post_init__(self) -> None:
+        if not isinstance(self.schema, Schema):
+            raise InputError(f"schema must be a Schema, got {kind_of(self.schema)}")
+        if not isinstance(self.place, SqlitePlace | KafkaPlace):
+            raise InputError(f"place must be a SqlitePlace or a KafkaPlace, got {kind_of(self.place)}")
+        for name in ("sampling_workers", "serving_workers", "replicas", "checkpoint_every"):
+            whole(getattr(self, name), name, 1)
+        whole(self.budget_bytes, "budget_bytes", 0)
         place = copy.copy(self.place)
         if isinstance(place, SqlitePlace):
             place.path = place.path.absolute()
         object.__setattr__(self, "place", place)
-        object.__setattr__(self, "directory", Path(self.directory).absolute())
+        object.__setattr__(self, "directory", as_path(self.directory, "directory").absolute())
         object.__setattr__(self, "shared", switch(self.shared, "shared"))
-        whole(self.checkpoint_every, "checkpoint_every", 1)
         if self.model is not None:
-            object.__setattr__(self, "model", Path(self.model).absolute())
+            object.__setattr__(self, "model", as_path(self.model, "model").absolute())
 
     def is_like(self, other: "ClusterSpec") -> bool:
         """Whether both say the same."""
@@ -104,6 +112,7 @@ class ClusterSpec:
         place = copy.copy(self.place)
         if isinstance(place, KafkaPlace):
             place.folder = self._own(node)
+            place.folder.mkdir(parents=True, exist_ok=True)
         return place
 
     def _own(self, node: str) -> Path:

@@ -12,7 +12,14 @@ from livegnn.model import Model
 if TYPE_CHECKING:
     from livegnn.cluster import ClusterSpec, Pace, Patience
     from livegnn.deployment import Deployment
-    from livegnn.workers import Place, PlanState, SamplingWorker, ServingWorker, WorkerPlan
+    from livegnn.workers import (
+        KafkaPlace,
+        PlanState,
+        SamplingWorker,
+        ServingWorker,
+        SqlitePlace,
+        WorkerPlan,
+    )
 
 
 @dataclass(frozen=True)
@@ -172,7 +179,7 @@ def cluster_spec(deployment: "Deployment") -> "tuple[ClusterSpec, WorkerPlan]":
     return spec, plan
 
 
-def _place_of(deployment: "Deployment") -> "Place":
+def _place_of(deployment: "Deployment") -> "SqlitePlace | KafkaPlace":
     from livegnn.workers import KafkaPlace, SqlitePlace
 
     log = deployment.log

@@ -18,7 +18,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from livegnn.errors import InputError, LiveGNNError, TimeoutExpired
+from livegnn.errors import InputError, TimeoutExpired
 from livegnn.server.bodies import to_json
 from livegnn.server.query import CheckedRoute
 from livegnn.workers.app import ids_of, make_application, read_request
@@ -94,7 +94,10 @@ class _Front:
         self._resting: dict[str, float] = {}  # until when no request should wait for a replica
         self._finding = asyncio.Lock()
         self._found = -1.0  # when it was last asked where the workers are
-        self.client = httpx.AsyncClient(limits=httpx.Limits(max_connections=None))
+        self.client = httpx.AsyncClient(
+            limits=httpx.Limits(max_connections=None),
+            trust_env=False,  # a proxy for the world outside knows nothing of workers
+        )
 
     async def follow(self) -> None:
         """Keeps the addresses up to date, where they can change."""
@@ -111,7 +114,7 @@ class _Front:
             try:
                 found = await run_in_threadpool(self._find)
                 _check(self._plan, found)
-            except LiveGNNError as error:
+            except Exception as error:  # whatever the function raises, requests go on with what is known
                 _logger.warning("where serving workers are is not known: %s", error)
                 return
             self._workers, self._found = found, asked
