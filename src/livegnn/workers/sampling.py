@@ -88,10 +88,10 @@ class SamplingWorker:
         self._stopped = stopped or threading.Event()
         self._place = place
         self._changes_at, self._state, before = find_generation(
-            begin_states(place, plan), self.directory, worker
+            begin_states(place, plan), self.directory, worker, plan
         )
         self.generation, plan = self._state.generation, self._state.plan
-        self.worker = whole(worker, "worker", 0, plan.sampling_workers - 1)
+        self.worker = int(worker)
         self.path = path_of(self.directory, worker, self.generation)
         self._shard = plan.make_shard(worker)
         self._events = ShardEvents(self._shard, plan.schema)
