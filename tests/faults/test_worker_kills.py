@@ -17,7 +17,7 @@ from livegnn.log.kafka import KafkaLog, create_topics
 from livegnn.log.sqlite import SqliteLog
 from livegnn.presampling import Presampler
 from livegnn.runtime import Runtime
-from livegnn.workers import Place, SqlitePlace, WorkerPlan, finish, resize
+from livegnn.workers import KafkaPlace, Place, SqlitePlace, WorkerPlan, finish, resize
 
 WORKER = """
 import json, sys, time
@@ -222,6 +222,24 @@ def test_killed_workers_over_kafka_are_replaced(broker: Broker, tmp_path: Path) 
     runtime.start()
     try:
         run(runtime, view, {"servers": broker.servers, "topic": topic}, tmp_path / "workers", 4)
+    finally:
+        runtime.stop()
+        log.close()
+
+
+@needs_broker
+@pytest.mark.xdist_group("kafka")
+def test_killed_changes_over_kafka_happen_or_do_not(broker: Broker, tmp_path: Path) -> None:
+    topic = f"changes-{SEED}"
+    create_topics(broker.servers, topic, 2)
+    view = Presampler(lg.Graph(SCHEMA), QUERY)
+    log = KafkaLog(broker.servers, topic)
+    runtime = Runtime(log, view.graph, view)
+    runtime.start()
+    try:
+        folder = tmp_path / "workers"
+        place = KafkaPlace(broker.servers, topic, folder)
+        change(runtime, view, {"servers": broker.servers, "topic": topic}, folder, place)
     finally:
         runtime.stop()
         log.close()

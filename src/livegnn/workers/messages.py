@@ -14,6 +14,7 @@ docs/internals/presampling.md says what the numbers mean.
 
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
 import orjson
@@ -146,6 +147,16 @@ def read_new(stream: ReadableStream, after: int) -> Sequence[StoredRecord]:
     return stream.records(after, max_bytes=_AT_ONCE) if stream.last_position() > after else []
 
 
+def read_all(stream: ReadableStream) -> Sequence[StoredRecord]:
+    """All records of a stream that is never trimmed. Raises LogError."""
+    found: list[StoredRecord] = []
+    last, at = stream.last_position(), 0
+    while at < last and (some := stream.records(at)):  # in Kafka, what ends a stream may be no record
+        found += some
+        at = some[-1].position
+    return found
+
+
 def read_up_to(stream: ReadableStream, after: int, up_to: int) -> Sequence[StoredRecord]:
     """All records after a position up to another. Raises LogError if they are not there."""
     found: list[StoredRecord] = []
@@ -161,3 +172,10 @@ def read_up_to(stream: ReadableStream, after: int, up_to: int) -> Sequence[Store
 def last_of(records: Mapping[_Key, Sequence[StoredRecord]], before: Mapping[_Key, int]) -> dict[_Key, int]:
     """The position after these records of several streams, and where there are none that before."""
     return {key: several[-1].position if several else before[key] for key, several in records.items()}
+
+
+def nonce_of(record: StoredRecord) -> int:
+    """The number of a serving worker's request. Raises LogError for what is none."""
+    with suppress(ValueError):
+        return int(record.payload)
+    raise LogError(f"expected a request of a serving worker, got {record.payload[:40]!r}")

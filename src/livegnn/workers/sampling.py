@@ -40,6 +40,7 @@ from livegnn.workers.messages import (
     STEP,
     Step,
     last_of,
+    nonce_of,
     pack,
     pack_all,
     read_new,
@@ -109,30 +110,7 @@ class SamplingWorker:
         self._ended = False
         self._samples: dict[int, RecordStream] = {}
         self._asked: dict[tuple[int, int], ReadableStream] = {}
-        with ExitStack() as opened:
-            self._opened = opened
-            place.create(streams_of(self.generation, plan))
-            self._steps = place.write(steps_of(self.generation), worker)
-            opened.callback(self._steps.close)
-            self._plans = place.read(CHANGES, 0)
-            opened.callback(self._plans.close)
-            self._references = {
-                k: place.write(references_for(self.generation, k), worker) for k in self._others
-            }
-            self._from = {k: place.read(references_for(self.generation, worker), k) for k in self._others}
-            for stream in [*self._references.values(), *self._from.values()]:
-                opened.callback(stream.close)
-            if self.path.exists():
-                self._load()
-            elif before is not None:
-                self._begin_after(*before)
-            self._open_serving()
-            # The first holds the log back until a checkpoint has what is before it; the second reads ahead.
-            self._kept: Tail = place.tail(f"sampling-{worker}", after=self._seq)
-            opened.callback(self._kept.close)
-            self._tail: Tail = place.tail(f"sampling-{worker}-ahead", after=self._seq)
-            opened.callback(self._tail.close)
-            self._opened = opened.pop_all()
+        self._open(before)
         try:
             self._take_again()
             if self.generation and not self._steps.last_position():
@@ -231,6 +209,32 @@ class SamplingWorker:
             stream.trim(self._ends.get(j, 0))
             self._ends[j] = stream.last_position()
 
+    def _open(self, before: tuple[int, Sequence[State]] | None) -> None:
+        """Opens its streams and the log, and loads what it begins with."""
+        place, generation, worker = self._place, self.generation, self.worker
+        with ExitStack() as opened:
+            self._opened = opened
+            place.create(streams_of(generation, self.plan))
+            self._steps = place.write(steps_of(generation), worker)
+            opened.callback(self._steps.close)
+            self._plans = place.read(CHANGES, 0)
+            opened.callback(self._plans.close)
+            self._references = {k: place.write(references_for(generation, k), worker) for k in self._others}
+            self._from = {k: place.read(references_for(generation, worker), k) for k in self._others}
+            for stream in [*self._references.values(), *self._from.values()]:
+                opened.callback(stream.close)
+            if self.path.exists():
+                self._load()
+            elif before is not None:
+                self._begin_after(*before)
+            self._open_serving()
+            # The first holds the log back until a checkpoint has what is before it; the second reads ahead.
+            self._kept: Tail = place.tail(f"sampling-{worker}", after=self._seq)
+            opened.callback(self._kept.close)
+            self._tail: Tail = place.tail(f"sampling-{worker}-ahead", after=self._seq)
+            opened.callback(self._tail.close)
+            self._opened = opened.pop_all()
+
     # -- one step
 
     def _record(
@@ -327,7 +331,7 @@ class SamplingWorker:
                 if record.type == REQUEST and j in made:
                     self._shard.publish_all(j)
                     everything, _ = self._shard.take_outbox()
-                    begin = Record(ALL, pack([_nonce(record)], b""), origin)
+                    begin = Record(ALL, pack([nonce_of(record)], b""), origin)
                     made[j] += [begin, change, *pack_all(told, everything[j], origin)]
         stop = self._stops[self.worker]
         state = [*levels, *changes, stop]
@@ -489,9 +493,3 @@ class SamplingWorker:
             at = some[-1].batch.seq
             self._tail.commit(at)
         return found
-
-
-def _nonce(record: StoredRecord) -> int:
-    with suppress(ValueError):
-        return int(record.payload)
-    raise LogError(f"expected a request of a serving worker, got {record.payload[:40]!r}")
