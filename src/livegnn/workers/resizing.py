@@ -7,7 +7,7 @@ their old and their new workers, after the second, the new ones alone.
 
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -146,7 +146,8 @@ def _has_ended(place: Place, generation: int, worker: int) -> bool:
     """Whether the last record of a worker's steps, which stays when it trims them, is its end."""
     with closing(place.read(steps_of(generation), worker)) as stream:
         last = stream.last_position()
-        for after in range(last - 1, max(-1, last - 1 - _MARKS), -1):  # Kafka's marks are no records
-            if found := stream.records(after):
-                return found[-1].type == END
+        with suppress(LogError):  # what is before was trimmed
+            for after in range(last - 1, max(-1, last - 1 - _MARKS), -1):  # Kafka's marks are no records
+                if found := stream.records(after):
+                    return found[-1].type == END
         return False
