@@ -195,9 +195,7 @@ void bind_shard(nb::module_& module) {
            })
       .def("begin_move", &begin_move)
       .def("end_move",
-           [](HeldShard& self, bool taken) {
-             self.use(kMuch, [&](SamplingShard& shard) { shard.end_move(taken); });
-           })
+           [](HeldShard& self, bool taken) { self.use(kMuch, [&](SamplingShard& shard) { shard.end_move(taken); }); })
       .def("take_outbox", &take_outbox)
       .def("save", &save)
       .def("load", &load)

@@ -85,8 +85,8 @@ class SampleCache {
   // needed as it is. What the worker took back in blocks that did not come stays. Throws std::invalid_argument if there
   // is no such worker.
   void restart(uint32_t sampling_worker);
-  // Other sampling workers, so many, go on from where the ones before have ended. Begins at block 0 of each, and forgets
-  // nothing.
+  // Other sampling workers, so many, go on from where the ones before have ended. Begins at block 0 of each, and
+  // forgets nothing.
   void restart_all(uint32_t sampling_workers) { applied_ = BlockOrder(sampling_workers); }
 
   // -- look-ups. A sample of which nothing was published is empty; features are null.

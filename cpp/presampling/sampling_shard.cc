@@ -317,8 +317,8 @@ void SamplingShard::receive(std::span<const uint8_t> blocks) {
     }
     if (!received_.is_next(block.header())) continue;
     block.for_each([&](const Record& record) {
-      if (record.kind != RecordKind::kReference || record.what >= plan_.size() ||
-          record.worker >= kMaxServingWorkers || !owns(record.node)) {
+      if (record.kind != RecordKind::kReference || record.what >= plan_.size() || record.worker >= kMaxServingWorkers ||
+          !owns(record.node)) {
         throw std::runtime_error("published block: a record that is not for this sampling worker");
       }
       grow_serving(record.worker + 1);

@@ -56,8 +56,7 @@ void SamplingShard::save(Arrays* to) const {
     }
   }
   const ShardOptions& o = options_;
-  to->put("worker",
-          std::vector<int64_t>{o.worker, o.sampling_workers, std::bit_cast<int64_t>(o.seed), o.keep_edges});
+  to->put("worker", std::vector<int64_t>{o.worker, o.sampling_workers, std::bit_cast<int64_t>(o.seed), o.keep_edges});
   save_owners("owners_", &owners_, to);
   save_owners("next_owners_", next_owners_ ? &*next_owners_ : nullptr, to);
   for (size_t q = 0; q < plan_.size(); ++q) {

@@ -27,6 +27,11 @@ TEST(a_worker_that_is_loaded_goes_on) {
     testing::NetworkStream stream(&workers, &graph, &random, ids);
     for (int step = 0; step < 30; ++step) stream.one(0.3);
     const uint32_t replaced = random.index(workers.shards.size());
+    if (random.chance(0.5)) {  // while seeds change hands
+      const SeedOwners next(workers.options.serving_workers, {{random.below(ids), 0}, {ids, 0}});
+      for (const auto& shard : workers.shards) shard->begin_move(next);
+      workers.owners.push_back(next);
+    }
     Arrays arrays, early;
     workers.shards[replaced]->finish();
     for (uint32_t w = 0; w < workers.options.serving_workers; ++w) {

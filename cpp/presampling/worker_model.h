@@ -182,7 +182,7 @@ class WorkerNetwork {
 
   QueryPlan plan;
   ShardOptions options;
-  std::vector<SeedOwners> owners;  // workers have their seeds by each of these
+  std::vector<SeedOwners> owners;                           // workers have their seeds by each of these
   std::function<void(std::span<const uint8_t>)> delivered;  // hears of what caches are given
   std::vector<std::unique_ptr<SamplingShard>> shards;
   std::vector<std::unique_ptr<SampleCache>> caches;

@@ -149,6 +149,64 @@ def test_a_cluster_answers_as_the_server_does(tmp_path: Path) -> None:
     assert [one.name for one in (tmp_path / "workers").glob("*.checkpoint")] == ["sampling-0.checkpoint"]
 
 
+def change_numbers(path: Path, sampling: int, serving: int, *options: str) -> str:
+    """Calls `livegnn worker resize` with these numbers in the file; returns what it says."""
+    text = DEPLOYMENT.replace("sampling = 2", f"sampling = {sampling}")
+    path.write_text(text.replace("serving = 2", f"serving = {serving}"))
+    result = CliRunner().invoke(app, ["worker", "resize", str(path), "--timeout", "120", *options])
+    assert result.exit_code == 0, result.output or result.exception
+    return result.output
+
+
+def test_numbers_change_while_requests_are_answered(tmp_path: Path) -> None:
+    path = write_deployment(tmp_path)
+    rng = np.random.default_rng(4)
+    running: dict[str, Process] = {}
+    with Server(path) as server:
+
+        def append(events: Events) -> int:
+            kind = {"content-type": "application/x-ndjson"}
+            lines = events.to_json_lines()
+            return int(httpx.post(server.address + "/v1/events", content=lines, headers=kind).json()["seq"])
+
+        def begin_front(serving: int) -> str:
+            addresses = [running[f"serve {number}"].line.split()[-1] for number in range(serving)]
+            running[f"front {serving}"] = Process("front", path, *addresses, "--port", 0)
+            return running[f"front {serving}"].line.split()[-1]
+
+        def check(front: str, seq: int) -> None:
+            wanted = {"ids": list(range(NODES)), "min_seq": seq, "timeout": 120}
+            answers = [
+                httpx.post(address + "/v1/predictions", json=wanted, timeout=130).json()
+                for address in (server.address, front)
+            ]
+            assert answers[0]["predictions"] == answers[1]["predictions"]
+
+        try:
+            for number in range(2):
+                running[f"sample {number}"] = Process("sample", path, number)
+                running[f"serve {number}"] = Process("serve", path, number)
+            events = Events().add_nodes(np.arange(NODES), rng.normal(size=(NODES, WIDTH)))
+            seq = append(events.add_edges(*rng.integers(0, NODES, (2, 100))))
+            old = begin_front(2)
+            check(old, seq)
+            path.write_text(DEPLOYMENT.replace("serving = 2", "serving = 3"))
+            running["serve 2"] = Process("serve", path, 2)
+            assert "call again with --finish" in change_numbers(path, 2, 3)
+            new = begin_front(3)
+            seq = append(Events().add_edges(*rng.integers(0, NODES, (2, 50))))
+            check(old, seq)
+            check(new, seq)
+            assert "in effect: 2 sampling and 3 serving workers" in change_numbers(path, 2, 3, "--finish")
+            assert "in effect: 1 sampling and 3 serving workers" in change_numbers(path, 1, 3)
+            assert running["sample 1"].process.wait(60) == 0
+            seq = append(Events().add_edges(*rng.integers(0, NODES, (2, 50))))
+            check(new, seq)
+        finally:
+            for process in running.values():
+                process.stop()
+
+
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     path = write_deployment(tmp_path)
     path.write_text(DEPLOYMENT.partition("[workers]")[0])

@@ -17,7 +17,7 @@ from livegnn.log.kafka import KafkaLog, create_topics
 from livegnn.log.sqlite import SqliteLog
 from livegnn.presampling import Presampler
 from livegnn.runtime import Runtime
-from livegnn.workers import Place, SqlitePlace, WorkerPlan, finish, resize
+from livegnn.workers import KafkaPlace, Place, SqlitePlace, WorkerPlan, finish, resize
 
 WORKER = """
 import json, sys, time
@@ -43,7 +43,7 @@ elif kind == "sampling":
     while True:
         try:
             worker = SamplingWorker(place, plan, number, folder, checkpoint_every=20, max_events=50)
-        except LogError:  # those before have not ended yet
+        except LogError:  # its time has not come yet
             time.sleep(0.05)
             continue
         worker.run()
@@ -159,18 +159,15 @@ def change(runtime: Runtime, view: Presampler, given: dict[str, str], folder: Pa
     try:
         for numbers in ((2, 3), (3, 3), (3, 1), (1, 1)):
             workers.begin_all(*numbers)
-            for _ in range(2):
-                changing = workers.begin("resize", 0)
-                for _ in range(rng.randrange(60)):
-                    clock += 1
-                    edge = rng.randrange(NODES), rng.randrange(NODES)
-                    seq = runtime.append(lg.Events().add_edges(*edge, time=[clock]))
-                changing.kill()
-                changing.communicate()
-                kind, number = rng.choice(
-                    [key for key in workers.running if workers.running[key].poll() is None]
-                )
-                workers.kill(kind, number)
+            changing = workers.begin("resize", 0)
+            for _ in range(1 + rng.randrange(60)):
+                clock += 1
+                edge = rng.randrange(NODES), rng.randrange(NODES)
+                seq = runtime.append(lg.Events().add_edges(*edge, time=[clock]))
+            changing.kill()
+            changing.communicate()
+            running = [key for key, process in workers.running.items() if process.poll() is None]
+            workers.kill(*rng.choice(running))
             plan = WorkerPlan(SCHEMA, QUERY, *numbers)
             resize(place, plan, timeout=120)
             finish(place, plan, timeout=120)
@@ -225,6 +222,24 @@ def test_killed_workers_over_kafka_are_replaced(broker: Broker, tmp_path: Path) 
     runtime.start()
     try:
         run(runtime, view, {"servers": broker.servers, "topic": topic}, tmp_path / "workers", 4)
+    finally:
+        runtime.stop()
+        log.close()
+
+
+@needs_broker
+@pytest.mark.xdist_group("kafka")
+def test_killed_changes_over_kafka_happen_or_do_not(broker: Broker, tmp_path: Path) -> None:
+    topic = f"changes-{SEED}"
+    create_topics(broker.servers, topic, 2)
+    view = Presampler(lg.Graph(SCHEMA), QUERY)
+    log = KafkaLog(broker.servers, topic)
+    runtime = Runtime(log, view.graph, view)
+    runtime.start()
+    try:
+        folder = tmp_path / "workers"
+        place = KafkaPlace(broker.servers, topic, folder)
+        change(runtime, view, {"servers": broker.servers, "topic": topic}, folder, place)
     finally:
         runtime.stop()
         log.close()

@@ -331,6 +331,7 @@ def test_the_docs_list_every_key_and_its_default() -> None:
         float: "a number",
         bool: "true or false",
         list[str] | dict[str, list[float]] | None: "a list of types, or a table",
+        dict[str, int] | None: "a table of integers",
     }
     documented = []
     section = ""

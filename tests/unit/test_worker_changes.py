@@ -2,21 +2,24 @@
 graph, and requests are answered meanwhile."""
 
 import random
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
+from pathlib import Path
 
+import apsw
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import livegnn as lg
-from livegnn.errors import UnknownNodeError
+from livegnn.errors import InputError, LogError, TimeoutExpired, UnknownNodeError
 from livegnn.log.consumers import read_positions
 from livegnn.presampling import Presampler
 from livegnn.runtime import Runtime
-from livegnn.workers import WorkerPlan
-from livegnn.workers.resizing import finish, resize
+from livegnn.workers import SamplingWorker, ServingWorker, WorkerPlan, finish, resize
+from livegnn.workers.changes import begin_states
+from livegnn.workers.messages import references_for
 from worker_cluster import LATEST, SCHEMA, USERS, Cluster, as_sets, running, some_events
 
 PLACES = range(USERS)
@@ -114,3 +117,126 @@ def test_samples_stay_exact_while_workers_change_in_number(
             story.check(story.plan)
         known = {f"sampling-{i}{end}" for i in range(story.plan.sampling_workers) for end in ("", "-ahead")}
         assert set(read_positions(folder / "events.db")) == known  # the log is kept for nobody else
+
+
+def count_records(log: Path) -> dict[str, int]:
+    """The records in each stream beside a log."""
+    found = {}
+    for path in sorted(log.with_name(log.name + "-streams").glob("*/*.db")):
+        with apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY) as connection:
+            (count,) = connection.execute("SELECT count(*) FROM records").fetchone()
+            found[f"{path.parent.name}/{path.stem}"] = int(count)
+    return found
+
+
+def test_streams_between_workers_stay_small(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    view = Presampler(lg.Graph(SCHEMA), LATEST, seed=1)
+    with running(tmp_path, view) as runtime, ExitStack() as opened:
+        seq = runtime.append(lg.Events().add_nodes([0], [[1.0]], node_type="user"))
+        cluster = Cluster(tmp_path, WorkerPlan(SCHEMA, LATEST, 2, 1, seed=1), rng)
+        opened.callback(cluster.close)
+        users, edges = {0}, set[tuple[int, int]]()
+        most, passed = [0, 0], 0
+        for step in range(100):
+            seq = runtime.append(some_events(rng, users, edges))
+            runtime.wait(seq)
+            cluster.settle()
+            counts = count_records(tmp_path / "events.db")
+            most[step // 50] = max(most[step // 50], sum(counts.values()))
+        for worker in range(2):
+            with closing(cluster.place.read(references_for(0, 1 - worker), worker)) as stream:
+                passed += stream.last_position()
+        print(most, passed)
+        assert passed > 2 * most[0]  # much more went through the streams than ever lay in them
+        assert most[1] <= 1.2 * most[0]  # that of two checkpoints, whenever they are
+
+
+def test_each_edge_is_taken_where_queries_begin(tmp_path: Path) -> None:
+    """The edges that sampling workers keep, of 2,000: by placement, and by what the query needs."""
+    rng = np.random.default_rng(7)
+    edge = ("node", "to", "node")
+    schema = lg.Schema({"node": 0}, {edge: lg.EdgeSchema()})
+    sources, targets = np.unique(rng.integers(0, 300, (2000, 2)), axis=0).T
+    out, back = lg.Query("node").hop(edge, 3), lg.Query("node").hop(edge, 3, direction="in")
+
+    def share(plan: WorkerPlan) -> float:
+        """Of all edges at all workers, those that were taken."""
+        kept = 0
+        for worker in range(plan.sampling_workers):
+            shard = plan.make_shard(worker)
+            shard.add_edges(0, sources, targets, None, None)
+            shard.take_outbox()
+            arrays = shard.save()
+            names = [name for name in arrays if name.startswith("lists") and name.endswith("_nodes")]
+            kept += sum(len(arrays[name]) for name in names)
+        return kept / len(sources) / plan.sampling_workers
+
+    assert share(WorkerPlan(schema, out, 4, placement="source")) == 0.25
+    assert share(WorkerPlan(schema, back, 4, placement="target")) == 0.25
+    assert share(WorkerPlan(schema, out, 4)) == 0.25  # nothing needs the other end
+    assert share(WorkerPlan(schema, out.hop(edge, 3, direction="in"), 4)) == 0.5
+    with pytest.raises(InputError, match="needs its edges at the target, got a plan with placement='source'"):
+        WorkerPlan(schema, back, 4, placement="source")
+    both = lg.Schema({"node": 0}, {edge: lg.EdgeSchema(undirected=True)})
+    with pytest.raises(InputError, match="needs its edges at both ends"):
+        WorkerPlan(both, out, 4, placement="source")
+    with pytest.raises(InputError, match="placement must be"):
+        WorkerPlan(schema, out, 4, placement="hash")
+
+
+def test_seeds_go_to_new_workers_alone() -> None:
+    ids = np.concatenate([np.arange(3050), [2**63 - 1]])
+    plan = WorkerPlan(SCHEMA, LATEST, serving_workers=4, moved={50: 3, 7: 0})
+    before = replace(plan, moved={}).serving_worker_of(ids)
+    assert plan.serving_worker_of(np.array([50, 7])).tolist() == [3, 0]
+    assert (plan.serving_worker_of(ids) != before).sum() <= 2
+    after = replace(plan, serving_workers=5, moved={}).serving_worker_of(ids)
+    assert set(after[after != before]) == {4}
+    assert 0.15 < (after != before).mean() < 0.25
+    # The native core has the same seeds: it publishes features to their workers alone.
+    shard = plan.make_shard(0)
+    shard.begin_move(4, np.array([50, 7]), np.array([3, 0]))
+    shard.end_move(True)
+    shard.set_features(0, ids, np.ones((len(ids), 1), np.float32))
+    expected = np.bincount(plan.serving_worker_of(ids), minlength=4)
+    for worker, blocks in enumerate(shard.take_outbox()[0]):
+        cache = plan.make_cache(worker)
+        cache.apply(blocks)
+        assert cache.num_features(0) == expected[worker]
+        assert cache.has_features(0, ids).tolist() == (plan.serving_worker_of(ids) == worker).tolist()
+
+
+def test_changes_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    view = Presampler(lg.Graph(SCHEMA), LATEST)
+    with running(tmp_path, view) as runtime, ExitStack() as opened:
+        runtime.wait(runtime.append(lg.Events().add_nodes([0], [[1.0]], node_type="user")))
+        plan = WorkerPlan(SCHEMA, LATEST, 1, 2)
+        cluster = Cluster(tmp_path, plan, random.Random(1))
+        opened.callback(cluster.close)
+        place = cluster.place
+        with pytest.raises(InputError, match="change one after the other"):
+            resize(place, replace(plan, sampling_workers=2, serving_workers=3), timeout=0)
+        with pytest.raises(InputError, match="a change of the plan to finish, got none"):
+            finish(place, replace(plan, serving_workers=1), timeout=0)
+        assert finish(place, plan, timeout=0).plan == plan
+        with pytest.raises(LogError, match="one of those in effect, 1: change their number first"):
+            SamplingWorker(place, replace(plan, sampling_workers=3), 2, tmp_path / "workers")
+        with pytest.raises(InputError, match="worker must be an integer from 0 to 0"):
+            SamplingWorker(place, plan, 1, tmp_path / "workers")
+        more = replace(plan, serving_workers=3)
+        with pytest.raises(TimeoutExpired, match="expected all serving workers to have what they need"):
+            resize(place, more, timeout=0)
+        with pytest.raises(InputError, match="a change to 3 serving workers with 1 replicas is under way"):
+            resize(place, replace(plan, serving_workers=4), timeout=0)
+        with pytest.raises(TimeoutExpired):
+            finish(place, more, timeout=0)
+        # A seed that is to move is answered where it was, and refused where it is not whole yet.
+        cluster.settle()
+        late = ServingWorker(place, more, 2)
+        opened.callback(late.stop)
+        seed = next(user for user in range(1000) if more.serving_worker_of(np.array([user]))[0] == 2)
+        with pytest.raises(InputError, match=f"seeds of serving worker 2, got {seed}, of worker"):
+            late.sample([seed])
+        assert resize(place, plan, timeout=0).next is None  # given up
+        assert [one.number for _, one in begin_states(place, plan)] == [0, 1, 2]

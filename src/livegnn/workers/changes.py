@@ -24,7 +24,7 @@ from livegnn.errors import FileFormatError, LogError
 from livegnn.log import Origin
 from livegnn.log.streams import Record
 from livegnn.types import JSON
-from livegnn.workers.messages import CHANGE, CHANGES
+from livegnn.workers.messages import CHANGE, CHANGES, read_all
 from livegnn.workers.places import Place
 from livegnn.workers.plan import WorkerPlan
 
@@ -84,12 +84,10 @@ def same_numbers(one: WorkerPlan, other: WorkerPlan) -> bool:
     return _numbers_of(one) == _numbers_of(other)
 
 
-def read_states(place: Place, plan: WorkerPlan, after: int = 0) -> Sequence[tuple[int, PlanState]]:
-    """The states after position `after`, each with its position. Raises LogError, FileFormatError."""
+def read_states(place: Place, plan: WorkerPlan) -> Sequence[tuple[int, PlanState]]:
+    """All states, each with its position. Raises LogError, FileFormatError."""
     with closing(place.read(CHANGES, 0)) as stream:
-        if stream.last_position() <= after:
-            return []
-        return [(one.position, PlanState.from_bytes(one.payload, plan)) for one in stream.records(after)]
+        return [(one.position, PlanState.from_bytes(one.payload, plan)) for one in read_all(stream)]
 
 
 def begin_states(place: Place, plan: WorkerPlan) -> Sequence[tuple[int, PlanState]]:

@@ -91,19 +91,27 @@ def _select(
 
 
 def find_generation(
-    states: Sequence[tuple[int, PlanState]], directory: Path, worker: int
+    states: Sequence[tuple[int, PlanState]], directory: Path, worker: int, given: WorkerPlan
 ) -> tuple[int, PlanState, tuple[int, list[State]] | None]:
     """The first state of the generation that a worker belongs to, its position, and what it begins with: None
-    at the beginning of the log, or if there is a checkpoint. Raises LogError if that is not there yet.
+    at the beginning of the log, or if there is a checkpoint. given: the plan that the worker was given.
+
+    Raises LogError if its time has not come yet, InputError if no plan has such a worker.
     """
     first: dict[int, tuple[int, PlanState]] = {}
     for position, state in states:
         first.setdefault(state.generation, (position, state))
     newest = max(first)
+    plans = [given, *(first[one][1].plan for one in first if one >= newest - 1)]
+    whole(worker, "worker", 0, max(plan.sampling_workers for plan in plans) - 1)
+    if all(plan.sampling_workers <= worker for plan in plans[1:]):
+        raise LogError(
+            f"sampling worker {worker} must be one of those in effect, {plans[-1].sampling_workers}: change "
+            "their number first, with resize, and start it again"
+        )
     if newest == 0 or path_of(directory, worker, newest).exists():
         return (*first[newest], None)
     before, after = first[newest - 1][1].plan, first[newest][1].plan
-    whole(worker, "worker", 0, max(before.sampling_workers, after.sampling_workers) - 1)
     found = read_handover(directory, newest - 1, before)
     if found is not None and worker < after.sampling_workers:
         return (*first[newest], found)

@@ -162,6 +162,16 @@ def read_new(stream: ReadableStream, after: int) -> Sequence[StoredRecord]:
     return stream.records(after, max_bytes=_AT_ONCE) if last > after else []
 
 
+def read_all(stream: ReadableStream) -> Sequence[StoredRecord]:
+    """All records of a stream that is never trimmed. Raises LogError."""
+    found: list[StoredRecord] = []
+    last, at = stream.last_position(), 0
+    while at < last and (some := stream.records(at)):  # in Kafka, what ends a stream may be no record
+        found += some
+        at = some[-1].position
+    return found
+
+
 def read_up_to(stream: ReadableStream, after: int, up_to: int) -> Sequence[StoredRecord]:
     """All records after a position up to another. Raises LogError if they are not there."""
     found: list[StoredRecord] = []

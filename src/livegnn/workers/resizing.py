@@ -7,18 +7,19 @@ their old and their new workers, after the second, the new ones alone.
 
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Final
 
 from livegnn.arguments import not_negative
 from livegnn.errors import InputError, LogError, TimeoutExpired
 from livegnn.workers.changes import PlanState, append_state, begin_states, same_numbers
-from livegnn.workers.messages import END, READY, requests_of, steps_of
+from livegnn.workers.messages import END, READY, read_all, requests_of, steps_of
 from livegnn.workers.places import Place
 from livegnn.workers.plan import WorkerPlan
 
 _PAUSE: Final = 0.05
+_MARKS: Final = 3  # that may follow a record in Kafka
 
 
 def resize(place: Place, plan: WorkerPlan, *, timeout: float = 600.0) -> PlanState:
@@ -113,7 +114,7 @@ def _is_ready(place: Place, stream: str, number: int) -> bool:
     """Whether a serving worker has said that it has all of change `number`."""
     place.create({stream: 1})
     with closing(place.read(stream, 0)) as found:
-        told = found.records(0) if found.last_position() else []
+        told = read_all(found)
         return any(record.type == READY and int(record.payload) >= number for record in told)
 
 
@@ -145,4 +146,8 @@ def _has_ended(place: Place, generation: int, worker: int) -> bool:
     """Whether the last record of a worker's steps, which stays when it trims them, is its end."""
     with closing(place.read(steps_of(generation), worker)) as stream:
         last = stream.last_position()
-        return bool(last) and stream.records(last - 1)[-1].type == END
+        with suppress(LogError):  # what is before was trimmed
+            for after in range(last - 1, max(-1, last - 1 - _MARKS), -1):  # Kafka's marks are no records
+                if found := stream.records(after):
+                    return found[-1].type == END
+        return False

@@ -16,7 +16,6 @@ Thread safety: `stop` may be called from any thread; everything else belongs to 
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -59,7 +58,7 @@ from livegnn.workers.shard_events import ShardEvents
 _logger = logging.getLogger(__name__)
 _IDLE_SECONDS: Final = 0.005
 _PAUSE_SECONDS: Final = 0.5
-_PATIENCE_SECONDS: Final = 30.0
+_TRIES: Final = 60
 _GOES_ON: Final = -1  # at no event does a worker stop
 
 
@@ -98,15 +97,15 @@ class SamplingWorker:
         self._fits = False  # whether the log is known to be of a graph with the plan's schema
         self._place = place
         self._changes_at, self._state, before = find_generation(
-            begin_states(place, plan), self.directory, worker
+            begin_states(place, plan), self.directory, worker, plan
         )
         self.generation, plan = self._state.generation, self._state.plan
-        self.worker = whole(worker, "worker", 0, plan.sampling_workers - 1)
+        self.worker = int(worker)
         self._checkpoints = Checkpoints(path_of(self.directory, worker, self.generation))
         self._shard = plan.make_shard(worker)
         self._events = ShardEvents(self._shard, plan.schema)
         self._others = [other for other in range(plan.sampling_workers) if other != worker]
-        self._seq = self._step = self._saved_step = 0
+        self._seq = self._step = self._saved_step = self._tried_step = 0
         self._received = dict.fromkeys(self._others, 0)
         self._requests: dict[tuple[int, int], int] = {}
         self._levels = Levels(self._others, plan.query.num_hops)
@@ -116,26 +115,10 @@ class SamplingWorker:
         self._told: list[int] = []  # how far the other sampling workers were told that this one is
         self._before: Saved | None = None  # the last checkpoint
         self._saved_received = dict(self._received)  # at the one before, which the others need not keep
-        self._tried_step = 0  # when a checkpoint was last due
         self._ends: dict[int, int] = {}  # of the streams of samples, at the last checkpoint
         self._digest: str | None = None  # of the log up to `seq`
         self._ended = False
-        with ExitStack() as opened:
-            self._opened = opened
-            digest = self._load()
-            if digest is None and before is not None:
-                self._begin_after(*before)
-            # First, because whoever is refused here must not have taken the streams from the one that runs.
-            # This one holds the log back for the checkpoint before the last; the other reads ahead.
-            self._kept: Tail = place.tail(f"sampling-{worker}")
-            opened.callback(self._kept.close)
-            self._tail: Tail = place.tail(f"sampling-{worker}-ahead", after=self._seq)
-            opened.callback(self._tail.close)
-            check_history(self._tail, self._seq, digest)
-            self._streams = SamplingStreams(place, self.generation, plan, worker, self._others)
-            opened.callback(self._streams.close)
-            self._open_serving()
-            self._opened = opened.pop_all()
+        self._open(before)
         try:
             self._take_again()
             if self.generation and not self._streams.steps.last_position():
@@ -170,20 +153,20 @@ class SamplingWorker:
 
         before_each: called in this thread before it looks for the next step, so it may call `save`.
         """
-        failed_at = 0.0
+        failures = 0
         while not self._stopped.is_set() and not self._ended:
-            if before_each is not None:
+            if before_each:
                 before_each()
             try:
                 found = self._look()
             except LogError as error:
-                failed_at = failed_at or time.monotonic()
-                if time.monotonic() - failed_at > _PATIENCE_SECONDS:
+                failures += 1
+                if failures > _TRIES:
                     raise
                 _logger.warning("sampling worker %d cannot read, and tries again: %s", self.worker, error)
                 self._stopped.wait(_PAUSE_SECONDS)
                 continue
-            failed_at = 0.0
+            failures = 0
             if found is None:
                 self._tail.wait(_IDLE_SECONDS, batches=True)
             else:
@@ -210,9 +193,7 @@ class SamplingWorker:
         return True
 
     def save(self) -> None:
-        """Writes a checkpoint, and trims what is needed no longer. Raises LogError if another process has
-        become this worker, OSError if the disk refuses.
-        """
+        """Writes a checkpoint, and trims. Raises LogError if another is this worker, and OSError."""
         if self._closed:
             raise LogError(f"sampling worker {self.worker} is closed: another may have its place")
         if self._step == self._saved_step:
@@ -242,8 +223,7 @@ class SamplingWorker:
         self._saved_step = self._step
         before, self._before = self._before, Saved(self._step, self._seq, dict(self._received))
         if self._trim and before is not None:
-            if before.seq > self._kept.position:
-                self._kept.commit(before.seq)
+            self._kept.commit(max(before.seq, self._kept.position))
             self._streams.steps.trim(before.step)
             self._saved_received = dict(before.received)
         # A serving worker that is further behind than a checkpoint asks for everything anew.
@@ -251,14 +231,32 @@ class SamplingWorker:
             stream.trim(self._ends.get(j, 0))
             self._ends[j] = stream.last_position()
 
+    def _open(self, before: tuple[int, Sequence[State]] | None) -> None:
+        """Opens its streams and the log, and loads what it begins with."""
+        worker = self.worker
+        with ExitStack() as opened:
+            digest = self._load()
+            if digest is None and before is not None:
+                self._begin_after(*before)
+            # First, because whoever is refused here must not have taken the streams from the one that runs.
+            # This one holds the log back for the checkpoint before the last; the other reads ahead.
+            self._kept: Tail = self._place.tail(f"sampling-{worker}")
+            opened.callback(self._kept.close)
+            self._tail: Tail = self._place.tail(f"sampling-{worker}-ahead", after=self._seq)
+            opened.callback(self._tail.close)
+            check_history(self._tail, self._seq, digest)
+            self._streams = SamplingStreams(self._place, self.generation, self.plan, worker, self._others)
+            opened.callback(self._streams.close)
+            self._open_serving()
+            self._opened = opened.pop_all()
+
     # -- one step
 
     def _look(self) -> "Found | None":
         """What the next step takes, None if nothing has come."""
         batches = self._next_batches()
         if batches and not self._fits:
-            self._tail.check_bound(schema_properties(self.plan.schema))
-            self._fits = True
+            self._fits = self._tail.check_bound(schema_properties(self.plan.schema)) is None
         records = {k: read_new(self._streams.heard[k], at) for k, at in self._received.items()}
         asked = {key: read_new(stream, self._requests[key]) for key, stream in self._streams.asked.items()}
         # Last: what others have sent because of a change comes after it.
