@@ -263,6 +263,7 @@ void SamplingShard::pass_references() {
     const size_t end = std::min(references_.size(), begin + kGroup);
     for (size_t i = begin; i < end; ++i) {
       const Reference& reference = references_[i];
+      feature_subscriptions_[plan_[reference.query].neighbor_type]->prefetch(reference.node);
       for (uint32_t child : plan_[reference.query].children) {
         subscriptions_[child]->prefetch(reference.node);
         cells_[child]->prefetch(reference.node);

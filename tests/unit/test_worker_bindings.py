@@ -66,10 +66,22 @@ def columns_of(sample: Sample) -> list[object]:
 
 def users_of(worker: int, serving: int) -> np.ndarray:
     """The users that a serving worker serves, as docs/internals/presampling.md tells."""
-    mixed = np.arange(USERS, dtype=np.uint64) ^ np.uint64(0xD1B54A32D192ED03)
-    mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return np.flatnonzero((mixed ^ mixed >> np.uint64(31)) % np.uint64(serving) == worker)
+    mask = 2**64 - 1
+
+    def mix(number: int) -> int:
+        number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & mask
+        number = (number ^ number >> 27) * 0x94D049BB133111EB & mask
+        return number ^ number >> 31
+
+    def owner_of(user: int) -> int:
+        following = 0
+        while following < serving:
+            found = following
+            drawn = mix((user ^ 0xD1B54A32D192ED03) + found * 0x9E3779B97F4A7C15 & mask) >> 33
+            following = (found + 1 << 31) // (drawn + 1)
+        return found
+
+    return np.array([user for user in range(USERS) if owner_of(user) == worker])
 
 
 @pytest.mark.parametrize(("sampling", "serving"), [(1, 1), (3, 2)])
@@ -205,6 +217,14 @@ def test_wrong_arguments_say_so() -> None:
         shard.set_features(0, three, np.zeros((3, 2), np.float32))
     with pytest.raises(ValueError, match="keep no times"):
         shard.expire(1, 0.0)
+    with pytest.raises(ValueError, match="expected a worker for each of 1 seeds, got 0"):
+        shard.begin_move(2, np.array([3]), np.empty(0, np.int64))
+    with pytest.raises(ValueError, match="there is no such serving worker"):
+        shard.begin_move(2, np.array([3]), np.array([-1]))
+    with pytest.raises(ValueError, match="seed 3 is moved twice, or to a worker that is none of 2"):
+        shard.begin_move(2, np.array([3]), np.array([2]))
+    with pytest.raises(ValueError, match="no seeds are being moved"):
+        shard.end_move(True)
     with pytest.raises(ValueError, match="no serving worker 1"):
         shard.publish_all(1)
     with pytest.raises(ValueError, match="no one-hop query 3"):
