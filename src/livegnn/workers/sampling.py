@@ -256,7 +256,8 @@ class SamplingWorker:
         """What the next step takes, None if nothing has come."""
         batches = self._next_batches()
         if batches and not self._fits:
-            self._fits = self._tail.check_bound(schema_properties(self.plan.schema)) is None
+            self._tail.check_bound(schema_properties(self.plan.schema))
+            self._fits = True
         records = {k: read_new(self._streams.heard[k], at) for k, at in self._received.items()}
         asked = {key: read_new(stream, self._requests[key]) for key, stream in self._streams.asked.items()}
         # Last: what others have sent because of a change comes after it.
