@@ -1,0 +1,59 @@
+// Predictions of nodes, each on its own sample: samples are put together and computed one after the other, in the same
+// memory.
+//
+//   id ─► assembly (of a view, or of a cache) ─► sample ─► forward pass ─► row
+//
+// A row has the bits that the two steps give by themselves.
+//
+// Thread safety: an object belongs to one thread; the `Forward` may be shared. The caller holds the lock that the
+// assembly asks for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "inference/forward.h"
+#include "sampling/sampling.h"
+
+namespace livegnn {
+
+// Where samples have the types of a model.
+struct SampledTypes {
+  std::vector<uint32_t> nodes;  // by node type of the model: its place among the nodes of a sample
+  std::vector<uint32_t> edges;  // by edge type of the model: its place among the edges of a sample
+};
+
+class SampledPredictions {
+ public:
+  // Requires: samples have these types, as wide as the program reads them; seeds are of the type of the output.
+  SampledPredictions(const Forward& forward, size_t output, SampledTypes types)
+      : forward_(forward), output_(output), types_(std::move(types)) {}
+
+  size_t width() const { return forward_.program().output_width(output_); }
+
+  // Writes a row of `width()` floats for each id, and returns their number; or the position of the first id whose
+  // sample cannot be computed (BadSampledGraph), up to which rows are written. Throws what the assembly throws, and
+  // what functions of the model throw.
+  template <class Assembly>
+  size_t predict(Assembly* assembly, std::span<const int64_t> ids, float* out) {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      assembly->sample(ids.subspan(i, 1), true, &sample_);
+      if (!compute(out + i * width())) return i;
+    }
+    return ids.size();
+  }
+
+ private:
+  bool compute(float* out);
+
+  const Forward& forward_;
+  size_t output_;
+  SampledTypes types_;
+  Subgraph sample_;
+  SampledGraph graph_;  // the sample in the types of the model
+};
+
+}  // namespace livegnn
