@@ -71,7 +71,7 @@ nb::tuple predict(HeldPresampling& self, const Forward& forward, size_t output, 
   SampledPredictions predictions(forward, output, {std::move(node_types), std::move(edge_types)});
   auto out = rows<float>(count, predictions.width());
   size_t done = 0;
-  read(graph, size_of(self, count), [&] {
+  read(graph, predictions.work(size_of(self, count)), [&] {
     std::vector<int64_t> numbers(count);
     for (; done < count; ++done) {
       numbers[done] = number_of(graph, ids, done);

@@ -251,7 +251,7 @@ nb::tuple predict(HeldCache& self, const Forward& forward, size_t output, std::v
   SampledPredictions predictions(forward, output, {std::move(node_types), std::move(edge_types)});
   auto out = rows<float>(count, predictions.width());
   size_t done = 0;
-  read_in_turns(self.lock, self.size_of(count), count, kAtOnce, [&](size_t first, size_t end) {
+  read_in_turns(self.lock, predictions.work(self.size_of(count)), count, kAtOnce, [&](size_t first, size_t end) {
     float* const to = out.data() + first * predictions.width();
     done = first + predictions.predict(self.take().get(), {ids.data() + first, end - first}, to);
     return done == end;

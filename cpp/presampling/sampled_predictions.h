@@ -34,6 +34,12 @@ class SampledPredictions {
 
   size_t width() const { return forward_.program().output_width(output_); }
 
+  // The amount of work of samples of `lookups` nodes and the passes over them, in rows of 64 channels.
+  size_t work(size_t lookups) const {
+    const size_t rows = (forward_.widest() + 63) / 64;
+    return lookups > SIZE_MAX / (rows + 1) ? SIZE_MAX : lookups * rows;
+  }
+
   // Writes a row of `width()` floats for each id, and returns their number; or the position of the first id whose
   // sample cannot be computed (BadSampledGraph), up to which rows are written. Throws what the assembly throws, and
   // what functions of the model throw.
