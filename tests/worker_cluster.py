@@ -79,7 +79,10 @@ def some_events(
 class Cluster:
     """All workers of a plan in one thread, driven in any order; each may be replaced at any time."""
 
-    def __init__(self, folder: Path, plan: WorkerPlan, rng: random.Random) -> None:
+    def __init__(
+        self, folder: Path, plan: WorkerPlan, rng: random.Random, model: lg.Model | None = None
+    ) -> None:
+        self.model = model
         self.place, self.plan, self.folder, self.rng = SqlitePlace(folder / "events.db"), plan, folder, rng
         self.sampling = {worker: self.make(worker) for worker in range(plan.sampling_workers)}
         self.serving: dict[tuple[int, int], ServingWorker] = {}
@@ -98,7 +101,7 @@ class Cluster:
                     self.serving[worker, replica] = self.serve(plan, worker, replica)
 
     def serve(self, plan: WorkerPlan, worker: int, replica: int) -> ServingWorker:
-        serving = ServingWorker(self.place, plan, worker, replica=replica)
+        serving = ServingWorker(self.place, plan, worker, self.model, replica=replica)
         serving.begin()
         return serving
 

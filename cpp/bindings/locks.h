@@ -13,6 +13,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
@@ -71,6 +72,20 @@ auto read_under(Lock& lock, const Size& size, const Body& body) {
   nb::gil_scoped_release release;
   std::shared_lock shared(lock);
   return body();
+}
+
+// Runs `body(first, end)` for ranges of `count` things, `at_once` in each, while nobody has the lock exclusively;
+// between two of them others may have it. Returns at the first that returns false. `size`: the amount of work of all of
+// it.
+template <class Lock, class Body>
+void read_in_turns(Lock& lock, size_t size, size_t count, size_t at_once, const Body& body) {
+  if (count <= at_once) return (void)read_under(lock, size, [&] { return body(size_t{0}, count); });
+  refuse_in_function();
+  nb::gil_scoped_release release;  // once: whoever waits for the GIL between two turns waits long
+  for (size_t first = 0; first < count; first += at_once) {
+    std::shared_lock shared(lock);
+    if (!body(first, std::min(count, first + at_once))) return;
+  }
 }
 
 // Runs `body` while no commit can happen.

@@ -20,6 +20,7 @@
 #include "memory/leases.h"
 #include "presampling/cache_assembly.h"
 #include "presampling/sample_cache.h"
+#include "presampling/sampled_predictions.h"
 #include "presampling/sampling_shard.h"
 #include "threads/fair_lock.h"
 #include "threads/waiting.h"
@@ -259,6 +260,23 @@ nb::tuple sample(HeldCache& self, const In<int64_t>& ids, bool attributes) {
   return sample_given(self, std::move(out), attributes);
 }
 
+// The prediction of each seed on its own sample; and how many there are, or the position of the first whose sample
+// cannot be computed. Blocks may be applied between two samples, as between two calls.
+nb::tuple predict(HeldCache& self, const Forward& forward, size_t output, std::vector<uint32_t> node_types,
+                  std::vector<uint32_t> edge_types, const In<int64_t>& ids) {
+  constexpr size_t kAtOnce = 64;  // a millisecond or two
+  const size_t count = ids.shape(0);
+  SampledPredictions predictions(forward, output, {std::move(node_types), std::move(edge_types)});
+  auto out = rows<float>(count, predictions.width());
+  size_t done = 0;
+  read_in_turns(self.lock, predictions.work(self.size_of(count)), count, kAtOnce, [&](size_t first, size_t end) {
+    float* const to = out.data() + first * predictions.width();
+    done = first + predictions.predict(self.take().get(), {ids.data() + first, end - first}, to);
+    return done == end;
+  });
+  return nb::make_tuple(out, done);
+}
+
 // For benchmarks: the sample of each node by itself, put together and thrown away, without Python between them. Returns
 // the number of edges.
 size_t sample_each(HeldCache& self, const In<int64_t>& ids, bool attributes) {
@@ -407,6 +425,7 @@ void bind_cache(nb::module_& module) {
            })
       .def("clear", [](HeldCache& self) { write_under(self.lock, kMuch, [&] { self.cache.clear(); }); })
       .def("sample", &sample)
+      .def("predict", &predict)
       .def("sample_each", &sample_each)
       .def("has_features", &has_features)
       .def("num_samples",

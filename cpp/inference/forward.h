@@ -47,6 +47,9 @@ class Forward {
   size_t node_width(uint32_t type) const { return node_widths_[type]; }
   size_t edge_width(uint32_t type) const { return edge_widths_[type]; }
 
+  // The width of the widest rows that a pass computes or reads.
+  size_t widest() const { return units_.size(); }
+
   // Throws BadSampledGraph, and what functions of the model throw. Requires: there is an entry for each type, whose
   // arrays are as wide as the program reads them.
   void run(const SampledGraph& sample, std::span<const Asked> asked) const;

@@ -54,13 +54,14 @@ std::vector<CacheAssembly::CarriedColumns> CacheAssembly::carried_by(const Query
   return all;
 }
 
-Subgraph CacheAssembly::sample(std::span<const int64_t> ids, bool attributes) {
+void CacheAssembly::sample(std::span<const int64_t> ids, bool attributes, Subgraph* out) {
   const QueryPlan& plan = cache_.plan();
-  Subgraph out;
   lookups_ = {};
   missing_.clear();
   walk_.begin(ids.size());
-  auto& inverse = out.inverse.emplace_back(ids.size());
+  out->inverse.resize(1);
+  Column<int64_t>& inverse = out->inverse[0];
+  inverse.open(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) inverse[i] = walk_.add_seed(std::bit_cast<uint64_t>(ids[i]));
   walk_.run([&](size_t query) {
     const OneHopQuery& asked = plan[query];
@@ -78,24 +79,24 @@ Subgraph CacheAssembly::sample(std::span<const int64_t> ids, bool attributes) {
                        &lookups_,
                        &missing_};
   });
-  write_nodes(attributes, &out);
-  write_edges(attributes, &out);
-  return out;
+  write_nodes(attributes, out);
+  write_edges(attributes, out);
 }
 
 void CacheAssembly::write_nodes(bool attributes, Subgraph* out) {
   constexpr size_t kAhead = 16;
+  out->nodes.resize(walk_.nodes().size());
   for (uint32_t t = 0; t < walk_.nodes().size(); ++t) {
     const auto& type = walk_.nodes()[t];
-    auto& to = out->nodes.emplace_back();
+    auto& to = out->nodes[t];
     to.num_sampled = type.num_sampled;
     const size_t count = type.nodes.size();
-    to.ids = Column<int64_t>(count);
+    to.ids.open(count);
     if (count > 0) std::memcpy(to.ids.data(), type.nodes.data(), count * sizeof(int64_t));
     const FeatureTable& table = cache_.features(t);
     const size_t width = table.width();
     if (!attributes || width == 0) continue;
-    to.features = Column<float>(count * width);
+    to.features.open(count * width);
     for (size_t i = 0; i < std::min(kAhead, count); ++i) table.prefetch_row(type.nodes[i]);
     for (size_t i = 0; i < count; ++i) {
       if (i + kAhead < count) table.prefetch_row(type.nodes[i + kAhead]);
@@ -112,15 +113,16 @@ void CacheAssembly::write_nodes(bool attributes, Subgraph* out) {
 }
 
 void CacheAssembly::write_edges(bool attributes, Subgraph* out) const {
+  out->edges.resize(walk_.edges().size());
   for (size_t e = 0; e < walk_.edges().size(); ++e) {
     const auto& type = walk_.edges()[e];
-    auto& to = out->edges.emplace_back();
+    auto& to = out->edges[e];
     to.edge_type = type.edge_type;
     to.num_sampled = type.num_sampled;
-    to.row = column_of<int64_t>(type.source);
-    to.col = column_of<int64_t>(type.target);
-    if (attributes && carried_[e].weighted) to.weight = column_of<float>(type.weights);
-    if (attributes && carried_[e].timed) to.time = column_of<double>(type.times);
+    copy_to(type.source, &to.row);
+    copy_to(type.target, &to.col);
+    if (attributes && carried_[e].weighted) copy_to(type.weights, &to.weight);
+    if (attributes && carried_[e].timed) copy_to(type.times, &to.time);
   }
 }
 

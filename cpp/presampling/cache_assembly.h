@@ -33,7 +33,13 @@ class CacheAssembly {
   static std::vector<CarriedColumns> carried_by(const QueryPlan& plan);
 
   // `ids`: nodes of the seed type; one of which nothing is known has no neighbours.
-  Subgraph sample(std::span<const int64_t> ids, bool attributes);
+  Subgraph sample(std::span<const int64_t> ids, bool attributes) {
+    Subgraph out;
+    sample(ids, attributes, &out);
+    return out;
+  }
+  // The same in place of an earlier sample of this assembly with the same `attributes`, whose memory is used again.
+  void sample(std::span<const int64_t> ids, bool attributes, Subgraph* out);
 
   // Of the last sample.
   const Lookups& lookups() const { return lookups_; }

@@ -61,54 +61,58 @@ struct ViewCells {
 
 }  // namespace
 
-Subgraph SampleAssembly::sample(std::span<const int64_t> ids, bool attributes) {
-  Subgraph out;
+void SampleAssembly::sample(std::span<const int64_t> ids, bool attributes, Subgraph* out) {
   walk_.begin(ids.size());
   indices_.clear();
   resolve(view_.graph(), view_.plan().seed_type(), ids, &indices_);
-  auto& inverse = out.inverse.emplace_back(ids.size());
+  out->inverse.resize(1);
+  Column<int64_t>& inverse = out->inverse[0];
+  inverse.open(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) inverse[i] = walk_.add_seed(indices_[i]);
   walk_.run([&](size_t query) { return ViewCells(view_, query, attributes); });
-  write_nodes(attributes, &out);
-  write_edges(attributes, &out);
-  return out;
+  write_nodes(attributes, out);
+  write_edges(attributes, out);
 }
 
 void SampleAssembly::write_nodes(bool attributes, Subgraph* out) const {
   const Graph& graph = view_.graph();
+  out->nodes.resize(walk_.nodes().size());
   for (size_t t = 0; t < walk_.nodes().size(); ++t) {
     const auto& type = walk_.nodes()[t];
-    auto& to = out->nodes.emplace_back();
+    auto& to = out->nodes[t];
     to.num_sampled = type.num_sampled;
-    to.ids = Column<int64_t>(type.nodes.size());
+    to.ids.open(type.nodes.size());
     write_ids(graph.nodes[t].ids, type.nodes, to.ids.data());
     const Table& table = graph.nodes[t].features;
     if (!attributes || table.width() == 0) continue;
-    to.features = Column<float>(type.nodes.size() * table.width());
+    to.features.open(type.nodes.size() * table.width());
     write_features(table, type.nodes, to.features.data());
   }
 }
 
 void SampleAssembly::write_edges(bool attributes, Subgraph* out) const {
   const Graph& graph = view_.graph();
-  for (const auto& type : walk_.edges()) {
-    auto& to = out->edges.emplace_back();
+  out->edges.resize(walk_.edges().size());
+  for (size_t e = 0; e < walk_.edges().size(); ++e) {
+    const auto& type = walk_.edges()[e];
+    auto& to = out->edges[e];
     to.edge_type = type.edge_type;
     to.num_sampled = type.num_sampled;
-    to.row = column_of<int64_t>(type.source);
-    to.col = column_of<int64_t>(type.target);
+    copy_to(type.source, &to.row);
+    copy_to(type.target, &to.col);
     const Graph::EdgeType& edge_type = graph.edges[type.edge_type];
     const EdgeColumns columns = edge_type.spec.options.columns;
     if (columns.featured) {
-      to.edge.emplace(type.rows.size());
+      if (!to.edge) to.edge.emplace();
+      to.edge->open(type.rows.size());
       write_rows(type.rows, to.edge->data());
     }
     if (!attributes) continue;
-    if (columns.weighted) to.weight = column_of<float>(type.weights);
-    if (columns.timed) to.time = column_of<double>(type.times);
+    if (columns.weighted) copy_to(type.weights, &to.weight);
+    if (columns.timed) copy_to(type.times, &to.time);
     const Table& table = edge_type.features.table();
     if (table.width() == 0) continue;
-    to.features = Column<float>(type.rows.size() * table.width());
+    to.features.open(type.rows.size() * table.width());
     write_features(table, type.rows, to.features.data());
   }
 }

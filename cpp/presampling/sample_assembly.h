@@ -21,7 +21,13 @@ class SampleAssembly {
   explicit SampleAssembly(const PresamplingView& view) : view_(view), walk_(view.plan()) {}
 
   // `ids`: internal numbers of nodes of the seed type. Throws SampleError if one is not in the graph.
-  Subgraph sample(std::span<const int64_t> ids, bool attributes);
+  Subgraph sample(std::span<const int64_t> ids, bool attributes) {
+    Subgraph out;
+    sample(ids, attributes, &out);
+    return out;
+  }
+  // The same in place of an earlier sample of this assembly with the same `attributes`, whose memory is used again.
+  void sample(std::span<const int64_t> ids, bool attributes, Subgraph* out);
 
   // The number of cells that the last sample has read.
   size_t num_lookups() const { return walk_.num_lookups(); }

@@ -235,10 +235,9 @@ class SampleWalk {
 };
 
 template <class To, class From>
-Column<To> column_of(const std::vector<From>& from) {
-  Column<To> column(from.size());
-  std::copy(from.begin(), from.end(), column.data());
-  return column;
+void copy_to(const std::vector<From>& from, Column<To>* to) {
+  to->open(from.size());
+  std::copy(from.begin(), from.end(), to->data());
 }
 
 }  // namespace livegnn

@@ -32,7 +32,15 @@ template <class T>
 class Column {
  public:
   Column() = default;
-  explicit Column(size_t size) : data_(std::make_unique_for_overwrite<T[]>(size)), size_(size) {}
+  explicit Column(size_t size) { open(size); }
+  // So many elements from now on, whatever they are. Memory that is large enough is used again.
+  void open(size_t size) {
+    if (data_ == nullptr || room_ < size) {
+      data_ = std::make_unique_for_overwrite<T[]>(size);
+      room_ = size;
+    }
+    size_ = size;
+  }
   size_t size() const { return size_; }
   T* data() { return data_.get(); }
   const T* data() const { return data_.get(); }
@@ -42,7 +50,7 @@ class Column {
 
  private:
   std::unique_ptr<T[]> data_;
-  size_t size_ = 0;
+  size_t size_ = 0, room_ = 0;
 };
 
 enum class BadSample { kUnknownNode, kEdgeType, kRequest };

@@ -2,15 +2,16 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
-from model_examples import EDGES, make_sage
+from model_examples import EDGES, ITEM_USER, USER_ITEM, make_sage, typed_graph, typed_model
 
-from livegnn import Engine, EngineOptions, Events, Graph, InputError, ModelError, Query
+from livegnn import Engine, EngineOptions, Events, Graph, InputError, LiveGNNError, ModelError, Query
 from livegnn.deployment import Deployment
 from livegnn.inference import SampledForward
 from livegnn.log.sqlite import SqliteLog
@@ -85,6 +86,130 @@ def test_a_prediction_is_of_the_sample_of_the_node_alone(rng: np.random.Generato
     assert (anew.predict(ids) == rows).all()
     other = SampledEngine(Graph.from_state(graph.state()), model, threads=1, sample_seed=6)
     assert (other.predict(ids) != rows).any()
+
+
+def one_by_one(engine: SampledEngine, ids: np.ndarray, output: str | None = None) -> np.ndarray:
+    """The two steps after each other, for each node."""
+    forward = SampledForward(engine.model)
+    return np.concatenate([forward.predict(engine.sample([id_]), output=output) for id_ in ids.tolist()])
+
+
+def said(question: Callable[[], object]) -> str:
+    with pytest.raises(LiveGNNError) as caught:
+        question()
+    return f"{caught.type.__name__}: {caught.value}"
+
+
+@pytest.mark.parametrize("kind", ["one type", "several types and features of edges", "text ids"])
+def test_one_call_gives_the_bits_of_the_two_steps(kind: str, rng: np.random.Generator) -> None:
+    if kind == "several types and features of edges":
+        graph = typed_graph()
+        query = Query("user").hop(ITEM_USER, 3, direction="in").hop(USER_ITEM, 2, direction="in")
+        engine = SampledEngine(graph, typed_model().with_query(query), sample_seed=1)
+        outputs, ids = ["user"], np.arange(30)
+    else:
+        model = replace(make_sage(), outputs={"out": "out", "hidden": "h1"}).with_query(FEW)
+        graph, outputs, ids = make_graph(int(rng.integers(2**31))), ["out", "hidden"], np.arange(NODES)
+        if kind == "text ids":
+            edges = graph.snapshot()
+            names = np.array([f"node {'é' * (i % 3)}{i}" for i in range(NODES)])
+            src, dst = edges.edge_index[EDGES]
+            graph = Graph.from_edges(names[src], names[dst], x=edges.x["node"], ids=names)
+            ids = names
+        engine = SampledEngine(graph, model, sample_seed=1)
+    for count in (1, 2, 5, 700):
+        asked = rng.choice(ids, count)  # many of them several times
+        for output in outputs:
+            expected = one_by_one(engine, asked, output)
+            assert engine.predict(asked, output=output).tobytes() == expected.tobytes()
+            samples = engine.samples_for(asked)
+            assert engine.predict_from(samples, output=output).tobytes() == expected.tobytes()
+            assert engine.predict([], output=output).shape == (0, expected.shape[1])
+
+
+def test_what_one_call_refuses_is_said_as_of_the_two_steps() -> None:
+    graph = make_graph()
+    engine = SampledEngine(graph, make_sage().with_query(FEW), sample_seed=1)
+
+    def slowly(ids: list[object]) -> Callable[[], object]:
+        return lambda: engine.predict_from(engine.samples_for(ids))
+
+    ids: list[object]
+    for ids in ([-1], [3, 999, 1, 998], ["3"], [0.5], [[1]]):
+        assert said(lambda ids=ids: engine.predict(ids)) == said(slowly(ids))  # type: ignore[misc]
+    assert "999" in said(lambda: engine.predict([3, 999, 1, 998]))
+    # A model reads more edge types than its query draws.
+    few = Query("user").hop(ITEM_USER, 3, direction="in").hop(ITEM_USER, 3)
+    typed = SampledEngine(typed_graph(), typed_model().with_query(few))
+    assert "propagates along" in said(lambda: typed.predict([0, 1]))
+
+
+def test_no_read_waits_for_the_graphs_writer(log: SqliteLog) -> None:
+    """Who prepares a batch holds it, and may wait for who reads through a runtime."""
+    graph = make_graph()
+    engine = SampledEngine(graph, make_sage().with_query(FEW), threads=1)
+    runtime = Runtime(log, graph, engine)
+    found: list[object] = []
+
+    def read() -> None:
+        found.append(engine.predict([1, 2]).tolist())
+        found.append(runtime.predict([1, 2]).values.tolist())
+        found.append(runtime.predict_with_samples([1, 2]).values.tolist())
+
+    reader = threading.Thread(target=read, daemon=True)
+    with graph.writer:
+        reader.start()
+        reader.join(60)
+        assert len(found) == 3
+        assert found[0] == found[1] == found[2]
+
+
+def test_one_id_is_answered_while_many_are_computed() -> None:
+    nodes = 20_000
+    random = np.random.default_rng(0)
+    graph = Graph.from_edges(
+        *random.integers(0, nodes, (2, 5 * nodes)),
+        x=random.standard_normal((nodes, 3), dtype=np.float32),
+        num_nodes=nodes,
+        parallel="last",
+    )
+    engine = SampledEngine(graph, make_sage().with_query(FEW), sample_seed=1)
+    ids, answered = random.permutation(nodes), 0
+    expected = engine.predict([5])
+    for _ in range(20):  # where nothing else gets a turn, no round has an answer
+        many = threading.Thread(target=engine.predict, args=(ids,))
+        many.start()
+        while many.is_alive():
+            assert (engine.predict([5]) == expected).all()
+            answered += many.is_alive()
+        if answered:
+            break
+    assert answered
+
+
+def test_an_answer_is_of_the_batch_that_it_names(log: SqliteLog) -> None:
+    graph = make_graph()
+    engine = SampledEngine(graph, make_sage().with_query(FEW), threads=1)
+    runtime = Runtime(log, graph, engine)
+    ids = graph.ids()
+    expected = {runtime.seq: engine.predict(ids)}
+    answers, end = [], threading.Event()
+
+    def ask() -> None:
+        while not end.is_set():
+            answers.append(runtime.predict(ids))
+
+    reader = threading.Thread(target=ask)
+    reader.start()
+    for events in make_events(60, 3):
+        runtime.append(events)
+        drain(runtime)
+        expected[runtime.seq] = engine.predict(ids)
+    end.set()
+    reader.join()
+    assert answers
+    for seq, values in answers:
+        assert (values == expected[seq]).all()
 
 
 def test_over_many_seeds_it_has_the_mean_of_samples_that_are_drawn() -> None:

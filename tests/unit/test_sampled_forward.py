@@ -9,17 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from model_examples import EDGES, make_sage, propagate
+from model_examples import EDGES, ITEM_USER, make_sage, propagate, typed_graph, typed_model
 
 from livegnn import EdgeSchema, Engine, Events, Graph, InputError, Model, ModelError, Schema
 from livegnn.compiler.lowering import projects_sources
 from livegnn.graph.snapshot import Snapshot
 from livegnn.inference import Degrees, SampledForward
-from livegnn.model import EdgeInput, Input, Propagate, Step, reference
+from livegnn.model import Input, Propagate, Step, reference
 from livegnn.oracle.exactness import judge
 from livegnn.sampling import HeteroSubgraph, Subgraph, sample_subgraph
-
-USER_ITEM, ITEM_USER = ("user", "likes", "item"), ("item", "liked", "user")
 
 
 def draw(
@@ -308,62 +306,6 @@ def test_a_maximum_of_weights_with_loops_refuses_parallel_loops() -> None:
 
 
 # -- several types
-
-
-def typed_model() -> Model:
-    """Two layers over users and items, along both edge types, also in reverse, with features of edges."""
-    random = np.random.default_rng(4)
-
-    def weight(*shape: int) -> np.ndarray:
-        return random.standard_normal(shape, dtype=np.float32)
-
-    count = Propagate(USER_ITEM, (), "count", "divide")
-    steps = (
-        Step("propagate", ("users",), "i1", attrs=count.to_attrs()),
-        Step("linear", ("i1",), "i2", {"weight": "a"}),
-        Step("linear", ("items",), "i3", {"weight": "b"}),
-        Step("add", ("i2", "i3"), "i4"),
-        Step("relu", ("i4",), "item"),
-        Step("propagate", ("item",), "u1", attrs=Propagate(ITEM_USER, aggregate="max").to_attrs()),
-        Step("propagate", ("item",), "u2", attrs=replace(count, reverse=True).to_attrs()),
-        Step("source", ("item",), "e1", attrs={"edge_type": ITEM_USER}),
-        Step("linear", ("rating",), "e2", {"weight": "c"}),
-        Step("multiply", ("e1", "e2"), "e3"),
-        Step("propagate", ("e3",), "u3", attrs=Propagate(ITEM_USER).to_attrs()),
-        Step("concat", ("u1", "u2", "u3", "users"), "u4"),
-        Step("linear", ("u4",), "user", {"weight": "d"}),
-    )
-    tensors = {"a": weight(5, 3), "b": weight(5, 2), "c": weight(5, 2), "d": weight(5, 18)}
-    return Model(
-        {"users": Input("user", 3), "items": Input("item", 2)},
-        steps,
-        tensors,
-        "user",
-        ("users", "user"),
-        edge_inputs={"rating": EdgeInput(ITEM_USER, 2)},
-        outputs={"user": "user", "item": "item"},
-    )
-
-
-def typed_graph() -> Graph:
-    random = np.random.default_rng(5)
-    schema = Schema(
-        {"item": 2, "user": 3, "shop": 1},
-        {
-            ITEM_USER: EdgeSchema(edge_dim=2),
-            USER_ITEM: EdgeSchema(),
-            ("shop", "sells", "item"): EdgeSchema(weighted=True),
-        },
-    )
-    graph = Graph(schema)
-    for name, width in schema.node_types.items():
-        x = random.standard_normal((30, width)).astype(np.float32)
-        graph.apply(Events().add_nodes(np.arange(30), x=x, node_type=name))
-    for edge_type, it in schema.edge_types.items():
-        ends = random.integers(0, 28, (2, 90))
-        columns = {"edge_attr": random.standard_normal((90, 2)).astype(np.float32)} if it.edge_dim else {}
-        graph.apply(Events().add_edges(*ends, edge_type=edge_type, **columns))
-    return graph
 
 
 def typed_snapshot(sample: HeteroSubgraph) -> Snapshot:

@@ -2,6 +2,7 @@
 whatever becomes of the workers meanwhile."""
 
 import random
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import livegnn as lg
+from livegnn import _core
 from livegnn.errors import (
     FileFormatError,
     InputError,
@@ -21,12 +23,14 @@ from livegnn.errors import (
 )
 from livegnn.log.sqlite import SqliteLog
 from livegnn.log.streams import Record
+from livegnn.model import Input, Model, Propagate, Step
 from livegnn.presampling import Presampler, SampledEngine
 from livegnn.runtime import Runtime
 from livegnn.workers import SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
 from livegnn.workers.messages import REQUEST
 from streams import make_model
 from worker_cluster import (
+    ALIKE,
     CLICKS,
     ITEMS,
     LATEST,
@@ -38,6 +42,27 @@ from worker_cluster import (
     running,
     some_events,
 )
+
+
+def model_of(query: lg.Query) -> Model:
+    """Rows of users from what they clicked, and from what that is alike."""
+    steps = (
+        Step("propagate", ("i",), "near", attrs=Propagate(ALIKE, ("weight",), "sum", "divide").to_attrs()),
+        Step("concat", ("near", "i"), "both"),
+        Step("propagate", ("both",), "h", attrs=Propagate(ALIKE, reverse=True).to_attrs()),
+        Step("propagate", ("h",), "seen", attrs=Propagate(CLICKS, reverse=True).to_attrs()),
+        Step("concat", ("seen", "u"), "s"),
+        Step("linear", ("s",), "out", {"weight": "w"}),
+    )
+    tensors = {"w": np.random.default_rng(0).standard_normal((2, 5), np.float32)}
+    return Model(
+        {"u": Input("user", 1), "i": Input("item", 2)},
+        steps,
+        tensors,
+        "out",
+        ("u", "out"),
+        outputs={"out": "out", "clicked": "seen", "items": "h"},
+    ).with_query(query)
 
 
 @pytest.mark.parametrize("query", [LATEST, UNIFORM], ids=["latest", "uniform"])
@@ -57,7 +82,7 @@ def test_serving_workers_answer_as_a_sampler_beside_the_graph(
             begin.add_nodes(np.arange(ITEMS), np.ones((ITEMS, 2)), node_type="item")
         seq = runtime.append(begin)
         runtime.wait(seq)
-        cluster = Cluster(folder, plan, rng)
+        cluster = Cluster(folder, plan, rng, model_of(query))
         opened.callback(cluster.close)
         users, edges = set(first), set[tuple[int, int]]()
         for _ in range(12):
@@ -77,6 +102,24 @@ def test_serving_workers_answer_as_a_sampler_beside_the_graph(
                     cluster.serving[at].sample([user])
                 continue
             assert as_sets(cluster.serving[at].sample([user])) == as_sets(view.sample([user]))
+        for (at, _), worker in cluster.serving.items():
+            own = [user for user in users if plan.serving_worker_of(np.array([user]))[0] == at]
+            assert_same_predictions(worker, [rng.choice(own) for _ in range(rng.randrange(9)) if own])
+
+
+def assert_same_predictions(worker: ServingWorker, ids: list[int]) -> None:
+    """In one call, as on one sample after the other: the same bits, or the same error."""
+    for output in ("out", "clicked"):
+        if worker.plan.query is LATEST:
+            expected, samples = worker.predict_with_samples(ids, output=output)
+            found = worker.predict(ids, output=output)
+            assert found.values.tobytes() == expected.values.tobytes()
+            assert (found.seq, found.values.shape) == (expected.seq, (len(ids), expected.values.shape[1]))
+            assert len(samples) == len(ids)
+        elif ids:
+            for predict in (worker.predict, worker.predict_with_samples):
+                with pytest.raises(InputError, match=r"the model propagates along .*alike"):
+                    predict(ids, output=output)
 
 
 @pytest.fixture
@@ -115,8 +158,34 @@ def test_predictions_are_those_of_an_engine_on_samples(tmp_path: Path) -> None:
     found = serving.predict(np.arange(20), min_seq=seq)
     assert (found.seq, found.values.tolist()) == (seq, engine.predict(np.arange(20)).tolist())
     assert serving.predict([]).values.shape == (0, found.values.shape[1])
+    assert_answers_while_many_are_computed(serving)
     for worker in (sampling.close, serving.stop, runtime.stop, log.close):
         worker()
+
+
+def assert_answers_while_many_are_computed(serving: ServingWorker) -> None:
+    """20,000 seeds in one native call, as of a worker that has so many."""
+    cache, forward, places = serving._cache, serving._forward, serving._places
+    assert isinstance(cache, _core.SampleCache)
+    assert forward is not None
+    assert places is not None
+    expected, answered = serving.predict([5]).values, 0
+    rows: list[np.ndarray] = []
+
+    def ask() -> None:
+        ids = np.tile(np.arange(20), 1000)
+        rows.append(cache.predict(forward.native, 0, *places, ids)[0])
+
+    for _ in range(20):  # where nothing else gets a turn, no round has an answer
+        many = threading.Thread(target=ask)
+        many.start()
+        while many.is_alive():
+            assert (serving.predict([5]).values == expected).all()
+            answered += many.is_alive()
+        if answered:
+            break
+    assert answered
+    assert (rows[-1][5::20] == expected).all()
 
 
 def test_a_serving_worker_that_missed_something_asks_for_everything(folder: Path) -> None:

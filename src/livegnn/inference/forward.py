@@ -11,7 +11,7 @@ from livegnn.compiler.plan import Plan
 from livegnn.errors import InputError, ModelError
 from livegnn.graph import EdgeSchema, Graph, Schema
 from livegnn.inference.degrees import DegreeColumns, Degrees
-from livegnn.inference.sample_arrays import TypedSample, integers, read_edges, read_nodes, typed
+from livegnn.inference.sample_arrays import TypedSample, integers, places_of, read_edges, read_nodes, typed
 from livegnn.model import Model
 from livegnn.model.outputs import Outputs
 from livegnn.sampling import Direction, HeteroSubgraph, Subgraph
@@ -45,14 +45,14 @@ class SampledForward:
                 "Model.load(path) reads a file"
             )
         self.model = model
-        self._outputs = Outputs(model)
+        self.outputs = Outputs(model)
         self._schema = _schema_of(model)
         self._node_types = list(self._schema.node_types)
         self._edge_types = list(self._schema.edge_types)
         program, keyed = _compile(model, self._schema)
         place = self._node_types.index
         ends = [(place(source), place(target), keyed) for source, _, target in self._edge_types]
-        self._native = _core.Forward(program, ends)
+        self.native = _core.Forward(program, ends)
 
     @never_raises
     def __repr__(self) -> str:
@@ -78,10 +78,20 @@ class SampledForward:
         Raises `InputError` if the sample lacks what the model reads, or has it in another shape, if a
         position is no node of the sample, and if a feature or a weight is not finite.
         """
-        found = self._outputs.find(output)
+        found = self.outputs.find(output)
         given = typed(sample, self._schema)
         positions = self._positions(given, found.node_type, all_nodes=switch(all_nodes, "all_nodes"))
         return self._run(given, degrees, [(found.position, positions)])[0]
+
+    def places_of(
+        self, node_widths: Mapping[NodeType, int], edge_widths: Mapping[EdgeType, int]
+    ) -> tuple[list[int], list[int]] | None:
+        """Where samples of these types have those of the model, for the calls of the native core that sample
+        and predict in one. None if `predict` refuses every such sample.
+
+        node_widths, edge_widths: the types of the samples in their order, with the widths of their features.
+        """
+        return places_of(self._schema, node_widths, edge_widths)
 
     def predict_pairs(
         self,
@@ -101,7 +111,7 @@ class SampledForward:
         names = outputs if outputs is not None else (None, None)
         if not isinstance(names, tuple) or len(names) != 2:
             raise InputError(f"outputs must be the names of two outputs, got {outputs!r}")
-        first, second = self._outputs.find(names[0]), self._outputs.find(names[1])
+        first, second = self.outputs.find(names[0]), self.outputs.find(names[1])
         if self.model.width(first.value) != self.model.width(second.value):
             raise InputError(
                 f"the rows of both outputs must be equally wide, got {self.model.width(first.value)} and "
@@ -132,7 +142,7 @@ class SampledForward:
         edges = read_edges(sample, self._schema)
         given = self._degrees(sample, degrees)
         try:
-            return self._native.predict(nodes, edges, given, asked)
+            return self.native.predict(nodes, edges, given, asked)
         except _core.SampledGraphError as error:
             self._explain(sample, *error.args)
 

@@ -107,6 +107,27 @@ def _take(columns: "Mapping[Name, Value]", names: "Mapping[Name, Name]") -> dict
     return {name: columns[called] for name, called in names.items() if called in columns}
 
 
+def places_of(
+    schema: Schema, node_widths: "Mapping[NodeType, int]", edge_widths: "Mapping[EdgeType, int]"
+) -> tuple[list[int], list[int]] | None:
+    """Where samples have the node types and the edge types of a model that reads `schema`; None if they lack
+    some of what it reads, so that `read_nodes` or `read_edges` refuses each of them.
+
+    node_widths, edge_widths: the types of the samples in their order, with the widths of their features.
+    """
+    edge_dims = {name: it.edge_dim for name, it in schema.edge_types.items()}
+    nodes = _places(schema.node_types, node_widths, DEFAULT_NODE_TYPE)
+    edges = _places(edge_dims, edge_widths, DEFAULT_EDGE_TYPE)
+    return None if nodes is None or edges is None else (nodes, edges)
+
+
+def _places(read: "Mapping[Name, int]", have: "Mapping[Name, int]", default: Name) -> list[int] | None:
+    names, places = _names(read, have, default), list(have)
+    if any(names[name] not in have or width not in (0, have[names[name]]) for name, width in read.items()):
+        return None
+    return [places.index(names[name]) for name in read]
+
+
 def read_nodes(sample: TypedSample, schema: Schema) -> list[GivenNodes]:
     """How many nodes of each type the sample has, and their features where the model reads them. Raises
     `InputError` if the sample lacks a type or features, or has others."""

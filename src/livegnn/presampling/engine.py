@@ -18,16 +18,16 @@ from livegnn.inference import EngineOptions, SampledForward
 from livegnn.inference.core import check_pair
 from livegnn.inference.options import EngineSettings, choose_options
 from livegnn.model import Model
-from livegnn.model.outputs import Outputs
+from livegnn.model.outputs import Output, Outputs
 from livegnn.presampling.presampler import SamplesView
 from livegnn.sampling import HeteroSubgraph
-from livegnn.sampling.request import given_ids
+from livegnn.sampling.request import given_ids, native_ids
 from livegnn.types import FloatArray, NodeType, State
 from livegnn.wording import kind_of, never_raises
 
 if TYPE_CHECKING:
-    from jaxtyping import Float32
-    from numpy.typing import ArrayLike
+    from jaxtyping import Float32, Shaped
+    from numpy.typing import ArrayLike, NDArray
 
 
 class SampledEngine(SamplesView):
@@ -69,6 +69,10 @@ class SampledEngine(SamplesView):
         self._forward = SampledForward(model)
         self.name = name
         super().__init__(graph, model.query, seed=options.sample_seed, threads=options.threads, state=state)
+        edges = graph.schema.edge_types
+        self._places = self._forward.places_of(
+            graph.schema.node_types, {name: edges[name].edge_dim for name in self._edge_types}
+        )
 
     @cached_property
     def digest(self) -> str:
@@ -95,8 +99,8 @@ class SampledEngine(SamplesView):
         if len(asked) > 1 and asked.dtype.kind in "iuU":  # anything else is refused where samples are drawn
             distinct, places = np.unique(asked, return_inverse=True)
             if len(distinct) < len(asked):
-                return self.predict_from(self.samples_for(distinct), output=output)[places]
-        return self.predict_from(self.samples_for(asked), output=output)
+                return self._predict_each(distinct, output)[places]
+        return self._predict_each(asked, output)
 
     def predict_at_once(self, ids: "ArrayLike", *, output: str | None = None) -> None:
         """None: a prediction is always computed. For callers that must not block, as of `Engine`."""
@@ -107,8 +111,7 @@ class SampledEngine(SamplesView):
         asked = given_ids(ids)
         if len(asked) == 1:
             return [self.sample(asked)]
-        with self.graph.writer:
-            return [self.sample(asked[at : at + 1]) for at in range(len(asked))]
+        return self._samples_of_each(asked)
 
     def predict_from(
         self, samples: Sequence[HeteroSubgraph], *, output: str | None = None
@@ -119,13 +122,29 @@ class SampledEngine(SamplesView):
         width = self.model.width(self.outputs.find(output).value)
         return np.concatenate(rows) if rows else np.empty((0, width), np.float32)
 
-    def _check_output(self, output: str | None) -> None:
+    def _predict_each(
+        self, asked: "Shaped[NDArray[np.generic], 'ids']", output: str | None
+    ) -> "Float32[FloatArray, 'ids channels']":
+        """Samples and predicts in one native call. What that refuses goes the slow way, which says why."""
+        found = self._check_output(output)
+        if self._places is not None:
+            values, done = self.native.predict(
+                self._forward.native, found.position, *self._places, native_ids(self.graph, asked)
+            )
+            if done == len(asked):
+                return values
+            self.predict_from(self.samples_for(asked[done : done + 1]), output=output)
+        # Here a batch has mended what was refused, or the query draws too little for the model.
+        return self.predict_from(self.samples_for(asked), output=output)
+
+    def _check_output(self, output: str | None) -> Output:
         found = self.outputs.find(output)
         if found.node_type != self.query.seed_type:
             raise InputError(
                 f"output must be one of {self.query.seed_type!r} nodes, from which the query draws, got "
                 f"{output!r} of {found.node_type!r} nodes"
             )
+        return found
 
 
 def check_sampled(graph: Graph, model: Model, options: EngineOptions) -> None:

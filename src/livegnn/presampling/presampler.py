@@ -12,10 +12,12 @@ from livegnn.query import Query
 from livegnn.sampling.query import check_query, edge_types_of, native_one_hops
 from livegnn.sampling.request import check_graph, chosen_seed, explanation, given_ids, native_ids
 from livegnn.sampling.subgraph import HeteroSubgraph, hetero_subgraph
-from livegnn.types import State
+from livegnn.types import IntArray, State
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    import numpy as np
+    from jaxtyping import Shaped
+    from numpy.typing import ArrayLike, NDArray
 
 _MOST_NEIGHBORS = 1024
 
@@ -68,13 +70,25 @@ class SamplesView(View):
         graph = self.graph
         asked = given_ids(seeds)
         try:
-            nodes, edges, (inverse,) = self.native.sample(
-                native_ids(graph, asked), switch(attributes, "attributes"), True
-            )
+            drawn = self.native.sample(native_ids(graph, asked), switch(attributes, "attributes"), True)
         except _core.SampleError as error:
             raise explanation(graph, error, {self._seed_type: asked}) from None
+        return self._named(*drawn)
+
+    def _samples_of_each(self, asked: "Shaped[NDArray[np.generic], 'ids']") -> list[HeteroSubgraph]:
+        """The sample of each node by itself, all of one moment. Raises what `sample` raises."""
+        graph = self.graph
+        try:
+            drawn = self.native.samples(native_ids(graph, asked), True, True)
+        except _core.SampleError as error:
+            raise explanation(graph, error, {self._seed_type: asked}) from None
+        return [self._named(*one) for one in drawn]
+
+    def _named(
+        self, nodes: "list[_core.NodesOfType]", edges: "list[_core.EdgesOfType]", inverse: list[IntArray]
+    ) -> HeteroSubgraph:
         drawn = dict(zip(self._edge_types, edges, strict=True))
-        return hetero_subgraph(graph, nodes, drawn, {self.query.seed_type: inverse}, self.seed)
+        return hetero_subgraph(self.graph, nodes, drawn, {self.query.seed_type: inverse[0]}, self.seed)
 
     def state(self) -> State:
         """The query and the seed. The samples are a function of them and of the graph, and a start draws

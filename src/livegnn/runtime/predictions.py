@@ -186,8 +186,12 @@ class Runtime(Loop):
         output: which one, as of `Engine.predict`. model: which one, by default the one that serves. Raises
         UnknownNodeError, and InputError if there is no such output or model.
         """
-        if isinstance(self.models.find(model), SampledEngine):
-            return Prediction(*self.predict_with_samples(ids, output=output, model=model)[:2])
+        seq, found = self.read(lambda: self.models.find(model))
+        if isinstance(found, SampledEngine):
+            # Many samples take long, and others ask meanwhile: they wait only if a batch comes.
+            values = found.predict(ids, output=output)
+            if self.read(lambda: None)[0] == seq:
+                return Prediction(seq, values)
         return Prediction(*self.read(lambda: self.models.find(model).predict(ids, output=output)))
 
     def predict_with_samples(

@@ -6,10 +6,9 @@
 
 What comes out is a function of the steps. A worker writes each step into a stream before it takes it, so
 whoever replaces it loads the last checkpoint, takes the same steps, and publishes the same records; those
-that were stored before are left out by their origin.
-
-A worker serves one generation: one number of sampling workers. When that changes, it goes on to an event at
-which all of them end (handover.py), and those of the next generation begin there.
+that were stored before are left out by their origin. A worker serves one generation: one number of sampling
+workers. When that changes, it goes on to an event at which all of them end (handover.py), and those of the
+next generation begin there.
 
 Thread safety: `stop` may be called from any thread; everything else belongs to one.
 """

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from livegnn import _core
 from livegnn.arguments import above_zero, not_negative, whole
 from livegnn.errors import InputError, LiveGNNError, LogError, ModelError, TimeoutExpired, UnknownNodeError
 from livegnn.graph import Graph
 from livegnn.inference import SampledForward
 from livegnn.log.streams import ReadableStream, Record, StoredRecord
 from livegnn.model import Model
-from livegnn.model.outputs import Outputs
+from livegnn.model.outputs import Output
 from livegnn.sampling import HeteroSubgraph
 from livegnn.sampling.subgraph import hetero_subgraph
 from livegnn.types import FloatArray, IntArray
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float32
     from numpy.typing import ArrayLike
 
-    from livegnn import _core
     from livegnn.workers.spill import SpilledCache
 
 _IDLE_SECONDS: Final = 0.002
@@ -90,6 +90,8 @@ class ServingWorker:
         self._forward = None if model is None else _forward_of(model, plan)
         if (budget_bytes is None) != (directory is None):
             raise InputError("a budget needs a directory for what does not fit, and a directory a budget")
+        nodes, edges = plan.schema.node_types, dict.fromkeys(plan.edge_types, 0)
+        self._places = None if self._forward is None else self._forward.places_of(nodes, edges)
         self._graph = Graph(plan.schema)  # for the names of types; it stays empty
         self._place = self._graph.node_type_index(plan.query.seed_type)
         self._knows_nodes = plan.schema.node_types[plan.query.seed_type] > 0
@@ -181,21 +183,47 @@ class ServingWorker:
 
         min_seq, timeout: as of `wait`. Raises what `wait` and `sample` raise, and ModelError without a model.
         """
-        return self.predict_with_samples(ids, min_seq=min_seq, timeout=timeout, output=output)[0]
+        forward, found = self._forward_to(output)
+        seq = self.wait(min_seq, timeout)
+        asked, places = np.unique(self._check(ids), return_inverse=True)
+        cache = self._cache
+        # A cache that spills looks for what it misses between two looks, so each sample is taken by itself.
+        if (
+            isinstance(cache, _core.SampleCache)
+            and self._places is not None
+            and found.node_type == self.plan.query.seed_type
+        ):
+            values, done = cache.predict(forward.native, found.position, *self._places, asked)
+            if done == len(asked):
+                return ServedPredictions(seq, values[places])
+            forward.predict(self.sample(asked[done : done + 1]), output=output)  # says what is wrong with it
+        return ServedPredictions(seq, self._predict_on(self._samples(asked), output)[places])
 
     def predict_with_samples(
         self, ids: "ArrayLike", *, min_seq: int = 0, timeout: float = 10.0, output: str | None = None
     ) -> tuple[ServedPredictions, list[HeteroSubgraph]]:
         """What `predict` returns, and the sample that each prediction was computed on. Raises the same."""
-        if self.model is None or self._forward is None:
-            raise ModelError("predictions need a model, got a serving worker without one")
-        width = self.model.width(Outputs(self.model).find(output).value)
+        self._forward_to(output)
         seq = self.wait(min_seq, timeout)
         asked, places = np.unique(self._check(ids), return_inverse=True)
-        samples = [self.sample(asked[at : at + 1]) for at in range(len(asked))]
-        rows = [self._forward.predict(sample, output=output) for sample in samples]
-        values = np.concatenate(rows)[places] if rows else np.empty((0, width), np.float32)
+        samples = self._samples(asked)
+        values = self._predict_on(samples, output)[places]
         return ServedPredictions(seq, values), [samples[place] for place in places.tolist()]
+
+    def _forward_to(self, output: str | None) -> tuple[SampledForward, Output]:
+        if self._forward is None:
+            raise ModelError("predictions need a model, got a serving worker without one")
+        return self._forward, self._forward.outputs.find(output)
+
+    def _samples(self, asked: IntArray) -> list[HeteroSubgraph]:
+        return [self.sample(asked[at : at + 1]) for at in range(len(asked))]
+
+    def _predict_on(
+        self, samples: list[HeteroSubgraph], output: str | None
+    ) -> "Float32[FloatArray, 'samples channels']":
+        forward, found = self._forward_to(output)
+        rows = [forward.predict(sample, output=output) for sample in samples]
+        return np.concatenate(rows) if rows else np.empty((0, forward.model.width(found.value)), np.float32)
 
     def _check(self, ids: "ArrayLike") -> IntArray:
         asked = integer_ids(ids)
