@@ -174,7 +174,12 @@ class SnapshotView(View):
             arrays: dict[str, Array] = {}
             for name, rows in (("snapshot", changed), ("base", self._since_base)):
                 arrays |= {f"{name}/{key}": bits for key, bits in rows.save().items()}
-            meta: dict[str, JSON] = {"kind": self.name, "seq": self.seq, "generation": generation, "chain": self._chain}
+            meta: dict[str, JSON] = {
+                "kind": self.name,
+                "seq": self.seq,
+                "generation": generation,
+                "chain": self._chain,
+            }
             return State(meta, arrays)
 
     def _load(self, state: State | None) -> None:
@@ -242,7 +247,9 @@ class SnapshotView(View):
                 try:
                     collect(self.objects, self._grace)
                 except SnapshotError as error:  # after the next snapshot it is tried again
-                    _logger.warning("replaced snapshots in %s were not collected: %s", self.objects.url, error)
+                    _logger.warning(
+                        "replaced snapshots in %s were not collected: %s", self.objects.url, error
+                    )
             return self._manifest
 
     def _write_at_intervals(self) -> None:
