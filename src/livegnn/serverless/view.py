@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-HELD = 4 << 20
+HELD = 1 << 20
 """Bytes that are read at most while batches wait, some milliseconds, unless more than that changes while
 `_ROUNDS` rounds read what changed before.
 """
