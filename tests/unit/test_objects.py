@@ -39,7 +39,7 @@ def test_any_ranges_are_read_as_they_lie(objects: Objects, rng: np.random.Genera
         lengths = np.array(
             [min(chosen.randrange(longest + 1), len(content) - start) for start in starts], dtype=np.int64
         )
-        gap = chosen.choice([0, 10, 32 << 10])
+        gap = chosen.choice([0, 10, 16 << 10])
         found = Objects(objects.store, gap=gap).get_ranges("a/b", starts, lengths)
         expected = [content[start : start + length] for start, length in zip(starts, lengths, strict=True)]
         np.testing.assert_array_equal(found, np.concatenate([np.empty(0, np.uint8), *expected]))

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-GAP = 32 << 10
-"""Ranges of one object that lie closer than this, in bytes, are one request: its wait costs more."""
+GAP = 16 << 10
+"""Ranges of one object that lie closer than this, in bytes, are one request: what lies between costs less."""
 
-_RANGES_A_CALL = 16
+_RANGES_A_CALL = 10  # as many as `obstore` has under way at once
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _jitter = random.SystemRandom()
 
@@ -61,7 +61,7 @@ class Objects:
         *,
         patience: float = 30.0,
         gap: int = GAP,
-        threads: int = 8,
+        threads: int = 16,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.store = store
