@@ -8,6 +8,7 @@ import pytest
 from livegnn import Events, Graph
 from livegnn.serverless.compaction import Compaction, collect
 from livegnn.serverless.objects import Objects, open_objects
+from livegnn.serverless.source import open_snapshot
 from livegnn.serverless.writer import write_snapshot
 
 
@@ -70,6 +71,16 @@ def test_strays_go_after_the_grace(tmp_path: Path, objects: Objects) -> None:
     set_age(tmp_path, "data/young/x", 50)
     assert collect(objects, grace=80) == 1
     assert {one.path for one in objects.list("data")} == before | {"data/young/x"}
+
+
+def test_what_lies_beside_manifests_is_none(tmp_path: Path, objects: Objects) -> None:
+    write_snapshot(Graph.from_edges([0], [1]), objects)
+    for name in ("zzz", ".hidden", "0000000000019"):
+        objects.put_new(f"manifests/{name}", b"")
+    assert open_snapshot(objects).manifest.generation == 1
+    assert write_snapshot(Graph.from_edges([0], [1]), objects).generation == 2
+    assert collect(objects, grace=0) > 1
+    assert open_snapshot(objects).manifest.generation == 2
 
 
 def test_a_damaged_manifest_keeps_everything(tmp_path: Path, objects: Objects) -> None:

@@ -5,8 +5,9 @@ from datetime import timedelta
 from typing import Literal, NamedTuple, TypeAlias
 
 from livegnn.errors import FileFormatError, ObjectMissingError
-from livegnn.serverless.manifest import FOLDER, Manifest
+from livegnn.serverless.manifest import Manifest
 from livegnn.serverless.objects import Objects
+from livegnn.serverless.snapshot import list_manifests
 from livegnn.serverless.writer import DATA
 
 Step: TypeAlias = Literal["delta", "merge", "base"]
@@ -38,7 +39,7 @@ def collect(objects: Objects, grace: float) -> int:
     Only the process that writes the snapshots may call it, between two of them: what it has not named yet
     would look like what nobody names. Time is that of the store's clock, from manifest to manifest.
     """
-    found = objects.list(FOLDER)
+    found = list_manifests(objects)
     if not found:
         return 0
     now = found[-1].modified

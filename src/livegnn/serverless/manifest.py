@@ -5,6 +5,7 @@ with the largest number counts. docs/snapshot_format.md has every byte. Immutabl
 """
 
 import json
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -154,6 +155,11 @@ class Manifest:
 def path_of(generation: int) -> str:
     """Where the manifest of this generation lies: the order of the paths is that of the generations."""
     return f"{FOLDER}/{generation:012d}"
+
+
+def is_path(path: str) -> bool:
+    """Whether it is the path of a manifest, and not of something that somebody left beside them."""
+    return re.fullmatch(rf"{FOLDER}/\d{{12}}", path) is not None
 
 
 def _from_layer(layer: Layer) -> JSON:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from livegnn.errors import ObjectMissingError, SnapshotError
 from livegnn.graph import Schema
-from livegnn.serverless.manifest import FOLDER, Manifest, path_of
+from livegnn.serverless.manifest import FOLDER, Manifest, is_path, path_of
 from livegnn.serverless.objects import Objects
+from livegnn.serverless.stores import ObjectInfo
 from livegnn.types import DoubleArray, EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
 
 if TYPE_CHECKING:
@@ -71,13 +72,19 @@ class Snapshot(Protocol):
         """The features of these nodes."""
 
 
+def list_manifests(objects: Objects, after: int = 0) -> list[ObjectInfo]:
+    """The manifests of a store that are newer than generation `after`, the oldest first."""
+    found = objects.list(FOLDER, path_of(after) if after else "")
+    return [one for one in found if is_path(one.path)]
+
+
 def read_newest_manifest(objects: Objects, after: int = 0) -> Manifest | None:
     """The newest manifest of a store; None if there is none newer than generation `after`.
 
     Raises `FileFormatError` if it is damaged.
     """
     for _ in range(_ATTEMPTS):
-        found = objects.list(FOLDER, path_of(after) if after else "")
+        found = list_manifests(objects, after)
         if not found:
             return None
         try:

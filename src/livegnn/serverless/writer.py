@@ -20,7 +20,6 @@ from livegnn.errors import InputError
 from livegnn.graph import EdgeSchema, Graph, Schema
 from livegnn.serverless import records
 from livegnn.serverless.manifest import (
-    FOLDER,
     Layer,
     Manifest,
     Section,
@@ -29,6 +28,7 @@ from livegnn.serverless.manifest import (
 )
 from livegnn.serverless.objects import Objects, open_objects
 from livegnn.serverless.rows import DataRows, GraphRows, RowSource
+from livegnn.serverless.snapshot import list_manifests
 from livegnn.serverless.stores import Upload
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def publish(objects: Objects, manifest: Manifest) -> None:
 
 def newest_generation(objects: Objects) -> int:
     """The number of the newest manifest; 0 if there is none."""
-    found = objects.list(FOLDER)
+    found = list_manifests(objects)
     return int(found[-1].path.rpartition("/")[2]) if found else 0
 
 
