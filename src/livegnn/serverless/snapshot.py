@@ -1,0 +1,94 @@
+"""A snapshot as what needs a graph reads it: rows, degrees, neighbours and features, many of each at once.
+
+`livegnn.serverless.source` opens one of a store.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from livegnn.errors import ObjectMissingError, SnapshotError
+from livegnn.graph import Schema
+from livegnn.serverless.manifest import FOLDER, Manifest, is_path, path_of
+from livegnn.serverless.objects import Objects
+from livegnn.serverless.stores import ObjectInfo
+from livegnn.types import DoubleArray, EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
+
+if TYPE_CHECKING:
+    from jaxtyping import Float32, Float64, Int64, Shaped, UInt32
+
+    from livegnn.inference import Degrees
+
+_ATTEMPTS = 5
+
+
+class Neighbors(NamedTuple):
+    """The neighbours of some rows, one row after the other: those of row i from `offsets[i]` up to
+    `offsets[i + 1]`, by their rows, in the order of the graph; and the columns that the edge type has.
+    """
+
+    offsets: "Int64[IntArray, 'rows+1']"
+    rows: "Int64[IntArray, 'entries']"
+    weight: "Float32[FloatArray, 'entries'] | None" = None
+    time: "Float64[DoubleArray, 'entries'] | None" = None
+    edge_attr: "Float32[FloatArray, 'entries channels'] | None" = None
+    key: "UInt32[Keys, 'entries'] | None" = None
+
+
+class Snapshot(Protocol):
+    """A graph at one event. All methods raise `UnknownTypeError` for a type that it does not have, and
+    `SnapshotError` if it cannot be read.
+    """
+
+    seq: int
+    """The event up to which it shows everything."""
+
+    schema: Schema
+
+    def rows_of(
+        self, ids: "Shaped[Ids, 'ids']", node_type: NodeType | None = None
+    ) -> "Int64[IntArray, 'ids']":
+        """The rows of nodes; -1 where there is no such node."""
+
+    def ids_of(
+        self, rows: "Int64[IntArray, 'rows']", node_type: NodeType | None = None
+    ) -> "Shaped[Ids, 'rows']":
+        """The ids of nodes; -1, or an empty text, where a row has no node."""
+
+    def degrees(
+        self,
+        edge_type: EdgeType | None,
+        rows: "Int64[IntArray, 'rows']",
+        direction: str = "in",
+    ) -> "Degrees":
+        """How many edges each of these nodes has, loops among them, and the sums of their weights."""
+
+    def neighbors(
+        self, edge_type: EdgeType | None, rows: "Int64[IntArray, 'rows']", direction: str = "in"
+    ) -> Neighbors:
+        """The lists of neighbours of these nodes."""
+
+    def features(
+        self, node_type: NodeType | None, rows: "Int64[IntArray, 'rows']"
+    ) -> "Float32[FloatArray, 'rows channels']":
+        """The features of these nodes."""
+
+
+def list_manifests(objects: Objects, after: int = 0) -> list[ObjectInfo]:
+    """The manifests of a store that are newer than generation `after`, the oldest first."""
+    found = objects.list(FOLDER, path_of(after) if after else "")
+    return [one for one in found if is_path(one.path)]
+
+
+def read_newest_manifest(objects: Objects, after: int = 0) -> Manifest | None:
+    """The newest manifest of a store; None if there is none newer than generation `after`.
+
+    Raises `FileFormatError` if it is damaged.
+    """
+    for _ in range(_ATTEMPTS):
+        found = list_manifests(objects, after)
+        if not found:
+            return None
+        try:
+            return Manifest.from_bytes(objects.get(found[-1].path), f"{found[-1].path} in {objects.url}")
+        except ObjectMissingError:
+            continue  # a newer one has come, and this one was collected between the two requests
+    raise SnapshotError(f"the manifests of {objects.url} vanish faster than they can be read: try again")
