@@ -333,4 +333,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestScheduler = Machine.TestCase
-TestScheduler.settings = settings(stateful_step_count=60)
+TestScheduler.settings = settings(stateful_step_count=60, max_examples=100)

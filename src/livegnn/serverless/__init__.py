@@ -1,3 +1,1 @@
-"""Predictions without a server that runs: a snapshot in object storage, workers that come with requests and
-leave when these stop (FaaS-GNN).
-"""
+"""Answers without a server that waits for them: a graph in object storage, and workers that start when asked."""
