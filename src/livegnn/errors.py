@@ -67,6 +67,30 @@ class SourceError(LiveGNNError):
     """A source of events, such as a topic, cannot be read. Nothing of it is lost or skipped."""
 
 
+class SnapshotError(LiveGNNError):
+    """A snapshot in object storage cannot be written or read. Its subclasses say why."""
+
+
+class ObjectMissingError(SnapshotError):
+    """An object that a snapshot names is not in its store."""
+
+
+class ObjectDamagedError(SnapshotError):
+    """An object is shorter than what was written, or other bytes."""
+
+
+class ObjectExistsError(SnapshotError):
+    """An object that is written once is there already. Nothing was overwritten."""
+
+
+class StoreUnavailableError(SnapshotError):
+    """A store answers with errors, too slowly or not at all. It was asked again until patience ended."""
+
+
+class SnapshotReplacedError(SnapshotError):
+    """A newer snapshot has replaced this one, whose objects were collected. Ask the newest one."""
+
+
 class DiskFullError(LogError):
     """There is no space for what should be stored. Nothing was stored; it works again when there is space."""
 
