@@ -77,12 +77,12 @@ class Oracle:
         if idle := self.of("idle"):
             return [self.execute(max(idle, key=lambda worker: worker["changed"]), request)]
         found = []
-        if self.policy is not Policy.LOAD_AWARE or len(self.order) > len(self.workers):
-            if self.may_launch(now):
-                found.append(self.launch())
-                if self.policy is Policy.BOUND:
-                    self.workers[-1]["bound"] = request
-                    return found
+        wanted = self.policy is not Policy.LOAD_AWARE or len(self.order) > len(self.workers)
+        if wanted and self.may_launch(now):
+            found.append(self.launch())
+            if self.policy is Policy.BOUND:
+                self.workers[-1]["bound"] = request
+                return found
         if self.of("busy") and self.policy is not Policy.BOUND:
             least = min(self.of("busy"), key=lambda worker: (len(worker["queue"]), worker["changed"]))
             least["queue"].append(request)
@@ -211,8 +211,8 @@ class Machine(RuleBasedStateMachine):
                         assert len(self.here) > before, "requests must exceed workers"
                     self.starting.append(worker)
                 case Assign(worker, request):
-                    assert worker in self.idle and request in self.here
-                    assert request not in self.executing.values() and request not in self.done
+                    assert worker in self.idle
+                    assert request in self.here - self.done - set(self.executing.values())
                     self.began[request] = self.began.get(request, 0) + 1
                     assert self.began[request] == self.lost.get(request, 0) + 1, "run once, but for a death"
                     del self.idle[worker]
