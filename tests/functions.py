@@ -71,7 +71,7 @@ class GraphPredictor:
 
     def infer(self, subgraph: bytes) -> np.ndarray:
         with np.load(io.BytesIO(subgraph), allow_pickle=False) as found:
-            columns = {name: found[name] if name in found else None for name in _ARRAYS}
+            columns = {name: found.get(name) for name in _ARRAYS}
             counts, degrees = found["counts"].tolist(), found["degrees"]
         nodes = len(counts) // 2 + 1
         sample = Subgraph(
@@ -143,3 +143,8 @@ class WholePredictor:
 
     def describe(self) -> dict[str, object]:
         return {"seq": 1}
+
+
+def open_snapshot(snapshot_url: str, model_path: str) -> GraphPredictor:
+    """What `livegnn function serve --opener` takes; the snapshot is the directory."""
+    return GraphPredictor(snapshot_url)

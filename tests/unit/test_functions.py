@@ -96,7 +96,7 @@ def test_errors_are_answers(tmp_path, stage) -> None:
 def test_a_function_is_data() -> None:
     function = Function("functions:GraphPredictor", {"directory": "d", "seq": 3}, "sample", 2**30)
     assert Function.from_json(function.to_json()) == function
-    for wrong in ({"factory": "functions"}, {"factory": "a:b", "stage": "both"}, {"factory": "a:b", "memory": 0}):
+    for wrong in ({"factory": "a"}, {"factory": "a:b", "stage": "both"}, {"factory": "a:b", "memory": 0}):
         with pytest.raises(InputError):
             Function(**wrong)
     with pytest.raises(InputError, match="two stages"):

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from livegnn.arguments import whole
 from livegnn.errors import InputError, TimeoutExpired
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
     from livegnn.types import FloatArray, Ids
 
-Stage: TypeAlias = Literal["predict", "sample", "infer"]
+Step: TypeAlias = Literal["predict", "sample", "infer"]
 """What a worker does: all of it, or one of two halves."""
 
 Setting: TypeAlias = "str | int | float | bool | Sequence[Setting] | Mapping[str, Setting] | None"
+
+PREDICTOR: Final = "livegnn.serverless.predictor:open_predictor"
+"""What opens the predictor of a snapshot and a model, `snapshot_url` and `model_path`."""
 
 _log = logging.getLogger(__name__)
 _LENGTH = struct.Struct("<I")
@@ -61,7 +64,7 @@ class Function:
 
     factory: str
     arguments: Mapping[str, Setting] = field(default_factory=dict)
-    stage: Stage = "predict"
+    stage: Step = "predict"
     memory: int | None = None
 
     def __post_init__(self) -> None:
@@ -92,7 +95,7 @@ class Function:
         return predictor
 
 
-def answer(predictor: Predictor, stage: Stage, body: bytes) -> Answer:
+def answer(predictor: Predictor, stage: Step, body: bytes) -> Answer:
     """What a worker of a stage answers, errors included."""
     try:
         if stage == "infer":

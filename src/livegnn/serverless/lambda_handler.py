@@ -11,13 +11,11 @@ import base64
 import binascii
 import os
 from collections.abc import Mapping
-from typing import Final, TypedDict, cast
+from typing import TypedDict, cast
 
 from livegnn.errors import InputError
 from livegnn.serverless.bodies import Answer, answer_error, answer_json, answer_problem
-from livegnn.serverless.function import Function, Predictor, answer
-
-PREDICTOR: Final = "livegnn.serverless.predictor:open_predictor"
+from livegnn.serverless.function import PREDICTOR, Function, Predictor, answer
 
 Event = Mapping[str, object]
 
