@@ -39,9 +39,7 @@ class Snapshot(Protocol):
     @property
     def schema(self) -> Schema: ...
 
-    def rows_of(
-        self, ids: "Shaped[Array, 'nodes']", node_type: NodeType
-    ) -> "Int64[IntArray, 'nodes']":
+    def rows_of(self, ids: "Shaped[Array, 'nodes']", node_type: NodeType) -> "Int64[IntArray, 'nodes']":
         """The row numbers of nodes, -1 for ids that are not there."""
         ...
 
