@@ -9,7 +9,7 @@ import numpy as np
 from livegnn import Graph
 from livegnn.errors import SnapshotReplacedError
 from livegnn.inference import Degrees
-from livegnn.serverless.reading import Neighbors
+from livegnn.serverless.snapshot import Neighbors
 
 
 class MemorySnapshot:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from livegnn.query import OneHop
-from livegnn.serverless.reading import Neighbors
+from livegnn.serverless.snapshot import Neighbors
 from livegnn.types import DoubleArray, IntArray
 
 if TYPE_CHECKING:

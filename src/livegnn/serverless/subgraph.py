@@ -16,7 +16,7 @@ from livegnn.model.hops import Reads
 from livegnn.query import SEEDS, Direction, OneHop, Query
 from livegnn.sampling.subgraph import HeteroSubgraph
 from livegnn.serverless.draws import drawn
-from livegnn.serverless.reading import Neighbors, Snapshot
+from livegnn.serverless.snapshot import Neighbors, Snapshot
 from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
 
 if TYPE_CHECKING:
