@@ -18,6 +18,7 @@ NB_MODULE(_core, module) {
   module.def("refuse_in_function", &livegnn::bindings::refuse_in_function);
   livegnn::bindings::bind_errors(module);
   livegnn::bindings::bind_try_lock(module);
+  livegnn::bindings::bind_byte_ranges(module);
   livegnn::bindings::bind_fork(module);
   livegnn::bindings::bind_text_ids(module);
   livegnn::bindings::bind_stage(module);

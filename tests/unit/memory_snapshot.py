@@ -7,8 +7,9 @@ from collections import Counter
 import numpy as np
 
 from livegnn import Graph
+from livegnn.errors import SnapshotReplacedError
 from livegnn.inference import Degrees
-from livegnn.serverless.reading import Neighbors
+from livegnn.serverless.snapshot import Neighbors
 
 
 class MemorySnapshot:
@@ -64,3 +65,20 @@ class MemorySnapshot:
             None,
             self.graph.edge_attr[edge_type][chosen] if schema.edge_dim else None,
         )
+
+
+class MemorySource:
+    """The snapshot that was opened last, and the latest one that there is."""
+
+    def __init__(self, snapshot: MemorySnapshot) -> None:
+        self.current = self.latest = snapshot
+
+    def newest(self) -> MemorySnapshot:
+        self.current = self.latest
+        return self.current
+
+    def read(self, request):
+        try:
+            return request(self.current)
+        except SnapshotReplacedError:
+            return request(self.newest())

@@ -83,6 +83,21 @@ class SampledForward:
         positions = self._positions(given, found.node_type, all_nodes=switch(all_nodes, "all_nodes"))
         return self._run(given, degrees, [(found.position, positions)])[0]
 
+    @property
+    def last_bytes(self) -> int:
+        """The working memory of the call that ended last, with what was kept from calls before it. The sample
+        and the rows come on top."""
+        return self._native.last_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """The working memory that is kept for the next call."""
+        return self._native.held_bytes
+
+    def release(self) -> None:
+        """Gives back the working memory that is kept for the next call."""
+        self._native.release()
+
     def predict_pairs(
         self,
         sample: Subgraph | HeteroSubgraph,

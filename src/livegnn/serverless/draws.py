@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from livegnn.query import OneHop
-from livegnn.serverless.reading import Neighbors
+from livegnn.serverless.snapshot import Neighbors
 from livegnn.types import DoubleArray, IntArray
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def drawn(
     if one.by == "latest" and found.time is not None:
         rank = -found.time
     elif one.by == "weight" and found.weight is not None:
-        # The least of exponential variables of these rates: a draw without replacement (Efraimidis, Spirakis).
+        # The least of exponential variables of these rates: Efraimidis and Spirakis draw without replacement.
         with np.errstate(divide="ignore", invalid="ignore"):
             rank = -np.log(_uniform(rows[segment], place, seed)) / found.weight
         rank[~(found.weight > 0)] = np.inf
@@ -46,7 +46,9 @@ def _uniform(
     return (bits.astype(np.float64) + 0.5) * 2.0**-53
 
 
-def _mixed(values: "np.ndarray[tuple[int], np.dtype[np.uint64]]") -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":
+def _mixed(
+    values: "np.ndarray[tuple[int], np.dtype[np.uint64]]",
+) -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":
     mixed = values + np.uint64(_GOLDEN)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(_FIRST)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(_SECOND)

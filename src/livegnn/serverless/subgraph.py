@@ -16,7 +16,7 @@ from livegnn.model.hops import Reads
 from livegnn.query import SEEDS, Direction, OneHop, Query
 from livegnn.sampling.subgraph import HeteroSubgraph
 from livegnn.serverless.draws import drawn
-from livegnn.serverless.reading import Neighbors, Snapshot
+from livegnn.serverless.snapshot import Neighbors, Snapshot
 from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
 
 if TYPE_CHECKING:
@@ -31,14 +31,24 @@ class Neighborhood:
     """What a prediction reads of a snapshot, without the features of nodes.
 
     seq: of the snapshot. sample: `node` has row numbers of the snapshot, the seeds first, then hop by hop.
-    degrees: in the whole graph, None if those of the sample count. degree: by node type, how many edges of
-    the graph end in each node as far as they were read, -1 where they were not.
+    degrees: in the whole graph, None if those of the sample count. degree: by node type, how long the longest
+    list of each node is that was read, -1 where none was.
     """
 
     seq: int
     sample: HeteroSubgraph
     degrees: Mapping[Lists, Degrees] | None
     degree: "Mapping[NodeType, Int64[IntArray, '_']]"
+
+    @property
+    def bytes(self) -> int:
+        """Of all arrays."""
+        sample = self.sample
+        columns = (sample.node, sample.row, sample.col, sample.inverse, sample.edge_weight, sample.edge_attr)
+        total = sum(array.nbytes for column in columns for array in column.values())
+        total += sum(array.nbytes for array in self.degree.values())
+        given = (self.degrees or {}).values()
+        return total + sum(array.nbytes for each in given for array in each.columns if array is not None)
 
     def counts(self) -> IntArray:
         """How many nodes each hop has reached and how many edges it has read, int64 [counts], summed from the
@@ -147,6 +157,7 @@ class _Growth:
         self._known = dict(self.new)
         self._edges: list[_Edges] = []
         self._read: dict[Lists, _Read] = {}
+        self._lengths: dict[NodeType, list[tuple[IntArray, IntArray]]] = {name: [] for name in self._hops}
 
     def read(self, asked: Sequence[tuple[Lists, IntArray, OneHop | None]]) -> list[IntArray]:
         """Reads the lists of nodes, draws from them if a one-hop query says so, and makes what they reach the
@@ -168,11 +179,11 @@ class _Growth:
             self._hops[name].append(rows)
         return reached
 
-    def _take(
-        self, lists: Lists, rows: IntArray, found: Neighbors, one: OneHop | None, hop: int
-    ) -> IntArray:
+    def _take(self, lists: Lists, rows: IntArray, found: Neighbors, one: OneHop | None, hop: int) -> IntArray:
         """Keeps the edges of lists that were read; returns the row numbers at their other ends."""
-        own = np.repeat(rows, np.diff(found.offsets))
+        lengths = np.diff(found.offsets)
+        self._lengths[receiver_of(lists)].append((rows, lengths))
+        own = np.repeat(rows, lengths)
         if one is None:
             read = self._read.setdefault(lists, _Read())
             read.rows.append(rows)
@@ -183,8 +194,8 @@ class _Growth:
             weight = None if found.weight is None else found.weight[kept]
             attr = None if found.edge_attr is None else found.edge_attr[kept]
             found = Neighbors(found.offsets, found.rows[kept], weight, None, attr)
-        ends = (found.rows, own) if lists[1] == "in" else (own, found.rows)
-        self._edges.append(_Edges(lists, hop, *ends, found.weight, found.edge_attr))
+        source, target = (found.rows, own) if lists[1] == "in" else (own, found.rows)
+        self._edges.append(_Edges(lists, hop, source, target, found.weight, found.edge_attr))
         return found.rows
 
     def drop_twice_read(self) -> None:
@@ -229,9 +240,7 @@ class _Growth:
             edges = _Edges(lists, hop, own, found.rows, found.weight, found.edge_attr)
             self._edges.append(edges.take(own == found.rows))
 
-    def finish(
-        self, edge_types: Sequence[EdgeType], degrees: Mapping[Lists, Degrees] | None
-    ) -> Neighborhood:
+    def finish(self, edge_types: Sequence[EdgeType], degrees: Mapping[Lists, Degrees] | None) -> Neighborhood:
         """The subgraph so far."""
         node = {name: np.concatenate(hops) for name, hops in self._hops.items()}
         hops = len(self._hops[self._seed_type]) - 1
@@ -248,7 +257,9 @@ class _Growth:
                 weight[name] = np.concatenate([empty, *(it.weight for it in read if it.weight is not None)])
             if schema.edge_dim:
                 none = np.zeros((0, schema.edge_dim), np.float32)
-                attr[name] = np.concatenate([none, *(it.edge_attr for it in read if it.edge_attr is not None)])
+                attr[name] = np.concatenate(
+                    [none, *(it.edge_attr for it in read if it.edge_attr is not None)]
+                )
         sample = HeteroSubgraph(
             node=dict(node),
             row=row,
@@ -268,11 +279,9 @@ class _Growth:
 
     def _known_degrees(self, node: Mapping[NodeType, IntArray]) -> dict[NodeType, IntArray]:
         known = {name: np.full(len(rows), -1, np.int64) for name, rows in node.items()}
-        for lists, read in self._read.items():
-            name = receiver_of(lists)
-            places = _places(node[name], np.concatenate(read.rows))
-            count = np.concatenate([each.columns[0] for each in read.degrees])
-            known[name][places] = np.maximum(known[name][places], 0) + count
+        for name, read in self._lengths.items():
+            for rows, lengths in read:
+                np.maximum.at(known[name], _places(node[name], rows), lengths)
         return known
 
 
@@ -300,22 +309,15 @@ def _degrees_of(own: IntArray, found: Neighbors, *, same: bool) -> Degrees:
 
 def _spread(known: Sequence[Degrees], places: IntArray, nodes: int) -> Degrees:
     """Degrees of some nodes among all nodes of a sample; those of the others are 0."""
-
-    def column(number: int, empty: "np.dtype[np.int64] | np.dtype[np.float64]") -> IntArray:
-        spread = np.zeros(nodes, empty)
-        values = [np.zeros(0, empty)]
-        for each in known:
-            # What a graph without weights leaves out: every edge, and every loop, weighs 1.
-            given = each.columns[number]
-            stands_for = each.columns[{1: 0, 3: 2}.get(number, number)]
-            chosen = given if given is not None else stands_for
-            assert chosen is not None, "a snapshot tells how many loops there are"
-            values.append(np.asarray(chosen, empty))
-        spread[places] = np.concatenate(values)
-        return spread
-
-    whole, real = np.dtype(np.int64), np.dtype(np.float64)
-    return Degrees(column(0, whole), column(1, real), column(2, whole), column(3, real))
+    spread = np.zeros((4, nodes))  # counts are exact in float64
+    for each, end in zip(known, np.cumsum([len(each) for each in known]), strict=True):
+        count, weight, loops, loop_weight = each.columns
+        assert loops is not None, "a snapshot tells how many loops there are"
+        at = places[end - len(each) : end]
+        # Without weights every edge weighs 1.
+        spread[0, at], spread[1, at] = count, count if weight is None else weight
+        spread[2, at], spread[3, at] = loops, loops if loop_weight is None else loop_weight
+    return Degrees(spread[0].astype(np.int64), spread[1], spread[2].astype(np.int64), spread[3])
 
 
 def _places(rows: IntArray, asked: IntArray) -> IntArray:

@@ -1,0 +1,49 @@
+#include "memory/byte_ranges.h"
+
+#include <numeric>
+#include <stdexcept>
+
+#include "bindings/arrays.h"
+#include "bindings/module.h"
+
+namespace livegnn::bindings {
+namespace {
+
+std::span<const int64_t> span_of(const In<int64_t>& array) { return {array.data(), array.shape(0)}; }
+
+Bytes check(const In<unsigned char>& bytes, const In<int64_t>& starts, const In<int64_t>& lengths) {
+  if (starts.shape(0) != lengths.shape(0) || !are_within(bytes.shape(0), span_of(starts), span_of(lengths))) {
+    throw std::invalid_argument("each range must have a start and a length and lie within the bytes");
+  }
+  return {bytes.data(), bytes.shape(0)};
+}
+
+nb::object gather(In<unsigned char> bytes, In<int64_t> starts, In<int64_t> lengths) {
+  const Bytes from = check(bytes, starts, lengths);
+  const auto asked = span_of(lengths);
+  auto out = array<unsigned char>(static_cast<size_t>(std::accumulate(asked.begin(), asked.end(), int64_t{0})));
+  {
+    nb::gil_scoped_release release;
+    gather_ranges(from, span_of(starts), asked, out.data());
+  }
+  return nb::cast(out);
+}
+
+nb::object checksum(In<unsigned char> bytes, In<int64_t> starts, In<int64_t> lengths) {
+  const Bytes from = check(bytes, starts, lengths);
+  auto out = array<uint32_t>(starts.shape(0));
+  {
+    nb::gil_scoped_release release;
+    checksum_ranges(from, span_of(starts), span_of(lengths), out.data());
+  }
+  return nb::cast(out);
+}
+
+}  // namespace
+
+void bind_byte_ranges(nb::module_& module) {
+  module.def("gather_ranges", &gather);
+  module.def("checksum_ranges", &checksum);
+}
+
+}  // namespace livegnn::bindings

@@ -1,0 +1,174 @@
+"""Ids of nodes to their rows and back, in a snapshot.
+
+What deltas have changed is in memory. In the base, a row that is its own id needs no look-up; other ids lie
+in an order, of whose blocks the first keys (fences) are in memory, so that one block is read for each id.
+Immutable.
+"""
+
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from livegnn import _core
+from livegnn.errors import InputError
+from livegnn.serverless import records
+from livegnn.serverless.layers import Checked, Layers, summed
+from livegnn.serverless.manifest import Section, TableKey
+from livegnn.serverless.objects import Ranges
+from livegnn.types import Array, Ids, IntArray
+
+if TYPE_CHECKING:
+    from jaxtyping import Int64, Shaped
+    from numpy.typing import NDArray
+
+
+class NodeRows:
+    """layers: where the tables are. node_type: the position of the type. text: whether ids are text."""
+
+    def __init__(self, layers: Layers, node_type: int, *, text: bool) -> None:
+        self._layers = layers
+        self._key = TableKey("ids", node_type)
+        self._text = text
+        tables = layers.tables(self._key)
+        _, self._base = tables[-1]
+        self._fences = np.empty(0, dtype=records.FENCE)
+        if "fences" in self._base.sections:
+            (data,) = layers.read_whole([self._base.sections["fences"]])
+            self._fences = data.view(records.FENCE)
+        self._changed, self._names = self._read_changes()
+        order = np.argsort(self._names, kind="stable")
+        self._by_name = self._names[order], self._changed[order]
+
+    @property
+    def bytes(self) -> int:
+        """The memory that it takes."""
+        return sum(one.nbytes for one in (self._fences, self._changed, self._names, *self._by_name))
+
+    def _read_changes(self) -> "tuple[IntArray, Ids]":
+        """The rows whose node is another than in the base, ascending, and their ids."""
+        deltas = self._layers.tables(self._key)[:-1]
+        listed = [cast("IntArray", self._layers.changed(self._key, number)) for number, _ in deltas]
+        rows = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *listed]).astype(np.int64))
+        return rows, self.ids_of(rows, changes=True)
+
+    def rows_of(self, ids: "Shaped[Array, 'ids']") -> "Int64[IntArray, 'ids']":
+        """The rows of nodes; -1 where there is no such node."""
+        if ids.ndim != 1:
+            raise InputError(f"ids must be a list, got the shape {list(ids.shape)}")
+        if len(ids) and (ids.dtype.kind not in ("UO" if self._text else "iu")):
+            raise InputError(
+                f"this snapshot's ids are {'text' if self._text else 'integers'}, got {ids.dtype}"
+            )
+        names = cast("Ids", ids.astype(np.str_ if self._text else np.int64))
+        rows = np.full(len(names), -1, dtype=np.int64)
+        known, at = self._by_name
+        if len(known):
+            place = np.minimum(np.searchsorted(known, names), len(known) - 1)
+            hit = known[place] == names
+            if self._text:
+                hit &= names != ""
+            else:
+                hit &= names != records.NO_NODE
+            rows[hit] = at[place[hit]]
+        left = np.flatnonzero(rows < 0)
+        if len(left):
+            found = self._rows_in_base(names[left])
+            moved = np.isin(found, self._changed)
+            rows[left] = np.where(moved, -1, found)
+        return rows
+
+    def _rows_in_base(self, names: Ids) -> IntArray:
+        if not self._base.sections:
+            inside = (names >= 0) & (names < self._base.rows)  # type: ignore[operator]
+            return np.where(inside, names, -1).astype(np.int64)
+        if not len(self._fences):
+            return np.full(len(names), -1, dtype=np.int64)
+        if not self._text:
+            asked, keys, rows = self._candidates(cast("IntArray", names))
+            found = np.full(len(names), -1, dtype=np.int64)
+            found[asked] = rows
+            return found
+        data, lengths = records.encode_texts(names.tolist())
+        keys = _core.checksum_ranges(data, np.cumsum(lengths) - lengths, lengths).astype(np.int64)
+        asked, _, rows = self._candidates(keys)
+        same = self._ids_in(rows, base=True) == names[asked]
+        found = np.full(len(names), -1, dtype=np.int64)
+        found[asked[same]] = rows[same]
+        return found
+
+    def _candidates(self, keys: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """The entries of the order with these keys: which key was asked for, the key, and the row."""
+        fences = self._fences["key"]
+        last = np.searchsorted(fences, keys, side="right") - 1
+        # A key may stand in two blocks only if it stands in the order twice, as checksums of texts may.
+        first = np.maximum(np.searchsorted(fences, keys, side="left") - 1, 0) if self._text else last
+        first, last = np.maximum(first, 0), np.maximum(last, 0)
+        spans = last - first + 1
+        which = np.repeat(np.arange(len(keys)), spans)
+        block = np.repeat(first, spans) + np.arange(len(which)) - np.repeat(np.cumsum(spans) - spans, spans)
+        needed, slot = np.unique(block, return_inverse=True)
+        section = self._base.sections["order"]
+        size = records.BLOCK * records.ORDER.itemsize
+        starts = needed * size
+        lengths = np.minimum(section.length - starts, size)
+        (data,) = self._layers.read([_blocks(section, starts, lengths, self._fences["crc32"][needed])])
+        entries = data.view(records.ORDER)
+        # Within a block keys ascend, and blocks ascend, so all that was read ascends.
+        counts = lengths // records.ORDER.itemsize
+        begins = np.cumsum(counts) - counts
+        low = np.searchsorted(entries["key"], keys, side="left")[which]
+        high = np.searchsorted(entries["key"], keys, side="right")[which]
+        low = np.maximum(low, begins[slot])
+        high = np.minimum(high, begins[slot] + counts[slot])
+        hits = np.maximum(high - low, 0)
+        at = np.repeat(low, hits) + np.arange(int(hits.sum())) - np.repeat(np.cumsum(hits) - hits, hits)
+        asked = np.repeat(which, hits)
+        return asked, entries["key"][at], entries["row"][at].astype(np.int64)
+
+    def ids_of(self, rows: "Int64[IntArray, 'rows']", *, changes: bool = False) -> "Shaped[Ids, 'rows']":
+        """The ids of nodes; -1, or an empty text, where a row has no node. changes: read what is kept."""
+        if changes:
+            return self._ids_in(rows, base=False)
+        known = np.isin(rows, self._changed)
+        found = self._ids_in(np.where(known, -1, rows), base=True)
+        if not known.any():
+            return found
+        kept = self._names[np.searchsorted(self._changed, rows[known])]
+        if self._text:
+            found = found.astype(np.result_type(found, kept))
+        found[known] = kept
+        return found
+
+    def _ids_in(self, rows: IntArray, *, base: bool) -> Ids:
+        """As they are in the base, or else in the newest layer that has them."""
+        locate = self._layers.locate_in_base if base else self._layers.locate
+        places = locate(self._key, rows)
+        if not self._text:
+            ids = np.full(len(rows), records.NO_NODE, dtype=np.int64)
+            stored = [place for place in places if place.table.sections]
+            found = self._layers.read_records("records", records.INTEGER_ID.itemsize, stored, len(rows))
+            for place in places:
+                some = found[place.asked].reshape(-1).view(records.INTEGER_ID)
+                ids[place.asked] = some["id"] if place.table.sections else rows[place.asked]
+            return ids
+        found = self._layers.read_records("records", records.TEXT_ID.itemsize, places, len(rows))
+        table_rows = found.reshape(-1).view(records.TEXT_ID)
+        nowhere = np.ones(len(rows), dtype=np.bool_)
+        for place in places:
+            nowhere[place.asked] = False
+        gap = nowhere | (table_rows["length"] == records.NO_TEXT)
+        lengths = np.where(gap, 0, table_rows["length"].astype(np.int64))
+        begins = table_rows["begin"].astype(np.int64)
+        crc32 = np.where(gap, 0, table_rows["crc32"]).astype(np.uint32)
+        read = self._layers.read(self._layers.read_lists("texts", 1, places, begins, lengths, crc32))
+        texts = np.full(len(rows), "", dtype=object)
+        for place, data in zip(places, read, strict=True):
+            ends = np.cumsum(lengths[place.asked])
+            text = data.tobytes()
+            for i, end, length in zip(place.asked, ends, lengths[place.asked], strict=True):
+                texts[i] = text[end - length : end].decode()
+        return texts.astype(np.str_)
+
+
+def _blocks(section: Section, starts: IntArray, lengths: IntArray, crc32: "NDArray[np.uint32]") -> Checked:
+    return Checked(Ranges(section.path, section.offset + starts, lengths), summed(lengths, crc32))

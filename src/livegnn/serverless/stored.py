@@ -1,0 +1,215 @@
+"""The snapshot of a manifest, read from its store as it is asked.
+
+Thread safety: any thread may call. Nothing of the graph is kept but which rows deltas have, the ids that
+deltas have changed, and the fences of the ids.
+"""
+
+from collections.abc import Collection
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
+
+import numpy as np
+
+from livegnn.arguments import incoming
+from livegnn.errors import InputError, ObjectMissingError, SnapshotReplacedError, UnknownTypeError
+from livegnn.graph import EdgeSchema, Schema
+from livegnn.inference import Degrees
+from livegnn.serverless import records
+from livegnn.serverless.layers import Checked, Layers, Place, in_order
+from livegnn.serverless.manifest import Kind, Manifest, TableKey
+from livegnn.serverless.node_rows import NodeRows
+from livegnn.serverless.objects import Objects
+from livegnn.serverless.snapshot import Neighbors, read_newest_manifest
+from livegnn.types import EdgeType, FloatArray, Ids, IntArray, NodeType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jaxtyping import Float32, Int64, Shaped
+    from numpy.typing import NDArray
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _or_replaced(
+    method: "Callable[Concatenate[StoredSnapshot, P], T]",
+) -> "Callable[Concatenate[StoredSnapshot, P], T]":
+    """Tells an object that collection took from one that is lost."""
+
+    @wraps(method)
+    def call(self: "StoredSnapshot", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(self, *args, **kwargs)
+        except ObjectMissingError as error:
+            self._refuse_replaced(error)
+            raise
+
+    return call
+
+
+class StoredSnapshot:
+    """A `Snapshot` (see there) in a store. Opening reads the lists of what deltas have changed.
+
+    Raises `SnapshotReplacedError` if objects are gone because a newer snapshot replaced it.
+    """
+
+    @_or_replaced
+    def _open(self) -> None:
+        self._layers = Layers(self.objects, self.manifest)
+        self._nodes = [
+            NodeRows(self._layers, i, text=self.schema.text_ids) for i in range(len(self.schema.node_types))
+        ]
+
+    def __init__(self, objects: Objects, manifest: Manifest) -> None:
+        self.objects = objects
+        self.manifest = manifest
+        self.seq = manifest.seq
+        self.schema = Schema.from_json(manifest.schema)
+        self._node_types = list(self.schema.node_types)
+        self._edge_types = list(self.schema.edge_types)
+        self._open()
+
+    @property
+    def bytes(self) -> int:
+        """The memory that it takes."""
+        return self._layers.bytes + sum(one.bytes for one in self._nodes)
+
+    @_or_replaced
+    def rows_of(
+        self, ids: "Shaped[Ids, 'ids']", node_type: NodeType | None = None
+    ) -> "Int64[IntArray, 'ids']":
+        """The rows of nodes; -1 where there is no such node."""
+        return self._nodes[self._node_type(node_type)].rows_of(np.asarray(ids))
+
+    @_or_replaced
+    def ids_of(
+        self, rows: "Int64[IntArray, 'rows']", node_type: NodeType | None = None
+    ) -> "Shaped[Ids, 'rows']":
+        """The ids of nodes; -1, or an empty text, where a row has no node."""
+        return self._nodes[self._node_type(node_type)].ids_of(_rows(rows))
+
+    @_or_replaced
+    def features(
+        self, node_type: NodeType | None, rows: "Int64[IntArray, 'rows']"
+    ) -> "Float32[FloatArray, 'rows channels']":
+        """The features of nodes."""
+        index = self._node_type(node_type)
+        rows = _rows(rows)
+        width = self.schema.node_types[self._node_types[index]]
+        if not width:
+            return np.empty((len(rows), 0), dtype=np.float32)
+        places = self._layers.locate(TableKey("features", index), rows)
+        self._refuse_unknown(rows, places)
+        found = self._layers.read_records("records", 4 * width + records.SEAL, places, len(rows))
+        return np.ascontiguousarray(found[:, : -records.SEAL]).view("<f4")
+
+    @_or_replaced
+    def degrees(
+        self, edge_type: EdgeType | None, rows: "Int64[IntArray, 'rows']", direction: str = "in"
+    ) -> Degrees:
+        """How many edges each of these nodes has, loops among them, and the sums of their weights."""
+        rows = _rows(rows)
+        key, edges = self._lists(edge_type, direction)
+        index, _ = self._index(key, edges, rows)
+        loops = index["loops"].astype(np.int64)
+        if not edges.weighted:
+            return Degrees(index["count"].astype(np.int64), None, loops, None)
+        return Degrees(index["count"].astype(np.int64), index["weight_sum"], loops, index["loop_weight"])
+
+    @_or_replaced
+    def neighbors(
+        self,
+        edge_type: EdgeType | None,
+        rows: "Int64[IntArray, 'rows']",
+        direction: str = "in",
+        *,
+        columns: Collection[str] | None = None,
+    ) -> Neighbors:
+        """The lists of neighbours of nodes. columns: which of `weight`, `time`, `edge_attr` and `key` to
+        read; by default all that the edge type has.
+        """
+        rows = _rows(rows)
+        key, edges = self._lists(edge_type, direction)
+        index, places = self._index(key, edges, rows)
+        counts = index["count"].astype(np.int64)
+        begins = index["begin"].astype(np.int64)
+        types = {
+            name: type_
+            for name, type_ in records.columns_of(edges).items()
+            if name == "neighbors" or columns is None or name in columns
+        }
+        asked: list[Checked] = []
+        for name, type_ in types.items():
+            asked += self._layers.read_lists(
+                name, type_.itemsize, places, begins, counts, index[f"crc32_{name}"]
+            )
+        found = self._layers.read(asked)
+        read: dict[str, NDArray[np.generic]] = {}
+        for i, (name, type_) in enumerate(types.items()):
+            some = found[i * len(places) : (i + 1) * len(places)]
+            data = in_order(places, some, counts * type_.itemsize)
+            read[name] = data.view(type_.base).reshape(-1, *type_.shape)
+        offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        neighbors = read.pop("neighbors").astype(np.int64)
+        return Neighbors(offsets, neighbors, **cast("dict[str, NDArray[np.float32]]", read))  # type: ignore[arg-type]
+
+    def _index(
+        self, key: TableKey, edges: EdgeSchema, rows: IntArray
+    ) -> "tuple[NDArray[np.void], list[Place]]":
+        """The records of the index; and where the lists are that have entries."""
+        type_ = records.index_type(edges)
+        places = self._layers.locate(key, rows)
+        found = self._layers.read_records("index", type_.itemsize, places, len(rows))
+        return found.reshape(-1).view(type_), places
+
+    # -- types
+    # --------------------------------------------------------------------------------------------------
+
+    def _node_type(self, node_type: NodeType | None) -> int:
+        if node_type is None and len(self._node_types) == 1:
+            return 0
+        if node_type in self._node_types:
+            return self._node_types.index(node_type)
+        raise UnknownTypeError(
+            f"node type must be one of {', '.join(map(repr, self._node_types))}, got {node_type!r}"
+        )
+
+    def _lists(self, edge_type: EdgeType | None, direction: str) -> tuple[TableKey, EdgeSchema]:
+        if edge_type is None and len(self._edge_types) == 1:
+            edge_type = self._edge_types[0]
+        if edge_type not in self._edge_types:
+            raise UnknownTypeError(
+                f"edge type must be one of {', '.join(map(repr, self._edge_types))}, got {edge_type!r}"
+            )
+        edges = self.schema.edge_types[edge_type]
+        kind: Kind = "in" if incoming(direction) else "out"
+        key = TableKey("both" if edges.undirected else kind, self._edge_types.index(edge_type))
+        if key not in self._layers:
+            raise InputError(
+                f"the snapshot in {self.objects.url} has no lists of {edge_type!r} in direction {kind!r}: "
+                "write it with them (directions)"
+            )
+        return key, edges
+
+    def _refuse_unknown(self, rows: IntArray, places: list[Place]) -> None:
+        if sum(len(place.asked) for place in places) != len(rows):
+            known = np.zeros(len(rows), dtype=np.bool_)
+            for place in places:
+                known[place.asked] = True
+            raise InputError(f"rows must be those of nodes, as rows_of returns them, got {rows[~known][0]}")
+
+    def _refuse_replaced(self, error: ObjectMissingError) -> None:
+        if read_newest_manifest(self.objects, self.manifest.generation) is not None:
+            raise SnapshotReplacedError(
+                f"the snapshot {self.manifest.generation} in {self.objects.url} was replaced by a newer one, "
+                "and collected: begin again with the newest"
+            ) from error
+
+
+def _rows(rows: "Int64[IntArray, 'rows']") -> IntArray:
+    listed = np.asarray(rows)
+    if listed.ndim != 1 or (listed.dtype.kind not in "iu" and len(listed)):
+        raise InputError(f"rows must be a list of integers, got {listed.dtype} {list(listed.shape)}")
+    return np.ascontiguousarray(listed, dtype=np.int64)

@@ -1,0 +1,278 @@
+"""The stores that hold objects: what `obstore` reaches, with one error for each kind of failure.
+
+A store does each operation once; `Objects` repeats it, and joins ranges. Throttles and injectors of faults
+have the same face and stand in between. Thread safety: any thread may call.
+"""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from livegnn.errors import (
+    InputError,
+    ObjectExistsError,
+    ObjectMissingError,
+    SnapshotError,
+    StoreUnavailableError,
+    shortened,
+)
+
+if TYPE_CHECKING:
+    from obstore import WritableFile
+    from obstore.store import ObjectStore
+
+Buffer: TypeAlias = "bytes | bytearray | memoryview"
+
+PART = 8 << 20
+"""Bytes of one part of an upload, and of the largest request."""
+
+_PARTS_AT_ONCE = 2
+_IN_MEMORY: "dict[str, ObjectStore]" = {}
+_SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "file", "memory")
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """One object of a listing; `modified` by the clock of the store."""
+
+    path: str
+    size: int
+    modified: datetime
+
+
+class Upload(Protocol):
+    """An object that is written in parts. Nobody sees it before `finish`, and not at all after `abort`."""
+
+    def write(self, data: Buffer) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+class Store(Protocol):
+    """Objects by path. All raise `ObjectMissingError`, `ObjectExistsError`, `StoreUnavailableError`, which
+    may pass, or `SnapshotError` for what will not, such as a key that is refused.
+    """
+
+    @property
+    def url(self) -> str:
+        """Where it is, for messages."""
+
+    def get(self, path: str) -> Buffer:
+        """A whole object."""
+
+    def get_ranges(self, path: str, starts: Sequence[int], lengths: Sequence[int]) -> Sequence[Buffer]:
+        """One request for each range, several at a time. A buffer is shorter where the object ends."""
+
+    def put(self, path: str, data: Buffer, *, create: bool) -> None:
+        """Writes an object, all of it or nothing; create: only where there is none."""
+
+    def upload(self, path: str) -> Upload:
+        """Begins a large object."""
+
+    def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
+        """The objects below a folder whose paths come after `after`, in the order of their paths."""
+
+    def size(self, path: str) -> int:
+        """The bytes of an object."""
+
+    def delete(self, path: str) -> None:
+        """Removes an object; one that is missing is none the less removed."""
+
+
+def open_store(url: str, *, timeout: float = 10.0, **options: str) -> "ObstoreStore":
+    """A store by its URL: `s3://BUCKET/PREFIX`, `gs://`, `az://`, `file:///FOLDER`, a folder's path, or
+    `memory://NAME`, which all of one process share.
+
+    timeout: seconds for one request. options: what `obstore` takes for this kind of store (`endpoint`,
+    `region`, `access_key_id`, ...); it also reads the usual environment variables. Raises `InputError` for a
+    URL or an option that it does not know.
+    """
+    try:
+        import_module("obstore")
+    except ModuleNotFoundError:
+        raise InputError(
+            "snapshots in object storage need obstore, which is not installed: "
+            "pip install 'livegnn[serverless]'"
+        ) from None
+    scheme, colon, rest = url.partition("://")
+    if not colon:
+        scheme, url = "file", Path(url).absolute().as_uri()
+    if scheme not in _SCHEMES:
+        raise InputError(
+            "the URL of a store must begin with s3://, gs://, az://, file:// or memory://, or be the path "
+            f"of a folder, got {url!r}"
+        )
+    if scheme == "memory":
+        return _open_in_memory(url, rest)
+    return _open_by_url(url, scheme, timeout, options)
+
+
+def _open_in_memory(url: str, name: str) -> "ObstoreStore":
+    from obstore.store import MemoryStore
+
+    store = _IN_MEMORY.setdefault(name, MemoryStore())
+    return ObstoreStore(url, store, store)
+
+
+def _open_by_url(url: str, scheme: str, timeout: float, options: dict[str, str]) -> "ObstoreStore":
+    from obstore.exceptions import BaseError
+    from obstore.store import from_url
+
+    try:
+        if scheme == "file":
+            if options:
+                raise InputError(f"a folder takes no options, got {', '.join(options)}")
+            local = from_url(url, mkdir=True)
+            return ObstoreStore(url, local, local)
+        client = {"timeout": timedelta(seconds=timeout), "connect_timeout": timedelta(seconds=timeout)}
+        settings = dict(options)
+        if settings.get("endpoint", "").startswith("http://"):
+            client["allow_http"] = True  # type: ignore[assignment]
+        # Reads are repeated by `Objects`, which also sees what is truncated; parts of uploads by obstore.
+        reads, writes = (
+            from_url(
+                url,
+                client_options=client,  # type: ignore[call-overload]
+                retry_config={
+                    "max_retries": retries,
+                    "retry_timeout": timedelta(seconds=6 * timeout),
+                    "backoff": {
+                        "init_backoff": timedelta(milliseconds=50),
+                        "max_backoff": timedelta(seconds=2),
+                        "base": 2,
+                    },
+                },
+                **settings,
+            )
+            for retries in (0, 8)
+        )
+    except (BaseError, ValueError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{url!r} with the options {sorted(options)} opens no store: {error}") from error
+    return ObstoreStore(url, reads, writes)
+
+
+class ObstoreStore:
+    """A store of `obstore`. reads, writes: the same store, with and without attempts of its own."""
+
+    def __init__(self, url: str, reads: "ObjectStore", writes: "ObjectStore") -> None:
+        self.url = url
+        self._reads = reads
+        self._writes = writes
+
+    def get(self, path: str) -> Buffer:
+        import obstore
+
+        with _told(self.url, path):
+            return memoryview(obstore.get(self._reads, path).bytes())
+
+    def get_ranges(self, path: str, starts: Sequence[int], lengths: Sequence[int]) -> Sequence[Buffer]:
+        import obstore
+
+        with _told(self.url, path):
+            found = obstore.get_ranges(self._reads, path, starts=starts, lengths=lengths, coalesce=0)
+            return [memoryview(one) for one in found]
+
+    def put(self, path: str, data: Buffer, *, create: bool) -> None:
+        import obstore
+
+        # An attempt whose answer is lost must be told apart from another writer, so `Objects` repeats it.
+        with _told(self.url, path):
+            obstore.put(
+                self._reads, path, data, mode="create" if create else "overwrite", use_multipart=False
+            )
+
+    def upload(self, path: str) -> Upload:
+        import obstore
+
+        with _told(self.url, path):
+            writer = obstore.open_writer(self._writes, path, buffer_size=PART, max_concurrency=_PARTS_AT_ONCE)
+        return _ObstoreUpload(self.url, path, writer)
+
+    def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
+        import obstore
+
+        with _told(self.url, prefix):
+            found = [
+                ObjectInfo(one["path"], one["size"], one["last_modified"])
+                for chunk in obstore.list(self._reads, prefix, offset=after or None)
+                for one in chunk
+            ]
+        return sorted(found, key=lambda one: one.path)
+
+    def size(self, path: str) -> int:
+        import obstore
+
+        with _told(self.url, path):
+            return obstore.head(self._reads, path)["size"]
+
+    def delete(self, path: str) -> None:
+        import obstore
+
+        try:
+            with _told(self.url, path):
+                obstore.delete(self._reads, path)
+        except ObjectMissingError:
+            pass
+
+
+class _ObstoreUpload:
+    def __init__(self, url: str, path: str, writer: "WritableFile") -> None:
+        self._where = url, path
+        self._writer: WritableFile | None = writer
+        self._closing = threading.Lock()
+
+    def write(self, data: Buffer) -> None:
+        assert self._writer is not None
+        with _told(*self._where):
+            self._writer.write(data)
+
+    def finish(self) -> None:
+        assert self._writer is not None
+        with _told(*self._where):
+            self._writer.close()
+        self._writer = None
+
+    def abort(self) -> None:
+        self._writer = None  # parts that were never joined are nobody's; a bucket's life cycle removes them
+
+
+class _told:  # noqa: N801 - it reads as a word of a `with` statement
+    """Turns errors of obstore into those of this library."""
+
+    def __init__(self, url: str, path: str) -> None:
+        self._url, self._path = url, path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or not isinstance(error, Exception) or isinstance(error, SnapshotError):
+            return
+        from obstore import exceptions
+
+        where = f"{self._path} in {self._url}"
+        if isinstance(error, (FileNotFoundError, exceptions.NotFoundError)):
+            raise ObjectMissingError(f"expected the object {where}, found none") from error
+        if isinstance(error, (FileExistsError, exceptions.AlreadyExistsError, exceptions.PreconditionError)):
+            raise ObjectExistsError(f"expected no object {where} yet, found one") from error
+        said = shortened(" ".join(str(error).split()))
+        lasting = (
+            PermissionError,
+            exceptions.PermissionDeniedError,
+            exceptions.UnauthenticatedError,
+            exceptions.InvalidPathError,
+            exceptions.UnknownConfigurationKeyError,
+            exceptions.NotSupportedError,
+        )
+        if isinstance(error, lasting):
+            raise SnapshotError(f"the store refuses {where}: {said}") from error
+        if isinstance(error, (exceptions.BaseError, OSError)):
+            raise StoreUnavailableError(f"the store does not answer for {where}: {said}") from error
