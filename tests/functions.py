@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from livegnn.errors import InputError, UnknownNodeError
+from livegnn.errors import InputError, SnapshotReplacedError, UnknownNodeError
 from livegnn.inference import Degrees, Engine, SampledForward
 from livegnn.sampling import Subgraph, sample_subgraph
 from livegnn.serverless.function import Function
@@ -50,8 +50,8 @@ class GraphPredictor:
         self.degrees = make_degrees()
         self.forward = SampledForward(make_model())
 
-    def predict(self, ids: np.ndarray) -> np.ndarray:
-        return self.infer(self.sample(ids))
+    def predict(self, ids: np.ndarray, *, memory_limit: int | None) -> np.ndarray:
+        return self.infer(self.sample(ids), memory_limit=memory_limit)
 
     def sample(self, ids: np.ndarray) -> bytes:
         if ids.dtype.kind != "i":
@@ -69,7 +69,10 @@ class GraphPredictor:
         np.savez(file, counts=counts, degrees=self.degrees[:, found.node], **columns)
         return file.getvalue()
 
-    def infer(self, subgraph: bytes) -> np.ndarray:
+    def infer(self, subgraph: bytes, *, memory_limit: int | None) -> np.ndarray:
+        if (replaced := self.directory / "replaced").exists():
+            replaced.unlink()
+            raise SnapshotReplacedError("there is a newer snapshot: sample again")
         with np.load(io.BytesIO(subgraph), allow_pickle=False) as found:
             columns = {name: found.get(name) for name in _ARRAYS}
             counts, degrees = found["counts"].tolist(), found["degrees"]
@@ -138,7 +141,7 @@ def asked(directory: Path, id: int) -> list[str]:
 class WholePredictor:
     """A predictor that cannot be divided."""
 
-    def predict(self, ids: np.ndarray) -> np.ndarray:
+    def predict(self, ids: np.ndarray, *, memory_limit: int | None) -> np.ndarray:
         return np.ones((len(ids), 1), np.float32)
 
     def describe(self) -> dict[str, object]:

@@ -79,8 +79,9 @@ class Process:
         self.address = line.split()[-1]
 
     def stop(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+        if self.process.returncode is None:
+            self.process.kill()
+            self.process.communicate()
 
 
 class NodeProcess(Process):

@@ -276,9 +276,12 @@ def test_two_stages_scale_apart(tmp_path) -> None:
         for id, answer in enumerate(answers):
             assert np.allclose(rows(answer), expected(id), atol=1e-5)
         assert [stage.scheduler.workers for stage in stages.values()] == [2, 1]
+        (tmp_path / "replaced").touch()
+        assert np.allclose(rows(await node.predict(body(20))), expected(20), atol=1e-5)
+        assert len(asked(tmp_path, 20)) == 2, "sampled again"
         unknown = await node.predict(body(1_000))
         assert unknown.status == 404
-        assert [stage.figures.answered for stage in stages.values()] == [9, 8]
+        assert [stage.figures.answered for stage in stages.values()] == [11, 10]
         health = json.loads((await node.report_health()).body)
         assert health["stages"]["sample"] == {
             "requests": 0,

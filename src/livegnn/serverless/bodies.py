@@ -8,6 +8,7 @@ from livegnn.errors import (
     InputError,
     LiveGNNError,
     OverloadedError,
+    SnapshotReplacedError,
     TimeoutExpired,
     UnknownNodeError,
     shortened,
@@ -76,6 +77,8 @@ def answer_error(error: Exception) -> Answer:
         status = 404
     elif isinstance(error, InputError):
         status = 400
+    elif isinstance(error, SnapshotReplacedError):
+        status = 409
     elif isinstance(error, OverloadedError | TimeoutExpired):
         status = 503
         retry_after = error.retry_after if isinstance(error, OverloadedError) else None

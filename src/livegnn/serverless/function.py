@@ -36,8 +36,10 @@ _LENGTH = struct.Struct("<I")
 class Predictor(Protocol):
     """What predicts. Belongs to one thread at a time."""
 
-    def predict(self, ids: "Ids") -> "Float[FloatArray, 'ids channels']":
-        """Predictions of nodes. Raises LiveGNNError, or MemoryError if they need more than there is."""
+    def predict(self, ids: "Ids", *, memory_limit: int | None) -> "Float[FloatArray, 'ids channels']":
+        """Predictions of nodes. memory_limit: bytes that it may take beside what it had when it was opened;
+        None: as many as there are. Raises LiveGNNError, or MemoryError if they need more.
+        """
 
     def describe(self) -> "Mapping[str, object]":
         """What it is and has done, as JSON; `seq` is the last event that the predictions before reflect."""
@@ -50,8 +52,12 @@ class StagedPredictor(Predictor, Protocol):
     def sample(self, ids: "Ids") -> bytes:
         """The subgraph that the predictions read."""
 
-    def infer(self, subgraph: bytes) -> "Float[FloatArray, 'ids channels']":
-        """The predictions of the nodes for which `sample` gave this."""
+    def infer(
+        self, subgraph: bytes, *, memory_limit: int | None
+    ) -> "Float[FloatArray, 'ids channels']":
+        """The predictions of the nodes for which `sample` gave this. Raises SnapshotReplacedError if it must
+        be sampled again, and what `predict` raises.
+        """
 
 
 @dataclass(frozen=True)
@@ -95,17 +101,17 @@ class Function:
         return predictor
 
 
-def answer(predictor: Predictor, stage: Step, body: bytes) -> Answer:
-    """What a worker of a stage answers, errors included."""
+def answer(predictor: Predictor, stage: Step, body: bytes, room: int | None = None) -> Answer:
+    """What a worker of a stage answers, errors included. room: bytes that it may take for that."""
     try:
         if stage == "infer":
-            return _infer(cast("StagedPredictor", predictor), body)
+            return _infer(cast("StagedPredictor", predictor), body, room)
         asked = read_asked(body)
         if stage == "sample":
             subgraph = cast("StagedPredictor", predictor).sample(_to_ids(asked))
             _check_seq(predictor, asked)
             return Answer(200, _LENGTH.pack(len(body)) + body + subgraph)
-        return _describe(predictor, asked, predictor.predict(_to_ids(asked)))
+        return _describe(predictor, asked, predictor.predict(_to_ids(asked), memory_limit=room))
     except Exception as error:
         found = answer_error(error)
         if found.status >= 500 and not isinstance(error, TimeoutExpired):
@@ -113,10 +119,11 @@ def answer(predictor: Predictor, stage: Step, body: bytes) -> Answer:
         return found
 
 
-def _infer(predictor: StagedPredictor, body: bytes) -> Answer:
+def _infer(predictor: StagedPredictor, body: bytes, room: int | None) -> Answer:
     (length,) = _LENGTH.unpack_from(body)
     asked = read_asked(body[_LENGTH.size : _LENGTH.size + length])
-    return _describe(predictor, asked, predictor.infer(body[_LENGTH.size + length :]))
+    rows = predictor.infer(body[_LENGTH.size + length :], memory_limit=room)
+    return _describe(predictor, asked, rows)
 
 
 def _describe(predictor: Predictor, asked: Asked, rows: "Float[FloatArray, 'ids channels']") -> Answer:

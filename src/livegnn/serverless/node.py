@@ -6,6 +6,7 @@ workers compute on it; each stage has a scheduler of its own, so they scale apar
 
 import asyncio
 from collections.abc import Mapping
+from typing import Final
 
 from livegnn.arguments import whole
 from livegnn.errors import InputError, OverloadedError, TimeoutExpired
@@ -13,7 +14,10 @@ from livegnn.histogram import Histogram
 from livegnn.serverless.bodies import Answer, answer_error, answer_json, read_asked
 from livegnn.serverless.stage import Stage
 
-METRICS = "text/plain; version=0.0.4; charset=utf-8"
+METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_REPLACED = 409  # what a worker answers to SnapshotReplacedError
+_TRIES = 3
 
 
 class Node:
@@ -81,10 +85,13 @@ class Node:
             await stage.close(seconds)
 
     async def _go_through(self, body: bytes) -> Answer:
-        answer = Answer(200, body)
-        for stage in self.stages.values():
-            answer = await stage.call(answer.body)
-            if answer.status != 200:
+        for _ in range(_TRIES):
+            answer = Answer(200, body)
+            for stage in self.stages.values():
+                answer = await stage.call(answer.body)
+                if answer.status != 200:
+                    break
+            if answer.status != _REPLACED:  # by a newer snapshot, between two stages
                 break
         return answer
 

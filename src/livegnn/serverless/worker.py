@@ -35,19 +35,18 @@ def main(given: list[str]) -> None:
     try:
         function = Function.from_json(given[0])
         predictor = function.open()
-        if function.memory is not None:
-            limit_memory(function.memory)
+        room = None if function.memory is None else limit_memory(function.memory)
     except Exception as error:
         _write(output, answer_error(error)._replace(status=500))
         raise
     _write(output, answer_json(dict(predictor.describe())))
     while (body := _read(source, ending)) is not None:
-        _write(output, answer(predictor, function.stage, body))
+        _write(output, answer(predictor, function.stage, body, room))
 
 
-def limit_memory(most: int) -> None:
-    """Lets this process have at most so many bytes resident. Raises InputError where it has more already, or
-    where the system cannot do it.
+def limit_memory(most: int) -> int:
+    """Lets this process have at most so many bytes resident; returns how many of them are left. Raises
+    InputError where it has more already, or where the system cannot do it.
     """
     if not sys.platform.startswith("linux"):
         raise InputError(f"memory of workers can be limited on Linux alone, this is {sys.platform}")
@@ -63,6 +62,7 @@ def limit_memory(most: int) -> None:
         )
     space = pages * page + most - resident * page
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
+    return most - resident * page
 
 
 class _Ending:
