@@ -19,7 +19,7 @@ from streams import make_arrays, make_graph, make_model
 HERE = Path(__file__).parent
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(HERE.parent / "src"), str(HERE)])}
 
-KILL, FAIL, HANG, GROW, PRINT = 1_000_001, 1_000_002, 1_000_003, 1_000_004, 1_000_005
+KILL, FAIL, HANG, GROW, PRINT, ROOM = range(1_000_001, 1_000_007)
 """Ids that do something to the worker that is asked for them."""
 
 _ARRAYS = ("row", "col", "inverse", "node", "x", "edge_weight")
@@ -51,12 +51,15 @@ class GraphPredictor:
         self.forward = SampledForward(make_model())
 
     def predict(self, ids: np.ndarray, *, memory_limit: int | None) -> np.ndarray:
+        self.room = memory_limit
         return self.infer(self.sample(ids), memory_limit=memory_limit)
 
     def sample(self, ids: np.ndarray) -> bytes:
         if ids.dtype.kind != "i":
             raise InputError(f"ids must be integers in this graph, got {ids[0]!r}")
         for id in ids.tolist():
+            if id == ROOM:
+                raise InputError(f"room {self.room}")
             (self.directory / f"{id}-{os.getpid()}-{time.monotonic_ns()}").touch()
             _act(id, self.directory)
         known = ids[ids < 1_000_000]

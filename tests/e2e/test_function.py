@@ -82,7 +82,10 @@ def test_it_listens_at_port_and_answers_as_the_server(tmp_path, words) -> None:
         assert refused(container.post(b"{")) == (400, "InputError")
         assert refused(container.post(body(40))) == (404, "UnknownNodeError")
         assert refused(container.post(body(3, min_seq=8))) == (503, "TimeoutExpired")
-        assert refused(container.post(b"ids=3", **{"content-type": "text/plain"})) == (415, "UnknownMediaType")
+        assert refused(container.post(b"ids=3", **{"content-type": "text/plain"})) == (
+            415,
+            "UnknownMediaType",
+        )
         assert refused(httpx.get(f"{container.address}/v1/models")) == (404, "UnknownPath")
         wrong = httpx.get(f"{container.address}/v1/predictions")
         assert (*refused(wrong), wrong.headers["allow"]) == (405, "UnknownMethod", "POST")

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from functions import ENVIRONMENT, FAIL, asked, body, expected
+from functions import ENVIRONMENT, FAIL, ROOM, asked, body, expected
 
 HANDLER = "livegnn.serverless.lambda_handler.handler"
 
@@ -182,6 +182,13 @@ def test_what_is_wrong_is_an_answer_over_http(tmp_path, make) -> None:
         assert refused([3]) == (400, "InputError")
         good = instance.invoke(make("POST", path, body(3).decode()))
         assert good["statusCode"] == 200
+
+
+def test_a_request_may_take_what_the_instance_has_left(tmp_path) -> None:
+    with Instance(tmp_path, AWS_LAMBDA_FUNCTION_MEMORY_SIZE="1024") as instance:
+        answer = instance.invoke(http_event("POST", "/v1/predictions", body(ROOM).decode()))
+        told = json.loads(answer["body"])["error"]["message"]
+        assert 512 * 2**20 < int(told.removeprefix("room ")) < 1024 * 2**20
 
 
 def test_a_function_that_cannot_begin_says_why(tmp_path) -> None:

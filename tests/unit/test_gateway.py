@@ -193,7 +193,9 @@ def test_a_node_that_breaks_the_connection_is_passed_over() -> None:
             writer.write(content)
             writer.close()
 
-        servers = [await asyncio.start_server(one, "127.0.0.1", 0, family=socket.AF_INET) for one in (close, answer)]
+        servers = [
+            await asyncio.start_server(one, "127.0.0.1", 0, family=socket.AF_INET) for one in (close, answer)
+        ]
         addresses = [f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers]
         gateway = Gateway(addresses, clock=lambda: 0.0)
         for _ in range(4):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from functions import ENVIRONMENT, FAIL, GROW, HANG, KILL, PRINT, asked, body, expected, function
+from functions import ENVIRONMENT, FAIL, GROW, HANG, KILL, PRINT, ROOM, asked, body, expected, function
 from livegnn.errors import InputError, OverloadedError, TimeoutExpired
 from livegnn.serverless.bodies import Answer
 from livegnn.serverless.function import Function
@@ -160,6 +160,8 @@ def test_memory_is_limited_and_the_worker_lives_on(tmp_path) -> None:
         assert json.loads(failed.body)["error"]["type"] in ("MemoryError", "_ArrayMemoryError")
         assert "needs more memory" in json.loads(failed.body)["error"]["message"]
         assert np.allclose(rows(await stage.call(body(1))), expected(1), atol=1e-5)
+        told = json.loads((await stage.call(body(ROOM))).body)["error"]["message"]
+        assert 0 < int(told.removeprefix("room ")) < 10**9
         assert stage.figures.launched == 1
         await stage.close()
         small = Stage(processes(tmp_path, memory=10**6), Limits(1))
@@ -172,7 +174,9 @@ def test_memory_is_limited_and_the_worker_lives_on(tmp_path) -> None:
 
 def test_workers_that_do_not_start_are_tried_again_and_requests_fail(tmp_path) -> None:
     async def work() -> None:
-        host = ProcessHost(Function("functions:refuse", {"directory": str(tmp_path)}), environment=ENVIRONMENT)
+        host = ProcessHost(
+            Function("functions:refuse", {"directory": str(tmp_path)}), environment=ENVIRONMENT
+        )
         stage = Stage(host, Limits(3))
         calls = [asyncio.create_task(stage.call(body(id))) for id in range(2)]
         for call in calls:

@@ -52,9 +52,7 @@ class StagedPredictor(Predictor, Protocol):
     def sample(self, ids: "Ids") -> bytes:
         """The subgraph that the predictions read."""
 
-    def infer(
-        self, subgraph: bytes, *, memory_limit: int | None
-    ) -> "Float[FloatArray, 'ids channels']":
+    def infer(self, subgraph: bytes, *, memory_limit: int | None) -> "Float[FloatArray, 'ids channels']":
         """The predictions of the nodes for which `sample` gave this. Raises SnapshotReplacedError if it must
         be sampled again, and what `predict` raises.
         """

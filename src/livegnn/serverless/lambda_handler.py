@@ -1,7 +1,8 @@
 """The handler of an AWS Lambda: `livegnn.serverless.lambda_handler.handler`.
 
 Settings come from the environment: LIVEGNN_SNAPSHOT, LIVEGNN_MODEL, and LIVEGNN_FUNCTION, "module:name" of
-what opens the predictor with these, `open_predictor` by default. The predictor is opened when this module is
+what opens the predictor with these, `open_predictor` by default. A request and the cache may take the memory of
+the instance (AWS_LAMBDA_FUNCTION_MEMORY_SIZE) that is left when the predictor is open. The predictor is opened when this module is
 loaded, in the platform's init phase, and kept for all requests of this instance. The platform gives an
 instance one request at a time, starts instances as requests come and ends idle ones: nothing is scheduled
 here.
@@ -16,6 +17,7 @@ from typing import TypedDict, cast
 from livegnn.errors import InputError
 from livegnn.serverless.bodies import Answer, answer_error, answer_json, answer_problem
 from livegnn.serverless.function import PREDICTOR, Function, Predictor, answer
+from livegnn.serverless.worker import memory_left
 
 Event = Mapping[str, object]
 
@@ -39,14 +41,20 @@ def open_from_environment(environment: Mapping[str, str]) -> Predictor:
     return Function(environment.get("LIVEGNN_FUNCTION", PREDICTOR), named).open()
 
 
-def answer_event(predictor: Predictor, event: Event) -> HttpAnswer:
+def room_in(environment: Mapping[str, str]) -> int | None:
+    """The bytes of the instance that are left for requests; None where the platform does not say."""
+    size = environment.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE")
+    return None if size is None else memory_left(int(size) * 2**20)[0]
+
+
+def answer_event(predictor: Predictor, event: Event, room: int | None = None) -> HttpAnswer:
     """The answer to an event of an API gateway (payload format 1.0 or 2.0), a function URL or a balancer.
 
     Errors are answers, too: an exception would be a 502 of the gateway.
     """
     try:
         method, path = _read_target(event)
-        found = _route(predictor, method, path, event)
+        found = _route(predictor, method, path, event, room)
     except Exception as error:
         found = answer_error(error)
     return {
@@ -57,7 +65,7 @@ def answer_event(predictor: Predictor, event: Event) -> HttpAnswer:
     }
 
 
-def _route(predictor: Predictor, method: str, path: str, event: Event) -> Answer:
+def _route(predictor: Predictor, method: str, path: str, event: Event, room: int | None) -> Answer:
     # A stage of a gateway stands before the path: /prod/v1/predictions.
     if path.endswith("/v1/health"):
         if method in ("GET", "HEAD"):
@@ -69,7 +77,7 @@ def _route(predictor: Predictor, method: str, path: str, event: Event) -> Answer
         )
     if method != "POST":
         return answer_problem("UnknownMethod", f"{path} must be asked with POST, got {method}", 405)
-    return answer(predictor, "predict", _read_body(event))
+    return answer(predictor, "predict", _read_body(event), room)
 
 
 def _read_target(event: Event) -> tuple[str, str]:
@@ -102,7 +110,8 @@ def _read_body(event: Event) -> bytes:
 
 def handler(event: object, context: object) -> HttpAnswer:
     """What Lambda calls."""
-    return answer_event(_predictor, cast("Event", event if isinstance(event, dict) else {}))
+    return answer_event(_predictor, cast("Event", event if isinstance(event, dict) else {}), _room)
 
 
 _predictor = open_from_environment(os.environ)
+_room = room_in(os.environ)

@@ -81,7 +81,8 @@ class CommandWorker:
     async def kill(self) -> None:
         """Ends the command now."""
         if self._kill is not None and self._process.returncode is None:
-            await self._kill()
+            kill, self._kill = self._kill, None
+            await kill()
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()

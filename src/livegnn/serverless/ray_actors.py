@@ -13,6 +13,8 @@ from livegnn.serverless.function import Function, answer
 from livegnn.serverless.hosts import WorkerDied
 from livegnn.serverless.processes import START_SECONDS
 
+_LONGEST_REASON = 500
+
 
 class _Actor:
     """Runs in a process of the cluster. Three threads: one is asked, one waits for the end, one ends."""
@@ -59,7 +61,7 @@ class RayHost:
         except BaseException as error:
             ray.kill(actor)
             if isinstance(error, Exception):
-                raise WorkerDied(f"expected an actor to be ready, got {error!r:.500}") from error
+                raise WorkerDied(f"expected an actor to be ready, got {_told(error)}") from error
             raise
         return RayWorker(actor)
 
@@ -79,14 +81,14 @@ class RayWorker:
         try:
             return Answer(*await self._actor.call.remote(body))
         except ray.exceptions.RayError as error:
-            raise WorkerDied(f"expected an answer of an actor, got {error!r:.500}") from error
+            raise WorkerDied(f"expected an answer of an actor, got {_told(error)}") from error
 
     async def ended(self) -> str:
         """Returns when the actor has ended, with how."""
         try:
             await self._held
         except ray.exceptions.RayError as error:
-            return f"ended: {error!r:.500}"
+            return f"ended: {_told(error)}"
         return "was told to end"
 
     async def stop(self) -> None:
@@ -98,3 +100,8 @@ class RayWorker:
     async def kill(self) -> None:
         """Ends the actor now."""
         ray.kill(self._actor)
+
+
+def _told(error: Exception) -> str:
+    """The end of what Ray says, behind the traceback of the other process."""
+    return f"{type(error).__name__}: {str(error)[-_LONGEST_REASON:]}"

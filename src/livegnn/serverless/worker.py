@@ -48,21 +48,27 @@ def limit_memory(most: int) -> int:
     """Lets this process have at most so many bytes resident; returns how many of them are left. Raises
     InputError where it has more already, or where the system cannot do it.
     """
-    if not sys.platform.startswith("linux"):
-        raise InputError(f"memory of workers can be limited on Linux alone, this is {sys.platform}")
     import resource
 
+    room, mapped = memory_left(most)
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + room, mapped + room))
+    return room
+
+
+def memory_left(most: int) -> tuple[int, int]:
+    """How many bytes more this process may have resident, if it may have `most`; and how many are mapped.
+    Raises InputError as `limit_memory` does.
+    """
+    if not sys.platform.startswith("linux"):
+        raise InputError(f"memory of workers can be limited on Linux alone, this is {sys.platform}")
     with open("/proc/self/statm", "rb") as found:
-        pages, resident = map(int, found.read().split()[:2])
-    page = resource.getpagesize()
-    if resident * page >= most:
+        mapped, resident = (int(pages) * os.sysconf("SC_PAGESIZE") for pages in found.read().split()[:2])
+    if resident >= most:
         raise InputError(
-            f"memory must be more than the {resident * page:,} bytes that a worker has before its first "
-            f"request, got {most:,}"
+            f"memory must be more than the {resident:,} bytes that a worker has before its first request, "
+            f"got {most:,}"
         )
-    space = pages * page + most - resident * page
-    resource.setrlimit(resource.RLIMIT_AS, (space, space))
-    return most - resident * page
+    return most - resident, mapped
 
 
 class _Ending:
