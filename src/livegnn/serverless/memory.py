@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 VERSION = 1
+_NO_CHECKSUM = "0" * 64
 _HIDDEN = 16
 _STEPS, _RATE = 3000, 0.02
 _LEAST = 5  # requests to learn from
@@ -95,23 +96,26 @@ class MemoryModel:
             **{name: getattr(self, name).tolist() for name in ("mean", "scale", "w1", "b1", "w2")},
         }
         with replace_file(as_path(path, "path")) as stream:
-            stream.write(json.dumps({"sha256": _checksum(content), "livegnn.memory": content}).encode())
+            blank = json.dumps({"sha256": _NO_CHECKSUM, "livegnn.memory": content}).encode()
+            stream.write(blank.replace(_NO_CHECKSUM.encode(), hashlib.sha256(blank).hexdigest().encode(), 1))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "MemoryModel":
         """Reads a file. Raises `FileFormatError` if it is damaged, or of another kind or version."""
         path = as_path(path, "path")
         try:
-            whole = json.loads(path.read_bytes())
-            content = whole["livegnn.memory"]
-            version, checksum = content["version"], whole["sha256"]
+            data = path.read_bytes()
+            whole = json.loads(data)
+            content, checksum = whole["livegnn.memory"], str(whole["sha256"])
+            version = content["version"]
         except (ValueError, KeyError, TypeError) as error:
             raise FileFormatError(f"{path} must be a file that MemoryModel.save wrote: {error!r}") from error
         if version != VERSION:
             raise FileFormatError(
                 f"{path}: the file must be of version {VERSION}, got {version!r}: update livegnn"
             )
-        if checksum != _checksum(content):
+        blank = data.replace(checksum.encode(), _NO_CHECKSUM.encode(), 1)
+        if checksum != hashlib.sha256(blank).hexdigest():
             raise FileFormatError(f"{path}: the checksum does not fit the content: the file is damaged")
         arrays = {name: np.array(content[name], np.float64) for name in ("mean", "scale", "w1", "b1", "w2")}
         return cls(
@@ -145,10 +149,6 @@ def measure_peak(sample: Callable[[], T], infer: Callable[[T], int]) -> tuple[T,
         if began:
             tracemalloc.stop()
     return found, peak - before + outside
-
-
-def _checksum(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _fit(counts: IntArray, peaks: IntArray, seed: int) -> MemoryModel:

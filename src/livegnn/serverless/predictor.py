@@ -15,7 +15,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -30,10 +32,10 @@ from livegnn.model.outputs import Outputs
 from livegnn.model.renaming import renamed
 from livegnn.serverless.feature_cache import FeatureCache
 from livegnn.serverless.memory import MemoryModel, measure_peak
-from livegnn.serverless.snapshot import Snapshot
+from livegnn.serverless.snapshot import Snapshot, SnapshotSource
 from livegnn.serverless.subgraph import Neighborhood, drawn_neighborhood, receiver_of, whole_neighborhood
 from livegnn.serverless.subgraph_message import decode, encode
-from livegnn.types import FloatArray, IntArray, NodeType
+from livegnn.types import FloatArray, Ids, IntArray, NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Float32, Int64
@@ -53,6 +55,41 @@ class Source(Protocol):
         """What `request` returns of the snapshot that was opened last; of the newest one if that was
         replaced meanwhile."""
         ...
+
+
+def open_predictor(
+    snapshot_url: str,
+    model_path: str | PathLike[str],
+    *,
+    memory_path: str | PathLike[str] | None = None,
+    memory_limit: int | None = None,
+    output: str | None = None,
+    cache: bool = True,
+    sample_seed: int = 0,
+    refresh_seconds: float | None = 60.0,
+) -> "SnapshotPredictor":
+    """A predictor on the newest snapshot of a store, with a model file.
+
+    snapshot_url: as `open_objects` takes it. memory_path: a file of `MemoryModel.save`; by default the path
+    of the model with ``.memory`` after it, if there is such a file. memory_limit: in bytes; by default the
+    limit that the memory model names, if there is one. The rest: as for `SnapshotPredictor`.
+
+    Raises `FileFormatError` for files that are damaged, and what `SnapshotPredictor` raises.
+    """
+    path = Path(f"{model_path}.memory" if memory_path is None else memory_path)
+    memory_model = MemoryModel.load(path) if memory_path is not None or path.exists() else None
+    if memory_limit is None and memory_model is not None:
+        memory_limit = memory_model.limit
+    return SnapshotPredictor(
+        SnapshotSource(snapshot_url),
+        Model.load(model_path),
+        output=output,
+        memory_limit=memory_limit,
+        memory_model=memory_model,
+        cache=cache,
+        sample_seed=sample_seed,
+        refresh_seconds=refresh_seconds,
+    )
 
 
 @dataclass
@@ -268,7 +305,7 @@ class SnapshotPredictor:
         given = listed_ids(ids)
         if not given.size:
             return np.zeros(0, np.int64)
-        rows = snapshot.rows_of(given, self._node_type)
+        rows = snapshot.rows_of(cast("Ids", given), self._node_type)
         if rows.min() < 0:
             raise UnknownNodeError(
                 f"expected ids of {self._node_type!r} nodes of the snapshot that shows event {snapshot.seq}, "
@@ -318,7 +355,7 @@ class SnapshotPredictor:
         return rows
 
     def _feature_bytes(self, found: Neighborhood) -> int:
-        return sum(4 * width * len(found.sample.node[name]) for name, width in self._widths.items())
+        return sum(4 * width * len(found.rows[name]) for name, width in self._widths.items())
 
     def _predicted(self, found: Neighborhood) -> int:
         """The bytes that a request will take beside the cache."""
@@ -332,14 +369,14 @@ class SnapshotPredictor:
         with self._timed("cache_seconds"):
             if self._cache.bytes <= room:
                 return
-            kept = {name: found.sample.node[name] for name in self._widths} if keep else {}
+            kept = {name: found.rows[name] for name in self._widths} if keep else {}
             self.account.evicted += self._cache.evict(room, kept)
 
     def _read_cache(self, found: Neighborhood) -> tuple[dict[NodeType, FloatArray], dict[NodeType, IntArray]]:
         """Features of all nodes, as far as they are cached, and the positions of those that are not."""
         x, missing = {}, {}
         for name, width in self._widths.items():
-            rows = found.sample.node[name]
+            rows = found.rows[name]
             x[name] = np.empty((len(rows), width), np.float32)
             with self._timed("cache_seconds"):
                 there = self._cache.read(name, rows, x[name])
@@ -360,11 +397,11 @@ class SnapshotPredictor:
         jobs: list[Callable[[], None]] = []
 
         def features(name: NodeType, at: IntArray) -> None:
-            x[name][at] = snapshot.features(name, found.sample.node[name][at])
+            x[name][at] = snapshot.features(name, found.rows[name][at])
 
         def degree(name: NodeType, unknown: IntArray) -> None:
             lists = next((each for each in self._reads.lists if receiver_of(each) == name), None)
-            rows = found.sample.node[name][missing[name][unknown]]
+            rows = found.rows[name][missing[name][unknown]]
             if lists is None:
                 degrees[name][unknown] = 0  # nothing that the model reads ends here
             else:
@@ -395,7 +432,7 @@ class SnapshotPredictor:
         most = 2**62 if limit is None else max(limit - taken, 0)
         with self._timed("cache_seconds"):
             for name, at in missing.items():
-                rows = found.sample.node[name][at]
+                rows = found.rows[name][at]
                 self.account.evicted += self._cache.insert(
                     name, rows, x[name], at, degrees[name], most_bytes=most
                 )

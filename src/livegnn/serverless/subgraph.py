@@ -7,7 +7,7 @@ graph the subgraph gives an engine's predictions; with a query's draws those of 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
@@ -39,6 +39,11 @@ class Neighborhood:
     sample: HeteroSubgraph
     degrees: Mapping[Lists, Degrees] | None
     degree: "Mapping[NodeType, Int64[IntArray, '_']]"
+
+    @property
+    def rows(self) -> "Mapping[NodeType, Int64[IntArray, '_']]":
+        """The row numbers of all nodes."""
+        return cast("Mapping[NodeType, IntArray]", self.sample.node)
 
     @property
     def bytes(self) -> int:
