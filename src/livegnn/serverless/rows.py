@@ -110,8 +110,8 @@ class GraphRows:
 
 
 class DataRows:
-    """The rows of PyG's `Data` or `HeteroData`, without a graph. Nodes have the ids 0, 1, 2, ... of each type;
-    the neighbours of a node stand in the order in which the edges are listed, parallel edges included.
+    """The rows of PyG's `Data` or `HeteroData`, without a graph. Nodes have the ids 0, 1, 2, ... of each
+    type; the neighbours of a node stand in the order in which the edges are listed, parallel edges included.
 
     Reads `x`, `edge_index`, and `edge_weight`, `time` and `edge_attr` where present. Raises `InputError` for
     what is no such data, or names a node that is not there.
