@@ -1,11 +1,13 @@
 """Predictors that tests give to workers of functions, and what they answer."""
 
+import asyncio
 import io
 import json
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -154,3 +156,17 @@ class WholePredictor:
 def open_snapshot(snapshot_url: str, model_path: str) -> GraphPredictor:
     """What `livegnn function serve --opener` takes; the snapshot is the directory."""
     return GraphPredictor(snapshot_url)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Returns when `holds` does."""
+    while not holds():  # noqa: ASYNC110 - of another process
+        await asyncio.sleep(0.005)
+
+
+def runs(process: int | str) -> bool:
+    """Whether a process runs; one that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -15,7 +15,9 @@ import httpx
 import numpy as np
 import pytest
 
-from functions import ENVIRONMENT, HANG, KILL, asked, body, expected
+from functions import ENVIRONMENT, HANG, KILL, asked, body, expected, runs
+from livegnn.serverless.writer import write_snapshot
+from streams import make_graph, make_model
 
 ROOT = Path(__file__).parents[2]
 JSON = {"content-type": "application/json"}
@@ -24,9 +26,16 @@ JSON = {"content-type": "application/json"}
 class Container:
     """The command of an image, with the variables that a platform sets."""
 
-    def __init__(self, folder: Path, *words: str, port: str = "0") -> None:
+    def __init__(self, folder: Path, *words: str, port: str = "0", opened: tuple[str, ...] = ()) -> None:
         self.folder = folder
-        opened = ("--snapshot", str(folder), "--model", "none", "--opener", "functions:open_snapshot")
+        opened = opened or (
+            "--snapshot",
+            str(folder),
+            "--model",
+            "none",
+            "--opener",
+            "functions:open_snapshot",
+        )
         self.process = subprocess.Popen(
             [sys.executable, "-m", "livegnn.cli", "function", "serve", *opened, *words],
             stdout=subprocess.PIPE,
@@ -96,6 +105,25 @@ def test_it_listens_at_port_and_answers_as_the_server(tmp_path, words) -> None:
         assert int(head.headers["content-length"]) > 0
 
 
+@pytest.mark.parametrize(
+    "words", [(), ("--sampling-workers", "1"), ("--place", "threads"), ("--memory", "300")], ids=" ".join
+)
+def test_predictions_from_a_snapshot_are_those_of_an_engine(tmp_path, words) -> None:
+    graph = make_graph()
+    write_snapshot(graph, str(tmp_path / "snapshot"), seq=5)
+    make_model().save(tmp_path / "model.lgnn")
+    opened = ("--snapshot", str(tmp_path / "snapshot"), "--model", str(tmp_path / "model.lgnn"))
+    with Container(tmp_path, "--workers", "1", *words, opened=opened) as container:
+        for ids in ([3, 9, 3], [39], []):
+            answer = container.post(body(*ids, min_seq=5))
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["seq"] == 5
+            found = np.array(answer.json()["predictions"]).reshape(len(ids), 3)
+            assert np.allclose(found, expected(*ids).reshape(found.shape), atol=1e-5)
+        assert container.post(body(40)).status_code == 404
+        assert container.post(body("n7")).status_code == 400
+
+
 def test_a_body_may_not_be_too_large(tmp_path) -> None:
     with Container(tmp_path, "--workers", "1") as container:
         try:
@@ -142,7 +170,7 @@ def test_sigterm_answers_what_is_here_and_leaves_nothing(tmp_path) -> None:
         thread.join()
         assert found[0].status_code == 200
         assert container.process.wait(60) == 0
-        assert not [worker for worker in workers if Path(f"/proc/{worker}").exists()]
+        assert not [worker for worker in workers if runs(worker)]
 
 
 def test_workers_end_with_a_node_that_is_killed(tmp_path) -> None:
@@ -151,7 +179,7 @@ def test_workers_end_with_a_node_that_is_killed(tmp_path) -> None:
         (worker,) = asked(tmp_path, 3)
         container.process.kill()
         container.process.wait()
-        while Path(f"/proc/{worker}").exists() and "Z" not in Path(f"/proc/{worker}/stat").read_text():
+        while runs(worker):
             time.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""The handler under AWS's own runtime client, against the Runtime API that the platform has: HTTP on loopback."""
+"""The handler under AWS's own runtime client, against the Runtime API of the platform, over HTTP."""
 
 import base64
 import json
@@ -14,12 +14,15 @@ import numpy as np
 import pytest
 
 from functions import ENVIRONMENT, FAIL, ROOM, asked, body, expected
+from livegnn.serverless.function import PREDICTOR
+from livegnn.serverless.writer import write_snapshot
+from streams import make_graph, make_model
 
 HANDLER = "livegnn.serverless.lambda_handler.handler"
 
 
 class RuntimeApi(ThreadingHTTPServer):
-    """`/2018-06-01/runtime`: gives invocations to whoever asks for the next one, and takes what it answers."""
+    """`/2018-06-01/runtime`: gives an invocation to whoever asks for the next one, and takes its answer."""
 
     daemon_threads = True
 
@@ -158,6 +161,20 @@ def test_events_of_gateways_and_function_urls(tmp_path) -> None:
         for make in (rest_event, http_event):
             health = instance.invoke(make("GET", "/v1/health", None))
             assert (health["statusCode"], json.loads(health["body"])["seq"]) == (200, 7)
+
+
+def test_predictions_from_a_snapshot(tmp_path) -> None:
+    write_snapshot(make_graph(), str(tmp_path / "snapshot"), seq=5)
+    make_model().save(tmp_path / "model.lgnn")
+    variables = {
+        "LIVEGNN_SNAPSHOT": str(tmp_path / "snapshot"),
+        "LIVEGNN_MODEL": str(tmp_path / "model.lgnn"),
+        "LIVEGNN_FUNCTION": PREDICTOR,
+    }
+    with Instance(tmp_path, **variables) as instance:
+        answer = instance.invoke(http_event("POST", "/v1/predictions", body(3, 9).decode()))
+        assert answer["statusCode"] == 200, answer
+        assert np.allclose(json.loads(answer["body"])["predictions"], expected(3, 9), atol=1e-5)
 
 
 @pytest.mark.parametrize("make", [rest_event, http_event])

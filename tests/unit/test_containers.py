@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from functions import ENVIRONMENT, HANG, KILL, asked, body, expected, function
+from functions import ENVIRONMENT, HANG, KILL, asked, body, expected, function, until
 from livegnn.serverless.containers import ContainerHost
 from livegnn.serverless.hosts import WorkerDied
 from livegnn.serverless.scheduler import Limits
@@ -66,8 +66,7 @@ def test_the_scheduler_drives_containers(tmp_path, engine) -> None:
             found = json.loads(answer.body)["predictions"]
             assert np.allclose(found, expected(id), atol=1e-5)
         hanging = asyncio.create_task(stage.call(body(HANG)))
-        while not asked(tmp_path, HANG):
-            await asyncio.sleep(0.01)
+        await until(lambda: asked(tmp_path, HANG))
         await stage.close()
         with pytest.raises(Exception, match="the node stops"):
             await hanging
@@ -87,7 +86,7 @@ def test_the_scheduler_drives_containers(tmp_path, engine) -> None:
         assert json.loads(run[-1])["memory"] is None, "the engine limits it"
     assert killed[0] == "kill"
     assert killed[1] in {run[run.index("--name") + 1] for run in runs}
-    assert not Path(f"/proc/{asked(tmp_path, HANG)[0]}").exists()
+    assert not runs(asked(tmp_path, HANG)[0])
 
 
 def test_a_container_that_dies_and_an_engine_that_is_not_there(tmp_path, engine) -> None:
@@ -97,7 +96,7 @@ def test_a_container_that_dies_and_an_engine_that_is_not_there(tmp_path, engine)
         with pytest.raises(WorkerDied, match="signal 9"):
             await worker.call(body(KILL))
         missing = ContainerHost(function(tmp_path), "livegnn:test", engine=str(tmp_path / "podman"))
-        with pytest.raises(WorkerDied, match="cannot start .*podman"):
+        with pytest.raises(WorkerDied, match=r"cannot start .*podman"):
             await missing.launch(0)
 
     asyncio.run(work())

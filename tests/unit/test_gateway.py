@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from functions import ENVIRONMENT, FAIL, HANG, asked, body, expected
+from functions import ENVIRONMENT, FAIL, HANG, asked, body, expected, until
 from livegnn.errors import InputError
 from livegnn.serverless.gateway import Gateway, Spread
 
@@ -132,15 +132,13 @@ def test_real_nodes(tmp_path, started) -> None:
                 return asyncio.create_task(client.post(url, content=content, headers=headers))
 
             first = ask(body(HANG, timeout=90))
-            while sum(counts(HANG)) < 1:
-                await asyncio.sleep(0.01)
+            await until(lambda: sum(counts(HANG)) == 1)
             busy = counts(HANG).index(1)
             for _ in range(3):  # one of them comes to the busy node first, and goes on
                 assert (await ask(body(5))).status_code == 200
             assert counts(5)[busy] == 0
             others = [ask(body(HANG, timeout=90)) for _ in range(2)]
-            while sum(counts(HANG)) < 3:
-                await asyncio.sleep(0.01)
+            await until(lambda: sum(counts(HANG)) == 3)
             refused = await ask(body(6))
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
             assert refused.json()["error"]["type"] == "OverloadedError"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from functions import ENVIRONMENT, KILL, asked, body, expected, function
+from functions import ENVIRONMENT, KILL, asked, body, expected, function, until
 from livegnn.serverless.function import Function
 from livegnn.serverless.hosts import WorkerDied
 from livegnn.serverless.scheduler import Limits
@@ -45,8 +45,7 @@ def test_the_scheduler_drives_actors(tmp_path, cluster) -> None:
 
         # One dies while it is idle, one with a request.
         os.kill(int(asked(tmp_path, 5)[0]), signal.SIGKILL)
-        while stage.scheduler.workers == 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: stage.scheduler.workers == 1)
         with pytest.raises(Exception, match="workers fail"):
             await stage.call(body(KILL))
         assert len(asked(tmp_path, KILL)) == 2

@@ -12,7 +12,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from functions import ENVIRONMENT, FAIL, GROW, HANG, KILL, PRINT, ROOM, asked, body, expected, function
+from functions import (
+    ENVIRONMENT,
+    FAIL,
+    GROW,
+    HANG,
+    KILL,
+    PRINT,
+    ROOM,
+    asked,
+    body,
+    expected,
+    function,
+    runs,
+    until,
+)
 from livegnn.errors import InputError, OverloadedError, TimeoutExpired
 from livegnn.serverless.bodies import Answer
 from livegnn.serverless.function import Function
@@ -30,11 +44,6 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
             await work()
 
     asyncio.run(limited())
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    while not holds():
-        await asyncio.sleep(0.005)
 
 
 def processes(directory: Path, stage: str = "predict", **settings: object) -> ProcessHost:
@@ -79,7 +88,7 @@ def test_workers_that_are_idle_for_long_end(tmp_path) -> None:
         assert (await stage.call(body(5))).status == 200
         await until(lambda: stage.scheduler.workers == 0)
         (process,) = asked(tmp_path, 5)
-        await until(lambda: not Path(f"/proc/{process}").exists())
+        await until(lambda: not runs(process))
         assert (await stage.call(body(5))).status == 200
         assert stage.figures.launched == 2
         await stage.close()
@@ -251,7 +260,7 @@ def test_closing_answers_what_is_here_and_refuses_the_rest(tmp_path) -> None:
         with pytest.raises(OverloadedError, match="the node stops"):
             await call
         (process,) = asked(tmp_path, HANG)
-        assert not Path(f"/proc/{process}").exists()
+        assert not runs(process)
 
     run(work)
 

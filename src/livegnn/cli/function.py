@@ -23,8 +23,16 @@ Port = Annotated[
 
 @app.command()
 def serve(
-    snapshot: Annotated[str, typer.Option(metavar="URL", help="where the snapshot is: docs/snapshots.md")],
-    model: Annotated[Path, typer.Option(metavar="FILE", help="the model file: docs/model-file.md")],
+    snapshot: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", envvar="LIVEGNN_SNAPSHOT", help="where the snapshot is: docs/serverless.md"
+        ),
+    ],
+    model: Annotated[
+        Path,
+        typer.Option(metavar="FILE", envvar="LIVEGNN_MODEL", help="the model file: docs/model-file.md"),
+    ],
     workers: Annotated[int, typer.Option(help="at most, that predict")] = 4,
     sampling_workers: Annotated[
         int, typer.Option(help="at most, that fetch subgraphs for them; 0: each worker does both")

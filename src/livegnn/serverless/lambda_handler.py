@@ -1,9 +1,9 @@
 """The handler of an AWS Lambda: `livegnn.serverless.lambda_handler.handler`.
 
 Settings come from the environment: LIVEGNN_SNAPSHOT, LIVEGNN_MODEL, and LIVEGNN_FUNCTION, "module:name" of
-what opens the predictor with these, `open_predictor` by default. A request and the cache may take the memory of
-the instance (AWS_LAMBDA_FUNCTION_MEMORY_SIZE) that is left when the predictor is open. The predictor is opened when this module is
-loaded, in the platform's init phase, and kept for all requests of this instance. The platform gives an
+what opens the predictor with these, `open_predictor` by default. The predictor is opened when this module is
+loaded, in the platform's init phase, and kept for all requests of this instance. A request and the cache may
+take what is left then of the instance's memory, AWS_LAMBDA_FUNCTION_MEMORY_SIZE. The platform gives an
 instance one request at a time, starts instances as requests come and ends idle ones: nothing is scheduled
 here.
 """

@@ -22,6 +22,8 @@ STOP_SECONDS: Final = 10.0
 """Which a worker has for the request in hand, when it is told to end."""
 
 _LONGEST_REASON = 500
+_OF_WORKERS = {"MALLOC_ARENA_MAX": "2", "OPENBLAS_NUM_THREADS": "1"}
+"""Variables of workers, unless they are set: many workers share the cores, and each has little memory."""
 
 
 class CommandWorker:
@@ -101,7 +103,7 @@ async def start(
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env=None if environment is None else {**os.environ, **environment},
+            env={**_OF_WORKERS, **os.environ, **(environment or {})},
             start_new_session=True,
         )
     except OSError as error:

@@ -53,18 +53,18 @@ class NodeSettings:
 
     def open(self) -> Node:
         """The node, which has no worker yet."""
-        wanted: list[tuple[Step, int]] = [("predict", self.workers)]
+        wanted: dict[Step, int] = {"predict": self.workers}
         if self.sampling_workers:
-            wanted = [("sample", self.sampling_workers), ("infer", self.workers)]
-        stages = {
+            wanted = {"sample": self.sampling_workers, "infer": self.workers}
+        stages: dict[str, Stage] = {
             step: Stage(
                 self._host(self._function(step)),
                 Limits(workers, keep_alive=self.keep_alive),
                 seconds=LONGEST_WAIT,
             )
-            for step, workers in wanted
+            for step, workers in wanted.items()
         }
-        return Node(stages, concurrency=self.waiting + sum(workers for _, workers in wanted))
+        return Node(stages, concurrency=self.waiting + sum(wanted.values()))
 
     def _function(self, step: Step) -> Function:
         return Function(
