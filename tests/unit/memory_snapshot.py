@@ -17,7 +17,7 @@ class MemorySnapshot:
     `known` a degree."""
 
     def __init__(self, graph: Graph, seq: int = 0) -> None:
-        self.seq, self.schema = seq, graph.schema
+        self.seq, self.schema, self.identity = seq, graph.schema, f"memory/{seq}"
         self.graph = graph.snapshot()
         self.lists: Counter[tuple[object, str, int]] = Counter()
         self.rows: Counter[tuple[str, int]] = Counter()

@@ -129,6 +129,8 @@ def test_it_learns_a_law_and_says_its_error(rng: np.random.Generator) -> None:
     assert MemoryModel.fit(counts[:100], noise, model="a", limit=5).error > 0.3
     same = MemoryModel.fit(np.ones((6, 3), np.int64), np.full(6, 777), model="a", limit=5)
     assert same.predict(np.ones(3, np.int64)) == pytest.approx(777, abs=1)
+    with pytest.raises(InputError, match="requests with 4 counts, got one of 3"):
+        same.predict(np.ones(4, np.int64))
     with pytest.raises(InputError, match="at least 5 requests, got 4"):
         MemoryModel.fit(counts[:4], peaks[:4], model="a", limit=5)
 

@@ -116,16 +116,25 @@ def test_a_prediction_that_is_too_low_drops_the_cache_and_runs_again(rng: np.ran
     graph = make_graph(3, nodes=300, degree=6)
     model = MODELS["gcn"]
     engine = Engine(graph, model)
-    roomy, _ = make_predictor(graph, model)
-    _, peak = roomy.measure([graph.ids()[0]])
     # It says that a request takes nothing, so the cache is never made smaller before one.
-    predictor, _ = make_predictor(graph, model, memory_limit=peak, memory_model=always(1, model))
-    for id_ in graph.ids()[:40].tolist():
-        assert judge(predictor.predict([id_]), engine.predict([id_])).ok
-        assert predictor.describe()["cache_bytes"] <= peak
-    assert predictor.describe()["predicted_too_low"] > 0
-    right, _ = make_predictor(graph, model, memory_limit=10**8, memory_model=always(peak, model))
-    for id_ in graph.ids()[:40].tolist():
+    predictor, snapshot = make_predictor(graph, model, memory_model=always(1, model))
+    ids = graph.ids().tolist()
+    for id_ in ids[:40]:
+        predictor.predict([id_])
+    full = predictor.describe()["cache_bytes"]
+    snapshot.rows.clear()
+    rows = predictor.predict(ids[:1], memory_limit=full)
+    assert judge(rows, engine.predict(ids[:1])).ok
+    assert predictor.describe()["predicted_too_low"] == 1
+    assert len(snapshot.rows) > 1  # it fetched what the cache had
+    assert predictor.describe()["cache_entries"] <= len(snapshot.rows)
+    limited, _ = make_predictor(graph, model, memory_limit=8000, memory_model=always(1, model))
+    for id_ in ids[:40]:
+        assert judge(limited.predict([id_]), engine.predict([id_])).ok
+        assert limited.describe()["cache_bytes"] + limited.describe()["working_bytes"] <= 8000
+    assert 0 < limited.describe()["predicted_too_low"] < 40
+    right, _ = make_predictor(graph, model, memory_limit=10**8, memory_model=always(10**6, model))
+    for id_ in ids[:40]:
         right.predict([id_])
     assert right.describe()["predicted_too_low"] == 0
 
@@ -225,7 +234,7 @@ def test_a_damaged_subgraph_or_one_of_another_snapshot_is_refused() -> None:
         with pytest.raises(FileFormatError):
             predictor.infer(whole[:end])
     other = SnapshotPredictor(MemorySource(MemorySnapshot(graph, seq=3)), MODELS["gcn"])
-    with pytest.raises(SnapshotReplacedError, match="event 3, got one of event 0"):
+    with pytest.raises(SnapshotReplacedError, match="snapshot memory/3, got one of memory/0"):
         other.infer(whole)
 
 
@@ -246,7 +255,7 @@ def test_what_does_not_fit_is_refused() -> None:
         predictor.predict([0], memory_limit=0)
     with pytest.raises(InputError, match="of the model that predicts"):
         make_predictor(graph, model, memory_model=always(1, make_sage()))
-    with pytest.raises(ModelError, match="reads 3 features of 'users'"):
+    with pytest.raises(ModelError, match="reads 3 features of 'user' nodes, the snapshot has no such"):
         make_predictor(graph, replace(typed_model()))
     with pytest.raises(InputError, match="output"):
         make_predictor(graph, model, output="no")

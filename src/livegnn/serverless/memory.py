@@ -55,7 +55,13 @@ class MemoryModel:
     spread: float
 
     def predict(self, counts: "Int64[IntArray, 'counts']") -> int:
-        """The peak in bytes of a request with these counts (`Neighborhood.counts`)."""
+        """The peak in bytes of a request with these counts (`Neighborhood.counts`). Raises `InputError` if it
+        learned from other counts."""
+        if len(counts) != len(self.mean):
+            raise InputError(
+                f"the memory model must be of requests with {len(counts)} counts, got one of "
+                f"{len(self.mean)}: profile the model on this snapshot"
+            )
         given = (np.log1p(counts) - self.mean) / self.scale
         hidden = np.tanh(self.w1 @ given + self.b1)
         return int(np.exp(min(self.offset + self.spread * float(self.w2 @ hidden), 60.0)))

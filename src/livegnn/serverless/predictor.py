@@ -197,12 +197,12 @@ class SnapshotPredictor:
         snapshot than the newest: sample again."""
         found = decode(subgraph)
         with self._lock:
-            if self._current().seq != found.seq:
+            if self._current().identity != found.snapshot:
                 self._adopt(self._source.newest())
-            if self._current().seq != found.seq:
+            if self._current().identity != found.snapshot:
                 raise SnapshotReplacedError(
-                    f"expected a subgraph of the snapshot that shows event {self._current().seq}, got one of "
-                    f"event {found.seq}: sample again"
+                    f"expected a subgraph of the snapshot {self._current().identity}, got one of "
+                    f"{found.snapshot}: sample again"
                 )
             return self._infer(self._current(), found, memory_limit)
 
@@ -245,17 +245,17 @@ class SnapshotPredictor:
             return self._source.read(request)
 
     def describe(self) -> dict[str, int | float | str | None]:
-        """What it is and has done. `seq` is the last event that its predictions reflect."""
-        with self._lock:
-            return {
-                "seq": self._current().seq,
-                "model": self.model.digest,
-                "memory_limit": self.memory_limit,
-                "cache_bytes": self._cache.bytes,
-                "cache_entries": len(self._cache),
-                "working_bytes": self._forward.held_bytes,
-                **asdict(self.account),
-            }
+        """What it is and has done. `seq` is the last event that its predictions reflect. It waits for no
+        request; while one runs, figures are of some moment within it."""
+        return {
+            "seq": self._current().seq,
+            "model": self.model.digest,
+            "memory_limit": self.memory_limit,
+            "cache_bytes": self._cache.bytes,
+            "cache_entries": len(self._cache),
+            "working_bytes": self._forward.held_bytes,
+            **asdict(self.account),
+        }
 
     # -- the snapshot
 
@@ -275,9 +275,10 @@ class SnapshotPredictor:
             return
         if self._snapshot is None or snapshot.schema != self._snapshot.schema:
             self._compile(snapshot.schema)
+        if self._snapshot is None or snapshot.identity != self._snapshot.identity:
+            self.account.snapshots += 1
+            self._cache.clear()
         self._snapshot = snapshot
-        self.account.snapshots += 1
-        self._cache.clear()
 
     def _compile(self, schema: Schema) -> None:
         model = renamed(self.model, left_out(schema))

@@ -30,12 +30,12 @@ Lists: TypeAlias = tuple[EdgeType, Direction]
 class Neighborhood:
     """What a prediction reads of a snapshot, without the features of nodes.
 
-    seq: of the snapshot. sample: `node` has row numbers of the snapshot, the seeds first, then hop by hop.
+    snapshot: the identity of the snapshot. sample: `node` has row numbers of the snapshot, the seeds first, then hop by hop.
     degrees: in the whole graph, None if those of the sample count. degree: by node type, how long the longest
     list of each node is that was read, -1 where none was.
     """
 
-    seq: int
+    snapshot: str
     sample: HeteroSubgraph
     degrees: Mapping[Lists, Degrees] | None
     degree: "Mapping[NodeType, Int64[IntArray, '_']]"
@@ -280,7 +280,7 @@ class _Growth:
             time={},
             edge_attr=attr,
         )
-        return Neighborhood(self._snapshot.seq, sample, degrees, self._known_degrees(node))
+        return Neighborhood(self._snapshot.identity, sample, degrees, self._known_degrees(node))
 
     def _known_degrees(self, node: Mapping[NodeType, IntArray]) -> dict[NodeType, IntArray]:
         known = {name: np.full(len(rows), -1, np.int64) for name, rows in node.items()}

@@ -39,7 +39,7 @@ def encode(found: Neighborhood) -> bytes:
             if array is not None
         ]
     header = {
-        "seq": found.seq,
+        "snapshot": found.snapshot,
         "seed": found.sample.seed,
         "true_degrees": found.degrees is not None,
         "nodes": found.sample.num_sampled_nodes,
@@ -85,7 +85,7 @@ def decode(data: bytes) -> Neighborhood:
     )
     degrees = {lists: Degrees(*(given.get(i) for i in range(4))) for lists, given in parts.items()}  # type: ignore[arg-type]
     known = cast("dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]", columns["degree"])
-    return Neighborhood(header["seq"], sample, degrees if header["true_degrees"] else None, known)
+    return Neighborhood(header["snapshot"], sample, degrees if header["true_degrees"] else None, known)
 
 
 def _edge_type(name: list[str]) -> EdgeType:
