@@ -26,7 +26,7 @@ from torch_geometric.nn.models import GCN
 import livegnn as lg
 from livegnn.serverless.predictor import SnapshotPredictor, open_predictor
 from livegnn.serverless.profiling import profile
-from livegnn.serverless.snapshot import SnapshotSource
+from livegnn.serverless.source import SnapshotSource
 from livegnn.serverless.writer import write_snapshot
 from report import Report, arguments
 

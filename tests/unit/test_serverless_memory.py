@@ -19,7 +19,7 @@ from livegnn.model import Input, Step
 from livegnn.serverless.memory import MemoryModel, measure_peak
 from livegnn.serverless.predictor import SnapshotPredictor, open_predictor
 from livegnn.serverless.profiling import profile
-from livegnn.serverless.snapshot import SnapshotSource
+from livegnn.serverless.source import SnapshotSource
 from livegnn.serverless.writer import write_snapshot
 
 DATA = Path(__file__).parents[1] / "data"

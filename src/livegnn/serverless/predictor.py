@@ -32,7 +32,8 @@ from livegnn.model.outputs import Outputs
 from livegnn.model.renaming import renamed
 from livegnn.serverless.feature_cache import FeatureCache
 from livegnn.serverless.memory import MemoryModel, measure_peak
-from livegnn.serverless.snapshot import Snapshot, SnapshotSource
+from livegnn.serverless.snapshot import Snapshot
+from livegnn.serverless.source import SnapshotSource
 from livegnn.serverless.subgraph import Neighborhood, drawn_neighborhood, receiver_of, whole_neighborhood
 from livegnn.serverless.subgraph_message import decode, encode
 from livegnn.types import FloatArray, Ids, IntArray, NodeType
