@@ -98,7 +98,7 @@ def check_shows(snapshot: Snapshot, graph: Graph, used: dict[str, set[int | str]
         rows[name] = snapshot.rows_of(ids, name)
         assert (rows[name] >= 0).all()
         np.testing.assert_array_equal(snapshot.ids_of(rows[name], name), ids)
-        gone = sorted(used[name] - set(ids.tolist())) + ["none" if graph.schema.text_ids else _NO_NODE]
+        gone = [*(used[name] - set(ids.tolist())), "none" if graph.schema.text_ids else _NO_NODE]
         assert (snapshot.rows_of(np.array(gone), name) == -1).all()
         x = snapshot.features(name, rows[name])
         assert x.shape == (len(ids), width)

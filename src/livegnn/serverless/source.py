@@ -1,5 +1,6 @@
-"""Opens the newest snapshot of a store, and keeps to the newest: a request whose snapshot was replaced under it
-begins again.
+"""Opens the newest snapshot of a store, and keeps to the newest.
+
+A request whose snapshot was replaced under it begins again.
 """
 
 import threading

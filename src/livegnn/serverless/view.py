@@ -72,7 +72,8 @@ class SnapshotView(View):
     interval: seconds between the ends of two of them; None: only `write` writes any. directions: which lists
     of directed edge types they have. compaction: when deltas are joined and a base is written anew. grace:
     seconds for which replaced snapshots stay readable. state: what `state` returned, with the graph at the
-    same event: the snapshot of then is continued, if it is still there; else a new base is written.
+    same event: the snapshot of then is continued, if it is still there; else a new base is written. start:
+    begin at once, not with the first batch that is no replay.
 
     Raises `InputError` for wrong arguments, `FileFormatError` if the state does not fit.
     """
@@ -89,6 +90,7 @@ class SnapshotView(View):
         compaction: Compaction | None = None,
         grace: float = 600.0,
         state: State | None = None,
+        start: bool = True,
     ) -> None:
         super().__init__(graph)
         if interval is not None and not interval > 0:
@@ -115,10 +117,18 @@ class SnapshotView(View):
         with graph.writer:
             self._load(state)
             graph.attach(self)
-        self._thread = threading.Thread(
-            target=self._write_at_intervals, name="livegnn-snapshots", daemon=True
-        )
-        if interval is not None:
+        self._thread: threading.Thread | None = None
+        if start:
+            self.start()
+
+    def start(self) -> None:
+        """Writes at the interval from now on, in a thread; a second time does nothing."""
+        with self.graph.writer:
+            if self._interval is None or self._thread is not None or self._stop.is_set():
+                return
+            self._thread = threading.Thread(
+                target=self._write_at_intervals, name="livegnn-snapshots", daemon=True
+            )
             self._thread.start()
 
     # -- the way of a batch
@@ -158,6 +168,10 @@ class SnapshotView(View):
 
     def abandon(self, change: GraphDelta) -> None:
         self._prepared = []
+
+    def publish(self, change: GraphDelta) -> None:
+        if self._thread is None and not change.trusted:  # what is trusted is replayed
+            self.start()
 
     # -- what checkpoints keep
     # ------------------------------------------------------------------------------------------
@@ -213,7 +227,7 @@ class SnapshotView(View):
     def close(self) -> None:
         """Ends the thread. A snapshot that it is writing may stay unpublished."""
         self._stop.set()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join(_LAST_WORDS)
         self.objects.close()
 
