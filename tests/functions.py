@@ -129,7 +129,8 @@ def function(directory: Path, stage: str = "predict", **settings: object) -> Fun
 
 
 def body(*ids: int | str, **fields: object) -> bytes:
-    return json.dumps({"ids": list(ids), **fields}).encode()
+    """A request that has time to start a worker on a busy machine."""
+    return json.dumps({"ids": list(ids), "timeout": 90, **fields}).encode()
 
 
 def expected(*ids: int) -> np.ndarray:

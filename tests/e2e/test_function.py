@@ -137,9 +137,9 @@ def test_a_body_may_not_be_too_large(tmp_path) -> None:
 
 def test_more_requests_than_its_concurrency_are_refused(tmp_path) -> None:
     with Container(tmp_path, "--workers", "1", "--waiting", "1") as container:
-        first = in_background(lambda: container.post(body(HANG, timeout=90)))
+        first = in_background(lambda: container.post(body(HANG)))
         container.until(lambda: asked(tmp_path, HANG))
-        second = in_background(lambda: container.post(body(5, timeout=90)))
+        second = in_background(lambda: container.post(body(5)))
         health = f"{container.address}/v1/health"
         container.until(lambda: httpx.get(health).json()["requests"] == 2)
         refused = container.post(body(6))

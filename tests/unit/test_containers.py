@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from functions import ENVIRONMENT, HANG, KILL, asked, body, expected, function, until
+from functions import ENVIRONMENT, HANG, KILL, asked, body, expected, function, runs, until
 from livegnn.serverless.containers import ContainerHost
 from livegnn.serverless.hosts import WorkerDied
 from livegnn.serverless.scheduler import Limits
+from livegnn.serverless.settings import NodeSettings
 from livegnn.serverless.stage import Stage
 
 ENGINE = '''#!{python}
@@ -72,9 +73,9 @@ def test_the_scheduler_drives_containers(tmp_path, engine) -> None:
             await hanging
 
     asyncio.run(work())
-    *runs, killed = commands(engine)
-    assert len(runs) == 2
-    for number, run in enumerate(sorted(runs, key=lambda words: words[words.index("--name") + 1])):
+    *launched, killed = commands(engine)
+    assert len(launched) == 2
+    for number, run in enumerate(sorted(launched, key=lambda words: words[words.index("--name") + 1])):
         name = run[run.index("--name") + 1]
         assert name.endswith(f"-{number}")
         assert run[: run.index("livegnn:test")] == [
@@ -85,8 +86,33 @@ def test_the_scheduler_drives_containers(tmp_path, engine) -> None:
         assert run[run.index("livegnn:test") + 1 : -1] == ["python", "-m", "livegnn.serverless.worker"]
         assert json.loads(run[-1])["memory"] is None, "the engine limits it"
     assert killed[0] == "kill"
-    assert killed[1] in {run[run.index("--name") + 1] for run in runs}
+    assert killed[1] in {run[run.index("--name") + 1] for run in launched}
     assert not runs(asked(tmp_path, HANG)[0])
+
+
+def test_a_node_sets_containers_up(tmp_path, engine) -> None:
+    settings = NodeSettings(
+        str(tmp_path),
+        "none",
+        opener="functions:open_snapshot",
+        place="containers",
+        workers=1,
+        sampling_workers=1,
+        memory=2**30,
+        image="livegnn:test",
+        engine=str(engine),
+    )
+
+    async def work() -> None:
+        node = settings.open()
+        answer = await node.predict(body(3))
+        assert np.allclose(json.loads(answer.body)["predictions"], expected(3), atol=1e-5)
+        await node.close()
+
+    asyncio.run(work())
+    functions = [json.loads(words[-1]) for words in commands(engine)]
+    assert [one["stage"] for one in functions] == ["sample", "infer"]
+    assert functions[0]["arguments"] == {"snapshot_url": str(tmp_path), "model_path": "none"}
 
 
 def test_a_container_that_dies_and_an_engine_that_is_not_there(tmp_path, engine) -> None:

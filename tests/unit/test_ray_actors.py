@@ -18,15 +18,16 @@ from livegnn.serverless.stage import Stage
 ray = pytest.importorskip("ray", reason="ray is not installed: pip install ray")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
     ray.init(
         num_cpus=2,
         include_dashboard=False,
         object_store_memory=100 * 2**20,
         log_to_driver=False,
         configure_logging=False,
-        runtime_env={"env_vars": ENVIRONMENT},
     )
     yield
     ray.shutdown()
@@ -37,7 +38,7 @@ def test_the_scheduler_drives_actors(tmp_path, cluster) -> None:
     from livegnn.serverless.ray_actors import RayHost
 
     async def work() -> None:
-        stage = Stage(RayHost(function(tmp_path)), Limits(2, keep_alive=600.0))
+        stage = Stage(RayHost(function(tmp_path), seconds=300), Limits(2, keep_alive=600.0))
         answers = await asyncio.gather(*(stage.call(body(id)) for id in range(6)))
         for id, answer in enumerate(answers):
             assert np.allclose(json.loads(answer.body)["predictions"], expected(id), atol=1e-5)
@@ -52,7 +53,7 @@ def test_the_scheduler_drives_actors(tmp_path, cluster) -> None:
         assert (await stage.call(body(7))).status == 200
         await stage.close()
 
-        broken = RayHost(Function("no_module:nothing"))
+        broken = RayHost(Function("no_module:nothing"), seconds=300)
         with pytest.raises(WorkerDied, match="no_module"):
             await broken.launch(0)
 

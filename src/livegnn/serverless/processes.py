@@ -21,6 +21,7 @@ START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 10.0
 """Which a worker has for the request in hand, when it is told to end."""
 
+_END_SECONDS = 1.0  # for a command whose output has ended, or that was told to end
 _LONGEST_REASON = 500
 _OF_WORKERS = {"MALLOC_ARENA_MAX": "2", "OPENBLAS_NUM_THREADS": "1"}
 """Variables of workers, unless they are set: many workers share the cores, and each has little memory."""
@@ -61,6 +62,7 @@ class CommandWorker:
             status, length = FRAME.unpack(await self._output.readexactly(FRAME.size))
             return Answer(status, await self._output.readexactly(length))
         except (asyncio.IncompleteReadError, ConnectionError) as error:
+            await self._wait(_END_SECONDS)
             await self.kill()
             raise WorkerDied(f"expected an answer of a worker, it {await self.ended()}") from error
 
@@ -72,12 +74,10 @@ class CommandWorker:
     async def stop(self) -> None:
         """Ends the input, then sends SIGTERM, then kills."""
         self._input.close()
-        try:
-            await asyncio.wait_for(self._process.wait(), STOP_SECONDS)
-        except TimeoutError:
+        if not await self._wait(STOP_SECONDS):
             with contextlib.suppress(ProcessLookupError):
                 self._process.terminate()
-            await asyncio.sleep(0.1)
+            await self._wait(_END_SECONDS)
             await self.kill()
 
     async def kill(self) -> None:
@@ -85,9 +85,20 @@ class CommandWorker:
         if self._kill is not None and self._process.returncode is None:
             kill, self._kill = self._kill, None
             await kill()
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+            await self._wait(_END_SECONDS)
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
         await self._process.wait()
+
+    async def _wait(self, seconds: float) -> bool:
+        """Whether the command ends within so many seconds. A signal to a command that has ended and was not
+        waited for would take its status away."""
+        try:
+            await asyncio.wait_for(self._process.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
 
 
 async def start(
