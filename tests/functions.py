@@ -75,8 +75,8 @@ class GraphPredictor:
         return file.getvalue()
 
     def infer(self, subgraph: bytes, *, memory_limit: int | None) -> np.ndarray:
-        if (replaced := self.directory / "replaced").exists():
-            replaced.unlink()
+        if replaced := list(self.directory.glob("replaced*")):
+            replaced[0].unlink()
             raise SnapshotReplacedError("there is a newer snapshot: sample again")
         with np.load(io.BytesIO(subgraph), allow_pickle=False) as found:
             columns = {name: found.get(name) for name in _ARRAYS}

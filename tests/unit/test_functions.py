@@ -40,6 +40,8 @@ def test_what_is_asked_is_read(text: bytes, asked: Asked) -> None:
         (b'{"ids": [1.0]}', "got 1.0"),
         (b'{"ids": [true]}', "got True"),
         (b'{"ids": [1, "a"]}', "integers or of texts"),
+        (b'{"ids": ["a", "b\\u0000"]}', "no NUL"),
+        (b'{"ids": ["\\ud800"]}', "surrogate"),
         (b'{"ids": [-1]}', "got -1"),
         (b'{"ids": [1, 9223372036854775808]}', "got 9223372036854775808"),
         (b'{"ids": [1], "min_seq": -1}', "min_seq"),

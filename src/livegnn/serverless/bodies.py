@@ -84,12 +84,13 @@ def answer_error(error: Exception) -> Answer:
         retry_after = error.retry_after if isinstance(error, OverloadedError) else None
     else:
         status = 500
-    message = str(error)
-    if isinstance(error, MemoryError):
+    kind, message = type(error).__name__, str(error)
+    if isinstance(error, MemoryError):  # NumPy has one of its own
+        kind = "MemoryError"
         message = f"the request needs more memory than the worker may take: ask for fewer ids. {message}"
     elif not isinstance(error, LiveGNNError):
         message = f"the function failed, its log says where: {message}"
-    return answer_problem(type(error).__name__, message, status, retry_after)
+    return answer_problem(kind, message, status, retry_after)
 
 
 def answer_problem(kind: str, message: str, status: int, retry_after: float | None = None) -> Answer:
@@ -113,6 +114,12 @@ def _ids(given: object) -> list[int] | list[str]:
     elif kinds != {str}:
         wrong = next((one for one in given if type(one) not in (int, str)), given[0])
         raise InputError(f"ids must be a list of integers or of texts, got {_shown(wrong)} in it")
+    else:
+        for one in given:
+            if "\0" in one or any("\ud800" <= letter <= "\udfff" for letter in one):
+                raise InputError(
+                    f"a text id must have no NUL and no half of a surrogate pair, got {_shown(one)}"
+                )
     return given
 
 

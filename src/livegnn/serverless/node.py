@@ -92,8 +92,8 @@ class Node:
                 if answer.status != 200:
                     break
             if answer.status != _REPLACED:  # by a newer snapshot, between two stages
-                break
-        return answer
+                return answer
+        return answer._replace(status=503, retry_after=1.0)
 
 
 def _render(node: Node) -> str:
