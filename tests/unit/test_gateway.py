@@ -15,6 +15,7 @@ import pytest
 
 from functions import ENVIRONMENT, FAIL, HANG, asked, body, expected, until
 from livegnn.errors import InputError
+from livegnn.serverless import gateway
 from livegnn.serverless.gateway import Gateway, Spread
 
 
@@ -110,14 +111,14 @@ def post(address: str, content: bytes) -> httpx.Response:
 def test_real_nodes(tmp_path, started) -> None:
     nodes = [NodeProcess(tmp_path / f"node{n}", "--workers", "1", "--waiting", "0") for n in range(3)]
     started += nodes
-    gateway = Process("gateway", *(node.address for node in nodes))
-    started.append(gateway)
+    front = Process("gateway", *(node.address for node in nodes))
+    started.append(front)
 
     def counts(id: int) -> list[int]:
         return [len(asked(node.folder, id)) for node in nodes]
 
     for _ in range(3):  # each node gets one
-        answer = post(gateway.address, body(3, 9))
+        answer = post(front.address, body(3, 9))
         assert answer.status_code == 200
         assert np.allclose(answer.json()["predictions"], expected(3, 9), atol=1e-5)
     assert counts(3) == [1, 1, 1]
@@ -128,7 +129,7 @@ def test_real_nodes(tmp_path, started) -> None:
 
             def ask(content: bytes) -> asyncio.Task[httpx.Response]:
                 headers = {"content-type": "application/json"}
-                url = f"{gateway.address}/v1/predictions"
+                url = f"{front.address}/v1/predictions"
                 return asyncio.create_task(client.post(url, content=content, headers=headers))
 
             first = ask(body(HANG))
@@ -150,30 +151,56 @@ def test_real_nodes(tmp_path, started) -> None:
     asyncio.run(refuse())
 
     # What is wrong with a request is no reason to ask another node.
-    assert post(gateway.address, b"{").status_code == 400
-    assert post(gateway.address, body(1000)).status_code == 404
+    assert post(front.address, b"{").status_code == 400
+    assert post(front.address, body(1000)).status_code == 404
     assert sum(counts(1000)) == 1
-    assert post(gateway.address, body(FAIL)).status_code == 500
+    assert post(front.address, body(FAIL)).status_code == 500
     assert sum(counts(FAIL)) == 1
 
     nodes[1].stop()
     before = counts(7)
     for _ in range(6):
-        assert post(gateway.address, body(7)).status_code == 200
+        assert post(front.address, body(7)).status_code == 200
     assert counts(7)[1] == before[1]
-    health = httpx.get(f"{gateway.address}/v1/health")
+    health = httpx.get(f"{front.address}/v1/health")
     assert health.status_code == 200
     states = list(health.json()["nodes"].values())
     assert [state == "ok" for state in states] == [True, False, True]
-    text = httpx.get(f"{gateway.address}/metrics").text
+    text = httpx.get(f"{front.address}/metrics").text
     unreached = [line for line in text.splitlines() if line.startswith("livegnn_gateway_unreached_total")]
     assert [int(line.split()[-1]) > 0 for line in unreached] == [False, True, False]
 
     for node in (nodes[0], nodes[2]):
         node.stop()
-    lost = post(gateway.address, body(7))
+    lost = post(front.address, body(7))
     assert (lost.status_code, lost.json()["error"]["type"]) == (503, "NoNode")
-    assert httpx.get(f"{gateway.address}/v1/health").status_code == 503
+    assert httpx.get(f"{front.address}/v1/health").status_code == 503
+
+
+def test_a_node_that_does_not_answer_in_time_is_no_reason_to_ask_another(monkeypatch) -> None:
+    """The time of the request is over."""
+    monkeypatch.setattr(gateway, "_BEYOND", 0.05)
+
+    async def work() -> None:
+        silent = asyncio.Event()
+
+        async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await silent.wait()
+            writer.close()
+
+        server = await asyncio.start_server(wait, "127.0.0.1", 0, family=socket.AF_INET)
+        port = server.sockets[0].getsockname()[1]
+        through = Gateway([f"http://127.0.0.1:{port}", f"http://localhost:{port}"])
+        answer = await through.predict(body(1, timeout=0.05))
+        assert (answer.status, json.loads(answer.body)["error"]["type"]) == (503, "TimeoutExpired")
+        text = (await through.report_metrics()).body.decode()
+        assert [int(line[-1]) for line in text.splitlines() if "sent_total{" in line] == [1, 0]
+        silent.set()
+        await through.close()
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(work())
 
 
 def test_a_node_that_breaks_the_connection_is_passed_over() -> None:
@@ -195,14 +222,14 @@ def test_a_node_that_breaks_the_connection_is_passed_over() -> None:
             await asyncio.start_server(one, "127.0.0.1", 0, family=socket.AF_INET) for one in (close, answer)
         ]
         addresses = [f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers]
-        gateway = Gateway(addresses, clock=lambda: 0.0)
+        through = Gateway(addresses, clock=lambda: 0.0)
         for _ in range(4):
-            assert (await gateway.predict(body())).status == 200
-        text = (await gateway.report_metrics()).body.decode()
+            assert (await through.predict(body())).status == 200
+        text = (await through.report_metrics()).body.decode()
         assert f'sent_total{{node="{addresses[0]}"}} 1\n' in text
         assert f'unreached_total{{node="{addresses[0]}"}} 1\n' in text
-        await gateway.close()
-        assert (await gateway.predict(body())).status == 503
+        await through.close()
+        assert (await through.predict(body())).status == 503
         for server in servers:
             server.close()
             await server.wait_closed()

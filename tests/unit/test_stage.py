@@ -189,7 +189,7 @@ def test_workers_that_do_not_start_are_tried_again_and_requests_fail(tmp_path) -
         stage = Stage(host, Limits(3))
         calls = [asyncio.create_task(stage.call(body(id))) for id in range(2)]
         for call in calls:
-            with pytest.raises(WorkersFailed, match="there is none"):
+            with pytest.raises(WorkersFailed, match="could not begin: InputError: expected a snapshot, there is none"):
                 await call
         assert stage.scheduler.workers == stage.scheduler.requests == 0
         assert len(list(tmp_path.glob("try-*"))) >= 3
@@ -261,6 +261,38 @@ def test_closing_answers_what_is_here_and_refuses_the_rest(tmp_path) -> None:
             await call
         (process,) = asked(tmp_path, HANG)
         assert not runs(process)
+
+    run(work)
+
+
+def children() -> set[str]:
+    """The processes that this one has started and that run."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return {child for text in lists for child in text.read_text().split() if runs(child)}
+
+
+def test_closing_while_a_worker_starts_leaves_no_process(tmp_path) -> None:
+    async def work() -> None:
+        before = children()
+        stage = Stage(processes(tmp_path), Limits(1))
+        call = asyncio.create_task(stage.call(body(1)))
+        await until(lambda: children() - before)
+        await stage.close()
+        with pytest.raises(OverloadedError, match="the node stops"):
+            await call
+        assert children() == before
+        assert asked(tmp_path, 1) == []
+
+    run(work)
+
+
+def test_a_worker_that_is_not_ready_in_time_is_killed(tmp_path) -> None:
+    async def work() -> None:
+        before = children()
+        host = ProcessHost(function(tmp_path), environment=ENVIRONMENT, seconds=0.001)
+        with pytest.raises(WorkerDied, match=r"ready within 0\.001 seconds"):
+            await host.launch(0)
+        assert children() == before
 
     run(work)
 

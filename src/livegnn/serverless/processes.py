@@ -4,6 +4,7 @@ command whose standard input and output carry frames (`livegnn.serverless.worker
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,7 +23,6 @@ STOP_SECONDS: Final = 10.0
 """Which a worker has for the request in hand, when it is told to end."""
 
 _END_SECONDS = 1.0  # for a command whose output has ended, or that was told to end
-_LONGEST_REASON = 500
 _OF_WORKERS = {"MALLOC_ARENA_MAX": "2", "OPENBLAS_NUM_THREADS": "1"}
 """Variables of workers, unless they are set: many workers share the cores, and each has little memory."""
 
@@ -131,8 +131,8 @@ async def start(
         raise
     if first.status != 200:
         await worker.kill()
-        reason = first.body.decode(errors="replace")[:_LONGEST_REASON]
-        raise WorkerDied(f"expected a worker to be ready, got {reason}")
+        told = json.loads(first.body)["error"]
+        raise WorkerDied(f"a worker could not begin: {told['type']}: {told['message']}")
     return worker
 
 
