@@ -124,14 +124,14 @@ def test_replaced_snapshots_stay_for_the_grace(tmp_path: Path) -> None:
 
 def measure(graph: Graph) -> tuple[float, list[int]]:
     """Something that every batch changes."""
-    x = graph.features(np.sort(graph.ids("user")), "user")
+    x = graph.features(np.array(sorted(graph.ids("user").tolist())), "user")
     return float(x.sum()), [graph.num_edges(edge_type) for edge_type in graph.schema.edge_types]
 
 
 def measure_stored(snapshot: StoredSnapshot, used: set[int | str]) -> tuple[float, list[int]]:
     rows = {}
     for name in snapshot.schema.node_types:
-        found = snapshot.rows_of(np.sort(np.array(list(used))), name)
+        found = snapshot.rows_of(np.array(sorted(used)), name)
         rows[name] = found[found >= 0]
     edges = []
     for edge_type, kind in snapshot.schema.edge_types.items():
@@ -143,9 +143,12 @@ def measure_stored(snapshot: StoredSnapshot, used: set[int | str]) -> tuple[floa
     return float(snapshot.features("user", rows["user"]).sum()), edges
 
 
-def test_batches_go_on_while_snapshots_are_written(rng: np.random.Generator, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text_ids", [False, True])
+def test_batches_go_on_while_snapshots_are_written(
+    text_ids: bool, rng: np.random.Generator, tmp_path: Path
+) -> None:
     """A thread writes as often as it can; each snapshot is one event of the stream, whole."""
-    stream = Stream(Graph(make_schema()), rng)
+    stream = Stream(Graph(make_schema(text_ids=text_ids)), rng)
     stream.step(400)
     shown = {stream.graph.seq: measure(stream.graph)}
     view = SnapshotView(stream.graph, str(tmp_path), interval=1e-3, compaction=SMALL)

@@ -78,7 +78,6 @@ class Deployment:
     server: ServerSection = field(default_factory=ServerSection)
     workers: WorkersSection | None = None
     snapshots: SnapshotsSection | None = None
-    directory: Path = field(default_factory=Path)
 
     def __post_init__(self) -> None:
         if self.log.keep == "since_checkpoint" and self.checkpoint is None:
@@ -134,8 +133,10 @@ class Deployment:
             elif name in ("graph", "log"):
                 raise InputError(f"there must be a section [{name}], got {', '.join(content) or 'none'}")
         # Set here, where it is known beside which file.
+        if "snapshots" in sections:
+            sections["snapshots"] = sections["snapshots"].beside(directory)
         sections.setdefault("models", ModelsSection(directory / "models"))
-        return cls(**sections, directory=directory)
+        return cls(**sections)
 
     def load_graph(self) -> Graph:
         """The graph before the first event. Raises FileFormatError, InputError or OSError."""
@@ -266,7 +267,7 @@ class Deployment:
         if self.views is not None:
             factories |= self.views.load()
         if self.snapshots is not None and not in_memory:
-            factories["snapshots"] = self.snapshots.factory(self.directory)
+            factories["snapshots"] = self.snapshots.factory()
         return factories
 
     def _checkpoint_policy(self) -> CheckpointPolicy | None:

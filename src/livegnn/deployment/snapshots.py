@@ -1,6 +1,6 @@
 """`[snapshots]`: a snapshot of the graph in object storage, which follows it (see docs/snapshots.md)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -31,15 +31,18 @@ class SnapshotsSection:
         if self.directions not in ("in", "out", "both"):
             raise InputError(f"directions must be 'in', 'out' or 'both', got {self.directions!r}")
 
-    def factory(self, directory: Path) -> ViewFactory:
+    def beside(self, directory: Path) -> "SnapshotsSection":
+        """The same, with the path of a folder relative to `directory`."""
+        return self if "://" in self.url else replace(self, url=str(directory / self.url))
+
+    def factory(self) -> ViewFactory:
         """What makes the view, which writes nothing before `start_snapshots` or the first batch of its own.
 
-        directory: beside which a folder is.
+        Raises InputError for a URL that names no store.
         """
-        url = self.url if "://" in self.url else str(directory / self.url)
         named: tuple[str, ...] = ("in", "out") if self.directions == "both" else (self.directions,)
         directions = cast("tuple[Direction, ...]", named)
-        objects = open_objects(url)
+        objects = open_objects(self.url)
 
         def make(graph: Graph, state: State | None) -> SnapshotView:
             return SnapshotView(
