@@ -26,7 +26,7 @@ def serve(
     snapshot: Annotated[
         str,
         typer.Option(
-            metavar="URL", envvar="LIVEGNN_SNAPSHOT", help="where the snapshot is: docs/serverless.md"
+            metavar="URL", envvar="LIVEGNN_SNAPSHOT", help="where the snapshot is: docs/snapshots.md"
         ),
     ],
     model: Annotated[
