@@ -7,7 +7,7 @@ import pytest
 
 import functions
 from functions import GraphPredictor, body, expected
-from livegnn.errors import InputError, OverloadedError, TimeoutExpired
+from livegnn.errors import InputError, OverloadedError, StoreUnavailableError, TimeoutExpired
 from livegnn.serverless.bodies import LARGEST_BODY, Answer, Asked, answer_error, read_asked
 from livegnn.serverless.function import Function, answer
 
@@ -60,6 +60,7 @@ def test_errors_have_the_status_of_the_server() -> None:
     assert answer_error(OverloadedError("full", retry_after=2.1)).headers()["retry-after"] == "3"
     assert answer_error(OverloadedError("full")).status == 503
     assert answer_error(TimeoutExpired("late")).status == 503
+    assert answer_error(StoreUnavailableError("down")).status == 503
     assert answer_error(InputError("wrong")).status == 400
     broken = answer_error(RuntimeError("x" * 10_000))
     assert broken.status == 500

@@ -280,7 +280,7 @@ def test_closing_while_a_worker_starts_leaves_no_process(tmp_path) -> None:
         await stage.close()
         with pytest.raises(OverloadedError, match="the node stops"):
             await call
-        assert children() == before
+        assert not children() - before
         assert asked(tmp_path, 1) == []
 
     run(work)
@@ -292,7 +292,7 @@ def test_a_worker_that_is_not_ready_in_time_is_killed(tmp_path) -> None:
         host = ProcessHost(function(tmp_path), environment=ENVIRONMENT, seconds=0.001)
         with pytest.raises(WorkerDied, match=r"ready within 0\.001 seconds"):
             await host.launch(0)
-        assert children() == before
+        assert not children() - before
 
     run(work)
 

@@ -9,6 +9,7 @@ from livegnn.errors import (
     LiveGNNError,
     OverloadedError,
     SnapshotReplacedError,
+    StoreUnavailableError,
     TimeoutExpired,
     UnknownNodeError,
     shortened,
@@ -79,7 +80,7 @@ def answer_error(error: Exception) -> Answer:
         status = 400
     elif isinstance(error, SnapshotReplacedError):
         status = 409
-    elif isinstance(error, OverloadedError | TimeoutExpired):
+    elif isinstance(error, OverloadedError | TimeoutExpired | StoreUnavailableError):
         status = 503
         retry_after = error.retry_after if isinstance(error, OverloadedError) else None
     else:
