@@ -71,11 +71,16 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """A broker that CI was given must be used: tests that are skipped or not found fail the run."""
+    """A server that CI was given must be used: tests that are skipped or not found fail the run."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     everything = not session.config.option.keyword and session.config.args_source.name == "TESTPATHS"
-    if reporter is None or not (everything and os.environ.get("CI") and os.environ.get("LIVEGNN_KAFKA_HOME")):
+    if reporter is None or not (everything and os.environ.get("CI")):
         return
-    if not any("test_kafka.py" in report.nodeid for report in reporter.stats.get("passed", [])):
-        reporter.write_line("LIVEGNN_KAFKA_HOME is set, but no test ran on a broker", red=True)
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    for variable, tests in (
+        ("LIVEGNN_KAFKA_HOME", "test_kafka.py"),
+        ("LIVEGNN_S3_HOME", "test_snapshot_stores.py"),
+    ):
+        ran = any(tests in report.nodeid for report in reporter.stats.get("passed", []))
+        if os.environ.get(variable) and not ran:
+            reporter.write_line(f"{variable} is set, but no test ran on its server", red=True)
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -5,15 +5,12 @@ in the foreground (tests/README.md). Those with a bad network need LIVEGNN_TOXIP
 with `toxiproxy-server`. Where a variable is not set the tests are skipped; where it is set they must run.
 """
 
-import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,19 +18,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from bad_network import PROXY_HOME, Proxy, free_port
+
 HOME = os.environ.get("LIVEGNN_KAFKA_HOME")
-PROXY_HOME = os.environ.get("LIVEGNN_TOXIPROXY_HOME")
 
 needs_broker = pytest.mark.skipif(not HOME, reason="LIVEGNN_KAFKA_HOME is not set: see tests/README.md")
 needs_proxy = pytest.mark.skipif(
     not (HOME and PROXY_HOME), reason="LIVEGNN_TOXIPROXY_HOME is not set: see tests/README.md"
 )
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Broker:
@@ -87,55 +79,6 @@ class Broker:
         if self._process is not None and self._process.poll() is None:
             self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-class Proxy:
-    """A TCP proxy on loopback. `toxic` spoils its links until `heal`."""
-
-    def __init__(self, upstream: int, port: int) -> None:
-        assert PROXY_HOME is not None
-        self._api = free_port()
-        self._process = subprocess.Popen(
-            [Path(PROXY_HOME).resolve() / "toxiproxy-server", "-host", "127.0.0.1", "-port", str(self._api)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                self._post(
-                    "/proxies",
-                    {"name": "one", "listen": f"127.0.0.1:{port}", "upstream": f"127.0.0.1:{upstream}"},
-                )
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
-            else:
-                return
-
-    def toxic(self, kind: str, stream: str = "downstream", **attributes: float) -> None:
-        """One of toxiproxy's toxics, on what the broker says or, upstream, on what it is told."""
-        self._post("/proxies/one/toxics", {"type": kind, "stream": stream, "attributes": attributes})
-
-    def cut(self, *, off: bool) -> None:
-        """Refuses and ends all connections, until told otherwise."""
-        self._post("/proxies/one", {"enabled": not off})
-
-    def heal(self) -> None:
-        self._post("/reset", {})
-
-    def _post(self, path: str, body: dict[str, object]) -> None:
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self._api}{path}",
-            json.dumps(body).encode(),
-            {"content-type": "application/json"},
-        )
-        urllib.request.urlopen(request, timeout=10).close()
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
 
 
 @contextmanager

@@ -1,6 +1,8 @@
-"""Snapshots in object storage: a base of any graph, read back bit by bit; what is damaged is never an answer."""
+"""Snapshots in object storage: a base of any graph, read back bit by bit; what is damaged is no answer."""
 
 import json
+import random
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +21,11 @@ from livegnn.errors import (
 )
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.serverless import writer
+from livegnn.serverless.faults import FAULTS, Fault, FaultyStore
 from livegnn.serverless.manifest import Manifest
 from livegnn.serverless.objects import Objects, open_objects
-from livegnn.serverless.snapshot import SnapshotSource, open_snapshot
+from livegnn.serverless.source import SnapshotSource, open_snapshot
+from livegnn.serverless.view import SnapshotView
 from livegnn.serverless.writer import publish, write_snapshot
 from snapshots import Stream, check_shows, make_schema
 
@@ -50,7 +54,7 @@ def test_rows_that_are_their_ids_need_no_table(tmp_path: Path) -> None:
     assert found.offsets.tolist() == [0, 2, 2, 4]
     assert sorted(found.rows[:2].tolist()) == [1, 2]
     assert snapshot.degrees(None, np.array([2, 0])).columns[0].tolist() == [2, 0]
-    with pytest.raises(InputError, match="no lists of .* in direction 'out'"):
+    with pytest.raises(InputError, match=r"no lists of .* in direction 'out'"):
         snapshot.neighbors(None, np.array([0]), "out")
 
 
@@ -114,14 +118,12 @@ def test_wrong_arguments_are_said(tmp_path: Path) -> None:
         snapshot.features(None, np.array([0.5]))
     with pytest.raises(InputError, match="directions must be"):
         write_snapshot(graph, str(tmp_path), directions=("up",))  # type: ignore[arg-type]
-    with pytest.raises(SnapshotError, match="expected a snapshot in .*found none"):
+    with pytest.raises(SnapshotError, match=r"expected a snapshot in .*found none"):
         open_snapshot(str(tmp_path / "empty"))
 
 
 def test_nobody_sees_half_of_a_snapshot(tmp_path: Path) -> None:
     """A writer that fails at any of its requests leaves the snapshot that was there."""
-    from livegnn.serverless.faults import FaultyStore
-
     inner = open_objects(str(tmp_path)).store
     graph = Graph.from_edges([0, 1], [1, 2], x=np.ones((3, 2)))
     write_snapshot(graph, Objects(inner))
@@ -176,6 +178,34 @@ def test_each_damaged_byte_is_seen(tmp_path: Path, rng: np.random.Generator) -> 
     check_shows(open_snapshot(str(tmp_path)), stream.graph, stream.used)
 
 
+def test_a_store_that_fails_gives_no_wrong_answer(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Faults of every kind, often and at random places: the right answer, or a clear error."""
+    stream = Stream(Graph(make_schema()), rng)
+    stream.step(300, nodes=20)
+    view = SnapshotView(stream.graph, str(tmp_path), interval=None)
+    view.write()
+    stream.step(10, nodes=20)
+    view.write()
+    chosen = random.Random(int(rng.integers(1 << 30)))
+    outcomes: Counter[str] = Counter()
+    for share in (0.002, 0.01, 0.05, 0.2):
+
+        def fails(operation: str, path: str, share: float = share) -> Fault | None:
+            return chosen.choice(FAULTS) if operation == "get" and chosen.random() < share else None
+
+        faulty = FaultyStore(view.objects.store, fails)
+        for _ in range(10):
+            try:
+                snapshot = open_snapshot(Objects(faulty, patience=0.1, sleep=lambda _: None))
+                check_shows(snapshot, stream.graph, stream.used)
+                outcomes["right"] += 1
+            except (SnapshotError, FileFormatError) as error:
+                outcomes[type(error).__name__] += 1
+        assert faulty.struck
+    assert outcomes["right"] > 2
+    assert outcomes["ObjectMissingError"] > 2
+
+
 def test_a_record_at_another_place_is_seen(tmp_path: Path) -> None:
     """Two whole records that have changed places are not taken for each other."""
     graph = Graph.from_edges([0], [1], x=np.arange(6).reshape(3, 2), num_nodes=3)
@@ -194,14 +224,15 @@ def test_a_record_at_another_place_is_seen(tmp_path: Path) -> None:
 
 def test_missing_and_truncated_objects_are_said(tmp_path: Path, rng: np.random.Generator) -> None:
     stream = Stream(Graph(make_schema(text_ids=True)), rng)
-    stream.step(200, nodes=20)
+    stream.step(200, nodes=20, removals=0.0)  # each record is needed
     write_snapshot(stream.graph, str(tmp_path))
     files = [path for path in (tmp_path / "data").rglob("*") if path.is_file() and path.stat().st_size]
+    impatient = Objects(open_objects(str(tmp_path)).store, patience=0, sleep=lambda _: None)
     for path in files:
         content = path.read_bytes()
         path.write_bytes(content[:-1])
         with pytest.raises(ObjectDamagedError, match="truncated"):
-            check_shows(open_snapshot(Objects(open_objects(str(tmp_path)).store, patience=0)), stream.graph, stream.used)
+            check_shows(open_snapshot(impatient), stream.graph, stream.used)
         path.unlink()
         with pytest.raises(ObjectMissingError, match=path.name):
             check_shows(open_snapshot(str(tmp_path)), stream.graph, stream.used)

@@ -13,6 +13,7 @@ from livegnn.cli.checkpoint import app as checkpoint_app
 from livegnn.cli.log import app as log_app
 from livegnn.cli.model import app as model_app
 from livegnn.cli.outputs import check_apart
+from livegnn.cli.snapshot import app as snapshot_app
 from livegnn.cli.worker import app as worker_app
 from livegnn.errors import LiveGNNError, ModelError
 
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(log_app, name="log")
 app.add_typer(model_app, name="model")
+app.add_typer(snapshot_app, name="snapshot")
 app.add_typer(worker_app, name="worker")
 
 DeploymentFile = Annotated[
@@ -40,6 +42,7 @@ DeploymentFile = Annotated[
 def serve(deployment: DeploymentFile) -> None:
     """Serve a model on a live graph over HTTP, from where the log and the newest checkpoint left off."""
     from livegnn.deployment import Deployment
+    from livegnn.deployment.snapshots import start_snapshots
     from livegnn.server import create_app, listen
     from livegnn.server import serve as serve_app
 
@@ -51,6 +54,7 @@ def serve(deployment: DeploymentFile) -> None:
             opened.callback(runtime.log.close)
             opened.callback(runtime.stop)
             runtime.start()
+            start_snapshots(runtime)
             for source in settings.connect(runtime):
                 opened.callback(source.stop)
                 source.start()

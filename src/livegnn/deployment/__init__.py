@@ -34,6 +34,7 @@ from livegnn.deployment.sections import (
     SourceSection,
     ViewsSection,
 )
+from livegnn.deployment.snapshots import SnapshotsSection
 from livegnn.deployment.workers import WorkersSection
 from livegnn.errors import FileFormatError, InputError
 from livegnn.graph import Graph, Parallel, Schema, View, auto_add_nodes
@@ -76,6 +77,7 @@ class Deployment:
     runtime: RuntimeSection = field(default_factory=RuntimeSection)
     server: ServerSection = field(default_factory=ServerSection)
     workers: WorkersSection | None = None
+    snapshots: SnapshotsSection | None = None
 
     def __post_init__(self) -> None:
         if self.log.keep == "since_checkpoint" and self.checkpoint is None:
@@ -110,6 +112,7 @@ class Deployment:
             "runtime": RuntimeSection,
             "server": ServerSection,
             "workers": WorkersSection,
+            "snapshots": SnapshotsSection,
         }
         refuse_moved(content)
         refuse_unknown(content, types, "section")
@@ -117,7 +120,8 @@ class Deployment:
         for name, type_ in types.items():
             if name == "views" and name in content:
                 sections[name] = ViewsSection(parse_views(content[name]))
-                taken = {*View.reserved_names, *(("engine",) if "model" in content else ())}
+                parts = {"model": "engine", "snapshots": "snapshots"}
+                taken = {*View.reserved_names, *(name for part, name in parts.items() if part in content)}
                 if clashes := sorted(taken & sections[name].factories.keys()):
                     raise InputError(
                         f"a name in [views] must not be {clashes[0]!r}, which is another part of a deployment"
@@ -129,6 +133,8 @@ class Deployment:
             elif name in ("graph", "log"):
                 raise InputError(f"there must be a section [{name}], got {', '.join(content) or 'none'}")
         # Set here, where it is known beside which file.
+        if "snapshots" in sections:
+            sections["snapshots"] = sections["snapshots"].beside(directory)
         sections.setdefault("models", ModelsSection(directory / "models"))
         return cls(**sections)
 
@@ -136,12 +142,7 @@ class Deployment:
         """The graph before the first event. Raises FileFormatError, InputError or OSError."""
         path = self.graph.path
         if _is_checkpoint(path):
-            states = checkpoint.read(path).states
-            if "graph" not in states:
-                raise FileFormatError(
-                    f"{path} must hold the state of a graph, got {', '.join(states) or 'none'}"
-                )
-            graph = Graph.from_state(states["graph"], features_dir=self._features_dir)
+            graph = _load_checkpoint(path, self._features_dir)
             graph.seq = 0
             return graph
         try:
@@ -254,7 +255,8 @@ class Deployment:
     def factories(self, *, in_memory: bool = False) -> dict[str, ViewFactory]:
         """What makes the engine and the other views, by name.
 
-        in_memory: whatever `state_dir` says. Raises ModelError, FileFormatError, InputError or OSError.
+        in_memory: whatever `state_dir` says, and without [snapshots]. Raises ModelError, FileFormatError,
+        InputError or OSError.
         """
         options = self.engine.options()
         if in_memory:
@@ -264,6 +266,8 @@ class Deployment:
             factories["engine"] = predictor_factory(Model.load(self.model.path), options)
         if self.views is not None:
             factories |= self.views.load()
+        if self.snapshots is not None and not in_memory:
+            factories["snapshots"] = self.snapshots.factory()
         return factories
 
     def _checkpoint_policy(self) -> CheckpointPolicy | None:
@@ -327,6 +331,26 @@ def read_schema(path: Path | str) -> Schema:
     raise FileFormatError(
         f"{path} must be a deployment file (.toml), a checkpoint with a graph, or the JSON of Schema.to_json"
     )
+
+
+def read_graph(path: Path | str) -> Graph:
+    """The graph of a checkpoint, at its event, or that of the arrays in an .npz file, as in `[graph]`.
+
+    Raises `FileFormatError` or `InputError` if it is neither, `OSError` if it cannot be read.
+    """
+    path = as_path(path, "path")
+    if _is_checkpoint(path):
+        return _load_checkpoint(path, None)
+    return Deployment(GraphSection(path), LogSection(path)).load_graph()
+
+
+def _load_checkpoint(path: Path, features_dir: Path | None) -> Graph:
+    states = checkpoint.read(path).states
+    if "graph" not in states:
+        raise FileFormatError(f"{path} must hold the state of a graph, got {', '.join(states) or 'none'}")
+    graph = Graph.from_state(states["graph"], features_dir=features_dir)
+    graph.seq = checkpoint.read_contents(path).seq
+    return graph
 
 
 def _is_checkpoint(path: Path) -> bool:

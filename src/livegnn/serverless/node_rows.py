@@ -48,7 +48,7 @@ class NodeRows:
         """The rows whose node is another than in the base, ascending, and their ids."""
         deltas = self._layers.tables(self._key)[:-1]
         listed = [cast("IntArray", self._layers.changed(self._key, number)) for number, _ in deltas]
-        rows = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *listed]).astype(np.int64))
+        rows, _ = _distinct(np.concatenate([np.empty(0, dtype=np.int64), *listed]).astype(np.int64))
         return rows, self.ids_of(rows, changes=True)
 
     def rows_of(self, ids: "Shaped[Array, 'ids']") -> "Int64[IntArray, 'ids']":
@@ -73,7 +73,7 @@ class NodeRows:
         left = np.flatnonzero(rows < 0)
         if len(left):
             found = self._rows_in_base(names[left])
-            moved = np.isin(found, self._changed)
+            moved = _are_in(found, self._changed)
             rows[left] = np.where(moved, -1, found)
         return rows
 
@@ -106,7 +106,7 @@ class NodeRows:
         spans = last - first + 1
         which = np.repeat(np.arange(len(keys)), spans)
         block = np.repeat(first, spans) + np.arange(len(which)) - np.repeat(np.cumsum(spans) - spans, spans)
-        needed, slot = np.unique(block, return_inverse=True)
+        needed, slot = _distinct(block)
         section = self._base.sections["order"]
         size = records.BLOCK * records.ORDER.itemsize
         starts = needed * size
@@ -129,7 +129,7 @@ class NodeRows:
         """The ids of nodes; -1, or an empty text, where a row has no node. changes: read what is kept."""
         if changes:
             return self._ids_in(rows, base=False)
-        known = np.isin(rows, self._changed)
+        known = _are_in(rows, self._changed)
         found = self._ids_in(np.where(known, -1, rows), base=True)
         if not known.any():
             return found
@@ -172,3 +172,24 @@ class NodeRows:
 
 def _blocks(section: Section, starts: IntArray, lengths: IntArray, crc32: "NDArray[np.uint32]") -> Checked:
     return Checked(Ranges(section.path, section.offset + starts, lengths), summed(lengths, crc32))
+
+
+# NumPy's own `unique` and `isin` load its masked arrays, which a process that starts has no time for.
+
+
+def _distinct(values: IntArray) -> tuple[IntArray, IntArray]:
+    """The values, each once, ascending; and where each one of `values` is among them."""
+    order = np.argsort(values, kind="stable")
+    ascending = values[order]
+    fresh = np.ones(len(values), dtype=np.bool_)
+    fresh[1:] = ascending[1:] != ascending[:-1]
+    places = np.empty(len(values), dtype=np.int64)
+    places[order] = np.cumsum(fresh) - 1
+    return ascending[fresh], places
+
+
+def _are_in(values: IntArray, ascending: IntArray) -> "NDArray[np.bool_]":
+    if not len(ascending):
+        return np.zeros(len(values), dtype=np.bool_)
+    near = ascending[np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)]
+    return np.equal(near, values)

@@ -4,6 +4,7 @@ Row i is the node with the graph's dense index i; a gap that a removed node has 
 Thread safety: any thread may read, also beside a batch, and sees each row before the batch or after it.
 """
 
+import math
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
@@ -110,8 +111,8 @@ class GraphRows:
 
 
 class DataRows:
-    """The rows of PyG's `Data` or `HeteroData`, without a graph. Nodes have the ids 0, 1, 2, ... of each type;
-    the neighbours of a node stand in the order in which the edges are listed, parallel edges included.
+    """The rows of PyG's `Data` or `HeteroData`, without a graph. Nodes have the ids 0, 1, 2, ... of each
+    type; the neighbours of a node stand in the order in which the edges are listed, parallel edges included.
 
     Reads `x`, `edge_index`, and `edge_weight`, `time` and `edge_attr` where present. Raises `InputError` for
     what is no such data, or names a node that is not there.
@@ -200,7 +201,13 @@ class _Links:
         self.weight = _column(store, "edge_weight", np.float32, 1)
         self.time = _column(store, "time", np.float64, 1)
         attributes = _column(store, "edge_attr", np.float32, None)
-        self.edge_attr = None if attributes is None else attributes.reshape(edge_index.shape[1], -1)
+        if attributes is not None and (not attributes.ndim or len(attributes) != edge_index.shape[1]):
+            raise InputError(f"edge_attr of {name!r} must have a row for each of {edge_index.shape[1]} edges")
+        self.edge_attr = (
+            None
+            if attributes is None
+            else attributes.reshape(len(attributes), math.prod(attributes.shape[1:]))
+        )
         for column, values in (("edge_weight", self.weight), ("time", self.time)):
             if values is not None and len(values) != edge_index.shape[1]:
                 raise InputError(

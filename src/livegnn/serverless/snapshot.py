@@ -1,26 +1,20 @@
 """A snapshot as what needs a graph reads it: rows, degrees, neighbours and features, many of each at once.
 
-`Snapshot` is the face; `open_snapshot` opens the newest one of a store, and `SnapshotSource` keeps to the
-newest: a request whose snapshot was replaced under it begins again.
+`livegnn.serverless.source` opens one of a store.
 """
 
-import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from livegnn.errors import ObjectMissingError, SnapshotError, SnapshotReplacedError
+from livegnn.errors import ObjectMissingError, SnapshotError
 from livegnn.graph import Schema
-from livegnn.serverless.manifest import FOLDER, Manifest
-from livegnn.serverless.objects import Objects, open_objects
+from livegnn.serverless.manifest import FOLDER, Manifest, path_of
+from livegnn.serverless.objects import Objects
 from livegnn.types import DoubleArray, EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Float32, Float64, Int64, Shaped, UInt32
 
     from livegnn.inference import Degrees
-    from livegnn.serverless.stored import StoredSnapshot
-
-T = TypeVar("T")
 
 _ATTEMPTS = 5
 
@@ -86,8 +80,6 @@ def read_newest_manifest(objects: Objects, after: int = 0) -> Manifest | None:
 
     Raises `FileFormatError` if it is damaged.
     """
-    from livegnn.serverless.manifest import path_of
-
     for _ in range(_ATTEMPTS):
         found = objects.list(FOLDER, path_of(after) if after else "")
         if not found:
@@ -97,63 +89,3 @@ def read_newest_manifest(objects: Objects, after: int = 0) -> Manifest | None:
         except ObjectMissingError:
             continue  # a newer one has come, and this one was collected between the two requests
     raise SnapshotError(f"the manifests of {objects.url} vanish faster than they can be read: try again")
-
-
-def open_snapshot(where: str | Objects) -> "StoredSnapshot":
-    """The newest snapshot of a store. Raises `SnapshotError` if there is none or it cannot be read."""
-    return SnapshotSource(where).newest()
-
-
-class SnapshotSource:
-    """The newest snapshot of a store, as it changes. where: the URL of a store, or an opened one.
-
-    Thread safety: any thread may call; a snapshot that was handed out does not change.
-    """
-
-    def __init__(self, where: str | Objects) -> None:
-        self.objects = open_objects(where) if isinstance(where, str) else where
-        self._current: StoredSnapshot | None = None
-        self._opening = threading.Lock()
-
-    @property
-    def current(self) -> "StoredSnapshot":
-        """The snapshot that was opened last; the newest one if none was."""
-        current = self._current
-        return self.newest() if current is None else current
-
-    def newest(self) -> "StoredSnapshot":
-        """The newest snapshot: one request if it is the current one. Raises `SnapshotError`."""
-        from livegnn.serverless.stored import StoredSnapshot
-
-        with self._opening:
-            for _ in range(_ATTEMPTS):
-                current = self._current
-                manifest = read_newest_manifest(
-                    self.objects, 0 if current is None else current.manifest.generation
-                )
-                if manifest is None:
-                    if current is not None:
-                        return current
-                    raise SnapshotError(
-                        f"expected a snapshot in {self.objects.url}, found none: write one with "
-                        "`livegnn snapshot write`, or name the right place"
-                    )
-                try:
-                    self._current = StoredSnapshot(self.objects, manifest)
-                except SnapshotReplacedError:
-                    continue
-                return self._current
-        raise SnapshotError(
-            f"the snapshots of {self.objects.url} are replaced faster than they open: try again"
-        )
-
-    def read(self, request: "Callable[[StoredSnapshot], T]") -> T:
-        """What `request` returns of the current snapshot; if that was replaced and collected under it, what
-        it returns of the newest one.
-        """
-        for _ in range(_ATTEMPTS):
-            try:
-                return request(self.current)
-            except SnapshotReplacedError:
-                self.newest()
-        raise SnapshotError(f"the snapshots of {self.objects.url} are replaced faster than they are read")

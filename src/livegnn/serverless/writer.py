@@ -10,6 +10,7 @@ import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
@@ -129,44 +130,59 @@ def write_base(
 
     Rows are read piece by piece: beside batches, each is of one moment, but not all are of the same.
     """
+    schema = source.schema
+    rows = {
+        key: np.arange(source.rows(receiver(schema, key)), dtype=np.uint32)
+        for key in table_keys(schema, directions)
+    }
+    return _stream(source, objects, generation, rows, "base")
+
+
+def write_changes(
+    source: RowSource, objects: Objects, generation: int, changed: "Mapping[TableKey, Rows]"
+) -> Layer:
+    """Writes rows that have changed, ascending for each table, piece by piece as a base is."""
+    return _stream(source, objects, generation, changed, "delta")
+
+
+def _stream(
+    source: RowSource,
+    objects: Objects,
+    generation: int,
+    rows: "Mapping[TableKey, Rows]",
+    kind: Literal["base", "delta"],
+) -> Layer:
     salt = secrets.randbits(32)
-    keys = table_keys(source.schema, directions)
     folder = _folder(generation)
     tables = {}
-    for key in keys:
-        sink = _Uploads(objects, f"{folder}/{key}")
-        with sink:
-            rows = np.arange(source.rows(_receiver(source.schema, key)), dtype=np.uint32)
-            tables[key] = _write_table(source, key, rows, sink, salt, whole=True)
-    return Layer("base", salt, tables)
+    for key, some in rows.items():
+        with _Uploads(objects, f"{folder}/{key}") as sink:
+            tables[key] = _write_table(source, key, some, sink, salt, whole=kind == "base")
+    return Layer(kind, salt, tables)
 
 
-def write_delta(
-    source: RowSource, objects: Objects, generation: int, changed: "Mapping[TableKey, Rows]"
-) -> "Delta":
-    """Reads the rows that have changed, ascending for each table, into memory. `Delta.store` writes them."""
+def read_changes(source: RowSource, generation: int, changed: "Mapping[TableKey, Rows]") -> "Changes":
+    """Reads rows that have changed, ascending for each table, into memory. `Changes.store` writes them."""
     salt = secrets.randbits(32)
     sink = _OneObject(f"{_folder(generation)}/delta")
-    tables = {}
-    for key, rows in changed.items():
-        if len(rows):
-            listed = sink.write("changed", [records.octets(rows.astype("<u4"))])
-            table = _write_table(source, key, rows, sink, salt, whole=False)
-            tables[key] = Table(table.rows, listed, table.entries, table.sections)
-    return Delta(Layer("delta", salt, tables), objects, sink)
+    tables = {
+        key: _write_table(source, key, rows, sink, salt, whole=False)
+        for key, rows in changed.items()
+        if len(rows)
+    }
+    return Changes(Layer("delta", salt, tables), sink)
 
 
-class Delta:
+class Changes:
     """A delta in memory. layer: what a manifest says of it, once `store` has written it."""
 
-    def __init__(self, layer: Layer, objects: Objects, sink: "_OneObject") -> None:
+    def __init__(self, layer: Layer, sink: "_OneObject") -> None:
         self.layer = layer
-        self._objects = objects
         self._sink = sink
 
-    def store(self) -> Layer:
-        """Writes its object, and returns its layer."""
-        upload = self._objects.upload(self._sink.path)
+    def store(self, objects: Objects) -> None:
+        """Writes its one object."""
+        upload = objects.upload(self._sink.path)
         try:
             for part in self._sink.parts:
                 upload.write(part.data)
@@ -174,14 +190,13 @@ class Delta:
         except BaseException:
             upload.abort()
             raise
-        return self.layer
 
 
 def _folder(generation: int) -> str:
     return f"{DATA}/{generation:012d}-{secrets.token_hex(6)}"
 
 
-def _receiver(schema: Schema, key: TableKey) -> int:
+def receiver(schema: Schema, key: TableKey) -> int:
     """The node type whose rows a table has."""
     if key.kind in ("ids", "features"):
         return key.type
@@ -266,6 +281,18 @@ class _OneObject:
 
 
 def _write_table(
+    source: RowSource, key: TableKey, rows: "Rows", sink: _Sink, salt: int, *, whole: bool
+) -> Table:
+    """whole: the rows are all there are; otherwise they are listed."""
+    table = _write_rows(source, key, rows, sink, salt, whole=whole)
+    return (
+        table
+        if whole
+        else replace(table, changed=sink.write("changed", [records.octets(rows.astype("<u4"))]))
+    )
+
+
+def _write_rows(
     source: RowSource, key: TableKey, rows: "Rows", sink: _Sink, salt: int, *, whole: bool
 ) -> Table:
     if key.kind == "features":

@@ -1,0 +1,159 @@
+"""`livegnn snapshot`: a graph in object storage, written, looked into, and checked."""
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from livegnn.errors import InputError
+
+if TYPE_CHECKING:
+    from livegnn.graph import Graph
+    from livegnn.serverless.manifest import Layer, Manifest
+    from livegnn.serverless.objects import Objects
+    from livegnn.types import JSON
+
+app = typer.Typer(help="Write, look into and check snapshots in object storage.", no_args_is_help=True)
+
+Url = Annotated[
+    str,
+    typer.Argument(metavar="URL", help="s3://, gs://, az://, file:// or a folder: docs/snapshots.md"),
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="NAME=VALUE",
+        help="of the store, such as endpoint=http://...; may be repeated. Keys are also taken from the "
+        "environment (AWS_ACCESS_KEY_ID, ...)",
+    ),
+]
+
+
+@app.command()
+def write(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="GRAPH", help="a deployment file, a checkpoint, or an .npz file as in [graph] of one"
+        ),
+    ],
+    url: Url,
+    direction: Annotated[
+        list[str] | None,
+        typer.Option(metavar="in|out", help="which lists of directed edges to write; by default both"),
+    ] = None,
+    option: Options = None,
+) -> None:
+    """Write a whole graph as the newest snapshot of a store. Of a server that runs, [snapshots] does."""
+    from livegnn.serverless.writer import write_snapshot
+
+    objects = _open(url, option)
+    wanted = direction or ["in", "out"]
+    manifest = write_snapshot(_read_graph(source), objects, directions=wanted)  # type: ignore[arg-type]
+    typer.echo(_as_text(manifest))
+
+
+@app.command()
+def inspect(
+    url: Url,
+    as_json: Annotated[bool, typer.Option("--json", help="the manifest, as JSON")] = False,
+    option: Options = None,
+) -> None:
+    """Say what the newest snapshot of a store holds. Reads its manifest alone."""
+    manifest = _newest(_open(url, option), url)
+    if as_json:
+        typer.echo(manifest.to_bytes().partition(b"\n")[2].decode())
+    else:
+        typer.echo(_as_text(manifest))
+
+
+@app.command()
+def verify(url: Url, option: Options = None) -> None:
+    """Read the newest snapshot from beginning to end. The status is 1 if it is not as it was written."""
+    from livegnn.serverless.verification import find_damage
+    from livegnn.wording import size
+
+    objects = _open(url, option)
+    manifest = _newest(objects, url)
+    damaged = 0
+    for wrong in find_damage(objects, manifest):
+        damaged += 1
+        typer.echo(wrong)
+    if damaged:
+        typer.echo(f"{url}: broken, event {manifest.seq}: write the snapshot anew")
+        raise typer.Exit(1)
+    typer.echo(f"{url}: whole, event {manifest.seq}, {size(manifest.size)}")
+
+
+def _open(url: str, options: list[str] | None) -> "Objects":
+    from livegnn.serverless.objects import open_objects
+
+    settings = {}
+    for one in options or ():
+        name, equals, value = one.partition("=")
+        if not (name and equals):
+            raise typer.BadParameter(f"--option must be NAME=VALUE, as in region=eu-west-1, got {one!r}")
+        if name in ("patience", "timeout"):
+            raise typer.BadParameter(f"--option takes what the store takes, got {name!r}")
+        settings[name] = value
+    return open_objects(url, **settings)  # type: ignore[arg-type]
+
+
+def _newest(objects: "Objects", url: str) -> "Manifest":
+    from livegnn.serverless.snapshot import read_newest_manifest
+
+    manifest = read_newest_manifest(objects)
+    if manifest is None:
+        raise InputError(f"expected a snapshot in {url}, found none: name the place where one was written")
+    return manifest
+
+
+def _read_graph(source: Path) -> "Graph":
+    from livegnn.deployment import Deployment, read_graph
+
+    if source.suffix != ".toml":
+        return read_graph(source)
+    from livegnn.log.reader import SqliteReader
+    from livegnn.runtime import replay, restore
+
+    settings = Deployment.read(source)
+    directory = None if settings.checkpoint is None else settings.checkpoint.directory
+    with closing(SqliteReader(settings.log.file)) as reader:  # beside whoever serves it
+        load = replace(settings, features=None).load_graph
+        graph, _ = restore({}, load, directory=directory, log=reader)
+        settings.complete_schema(graph)
+        replay(reader, graph)
+    return graph
+
+
+def _as_text(manifest: "Manifest") -> str:
+    from livegnn.graph import Schema
+    from livegnn.wording import count, size
+
+    schema = Schema.from_json(manifest.schema)
+    total, layers = size(manifest.size), count(len(manifest.layers), "layer")
+    lines = [f"event {manifest.seq:,}, generation {manifest.generation:,}, {total} in {layers}"]
+    for (name, width), (_, nodes) in zip(schema.node_types.items(), manifest.nodes, strict=True):
+        lines.append(f"{name}: {count(nodes, 'node')}, x={width}")
+    for layer in manifest.layers:
+        lines.append(f"{layer.kind}: {size(layer.size)}")
+        lines += _tables(layer, schema.to_json())
+    return "\n".join(lines)
+
+
+def _tables(layer: "Layer", schema: "JSON") -> list[str]:
+    from livegnn.graph import Schema
+    from livegnn.wording import count, size
+
+    types = Schema.from_json(schema)
+    lines = []
+    for key, table in layer.tables.items():
+        listed = key.kind not in ("ids", "features")
+        name = " ".join(list(types.edge_types)[key.type]) if listed else list(types.node_types)[key.type]
+        entries = f", {table.entries:,} entries" if listed else ""
+        total = sum(section.length for section in table)
+        lines.append(f"  {key.kind} of {name}: {count(table.rows, 'row')}{entries}, {size(total)}")
+    return lines

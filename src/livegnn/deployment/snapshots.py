@@ -1,0 +1,65 @@
+"""`[snapshots]`: a snapshot of the graph in object storage, which follows it (see docs/snapshots.md)."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+from livegnn.errors import InputError
+from livegnn.graph import Graph
+from livegnn.runtime import Runtime, ViewFactory
+from livegnn.serverless.objects import open_objects
+from livegnn.serverless.view import SnapshotView
+from livegnn.serverless.writer import Direction
+from livegnn.types import State
+
+
+@dataclass(frozen=True)
+class SnapshotsSection:
+    """`[snapshots]`: the URL of a store or the path of a folder; how many seconds apart snapshots are; which
+    lists of directed edges they have; for how many seconds a replaced one stays readable.
+    """
+
+    url: str
+    interval: float = 60.0
+    directions: str = "both"
+    grace: float = 600.0
+
+    def __post_init__(self) -> None:
+        for name in ("interval", "grace"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} must be seconds above 0, got {getattr(self, name)!r}")
+        if self.directions not in ("in", "out", "both"):
+            raise InputError(f"directions must be 'in', 'out' or 'both', got {self.directions!r}")
+
+    def beside(self, directory: Path) -> "SnapshotsSection":
+        """The same, with the path of a folder relative to `directory`."""
+        return self if "://" in self.url else replace(self, url=str(directory / self.url))
+
+    def factory(self) -> ViewFactory:
+        """What makes the view, which writes nothing before `start_snapshots` or the first batch of its own.
+
+        Raises InputError for a URL that names no store.
+        """
+        named: tuple[str, ...] = ("in", "out") if self.directions == "both" else (self.directions,)
+        directions = cast("tuple[Direction, ...]", named)
+        objects = open_objects(self.url)
+
+        def make(graph: Graph, state: State | None) -> SnapshotView:
+            return SnapshotView(
+                graph,
+                objects,
+                interval=self.interval,
+                directions=directions,
+                grace=self.grace,
+                state=state,
+                start=False,
+            )
+
+        return make
+
+
+def start_snapshots(runtime: Runtime) -> None:
+    """Lets the view of `[snapshots]` write at its interval, once the runtime has replayed its log."""
+    view = runtime.views.find(SnapshotView.name)
+    if isinstance(view, SnapshotView):
+        view.start()

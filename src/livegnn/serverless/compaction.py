@@ -1,0 +1,66 @@
+"""When deltas become one, when a base is written anew, and which objects nobody needs any more."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Literal, NamedTuple, TypeAlias
+
+from livegnn.errors import FileFormatError, ObjectMissingError
+from livegnn.serverless.manifest import FOLDER, Manifest
+from livegnn.serverless.objects import Objects
+from livegnn.serverless.writer import DATA
+
+Step: TypeAlias = Literal["delta", "merge", "base"]
+
+
+class Compaction(NamedTuple):
+    """most_deltas: how many layers a reader has to look through at most, besides the base. largest_share: how
+    large one delta of all changes since the base may be, as a share of the base, before a base is due.
+    """
+
+    most_deltas: int = 8
+    largest_share: float = 0.5
+
+    def choose(self, base: int | None, deltas: Sequence[int], merged: int) -> Step:
+        """What to write next. base, deltas: bytes of the layers that there are; None: there is no base.
+        merged: about how many bytes one delta of everything that changed since the base would have.
+        """
+        if base is None or merged > self.largest_share * base:
+            return "base"
+        if len(deltas) >= self.most_deltas or sum(deltas) > 2 * max(merged, self.largest_share * base):
+            return "merge"
+        return "delta"
+
+
+def collect(objects: Objects, grace: float) -> int:
+    """Removes manifests that were replaced at least `grace` seconds ago, and objects of layers that no
+    manifest names and that are older than that. Returns how many objects went.
+
+    Only the process that writes the snapshots may call it, between two of them: what it has not named yet
+    would look like what nobody names. Time is that of the store's clock, from manifest to manifest.
+    """
+    found = objects.list(FOLDER)
+    if not found:
+        return 0
+    now = found[-1].modified
+    patience = timedelta(seconds=grace)
+    kept, removed = [], 0
+    for one, next_one in zip(found, [*found[1:], None], strict=True):
+        if next_one is not None and now - next_one.modified >= patience:
+            objects.delete(one.path)
+            removed += 1
+        else:
+            kept.append(one)
+    named = set()
+    for one in kept:
+        try:
+            manifest = Manifest.from_bytes(objects.get(one.path), one.path)
+        except ObjectMissingError:
+            continue
+        except FileFormatError:
+            return removed  # what a damaged manifest names is not known
+        named |= {section.path for section in manifest.sections()}
+    for one in objects.list(DATA):
+        if one.path not in named and now - one.modified >= patience:
+            objects.delete(one.path)
+            removed += 1
+    return removed

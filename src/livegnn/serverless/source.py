@@ -1,0 +1,75 @@
+"""Opens the newest snapshot of a store, and keeps to the newest.
+
+A request whose snapshot was replaced under it begins again.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from livegnn.errors import SnapshotError, SnapshotReplacedError
+from livegnn.serverless.objects import Objects, open_objects
+from livegnn.serverless.snapshot import read_newest_manifest
+from livegnn.serverless.stored import StoredSnapshot
+
+T = TypeVar("T")
+
+_ATTEMPTS = 5
+
+
+def open_snapshot(where: str | Objects) -> StoredSnapshot:
+    """The newest snapshot of a store. Raises `SnapshotError` if there is none or it cannot be read."""
+    return SnapshotSource(where).newest()
+
+
+class SnapshotSource:
+    """The newest snapshot of a store, as it changes. where: the URL of a store, or an opened one.
+
+    Thread safety: any thread may call; a snapshot that was handed out does not change.
+    """
+
+    def __init__(self, where: str | Objects) -> None:
+        self.objects = open_objects(where) if isinstance(where, str) else where
+        self._current: StoredSnapshot | None = None
+        self._opening = threading.Lock()
+
+    @property
+    def current(self) -> StoredSnapshot:
+        """The snapshot that was opened last; the newest one if none was."""
+        current = self._current
+        return self.newest() if current is None else current
+
+    def newest(self) -> StoredSnapshot:
+        """The newest snapshot: one request if it is the current one. Raises `SnapshotError`."""
+        with self._opening:
+            for _ in range(_ATTEMPTS):
+                current = self._current
+                manifest = read_newest_manifest(
+                    self.objects, 0 if current is None else current.manifest.generation
+                )
+                if manifest is None:
+                    if current is not None:
+                        return current
+                    raise SnapshotError(
+                        f"expected a snapshot in {self.objects.url}, found none: write one with "
+                        "`livegnn snapshot write`, or name the right place"
+                    )
+                try:
+                    self._current = StoredSnapshot(self.objects, manifest)
+                except SnapshotReplacedError:
+                    continue
+                return self._current
+        raise SnapshotError(
+            f"the snapshots of {self.objects.url} are replaced faster than they open: try again"
+        )
+
+    def read(self, request: Callable[[StoredSnapshot], T]) -> T:
+        """What `request` returns of the current snapshot; if that was replaced and collected under it, what
+        it returns of the newest one.
+        """
+        for _ in range(_ATTEMPTS):
+            try:
+                return request(self.current)
+            except SnapshotReplacedError:
+                self.newest()
+        raise SnapshotError(f"the snapshots of {self.objects.url} are replaced faster than they are read")

@@ -1,0 +1,406 @@
+"""The view that keeps a snapshot of a live graph in object storage, some seconds behind it.
+
+A batch only notes which rows it changes. A thread of the view's own reads them and writes them, at an
+interval: a base while batches go on, then deltas. Rows are read in rounds: what changed is read beside the
+batches, what changed meanwhile in the next round, and the last, small round with `Graph.writer` held, so that
+all layers together show one event. Nothing is visible before a manifest names it.
+
+Thread safety: `prepare`, `commit`, `abandon` and `state` run in the loop, under `Graph.writer`; `write` may
+be called by any thread, one after the other. What both need is read and changed under `Graph.writer`.
+"""
+
+import logging
+import secrets
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from livegnn.errors import FileFormatError, InputError, ObjectMissingError, SnapshotError
+from livegnn.graph import Graph, GraphDelta, View
+from livegnn.serverless import records
+from livegnn.serverless.changed_rows import ChangedRows
+from livegnn.serverless.compaction import Compaction, Step, collect
+from livegnn.serverless.manifest import Layer, Manifest, TableKey, path_of
+from livegnn.serverless.objects import Objects, open_objects
+from livegnn.serverless.rows import GraphRows
+from livegnn.serverless.snapshot import read_newest_manifest
+from livegnn.serverless.writer import (
+    Direction,
+    counts_of,
+    publish,
+    read_changes,
+    receiver,
+    table_keys,
+    write_base,
+    write_changes,
+)
+from livegnn.types import JSON, Array, State
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from numpy.typing import NDArray
+
+    Rows: TypeAlias = NDArray[np.uint32]
+
+_logger = logging.getLogger(__name__)
+
+HELD = 4 << 20
+"""Bytes that are read at most while batches wait, some milliseconds, unless more than that changes while
+`_ROUNDS` rounds read what changed before.
+"""
+
+_ROUNDS = 4
+_LAST_WORDS = 5.0
+"""Seconds that a snapshot which is being written has left when the view closes."""
+
+
+class _Attempt(NamedTuple):
+    """A manifest, what was taken for its deltas, and how it was made."""
+
+    manifest: Manifest
+    fresh: ChangedRows
+    step: Step
+
+
+class SnapshotView(View):
+    """Snapshots of `graph`, in the store `where`.
+
+    interval: seconds between the ends of two of them; None: only `write` writes any. directions: which lists
+    of directed edge types they have. compaction: when deltas are joined and a base is written anew. grace:
+    seconds for which replaced snapshots stay readable. state: what `state` returned, with the graph at the
+    same event: the snapshot of then is continued, if it is still there; else a new base is written. start:
+    begin at once, not with the first batch that is no replay.
+
+    Raises `InputError` for wrong arguments, `FileFormatError` if the state does not fit.
+    """
+
+    name = "snapshots"
+
+    def __init__(
+        self,
+        graph: Graph,
+        where: str | Objects,
+        *,
+        interval: float | None = 60.0,
+        directions: Iterable[Direction] = ("in", "out"),
+        compaction: Compaction | None = None,
+        grace: float = 600.0,
+        state: State | None = None,
+        start: bool = True,
+    ) -> None:
+        super().__init__(graph)
+        if interval is not None and not interval > 0:
+            raise InputError(f"interval must be seconds above 0, or None, got {interval!r}")
+        self.objects = open_objects(where) if isinstance(where, str) else where
+        self.failure: str | None = None
+        """Why the last attempt wrote nothing; None if it did."""
+        self._interval = interval
+        self._directions = tuple(directions)
+        self._keys = table_keys(graph.schema, self._directions)
+        self._compaction = Compaction() if compaction is None else compaction
+        self._grace = grace
+        self._source = GraphRows(graph)
+        self._chain = secrets.token_hex(8)
+        self._manifest: Manifest | None = None
+        self._continues: int | None = None
+        self._attempted: _Attempt | None = None
+        self._prepared: list[tuple[TableKey, NDArray[np.intp]]] = []
+        self._since_snapshot = ChangedRows(self._keys)
+        self._since_base = ChangedRows(self._keys)
+        self._in_flight = ChangedRows(self._keys)
+        self._writing = threading.Lock()
+        self._stop = threading.Event()
+        with graph.writer:
+            self._load(state)
+            graph.attach(self)
+        self._thread: threading.Thread | None = None
+        if start:
+            self.start()
+
+    def start(self) -> None:
+        """Writes at the interval from now on, in a thread; a second time does nothing."""
+        with self.graph.writer:
+            if self._interval is None or self._thread is not None or self._stop.is_set():
+                return
+            self._thread = threading.Thread(
+                target=self._write_at_intervals, name="livegnn-snapshots", daemon=True
+            )
+            self._thread.start()
+
+    # -- the way of a batch
+    # ---------------------------------------------------------------------------------------------
+
+    def prepare(self, change: GraphDelta) -> None:
+        native = change.native
+        prepared: list[tuple[TableKey, Rows]] = []
+        for i in range(len(self.graph.schema.node_types)):
+            added = native.added_indices(i)
+            prepared += [
+                (TableKey("ids", i), added),
+                (TableKey("ids", i), native.removed_indices(i)),
+                (TableKey("features", i), added),
+                (TableKey("features", i), native.featured(i)),
+            ]
+        for i in range(len(self.graph.schema.edge_types)):
+            if not native.num_edge_changes(i):
+                continue
+            sources, targets, *_ = native.edges(i)
+            prepared += [
+                (TableKey("both", i), sources),
+                (TableKey("both", i), targets),
+                (TableKey("in", i), targets),
+                (TableKey("out", i), sources),
+            ]
+        self._prepared = [
+            (key, rows.astype(np.intp)) for key, rows in prepared if len(rows) and key in self._since_snapshot
+        ]
+        for key, rows in self._prepared:
+            self._since_snapshot.reserve(key, int(rows.max()) + 1)
+
+    def commit(self, change: GraphDelta) -> None:
+        for key, rows in self._prepared:
+            self._since_snapshot.mark(key, rows)
+        self._prepared = []
+
+    def abandon(self, change: GraphDelta) -> None:
+        self._prepared = []
+
+    def publish(self, change: GraphDelta) -> None:
+        if self._thread is None and not change.trusted:  # what is trusted is replayed
+            self.start()
+
+    # -- what checkpoints keep
+    # ------------------------------------------------------------------------------------------
+
+    def state(self) -> State | None:
+        """Which snapshot it continues, and what has changed since; None before the first one."""
+        with self.graph.writer:
+            generation = self._continues if self._manifest is None else self._manifest.generation
+            if generation is None:
+                return None
+            changed = ChangedRows(self._keys)
+            changed.add(self._since_snapshot)
+            changed.add(self._in_flight)
+            arrays: dict[str, Array] = {}
+            for name, rows in (("snapshot", changed), ("base", self._since_base)):
+                arrays |= {f"{name}/{key}": bits for key, bits in rows.save().items()}
+            meta: dict[str, JSON] = {
+                "kind": self.name,
+                "seq": self.seq,
+                "generation": generation,
+                "chain": self._chain,
+            }
+            return State(meta, arrays)
+
+    def _load(self, state: State | None) -> None:
+        if state is None:
+            return
+        meta = state.meta
+        generation, chain = meta.get("generation"), meta.get("chain")
+        if (
+            (meta.get("kind"), meta.get("seq")) != (self.name, self.seq)
+            or type(generation) is not int
+            or not isinstance(chain, str)
+        ):
+            raise FileFormatError(
+                f"expected the state of {self.name!r} at event {self.seq}, got {dict(meta)}"
+            )
+        parts = {
+            name: {
+                key.removeprefix(f"{name}/"): bits
+                for key, bits in state.arrays.items()
+                if key.startswith(f"{name}/")
+            }
+            for name in ("snapshot", "base")
+        }
+        self._since_snapshot = ChangedRows.load(self._keys, parts["snapshot"])
+        self._since_base = ChangedRows.load(self._keys, parts["base"])
+        self._continues, self._chain = generation, chain
+
+    def memory(self) -> dict[str, int]:
+        return {self.name: self._since_snapshot.bytes + self._since_base.bytes + self._in_flight.bytes}
+
+    def close(self) -> None:
+        """Ends the thread. A snapshot that it is writing may stay unpublished."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(_LAST_WORDS)
+        self.objects.close()
+
+    # -- writing
+    # ------------------------------------------------------------------------------------------------
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """The snapshot that was published last, None before the first."""
+        return self._manifest
+
+    def write(self) -> Manifest | None:
+        """Publishes the graph as it is now, unless the newest snapshot shows it already, and collects what
+        nobody needs. Returns what it published last. If the store has a snapshot of a later event than the
+        graph, the graph is still replaying: nothing is written then.
+
+        Raises `SnapshotError` if the store cannot be written, or if another process writes to it; the next
+        call writes what this one did not.
+        """
+        with self._writing:
+            try:
+                published = self._write()
+                self.failure = None
+            except BaseException as error:
+                self.failure = str(error)
+                with self.graph.writer:
+                    self._since_snapshot.add(self._in_flight)
+                    self._in_flight = ChangedRows(self._keys)
+                raise
+            if published:
+                try:
+                    collect(self.objects, self._grace)
+                except SnapshotError as error:  # after the next snapshot it is tried again
+                    _logger.warning(
+                        "replaced snapshots in %s were not collected: %s", self.objects.url, error
+                    )
+            return self._manifest
+
+    def _write_at_intervals(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.write()
+            except Exception as error:  # the loop needs no snapshots, and the next attempt may do better
+                _logger.warning("no snapshot was written to %s: %s", self.objects.url, error)
+            self._stop.wait(self._interval)
+
+    def _write(self) -> bool:
+        """Whether it published a snapshot."""
+        newest = read_newest_manifest(self.objects)
+        if newest is not None and newest.seq > self.graph.seq:
+            return False
+        before = self._continue(newest)
+        if before is not None and before.seq == self.graph.seq:
+            return False
+        generation = 1 if newest is None else newest.generation + 1
+        step = self._choose(before)
+        kept: tuple[Layer, ...] = ()
+        if before is not None and step != "base":
+            kept = before.layers if step == "delta" else before.layers[:1]
+        if step == "base":
+            with self.graph.writer:
+                self._take()
+            kept = (write_base(self._source, self.objects, generation, self._directions),)
+        fresh, deltas, seq, nodes = self._write_rounds(generation, merge=step == "merge")
+        manifest = Manifest(
+            generation, seq, self._chain, self.graph.schema.to_json(), nodes, (*kept, *deltas)
+        )
+        self._attempted = _Attempt(manifest, fresh, step)
+        publish(self.objects, manifest)
+        self._adopt(self._attempted)
+        return True
+
+    def _adopt(self, attempt: "_Attempt") -> None:
+        """Goes on from a snapshot that is in the store."""
+        with self.graph.writer:
+            self._manifest = attempt.manifest
+            if attempt.step == "base":
+                self._since_base = ChangedRows(self._keys)
+            self._since_base.add(attempt.fresh)
+            self._in_flight = ChangedRows(self._keys)
+            self._attempted = None
+
+    def _continue(self, newest: Manifest | None) -> Manifest | None:
+        """The snapshot whose layers the next one may use, or None."""
+        if self._continues is not None:
+            with self.graph.writer:
+                self._manifest = self._find_continued(self._continues, newest)
+                self._continues = None
+                if self._manifest is None:
+                    self._chain = secrets.token_hex(8)
+        if self._attempted is not None and newest == self._attempted.manifest:
+            self._adopt(self._attempted)  # the store had it, and the answer was lost
+        before = self._manifest
+        if before is not None and (newest is None or newest.generation != before.generation):
+            raise SnapshotError(
+                f"expected {before.path} to be the newest snapshot in {self.objects.url}, got "
+                f"{'none' if newest is None else newest.path}: does another process write to the same place? "
+                "Give each its own, and start this one again"
+            )
+        return before
+
+    def _find_continued(self, generation: int, newest: Manifest | None) -> Manifest | None:
+        """The snapshot that a checkpoint names, under the number of the newest one, if its layers are there.
+
+        What was published after the checkpoint is dropped: the graph may have come another way since.
+        """
+        if newest is None or newest.chain != self._chain:
+            return None
+        try:
+            data = self.objects.get(path_of(generation))
+        except ObjectMissingError:
+            return None
+        named = Manifest.from_bytes(data, path_of(generation))
+        if named.chain != self._chain or newest.layers[: len(named.layers)] != named.layers:
+            return None
+        return replace(named, generation=newest.generation)
+
+    def _choose(self, before: Manifest | None) -> Step:
+        with self.graph.writer:
+            changed = ChangedRows(self._keys)
+            changed.add(self._since_base)
+            changed.add(self._since_snapshot)
+        merged = sum(map(self._size, changed.rows().items()))
+        if before is None:
+            return self._compaction.choose(None, (), merged)
+        base, *deltas = before.layers
+        return self._compaction.choose(base.size, [one.size for one in deltas], merged)
+
+    def _write_rounds(
+        self, generation: int, *, merge: bool
+    ) -> tuple[ChangedRows, list[Layer], int, tuple[tuple[int, int], ...]]:
+        """Writes what has changed, round after round, until what is left is read while batches wait. Returns
+        what it took, the layers, and the event and the nodes that they show.
+        """
+        fresh, layers = ChangedRows(self._keys), []
+        for number in range(_ROUNDS + 1):
+            with self.graph.writer:
+                taken = self._take()
+                fresh.add(taken)
+                if merge and not number:
+                    taken.add(self._since_base)
+                rows = self._existing(taken)
+                if number == _ROUNDS or sum(map(self._size, rows.items())) <= HELD:
+                    last = read_changes(self._source, generation, rows)
+                    seq, nodes = self.graph.seq, counts_of(self._source)
+                    break
+            layers.append(write_changes(self._source, self.objects, generation, rows))
+        if last.layer.tables:
+            last.store(self.objects)
+            layers.append(last.layer)
+        return fresh, layers, seq, nodes
+
+    def _take(self) -> ChangedRows:
+        """What has changed since it was taken last. The caller holds `Graph.writer`."""
+        taken, self._since_snapshot = self._since_snapshot, ChangedRows(self._keys)
+        self._in_flight.add(taken)
+        return taken
+
+    def _existing(self, changed: ChangedRows) -> "dict[TableKey, Rows]":
+        """Without rows that were reserved in a batch and never used."""
+        return {
+            key: rows[rows < self._source.rows(receiver(self.graph.schema, key))]
+            for key, rows in changed.rows().items()
+        }
+
+    def _size(self, changed: "tuple[TableKey, Rows]") -> int:
+        """About how many bytes these rows of a table take."""
+        key, rows = changed
+        if key.kind == "ids":
+            return len(rows) * records.INTEGER_ID.itemsize
+        if key.kind == "features":
+            return len(rows) * 4 * list(self.graph.schema.node_types.values())[key.type]
+        edges = list(self.graph.schema.edge_types.values())[key.type]
+        width = sum(type_.itemsize for type_ in records.columns_of(edges).values())
+        entries = self._source.degrees(key.type, rows, incoming=key.kind != "out").sum()
+        return len(rows) * records.index_type(edges).itemsize + int(entries) * width

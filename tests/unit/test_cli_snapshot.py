@@ -1,0 +1,161 @@
+"""`livegnn snapshot`: written from each kind of graph, looked into, and checked; and of a deployment."""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from livegnn import Events, Graph, checkpoint
+from livegnn.cli import app
+from livegnn.deployment import Deployment
+from livegnn.deployment.snapshots import start_snapshots
+from livegnn.errors import InputError, SnapshotError
+from livegnn.serverless.source import open_snapshot
+from livegnn.serverless.view import SnapshotView
+from serving import write_deployment
+from snapshots import check_shows
+
+RUNNER = CliRunner()
+
+
+def call(*arguments: object) -> tuple[int, list[str]]:
+    result = RUNNER.invoke(app, ["snapshot", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output.splitlines()
+
+
+@pytest.fixture
+def graph() -> Graph:
+    graph = Graph.from_edges([0, 1, 2], [1, 2, 2], x=np.eye(3, dtype=np.float32), weight=[1, 2, 3])
+    graph.apply(Events().add_nodes(9).add_edges(9, 0))
+    return graph
+
+
+def test_a_checkpoint_is_written_and_looked_into(graph: Graph, tmp_path: Path) -> None:
+    file, url = tmp_path / "g.lgck", tmp_path / "store"
+    checkpoint.write(file, {"graph": graph.state()}, graph.seq)
+    status, lines = call("write", file, url)
+    assert status == 0
+    assert lines[0].startswith("event 2, generation 1, ")
+    assert lines[1] == "node: 4 nodes, x=3"
+    check_shows(open_snapshot(str(url)), graph, {"node": {0, 1, 2, 9}})
+    assert call("inspect", url) == (0, lines)
+    assert any(line.startswith("  in of node to node: 4 rows, 4 entries, ") for line in lines)
+    status, shown = call("inspect", url, "--json")
+    assert json.loads("\n".join(shown))["seq"] == 2
+    status, lines = call("verify", url)
+    assert (status, lines[0].split(": ")[1].split(",")[:2]) == (0, ["whole", " event 2"])
+
+
+def test_arrays_are_written(tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", src=[0, 1], dst=[1, 0], x=np.ones((2, 5)))
+    assert call("write", tmp_path / "g.npz", tmp_path / "s", "--direction", "in")[0] == 0
+    snapshot = open_snapshot(str(tmp_path / "s"))
+    assert snapshot.neighbors(None, np.array([0])).rows.tolist() == [1]
+    with pytest.raises(InputError, match="no lists"):
+        snapshot.neighbors(None, np.array([0]), "out")
+
+
+def test_a_deployment_is_written_beside_its_server(tmp_path: Path) -> None:
+    file = write_deployment(tmp_path)
+    runtime = Deployment.read(file).open()
+    runtime.append(Events().add_nodes(77))
+    while runtime.step():
+        pass
+    assert call("write", file, tmp_path / "s")[0] == 0  # the log is still owned
+    snapshot = open_snapshot(str(tmp_path / "s"))
+    check_shows(snapshot, runtime.graph, {"node": {77}})
+    assert snapshot.rows_of(np.array([77]))[0] >= 0
+    runtime.stop()
+    runtime.log.close()
+
+
+def test_damage_is_found(graph: Graph, tmp_path: Path) -> None:
+    file, url = tmp_path / "g.lgck", tmp_path / "store"
+    checkpoint.write(file, {"graph": graph.state()}, graph.seq)
+    call("write", file, url)
+    paths = sorted(path for path in (url / "data").rglob("*") if path.is_file())
+    filled = [path for path in paths if path.stat().st_size]
+    for number, path in enumerate(filled):
+        content = path.read_bytes()
+        if number % 3 == 0:
+            path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        elif number % 3 == 1:
+            path.write_bytes(content[:-1])
+        else:
+            path.unlink()
+        status, lines = call("verify", url)
+        assert status == 1
+        assert len(lines) == 2
+        assert path.name in lines[0]
+        assert "broken, event 2" in lines[1]
+        path.write_bytes(content)
+    assert call("verify", url)[0] == 0
+
+
+def test_wrong_calls_are_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a snapshot in"):
+        call("inspect", tmp_path)
+    with pytest.raises(InputError, match="must begin with s3://"):
+        call("verify", "ftp://nowhere")
+    assert call("inspect", tmp_path, "--option", "nothing")[0] == 2
+    assert call("inspect", tmp_path, "--option", "patience=3")[0] == 2
+
+
+# -- [snapshots] of a deployment
+
+
+def test_a_deployment_keeps_a_snapshot(tmp_path: Path) -> None:
+    """It follows from the first batch on, and goes on after a restart from a checkpoint."""
+    file = write_deployment(tmp_path)
+    text = file.read_text() + '\n[snapshots]\nurl = "snapshots"\ninterval = 0.01\n'
+    file.write_text(text)
+
+    def follow(ids: list[int]) -> list[str]:
+        runtime = Deployment.read(file).open()
+        view = runtime.views["snapshots"]
+        assert isinstance(view, SnapshotView)
+        runtime.start()
+        start_snapshots(runtime)
+        seq = runtime.append(Events().add_nodes(ids))
+        runtime.wait(seq, timeout=30)
+        while view.manifest is None or view.manifest.seq < seq:
+            assert view.failure is None
+            time.sleep(0.01)
+        check_shows(open_snapshot(str(tmp_path / "snapshots")), runtime.graph, {"node": set(ids)})
+        runtime.stop()
+        runtime.log.close()
+        return [layer.kind for layer in view.manifest.layers]
+
+    assert follow([500, 501])[0] == "base"
+    base = open_snapshot(str(tmp_path / "snapshots")).manifest.layers[0]
+    assert follow([502])[-1] == "delta"
+    assert open_snapshot(str(tmp_path / "snapshots")).manifest.layers[0] == base
+
+
+def test_a_deployment_that_is_only_opened_writes_nothing(tmp_path: Path) -> None:
+    file = write_deployment(tmp_path)
+    file.write_text(file.read_text() + '\n[snapshots]\nurl = "snapshots"\ninterval = 0.01\n')
+    runtime = Deployment.read(file).open()
+    runtime.log.close()
+    with pytest.raises(SnapshotError, match="found none"):
+        open_snapshot(str(tmp_path / "snapshots"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"interval": 1.0}, "must have a value for 'url'"),
+        ({"url": "s", "interval": 0.0}, "interval must be seconds above 0"),
+        ({"url": "s", "grace": -1.0}, "grace must be seconds above 0"),
+        ({"url": "s", "directions": "up"}, "directions must be 'in', 'out' or 'both'"),
+    ],
+)
+def test_wrong_keys_are_said(keys: dict[str, object], said: str) -> None:
+    content = {"graph": {"path": "g"}, "log": {"path": "l"}, "snapshots": keys}
+    with pytest.raises(InputError, match=said):
+        Deployment.parse(content, Path())
