@@ -4,9 +4,9 @@ An entry is a row number, its features and the degree of the node. Entries of th
 because the neighbourhoods of other requests reach them least often (FaaS-GNN, section 4.3), and only as many
 as must.
 
-Features lie in a mapping of their own that grows and shrinks by pages, so what is evicted is given back to
-the system at once. Invariants of a table: slots 0 to n - 1 are in use; `keys` are their row numbers, sorted,
-and `slots` where each of them lies.
+Features lie in a mapping of their own, whose pages are given back to the system when what they held is
+evicted. Invariants of a table: slots 0 to n - 1 are in use; `keys` are their row numbers, sorted, and `slots`
+where each of them lies.
 
 Thread safety: none; whoever has the cache lets one thread at a time use it.
 """
@@ -48,15 +48,14 @@ class FeatureCache:
     def read(
         self, node_type: NodeType, rows: "Int64[IntArray, 'rows']", out: "Float32[FloatArray, 'rows width']"
     ) -> "Bool[NDArray[np.bool_], 'rows']":
-        """Writes the features of those nodes that are there into their rows of `out`, and says which are."""
+        """Writes the features of those nodes that are there into their rows of `out`, anything into the other
+        rows, and says which are there."""
         table = self._tables[node_type]
         slots = table.find(rows)
-        found = slots >= 0
-        # Row by row into place: selecting them first would need memory for a copy.
-        at = np.flatnonzero(found)
-        for begin in range(0, len(at), _BLOCK):
-            block = at[begin : begin + _BLOCK]
-            out[block] = table.features[slots[block]]
+        found: NDArray[np.bool_] = slots >= 0
+        if found.any():
+            # In one pass, without a copy on the way; rows that are not there become those of slot 0.
+            np.take(table.features, np.maximum(slots, 0), axis=0, out=out, mode="clip")
         return found
 
     def insert(
@@ -154,7 +153,8 @@ class _Table:
         self.row, self.degree = _EMPTY, _EMPTY
         self._keys, self._slots = _EMPTY, np.zeros(0, np.int32)
         self._map = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self.features = self._view(0)
+        self._used = mmap.PAGESIZE  # bytes that may have been written, in whole pages
+        self.features = self._view()
 
     def __len__(self) -> int:
         return len(self.row)
@@ -205,14 +205,34 @@ class _Table:
         self._resize(left)
 
     def _resize(self, entries: int) -> None:
+        """Makes room for so many entries, or gives back what lies behind them. Pages that were never written
+        take no memory, so the mapping grows in large steps."""
+        size = max(4 * self.width * entries, mmap.PAGESIZE)
+        if size > len(self._map):
+            self._grow(size)
+        else:
+            used = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+            if used < self._used:
+                self._map.madvise(mmap.MADV_DONTNEED, used, self._used - used)
+        self._used = min(-(-size // mmap.PAGESIZE) * mmap.PAGESIZE, len(self._map))
+
+    def _grow(self, size: int) -> None:
+        if not self._remap(size + size // 4) and not self._remap(size):
+            raise MemoryError(f"no memory for {size} bytes of features in the cache")
+
+    def _remap(self, size: int) -> bool:
+        """Whether the system has made the mapping this large; if not, it is as before."""
         del self.features  # a mapping with a view of it cannot be resized
         try:
-            self._map.resize(max(4 * self.width * entries, mmap.PAGESIZE))
-        except OSError as error:
-            self.features = self._view(len(self))
-            raise MemoryError(f"no memory for the features of {entries} nodes: {error}") from None
-        self.features = self._view(entries)
+            self._map.resize(-(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+        except OSError:
+            return False
+        else:
+            return True
+        finally:
+            self.features = self._view()
 
-    def _view(self, entries: int) -> FloatArray:
-        flat = np.frombuffer(self._map, np.float32, entries * self.width)
-        return flat.reshape(entries, self.width)
+    def _view(self) -> FloatArray:
+        """All of the mapping, as rows."""
+        entries = len(self._map) // (4 * self.width) if self.width else 2**31
+        return np.frombuffer(self._map, np.float32, entries * self.width).reshape(entries, self.width)

@@ -9,10 +9,9 @@ The file is described in docs/serverless.md. Thread safety: a `MemoryModel` is i
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,8 +22,6 @@ from livegnn.types import DoubleArray, IntArray
 
 if TYPE_CHECKING:
     from jaxtyping import Float64, Int64
-
-T = TypeVar("T")
 
 VERSION = 1
 _NO_CHECKSUM = "0" * 64
@@ -134,27 +131,42 @@ class MemoryModel:
         )
 
 
-def measure_peak(sample: Callable[[], T], infer: Callable[[T], int]) -> tuple[T, int]:
-    """What `sample` returns, and the bytes that it holds while `infer` works on it, at the peak.
+class PeakMeter:
+    """Measures the bytes that are allocated at once, beyond those before, while it is open.
 
-    infer: returns the bytes that it took outside of Python's and NumPy's allocators. Both run several times
-    slower than without; other threads must allocate nothing meanwhile.
+    What Python and NumPy allocate it sees by itself, several times slower than without; of what others have
+    taken it is told (`note`). Other threads must allocate nothing meanwhile.
     """
-    import tracemalloc  # only who measures needs it
 
-    began = not tracemalloc.is_tracing()
-    if began:
-        tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        found = sample()
-        tracemalloc.reset_peak()
-        outside = infer(found)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        if began:
-            tracemalloc.stop()
-    return found, peak - before + outside
+    def __enter__(self) -> "PeakMeter":
+        import tracemalloc  # only who measures needs it
+
+        self._trace = tracemalloc
+        self._began = not tracemalloc.is_tracing()
+        if self._began:
+            tracemalloc.start()
+        self._before, _ = tracemalloc.get_traced_memory()
+        self.start_over()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._seen()
+        if self._began:
+            self._trace.stop()
+
+    def start_over(self) -> None:
+        """Forgets peaks so far. What is allocated still counts."""
+        self._trace.reset_peak()
+        self.peak = 0
+
+    def note(self, outside: int) -> None:
+        """Counts bytes that others have taken just now, beside what is allocated at this moment."""
+        now, _ = self._trace.get_traced_memory()
+        self.peak = max(self.peak, now - self._before + outside)
+
+    def _seen(self) -> None:
+        _, peak = self._trace.get_traced_memory()
+        self.peak = max(self.peak, peak - self._before)
 
 
 def _fit(counts: IntArray, peaks: IntArray, seed: int) -> MemoryModel:

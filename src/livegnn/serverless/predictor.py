@@ -31,7 +31,7 @@ from livegnn.model.model import Model
 from livegnn.model.outputs import Outputs
 from livegnn.model.renaming import renamed
 from livegnn.serverless.feature_cache import FeatureCache
-from livegnn.serverless.memory import MemoryModel, measure_peak
+from livegnn.serverless.memory import MemoryModel, PeakMeter
 from livegnn.serverless.snapshot import Snapshot
 from livegnn.serverless.source import SnapshotSource
 from livegnn.serverless.subgraph import Neighborhood, drawn_neighborhood, receiver_of, whole_neighborhood
@@ -218,12 +218,11 @@ class SnapshotPredictor:
             def request(snapshot: Snapshot) -> tuple[IntArray, int]:
                 self._adopt(snapshot)
 
-                def infer(found: Neighborhood) -> int:
-                    rows = self._run(snapshot, found, None)
-                    return self._forward.last_bytes + rows.nbytes
-
-                found, peak = measure_peak(lambda: self._sample(snapshot, ids), infer)
-                return found.counts(), peak
+                with PeakMeter() as meter:
+                    found = self._sample(snapshot, ids)
+                    meter.start_over()  # what sampling needs on the way is not predicted
+                    self._run(snapshot, found, None, meter)
+                return found.counts(), meter.peak
 
             try:
                 return self._source.read(request)
@@ -327,7 +326,9 @@ class SnapshotPredictor:
             self._drop()
         return self._run(snapshot, found, limit)
 
-    def _run(self, snapshot: Snapshot, found: Neighborhood, limit: int | None) -> FloatArray:
+    def _run(
+        self, snapshot: Snapshot, found: Neighborhood, limit: int | None, meter: PeakMeter | None = None
+    ) -> FloatArray:
         room = None
         taken = found.bytes + self._feature_bytes(found)
         if limit is not None:
@@ -350,6 +351,8 @@ class SnapshotPredictor:
                 output=self._output,
             )
         taken += self._forward.last_bytes + rows.nbytes
+        if meter is not None:
+            meter.note(self._forward.last_bytes + rows.nbytes)
         if limit is not None and len(self._cache) and self._cache.bytes + taken > limit:
             self.account.predicted_too_low += 1
             self._drop()

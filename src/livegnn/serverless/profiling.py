@@ -29,20 +29,17 @@ def profile(
         raise InputError("profiling needs ids of nodes that are asked for, got none")
     whole(most_ids, "most_ids", 1)
     random = np.random.default_rng(seed)
-    hub = given[int(np.argmax(predictor.degrees(given)))]
+    degree = predictor.degrees(given).astype(np.float64)
+    hub, leaf = given[int(np.argmax(degree))], given[int(np.argmin(degree))]
     predictor.measure([hub.item()])  # modules that are loaded by a first request are no part of it
-    first, limit = predictor.measure([hub.item()])
-    counts, peaks = [first], [limit]
+    measured = [predictor.measure([each.item()]) for each in (hub, leaf)]
     # A node of a large degree is rare, and most wrongly predicted: every other request begins at an end of
     # a random edge rather than at a random node.
-    degree = predictor.degrees(given).astype(np.float64)
-    likely = degree / degree.sum() if degree.sum() else None
-    for number in range(whole(requests, "requests", 1) - 1):
-        size = int(random.integers(1, most_ids + 1))
-        asked = random.choice(given, size, p=likely if number % 2 else None)
-        found, peak = predictor.measure(asked)
-        counts.append(found)
-        peaks.append(peak)
+    likely = degree / degree.sum() if degree.any() else None
+    for number in range(whole(requests, "requests", 1) - len(measured)):
+        asked = random.choice(given, int(random.integers(1, most_ids + 1)), p=likely if number % 2 else None)
+        measured.append(predictor.measure(asked))
+    counts, peaks = zip(*measured, strict=True)
     return MemoryModel.fit(
-        np.stack(counts), np.array(peaks), model=predictor.model.digest, limit=limit, seed=seed
+        np.stack(counts), np.array(peaks), model=predictor.model.digest, limit=peaks[0], seed=seed
     )

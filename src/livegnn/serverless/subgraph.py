@@ -30,9 +30,9 @@ Lists: TypeAlias = tuple[EdgeType, Direction]
 class Neighborhood:
     """What a prediction reads of a snapshot, without the features of nodes.
 
-    snapshot: the identity of the snapshot. sample: `node` has row numbers of the snapshot, the seeds first, then hop by hop.
-    degrees: in the whole graph, None if those of the sample count. degree: by node type, how long the longest
-    list of each node is that was read, -1 where none was.
+    snapshot: the identity of the snapshot. sample: `node` has row numbers of the snapshot, the seeds first,
+    then hop by hop. degrees: in the whole graph, None if those of the sample count. degree: by node type, how
+    long the longest list of each node is that was read, -1 where none was.
     """
 
     snapshot: str
