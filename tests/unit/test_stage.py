@@ -189,7 +189,7 @@ def test_workers_that_do_not_start_are_tried_again_and_requests_fail(tmp_path) -
         stage = Stage(host, Limits(3))
         calls = [asyncio.create_task(stage.call(body(id))) for id in range(2)]
         for call in calls:
-            with pytest.raises(WorkersFailed, match="could not begin: InputError: expected a snapshot, there is none"):
+            with pytest.raises(WorkersFailed, match=r"could not begin: InputError: .* there is none"):
                 await call
         assert stage.scheduler.workers == stage.scheduler.requests == 0
         assert len(list(tmp_path.glob("try-*"))) >= 3
