@@ -1,28 +1,32 @@
 """A real S3 server for tests, in a process of its own, over a folder whose files a test may spoil.
 
 It needs LIVEGNN_S3_HOME, a folder with a script `server DIR PORT` that serves each folder in DIR as a bucket,
-with the keys below (tests/README.md). Where that is not set the tests are skipped.
+with the keys below (tests/README.md). Some tests are content with any server: LIVEGNN_S3_ENDPOINT names one.
+Where neither is set they are skipped.
 """
 
 import os
+import secrets
 import shutil
 import subprocess
 import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from bad_network import PROXY_HOME, Proxy, free_port
+from bad_network import PROXY_HOME, free_port
 from livegnn.serverless.objects import Objects, open_objects
 
 HOME = os.environ.get("LIVEGNN_S3_HOME")
 KEYS = {"access_key_id": "livegnn", "secret_access_key": "livegnn-secret", "region": "us-east-1"}
 
+ENDPOINT = os.environ.get("LIVEGNN_S3_ENDPOINT")
+needs_endpoint = pytest.mark.skipif(
+    not (HOME or ENDPOINT), reason="LIVEGNN_S3_HOME is not set: see tests/README.md"
+)
 needs_server = pytest.mark.skipif(not HOME, reason="LIVEGNN_S3_HOME is not set: see tests/README.md")
 needs_proxy = pytest.mark.skipif(
     not (HOME and PROXY_HOME), reason="LIVEGNN_TOXIPROXY_HOME is not set: see tests/README.md"
@@ -84,16 +88,14 @@ class S3Server:
         )
 
 
-@contextmanager
-def proxied_server() -> Iterator[tuple[S3Server, Proxy, int]]:
-    """A server, a proxy before it, and the port of the proxy."""
-    server = S3Server()
-    try:
-        port = free_port()
-        proxy = Proxy(server.port, port)
-        try:
-            yield server, proxy, port
-        finally:
-            proxy.close()
-    finally:
-        server.close()
+def open_elsewhere() -> Objects:
+    """A place of its own on the server that LIVEGNN_S3_ENDPOINT names, in the bucket LIVEGNN_S3_BUCKET."""
+    assert ENDPOINT is not None
+    keys = {} if "AWS_ACCESS_KEY_ID" in os.environ else KEYS
+    bucket = os.environ.get("LIVEGNN_S3_BUCKET", "graph")
+    return open_objects(
+        f"s3://{bucket}/livegnn-tests-{secrets.token_hex(8)}",
+        endpoint=ENDPOINT,
+        virtual_hosted_style_request="false",
+        **keys,
+    )

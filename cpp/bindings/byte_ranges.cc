@@ -4,10 +4,13 @@
 #include <stdexcept>
 
 #include "bindings/arrays.h"
+#include "bindings/locks.h"
 #include "bindings/module.h"
 
 namespace livegnn::bindings {
 namespace {
+
+constexpr size_t kMuch = 1 << 16;  // bytes, some tens of microseconds
 
 std::span<const int64_t> span_of(const In<int64_t>& array) { return {array.data(), array.shape(0)}; }
 
@@ -22,20 +25,14 @@ nb::object gather(In<unsigned char> bytes, In<int64_t> starts, In<int64_t> lengt
   const Bytes from = check(bytes, starts, lengths);
   const auto asked = span_of(lengths);
   auto out = array<unsigned char>(static_cast<size_t>(std::accumulate(asked.begin(), asked.end(), int64_t{0})));
-  {
-    nb::gil_scoped_release release;
-    gather_ranges(from, span_of(starts), asked, out.data());
-  }
+  run(out.shape(0) > kMuch, [&] { gather_ranges(from, span_of(starts), asked, out.data()); });
   return nb::cast(out);
 }
 
 nb::object checksum(In<unsigned char> bytes, In<int64_t> starts, In<int64_t> lengths) {
   const Bytes from = check(bytes, starts, lengths);
   auto out = array<uint32_t>(starts.shape(0));
-  {
-    nb::gil_scoped_release release;
-    checksum_ranges(from, span_of(starts), span_of(lengths), out.data());
-  }
+  run(from.size() > kMuch, [&] { checksum_ranges(from, span_of(starts), span_of(lengths), out.data()); });
   return nb::cast(out);
 }
 

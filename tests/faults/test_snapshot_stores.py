@@ -10,30 +10,60 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bad_network import Proxy
+from bad_network import Proxy, free_port
 from livegnn import Graph
 from livegnn.errors import ObjectDamagedError, ObjectExistsError, ObjectMissingError, SnapshotError
 from livegnn.serverless.objects import Objects
 from livegnn.serverless.source import SnapshotSource, open_snapshot
 from livegnn.serverless.view import SnapshotView
 from livegnn.serverless.writer import write_snapshot
-from s3_server import S3Server, needs_proxy, needs_server, proxied_server
+from s3_server import HOME, S3Server, needs_endpoint, needs_proxy, needs_server, open_elsewhere
 from snapshots import Stream, check_shows, make_schema
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[tuple[S3Server, Proxy, int]]:
-    with proxied_server() as opened:
-        yield opened
+def running() -> Iterator[S3Server]:
+    server = S3Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def proxied(running: S3Server) -> Iterator[tuple[Proxy, int]]:
+    port = free_port()
+    proxy = Proxy(running.port, port)
+    yield proxy, port
+    proxy.close()
 
 
 @pytest.fixture
-def network(shared: tuple[S3Server, Proxy, int]) -> Iterator[tuple[S3Server, Proxy, int]]:
-    server, proxy, port = shared
+def server(running: S3Server) -> Iterator[S3Server]:
+    """With an empty bucket."""
+    yield running
+    remove_all(running.open())
+
+
+@pytest.fixture
+def network(server: S3Server, proxied: tuple[Proxy, int]) -> Iterator[tuple[S3Server, Proxy, int]]:
+    """A server, a proxy before it that is well, and its port."""
+    proxy, port = proxied
     proxy.heal()
     yield server, proxy, port
     proxy.heal()
-    objects = server.open()
+
+
+@pytest.fixture
+def anywhere(request: pytest.FixtureRequest) -> Iterator[Objects]:
+    """A real server, ours or another's."""
+    if HOME:
+        yield request.getfixturevalue("server").open(timeout=10.0)
+        return
+    objects = open_elsewhere()
+    yield objects
+    remove_all(objects)
+
+
+def remove_all(objects: Objects) -> None:
     for one in objects.list(""):
         objects.delete(one.path)
 
@@ -42,15 +72,12 @@ def stored_files(server: S3Server) -> list[Path]:
     return [path for path in (server.bucket / "some/place/data").rglob("*") if path.is_file()]
 
 
-@needs_server
-def test_a_snapshot_follows_on_a_real_server(
-    network: tuple[S3Server, Proxy, int], rng: np.random.Generator
-) -> None:
-    server, _, _ = network
+@needs_endpoint
+def test_a_snapshot_follows_on_a_real_server(anywhere: Objects, rng: np.random.Generator) -> None:
     stream = Stream(Graph(make_schema(text_ids=True)), rng)
     stream.step(200)
-    view = SnapshotView(stream.graph, server.open(), interval=None, grace=0.0)
-    source = SnapshotSource(server.open())
+    view = SnapshotView(stream.graph, anywhere, interval=None, grace=0.0)
+    source = SnapshotSource(anywhere)
     for size in (0, 3, 100, 2):
         if size:
             stream.step(size)
@@ -59,9 +86,9 @@ def test_a_snapshot_follows_on_a_real_server(
     view.close()
 
 
-@needs_server
-def test_objects_of_a_real_server(network: tuple[S3Server, Proxy, int]) -> None:
-    objects = network[0].open()
+@needs_endpoint
+def test_objects_of_a_real_server(anywhere: Objects) -> None:
+    objects = anywhere
     objects.put_new("a/1", b"12345")
     with pytest.raises(ObjectExistsError):
         objects.put_new("a/1", b"54321")
@@ -71,7 +98,7 @@ def test_objects_of_a_real_server(network: tuple[S3Server, Proxy, int]) -> None:
     assert [(one.path, one.size) for one in objects.list("a")] == [("a/1", 5)]
     for start, length in ((0, 6), (3, 3), (5, 1), (100, 10)):
         with pytest.raises(ObjectDamagedError, match="truncated"):
-            network[0].open(patience=0.2).get_ranges("a/1", np.array([start]), np.array([length]))
+            Objects(objects.store, patience=0.2).get_ranges("a/1", np.array([start]), np.array([length]))
     upload = objects.upload("large")
     part = np.arange(3 << 20, dtype=np.uint32).view(np.uint8)  # two parts and a half
     for at in range(0, len(part), 1 << 20):
@@ -200,10 +227,7 @@ def test_a_server_that_dies_and_comes_back(rng: np.random.Generator) -> None:
 
 
 @needs_server
-def test_files_spoiled_behind_the_servers_back(
-    network: tuple[S3Server, Proxy, int], rng: np.random.Generator
-) -> None:
-    server, _, _ = network
+def test_files_spoiled_behind_the_servers_back(server: S3Server, rng: np.random.Generator) -> None:
     stream = Stream(Graph(make_schema()), rng)
     stream.step(200, nodes=20, removals=0.0)
     write_snapshot(stream.graph, server.open())

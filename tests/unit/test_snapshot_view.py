@@ -10,6 +10,8 @@ import pytest
 
 from livegnn import Events, Graph
 from livegnn.errors import FileFormatError, InputError, SnapshotError, StoreUnavailableError
+from livegnn.log.sqlite import SqliteLog
+from livegnn.runtime import Runtime
 from livegnn.serverless import view as view_module
 from livegnn.serverless.compaction import Compaction
 from livegnn.serverless.faults import FaultyStore
@@ -277,6 +279,46 @@ def test_states_that_do_not_fit_are_refused(tmp_path: Path) -> None:
             SnapshotView(graph, str(tmp_path), interval=None, state=State(meta, arrays))
     with pytest.raises(InputError, match="interval must be"):
         SnapshotView(graph, str(tmp_path), interval=0)
+
+
+def test_the_last_events_are_published_when_it_closes(tmp_path: Path) -> None:
+    graph = Graph.from_edges([0], [1], x=np.zeros((2, 1)))
+    view = SnapshotView(graph, str(tmp_path), interval=3600.0)
+    while view.manifest is None:
+        time.sleep(0.01)
+    graph.apply(Events().set_features([0], [[1.0]]))
+    view.close()
+    assert open_snapshot(str(tmp_path)).features(None, np.array([0])).tolist() == [[1]]
+
+
+def test_a_view_that_missed_a_batch_publishes_nothing(tmp_path: Path) -> None:
+    """One that failed, and that its graph goes on without, does not know what has changed."""
+    graph = Graph.from_edges([0, 1], [1, 0], x=np.zeros((2, 1)))
+    view = SnapshotView(graph, str(tmp_path), interval=None)
+    view.write()
+    view.prepare = lambda change: 1 / 0  # type: ignore[method-assign, assignment]
+    runtime = Runtime(
+        SqliteLog(tmp_path / "log.db"),
+        graph,
+        view,
+        when_view_fails="rebuild",
+        factories={
+            "snapshots": lambda graph, state: SnapshotView(graph, str(tmp_path / "other"), interval=None)
+        },
+    )
+    runtime.append(Events().set_features([0], [[1.0]]))
+    while runtime.step():
+        pass
+    with pytest.raises(SnapshotError, match="goes on without it"):
+        view.write()
+    assert open_snapshot(str(tmp_path)).seq == 0
+    again = runtime.views["snapshots"]
+    assert isinstance(again, SnapshotView)
+    assert again is not view
+    again.write()
+    assert open_snapshot(str(tmp_path / "other")).features(None, np.array([0])).tolist() == [[1]]
+    runtime.stop()
+    runtime.log.close()
 
 
 def test_a_refused_batch_leaves_no_mark(tmp_path: Path) -> None:

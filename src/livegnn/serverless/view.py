@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-HELD = 4 << 20
+HELD = 1 << 20
 """Bytes that are read at most while batches wait, some milliseconds, unless more than that changes while
 `_ROUNDS` rounds read what changed before.
 """
@@ -112,6 +112,8 @@ class SnapshotView(View):
         self._since_snapshot = ChangedRows(self._keys)
         self._since_base = ChangedRows(self._keys)
         self._in_flight = ChangedRows(self._keys)
+        self._followed = graph.seq
+        self._retired = False
         self._writing = threading.Lock()
         self._stop = threading.Event()
         with graph.writer:
@@ -165,6 +167,7 @@ class SnapshotView(View):
         for key, rows in self._prepared:
             self._since_snapshot.mark(key, rows)
         self._prepared = []
+        self._followed = change.seq
 
     def abandon(self, change: GraphDelta) -> None:
         self._prepared = []
@@ -224,8 +227,13 @@ class SnapshotView(View):
     def memory(self) -> dict[str, int]:
         return {self.name: self._since_snapshot.bytes + self._since_base.bytes + self._in_flight.bytes}
 
+    def retire(self) -> None:
+        """Ends the thread without waiting for it: the loop may hold what it waits for."""
+        self._retired = True
+        self._stop.set()
+
     def close(self) -> None:
-        """Ends the thread. A snapshot that it is writing may stay unpublished."""
+        """Ends the thread, which writes the last events first. If that takes long, they stay unpublished."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(_LAST_WORDS)
@@ -267,12 +275,15 @@ class SnapshotView(View):
             return self._manifest
 
     def _write_at_intervals(self) -> None:
-        while not self._stop.is_set():
+        last = False
+        while not self._retired:
             try:
                 self.write()
             except Exception as error:  # the loop needs no snapshots, and the next attempt may do better
                 _logger.warning("no snapshot was written to %s: %s", self.objects.url, error)
-            self._stop.wait(self._interval)
+            if last:
+                return
+            last = self._stop.wait(self._interval)
 
     def _write(self) -> bool:
         """Whether it published a snapshot."""
@@ -369,6 +380,11 @@ class SnapshotView(View):
                 fresh.add(taken)
                 if merge and not number:
                     taken.add(self._since_base)
+                if self._followed != self.graph.seq:
+                    raise SnapshotError(
+                        f"the view has seen the graph up to event {self._followed}, which is at "
+                        f"{self.graph.seq} and goes on without it: make another view"
+                    )
                 rows = self._existing(taken)
                 if number == _ROUNDS or sum(map(self._size, rows.items())) <= HELD:
                     last = read_changes(self._source, generation, rows)

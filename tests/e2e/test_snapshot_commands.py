@@ -1,0 +1,48 @@
+"""A server that keeps a snapshot, from the command line: another process reads the graph without it."""
+
+import time
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+
+from livegnn import Events
+from livegnn.errors import SnapshotError
+from livegnn.serverless.source import SnapshotSource
+from serving import Server, write_deployment
+
+
+def wait_for(source: SnapshotSource, seq: int) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            if source.newest().seq >= seq:
+                return
+        except SnapshotError:
+            pass
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_server_keeps_a_snapshot(tmp_path: Path) -> None:
+    """From its start on, and after a kill."""
+    file = write_deployment(tmp_path)
+    file.write_text(file.read_text() + '\n[snapshots]\nurl = "snapshots"\ninterval = 0.05\n')
+    source = SnapshotSource(str(tmp_path / "snapshots"))
+    for turn in range(2):
+        server = Server(file)
+        try:
+            wait_for(source, turn)  # without an event of its own
+            events = Events().add_nodes([900 + turn], [[turn, 1, 2, 3]])
+            request = urllib.request.Request(
+                f"{server.address}/v1/events?wait=true",
+                events.to_json_lines().encode(),
+                {"content-type": "application/x-ndjson"},
+            )
+            urllib.request.urlopen(request, timeout=30).close()
+            wait_for(source, turn + 1)
+            snapshot = source.newest()
+            rows = snapshot.rows_of(np.array([900 + turn]))
+            assert snapshot.features(None, rows).tolist() == [[turn, 1, 2, 3]]
+        finally:
+            server.kill()
