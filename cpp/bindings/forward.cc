@@ -94,7 +94,10 @@ void bind_forward(nb::module_& module) {
              for (const auto& [source, target, keyed] : edge_types) types.push_back({source, target, keyed});
              new (self) Forward(std::move(program), std::move(types));
            })
-      .def("predict", &predict, nb::arg(), nb::arg(), nb::arg(), nb::arg());
+      .def("predict", &predict, nb::arg(), nb::arg(), nb::arg(), nb::arg())
+      .def_prop_ro("last_bytes", &Forward::last_bytes)
+      .def_prop_ro("held_bytes", &Forward::held_bytes)
+      .def("release", &Forward::release);
 }
 
 }  // namespace livegnn::bindings

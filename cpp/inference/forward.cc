@@ -39,6 +39,7 @@ Forward::Forward(Program program, std::vector<EdgeType> edge_types)
 void Forward::run(const SampledGraph& sample, std::span<const Asked> asked) const {
   const ForwardWorkspaces::Lease workspace = workspaces_.take();
   ForwardPass(*this, sample, workspace.get()).run(asked);
+  last_bytes_.store(workspace->peak(), std::memory_order_relaxed);
 }
 
 }  // namespace livegnn

@@ -14,6 +14,7 @@
 // workspace has seen samples as large.
 #pragma once
 
+#include <atomic>
 #include <span>
 #include <vector>
 
@@ -54,6 +55,12 @@ class Forward {
   // arrays are as wide as the program reads them.
   void run(const SampledGraph& sample, std::span<const Asked> asked) const;
 
+  // Working memory: of the pass that ended last, with what its workspace kept from earlier ones; kept for the next one.
+  size_t last_bytes() const { return last_bytes_.load(std::memory_order_relaxed); }
+  size_t held_bytes() const { return workspaces_.bytes(); }
+  // Frees what is kept for the next pass.
+  void release() const { workspaces_.release(); }
+
  private:
   friend class ForwardPass;
 
@@ -67,6 +74,7 @@ class Forward {
   std::vector<size_t> node_widths_, edge_widths_;
   std::vector<float> units_;  // ones: magnitudes are not bounded here (message_sums.h)
   mutable ForwardWorkspaces workspaces_;
+  mutable std::atomic<size_t> last_bytes_ = 0;
 };
 
 }  // namespace livegnn

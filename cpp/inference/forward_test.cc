@@ -49,6 +49,27 @@ TEST(a_pass_allocates_nothing_once_its_memory_is_there) {
   }
 }
 
+TEST(working_memory_is_counted_and_released) {
+  const Setting& setting = kSettings[0];
+  const Forward forward = forward_of(setting);
+  CHECK_EQ(forward.held_bytes(), 0u);
+  Random random;
+  OwnedSample sample;
+  draw(&random, 2, 8, &sample);
+  sample.finish(sample.x.size() / kFeatures, setting.options.columns.weighted, setting.edge_features > 0);
+  const std::vector<int64_t> positions{0};
+  Floats out(forward.program().output_width(0)), again(out.size());
+  Forward::Asked asked{0, positions, out.data()};
+  forward.run(sample.graph, {&asked, 1});
+  CHECK(forward.last_bytes() > 0);
+  CHECK_EQ(forward.held_bytes(), forward.last_bytes());
+  forward.release();
+  CHECK_EQ(forward.held_bytes(), 0u);
+  asked.out = again.data();
+  forward.run(sample.graph, {&asked, 1});
+  CHECK(out == again);
+}
+
 TEST(threads_do_not_see_each_other) {
   const Setting& setting = kSettings[9];  // attention, parallel edges
   const Forward forward = forward_of(setting);

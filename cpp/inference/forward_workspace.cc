@@ -5,6 +5,7 @@
 namespace livegnn {
 
 void ForwardWorkspace::close(size_t floats) {
+  peak_ = bytes();
   if (!needs_.outgrown(floats)) return;
   const size_t held = bytes();
   memory = {};

@@ -34,9 +34,11 @@ struct ForwardWorkspace {
   // After a pass that took `floats`: gives back memory that is much larger than other passes need.
   void close(size_t floats);
   size_t bytes() const;
+  size_t peak() const { return peak_; }  // bytes before the last `close`
 
  private:
   RecentNeeds needs_{size_t{1} << 20};
+  size_t peak_ = 0;
 };
 
 using ForwardWorkspaces = Leases<ForwardWorkspace>;

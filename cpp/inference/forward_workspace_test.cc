@@ -28,6 +28,7 @@ TEST(a_large_pass_leaves_no_memory_behind) {
   lease->memory.reserve(kLarge);
   lease->close(kLarge);
   CHECK(lease->bytes() < kLarge);
+  CHECK(lease->peak() >= kLarge * sizeof(float));
 }
 
 }  // namespace livegnn

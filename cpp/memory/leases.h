@@ -55,6 +55,14 @@ class Leases {
     return bytes_;
   }
 
+  // Frees those that are idle.
+  void release() {
+    std::vector<Idle> freed;
+    std::lock_guard lock(mutex_);
+    freed.swap(idle_);
+    bytes_ = 0;
+  }
+
  private:
   struct Idle {
     std::unique_ptr<T> one;

@@ -50,6 +50,16 @@ TEST(few_and_small_ones_are_kept) {
   CHECK_EQ(all.bytes(), 20u);
 }
 
+TEST(idle_ones_are_released_and_those_in_use_are_not) {
+  Leases<Leased> all;
+  const auto used = all.take();
+  all.take();
+  CHECK_EQ(all.bytes(), 10u);
+  all.release();
+  CHECK_EQ(all.bytes(), 0u);
+  CHECK_EQ(Leased::alive.load(), 1);
+}
+
 TEST(threads_take_different_ones) {
   Leases<Leased> all;
   std::atomic<int> shared{0};

@@ -96,6 +96,26 @@ lazy_names.register(
     },
 )
 lazy_names.register(
+    "livegnn.inference",
+    {
+        "Degrees": "livegnn.inference.degrees",
+        "Engine": "livegnn.inference.engine",
+        "EngineOptions": "livegnn.inference.options",
+        "Keep": "livegnn.compiler.plan",
+        "Mode": "livegnn.inference.options",
+        "NonFinite": "livegnn.inference.guard",
+        "QueryWork": "livegnn.inference.update",
+        "SampledForward": "livegnn.inference.forward",
+        "Scrub": "livegnn.inference.scrub",
+        "ScrubPolicy": "livegnn.inference.scrub",
+        "Scrubbed": "livegnn.inference.scrub",
+        "Update": "livegnn.inference.update",
+        "Verification": "livegnn.oracle.exactness",
+        "WhatIf": "livegnn.inference.what_if",
+        "Work": "livegnn.inference.update",
+    },
+)
+lazy_names.register(
     "livegnn.model.entrances",
     {
         "Told": "livegnn.importers.settings",

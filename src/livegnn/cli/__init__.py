@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from livegnn.cli.checkpoint import app as checkpoint_app
+from livegnn.cli.function import app as function_app
 from livegnn.cli.log import app as log_app
 from livegnn.cli.model import app as model_app
 from livegnn.cli.outputs import check_apart
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 
 app.add_typer(checkpoint_app, name="checkpoint")
+app.add_typer(function_app, name="function")
 app.add_typer(log_app, name="log")
 app.add_typer(model_app, name="model")
 app.add_typer(snapshot_app, name="snapshot")

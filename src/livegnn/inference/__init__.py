@@ -1,15 +1,29 @@
-"""The engine: keeps embeddings exact while the graph changes."""
+"""The engine: keeps embeddings exact while the graph changes.
 
-from livegnn.compiler.plan import Keep
-from livegnn.inference.degrees import Degrees
-from livegnn.inference.engine import Engine
-from livegnn.inference.forward import SampledForward
-from livegnn.inference.guard import NonFinite
-from livegnn.inference.options import EngineOptions, Mode
-from livegnn.inference.scrub import Scrub, Scrubbed, ScrubPolicy
-from livegnn.inference.update import QueryWork, Update, Work
-from livegnn.inference.what_if import WhatIf
-from livegnn.oracle.exactness import Verification
+Names are loaded on first use, so that who needs a forward pass alone waits for no engine; where each of them
+is, `livegnn/__init__.py` registers (`livegnn.lazy_names`).
+"""
+
+from typing import TYPE_CHECKING
+
+from livegnn import lazy_names
+
+if TYPE_CHECKING:
+    from livegnn.compiler.plan import Keep as Keep
+    from livegnn.inference.degrees import Degrees as Degrees
+    from livegnn.inference.engine import Engine as Engine
+    from livegnn.inference.forward import SampledForward as SampledForward
+    from livegnn.inference.guard import NonFinite as NonFinite
+    from livegnn.inference.options import EngineOptions as EngineOptions
+    from livegnn.inference.options import Mode as Mode
+    from livegnn.inference.scrub import Scrub as Scrub
+    from livegnn.inference.scrub import Scrubbed as Scrubbed
+    from livegnn.inference.scrub import ScrubPolicy as ScrubPolicy
+    from livegnn.inference.update import QueryWork as QueryWork
+    from livegnn.inference.update import Update as Update
+    from livegnn.inference.update import Work as Work
+    from livegnn.inference.what_if import WhatIf as WhatIf
+    from livegnn.oracle.exactness import Verification as Verification
 
 __all__ = [
     "Degrees",
@@ -28,3 +42,8 @@ __all__ = [
     "WhatIf",
     "Work",
 ]
+
+
+def __getattr__(name: str) -> object:
+    value = globals()[name] = lazy_names.load(__name__, name)
+    return value

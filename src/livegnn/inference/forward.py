@@ -93,6 +93,21 @@ class SampledForward:
         """
         return places_of(self._schema, node_widths, edge_widths)
 
+    @property
+    def last_bytes(self) -> int:
+        """The working memory of the call that ended last, with what was kept from calls before it. The sample
+        and the rows come on top."""
+        return self.native.last_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """The working memory that is kept for the next call."""
+        return self.native.held_bytes
+
+    def release(self) -> None:
+        """Gives back the working memory that is kept for the next call."""
+        self.native.release()
+
     def predict_pairs(
         self,
         sample: Subgraph | HeteroSubgraph,

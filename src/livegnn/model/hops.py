@@ -1,14 +1,15 @@
-"""How many hops of neighbours a model reads, and whether a sampling query fits that."""
+"""How many hops of neighbours a model reads, of which lists and degrees, and whether a query fits that."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from livegnn.errors import ModelError
 from livegnn.model.inputs import EdgeInput, Input
-from livegnn.model.propagation import Propagate
+from livegnn.model.propagation import Degree, Propagate
 from livegnn.model.steps import Step
-from livegnn.query import Query
-from livegnn.types import NodeType
+from livegnn.query import Direction, Query
+from livegnn.types import EdgeType, NodeType
 from livegnn.wording import count, kind_of
 
 
@@ -56,6 +57,86 @@ def _after_propagation(step: Step, nodes: Mapping[str, int], edges: Mapping[str,
         else:
             reached.append(nodes[name] + (far if position < along else 0))
     return max(reached)
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What a prediction reads around a node, by edge type and direction, as numbers of hops.
+
+    Of nodes at a distance below ``lists`` the neighbours are read, of nodes at a distance of at most
+    ``degrees`` the degree. A direction that is missing is not read.
+    """
+
+    lists: Mapping[tuple[EdgeType, Direction], int]
+    degrees: Mapping[tuple[EdgeType, Direction], int]
+
+
+def reads_of(steps: Sequence[Step], output: str) -> Reads:
+    """What the rows of one value read. output: the name of a value on nodes.
+
+    It follows the steps backward, so a value that `output` does not depend on costs nothing.
+    """
+    on_edges = _values_on_edges(steps)
+    nodes, edges = {output: 0}, dict[str, _Reach]()
+    lists: dict[tuple[EdgeType, Direction], int] = {}
+    degrees: dict[tuple[EdgeType, Direction], int] = {}
+
+    def read(name: str, distance: int) -> None:
+        nodes[name] = max(nodes.get(name, 0), distance)
+
+    def read_edges(name: str, source: int, target: int) -> None:
+        before = edges.get(name, _Reach())
+        edges[name] = _Reach(max(before.source, source), max(before.target, target))
+
+    for step in reversed(steps):
+        if step.output in edges:
+            at = edges[step.output]
+            if step.op in ("source", "target"):
+                read(step.inputs[0], at.source if step.op == "source" else at.target)
+                continue
+            for name in step.inputs:
+                if name in on_edges:
+                    read_edges(name, *at)
+        elif step.output not in nodes:
+            continue
+        elif step.op == "degree":
+            counted = Degree.from_step(step)
+            key = (counted.edge_type, _direction(reverse=counted.reverse))
+            degrees[key] = max(degrees.get(key, 0), nodes[step.output])
+        elif step.op == "propagate":
+            here = nodes[step.output]
+            operators = Propagate.from_step(step)
+            sender = here if operators.only_loops else here + 1
+            for edge_type in operators.edge_types:
+                key = (edge_type, _direction(reverse=operators.reverse))
+                lists[key] = max(lists.get(key, 0), here + 1)
+                if "source_rsqrt" in operators.message_local:
+                    degrees[key] = max(degrees.get(key, 0), sender)
+            along = len(operators.edge_types) * (2 if operators.coefficients else 1)
+            for position, name in enumerate(step.inputs):
+                if name in on_edges:
+                    read_edges(name, *((here, sender) if operators.reverse else (sender, here)))
+                else:
+                    read(name, sender if position < along else here)
+        else:
+            for name in step.inputs:
+                read(name, nodes[step.output])
+    return Reads(lists, degrees)
+
+
+def _values_on_edges(steps: Sequence[Step]) -> set[str]:
+    """The values on edges that steps make; those that the model reads from the graph need no node."""
+    found: set[str] = set()
+    for step in steps:
+        if step.op in ("source", "target") or (
+            step.op != "propagate" and any(name in found for name in step.inputs)
+        ):
+            found.add(step.output)
+    return found
+
+
+def _direction(*, reverse: bool) -> Direction:
+    return "out" if reverse else "in"
 
 
 def check_query(query: object, hops: int, node_type: NodeType) -> None:

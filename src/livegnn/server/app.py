@@ -1,7 +1,6 @@
 """The application, and running it until a signal comes."""
 
 import asyncio
-import errno
 import signal
 import socket
 import threading
@@ -19,13 +18,13 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 import livegnn
-from livegnn.arguments import whole
 from livegnn.errors import LiveGNNError
 from livegnn.runtime import Runtime
 from livegnn.server import api_page
 from livegnn.server.event_routes import AppendHandler
 from livegnn.server.failures import add_failures, answer_error, answer_failure, answer_nobody, to_answer
 from livegnn.server.feed import Feed
+from livegnn.server.listening import listen as listen
 from livegnn.server.routes import create_routes
 
 _EVENTS = "/v1/events"
@@ -173,33 +172,6 @@ def serve(
     config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=5)
     runtime = app.runtime if until_failure and isinstance(app, _Application) else None
     _Server(config, app.state.feed, runtime).run([listener])
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that accepts connections at `host`:`port`; port 0 is any free one.
-
-    Raises OSError that names the address; InputError for a port that cannot be.
-    """
-    whole(port, "port", 0, 65535)
-    # Named by its protocol, or asyncio would not switch off Nagle's algorithm: 40 ms for every answer.
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        taken = "another program listens there, perhaps this server runs already. Stop it, or "
-        raise OSError(
-            error.errno,
-            f"cannot listen at {host} port {port}, {error.strerror}: "
-            f"{taken if error.errno == errno.EADDRINUSE else ''}choose another host or port in [server]",
-        ) from error
-    except BaseException:
-        listener.close()
-        raise
-    return listener
 
 
 def _exit(sig: int, frame: FrameType | None) -> NoReturn:

@@ -43,6 +43,10 @@ class Snapshot(Protocol):
 
     schema: Schema
 
+    @property
+    def identity(self) -> str:
+        """Names what it shows: snapshots of one identity have the same graph in the same rows."""
+
     def rows_of(
         self, ids: "Shaped[Ids, 'ids']", node_type: NodeType | None = None
     ) -> "Int64[IntArray, 'ids']":

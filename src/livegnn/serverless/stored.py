@@ -71,6 +71,11 @@ class StoredSnapshot:
         self._open()
 
     @property
+    def identity(self) -> str:
+        """Names what it shows: the writer, and the event up to which it wrote."""
+        return f"{self.manifest.chain}/{self.seq}"
+
+    @property
     def bytes(self) -> int:
         """The memory that it takes."""
         return self._layers.bytes + sum(one.bytes for one in self._nodes)

@@ -4,6 +4,7 @@ A store does each operation once; `Objects` repeats it, and joins ranges. Thrott
 have the same face and stand in between. Thread safety: any thread may call.
 """
 
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -132,7 +133,9 @@ def _open_by_url(url: str, scheme: str, timeout: float, options: dict[str, str])
             return ObstoreStore(url, local, local)
         client = {"timeout": timedelta(seconds=timeout), "connect_timeout": timedelta(seconds=timeout)}
         settings = dict(options)
-        if settings.get("endpoint", "").startswith("http://"):
+        # These options replace those of the environment.
+        allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
+        if allowed or settings.get("endpoint", "").startswith("http://"):
             client["allow_http"] = True  # type: ignore[assignment]
         # Reads are repeated by `Objects`, which also sees what is truncated; parts of uploads by obstore.
         reads, writes = (

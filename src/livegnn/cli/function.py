@@ -1,0 +1,122 @@
+"""`livegnn function`: predictions from a snapshot, by workers that come with requests."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from livegnn.errors import InputError
+
+if TYPE_CHECKING:
+    from livegnn.serverless.app import Answering
+
+app = typer.Typer(
+    help="Predict from a snapshot, with workers that come with requests: docs/functions.md.",
+    no_args_is_help=True,
+)
+
+Host = Annotated[str, typer.Option(help="the address to listen at")]
+Port = Annotated[
+    int, typer.Option(envvar="PORT", help="the port, or that of the variable PORT; 0 for any free one")
+]
+
+
+@app.command()
+def serve(
+    snapshot: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", envvar="LIVEGNN_SNAPSHOT", help="where the snapshot is: docs/snapshots.md"
+        ),
+    ],
+    model: Annotated[
+        Path,
+        typer.Option(metavar="FILE", envvar="LIVEGNN_MODEL", help="the model file: docs/model-file.md"),
+    ],
+    workers: Annotated[int, typer.Option(help="at most, that predict")] = 4,
+    sampling_workers: Annotated[
+        int, typer.Option(help="at most, that fetch subgraphs for them; 0: each worker does both")
+    ] = 0,
+    waiting: Annotated[int, typer.Option(help="requests that may wait; further ones are refused")] = 100,
+    keep_alive: Annotated[
+        float, typer.Option(metavar="SECONDS", help="after which an idle worker ends")
+    ] = 600.0,
+    memory: Annotated[
+        int | None, typer.Option(metavar="MIB", help="that a worker may take, in MiB; all there is")
+    ] = None,
+    place: Annotated[
+        str, typer.Option(help="where workers are: processes, threads, containers or ray")
+    ] = "processes",
+    image: Annotated[str | None, typer.Option(help="of containers: one with LiveGNN in it")] = None,
+    engine: Annotated[str, typer.Option(help="of containers: docker, podman, or another command")] = "docker",
+    container_option: Annotated[
+        list[str] | None,
+        typer.Option(help="of the engine's run, such as --volume=/data:/data:ro; may be repeated"),
+    ] = None,
+    ray_address: Annotated[
+        str | None, typer.Option(help="of a Ray cluster; the one that RAY_ADDRESS names, or a new one here")
+    ] = None,
+    opener: Annotated[
+        str, typer.Option(metavar="MODULE:NAME", help="what opens the predictor")
+    ] = "livegnn.serverless.predictor:open_predictor",
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+) -> None:
+    """Serve predictions over HTTP; nothing but this runs while there are no requests."""
+    from livegnn.serverless.settings import NodeSettings
+
+    settings = NodeSettings(
+        snapshot,
+        str(model),
+        opener=opener,
+        place=place,  # type: ignore[arg-type]
+        workers=workers,
+        sampling_workers=sampling_workers,
+        waiting=waiting,
+        keep_alive=keep_alive,
+        memory=None if memory is None else memory * 2**20,
+        image=image,
+        engine=engine,
+        options=container_option or (),
+    )
+    if place == "ray":
+        _join_ray(ray_address)
+    _listen(settings.open(), host, port, "a node")
+
+
+@app.command()
+def gateway(
+    nodes: Annotated[list[str], typer.Argument(metavar="URL...", help="the addresses of the nodes")],
+    policy: Annotated[
+        str, typer.Option(help="how requests are spread: round-robin or least-loaded")
+    ] = "round-robin",
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+) -> None:
+    """Spread requests over several nodes."""
+    try:
+        from livegnn.serverless.gateway import Gateway
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"a gateway needs {error.name}, which is not installed: pip install 'livegnn[serverless]'"
+        ) from error
+    _listen(Gateway(nodes, policy), host, port, "the gateway")  # type: ignore[arg-type]
+
+
+def _join_ray(address: str | None) -> None:
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise InputError("workers in a Ray cluster need ray: pip install ray") from error
+    ray.init(address, log_to_driver=True)
+
+
+def _listen(served: "Answering", host: str, port: int, what: str) -> None:
+    from livegnn.server.listening import listen
+    from livegnn.serverless.app import serve
+
+    with listen(host, port) as listener:
+        found, number = listener.getsockname()[:2]
+        shown = f"[{found}]" if ":" in found else found
+        typer.echo(f"{what} listens at http://{shown}:{number}")
+        serve(served, listener)

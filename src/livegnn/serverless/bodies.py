@@ -1,0 +1,142 @@
+"""What a function is asked and what it answers, in the server's formats, without a library for HTTP."""
+
+import json
+import math
+from typing import Final, NamedTuple
+
+from livegnn.errors import (
+    InputError,
+    LiveGNNError,
+    OverloadedError,
+    SnapshotReplacedError,
+    StoreUnavailableError,
+    TimeoutExpired,
+    UnknownNodeError,
+    shortened,
+)
+
+LARGEST_BODY: Final = 64 * 2**20
+LONGEST_WAIT: Final = 300.0
+
+_FIELDS = ("ids", "min_seq", "timeout")
+_LARGEST_INTEGER = 2**63 - 1
+
+
+class Asked(NamedTuple):
+    """The body of a request for predictions.
+
+    min_seq: the least event that the snapshot must show. timeout: seconds in which it must be answered.
+    """
+
+    ids: list[int] | list[str]
+    min_seq: int = 0
+    timeout: float = 10.0
+
+
+class Answer(NamedTuple):
+    """Status and body of an answer over HTTP. retry_after: seconds after which to ask again."""
+
+    status: int
+    body: bytes
+    retry_after: float | None = None
+    content_type: str = "application/json"
+
+    def headers(self) -> dict[str, str]:
+        """The headers of the answer, names in lower case."""
+        found = {"content-type": self.content_type}
+        if self.retry_after is not None:
+            found["retry-after"] = str(max(1, math.ceil(self.retry_after)))
+        return found
+
+
+def read_asked(body: bytes | str) -> Asked:
+    """The body of a request. Raises InputError."""
+    try:
+        content = json.loads(body, object_pairs_hook=_once, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"the body must be JSON, got {body[:60]!r}: {error}") from error
+    if not isinstance(content, dict) or "ids" not in content:
+        raise InputError(f"the body must be an object with the field 'ids', got {_shown(content)}")
+    if unknown := [name for name in content if name not in _FIELDS]:
+        raise InputError(f"the body may have the fields {', '.join(_FIELDS)}, got {unknown[0]!r}")
+    min_seq, timeout = content.get("min_seq", 0), content.get("timeout", 10.0)
+    if type(min_seq) is not int or not 0 <= min_seq <= _LARGEST_INTEGER:
+        raise InputError(f"min_seq must be an integer from 0 to 2^63 - 1, got {_shown(min_seq)}")
+    if type(timeout) not in (int, float) or not 0 < timeout <= LONGEST_WAIT:
+        raise InputError(
+            f"timeout must be a number of seconds above 0, at most {LONGEST_WAIT:g}, got {_shown(timeout)}"
+        )
+    return Asked(_ids(content["ids"]), min_seq, float(timeout))
+
+
+def answer_error(error: Exception) -> Answer:
+    """The answer for an error: as the server's, `{"error": {"type": ..., "message": ...}}`."""
+    retry_after = None
+    if isinstance(error, UnknownNodeError):
+        status = 404
+    elif isinstance(error, InputError):
+        status = 400
+    elif isinstance(error, SnapshotReplacedError):
+        status = 409
+    elif isinstance(error, OverloadedError | TimeoutExpired | StoreUnavailableError):
+        status = 503
+        retry_after = error.retry_after if isinstance(error, OverloadedError) else None
+    else:
+        status = 500
+    kind, message = type(error).__name__, str(error)
+    if isinstance(error, MemoryError):  # NumPy has one of its own
+        kind = "MemoryError"
+        message = f"the request needs more memory than the worker may take: ask for fewer ids. {message}"
+    elif not isinstance(error, LiveGNNError):
+        message = f"the function failed, its log says where: {message}"
+    return answer_problem(kind, message, status, retry_after)
+
+
+def answer_problem(kind: str, message: str, status: int, retry_after: float | None = None) -> Answer:
+    """An answer that names what is wrong."""
+    return answer_json({"error": {"type": kind, "message": shortened(message)}}, status, retry_after)
+
+
+def answer_json(content: object, status: int = 200, retry_after: float | None = None) -> Answer:
+    """`content` as the body of an answer."""
+    return Answer(status, json.dumps(content, separators=(",", ":")).encode(), retry_after)
+
+
+def _ids(given: object) -> list[int] | list[str]:
+    if not isinstance(given, list):
+        raise InputError(f"ids must be a list of integers or of texts, got {_shown(given)}")
+    kinds = {type(one) for one in given}
+    if kinds <= {int}:
+        if given and not 0 <= min(given) <= max(given) <= _LARGEST_INTEGER:
+            wrong = next(one for one in given if not 0 <= one <= _LARGEST_INTEGER)
+            raise InputError(f"ids must be integers from 0 to 2^63 - 1, got {wrong}")
+    elif kinds != {str}:
+        wrong = next((one for one in given if type(one) not in (int, str)), given[0])
+        raise InputError(f"ids must be a list of integers or of texts, got {_shown(wrong)} in it")
+    else:
+        for one in given:
+            if "\0" in one or any("\ud800" <= letter <= "\udfff" for letter in one):
+                raise InputError(
+                    f"a text id must have no NUL and no half of a surrogate pair, got {_shown(one)}"
+                )
+    return given
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"each object of the body must have a field once, got {twice!r} twice")
+    return found
+
+
+def _refuse_constant(name: str) -> float:
+    raise InputError(f"the body must be JSON, got {name}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."

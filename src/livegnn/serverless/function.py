@@ -1,0 +1,150 @@
+"""A predictor as a function of bytes: what workers, and a handler in a cloud, run.
+
+In one stage, ids become predictions. In two, ids become a subgraph as bytes, in one worker, and this becomes
+predictions in another.
+"""
+
+import json
+import logging
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
+
+from livegnn.arguments import whole
+from livegnn.errors import InputError, TimeoutExpired
+from livegnn.serverless.bodies import Answer, Asked, answer_error, read_asked
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from livegnn.types import FloatArray, Ids
+
+Step: TypeAlias = Literal["predict", "sample", "infer"]
+"""What a worker does: all of it, or one of two halves."""
+
+Setting: TypeAlias = "str | int | float | bool | Sequence[Setting] | Mapping[str, Setting] | None"
+
+PREDICTOR: Final = "livegnn.serverless.predictor:open_predictor"
+"""What opens the predictor of a snapshot and a model, `snapshot_url` and `model_path`."""
+
+_log = logging.getLogger(__name__)
+_LENGTH = struct.Struct("<I")
+
+
+class Predictor(Protocol):
+    """What predicts. Belongs to one thread at a time."""
+
+    def predict(self, ids: "Ids", *, memory_limit: int | None) -> "Float[FloatArray, 'ids channels']":
+        """Predictions of nodes. memory_limit: bytes that it may take beside what it had when it was opened;
+        None: as many as there are. Raises LiveGNNError, or MemoryError if they need more.
+        """
+
+    def describe(self) -> "Mapping[str, object]":
+        """What it is and has done, as JSON; `seq` is the last event that the predictions before reflect."""
+
+
+@runtime_checkable
+class StagedPredictor(Predictor, Protocol):
+    """What can also predict in two halves, in two workers."""
+
+    def sample(self, ids: "Ids") -> bytes:
+        """The subgraph that the predictions read."""
+
+    def infer(self, subgraph: bytes, *, memory_limit: int | None) -> "Float[FloatArray, 'ids channels']":
+        """The predictions of the nodes for which `sample` gave this. Raises SnapshotReplacedError if it must
+        be sampled again, and what `predict` raises.
+        """
+
+
+@dataclass(frozen=True)
+class Function:
+    """What a worker runs, as data: it is opened where the worker is.
+
+    factory: "module:name" of a callable that gives a Predictor. arguments: its arguments by name, JSON.
+    memory: bytes that a worker may have resident; None: as many as there are. Raises InputError.
+    """
+
+    factory: str
+    arguments: Mapping[str, Setting] = field(default_factory=dict)
+    stage: Step = "predict"
+    memory: int | None = None
+
+    def __post_init__(self) -> None:
+        module, _, name = self.factory.partition(":")
+        if not (module and name):
+            raise InputError(f"factory must be 'module:name', got {self.factory!r}")
+        if self.stage not in ("predict", "sample", "infer"):
+            raise InputError(f"stage must be 'predict', 'sample' or 'infer', got {self.stage!r}")
+        if self.memory is not None:
+            whole(self.memory, "memory", 1)
+
+    def to_json(self) -> str:
+        """The function as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Function":
+        """The function that `to_json` has written."""
+        return cls(**json.loads(text))
+
+    def open(self) -> Predictor:
+        """Opens the predictor, here."""
+        module, _, name = self.factory.partition(":")
+        factory: Callable[..., Predictor] = getattr(import_module(module), name)
+        predictor = factory(**self.arguments)
+        if self.stage != "predict" and not isinstance(predictor, StagedPredictor):
+            raise InputError(f"{self.factory} must give a predictor with `sample` and `infer` for two stages")
+        return predictor
+
+
+def answer(predictor: Predictor, stage: Step, body: bytes, room: int | None = None) -> Answer:
+    """What a worker of a stage answers, errors included. room: bytes that it may take for that."""
+    try:
+        if stage == "infer":
+            return _infer(cast("StagedPredictor", predictor), body, room)
+        asked = read_asked(body)
+        if stage == "sample":
+            subgraph = cast("StagedPredictor", predictor).sample(_to_ids(asked))
+            _check_seq(predictor, asked)
+            return Answer(200, _LENGTH.pack(len(body)) + body + subgraph)
+        return _describe(predictor, asked, predictor.predict(_to_ids(asked), memory_limit=room))
+    except Exception as error:
+        found = answer_error(error)
+        if found.status >= 500 and not isinstance(error, TimeoutExpired):
+            _log.exception("a request failed")
+        return found
+
+
+def _infer(predictor: StagedPredictor, body: bytes, room: int | None) -> Answer:
+    (length,) = _LENGTH.unpack_from(body)
+    asked = read_asked(body[_LENGTH.size : _LENGTH.size + length])
+    rows = predictor.infer(body[_LENGTH.size + length :], memory_limit=room)
+    return _describe(predictor, asked, rows)
+
+
+def _describe(predictor: Predictor, asked: Asked, rows: "Float[FloatArray, 'ids channels']") -> Answer:
+    import orjson
+
+    seq = _check_seq(predictor, asked)
+    content = {"seq": seq, "ids": asked.ids, "predictions": rows}
+    return Answer(200, orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+def _check_seq(predictor: Predictor, asked: Asked) -> int:
+    seq = cast("int", predictor.describe()["seq"])
+    if seq < asked.min_seq:
+        raise TimeoutExpired(
+            f"expected a snapshot that shows event {asked.min_seq}, the newest one shows event {seq}: "
+            "ask again when a newer one is written"
+        )
+    return seq
+
+
+def _to_ids(asked: Asked) -> "Ids":
+    import numpy as np
+
+    if not asked.ids:
+        return np.empty(0, np.int64)
+    return np.array(asked.ids)

@@ -1,0 +1,165 @@
+"""A gateway: spreads requests over the schedulers of several nodes.
+
+Each request goes to one node, and to the next one in these cases alone: the node cannot be reached or breaks
+the connection; or it refuses with 503, because too many requests are there or it stops. Predictions change
+nothing, so a request may be asked twice. Each node is asked once; if all refuse, so does the gateway, with
+the shortest `retry-after`. Every other answer, errors among them, is passed on as it is: another node would
+answer the same. A node that cannot be reached is left out for a pause, which doubles as long as it fails,
+from a second to half a minute; while all nodes are left out, all are asked.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, TypeAlias
+
+import httpx
+
+from livegnn.errors import InputError, TimeoutExpired
+from livegnn.serverless.bodies import Answer, answer_error, answer_json, answer_problem, read_asked
+
+Policy: TypeAlias = Literal["round-robin", "least-loaded"]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_BEYOND: Final = 5.0  # seconds for an answer, beyond those that the request gives the node
+
+
+class Spread:
+    """Which nodes a request is sent to, in which order. Has no clock: time is an argument, in seconds.
+
+    "round-robin": each in turn. "least-loaded": the one with the fewest requests of this gateway, in turn
+    among equals.
+    """
+
+    def __init__(self, nodes: int, policy: Policy) -> None:
+        if policy not in ("round-robin", "least-loaded"):
+            raise InputError(f"policy must be 'round-robin' or 'least-loaded', got {policy!r}")
+        self._policy = policy
+        self._turn = 0
+        self.load = [0] * nodes
+        self._failures = [0] * nodes
+        self._left_out_until = [-float("inf")] * nodes
+
+    def order(self, now: float) -> list[int]:
+        """The nodes that one request is sent to, until one takes it."""
+        count = len(self.load)
+        turns = [(self._turn + place) % count for place in range(count)]
+        self._turn = (self._turn + 1) % count
+        there = [node for node in turns if self._left_out_until[node] <= now] or turns
+        return sorted(there, key=lambda node: self.load[node]) if self._policy == "least-loaded" else there
+
+    def failed(self, node: int, now: float) -> None:
+        """A node could not be reached."""
+        pause = min(_FIRST_PAUSE * 2.0 ** self._failures[node], _LONGEST_PAUSE)
+        if self._left_out_until[node] <= now:  # requests that fail together are one failure
+            self._failures[node] += 1
+            self._left_out_until[node] = now + pause
+
+    def reached(self, node: int) -> None:
+        """A node has answered, whatever it said."""
+        self._failures[node] = 0
+        self._left_out_until[node] = -float("inf")
+
+
+class Gateway:
+    """Answers requests through nodes. Belongs to one event loop.
+
+    nodes: their addresses, such as ``"http://10.0.0.7:8080"``. Raises InputError.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        policy: Policy = "round-robin",
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not nodes:
+            raise InputError("nodes must have at least one address, got none")
+        self._nodes = [node.rstrip("/") for node in nodes]
+        self._spread, self._clock = Spread(len(nodes), policy), clock
+        self._client = httpx.AsyncClient(limits=httpx.Limits(max_connections=None))
+        self._sent, self._unreached, self._refused = ([0] * len(nodes) for _ in range(3))
+        self._closing = False
+
+    async def predict(self, body: bytes) -> Answer:
+        """The answer of a node."""
+        try:
+            asked = read_asked(body)
+        except InputError as error:
+            return answer_error(error)
+        if self._closing:
+            return answer_problem("GatewayStops", "the gateway stops: send the request again", 503, 1.0)
+        refusals: list[Answer] = []
+        for node in self._spread.order(self._clock()):
+            try:
+                found = await self._ask(node, body, asked.timeout + _BEYOND)
+            except httpx.ReadTimeout:
+                self._note_failure(node)
+                return answer_error(
+                    TimeoutExpired(f"{self._nodes[node]} has not answered within {asked.timeout:g} seconds")
+                )
+            except httpx.TransportError:
+                self._note_failure(node)
+                continue
+            self._spread.reached(node)
+            if found.status != httpx.codes.SERVICE_UNAVAILABLE or found.retry_after is None:
+                return found
+            self._refused[node] += 1
+            refusals.append(found)
+        if refusals:
+            return min(refusals, key=lambda one: one.retry_after or 0.0)
+        return answer_problem("NoNode", f"no node can be reached of {', '.join(self._nodes)}", 503, 1.0)
+
+    async def report_health(self) -> Answer:
+        """200 if a node takes requests, with the answer of each; else 503."""
+        answers = await asyncio.gather(*map(self._health_of, self._nodes))
+        content = {"nodes": dict(zip(self._nodes, answers, strict=True))}
+        return answer_json(content, 200 if "ok" in answers and not self._closing else 503)
+
+    async def report_metrics(self) -> Answer:
+        """By node: requests that were sent, refused, and could not be."""
+        lines = []
+        for name, kind, values in (
+            ("sent_total", "counter", self._sent),
+            ("refused_total", "counter", self._refused),
+            ("unreached_total", "counter", self._unreached),
+            ("requests", "gauge", self._spread.load),
+        ):
+            lines.append(f"# TYPE livegnn_gateway_{name} {kind}")
+            lines += [
+                f'livegnn_gateway_{name}{{node="{node}"}} {value}'
+                for node, value in zip(self._nodes, values, strict=True)
+            ]
+        return Answer(200, "\n".join([*lines, ""]).encode(), content_type="text/plain; version=0.0.4")
+
+    async def close(self, seconds: float = 0.0) -> None:
+        """Takes no further request."""
+        self._closing = True
+        await self._client.aclose()
+
+    async def _ask(self, node: int, body: bytes, timeout: float) -> Answer:
+        self._sent[node] += 1
+        self._spread.load[node] += 1
+        try:
+            found = await self._client.post(
+                f"{self._nodes[node]}/v1/predictions",
+                content=body,
+                headers={"content-type": "application/json"},
+                timeout=timeout,
+            )
+        finally:
+            self._spread.load[node] -= 1
+        retry_after = found.headers.get("retry-after", "")
+        return Answer(found.status_code, found.content, float(retry_after) if retry_after.isdigit() else None)
+
+    async def _health_of(self, node: str) -> str:
+        try:
+            found = await self._client.get(f"{node}/v1/health", timeout=_BEYOND)
+        except httpx.TransportError as error:
+            return f"cannot be reached: {error!r}"
+        return "ok" if found.status_code == httpx.codes.OK else f"answers {found.status_code}"
+
+    def _note_failure(self, node: int) -> None:
+        self._unreached[node] += 1
+        self._spread.failed(node, self._clock())

@@ -1,0 +1,117 @@
+"""The handler of an AWS Lambda: `livegnn.serverless.lambda_handler.handler`.
+
+Settings come from the environment: LIVEGNN_SNAPSHOT, LIVEGNN_MODEL, and LIVEGNN_FUNCTION, "module:name" of
+what opens the predictor with these, `open_predictor` by default. The predictor is opened when this module is
+loaded, in the platform's init phase, and kept for all requests of this instance. A request and the cache may
+take what is left then of the instance's memory, AWS_LAMBDA_FUNCTION_MEMORY_SIZE. The platform gives an
+instance one request at a time, starts instances as requests come and ends idle ones: nothing is scheduled
+here.
+"""
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping
+from typing import TypedDict, cast
+
+from livegnn.errors import InputError
+from livegnn.serverless.bodies import Answer, answer_error, answer_json, answer_problem
+from livegnn.serverless.function import PREDICTOR, Function, Predictor, answer
+from livegnn.serverless.worker import memory_left
+
+Event = Mapping[str, object]
+
+
+class HttpAnswer(TypedDict):
+    """What API gateways and function URLs take for an answer over HTTP."""
+
+    statusCode: int
+    headers: dict[str, str]
+    body: str
+    isBase64Encoded: bool
+
+
+def open_from_environment(environment: Mapping[str, str]) -> Predictor:
+    """Opens the predictor that variables name. Raises InputError if one is missing."""
+    named = {}
+    for variable, argument in (("LIVEGNN_SNAPSHOT", "snapshot_url"), ("LIVEGNN_MODEL", "model_path")):
+        if variable not in environment:
+            raise InputError(f"the variable {variable} must be set in the environment of the function")
+        named[argument] = environment[variable]
+    return Function(environment.get("LIVEGNN_FUNCTION", PREDICTOR), named).open()
+
+
+def room_in(environment: Mapping[str, str]) -> int | None:
+    """The bytes of the instance that are left for requests; None where the platform does not say."""
+    size = environment.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE")
+    return None if size is None else memory_left(int(size) * 2**20)[0]
+
+
+def answer_event(predictor: Predictor, event: Event, room: int | None = None) -> HttpAnswer:
+    """The answer to an event of an API gateway (payload format 1.0 or 2.0), a function URL or a balancer.
+
+    Errors are answers, too: an exception would be a 502 of the gateway.
+    """
+    try:
+        method, path = _read_target(event)
+        found = _route(predictor, method, path, event, room)
+    except Exception as error:
+        found = answer_error(error)
+    return {
+        "statusCode": found.status,
+        "headers": found.headers(),
+        "body": found.body.decode(),
+        "isBase64Encoded": False,
+    }
+
+
+def _route(predictor: Predictor, method: str, path: str, event: Event, room: int | None) -> Answer:
+    # A stage of a gateway stands before the path: /prod/v1/predictions.
+    if path.endswith("/v1/health"):
+        if method in ("GET", "HEAD"):
+            return answer_json({"status": "ok", **predictor.describe()})
+        return answer_problem("UnknownMethod", f"{path} must be asked with GET, got {method}", 405)
+    if not path.endswith("/v1/predictions"):
+        return answer_problem(
+            "UnknownPath", f"there is nothing at {path[:100]}, only /v1/predictions and /v1/health", 404
+        )
+    if method != "POST":
+        return answer_problem("UnknownMethod", f"{path} must be asked with POST, got {method}", 405)
+    return answer(predictor, "predict", _read_body(event), room)
+
+
+def _read_target(event: Event) -> tuple[str, str]:
+    """Method and path."""
+    if "httpMethod" in event and "path" in event:  # payload format 1.0, load balancers
+        return str(event["httpMethod"]), str(event["path"])
+    context = event.get("requestContext")
+    http = context.get("http") if isinstance(context, dict) else None
+    if isinstance(http, dict) and "rawPath" in event:  # payload format 2.0, function URLs
+        return str(http["method"]), str(event["rawPath"])
+    raise InputError(
+        "the event must be one of an API gateway (payload format 1.0 or 2.0), of a function URL or of a load "
+        f"balancer, got one with the fields {', '.join(event) or 'none'}"
+    )
+
+
+def _read_body(event: Event) -> bytes:
+    body = event.get("body")
+    if body is None:
+        return b""
+    if not isinstance(body, str):
+        raise InputError(f"the body of the event must be text, got {type(body).__name__}")
+    if not event.get("isBase64Encoded"):
+        return body.encode("utf-8", "surrogatepass")
+    try:
+        return base64.b64decode(body, validate=True)
+    except binascii.Error as error:
+        raise InputError(f"the body of the event must be base64, as isBase64Encoded says: {error}") from error
+
+
+def handler(event: object, context: object) -> HttpAnswer:
+    """What Lambda calls."""
+    return answer_event(_predictor, cast("Event", event if isinstance(event, dict) else {}), _room)
+
+
+_predictor = open_from_environment(os.environ)
+_room = room_in(os.environ)

@@ -1,0 +1,137 @@
+"""A node: the stages through which a request goes on one machine, and what it says of itself.
+
+With one stage a worker does all of a request. With two, sampling workers fetch the subgraph and inference
+workers compute on it; each stage has a scheduler of its own, so they scale apart.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from livegnn.arguments import whole
+from livegnn.errors import InputError, OverloadedError, TimeoutExpired
+from livegnn.histogram import Histogram
+from livegnn.serverless.bodies import Answer, answer_error, answer_json, read_asked
+from livegnn.serverless.stage import Stage
+
+METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_REPLACED = 409  # what a worker answers to SnapshotReplacedError
+_TRIES = 3
+
+
+class Node:
+    """Answers requests through its stages, in order. Belongs to one event loop.
+
+    stages: by name, such as "predict", or "sample" and "infer". concurrency: how many requests may be here;
+    further ones are refused. Raises InputError.
+    """
+
+    def __init__(self, stages: Mapping[str, Stage], *, concurrency: int) -> None:
+        if not stages:
+            raise InputError("stages must have at least one stage, got none")
+        self.stages, self.concurrency = dict(stages), whole(concurrency, "concurrency", 1)
+        self.requests = self.refused = 0
+        self._draining = False
+
+    async def predict(self, body: bytes) -> Answer:
+        """The answer to the body of a request, errors included."""
+        try:
+            asked = read_asked(body)
+            if self._draining or self.requests >= self.concurrency:
+                self.refused += 1
+                raise OverloadedError(
+                    "the node stops: send the request to another one"
+                    if self._draining
+                    else f"{self.requests} requests are here, as many as may be: send it again later"
+                )
+        except Exception as error:
+            return answer_error(error)
+        self.requests += 1
+        try:
+            async with asyncio.timeout(asked.timeout):
+                return await self._go_through(body)
+        except TimeoutError:
+            return answer_error(TimeoutExpired(f"no worker has answered within {asked.timeout:g} seconds"))
+        except Exception as error:
+            return answer_error(error)
+        finally:
+            self.requests -= 1
+
+    async def report_health(self) -> Answer:
+        """200, or 503 when it stops: requests, and workers of each stage."""
+        state = {
+            name: {
+                "requests": stage.scheduler.requests,
+                "waiting": stage.scheduler.waiting,
+                "workers": stage.scheduler.workers,
+                "idle": stage.scheduler.idle,
+                "starting": stage.scheduler.starting,
+            }
+            for name, stage in self.stages.items()
+        }
+        status = "stopping" if self._draining else "ok"
+        content = {"status": status, "requests": self.requests, "stages": state}
+        return answer_json(content, 503 if self._draining else 200)
+
+    async def report_metrics(self) -> Answer:
+        """Metrics in Prometheus' text format."""
+        return Answer(200, _render(self).encode(), content_type=METRICS)
+
+    async def close(self, seconds: float = 0.0) -> None:
+        """Takes no further request, gives those that are here so many seconds, and ends all workers."""
+        self._draining = True
+        for stage in self.stages.values():  # what leaves one goes into the next
+            await stage.close(seconds)
+
+    async def _go_through(self, body: bytes) -> Answer:
+        for _ in range(_TRIES):
+            answer = Answer(200, body)
+            for stage in self.stages.values():
+                answer = await stage.call(answer.body)
+                if answer.status != 200:
+                    break
+            if answer.status != _REPLACED:  # by a newer snapshot, between two stages
+                return answer
+        return answer._replace(status=503, retry_after=1.0)
+
+
+def _render(node: Node) -> str:
+    lines = []
+
+    def add(name: str, kind: str, samples: "dict[str, float]") -> None:
+        lines.append(f"# TYPE livegnn_function_{name} {kind}")
+        lines.extend(f"livegnn_function_{name}{labels} {value:g}" for labels, value in samples.items())
+
+    add("requests", "gauge", {"": node.requests})
+    add("refused_total", "counter", {"": node.refused})
+    stages = {f'{{stage="{name}"}}': stage for name, stage in node.stages.items()}
+    add("waiting_requests", "gauge", {at: stage.scheduler.waiting for at, stage in stages.items()})
+    add("workers", "gauge", {at: stage.scheduler.workers for at, stage in stages.items()})
+    add("idle_workers", "gauge", {at: stage.scheduler.idle for at, stage in stages.items()})
+    add("starting_workers", "gauge", {at: stage.scheduler.starting for at, stage in stages.items()})
+    add("answered_total", "counter", {at: stage.figures.answered for at, stage in stages.items()})
+    add("failed_total", "counter", {at: stage.figures.failed for at, stage in stages.items()})
+    add("launches_total", "counter", {at: stage.figures.launched for at, stage in stages.items()})
+    add("dead_workers_total", "counter", {at: stage.figures.died for at, stage in stages.items()})
+    add("stopped_workers_total", "counter", {at: stage.figures.stopped for at, stage in stages.items()})
+    for name in ("waiting_seconds", "executing_seconds", "starting_seconds"):
+        lines.append(f"# TYPE livegnn_function_{name} histogram")
+        for stage_name, stage in node.stages.items():
+            lines.extend(_buckets(name, stage_name, getattr(stage.figures, name)))
+    return "\n".join([*lines, ""])
+
+
+def _buckets(name: str, stage: str, histogram: Histogram) -> list[str]:
+    *below, count = histogram.cumulative()
+    metric = f"livegnn_function_{name}"
+    lines = [
+        f'{metric}_bucket{{stage="{stage}",le="{bound:.6g}"}} {value}'
+        for bound, value in zip(histogram.bounds, below, strict=True)
+    ]
+    return [
+        *lines,
+        f'{metric}_bucket{{stage="{stage}",le="+Inf"}} {count}',
+        f'{metric}_sum{{stage="{stage}"}} {histogram.total:g}',
+        f'{metric}_count{{stage="{stage}"}} {count}',
+    ]

@@ -1,0 +1,491 @@
+"""Predictions from a snapshot in object storage: what a worker runs that has no graph.
+
+    ids ─► subgraph, hop by hop ─► memory predicted, cache evicted ─► features ─► forward pass ─► rows
+           never cached                                               cached
+
+A request may take as many bytes as the limit says, cached features included. What it will take beside the
+cache is predicted (memory.py), and the cache leaves room for that. If that was too little, the cache is
+dropped and the request runs again.
+
+Thread safety: any thread may call; requests are answered one after another.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+
+import numpy as np
+
+from livegnn.arguments import listed_ids, whole
+from livegnn.errors import InputError, ModelError, SnapshotReplacedError, UnknownNodeError
+from livegnn.graph.defaults import left_out
+from livegnn.graph.schema import Schema
+from livegnn.inference.forward import SampledForward
+from livegnn.model.hops import reads_of
+from livegnn.model.model import Model
+from livegnn.model.outputs import Outputs
+from livegnn.model.renaming import renamed
+from livegnn.serverless.feature_cache import FeatureCache
+from livegnn.serverless.memory import MemoryModel, PeakMeter
+from livegnn.serverless.snapshot import Snapshot
+from livegnn.serverless.source import SnapshotSource
+from livegnn.serverless.subgraph import Neighborhood, drawn_neighborhood, receiver_of, whole_neighborhood
+from livegnn.serverless.subgraph_message import decode, encode
+from livegnn.types import FloatArray, Ids, IntArray, NodeType
+
+if TYPE_CHECKING:
+    from jaxtyping import Float32, Int64
+    from numpy.typing import ArrayLike
+
+T = TypeVar("T")
+
+
+class Source(Protocol):
+    """The newest snapshot of a store."""
+
+    def newest(self) -> Snapshot:
+        """The newest snapshot; the same object as before if there is no newer one."""
+        ...
+
+    def read(self, request: Callable[[Snapshot], T]) -> T:
+        """What `request` returns of the snapshot that was opened last; of the newest one if that was
+        replaced meanwhile."""
+        ...
+
+
+def open_predictor(
+    snapshot_url: str,
+    model_path: str | PathLike[str],
+    *,
+    memory_path: str | PathLike[str] | None = None,
+    memory_limit: int | None = None,
+    output: str | None = None,
+    cache: bool = True,
+    sample_seed: int = 0,
+    refresh_seconds: float | None = 60.0,
+) -> "SnapshotPredictor":
+    """A predictor on the newest snapshot of a store, with a model file.
+
+    snapshot_url: as `open_objects` takes it. memory_path: a file of `MemoryModel.save`; by default the path
+    of the model with ``.memory`` after it, if there is such a file. memory_limit: in bytes; by default the
+    limit that the memory model names, if there is one. The rest: as for `SnapshotPredictor`.
+
+    Raises `FileFormatError` for files that are damaged, and what `SnapshotPredictor` raises.
+    """
+    path = Path(f"{model_path}.memory" if memory_path is None else memory_path)
+    memory_model = MemoryModel.load(path) if memory_path is not None or path.exists() else None
+    if memory_limit is None and memory_model is not None:
+        memory_limit = memory_model.limit
+    return SnapshotPredictor(
+        SnapshotSource(snapshot_url),
+        Model.load(model_path),
+        output=output,
+        memory_limit=memory_limit,
+        memory_model=memory_model,
+        cache=cache,
+        sample_seed=sample_seed,
+        refresh_seconds=refresh_seconds,
+    )
+
+
+@dataclass
+class Account:
+    """What a predictor has done. Times in seconds; `cache_seconds` are part of none of the others."""
+
+    requests: int = 0
+    nodes: int = 0
+    edges: int = 0
+    features_read: int = 0
+    features_reused: int = 0
+    feature_bytes_fetched: int = 0
+    evicted: int = 0
+    predicted_too_low: int = 0
+    snapshots: int = 0
+    sample_seconds: float = 0.0
+    fetch_seconds: float = 0.0
+    cache_seconds: float = 0.0
+    memory_seconds: float = 0.0
+    infer_seconds: float = 0.0
+
+
+class _TooLowError(Exception):
+    """A request takes more than was predicted, and does not fit beside the cache."""
+
+
+class SnapshotPredictor:
+    """Predicts with `model` on the snapshot of a source. A model with a query predicts on what it draws.
+
+    output: the name of one of the model's outputs, by default the first. memory_limit: bytes for a request
+    and the cache together; None: as many as there are. memory_model: says what a request will take; without
+    it that is estimated from the sizes of its arrays. cache: whether features are kept for later requests.
+    sample_seed: of a query's draws. refresh_seconds: how often a newer snapshot is looked for; None: only if
+    the one at hand was collected.
+
+    Raises `ModelError` if the model does not fit the snapshot or an engine could not run it, `InputError` for
+    a memory model of another model, and `SnapshotError`.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        model: Model,
+        *,
+        output: str | None = None,
+        memory_limit: int | None = None,
+        memory_model: MemoryModel | None = None,
+        cache: bool = True,
+        sample_seed: int = 0,
+        refresh_seconds: float | None = 60.0,
+    ) -> None:
+        if memory_model is not None and memory_model.model != model.digest:
+            raise InputError(
+                "memory_model must be of the model that predicts, got that of another: profile this model"
+            )
+        self._source, self._output = source, output
+        self.model = model
+        self.memory_limit = None if memory_limit is None else whole(memory_limit, "memory_limit", 1)
+        self.memory_model = memory_model
+        self._caches = cache
+        self._sample_seed = whole(sample_seed, "sample_seed", 0, 2**64 - 1)
+        self._refresh_seconds = refresh_seconds
+        self._lock = threading.RLock()
+        self.account = Account()
+        self._snapshot: Snapshot | None = None
+        self._asked_at = time.monotonic()
+        source.read(self._adopt)
+
+    def predict(
+        self, ids: "ArrayLike", *, memory_limit: int | None = None
+    ) -> "Float32[FloatArray, 'nodes channels']":
+        """Predictions of nodes, float32 [nodes, channels], in the order of `ids`.
+
+        memory_limit: of this request, in place of the predictor's.
+
+        Raises `UnknownNodeError`, `SnapshotError` if the snapshot cannot be read, and `MemoryError` if the
+        request does not fit into memory without any cache.
+        """
+        with self._lock:
+            self._look_for_newer()
+
+            def request(snapshot: Snapshot) -> FloatArray:
+                self._adopt(snapshot)
+                return self._infer(snapshot, self._sample(snapshot, ids), memory_limit)
+
+            return self._source.read(request)
+
+    def sample(self, ids: "ArrayLike") -> bytes:
+        """The subgraph that the predictions of `ids` read, without features, for `infer` of another worker.
+        Raises what `predict` raises."""
+        with self._lock:
+            self._look_for_newer()
+
+            def request(snapshot: Snapshot) -> bytes:
+                self._adopt(snapshot)
+                return encode(self._sample(snapshot, ids))
+
+            return self._source.read(request)
+
+    def infer(
+        self, subgraph: bytes, *, memory_limit: int | None = None
+    ) -> "Float32[FloatArray, 'nodes channels']":
+        """The predictions of the nodes for which `sample` gave this. Raises what `predict` raises,
+        `FileFormatError` if the bytes are damaged, and `SnapshotReplacedError` if the subgraph is of another
+        snapshot than the newest: sample again."""
+        found = decode(subgraph)
+        with self._lock:
+            if self._current().identity != found.snapshot:
+                self._adopt(self._source.newest())
+            if self._current().identity != found.snapshot:
+                raise SnapshotReplacedError(
+                    f"expected a subgraph of the snapshot {self._current().identity}, got one of "
+                    f"{found.snapshot}: sample again"
+                )
+            return self._infer(self._current(), found, memory_limit)
+
+    def measure(self, ids: "ArrayLike") -> "tuple[Int64[IntArray, 'counts'], int]":
+        """The counts of a request (`Neighborhood.counts`), and the bytes that it takes beside the cache.
+
+        The cache is dropped. It runs several times slower than `predict`. Raises what `predict` raises."""
+        with self._lock:
+            self._drop()
+            caches, self._caches = self._caches, False
+
+            def request(snapshot: Snapshot) -> tuple[IntArray, int]:
+                self._adopt(snapshot)
+
+                with PeakMeter() as meter:
+                    found = self._sample(snapshot, ids)
+                    meter.start_over()  # what sampling needs on the way is not predicted
+                    self._run(snapshot, found, None, meter)
+                return found.counts(), meter.peak
+
+            try:
+                return self._source.read(request)
+            finally:
+                self._caches = caches
+                self._forward.release()
+
+    def degrees(self, ids: "ArrayLike") -> "Int64[IntArray, 'nodes']":
+        """How many edges that the model reads end in each node. Raises what `predict` raises."""
+        with self._lock:
+
+            def request(snapshot: Snapshot) -> IntArray:
+                self._adopt(snapshot)
+                rows, total = self._seeds(snapshot, ids), np.zeros(1, np.int64)
+                for lists in self._reads.lists:
+                    if receiver_of(lists) == self._node_type:
+                        total = total + snapshot.degrees(lists[0], rows, lists[1]).columns[0]
+                return np.broadcast_to(total, rows.shape).copy()
+
+            return self._source.read(request)
+
+    def describe(self) -> dict[str, int | float | str | None]:
+        """What it is and has done. `seq` is the last event that its predictions reflect. It waits for no
+        request; while one runs, figures are of some moment within it."""
+        return {
+            "seq": self._current().seq,
+            "model": self.model.digest,
+            "memory_limit": self.memory_limit,
+            "cache_bytes": self._cache.bytes,
+            "cache_entries": len(self._cache),
+            "working_bytes": self._forward.held_bytes,
+            **asdict(self.account),
+        }
+
+    # -- the snapshot
+
+    def _current(self) -> Snapshot:
+        assert self._snapshot is not None
+        return self._snapshot
+
+    def _look_for_newer(self) -> None:
+        if self._refresh_seconds is None or time.monotonic() - self._asked_at < self._refresh_seconds:
+            return
+        self._adopt(self._source.newest())
+        self._asked_at = time.monotonic()
+
+    def _adopt(self, snapshot: Snapshot) -> None:
+        """Predicts on this snapshot from now on. Features of another one are no longer those of its rows."""
+        if snapshot is self._snapshot:
+            return
+        if self._snapshot is None or snapshot.schema != self._snapshot.schema:
+            self._compile(snapshot.schema)
+        if self._snapshot is None or snapshot.identity != self._snapshot.identity:
+            self.account.snapshots += 1
+            self._cache.clear()
+        self._snapshot = snapshot
+
+    def _compile(self, schema: Schema) -> None:
+        model = renamed(self.model, left_out(schema))
+        _check_fit(model, schema)
+        found = Outputs(model).find(self._output)
+        self._node_type = found.node_type
+        self._edge_types: Sequence[tuple[str, str, str]] = model.edge_types
+        self._query = model.query
+        self._reads = reads_of(model.steps, found.value)
+        self._widths = {given.node_type: given.width for given in model.inputs.values()}
+        self._forward = SampledForward(model)
+        self._cache = FeatureCache(self._widths)
+
+    # -- one request
+
+    def _sample(self, snapshot: Snapshot, ids: "ArrayLike") -> Neighborhood:
+        with self._timed("sample_seconds"):
+            seeds = self._seeds(snapshot, ids)
+            if self._query is not None:
+                return drawn_neighborhood(snapshot, seeds, self._query, self._sample_seed, self._edge_types)
+            return whole_neighborhood(snapshot, self._node_type, seeds, self._reads, self._edge_types)
+
+    def _seeds(self, snapshot: Snapshot, ids: "ArrayLike") -> IntArray:
+        """The row numbers of ids. Raises `UnknownNodeError`."""
+        given = listed_ids(ids)
+        if not given.size:
+            return np.zeros(0, np.int64)
+        rows = snapshot.rows_of(cast("Ids", given), self._node_type)
+        if rows.min() < 0:
+            raise UnknownNodeError(
+                f"expected ids of {self._node_type!r} nodes of the snapshot that shows event {snapshot.seq}, "
+                f"got {given[rows < 0][0].item()!r}"
+            )
+        return rows
+
+    def _infer(self, snapshot: Snapshot, found: Neighborhood, memory_limit: int | None) -> FloatArray:
+        limit = self.memory_limit if memory_limit is None else whole(memory_limit, "memory_limit", 1)
+        self.account.requests += 1
+        self.account.nodes += sum(map(len, found.sample.node.values()))
+        self.account.edges += sum(map(len, found.sample.row.values()))
+        try:
+            return self._run(snapshot, found, limit)
+        except (MemoryError, _TooLowError):
+            self.account.predicted_too_low += 1
+            self._drop()
+        return self._run(snapshot, found, limit)
+
+    def _run(
+        self, snapshot: Snapshot, found: Neighborhood, limit: int | None, meter: PeakMeter | None = None
+    ) -> FloatArray:
+        room = None
+        taken = found.bytes + self._feature_bytes(found)
+        if limit is not None:
+            with self._timed("memory_seconds"):
+                room = max(limit - self._predicted(found), 0)
+            self._make_room(room, keep=True, found=found)
+            if self._cache.bytes + taken + self._forward.held_bytes > limit:
+                self._forward.release()  # what an earlier, larger pass has left
+        x, missing = self._read_cache(found)
+        with self._timed("fetch_seconds"):
+            degrees = self._fetch(snapshot, found, x, missing)
+        if limit is not None and room is not None:
+            self._make_room(room, keep=False, found=found)  # `x` has what the request needs
+            if len(self._cache) and self._cache.bytes + taken > limit:
+                raise _TooLowError
+        with self._timed("infer_seconds"):
+            rows = self._forward.predict(
+                replace(found.sample, x=x),
+                degrees="sample" if found.degrees is None else found.degrees,
+                output=self._output,
+            )
+        taken += self._forward.last_bytes + rows.nbytes
+        if meter is not None:
+            meter.note(self._forward.last_bytes + rows.nbytes)
+        if limit is not None and len(self._cache) and self._cache.bytes + taken > limit:
+            self.account.predicted_too_low += 1
+            self._drop()
+        self._keep(found, x, missing, degrees, limit)
+        return rows
+
+    def _feature_bytes(self, found: Neighborhood) -> int:
+        return sum(4 * width * len(found.rows[name]) for name, width in self._widths.items())
+
+    def _predicted(self, found: Neighborhood) -> int:
+        """The bytes that a request will take beside the cache."""
+        if self.memory_model is not None:
+            return self.memory_model.predict(found.counts())
+        # Bytes that arrive, the array that they become, and sums that are as wide.
+        return 2 * found.bytes + 3 * self._feature_bytes(found)
+
+    def _make_room(self, room: int, *, keep: bool, found: Neighborhood) -> None:
+        """Evicts until the cache fits into `room`. keep: whether features of the request stay."""
+        with self._timed("cache_seconds"):
+            if self._cache.bytes <= room:
+                return
+            kept = {name: found.rows[name] for name in self._widths} if keep else {}
+            self.account.evicted += self._cache.evict(room, kept)
+
+    def _read_cache(self, found: Neighborhood) -> tuple[dict[NodeType, FloatArray], dict[NodeType, IntArray]]:
+        """Features of all nodes, as far as they are cached, and the positions of those that are not."""
+        x, missing = {}, {}
+        for name, width in self._widths.items():
+            rows = found.rows[name]
+            x[name] = np.empty((len(rows), width), np.float32)
+            with self._timed("cache_seconds"):
+                there = self._cache.read(name, rows, x[name])
+            missing[name] = np.flatnonzero(~there) if width else np.zeros(0, np.int64)
+            self.account.features_read += len(rows) if width else 0
+            self.account.features_reused += len(rows) - len(missing[name]) if width else 0
+        return x, missing
+
+    def _fetch(
+        self,
+        snapshot: Snapshot,
+        found: Neighborhood,
+        x: dict[NodeType, FloatArray],
+        missing: dict[NodeType, IntArray],
+    ) -> dict[NodeType, IntArray]:
+        """Fetches missing features into `x`, and the degrees that their entries will have; all at once."""
+        degrees = {name: found.degree[name][at] for name, at in missing.items()}
+        jobs: list[Callable[[], None]] = []
+
+        def features(name: NodeType, at: IntArray) -> None:
+            x[name][at] = snapshot.features(name, found.rows[name][at])
+
+        def degree(name: NodeType, unknown: IntArray) -> None:
+            lists = next((each for each in self._reads.lists if receiver_of(each) == name), None)
+            rows = found.rows[name][missing[name][unknown]]
+            if lists is None:
+                degrees[name][unknown] = 0  # nothing that the model reads ends here
+            else:
+                degrees[name][unknown] = snapshot.degrees(lists[0], rows, lists[1]).columns[0]
+
+        for name, at in missing.items():
+            if len(at):
+                self.account.feature_bytes_fetched += 4 * self._widths[name] * len(at)
+                jobs.append(lambda name=name, at=at: features(name, at))  # type: ignore[misc]
+                unknown = np.flatnonzero(degrees[name] < 0)
+                if self._caches and len(unknown):
+                    jobs.append(lambda name=name, unknown=unknown: degree(name, unknown))  # type: ignore[misc]
+        _run_beside(jobs)
+        return degrees
+
+    def _keep(
+        self,
+        found: Neighborhood,
+        x: dict[NodeType, FloatArray],
+        missing: dict[NodeType, IntArray],
+        degrees: dict[NodeType, IntArray],
+        limit: int | None,
+    ) -> None:
+        """Puts fetched features into the cache, as far as there is room beside what the request still has."""
+        if not self._caches:
+            return
+        taken = found.bytes + self._feature_bytes(found) + self._forward.held_bytes
+        most = 2**62 if limit is None else max(limit - taken, 0)
+        with self._timed("cache_seconds"):
+            for name, at in missing.items():
+                rows = found.rows[name][at]
+                self.account.evicted += self._cache.insert(
+                    name, rows, x[name], at, degrees[name], most_bytes=most
+                )
+
+    def _drop(self) -> None:
+        self._cache.clear()
+        self._forward.release()
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            setattr(self.account, name, getattr(self.account, name) + time.perf_counter() - begin)
+
+
+def _run_beside(jobs: Sequence[Callable[[], None]]) -> None:
+    """Runs all jobs at once, the last one in this thread."""
+    if len(jobs) < 2:
+        for job in jobs:
+            job()
+        return
+    from concurrent.futures import ThreadPoolExecutor  # costs 10 ms, which one job need not wait for
+
+    with ThreadPoolExecutor(len(jobs) - 1) as threads:
+        running = [threads.submit(job) for job in jobs[:-1]]
+        jobs[-1]()
+        for each in running:
+            each.result()
+
+
+def _check_fit(model: Model, schema: Schema) -> None:
+    """Raises `ModelError` if a model reads what graphs of this schema do not have."""
+    for given in model.inputs.values():
+        have = schema.node_types.get(given.node_type)
+        if have != given.width:
+            raise ModelError(
+                f"the model reads {given.width} features of {given.node_type!r} nodes, the snapshot has "
+                f"{'no such nodes' if have is None else have}: write it of the graph that the model is for"
+            )
+    for name in model.edge_types:
+        if name not in schema.edge_types:
+            have_types = ", ".join(map(str, schema.edge_types))
+            raise ModelError(f"the model propagates along {name}, the snapshot has {have_types}")
+    for read in model.edge_inputs.values():
+        width = schema.edge_types[read.edge_type].edge_dim
+        if read.column == "edge_attr" and width != read.width:
+            raise ModelError(
+                f"the model reads {read.width} features of {read.edge_type} edges, the snapshot has {width}"
+            )

@@ -1,0 +1,90 @@
+"""How a node is set up: which predictor, how many workers of which kind."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from livegnn.arguments import whole
+from livegnn.errors import InputError
+from livegnn.serverless.bodies import LONGEST_WAIT
+from livegnn.serverless.function import PREDICTOR, Function, Step
+from livegnn.serverless.hosts import WorkerHost
+from livegnn.serverless.node import Node
+from livegnn.serverless.scheduler import KEEP_ALIVE, Limits
+from livegnn.serverless.stage import Stage
+
+Place: TypeAlias = Literal["processes", "threads", "containers", "ray"]
+"""Where workers are."""
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """A node that predicts from a snapshot.
+
+    snapshot, model: where they are. opener: "module:name" of what opens the predictor with these. workers: at
+    most, that predict. sampling_workers: at most, that sample beside them; 0: whoever predicts samples, too.
+    waiting: so many requests more than workers are taken. keep_alive: seconds for which a worker may be idle.
+    memory: bytes of each worker. image, engine, options: of containers. Raises InputError.
+    """
+
+    snapshot: str
+    model: str
+    opener: str = PREDICTOR
+    place: Place = "processes"
+    workers: int = 4
+    sampling_workers: int = 0
+    waiting: int = 100
+    keep_alive: float = KEEP_ALIVE
+    memory: int | None = None
+    image: str | None = None
+    engine: str = "docker"
+    options: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        whole(self.workers, "workers", 1)
+        whole(self.sampling_workers, "sampling_workers", 0)
+        whole(self.waiting, "waiting", 0)
+        if self.place not in get_args(Place):
+            raise InputError(f"place must be one of {', '.join(get_args(Place))}, got {self.place!r}")
+        if (self.place == "containers") != (self.image is not None):
+            raise InputError("an image must be given for workers in containers, and for no others")
+        if self.place == "threads" and self.memory is not None:
+            raise InputError("memory of threads cannot be limited: take processes, or limit this one")
+
+    def open(self) -> Node:
+        """The node, which has no worker yet."""
+        wanted: dict[Step, int] = {"predict": self.workers}
+        if self.sampling_workers:
+            wanted = {"sample": self.sampling_workers, "infer": self.workers}
+        stages: dict[str, Stage] = {
+            step: Stage(
+                self._host(self._function(step)),
+                Limits(workers, keep_alive=self.keep_alive),
+                seconds=LONGEST_WAIT,
+            )
+            for step, workers in wanted.items()
+        }
+        return Node(stages, concurrency=self.waiting + sum(wanted.values()))
+
+    def _function(self, step: Step) -> Function:
+        return Function(
+            self.opener, {"snapshot_url": self.snapshot, "model_path": self.model}, step, self.memory
+        )
+
+    def _host(self, function: Function) -> WorkerHost:
+        if self.place == "containers":
+            from livegnn.serverless.containers import ContainerHost
+
+            assert self.image is not None
+            return ContainerHost(function, self.image, engine=self.engine, options=self.options)
+        if self.place == "ray":
+            from livegnn.serverless.ray_actors import RayHost
+
+            return RayHost(function)
+        if self.place == "threads":
+            from livegnn.serverless.threads import ThreadHost
+
+            return ThreadHost(function)
+        from livegnn.serverless.processes import ProcessHost
+
+        return ProcessHost(function)

@@ -1,0 +1,333 @@
+"""Fetches the subgraph that a prediction reads, frontier by frontier.
+
+A hop reads the lists of the nodes that the hop before reached first, all of them at once; no list is read
+twice, and nothing of a list is kept for the next request. With whole neighbourhoods and the degrees of the
+graph the subgraph gives an engine's predictions; with a query's draws those of PyG's samplers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+import numpy as np
+
+from livegnn.inference.degrees import Degrees
+from livegnn.model.hops import Reads
+from livegnn.query import SEEDS, Direction, OneHop, Query
+from livegnn.sampling.subgraph import HeteroSubgraph
+from livegnn.serverless.draws import drawn
+from livegnn.serverless.snapshot import Neighbors, Snapshot
+from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
+
+if TYPE_CHECKING:
+    from jaxtyping import Int64
+
+Lists: TypeAlias = tuple[EdgeType, Direction]
+"""The lists of neighbours of one edge type in one direction."""
+
+
+@dataclass(frozen=True)
+class Neighborhood:
+    """What a prediction reads of a snapshot, without the features of nodes.
+
+    snapshot: the identity of the snapshot. sample: `node` has row numbers of the snapshot, the seeds first,
+    then hop by hop. degrees: in the whole graph, None if those of the sample count. degree: by node type, how
+    long the longest list of each node is that was read, -1 where none was.
+    """
+
+    snapshot: str
+    sample: HeteroSubgraph
+    degrees: Mapping[Lists, Degrees] | None
+    degree: "Mapping[NodeType, Int64[IntArray, '_']]"
+
+    @property
+    def rows(self) -> "Mapping[NodeType, Int64[IntArray, '_']]":
+        """The row numbers of all nodes."""
+        return cast("Mapping[NodeType, IntArray]", self.sample.node)
+
+    @property
+    def bytes(self) -> int:
+        """Of all arrays."""
+        sample = self.sample
+        columns = (sample.node, sample.row, sample.col, sample.inverse, sample.edge_weight, sample.edge_attr)
+        total = sum(array.nbytes for column in columns for array in column.values())
+        total += sum(array.nbytes for array in self.degree.values())
+        given = (self.degrees or {}).values()
+        return total + sum(array.nbytes for each in given for array in each.columns if array is not None)
+
+    def counts(self) -> IntArray:
+        """How many nodes each hop has reached and how many edges it has read, int64 [counts], summed from the
+        seeds on, type by type: what each layer computes."""
+        columns = [*self.sample.num_sampled_nodes.values(), *self.sample.num_sampled_edges.values()]
+        return np.concatenate([np.cumsum(column) for column in columns]).astype(np.int64)
+
+
+def receiver_of(lists: Lists) -> NodeType:
+    """The type of the nodes that have these lists."""
+    (source, _, target), direction = lists
+    return target if direction == "in" else source
+
+
+def whole_neighborhood(
+    snapshot: Snapshot,
+    seed_type: NodeType,
+    seeds: "Int64[IntArray, 'seeds']",
+    reads: Reads,
+    edge_types: Sequence[EdgeType],
+) -> Neighborhood:
+    """All that `reads` names around the seeds, with true degrees.
+
+    seeds: row numbers. edge_types: those that the model names; one that `reads` leaves out has no edges.
+    """
+    growth = _Growth(snapshot, seed_type, seeds)
+    for hop in range(max(reads.lists.values(), default=0)):
+        asked = [(lists, growth.new[receiver_of(lists)]) for lists, hops in reads.lists.items() if hop < hops]
+        growth.read([(lists, rows, None) for lists, rows in asked])
+    growth.drop_twice_read()
+    degrees = {
+        lists: growth.degrees(lists, reads.degrees.get(lists, -1))
+        for lists in dict.fromkeys([*reads.lists, *reads.degrees])
+    }
+    return growth.finish(edge_types, degrees)
+
+
+def drawn_neighborhood(
+    snapshot: Snapshot,
+    seeds: "Int64[IntArray, 'seeds']",
+    query: Query,
+    sample_seed: int,
+    edge_types: Sequence[EdgeType],
+) -> Neighborhood:
+    """What a query draws around the seeds; the same for the same snapshot, seeds and `sample_seed`.
+
+    edge_types: those that the model names.
+    """
+    growth = _Growth(snapshot, query.seed_type, seeds, sample_seed)
+    brought = {SEEDS: growth.new[query.seed_type]}
+    hops: list[list[int]] = []
+    at: dict[int, int] = {SEEDS: -1}
+    for position, one in enumerate(query.one_hop):
+        at[position] = at[one.parents[0]] + 1
+        hops[at[position] :] = [[*(hops[at[position]] if at[position] < len(hops) else ()), position]]
+    for each in hops:
+        asked = [query.one_hop[position] for position in each]
+        found = growth.read(
+            [
+                ((one.edge_type, one.direction), np.concatenate([brought[p] for p in one.parents]), one)
+                for one in asked
+            ]
+        )
+        brought.update(zip(each, found, strict=True))
+    return growth.finish(edge_types, None)
+
+
+@dataclass
+class _Edges:
+    """Edges of one type that one hop has read, as row numbers."""
+
+    lists: Lists
+    hop: int
+    source: IntArray
+    target: IntArray
+    weight: FloatArray | None
+    edge_attr: FloatArray | None
+
+    def take(self, kept: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> "_Edges":
+        weight = None if self.weight is None else self.weight[kept]
+        attr = None if self.edge_attr is None else self.edge_attr[kept]
+        return _Edges(self.lists, self.hop, self.source[kept], self.target[kept], weight, attr)
+
+
+@dataclass
+class _Read:
+    """Nodes whose lists were read, and what these say of their degrees."""
+
+    rows: list[IntArray] = field(default_factory=list)
+    degrees: list[Degrees] = field(default_factory=list)
+
+
+class _Growth:
+    """A subgraph that grows hop by hop. Invariant: a row number is in one hop of its type."""
+
+    def __init__(
+        self, snapshot: Snapshot, seed_type: NodeType, seeds: IntArray, sample_seed: int = 0
+    ) -> None:
+        self._snapshot = snapshot
+        self._sample_seed = sample_seed
+        self._seed_type, self._seeds = seed_type, seeds
+        nothing = np.zeros(0, np.int64)
+        self.new: dict[NodeType, IntArray] = dict.fromkeys(snapshot.schema.node_types, nothing)
+        self.new[seed_type] = np.unique(seeds)
+        self._hops = {name: [rows] for name, rows in self.new.items()}
+        self._known = dict(self.new)
+        self._edges: list[_Edges] = []
+        self._read: dict[Lists, _Read] = {}
+        self._lengths: dict[NodeType, list[tuple[IntArray, IntArray]]] = {name: [] for name in self._hops}
+
+    def read(self, asked: Sequence[tuple[Lists, IntArray, OneHop | None]]) -> list[IntArray]:
+        """Reads the lists of nodes, draws from them if a one-hop query says so, and makes what they reach the
+        next hop. Returns the row numbers that each of them has reached first."""
+        hop = len(self._hops[self._seed_type])
+        found = _fetch_lists(self._snapshot, [(lists, rows) for lists, rows, _ in asked])
+        reached = []
+        added: dict[NodeType, list[IntArray]] = {name: [] for name in self._hops}
+        for (lists, rows, one), neighbors in zip(asked, found, strict=True):
+            others = self._take(lists, rows, neighbors, one, hop)
+            name = lists[0][0 if lists[1] == "in" else 2]
+            fresh = np.setdiff1d(others, self._known[name])
+            self._known[name] = np.union1d(self._known[name], fresh)
+            added[name].append(fresh)
+            reached.append(fresh)
+        nothing = np.zeros(0, np.int64)
+        self.new = {name: np.concatenate([nothing, *rows]) for name, rows in added.items()}
+        for name, rows in self.new.items():
+            self._hops[name].append(rows)
+        return reached
+
+    def _take(self, lists: Lists, rows: IntArray, found: Neighbors, one: OneHop | None, hop: int) -> IntArray:
+        """Keeps the edges of lists that were read; returns the row numbers at their other ends."""
+        lengths = np.diff(found.offsets)
+        self._lengths[receiver_of(lists)].append((rows, lengths))
+        own = np.repeat(rows, lengths)
+        if one is None:
+            read = self._read.setdefault(lists, _Read())
+            read.rows.append(rows)
+            read.degrees.append(_degrees_of(own, found, same=lists[0][0] == lists[0][2]))
+        else:
+            kept = drawn(found, rows, one, self._sample_seed)
+            own = own[kept]
+            weight = None if found.weight is None else found.weight[kept]
+            attr = None if found.edge_attr is None else found.edge_attr[kept]
+            found = Neighbors(found.offsets, found.rows[kept], weight, None, attr)
+        source, target = (found.rows, own) if lists[1] == "in" else (own, found.rows)
+        self._edges.append(_Edges(lists, hop, source, target, found.weight, found.edge_attr))
+        return found.rows
+
+    def drop_twice_read(self) -> None:
+        """Drops edges that were read from both of their ends: those from the source's side."""
+        for i, edges in enumerate(self._edges):
+            edge_type, direction = edges.lists
+            incoming = self._read.get((edge_type, "in"))
+            if direction == "out" and incoming is not None:
+                self._edges[i] = edges.take(~np.isin(edges.target, np.concatenate(incoming.rows)))
+
+    def degrees(self, lists: Lists, hops: int) -> Degrees:
+        """The degrees of all nodes of the type that has these lists. Of nodes whose lists were not read they
+        are fetched if they are within so many hops, and 0 otherwise."""
+        name = receiver_of(lists)
+        known = [np.zeros(0, np.int64), *self._read.get(lists, _Read()).rows]
+        columns = list(self._read.get(lists, _Read()).degrees)
+        near = np.concatenate([np.zeros(0, np.int64), *self._hops[name][: hops + 1]])
+        border = np.setdiff1d(near, np.concatenate(known))
+        if len(border):
+            fetched = self._snapshot.degrees(lists[0], border, lists[1])
+            known.append(border)
+            columns.append(fetched)
+            self._add_loops(lists, border, fetched)
+        rows = np.concatenate([np.zeros(0, np.int64), *self._hops[name]])
+        places = _places(rows, np.concatenate(known))
+        return _spread(columns, places, len(rows))
+
+    def _add_loops(self, lists: Lists, rows: IntArray, degrees: Degrees) -> None:
+        """Reads parallel loops of nodes of which only degrees are known: a layer that adds loops takes the
+        last one, and the sum of their weights does not tell it."""
+        loops = degrees.columns[2]
+        edge_type, direction = lists
+        if loops is None or self._snapshot.schema.edge_types[edge_type].duplicates != "keep":
+            return
+        other: Lists = (edge_type, "out" if direction == "in" else "in")
+        known = np.concatenate([np.zeros(0, np.int64), *self._read.get(other, _Read()).rows])
+        several = np.setdiff1d(rows[loops > 1], known)
+        if len(several):
+            found = self._snapshot.neighbors(edge_type, several, direction)
+            own = np.repeat(several, np.diff(found.offsets))
+            hop = len(self._hops[self._seed_type]) - 1
+            edges = _Edges(lists, hop, own, found.rows, found.weight, found.edge_attr)
+            self._edges.append(edges.take(own == found.rows))
+
+    def finish(self, edge_types: Sequence[EdgeType], degrees: Mapping[Lists, Degrees] | None) -> Neighborhood:
+        """The subgraph so far."""
+        node = {name: np.concatenate(hops) for name, hops in self._hops.items()}
+        hops = len(self._hops[self._seed_type]) - 1
+        row, col, weight, attr, counts = {}, {}, {}, {}, {}
+        nothing = np.zeros(0, np.int64)
+        for name in dict.fromkeys([*edge_types, *(edges.lists[0] for edges in self._edges)]):
+            read = [edges for edges in self._edges if edges.lists[0] == name]
+            row[name] = _places(node[name[0]], np.concatenate([nothing, *(it.source for it in read)]))
+            col[name] = _places(node[name[2]], np.concatenate([nothing, *(it.target for it in read)]))
+            counts[name] = [sum(len(it.source) for it in read if it.hop == hop + 1) for hop in range(hops)]
+            schema = self._snapshot.schema.edge_types[name]
+            if schema.weighted:
+                empty = np.zeros(0, np.float32)
+                weight[name] = np.concatenate([empty, *(it.weight for it in read if it.weight is not None)])
+            if schema.edge_dim:
+                none = np.zeros((0, schema.edge_dim), np.float32)
+                attr[name] = np.concatenate(
+                    [none, *(it.edge_attr for it in read if it.edge_attr is not None)]
+                )
+        sample = HeteroSubgraph(
+            node=dict(node),
+            row=row,
+            col=col,
+            edge=dict.fromkeys(row),
+            batch=None,
+            num_sampled_nodes={name: [len(rows) for rows in each] for name, each in self._hops.items()},
+            num_sampled_edges=counts,
+            inverse={self._seed_type: _places(node[self._seed_type], self._seeds)},
+            seed=self._sample_seed,
+            x={},
+            edge_weight=weight,
+            time={},
+            edge_attr=attr,
+        )
+        return Neighborhood(self._snapshot.identity, sample, degrees, self._known_degrees(node))
+
+    def _known_degrees(self, node: Mapping[NodeType, IntArray]) -> dict[NodeType, IntArray]:
+        known = {name: np.full(len(rows), -1, np.int64) for name, rows in node.items()}
+        for name, read in self._lengths.items():
+            for rows, lengths in read:
+                np.maximum.at(known[name], _places(node[name], rows), lengths)
+        return known
+
+
+def _fetch_lists(snapshot: Snapshot, asked: Sequence[tuple[Lists, IntArray]]) -> list[Neighbors]:
+    """The lists of one hop; those of several edge types are fetched beside each other."""
+    if sum(len(rows) > 0 for _, rows in asked) < 2:
+        return [snapshot.neighbors(edge_type, rows, direction) for (edge_type, direction), rows in asked]
+    from concurrent.futures import ThreadPoolExecutor  # costs 10 ms, which one edge type need not wait for
+
+    with ThreadPoolExecutor(len(asked)) as threads:
+        return list(threads.map(lambda it: snapshot.neighbors(it[0][0], it[1], it[0][1]), asked))
+
+
+def _degrees_of(own: IntArray, found: Neighbors, *, same: bool) -> Degrees:
+    """The degrees of nodes whose whole lists are known. same: whether both ends are of one type."""
+    count = np.diff(found.offsets)
+    segment = np.repeat(np.arange(len(count)), count)
+    loop = (own == found.rows) if same else np.zeros(len(own), np.bool_)
+    loops = np.bincount(segment[loop], minlength=len(count)).astype(np.int64)
+    if found.weight is None:
+        return Degrees(count, None, loops, None)
+    weight = np.bincount(segment, found.weight, len(count))
+    return Degrees(count, weight, loops, np.bincount(segment[loop], found.weight[loop], len(count)))
+
+
+def _spread(known: Sequence[Degrees], places: IntArray, nodes: int) -> Degrees:
+    """Degrees of some nodes among all nodes of a sample; those of the others are 0."""
+    spread = np.zeros((4, nodes))  # counts are exact in float64
+    for each, end in zip(known, np.cumsum([len(each) for each in known]), strict=True):
+        count, weight, loops, loop_weight = each.columns
+        assert loops is not None, "a snapshot tells how many loops there are"
+        at = places[end - len(each) : end]
+        # Without weights every edge weighs 1.
+        spread[0, at], spread[1, at] = count, count if weight is None else weight
+        spread[2, at], spread[3, at] = loops, loops if loop_weight is None else loop_weight
+    return Degrees(spread[0].astype(np.int64), spread[1], spread[2].astype(np.int64), spread[3])
+
+
+def _places(rows: IntArray, asked: IntArray) -> IntArray:
+    """The positions in `rows`, which has each number once, of numbers that are there."""
+    if not len(asked):
+        return np.zeros(0, np.int64)
+    order = np.argsort(rows)
+    return order[np.searchsorted(rows, asked, sorter=order)]

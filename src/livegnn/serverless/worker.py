@@ -1,0 +1,120 @@
+"""The process of a worker: `python -m livegnn.serverless.worker FUNCTION`, FUNCTION as `Function.to_json`.
+
+It reads frames from its standard input and writes one for each to its standard output; what would be printed
+goes to standard error. A frame is a status (u16) and the length of its body (u64), little endian, and the
+body. The first frame of a worker comes when it is ready: 200 and what its predictor says of itself, or 500
+and an error. A worker ends at the end of its input and at SIGTERM, in both cases after the request in hand.
+
+Its memory is limited by RLIMIT_AS: when the predictor is open, the address space may grow by what is missing
+to the limit on resident memory. So it never has more resident, and asking for more is a MemoryError.
+"""
+
+import os
+import signal
+import struct
+import sys
+from typing import BinaryIO, Final
+
+from livegnn.errors import InputError
+from livegnn.serverless.bodies import Answer, answer_error, answer_json
+from livegnn.serverless.function import Function, answer
+
+FRAME: Final = struct.Struct("<HQ")
+"""Status and length of the body."""
+
+
+def main(given: list[str]) -> None:
+    """Runs a worker until its input ends."""
+    # Whatever prints must not write between frames.
+    output = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    source = os.fdopen(os.dup(0), "rb", buffering=0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it goes to all its processes
+    ending = _Ending()
+    try:
+        function = Function.from_json(given[0])
+        predictor = function.open()
+        room = None if function.memory is None else limit_memory(function.memory)
+    except Exception as error:
+        _write(output, answer_error(error)._replace(status=500))
+        raise
+    _write(output, answer_json(dict(predictor.describe())))
+    while (body := _read(source, ending)) is not None:
+        _write(output, answer(predictor, function.stage, body, room))
+
+
+def limit_memory(most: int) -> int:
+    """Lets this process have at most so many bytes resident; returns how many of them are left. Raises
+    InputError where it has more already, or where the system cannot do it.
+    """
+    import resource
+
+    room, mapped = memory_left(most)
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + room, mapped + room))
+    return room
+
+
+def memory_left(most: int) -> tuple[int, int]:
+    """How many bytes more this process may have resident, if it may have `most`; and how many are mapped.
+    Raises InputError as `limit_memory` does.
+    """
+    if not sys.platform.startswith("linux"):
+        raise InputError(f"memory of workers can be limited on Linux alone, this is {sys.platform}")
+    with open("/proc/self/statm", "rb") as found:
+        mapped, resident = (int(pages) * os.sysconf("SC_PAGESIZE") for pages in found.read().split()[:2])
+    if resident >= most:
+        raise InputError(
+            f"memory must be more than the {resident:,} bytes that a worker has before its first request, "
+            f"got {most:,}"
+        )
+    return most - resident, mapped
+
+
+class _Ending:
+    """SIGTERM: ends the process at once while it waits for a request, else after the one in hand."""
+
+    def __init__(self) -> None:
+        self.wanted = self.waits = False
+        signal.signal(signal.SIGTERM, self._note)
+
+    def _note(self, number: int, frame: object) -> None:
+        self.wanted = True
+        if self.waits:
+            raise SystemExit(0)
+
+
+def _read(source: BinaryIO, ending: _Ending) -> bytes | None:
+    """The body of the next frame; None at the end."""
+    ending.waits = True
+    if ending.wanted:
+        return None
+    first = source.read(1)
+    ending.waits = False
+    head = _exactly(source, FRAME.size - 1, first)
+    if head is None:
+        return None
+    _, length = FRAME.unpack(head)
+    return _exactly(source, length, b"")
+
+
+def _exactly(source: BinaryIO, count: int, begun: bytes) -> bytes | None:
+    """`begun` and `count` more bytes; None if the other side has gone."""
+    parts, missing = [begun], count
+    while missing:
+        part = source.read(missing)
+        if not part:
+            return None
+        parts.append(part)
+        missing -= len(part)
+    return b"".join(parts)
+
+
+def _write(output: BinaryIO, found: Answer) -> None:
+    rest = memoryview(FRAME.pack(found.status, len(found.body)) + found.body)
+    while rest:
+        rest = rest[output.write(rest) :]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

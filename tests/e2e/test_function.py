@@ -1,0 +1,212 @@
+"""`livegnn function serve` as the process of a container: $PORT, concurrency, SIGTERM."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from functions import ENVIRONMENT, HANG, KILL, asked, body, expected, runs
+from livegnn.serverless.writer import write_snapshot
+from streams import make_graph, make_model
+
+ROOT = Path(__file__).parents[2]
+JSON = {"content-type": "application/json"}
+
+
+class Container:
+    """The command of an image, with the variables that a platform sets."""
+
+    def __init__(self, folder: Path, *words: str, port: str = "0", opened: tuple[str, ...] = ()) -> None:
+        self.folder = folder
+        opened = opened or (
+            "--snapshot",
+            str(folder),
+            "--model",
+            "none",
+            "--opener",
+            "functions:open_snapshot",
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "livegnn.cli", "function", "serve", *opened, *words],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **ENVIRONMENT, "PORT": port},
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.startswith("a node listens at http://"), line
+        self.address = line.split()[-1]
+
+    def post(self, content: bytes, **headers: str) -> httpx.Response:
+        url = f"{self.address}/v1/predictions"
+        return httpx.post(url, content=content, headers=JSON | headers, timeout=100)
+
+    def until(self, holds: object) -> None:
+        while not holds():  # type: ignore[operator]
+            assert self.process.poll() is None
+            time.sleep(0.01)
+
+    def __enter__(self) -> "Container":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def in_background(work: object) -> tuple[threading.Thread, list[httpx.Response]]:
+    found: list[httpx.Response] = []
+    thread = threading.Thread(target=lambda: found.append(work()))  # type: ignore[operator]
+    thread.start()
+    return thread, found
+
+
+@pytest.mark.parametrize("words", [("--workers", "1"), ("--place", "threads", "--workers", "1")], ids=len)
+def test_it_listens_at_port_and_answers_as_the_server(tmp_path, words) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with Container(tmp_path, *words, port=str(port)) as container:
+        assert container.address == f"http://127.0.0.1:{port}"
+        assert not list(tmp_path.glob("*-*")), "nothing is opened before a request comes"
+        answer = container.post(body(3, 9, min_seq=7))
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+        content = answer.json()
+        assert list(content) == ["seq", "ids", "predictions"]
+        assert np.allclose(content["predictions"], expected(3, 9), atol=1e-5)
+
+        def refused(answer: httpx.Response) -> tuple[int, str]:
+            return answer.status_code, answer.json()["error"]["type"]
+
+        assert refused(container.post(b"{")) == (400, "InputError")
+        assert refused(container.post(body(40))) == (404, "UnknownNodeError")
+        assert refused(container.post(body(3, min_seq=8))) == (503, "TimeoutExpired")
+        assert refused(container.post(b"ids=3", **{"content-type": "text/plain"})) == (
+            415,
+            "UnknownMediaType",
+        )
+        assert refused(httpx.get(f"{container.address}/v1/models")) == (404, "UnknownPath")
+        wrong = httpx.get(f"{container.address}/v1/predictions")
+        assert (*refused(wrong), wrong.headers["allow"]) == (405, "UnknownMethod", "POST")
+        health = httpx.get(f"{container.address}/v1/health")
+        assert health.json()["stages"]["predict"]["idle"] == 1
+        head = httpx.head(f"{container.address}/v1/health")
+        assert (head.status_code, head.content) == (200, b"")
+        assert int(head.headers["content-length"]) > 0
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--sampling-workers", "1"), ("--place", "threads"), ("--memory", "300")], ids=" ".join
+)
+def test_predictions_from_a_snapshot_are_those_of_an_engine(tmp_path, words) -> None:
+    graph = make_graph()
+    write_snapshot(graph, str(tmp_path / "snapshot"), seq=5)
+    make_model().save(tmp_path / "model.lgnn")
+    opened = ("--snapshot", str(tmp_path / "snapshot"), "--model", str(tmp_path / "model.lgnn"))
+    with Container(tmp_path, "--workers", "1", *words, opened=opened) as container:
+        for ids in ([3, 9, 3], [39], []):
+            answer = container.post(body(*ids, min_seq=5))
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["seq"] == 5
+            found = np.array(answer.json()["predictions"]).reshape(len(ids), 3)
+            assert np.allclose(found, expected(*ids).reshape(found.shape), atol=1e-5)
+        assert container.post(body(40)).status_code == 404
+        assert container.post(body("n7")).status_code == 400
+
+
+def test_a_body_may_not_be_too_large(tmp_path) -> None:
+    with Container(tmp_path, "--workers", "1") as container:
+        try:
+            answer = container.post(b" " * (64 * 2**20 + 1))
+        except httpx.WriteError:
+            pass  # it has not waited for the rest
+        else:
+            assert (answer.status_code, answer.json()["error"]["type"]) == (413, "BodyTooLarge")
+        assert container.post(body(3)).status_code == 200
+
+
+def test_more_requests_than_its_concurrency_are_refused(tmp_path) -> None:
+    with Container(tmp_path, "--workers", "1", "--waiting", "1") as container:
+        first = in_background(lambda: container.post(body(HANG)))
+        container.until(lambda: asked(tmp_path, HANG))
+        second = in_background(lambda: container.post(body(5)))
+        health = f"{container.address}/v1/health"
+        container.until(lambda: httpx.get(health).json()["requests"] == 2)
+        refused = container.post(body(6))
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert refused.json()["error"]["type"] == "OverloadedError"
+        (tmp_path / "go on").touch()
+        for thread, found in (first, second):
+            thread.join()
+            assert found[0].status_code == 200
+        assert asked(tmp_path, 6) == []
+
+
+def test_sigterm_answers_what_is_here_and_leaves_nothing(tmp_path) -> None:
+    with Container(tmp_path, "--workers", "2") as container:
+        container.post(body(3))
+        thread, found = in_background(lambda: container.post(body(HANG, 4)))
+        container.until(lambda: asked(tmp_path, HANG))
+        workers = {*asked(tmp_path, 3), *asked(tmp_path, HANG)}
+        container.process.send_signal(signal.SIGTERM)
+        address = httpx.URL(container.address)
+
+        def closed() -> bool:
+            with socket.socket() as trial:
+                return trial.connect_ex((address.host, address.port)) != 0
+
+        container.until(closed)
+        (tmp_path / "go on").touch()
+        thread.join()
+        assert found[0].status_code == 200
+        assert container.process.wait(60) == 0
+        assert not [worker for worker in workers if runs(worker)]
+
+
+def test_workers_end_with_a_node_that_is_killed(tmp_path) -> None:
+    with Container(tmp_path, "--workers", "1") as container:
+        container.post(body(3))
+        (worker,) = asked(tmp_path, 3)
+        container.process.kill()
+        container.process.wait()
+        while runs(worker):
+            time.sleep(0.01)
+
+
+def test_a_worker_that_dies_costs_one_request(tmp_path) -> None:
+    with Container(tmp_path, "--workers", "1") as container:
+        failed = container.post(body(KILL))
+        assert (failed.status_code, failed.json()["error"]["type"]) == (500, "WorkersFailed")
+        assert container.post(body(3)).status_code == 200
+        text = httpx.get(f"{container.address}/metrics").text
+        assert 'livegnn_function_dead_workers_total{stage="predict"} 2\n' in text
+        page = (ROOT / "docs" / "functions.md").read_text()
+        shown = set(re.findall(r"^\| `(livegnn_function_\w+)`", page, re.MULTILINE))
+        assert shown == set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+
+
+def test_wrong_settings_are_told() -> None:
+    for words, said in (
+        (["--workers", "0"], "workers must be"),
+        (["--place", "moon"], "place must be"),
+        (["--place", "containers"], "an image"),
+        (["--place", "threads", "--memory", "100"], "memory of threads"),
+        (["--memory", "0"], "memory must be"),
+    ):
+        command = ["function", "serve", "--snapshot", "x", "--model", "y", "--port", "0", *words]
+        found = subprocess.run(
+            [sys.executable, "-m", "livegnn.cli", *command], capture_output=True, text=True, timeout=60
+        )
+        assert found.returncode == 1
+        assert said in found.stderr
+        assert json.dumps(found.stderr).count("Traceback") == 0

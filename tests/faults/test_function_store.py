@@ -1,0 +1,61 @@
+"""A function whose snapshot is on a real S3 server that goes away and comes back."""
+
+import json
+import os
+import subprocess
+import sys
+
+import httpx
+import numpy as np
+
+from functions import ENVIRONMENT, body, expected
+from livegnn.serverless.writer import write_snapshot
+from s3_server import KEYS, S3Server, needs_server
+from streams import make_graph, make_model
+
+
+@needs_server
+def test_it_answers_right_or_says_that_the_store_is_away(tmp_path) -> None:
+    server = S3Server()
+    try:
+        write_snapshot(make_graph(), server.open(), seq=5)
+        make_model().save(tmp_path / "model.lgnn")
+        variables = {
+            "LIVEGNN_SNAPSHOT": "s3://graph/some/place",
+            "LIVEGNN_MODEL": str(tmp_path / "model.lgnn"),
+            "AWS_ENDPOINT": f"http://127.0.0.1:{server.port}",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false",
+            **{f"AWS_{name.upper()}": value for name, value in KEYS.items()},
+        }
+        node = subprocess.Popen(
+            [sys.executable, "-m", "livegnn.cli", "function", "serve", "--workers", "1", "--port", "0"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **ENVIRONMENT, **variables},
+        )
+        try:
+            assert node.stdout is not None
+            url = f"{node.stdout.readline().split()[-1]}/v1/predictions"
+
+            def ask(*ids: int, timeout: float = 90) -> tuple[int, dict]:
+                headers = {"content-type": "application/json"}
+                content = body(*ids, timeout=timeout)
+                answer = httpx.post(url, content=content, headers=headers, timeout=100)
+                return answer.status_code, json.loads(answer.content)
+
+            status, content = ask(3, 9)
+            assert status == 200, content
+            assert np.allclose(content["predictions"], expected(3, 9), atol=1e-5)
+            server.kill()
+            status, content = ask(17, 21, timeout=1)  # it asks again for as long as it may
+            assert (status, content["error"]["type"]) == (503, "TimeoutExpired")
+            server.start()
+            status, content = ask(17, 21)
+            assert status == 200, content
+            assert np.allclose(content["predictions"], expected(17, 21), atol=1e-5)
+        finally:
+            node.kill()
+            node.communicate()
+    finally:
+        server.close()

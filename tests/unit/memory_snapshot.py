@@ -1,0 +1,84 @@
+"""A snapshot in memory, and what was read of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from livegnn import Graph
+from livegnn.errors import SnapshotReplacedError
+from livegnn.inference import Degrees
+from livegnn.serverless.snapshot import Neighbors
+
+
+class MemorySnapshot:
+    """A graph as plain lists. `lists` counts how often the list of a node was read, `rows` a row of features,
+    `known` a degree."""
+
+    def __init__(self, graph: Graph, seq: int = 0) -> None:
+        self.seq, self.schema, self.identity = seq, graph.schema, f"memory/{seq}"
+        self.graph = graph.snapshot()
+        self.lists: Counter[tuple[object, str, int]] = Counter()
+        self.rows: Counter[tuple[str, int]] = Counter()
+        self.known: Counter[tuple[object, str, int]] = Counter()
+
+    def rows_of(self, ids, node_type):
+        place = {each: i for i, each in enumerate(self.graph.ids[node_type].tolist())}
+        return np.array([place.get(each, -1) for each in np.asarray(ids).tolist()], np.int64)
+
+    def ids_of(self, rows, node_type):
+        return self.graph.ids[node_type][rows]
+
+    def neighbors(self, edge_type, rows, direction="in"):
+        self.lists.update((edge_type, direction, row) for row in rows.tolist())
+        return self._lists(edge_type, rows, direction)
+
+    def degrees(self, edge_type, rows, direction="in"):
+        self.known.update((edge_type, direction, row) for row in rows.tolist())
+        found = self._lists(edge_type, rows, direction)
+        own = np.repeat(rows, np.diff(found.offsets))
+        loop = (own == found.rows) & (edge_type[0] == edge_type[2])
+        weight = np.ones(len(own)) if found.weight is None else found.weight.astype(np.float64)
+        cuts = list(zip(found.offsets[:-1], found.offsets[1:], strict=True))
+        return Degrees(
+            np.diff(found.offsets),
+            np.array([weight[a:b].sum() for a, b in cuts]),
+            np.array([loop[a:b].sum() for a, b in cuts], np.int64),
+            np.array([weight[a:b][loop[a:b]].sum() for a, b in cuts]),
+        )
+
+    def features(self, node_type, rows):
+        self.rows.update((node_type, row) for row in rows.tolist())
+        return self.graph.x[node_type][rows]
+
+    def _lists(self, edge_type, rows, direction):
+        source, target = self.graph.edge_index[edge_type]
+        own, other = (target, source) if direction == "in" else (source, target)
+        places = [np.flatnonzero(own == row) for row in rows]
+        chosen = np.concatenate([np.zeros(0, np.int64), *places])
+        schema = self.schema.edge_types[edge_type]
+        return Neighbors(
+            np.cumsum([0, *map(len, places)]).astype(np.int64),
+            other[chosen].astype(np.int64),
+            self.graph.weight[edge_type][chosen] if schema.weighted else None,
+            None,
+            self.graph.edge_attr[edge_type][chosen] if schema.edge_dim else None,
+        )
+
+
+class MemorySource:
+    """The snapshot that was opened last, and the latest one that there is."""
+
+    def __init__(self, snapshot: MemorySnapshot) -> None:
+        self.current = self.latest = snapshot
+
+    def newest(self) -> MemorySnapshot:
+        self.current = self.latest
+        return self.current
+
+    def read(self, request):
+        try:
+            return request(self.current)
+        except SnapshotReplacedError:
+            return request(self.newest())

@@ -1,0 +1,162 @@
+"""Workers in containers: the commands that an engine gets, by an engine that runs them as processes here."""
+
+import asyncio
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from functions import ENVIRONMENT, HANG, KILL, asked, body, expected, function, runs, until
+from livegnn.serverless.containers import ContainerHost
+from livegnn.serverless.hosts import WorkerDied
+from livegnn.serverless.scheduler import Limits
+from livegnn.serverless.settings import NodeSettings
+from livegnn.serverless.stage import Stage
+
+ENGINE = '''#!{python}
+"""Takes the command line of `docker run` and `docker kill`, and runs what a container would run."""
+import json, os, pathlib, signal, sys
+
+folder = pathlib.Path({folder!r})
+words = sys.argv[1:]
+with open(folder / "commands", "a") as file:
+    file.write(json.dumps(words) + "\\n")
+if words[0] == "kill":
+    os.kill(int((folder / words[1]).read_text()), signal.SIGKILL)
+else:
+    place = words.index("livegnn:test")
+    name = words[words.index("--name") + 1]
+    (folder / name).write_text(str(os.getpid()))
+    assert words[place + 1] == "python"
+    os.execv(sys.executable, [sys.executable, *words[place + 2:]])
+'''
+
+
+@pytest.fixture
+def engine(tmp_path, monkeypatch) -> Path:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    path = tmp_path / "docker"
+    path.write_text(ENGINE.format(python=sys.executable, folder=str(tmp_path)))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def commands(engine: Path) -> list[list[str]]:
+    return [json.loads(line) for line in (engine.parent / "commands").read_text().splitlines()]
+
+
+def test_the_scheduler_drives_containers(tmp_path, engine) -> None:
+    host = ContainerHost(
+        function(tmp_path, memory=300 * 2**20),
+        "livegnn:test",
+        engine=str(engine),
+        options=["--volume", "/data:/data:ro"],
+    )
+
+    async def work() -> None:
+        stage = Stage(host, Limits(2))
+        answers = await asyncio.gather(*(stage.call(body(id)) for id in range(5)))
+        for id, answer in enumerate(answers):
+            found = json.loads(answer.body)["predictions"]
+            assert np.allclose(found, expected(id), atol=1e-5)
+        hanging = asyncio.create_task(stage.call(body(HANG)))
+        await until(lambda: asked(tmp_path, HANG))
+        await stage.close()
+        with pytest.raises(Exception, match="the node stops"):
+            await hanging
+
+    asyncio.run(work())
+    *launched, killed = commands(engine)
+    assert len(launched) == 2
+    for number, run in enumerate(sorted(launched, key=lambda words: words[words.index("--name") + 1])):
+        name = run[run.index("--name") + 1]
+        assert name.endswith(f"-{number}")
+        assert run[: run.index("livegnn:test")] == [
+            *("run", "--rm", "--interactive", "--init", "--name", name),
+            *("--memory", "314572800b", "--memory-swap", "314572800b"),
+            *("--volume", "/data:/data:ro"),
+        ]
+        assert run[run.index("livegnn:test") + 1 : -1] == ["python", "-m", "livegnn.serverless.worker"]
+        assert json.loads(run[-1])["memory"] is None, "the engine limits it"
+    assert killed[0] == "kill"
+    assert killed[1] in {run[run.index("--name") + 1] for run in launched}
+    assert not runs(asked(tmp_path, HANG)[0])
+
+
+def test_a_node_sets_containers_up(tmp_path, engine) -> None:
+    settings = NodeSettings(
+        str(tmp_path),
+        "none",
+        opener="functions:open_snapshot",
+        place="containers",
+        workers=1,
+        sampling_workers=1,
+        memory=2**30,
+        image="livegnn:test",
+        engine=str(engine),
+    )
+
+    async def work() -> None:
+        node = settings.open()
+        answer = await node.predict(body(3))
+        assert np.allclose(json.loads(answer.body)["predictions"], expected(3), atol=1e-5)
+        await node.close()
+
+    asyncio.run(work())
+    functions = [json.loads(words[-1]) for words in commands(engine)]
+    assert [one["stage"] for one in functions] == ["sample", "infer"]
+    assert functions[0]["arguments"] == {"snapshot_url": str(tmp_path), "model_path": "none"}
+
+
+def test_a_container_that_dies_and_an_engine_that_is_not_there(tmp_path, engine) -> None:
+    async def work() -> None:
+        host = ContainerHost(function(tmp_path), "livegnn:test", engine=str(engine))
+        worker = await host.launch(0)
+        with pytest.raises(WorkerDied, match="signal 9"):
+            await worker.call(body(KILL))
+        missing = ContainerHost(function(tmp_path), "livegnn:test", engine=str(tmp_path / "podman"))
+        with pytest.raises(WorkerDied, match=r"cannot start .*podman"):
+            await missing.launch(0)
+
+    asyncio.run(work())
+
+
+def _engine_here() -> str | None:
+    for name in ("docker", "podman"):
+        if shutil.which(name) is not None:
+            answer = subprocess.run([name, "info"], capture_output=True, timeout=60, check=False)
+            if answer.returncode == 0:
+                return name
+    return None
+
+
+def test_a_real_engine_runs_a_worker(tmp_path) -> None:
+    """Where there is one, and LIVEGNN_IMAGE names an image with this package and a folder `/tests` in it."""
+    engine, image = _engine_here(), os.environ.get("LIVEGNN_IMAGE")
+    if engine is None or image is None:
+        pytest.skip("no container engine answers here, or LIVEGNN_IMAGE names no image")
+    tests = Path(__file__).parents[1]
+    host = ContainerHost(
+        function(Path("/answers")),
+        image,
+        engine=engine,
+        options=[
+            *("--volume", f"{tests}:/tests:ro", "--volume", f"{tmp_path}:/answers"),
+            *("--env", "PYTHONPATH=/tests"),
+        ],
+    )
+
+    async def work() -> None:
+        stage = Stage(host, Limits(1))
+        answer = await stage.call(body(3))
+        assert np.allclose(json.loads(answer.body)["predictions"], expected(3), atol=1e-5)
+        await stage.close()
+
+    asyncio.run(work())

@@ -1,0 +1,107 @@
+"""What a function is asked and answers, as bytes; predictors in one stage and in two."""
+
+import json
+
+import numpy as np
+import pytest
+
+import functions
+from functions import GraphPredictor, body, expected
+from livegnn.errors import InputError, OverloadedError, StoreUnavailableError, TimeoutExpired
+from livegnn.serverless.bodies import LARGEST_BODY, Answer, Asked, answer_error, read_asked
+from livegnn.serverless.function import Function, answer
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        (b'{"ids": [1, 7]}', Asked([1, 7])),
+        (b'{"ids": []}', Asked([])),
+        (b'{"ids": ["a", ""], "min_seq": 3, "timeout": 0.5}', Asked(["a", ""], 3, 0.5)),
+        (b'{"timeout": 300, "ids": [9223372036854775807]}', Asked([2**63 - 1], 0, 300.0)),
+    ],
+)
+def test_what_is_asked_is_read(text: bytes, asked: Asked) -> None:
+    assert read_asked(text) == asked
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"", "must be JSON"),
+        (b"\xff\xfe", "must be JSON"),
+        (b"[" * 100_000, "must be JSON"),
+        (b'{"ids": NaN}', "must be JSON, got NaN"),
+        (b"[1]", "field 'ids'"),
+        (b"{}", "field 'ids'"),
+        (b'{"ids": [1], "ids": [2]}', "'ids' twice"),
+        (b'{"ids": [1], "output": "x"}', "got 'output'"),
+        (b'{"ids": 1}', "a list"),
+        (b'{"ids": [1.0]}', "got 1.0"),
+        (b'{"ids": [true]}', "got True"),
+        (b'{"ids": [1, "a"]}', "integers or of texts"),
+        (b'{"ids": ["a", "b\\u0000"]}', "no NUL"),
+        (b'{"ids": ["\\ud800"]}', "surrogate"),
+        (b'{"ids": [-1]}', "got -1"),
+        (b'{"ids": [1, 9223372036854775808]}', "got 9223372036854775808"),
+        (b'{"ids": [1], "min_seq": -1}', "min_seq"),
+        (b'{"ids": [1], "min_seq": true}', "min_seq"),
+        (b'{"ids": [1], "timeout": 0}', "timeout"),
+        (b'{"ids": [1], "timeout": 1e999}', "timeout"),
+        (b'{"ids": [1], "timeout": "1"}', "timeout"),
+    ],
+)
+def test_what_is_no_question_is_refused(text: bytes, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_asked(text)
+
+
+def test_errors_have_the_status_of_the_server() -> None:
+    assert answer_error(OverloadedError("full", retry_after=2.1)).headers()["retry-after"] == "3"
+    assert answer_error(OverloadedError("full")).status == 503
+    assert answer_error(TimeoutExpired("late")).status == 503
+    assert answer_error(StoreUnavailableError("down")).status == 503
+    assert answer_error(InputError("wrong")).status == 400
+    broken = answer_error(RuntimeError("x" * 10_000))
+    assert broken.status == 500
+    assert len(broken.body) < 3000
+    assert LARGEST_BODY == 64 * 2**20
+
+
+def test_one_stage_and_two_predict_as_the_engine(tmp_path) -> None:
+    predictor = GraphPredictor(str(tmp_path))
+    asked = body(3, 17, 3, 39)
+    whole = answer(predictor, "predict", asked)
+    sampled = answer(predictor, "sample", asked)
+    halves = answer(GraphPredictor(str(tmp_path)), "infer", sampled.body)
+    assert whole == halves
+    content = json.loads(whole.body)
+    assert (content["seq"], content["ids"]) == (7, [3, 17, 3, 39])
+    assert np.allclose(content["predictions"], expected(3, 17, 3, 39), atol=1e-5)
+
+
+@pytest.mark.parametrize("stage", ["predict", "sample"])
+def test_errors_are_answers(tmp_path, stage) -> None:
+    predictor = GraphPredictor(str(tmp_path))
+
+    def ask(text: bytes) -> tuple[int, str]:
+        found = answer(predictor, stage, text)
+        return found.status, json.loads(found.body)["error"]["type"]
+
+    assert ask(b"{") == (400, "InputError")
+    assert ask(body(40)) == (404, "UnknownNodeError")
+    assert ask(body("n7")) == (400, "InputError")
+    assert ask(body(1, min_seq=8)) == (503, "TimeoutExpired")
+    assert ask(body(functions.FAIL)) == (500, "RuntimeError")
+    assert answer(predictor, stage, body(1, min_seq=7)).status == 200
+
+
+def test_a_function_is_data() -> None:
+    function = Function("functions:GraphPredictor", {"directory": "d", "seq": 3}, "sample", 2**30)
+    assert Function.from_json(function.to_json()) == function
+    for wrong in ({"factory": "a"}, {"factory": "a:b", "stage": "both"}, {"factory": "a:b", "memory": 0}):
+        with pytest.raises(InputError):
+            Function(**wrong)
+    with pytest.raises(InputError, match="two stages"):
+        Function("functions:WholePredictor", {}, "sample").open()
+    assert isinstance(Answer(200, b"").headers(), dict)

@@ -1,0 +1,60 @@
+"""Workers that are Ray actors, in a real cluster of one node."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from functions import ENVIRONMENT, KILL, asked, body, expected, function, until
+from livegnn.serverless.function import Function
+from livegnn.serverless.hosts import WorkerDied
+from livegnn.serverless.scheduler import Limits
+from livegnn.serverless.stage import Stage
+
+ray = pytest.importorskip("ray", reason="ray is not installed: pip install ray")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        object_store_memory=100 * 2**20,
+        log_to_driver=False,
+        configure_logging=False,
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_scheduler_drives_actors(tmp_path, cluster) -> None:
+    from livegnn.serverless.ray_actors import RayHost
+
+    async def work() -> None:
+        stage = Stage(RayHost(function(tmp_path), seconds=300), Limits(2, keep_alive=600.0))
+        answers = await asyncio.gather(*(stage.call(body(id)) for id in range(6)))
+        for id, answer in enumerate(answers):
+            assert np.allclose(json.loads(answer.body)["predictions"], expected(id), atol=1e-5)
+        assert stage.scheduler.workers == stage.figures.launched == 2
+
+        # One dies while it is idle, one with a request.
+        os.kill(int(asked(tmp_path, 5)[0]), signal.SIGKILL)
+        await until(lambda: stage.scheduler.workers == 1)
+        with pytest.raises(Exception, match="workers fail"):
+            await stage.call(body(KILL))
+        assert len(asked(tmp_path, KILL)) == 2
+        assert (await stage.call(body(7))).status == 200
+        await stage.close()
+
+        broken = RayHost(Function("no_module:nothing"), seconds=300)
+        with pytest.raises(WorkerDied, match="no_module"):
+            await broken.launch(0)
+
+    asyncio.run(work())

@@ -1,0 +1,64 @@
+"""The files of examples/serverless say what the command line and the handler take."""
+
+import json
+import re
+from pathlib import Path
+
+import typer
+import yaml
+
+from livegnn.cli import app
+
+FOLDER = Path(__file__).parents[2] / "examples" / "serverless"
+ROOT = FOLDER.parents[1]
+
+
+def command_of(name: str, word: str) -> list[str]:
+    (found,) = re.findall(rf"^{word} (\[.*\])$", (FOLDER / name).read_text(), re.MULTILINE)
+    return json.loads(found)
+
+
+class Loader(yaml.SafeLoader):
+    """`!Sub` and `!Ref` of CloudFormation as what they name."""
+
+
+Loader.add_multi_constructor("!", lambda loader, tag, node: loader.construct_scalar(node))
+
+
+def test_the_container_runs_a_command_with_the_concurrency_of_the_service(monkeypatch) -> None:
+    name, *words = command_of("Dockerfile", "CMD")
+    assert name == "livegnn"
+    service = yaml.safe_load((FOLDER / "service.yaml").read_text())
+    spec = service["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    monkeypatch.setenv("LIVEGNN_MODEL", "/model.lgnn")
+    for variable in container["env"]:
+        monkeypatch.setenv(variable["name"], variable["value"])
+    monkeypatch.setenv("PORT", "9000")
+    group = typer.main.get_command(app).commands[words[0]]  # type: ignore[attr-defined]
+    command = group.commands[words[1]]
+    given = command.make_context("serve", words[2:]).params
+    assert given["snapshot"] == "gs://BUCKET/PREFIX"
+    assert (str(given["model"]), given["port"], given["host"]) == ("/model.lgnn", 9000, "0.0.0.0")
+    assert given["workers"] + given["waiting"] == spec["containerConcurrency"]
+    assert container["startupProbe"]["httpGet"]["path"] == "/v1/health"
+
+
+def test_the_template_of_lambda_names_what_the_handler_reads() -> None:
+    assert command_of("Dockerfile.lambda", "ENTRYPOINT") == ["python", "-m", "awslambdaric"]
+    (handler,) = command_of("Dockerfile.lambda", "CMD")
+    module, _, name = handler.rpartition(".")
+    source = (ROOT / "src" / Path(*module.split("."))).with_suffix(".py").read_text()
+    assert f"def {name}(event" in source
+    template = yaml.load((FOLDER / "template.yaml").read_text(), Loader)
+    properties = template["Resources"]["Predictions"]["Properties"]
+    variables = {*properties["Environment"]["Variables"]}
+    variables |= set(re.findall(r"^ENV (\w+)=", (FOLDER / "Dockerfile.lambda").read_text(), re.MULTILINE))
+    assert variables == {"LIVEGNN_SNAPSHOT", "LIVEGNN_MODEL"}
+    assert all(f'"{variable}"' in source for variable in variables)
+    assert (FOLDER / template["Resources"]["Predictions"]["Metadata"]["Dockerfile"]).exists()
+    routes = {
+        (event["Properties"]["Method"], event["Properties"]["Path"])
+        for event in properties["Events"].values()
+    }
+    assert routes == {("post", "/v1/predictions"), ("get", "/v1/health")}

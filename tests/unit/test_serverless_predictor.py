@@ -1,0 +1,284 @@
+"""Predictions from snapshots: cached features, memory that is short, snapshots that are replaced."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from memory_snapshot import MemorySnapshot, MemorySource
+from model_examples import EDGES, make_sage
+from test_sampled_forward import MODELS, steps_of, typed_graph, typed_model
+from test_serverless_subgraph import make_graph
+
+from livegnn import (
+    EdgeSchema,
+    Engine,
+    Events,
+    Graph,
+    InputError,
+    ModelError,
+    Query,
+    Schema,
+    UnknownNodeError,
+)
+from livegnn.errors import FileFormatError, SnapshotReplacedError
+from livegnn.model import Propagate
+from livegnn.oracle.exactness import judge
+from livegnn.serverless.memory import MemoryModel
+from livegnn.serverless.predictor import SnapshotPredictor
+
+
+def make_predictor(graph: Graph, model=None, **options) -> tuple[SnapshotPredictor, MemorySnapshot]:
+    snapshot = MemorySnapshot(graph)
+    return SnapshotPredictor(MemorySource(snapshot), model or MODELS["gcn"], **options), snapshot
+
+
+def always(predicted: int, model, counts: int = 5) -> MemoryModel:
+    """Says the same of every request."""
+    zeros = np.zeros((16, counts))
+    return MemoryModel(
+        model=model.digest,
+        limit=predicted,
+        error=0.0,
+        mean=np.zeros(counts),
+        scale=np.ones(counts),
+        w1=zeros,
+        b1=np.zeros(16),
+        w2=np.zeros(16),
+        offset=float(np.log(predicted)),
+        spread=1.0,
+    )
+
+
+@pytest.mark.parametrize("limit", [None, 10**6, 6000, 1])
+@pytest.mark.parametrize("name", ["gcn", "three layers", "sage, norm and skip"])
+def test_it_says_what_the_engine_says_however_little_memory_there_is(
+    name: str, limit: int | None, rng: np.random.Generator
+) -> None:
+    graph = make_graph(1)
+    engine = Engine(graph, MODELS[name])
+    predictor, _ = make_predictor(graph, MODELS[name], memory_limit=limit)
+    for _ in range(30):
+        ids = rng.choice(graph.ids(), int(rng.integers(0, 4)))
+        assert judge(predictor.predict(ids), engine.predict(ids)).ok
+        if limit is not None:
+            assert predictor.describe()["cache_bytes"] <= limit
+
+
+def test_features_are_fetched_once_and_topology_every_time() -> None:
+    graph = make_graph(1)
+    predictor, snapshot = make_predictor(graph)
+    first = predictor.predict([0, 7])
+    lists = snapshot.lists.copy()
+    assert max(snapshot.rows.values()) == 1
+    assert predictor.describe()["features_reused"] == 0
+    second = predictor.predict([0, 7])
+    assert first.tobytes() == second.tobytes()
+    assert max(snapshot.rows.values()) == 1
+    assert snapshot.lists == dict.fromkeys(lists, 2)
+    told = predictor.describe()
+    assert told["features_reused"] == len(snapshot.rows) == told["cache_entries"]
+    assert told["features_read"] == 2 * len(snapshot.rows)
+    assert told["feature_bytes_fetched"] == 12 * len(snapshot.rows)
+    assert told["requests"] == 2
+
+
+def test_without_a_cache_everything_is_fetched_again() -> None:
+    predictor, snapshot = make_predictor(make_graph(1), cache=False)
+    for _ in range(2):
+        predictor.predict([0, 7])
+    assert set(snapshot.rows.values()) == {2}
+    assert predictor.describe()["cache_entries"] == 0
+
+
+def test_entries_of_the_smallest_degrees_go_first_and_no_more_than_must() -> None:
+    """Node 0 reads nodes 1 to 5, of in-degrees 1 to 5; its own is 5."""
+    graph = Graph(Schema({"node": 3}, {EDGES: EdgeSchema()}))
+    graph.apply(Events().add_nodes(range(30), x=np.eye(30, 3, dtype=np.float32)))
+    ends = [(source, 0) for source in range(1, 6)]
+    ends += [(10 + k, node) for node in range(1, 6) for k in range(node)]
+    graph.apply(Events().add_edges(*np.array(ends).T))
+    model = steps_of(Propagate(EDGES))
+    entry, predicted = 4 * 3 + 28, 10**6
+    memory = always(predicted, model, counts=3)
+    predictor, snapshot = make_predictor(graph, model, memory_limit=10**8, memory_model=memory)
+    predictor.predict([0])
+    assert {row for _, _, row in snapshot.known} == {1, 2, 3, 4, 5}  # one list says 0's own degree
+    predictor.predict([9], memory_limit=predicted + 3 * entry)
+    snapshot.rows.clear()
+    predictor.predict([0])
+    assert {row for _, row in snapshot.rows} == {1, 2, 3}
+
+
+def test_a_prediction_that_is_too_low_drops_the_cache_and_runs_again(rng: np.random.Generator) -> None:
+    graph = make_graph(3, nodes=300, degree=6)
+    model = MODELS["gcn"]
+    engine = Engine(graph, model)
+    # It says that a request takes nothing, so the cache is never made smaller before one.
+    predictor, snapshot = make_predictor(graph, model, memory_model=always(1, model))
+    ids = graph.ids().tolist()
+    for id_ in ids[:40]:
+        predictor.predict([id_])
+    full = predictor.describe()["cache_bytes"]
+    snapshot.rows.clear()
+    rows = predictor.predict(ids[:1], memory_limit=full)
+    assert judge(rows, engine.predict(ids[:1])).ok
+    assert predictor.describe()["predicted_too_low"] == 1
+    assert len(snapshot.rows) > 1  # it fetched what the cache had
+    assert predictor.describe()["cache_entries"] <= len(snapshot.rows)
+    limited, _ = make_predictor(graph, model, memory_limit=8000, memory_model=always(1, model))
+    for id_ in ids[:40]:
+        assert judge(limited.predict([id_]), engine.predict([id_])).ok
+        assert limited.describe()["cache_bytes"] + limited.describe()["working_bytes"] <= 8000
+    assert 0 < limited.describe()["predicted_too_low"] < 40
+    right, _ = make_predictor(graph, model, memory_limit=10**8, memory_model=always(10**6, model))
+    for id_ in ids[:40]:
+        right.predict([id_])
+    assert right.describe()["predicted_too_low"] == 0
+
+
+def test_no_memory_is_an_error_only_without_a_cache() -> None:
+    """The store's reader runs out of memory as long as anything is cached, and then always."""
+    graph = make_graph(4)
+    predictor, snapshot = make_predictor(graph)
+    expected = predictor.predict([0])
+    real, short = snapshot.features, [True]
+
+    def features(node_type, rows):
+        if short[0] and predictor.describe()["cache_entries"]:
+            raise MemoryError
+        return real(node_type, rows)
+
+    snapshot.features = features
+    assert predictor.predict([0, 7, 14])[0].tobytes() == expected[0].tobytes()
+    assert predictor.describe()["predicted_too_low"] == 1
+
+    def never(node_type, rows):
+        raise MemoryError
+
+    snapshot.features = never
+    predictor.account.predicted_too_low = 0
+    with pytest.raises(MemoryError):
+        predictor.predict([21, 28, 35])
+    snapshot.features = real
+    assert predictor.predict([0])[0].tobytes() == expected[0].tobytes()
+
+
+def test_a_snapshot_that_is_replaced_begins_the_request_again(rng: np.random.Generator) -> None:
+    graph = make_graph(5)
+    engine = Engine(graph, MODELS["gcn"])
+    old = MemorySnapshot(graph, seq=1)
+    source = MemorySource(old)
+    predictor = SnapshotPredictor(source, MODELS["gcn"], refresh_seconds=None)
+    before = predictor.predict([0, 7])
+    x = rng.standard_normal((len(graph.ids()), 3)).astype(np.float32)
+    graph.apply(Events().set_features(graph.ids(), x).add_edges([14, 21], [0, 0], weight=[1.0, 2.0]))
+    source.latest = MemorySnapshot(graph, seq=2)
+    assert predictor.predict([0, 7]).tobytes() == before.tobytes()
+
+    def gone(node_type, rows):
+        raise SnapshotReplacedError("collected")
+
+    old.features = gone  # in the middle of the request: its lists were read before
+    rows = predictor.predict([0, 7, 21, 28])
+    assert judge(rows, engine.predict([0, 7, 21, 28])).ok
+    assert predictor.describe()["seq"] == 2
+    assert predictor.describe()["snapshots"] == 2
+
+
+def test_a_newer_snapshot_is_looked_for(rng: np.random.Generator) -> None:
+    graph = make_graph(5)
+    source = MemorySource(MemorySnapshot(graph, seq=1))
+    predictor = SnapshotPredictor(source, MODELS["gcn"], refresh_seconds=0)
+    predictor.predict([0])
+    graph.apply(Events().set_features([0], np.ones((1, 3), np.float32)))
+    source.latest = MemorySnapshot(graph, seq=2)
+    assert judge(predictor.predict([0]), Engine(graph, MODELS["gcn"]).predict([0])).ok
+    assert predictor.describe()["seq"] == 2
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_two_workers_say_what_one_says(drawn: bool) -> None:
+    graph = make_graph(6)
+    query = Query("node").hop(EDGES, 2, direction="in").hop(EDGES, 2, direction="in")
+    model = make_sage().with_query(query) if drawn else make_sage()
+    alone, _ = make_predictor(graph, model)
+    sampler, lists = make_predictor(graph, model)
+    computer, rows = make_predictor(graph, model)
+    for ids in ([0], [7, 14, 7], []):
+        assert computer.infer(sampler.sample(ids)).tobytes() == alone.predict(ids).tobytes()
+    assert not lists.rows
+    assert not rows.lists
+
+
+def test_two_workers_of_several_types() -> None:
+    graph, model = typed_graph(), typed_model()
+    sampler, _ = make_predictor(graph, model, output="item")
+    computer, _ = make_predictor(graph, model, output="item")
+    rows = computer.infer(sampler.sample([3, 4]))
+    assert judge(rows, Engine(graph, model).predict([3, 4], output="item")).ok
+
+
+def test_a_damaged_subgraph_or_one_of_another_snapshot_is_refused() -> None:
+    graph = make_graph(6)
+    predictor, _ = make_predictor(graph)
+    whole = predictor.sample([0])
+    for at in range(0, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1
+        with pytest.raises(FileFormatError):
+            predictor.infer(bytes(damaged))
+    for end in (0, 7, 12, 20, len(whole) - 1):
+        with pytest.raises(FileFormatError):
+            predictor.infer(whole[:end])
+    other = SnapshotPredictor(MemorySource(MemorySnapshot(graph, seq=3)), MODELS["gcn"])
+    with pytest.raises(SnapshotReplacedError, match="snapshot memory/3, got one of memory/0"):
+        other.infer(whole)
+
+
+def test_a_query_draws_what_its_seed_says() -> None:
+    graph = make_graph(7, nodes=80, degree=6)
+    query = Query("node").hop(EDGES, 2, direction="in").hop(EDGES, 2, direction="in")
+    model = make_sage().with_query(query)
+    rows = [make_predictor(graph, model, sample_seed=seed)[0].predict([0, 7]).tobytes() for seed in (1, 1, 2)]
+    assert rows[0] == rows[1] != rows[2]
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    graph, model = make_graph(8), MODELS["gcn"]
+    predictor, _ = make_predictor(graph)
+    with pytest.raises(UnknownNodeError, match=r"got 5$"):
+        predictor.predict([0, 5])
+    with pytest.raises(InputError, match="memory_limit"):
+        predictor.predict([0], memory_limit=0)
+    with pytest.raises(InputError, match="of the model that predicts"):
+        make_predictor(graph, model, memory_model=always(1, make_sage()))
+    with pytest.raises(ModelError, match="reads 3 features of 'user' nodes, the snapshot has no such"):
+        make_predictor(graph, replace(typed_model()))
+    with pytest.raises(InputError, match="output"):
+        make_predictor(graph, model, output="no")
+    assert predictor.predict([]).shape == (0, 4)
+
+
+def test_threads_take_turns(rng: np.random.Generator) -> None:
+    graph = make_graph(9)
+    expected = Engine(graph, MODELS["gcn"]).predict(graph.ids())
+    predictor, _ = make_predictor(graph, memory_limit=9000)
+    wrong: list[int] = []
+
+    def ask(first: int) -> None:
+        wrong.extend(
+            at
+            for at in range(first, 40, 4)
+            if not judge(predictor.predict([graph.ids()[at]]), expected[at : at + 1]).ok
+        )
+
+    threads = [threading.Thread(target=ask, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert predictor.describe()["requests"] == 40
