@@ -153,7 +153,7 @@ def measure_calls(width: int, graph: lg.Graph, samples: int, report: Report) -> 
 
     for count in (1, 10, 1000):
         report.add(
-            f"{count:,} ready samples a call, {width} features",
+            f"calls of {count:,} ids, samples that are ready, {width} features",
             rate(engine.predict, count),
             "predictions/s",
             higher_is_better=True,

@@ -12,6 +12,7 @@
 
 #include <utility>
 
+#include "memory/prefetch.h"
 #include "store/graph.h"
 
 namespace livegnn {
@@ -51,11 +52,9 @@ class EdgeView {
 
   const void* out_leaf(uint32_t node) const { return keyed() ? keyed_out_->address(node) : out_->address(node); }
   void prefetch_out(uint32_t node) const { keyed() ? keyed_out_->prefetch_root(node) : out_->prefetch_root(node); }
-  void prefetch_out_leaf(uint32_t node) const { __builtin_prefetch(out_leaf(node)); }
+  void prefetch_out_leaf(uint32_t node) const { prefetch(out_leaf(node)); }
   void prefetch_in(uint32_t node) const { keyed() ? keyed_in_->prefetch_root(node) : in_->prefetch_root(node); }
-  void prefetch_in_leaf(uint32_t node) const {
-    __builtin_prefetch(keyed() ? keyed_in_->address(node) : in_->address(node));
-  }
+  void prefetch_in_leaf(uint32_t node) const { prefetch(keyed() ? keyed_in_->address(node) : in_->address(node)); }
 
  private:
   const GraphStore& store_;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "memory/prefetch.h"
 #include "memory/table.h"
 
 namespace livegnn {
@@ -82,7 +83,7 @@ inline void touch(const float* row) {
 // Prefetches the cache lines of a row whose page is in the TLB.
 inline void fetch(const Rows& rows, uint32_t node) {
   if (node >= rows.count) return;
-  for (size_t c = 0; c < rows.width; c += 16) __builtin_prefetch(rows.row(node) + c);
+  for (size_t c = 0; c < rows.width; c += 16) prefetch(rows.row(node) + c);
 }
 
 }  // namespace livegnn

@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "memory/prefetch.h"
 #include "store/batch_updater.h"
 #include "store/samtree.h"
 
@@ -220,11 +221,9 @@ class GraphStore {
   // Prefetching has two steps, because the second reads what the first fetches: the root of a list, then its first
   // block.
   void prefetch_out(uint32_t node) const { keyed_ ? keyed_->out.prefetch_root(node) : lists_.out.prefetch_root(node); }
-  void prefetch_out_leaf(uint32_t node) const { __builtin_prefetch(out_leaf(node)); }
+  void prefetch_out_leaf(uint32_t node) const { prefetch(out_leaf(node)); }
   void prefetch_in(uint32_t node) const { keyed_ ? keyed_in().prefetch_root(node) : in().prefetch_root(node); }
-  void prefetch_in_leaf(uint32_t node) const {
-    __builtin_prefetch(keyed_ ? keyed_in().address(node) : in().address(node));
-  }
+  void prefetch_in_leaf(uint32_t node) const { prefetch(keyed_ ? keyed_in().address(node) : in().address(node)); }
 
   // Bytes of memory: `lists` hold the edges, `batches` is the working memory of the last batch.
   struct Memory {

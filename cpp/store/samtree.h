@@ -37,6 +37,7 @@
 
 #include "memory/block_heap.h"
 #include "memory/growing_array.h"
+#include "memory/prefetch.h"
 #include "memory/recent_needs.h"
 #include "store/leaf_writer.h"
 #include "store/time_order.h"
@@ -192,7 +193,7 @@ class Samtrees {
 
   // Prefetching has two steps, because the second reads what the first fetches: a root, then the node below it.
   void prefetch_root(size_t node) const {
-    if (node < roots_.size()) __builtin_prefetch(&roots_[node]);
+    if (node < roots_.size()) prefetch(&roots_[node]);
   }
   const void* address(size_t node) const {
     return node < roots_.size() && roots_[node].node != 0 ? heap_.at(roots_[node].node) : nullptr;

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jaxtyping import Int64
     from numpy.typing import ArrayLike
 
-MOST_IDS: Final = 100_000  # some ten seconds of a core
+MOST_IDS: Final = 100_000  # one to three seconds of a core
 Lifespan: TypeAlias = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
