@@ -62,7 +62,7 @@ class Proxy:
             json.dumps(body).encode(),
             {"content-type": "application/json"},
         )
-        urllib.request.urlopen(request, timeout=10).close()
+        urllib.request.urlopen(request, timeout=60).close()  # what it holds back runs out first
 
     def close(self) -> None:
         self._process.kill()

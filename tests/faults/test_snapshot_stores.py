@@ -112,7 +112,7 @@ def test_objects_of_a_real_server(anywhere: Objects) -> None:
 
 TOXICS: list[tuple[str, dict[str, float]]] = [
     ("latency", {"latency": 150, "jitter": 100}),
-    ("bandwidth", {"rate": 40}),
+    ("bandwidth", {"rate": 300}),
     ("slicer", {"average_size": 50, "size_variation": 40, "delay": 100}),
     ("slow_close", {"delay": 300}),
     ("limit_data", {"bytes": 3000}),
