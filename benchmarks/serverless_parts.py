@@ -1,0 +1,313 @@
+"""The measured half of `serverless.py`: what one request costs, for real, and what others like it will cost.
+
+Real requests run through the real predictor over the throttled store, with and without cache, and on data
+held in memory; worker processes start. From these, `Costs` says what any request takes:
+
+- lists and the forward pass take what they took for the measured request that is most like it, in nodes and
+  edges;
+- fetching features takes a + b ranges + c bytes + d rows, fitted to the measured requests (least squares of
+  the relative error); ranges and bytes are those that the reader asks for, gaps between near rows included;
+- operations of the cache take a + b rows + c rows fetched + d entries.
+
+`Costs.error` says how far the sum is from measured requests that were not used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegnn.model.model import Model
+from livegnn.serverless import records
+from livegnn.serverless.memory import MemoryModel
+from livegnn.serverless.objects import GAP, PART, Objects
+from livegnn.serverless.predictor import SnapshotPredictor
+from livegnn.serverless.profiling import profile
+from livegnn.serverless.source import SnapshotSource
+from serverless_contestants import Start, open_ours, open_plain, open_whole, start_worker
+from serverless_shapes import Around, Float64, GraphShape, InLists, Int64
+
+NODE_BYTES, EDGE_BYTES, ENTRY_BYTES = 48, 16, 28
+"""Of a subgraph without features, and of a cached row beside its features."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One measured request: what it read, and seconds. `ranges`, `range_bytes`: of features alone."""
+
+    nodes: int
+    edges: int
+    fetched: int
+    ranges: int
+    range_bytes: int
+    store_bytes: int
+    entries: int
+    sample: float
+    fetch: float
+    infer: float
+    cache: float
+    memory: float
+    total: float
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All that was measured of one shape and one model."""
+
+    shape: GraphShape
+    model: str
+    whole_bytes: int
+    memory: MemoryModel
+    profile_seconds: float
+    plain: Sequence[Request]
+    cached: Sequence[Request]
+    whole: Sequence[Request]
+    starts: dict[str, Start]
+    working_bytes: int
+    reused: float
+    too_low: int
+
+
+def measure(
+    folder: Path, shape: GraphShape, model: str, hops: int, sequence: Int64, counts: tuple[int, int, int]
+) -> Parts:
+    """counts: of requests for the profile, of distinct nodes, and of requests with cache."""
+    lists = read_lists(folder)
+    snapshot, path = folder / "snapshot", folder / f"{model}.lgnn"
+    hub = int(lists.degrees.argmax())
+    distinct = list(dict.fromkeys(sequence.tolist()))
+    began = time.perf_counter()
+    profiled = SnapshotPredictor(SnapshotSource(str(snapshot)), Model.load(path), cache=False)
+    memory = profile(profiled, np.unique([*distinct[: 4 * counts[0]], hub]), requests=counts[0])
+    seconds = time.perf_counter() - began
+    memory.save(f"{path}.memory")
+    around = {node: lists.around(node, hops) for node in {*distinct[: counts[1]], *sequence[: counts[2]].tolist()}}
+    check_counts(profiled, around, distinct[:3])
+    given = str(snapshot), str(path)
+    plain = run(open_plain(*given), shape, around, distinct[: counts[1]], cache=False)
+    whole = run(open_whole(*given), shape, around, distinct[: counts[1]], cache=False)
+    ours = open_ours(*given)
+    cached = run(ours, shape, around, sequence[: counts[2]].tolist(), cache=True)
+    starts = {
+        opener: median_start([start_worker(opener, snapshot, path, distinct[0]) for _ in range(3)])
+        for opener in ("open_ours", "open_plain", "open_whole")
+    }
+    told = ours.account
+    return Parts(
+        shape,
+        model,
+        sum(one.stat().st_size for one in snapshot.rglob("*") if one.is_file()),
+        memory,
+        seconds,
+        plain,
+        cached,
+        whole,
+        starts,
+        int(ours.describe()["working_bytes"]),  # type: ignore[arg-type]
+        told.features_reused / told.features_read,
+        told.predicted_too_low,
+    )
+
+
+def read_lists(folder: Path) -> InLists:
+    return InLists(np.load(folder / "begin.npy"), np.load(folder / "source.npy"))
+
+
+def check_counts(predictor: SnapshotPredictor, around: dict[int, Around], nodes: Sequence[int]) -> None:
+    """The copy of the graph that the replay walks must be the snapshot's."""
+    for node in nodes:
+        counts, _ = predictor.measure([node])
+        assert counts.tolist() == around[node].counts.tolist(), (node, counts, around[node].counts)
+
+
+def median_start(found: Sequence[Start]) -> Start:
+    return sorted(found, key=lambda one: one.ready)[len(found) // 2]
+
+
+def ranges_of(rows: Int64, width: int) -> tuple[int, int]:
+    """Requests for features of these rows, which are sorted, and their bytes, as `Objects` joins them."""
+    if not len(rows):
+        return 0, 0
+    size = 4 * width + records.SEAL
+    breaks = np.flatnonzero((np.diff(rows) - 1) * size > GAP)
+    first = rows[np.append(0, breaks + 1)]
+    last = rows[np.append(breaks, len(rows) - 1)]
+    bytes_ = (last - first + 1) * size
+    return int((-(-bytes_ // PART)).sum()), int(bytes_.sum())
+
+
+def run(
+    predictor: SnapshotPredictor,
+    shape: GraphShape,
+    around: dict[int, Around],
+    nodes: Sequence[int],
+    *,
+    cache: bool,
+) -> list[Request]:
+    """Requests for one node each, one after the other. The first one, which loads what is imported late, is
+    asked twice."""
+    found: list[Request] = []
+    predictor.predict([nodes[0]])
+    if cache:
+        predictor._drop()
+    objects: Objects = predictor._source.objects  # type: ignore[attr-defined]
+    for node in nodes:
+        rows = around[node].rows
+        have = predictor._cache._tables  # the rows that are there before the request
+        table = next(iter(have.values()))
+        missing = rows[table.find(rows) < 0] if cache else rows
+        before, read = replace(predictor.account), objects.bytes_read
+        entries = len(predictor._cache)
+        began = time.perf_counter()
+        predictor.predict([node])
+        total = time.perf_counter() - began
+        told = predictor.account
+        took = {name: getattr(told, name) - getattr(before, name) for name in vars(told)}
+        if cache and took["feature_bytes_fetched"] != 4 * shape.features * len(missing):
+            missing = missing[: took["feature_bytes_fetched"] // (4 * shape.features)]  # evicted in between
+        ranges, bytes_ = ranges_of(missing, shape.features)
+        found.append(
+            Request(
+                len(rows),
+                around[node].edges,
+                len(missing),
+                ranges,
+                bytes_,
+                objects.bytes_read - read,
+                entries,
+                took["sample_seconds"],
+                took["fetch_seconds"],
+                took["infer_seconds"],
+                took["cache_seconds"],
+                took["memory_seconds"],
+                total,
+            )
+        )
+    return found
+
+
+class Cost(NamedTuple):
+    """Of a request: seconds, of them for lists and for features, and bytes through the store."""
+
+    seconds: float
+    lists: float
+    features: float
+    bytes: int
+
+
+class Costs:
+    """What requests take, by what was measured. `held_out`: every so manieth request is used for `error` alone."""
+
+    def __init__(self, parts: Parts, held_out: int = 5) -> None:
+        self.parts = parts
+        plain, cached = list(parts.plain), list(parts.cached)
+        kept_plain = [one for i, one in enumerate(plain) if i % held_out]
+        kept_cached = [one for i, one in enumerate(cached) if i % held_out]
+        self._width = parts.shape.features
+        self._near = _Near(kept_plain)
+        self._whole = _Near(parts.whole)
+        both = [one for one in (*kept_plain, *kept_cached) if one.fetched]
+        self._fetch = _fit(
+            np.array([[1, one.ranges, one.range_bytes, one.fetched] for one in both]),
+            np.array([one.fetch for one in both]),
+        )
+        used = [one for one in kept_cached if one.cache > 0]
+        self._cache = _fit(
+            np.array([[1, one.nodes, one.fetched, one.entries] for one in used]),
+            np.array([one.cache for one in used]),
+        )
+        self._memory = float(np.median([one.memory for one in kept_cached]))
+        self._rest = float(np.median([_rest(one) for one in (*kept_plain, *kept_cached)]))
+        self._hit = float(np.median([one.fetch for one in kept_cached if not one.fetched] or [0.0]))
+        out = [one for i, one in enumerate(cached) if not i % held_out]
+        said = np.array([sum(self._ours(one)) for one in out])
+        real = np.array([one.total for one in out])
+        self.error = float(abs(said.sum() - real.sum()) / real.sum())
+        """Of the sum over requests with cache that were held out."""
+        self.error_each = float(np.median(abs(said - real) / real))
+
+    def first_extra(self, opener: str) -> float:
+        """Seconds by which the first request of a process takes longer than the same one later."""
+        same = self.parts.whole[0] if opener == "open_whole" else self.parts.plain[0]
+        return max(self.parts.starts[opener].first - same.total, 0.0)
+
+    def whole(self, around: Around) -> Cost:
+        """Of a request on data in memory."""
+        return Cost(self._whole.find(len(around.rows), around.edges).total, 0.0, 0.0, 0)
+
+    def on_demand(self, around: Around, missing: Int64, entries: int, *, cache: bool) -> Cost:
+        """missing: the rows to fetch, sorted. entries: of the cache."""
+        ranges, bytes_ = ranges_of(missing, self._width)
+        near = self._near.find(len(around.rows), around.edges)
+        one = replace(
+            near,
+            nodes=len(around.rows),
+            edges=around.edges,
+            fetched=len(missing),
+            ranges=ranges,
+            range_bytes=bytes_,
+            entries=entries,
+        )
+        sample, fetch, *others = self._ours(one)
+        if not cache:
+            others[1] = 0.0  # its operations
+        size = max(near.store_bytes - near.range_bytes, 0) + bytes_
+        return Cost(sample + fetch + sum(others), sample, fetch, size)
+
+    def _ours(self, one: Request) -> tuple[float, ...]:
+        near = self._near.find(one.nodes, one.edges)
+        fetch = self._hit
+        if one.fetched:
+            fetch = max(float(self._fetch @ [1, one.ranges, one.range_bytes, one.fetched]), self._hit)
+        cache = max(float(self._cache @ [1, one.nodes, one.fetched, one.entries]), 0.0)
+        return near.sample, fetch, near.infer, cache, self._memory, self._rest
+
+
+class _Near:
+    """Finds the measured request that is most like another."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._requests = requests
+        self._at = np.log1p([[one.nodes, one.edges] for one in requests])
+
+    def find(self, nodes: int, edges: int) -> Request:
+        """The median, by its total time, of the three nearest."""
+        apart = ((self._at - np.log1p([nodes, edges])) ** 2).sum(1)
+        three = sorted(np.argpartition(apart, min(3, len(apart) - 1))[:3], key=lambda i: self._requests[i].total)
+        return self._requests[int(three[len(three) // 2])]
+
+
+def _rest(one: Request) -> float:
+    return one.total - one.sample - one.fetch - one.infer - one.cache - one.memory
+
+
+def _fit(given: NDArray[np.float64], wanted: Float64) -> Float64:
+    """Coefficients, none below 0, that minimise the relative error: those that would be negative are left out."""
+    weight = 1.0 / np.maximum(wanted, 1e-4)
+    kept = np.arange(given.shape[1])
+    found = np.zeros(given.shape[1])
+    while len(kept):
+        some, *_ = np.linalg.lstsq(given[:, kept] * weight[:, None], wanted * weight, rcond=None)
+        if (some >= 0).all():
+            found[kept] = some
+            break
+        kept = np.delete(kept, int(np.argmin(some * given[:, kept].mean(0))))
+    return found
+
+
+def memoised(lists: InLists, hops: int) -> Callable[[int], Around]:
+    """`InLists.around`, computed once for each node."""
+    known: dict[int, Around] = {}
+
+    def around(node: int) -> Around:
+        if node not in known:
+            known[node] = lists.around(node, hops)
+        return known[node]
+
+    return around
