@@ -1,13 +1,13 @@
-"""A function over a graph in object storage: whole data at a cold start, on demand, and on demand with a cache and
-a load-aware scheduler, in FaaS-GNN's evaluation.
+"""A function over a graph in object storage: whole data at a cold start, on demand, and on demand with a
+cache and a load-aware scheduler, in FaaS-GNN's evaluation.
 
     python benchmarks/serverless.py [--quick] [--keep FOLDER] [--plots FOLDER] [--json FILE]
 
 All contestants run the same predictor, on the same snapshot, through the same store: 500 MB a second for all
 workers of a node together, 2 milliseconds until a request answers (`ThrottledStore`).
 
-whole data        a worker fetches all objects when it starts, and reads them from memory; a request that finds no
-                  worker idle starts one and waits for it (`Policy.BOUND`)
+whole data        a worker fetches all objects when it starts, and reads them from memory; a request that
+                  finds no worker idle starts one and waits for it (`Policy.BOUND`)
 plain on-demand   a worker fetches what a request reads, and keeps nothing; the same scheduler
 ours              features are kept in what a worker's memory leaves; `Policy.LOAD_AWARE`
 ablations         ours without cache, ours without queue
@@ -15,19 +15,20 @@ ablations         ours without cache, ours without queue
 What is measured and what is simulated
 --------------------------------------
 Dozens of workers do not fit on two cores. So the parts are measured: real requests, with and without cache,
-through the real throttled store (`serverless_parts.py`), starts of real worker processes, their memory, peaks of
-requests, the predictions of memory. A trace is then replayed in virtual time (`serverless_replay.py`) by the real
-scheduler, the real spread over nodes and a real cache for each worker; requests take what the measured ones say.
-How far that is from measured requests is in the rows "sum of the costs"; a piece of the trace is answered by the
-processes of `livegnn function serve` as well, and stands beside the replay's forecast of it.
+through the real throttled store (`serverless_parts.py`), starts of real worker processes, their memory,
+peaks of requests, the predictions of memory. A trace is then replayed in virtual time
+(`serverless_replay.py`) by the real scheduler, the real spread over nodes and a real cache for each worker;
+requests take what the measured ones say. How far that is from measured requests is in the rows "sum of the
+costs"; a piece of the trace is answered by the processes of `livegnn function serve` as well, and stands
+beside the replay's forecast of it.
 
 The shapes are the paper's, or a stated part of them; sequences of nodes repeat as its figure 6 says, see
-`serverless_shapes.py`. As in the paper, each trace is scaled so that a node can just handle its peak: its 16 cores,
-and the store's bandwidth, by the needs of plain on-demand. Of more requests than the limit, the part around the
-busiest second is replayed. A worker's memory is its process, the peak of the node with the greatest in-degree, and
-all data for "whole data". Gigabyte-seconds count from launch to stop, with the ten minutes for which a worker is
-kept. The server is the paper's c4.2xlarge, 0.398 $ an hour; a function costs 1.67e-5 $ a gigabyte-second while it
-starts and executes, as AWS Lambda bills.
+`serverless_shapes.py`. As in the paper, each trace is scaled so that a node can just handle its peak: its 16
+cores, and the store's bandwidth, by the needs of plain on-demand. Of more requests than the limit, the part
+around the busiest second is replayed. A worker's memory is its process, the peak of the node with the
+greatest in-degree, and all data for "whole data". Gigabyte-seconds count from launch to stop, with the ten
+minutes for which a worker is kept. The server is the paper's c4.2xlarge, 0.398 $ an hour; a function costs
+1.67e-5 $ a gigabyte-second while it starts and executes, as AWS Lambda bills.
 """
 
 from __future__ import annotations
@@ -127,9 +128,7 @@ def add_settings(report: Report, found: list[Findings]) -> None:
                 name = f"{one.task.name}, {trace}"
                 values = [("mean", ours.mean, other.mean), ("p99", ours.p99, other.p99)]
                 for what, mine, theirs in values:
-                    report.add(
-                        f"{name}, {what}", 1e3 * mine, "ms", peer=peer.name, peer_value=1e3 * theirs
-                    )
+                    report.add(f"{name}, {what}", 1e3 * mine, "ms", peer=peer.name, peer_value=1e3 * theirs)
                 report.add(
                     f"{name}, memory",
                     ours.gigabyte_seconds,
@@ -222,7 +221,9 @@ def add_overheads(report: Report, found: list[Findings], pairs: Pairs) -> None:
         sum(each.cache for each in one.parts.cached) / sum(each.total for each in one.parts.cached)
         for one in found
     ]
-    report.add("operations of the cache, of requests", 100 * statistics.fmean(shares), "%", aim=pairs.aim(3.9))
+    report.add(
+        "operations of the cache, of requests", 100 * statistics.fmean(shares), "%", aim=pairs.aim(3.9)
+    )
     report.add("operations of the cache, worst setting", 100 * max(shares), "%", aim=pairs.aim(3.9))
     decisions = [one.decision_seconds.mean() for one in pairs.outcomes(OURS)]
     report.add("a decision of the scheduler", 1e3 * statistics.fmean(decisions), "ms", aim=pairs.aim(0.1))
@@ -233,7 +234,11 @@ def add_overheads(report: Report, found: list[Findings], pairs: Pairs) -> None:
     for one in found:
         if one.real is not None:
             real, said = one.real
-            for what, value in (("mean", np.mean), ("median", np.median), ("p99", lambda x: np.percentile(x, 99))):
+            for what, value in (
+                ("mean", np.mean),
+                ("median", np.median),
+                ("p99", lambda x: np.percentile(x, 99)),
+            ):
                 report.add(
                     f"{one.task.name}, {len(real)} requests by real processes, {what}",
                     1e3 * float(value(real)),
@@ -247,21 +252,25 @@ def add_scaling(report: Report, found: list[Findings], pairs: Pairs) -> None:
     for one in found:
         for contestant in (OURS, PLAIN, WHOLE) if one.task.nodes else ():
             # One node has the bandwidth of one store; from two on the load is below it, as in the paper.
-            numbers = [number for number in (1, *one.task.nodes)]
+            numbers = [1, *one.task.nodes]
             values = [one.outcomes["bursty", contestant.name, number].mean for number in numbers]
-            base = values[1] if len(values) > 2 else values[0]
+            first = 1 if len(values) > 2 else 0
             report.add(
-                f"{contestant.name}, mean latency with {numbers[-1]} nodes over {numbers[1 if len(values) > 2 else 0]}",
-                values[-1] / base,
+                f"{contestant.name}, mean latency with {numbers[-1]} nodes over {numbers[first]}",
+                values[-1] / values[first],
                 "times",
                 aim=pairs.aim(1.1) if contestant is OURS else None,
             )
         if one.task.shape.name == "PA":
             ours, plain, whole = (one.outcomes["bursty", each.name, 1] for each in (OURS, PLAIN, WHOLE))
             less = 100 * (1 - ours.mean / plain.mean)
-            report.add(f"{one.task.name}, latency below plain on-demand", less, "%", higher_is_better=True, aim=77.0)
+            report.add(
+                f"{one.task.name}, latency below plain on-demand", less, "%", higher_is_better=True, aim=77.0
+            )
             less = 100 * (1 - ours.gigabyte_seconds / plain.gigabyte_seconds)
-            report.add(f"{one.task.name}, memory below plain on-demand", less, "%", higher_is_better=True, aim=78.0)
+            report.add(
+                f"{one.task.name}, memory below plain on-demand", less, "%", higher_is_better=True, aim=78.0
+            )
             wanted = whole.memory_at(whole.lives[:, 0]).max()
             if wanted > one.task.node_memory:
                 report.could_not_run(
@@ -276,7 +285,12 @@ def add_scaling(report: Report, found: list[Findings], pairs: Pairs) -> None:
             saved = 100 * (1 - costs / SERVER_DAY)
             report.add(name, saved, "%", higher_is_better=True, aim=pairs.aim(48.6))
             kept = 100 * (1 - ours.gigabyte_seconds * GIGABYTE_SECOND / SERVER_DAY)
-            report.add("the same, if the time were billed for which workers are kept", kept, "%", higher_is_better=True)
+            report.add(
+                "the same, if the time were billed for which workers are kept",
+                kept,
+                "%",
+                higher_is_better=True,
+            )
 
 
 def add_starts(report: Report, found: list[Findings]) -> None:
@@ -286,7 +300,8 @@ def add_starts(report: Report, found: list[Findings]) -> None:
     for each in found:
         for opener in ("open_ours", "open_whole"):
             start = each.parts.starts[opener]
-            name = f"{each.task.name}, {'whole data' if opener == 'open_whole' else 'ours'}, start to first answer"
+            whose = "whole data" if opener == "open_whole" else "ours"
+            name = f"{each.task.name}, {whose}, start to first answer"
             same = opener == "open_ours" and each is one
             report.add(
                 name,
@@ -295,7 +310,11 @@ def add_starts(report: Report, found: list[Findings]) -> None:
                 peer="PyG" if same else None,
                 peer_value=pyg if same else None,
             )
-        for what, requests in (("whole data", each.parts.whole), ("plain", each.parts.plain), ("ours", each.parts.cached)):
+        for what, requests in (
+            ("whole data", each.parts.whole),
+            ("plain", each.parts.plain),
+            ("ours", each.parts.cached),
+        ):
             report.add(
                 f"{each.task.name}, {what}, a warm request alone, mean",
                 1e3 * statistics.fmean(one.total for one in requests),
@@ -312,7 +331,8 @@ def add_notes(report: Report, found: list[Findings], edges: dict[str, int]) -> N
     for one in found:
         shape = one.task.shape
         report.note(
-            f"{one.task.name}: {shape.nodes:,} nodes, {edges[shape.name]:,} edges ({shape.scale:.3g} of the paper's), "
+            f"{one.task.name}: {shape.nodes:,} nodes, {edges[shape.name]:,} edges "
+            f"({shape.scale:.3g} of the paper's), "
             f"{shape.features} features; all data {one.parts.whole_bytes / 1e6:,.0f} MB, limit "
             f"{one.parts.memory.limit / 1e6:,.0f} MB; workers' memory "
             + ", ".join(f"{name} {held / 1e6:,.0f} MB" for name, held in one.worker_bytes.items())
@@ -375,7 +395,10 @@ def _breakdown(one: Findings) -> Bars:
     start = parts.starts["open_plain"]
     names = ["whole, cold", "plain, cold", "whole, warm", "plain, warm", "ours, warm"]
     plain, whole, ours = (
-        {key: statistics.fmean(getattr(each, key) for each in some) for key in ("sample", "fetch", "infer", "total")}
+        {
+            key: statistics.fmean(getattr(each, key) for each in some)
+            for key in ("sample", "fetch", "infer", "total")
+        }
         for some in (parts.plain, parts.whole, parts.cached)
     )
     data = parts.starts["open_whole"].ready - start.ready

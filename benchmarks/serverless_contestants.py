@@ -1,4 +1,5 @@
-"""What each contestant of `serverless.py` runs in a worker: the same predictor, over the same throttled store.
+"""What each contestant of `serverless.py` runs in a worker: the same predictor, over the same throttled
+store.
 
 A worker process opens it by name (`livegnn function serve --opener serverless_contestants:open_whole`), so
 nothing here imports torch.
@@ -30,7 +31,8 @@ from livegnn.serverless.throttle import ThrottledStore
 from livegnn.serverless.worker import FRAME
 
 BANDWIDTH, LATENCY = 500e6, 0.002
-"""Of the store: bytes a second, of all its readers on a node together, and seconds until a request answers."""
+"""Of the store: bytes a second, of all its readers on a node together, and seconds until a request
+answers."""
 
 
 def open_throttled(url: str) -> Objects:
@@ -129,7 +131,8 @@ def start_worker(opener: str, snapshot: Path, model: Path, node: int) -> Start:
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
     )
-    assert process.stdin is not None and process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
         _read(process)
         ready = time.perf_counter() - began

@@ -87,7 +87,9 @@ def measure(
     memory = profile(profiled, np.unique([*distinct[: 4 * counts[0]], hub]), requests=counts[0])
     seconds = time.perf_counter() - began
     memory.save(f"{path}.memory")
-    around = {node: lists.around(node, hops) for node in {*distinct[: counts[1]], *sequence[: counts[2]].tolist()}}
+    around = {
+        node: lists.around(node, hops) for node in {*distinct[: counts[1]], *sequence[: counts[2]].tolist()}
+    }
     check_counts(profiled, around, distinct[:3])
     given = str(snapshot), str(path)
     plain = run(open_plain(*given), shape, around, distinct[: counts[1]], cache=False)
@@ -202,7 +204,8 @@ class Cost(NamedTuple):
 
 
 class Costs:
-    """What requests take, by what was measured. `held_out`: every so manieth request is used for `error` alone."""
+    """What requests take, by what was measured. `held_out`: every so manieth request is used for `error`
+    alone."""
 
     def __init__(self, parts: Parts, held_out: int = 5) -> None:
         self.parts = parts
@@ -279,7 +282,9 @@ class _Near:
     def find(self, nodes: int, edges: int) -> Request:
         """The median, by its total time, of the three nearest."""
         apart = ((self._at - np.log1p([nodes, edges])) ** 2).sum(1)
-        three = sorted(np.argpartition(apart, min(3, len(apart) - 1))[:3], key=lambda i: self._requests[i].total)
+        three = sorted(
+            np.argpartition(apart, min(3, len(apart) - 1))[:3], key=lambda i: self._requests[i].total
+        )
         return self._requests[int(three[len(three) // 2])]
 
 
@@ -288,7 +293,8 @@ def _rest(one: Request) -> float:
 
 
 def _fit(given: NDArray[np.float64], wanted: Float64) -> Float64:
-    """Coefficients, none below 0, that minimise the relative error: those that would be negative are left out."""
+    """Coefficients, none below 0, that minimise the relative error: those that would be negative are left
+    out."""
     weight = 1.0 / np.maximum(wanted, 1e-4)
     kept = np.arange(given.shape[1])
     found = np.zeros(given.shape[1])

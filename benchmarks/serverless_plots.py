@@ -86,7 +86,9 @@ def _bars(panel: Bars, left: int) -> list[str]:
             parts.append(f'  <rect {place} height="{size:.1f}" fill="{color}"/>')
             base += each[i]
         parts.append(
-            _text(left + step * (i + 0.5), TOP + HEIGHT + 18, name, GREY, 'text-anchor="middle" font-size="10"')
+            _text(
+                left + step * (i + 0.5), TOP + HEIGHT + 18, name, GREY, 'text-anchor="middle" font-size="10"'
+            )
         )
     return [*parts, *_legend(left, list(panel.parts))]
 

@@ -15,6 +15,7 @@ import heapq
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -51,9 +52,9 @@ NO_QUEUE = Contestant("ours without queue", "open_ours", Policy.BOUND, cache=Tru
 
 @dataclass
 class Outcome:
-    """Of one replay; times in seconds. lists, features: fetching them, by request. lives: when each worker was
-    launched and stopped. cold_fetch: fetching of each worker until its first answer. moments: when something
-    happened, how many workers were idle then, and how many started."""
+    """Of one replay; times in seconds. lists, features: fetching them, by request. lives: when each worker
+    was launched and stopped. cold_fetch: fetching of each worker until its first answer. moments: when
+    something happened, how many workers were idle then, and how many started."""
 
     latency: Float64
     lists: Float64
@@ -100,7 +101,8 @@ class Outcome:
 
 
 def worker_bytes(contestant: Contestant, costs: Costs) -> int:
-    """What a worker has: the process, the peak of the node with the greatest in-degree, the data if it is held."""
+    """What a worker has: the process, the peak of the node with the greatest in-degree, the data if it is
+    held."""
     parts = costs.parts
     own = parts.starts["open_plain"].resident + parts.memory.limit
     return own + (parts.whole_bytes if contestant.whole else 0)
@@ -196,7 +198,8 @@ class Replay:
         self._moments: list[tuple[float, int, int]] = []
 
     def run(self, arrivals: Float64, sequence: Int64) -> Outcome:
-        """Request i asks at `arrivals[i]` for the node `sequence[i]`; runs until the last worker has ended."""
+        """Request i asks at `arrivals[i]` for the node `sequence[i]`; runs until the last worker has
+        ended."""
         self._asked = sequence
         self._lists, self._features = np.zeros((2, len(arrivals)))
         latency = np.full(len(arrivals), np.nan)
@@ -206,20 +209,20 @@ class Replay:
             for node in self._nodes:
                 due = node.scheduler.next_tick()
                 if due is not None and due <= now:
-                    self._act(node, now, lambda node=node: node.scheduler.tick(now))  # type: ignore[misc]
+                    self._act(node, now, partial(node.scheduler.tick, now))
             while self._events and self._events[0][0] <= now:
                 _, _, kind, at, number = heapq.heappop(self._events)
                 if kind == "arrive":
                     node = self._nodes[self._spread.order(now)[0]]
-                    self._act(node, now, lambda: node.scheduler.arrive(number, now))
+                    self._act(node, now, partial(node.scheduler.arrive, number, now))
                     continue
                 node = self._nodes[at]
                 if kind == "started" and number not in node.dropped:
-                    self._act(node, now, lambda: node.scheduler.started(number, now))
+                    self._act(node, now, partial(node.scheduler.started, number, now))
                 elif kind == "finished":
                     worker, request = divmod(number, len(arrivals))
                     latency[request] = now - arrivals[request]
-                    self._act(node, now, lambda: node.scheduler.finished(worker, now))
+                    self._act(node, now, partial(node.scheduler.finished, worker, now))
             idle = sum(node.scheduler.idle for node in self._nodes)
             starting = sum(node.scheduler.starting for node in self._nodes)
             self._moments.append((now, idle, starting))

@@ -13,9 +13,9 @@ end of a random edge. `overlap` computes what the paper's figure 6 shows of a se
 
 Arrivals
 --------
-`data/arrivals.npz` has the arrivals of an hour at a cloud service, see the README beside it. A pattern is one
-of its two traces as it is, or a selection from them. `scale_arrivals` makes a trace denser or thinner, so that
-its peak is what a node can just handle, as the paper does.
+`data/arrivals.npz` has the arrivals of an hour at a cloud service, see the README beside it. A pattern is
+one of its two traces as it is, or a selection from them. `scale_arrivals` makes a trace denser or thinner,
+so that its peak is what a node can just handle, as the paper does.
 """
 
 from __future__ import annotations
@@ -192,8 +192,8 @@ def peak_rate(arrivals: Float64) -> int:
 
 
 def scale_arrivals(arrivals: Float64, factor: float, most: int, seed: int = 0) -> Float64:
-    """So many times as many arrivals: a random selection, or several within a second for each one. If they are
-    more than `most`, the part around the busiest second."""
+    """So many times as many arrivals: a random selection, or several within a second for each one. If they
+    are more than `most`, the part around the busiest second."""
     random = np.random.default_rng([seed, 4])
     times = max(int(np.ceil(factor)), 1)
     spread = random.random((times, len(arrivals))) - 0.5

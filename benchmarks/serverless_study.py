@@ -1,4 +1,5 @@
-"""One shape and one model of `serverless.py`: parts measured, traces replayed. Runs in a process of its own."""
+"""One shape and one model of `serverless.py`: parts measured, traces replayed. Runs in a process of its
+own."""
 
 from __future__ import annotations
 
@@ -16,7 +17,17 @@ import numpy as np
 
 from serverless_contestants import BANDWIDTH, LATENCY
 from serverless_parts import Costs, Parts, measure, memoised, read_lists
-from serverless_replay import CORES, NODE_MEMORY, OURS, PLAIN, WHOLE, Contestant, Outcome, Replay, worker_bytes
+from serverless_replay import (
+    CORES,
+    NODE_MEMORY,
+    OURS,
+    PLAIN,
+    WHOLE,
+    Contestant,
+    Outcome,
+    Replay,
+    worker_bytes,
+)
 from serverless_shapes import (
     Float64,
     GraphShape,
@@ -32,9 +43,9 @@ from serverless_shapes import (
 
 @dataclass(frozen=True)
 class Task:
-    """traces: patterns, or "day". real: how many requests real processes answer, too. nodes: further numbers of
-    nodes for the first trace. node_memory: bytes. counts: as `measure` takes them. figures: whether sizes and
-    overlaps are wanted."""
+    """traces: patterns, or "day". real: how many requests real processes answer, too. nodes: further numbers
+    of nodes for the first trace. node_memory: bytes. counts: as `measure` takes them. figures: whether sizes
+    and overlaps are wanted."""
 
     folder: Path
     shape: GraphShape
@@ -103,7 +114,9 @@ def study(task: Task) -> Findings:
     return found
 
 
-def replay_really(task: Task, costs: Costs, degree: Int64, around, sequence: Int64) -> tuple[Float64, Float64]:  # type: ignore[no-untyped-def]
+def replay_really(
+    task: Task, costs: Costs, degree: Int64, around, sequence: Int64
+) -> tuple[Float64, Float64]:  # type: ignore[no-untyped-def]
     """A piece of the bursty trace, by the processes of `livegnn function serve` and by the replay."""
     service = float(np.mean([one.total for one in costs.parts.plain]))
     whole = make_arrivals("bursty")
@@ -120,14 +133,10 @@ async def _ask(task: Task, arrivals: Float64, nodes: Int64) -> Float64:
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")]),
     }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "livegnn.cli", "function", "serve", "--snapshot", str(task.folder / "snapshot")]
-        + ["--model", str(task.folder / f"{task.model}.lgnn"), "--workers", "2", "--port", "0"]
-        + ["--waiting", "10000", "--opener", "serverless_contestants:open_ours"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
+    command = f"{sys.executable} -m livegnn.cli function serve --snapshot {task.folder / 'snapshot'}".split()
+    command += ["--model", str(task.folder / f"{task.model}.lgnn"), "--workers", "2", "--port", "0"]
+    command += ["--waiting", "10000", "--opener", "serverless_contestants:open_ours"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)  # noqa: ASYNC220
     assert process.stdout is not None
     try:
         url = process.stdout.readline().split()[-1]
@@ -151,9 +160,7 @@ async def _ask_once(url: str, at: float, node: int) -> float:
 
     def post() -> None:
         body = json.dumps({"ids": [node]}).encode()
-        request = urllib.request.Request(
-            f"{url}/v1/predictions", body, {"content-type": "application/json"}
-        )
+        request = urllib.request.Request(f"{url}/v1/predictions", body, {"content-type": "application/json"})
         with urllib.request.urlopen(request, timeout=120) as answer:
             answer.read()
 
@@ -179,8 +186,8 @@ with torch.no_grad():
 
 
 def start_pyg(folder: Path, node: int) -> float:
-    """Seconds from the start of a process with PyG to its first answer; all data are fetched, at the bandwidth
-    and the latency of the throttle."""
+    """Seconds from the start of a process with PyG to its first answer; all data are fetched, at the
+    bandwidth and the latency of the throttle."""
     given = [str(folder / "pyg.pt"), str(node), str(BANDWIDTH), str(LATENCY)]
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", PYG, *given], check=True, stdout=subprocess.DEVNULL)
