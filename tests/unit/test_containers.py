@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import livegnn
 from functions import ENVIRONMENT, HANG, KILL, asked, body, expected, function, runs, until
 from livegnn.serverless.containers import ContainerHost
 from livegnn.serverless.hosts import WorkerDied
@@ -128,35 +129,43 @@ def test_a_container_that_dies_and_an_engine_that_is_not_there(tmp_path, engine)
     asyncio.run(work())
 
 
-def _engine_here() -> str | None:
-    for name in ("docker", "podman"):
-        if shutil.which(name) is not None:
-            answer = subprocess.run([name, "info"], capture_output=True, timeout=60, check=False)
-            if answer.returncode == 0:
-                return name
+TESTS = Path(__file__).parents[1]
+
+
+def _real_host(folder: Path) -> ContainerHost | None:
+    """Of an image that LIVEGNN_IMAGE names, with this package in it; or of this machine's own files, which
+    podman takes in the place of an image."""
+    given = function(folder, memory=400 * 2**20)
+    answers = ["--volume", f"{folder}:{folder}"]
+    image = os.environ.get("LIVEGNN_IMAGE")
+    for engine in ("docker", "podman"):
+        if image is not None and _succeeds(engine, "info"):
+            inside = ["--volume", f"{TESTS}:/tests:ro", "--env", "PYTHONPATH=/tests"]
+            return ContainerHost(given, image, engine=engine, options=[*answers, *inside])
+    if _succeeds("podman", "run", "--rm", "--network=host", "--rootfs", "/:O", "true"):
+        path = f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}"
+        modules = f"PYTHONPATH={Path(livegnn.__file__).parents[1]}:{TESTS}"
+        here = ["--network=host", "--env", path, "--env", modules, "--rootfs"]
+        return ContainerHost(given, "/:O", engine="podman", options=[*answers, *here])
     return None
 
 
-def test_a_real_engine_runs_a_worker(tmp_path) -> None:
-    """Where there is one, and LIVEGNN_IMAGE names an image with this package and a folder `/tests` in it."""
-    engine, image = _engine_here(), os.environ.get("LIVEGNN_IMAGE")
-    if engine is None or image is None:
-        pytest.skip("no container engine answers here, or LIVEGNN_IMAGE names no image")
-    tests = Path(__file__).parents[1]
-    host = ContainerHost(
-        function(Path("/answers")),
-        image,
-        engine=engine,
-        options=[
-            *("--volume", f"{tests}:/tests:ro", "--volume", f"{tmp_path}:/answers"),
-            *("--env", "PYTHONPATH=/tests"),
-        ],
-    )
+def _succeeds(*command: str) -> bool:
+    if shutil.which(command[0]) is None:
+        return False
+    return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+
+
+def test_a_real_engine_runs_workers(tmp_path) -> None:
+    host = _real_host(tmp_path)
+    if host is None:
+        pytest.skip("no container engine runs anything here: start docker or podman")
 
     async def work() -> None:
-        stage = Stage(host, Limits(1))
-        answer = await stage.call(body(3))
-        assert np.allclose(json.loads(answer.body)["predictions"], expected(3), atol=1e-5)
+        stage = Stage(host, Limits(2))
+        answers = await asyncio.gather(*(stage.call(body(id)) for id in range(5)))
+        for id, answer in enumerate(answers):
+            assert np.allclose(json.loads(answer.body)["predictions"], expected(id), atol=1e-5)
         await stage.close()
 
     asyncio.run(work())
