@@ -112,6 +112,14 @@ def test_commands_and_their_options_exist(page: Path) -> None:
         assert target in targets, f"{name(page)}: make {target}"
 
 
+def test_help_shows_names_in_brackets() -> None:
+    """Rich takes a name in brackets for markup, and leaves it out."""
+    for command, definition in {"": CLI, **commands(CLI)}.items():
+        texts = [definition.help, *(one.help for one in definition.params)]  # type: ignore[attr-defined]
+        for text in texts:
+            assert not re.search(r"(?<!\\)\[[a-z]", text or ""), f"livegnn {command} --help: {text}"
+
+
 def options(command: object) -> dict[str, TyperOption]:
     """The options of a command by their spellings, but for --help, which all have."""
     parameters = [one for one in command.params if isinstance(one, TyperOption)]  # type: ignore[attr-defined]

@@ -222,7 +222,7 @@ def bind(deployment: DeploymentFile) -> None:
 @app.command()
 def skip(
     deployment: DeploymentFile,
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="a name in [sources]")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="a name in \\[sources]")],
     partition: Annotated[int, typer.Argument(metavar="PARTITION")],
     offset: Annotated[int, typer.Argument(metavar="OFFSET", help="of the message to go on with")],
 ) -> None:

@@ -37,7 +37,7 @@ def write(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="GRAPH", help="a deployment file, a checkpoint, or an .npz file as in [graph] of one"
+            metavar="GRAPH", help="a deployment file, a checkpoint, or an .npz file as in \\[graph] of one"
         ),
     ],
     url: Url,
@@ -47,7 +47,7 @@ def write(
     ] = None,
     option: Options = None,
 ) -> None:
-    """Write a whole graph as the newest snapshot of a store. Of a server that runs, [snapshots] does."""
+    r"""Write a whole graph as the newest snapshot of a store. Of a server that runs, \[snapshots] does."""
     from livegnn.serverless.writer import write_snapshot
 
     objects = _open(url, option)
