@@ -36,7 +36,9 @@ class Stream:
         self.used: dict[str, set[int | str]] = {name: set() for name in graph.schema.node_types}
 
     def name(self, number: int) -> int | str:
-        return f"nœud {number}" if self.graph.schema.text_ids else number
+        if not self.graph.schema.text_ids:
+            return number
+        return f"nœud {number}" if number else ""  # the empty text is an id as any other
 
     def step(self, size: int, *, nodes: int = 60, removals: float = 0.1) -> None:
         """Applies one batch of about `size` events."""

@@ -35,21 +35,22 @@ class NodeRows:
         if "fences" in self._base.sections:
             (data,) = layers.read_whole([self._base.sections["fences"]])
             self._fences = data.view(records.FENCE)
-        self._changed, self._names = self._read_changes()
-        order = np.argsort(self._names, kind="stable")
-        self._by_name = self._names[order], self._changed[order]
+        self._changed, self._names, there = self._read_changes()
+        names, rows = self._names[there], self._changed[there]
+        order = np.argsort(names, kind="stable")
+        self._by_name = names[order], rows[order]
 
     @property
     def bytes(self) -> int:
         """The memory that it takes."""
         return sum(one.nbytes for one in (self._fences, self._changed, self._names, *self._by_name))
 
-    def _read_changes(self) -> "tuple[IntArray, Ids]":
-        """The rows whose node is another than in the base, ascending, and their ids."""
+    def _read_changes(self) -> "tuple[IntArray, Ids, NDArray[np.bool_]]":
+        """The rows whose node is another than in the base, ascending, their ids, and which have a node."""
         deltas = self._layers.tables(self._key)[:-1]
         listed = [cast("IntArray", self._layers.changed(self._key, number)) for number, _ in deltas]
         rows, _ = _distinct(np.concatenate([np.empty(0, dtype=np.int64), *listed]).astype(np.int64))
-        return rows, self.ids_of(rows, changes=True)
+        return rows, *self._ids_in(rows, base=False)
 
     def rows_of(self, ids: "Shaped[Array, 'ids']") -> "Int64[IntArray, 'ids']":
         """The rows of nodes; -1 where there is no such node."""
@@ -65,10 +66,6 @@ class NodeRows:
         if len(known):
             place = np.minimum(np.searchsorted(known, names), len(known) - 1)
             hit = known[place] == names
-            if self._text:
-                hit &= names != ""
-            else:
-                hit &= names != records.NO_NODE
             rows[hit] = at[place[hit]]
         left = np.flatnonzero(rows < 0)
         if len(left):
@@ -91,7 +88,8 @@ class NodeRows:
         data, lengths = records.encode_texts(names.tolist())
         keys = _core.checksum_ranges(data, np.cumsum(lengths) - lengths, lengths).astype(np.int64)
         asked, _, rows = self._candidates(keys)
-        same = self._ids_in(rows, base=True) == names[asked]
+        in_base, there = self._ids_in(rows, base=True)
+        same = there & (in_base == names[asked])
         found = np.full(len(names), -1, dtype=np.int64)
         found[asked[same]] = rows[same]
         return found
@@ -125,12 +123,10 @@ class NodeRows:
         asked = np.repeat(which, hits)
         return asked, entries["key"][at], entries["row"][at].astype(np.int64)
 
-    def ids_of(self, rows: "Int64[IntArray, 'rows']", *, changes: bool = False) -> "Shaped[Ids, 'rows']":
-        """The ids of nodes; -1, or an empty text, where a row has no node. changes: read what is kept."""
-        if changes:
-            return self._ids_in(rows, base=False)
+    def ids_of(self, rows: "Int64[IntArray, 'rows']") -> "Shaped[Ids, 'rows']":
+        """The ids of nodes; -1, or an empty text, where a row has no node."""
         known = _are_in(rows, self._changed)
-        found = self._ids_in(np.where(known, -1, rows), base=True)
+        found, _ = self._ids_in(np.where(known, -1, rows), base=True)
         if not known.any():
             return found
         kept = self._names[np.searchsorted(self._changed, rows[known])]
@@ -139,8 +135,8 @@ class NodeRows:
         found[known] = kept
         return found
 
-    def _ids_in(self, rows: IntArray, *, base: bool) -> Ids:
-        """As they are in the base, or else in the newest layer that has them."""
+    def _ids_in(self, rows: IntArray, *, base: bool) -> "tuple[Ids, NDArray[np.bool_]]":
+        """As they are in the base, or else in the newest layer that has them; and which rows have a node."""
         locate = self._layers.locate_in_base if base else self._layers.locate
         places = locate(self._key, rows)
         if not self._text:
@@ -150,7 +146,7 @@ class NodeRows:
             for place in places:
                 some = found[place.asked].reshape(-1).view(records.INTEGER_ID)
                 ids[place.asked] = some["id"] if place.table.sections else rows[place.asked]
-            return ids
+            return ids, ids != records.NO_NODE
         found = self._layers.read_records("records", records.TEXT_ID.itemsize, places, len(rows))
         table_rows = found.reshape(-1).view(records.TEXT_ID)
         nowhere = np.ones(len(rows), dtype=np.bool_)
@@ -167,7 +163,7 @@ class NodeRows:
             text = data.tobytes()
             for i, end, length in zip(place.asked, ends, lengths[place.asked], strict=True):
                 texts[i] = text[end - length : end].decode()
-        return texts.astype(np.str_)
+        return texts.astype(np.str_), ~gap
 
 
 def _blocks(section: Section, starts: IntArray, lengths: IntArray, crc32: "NDArray[np.uint32]") -> Checked:
