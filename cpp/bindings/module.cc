@@ -5,6 +5,8 @@
 
 NB_MODULE(_core, module) {
   module.doc() = "The native core of LiveGNN.";
+  // A graph and a view in Python hold each other: they end with the process, which is no error.
+  nanobind::set_leak_warnings(false);
   module.attr("instruction_set") = livegnn::kernels().name;
   // For tests (bindings/locks.h): make every read wait; raise an error if a thread might wait while holding the GIL;
   // take the lock while holding the GIL, which that check reports.

@@ -302,3 +302,12 @@ def test_manifests_are_json_with_a_checksum(tmp_path: Path) -> None:
     ):
         with pytest.raises(FileFormatError, match=said):
             Manifest.from_bytes(wrong, "it")
+
+
+def test_a_manifest_under_another_name_is_seen(tmp_path: Path) -> None:
+    """As a copy of an old one would be: readers would go back to its event."""
+    manifest = write_snapshot(Graph.from_edges([0], [1]), str(tmp_path), seq=17)
+    path = tmp_path / manifest.path
+    path.with_name("000000000004").write_bytes(path.read_bytes())
+    with pytest.raises(FileFormatError, match="000000000004 .* must be the manifest of that name"):
+        open_snapshot(str(tmp_path))

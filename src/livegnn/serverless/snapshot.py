@@ -5,7 +5,7 @@
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from livegnn.errors import ObjectMissingError, SnapshotError
+from livegnn.errors import FileFormatError, ObjectMissingError, SnapshotError
 from livegnn.graph import Schema
 from livegnn.serverless.manifest import FOLDER, Manifest, is_path, path_of
 from livegnn.serverless.objects import Objects
@@ -92,7 +92,13 @@ def read_newest_manifest(objects: Objects, after: int = 0) -> Manifest | None:
         if not found:
             return None
         try:
-            return Manifest.from_bytes(objects.get(found[-1].path), f"{found[-1].path} in {objects.url}")
+            path, where = found[-1].path, f"{found[-1].path} in {objects.url}"
+            manifest = Manifest.from_bytes(objects.get(path), where)
+            if manifest.path != path:
+                raise FileFormatError(
+                    f"{where} must be the manifest of that name, got the one of {manifest.path}: remove it"
+                )
+            return manifest
         except ObjectMissingError:
             continue  # a newer one has come, and this one was collected between the two requests
     raise SnapshotError(f"the manifests of {objects.url} vanish faster than they can be read: try again")
