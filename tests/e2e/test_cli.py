@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from torch_geometric import nn as pyg
 import livegnn
 import livegnn as lg
 from livegnn import Events, checkpoint
+from livegnn.cli import main
 from livegnn.deployment import Deployment
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.model import Model
@@ -35,6 +38,19 @@ def call(*arguments: str, directory: Path = CHECKOUT) -> subprocess.CompletedPro
         check=False,
         cwd=directory,
     )
+
+
+def call_here(*arguments: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """As `call`, in this process, where torch is imported already."""
+    said, errors, status = StringIO(), StringIO(), 0
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(errors):
+        patch.setattr(sys, "argv", ["livegnn", *arguments])
+        patch.chdir(directory)
+        try:
+            main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+    return subprocess.CompletedProcess(arguments, status, said.getvalue(), errors.getvalue())
 
 
 def test_help_and_version() -> None:
@@ -97,7 +113,7 @@ def test_import_writes_a_model_and_says_what_it_understood(tmp_path: Path) -> No
     schema = Schema({"node": 4}, {DEFAULT_EDGE_TYPE: EdgeSchema(weighted=True)})
     checkpoint.write(tmp_path / "graph.ckpt", {"graph": lg.Graph(schema).state()}, 0)
     arguments = "--schema", "graph.ckpt", "--output", "output[1]", "-o", "h.lgnn"
-    result = call("import", "ranks.pt2", *arguments, directory=tmp_path)
+    result = call_here("import", "ranks.pt2", *arguments, directory=tmp_path)
     assert result.returncode == 0, result.stderr
     model = Model.load(tmp_path / "h.lgnn")
     assert model.width(model.output) == 8
@@ -108,7 +124,7 @@ def test_import_writes_a_model_and_says_what_it_understood(tmp_path: Path) -> No
         (("ranks.pt2", "--schema", "schema.json"), "reads 4 channels of 'node'"),
         (("missing.pt2", "--schema", "ranks.pt2"), "must be a deployment file"),
     ]:
-        result = call("import", *arguments, directory=tmp_path)
+        result = call_here("import", *arguments, directory=tmp_path)
         assert result.returncode == 1
         assert message in result.stderr
         assert "Traceback" not in result.stderr
@@ -137,13 +153,13 @@ def test_import_takes_what_errors_advise(tmp_path: Path) -> None:
     given = torch.rand(5, 3), torch.rand(6, 2), torch.randint(5, (2, 7)), torch.randint(5, (2, 8))
     shapes = tuple({int(one.dtype == torch.int64): Dim(f"rows_{i}")} for i, one in enumerate(given))
     save(export(Purchases().eval(), given, dynamic_shapes=shapes, strict=False), tmp_path / "p.pt2")
-    result = call("import", "p.pt2", directory=tmp_path)
+    result = call_here("import", "p.pt2", directory=tmp_path)
     assert result.returncode == 1
     assert not result.stdout
     assert result.stderr.endswith("(on the command line: --input)\n")
     rows = "users=user", "items=item:x", "buys=user,buys,item", "of=item,of,user:edge_index"
     inputs = [part for one in rows for part in ("--input", one)]
-    result = call("import", "p.pt2", *inputs, directory=tmp_path)
+    result = call_here("import", "p.pt2", *inputs, directory=tmp_path)
     assert result.returncode == 1
     assert not result.stdout
     assert "say with output_type=..." in result.stderr
@@ -153,7 +169,7 @@ def test_import_takes_what_errors_advise(tmp_path: Path) -> None:
         (["--output-type", "user"], {"user": 5}),
         (["--output", "item", "--output", "user"], {"item": 4, "user": 5}),
     ]:
-        result = call("import", "p.pt2", *inputs, *option, directory=tmp_path)
+        result = call_here("import", "p.pt2", *inputs, *option, directory=tmp_path)
         assert result.returncode == 0, result.stderr
         model = Model.load(tmp_path / "p.lgnn")
         assert {name: model.width(value) for name, value in model.outputs.items()} == outputs
@@ -178,7 +194,7 @@ def test_import_names_the_types_of_a_graph(tmp_path: Path, monkeypatch: pytest.M
     save(program, tmp_path / "numbered.pt2")
     relations = [("user", "knows", "user"), ("user", "trusts", "user")]
     options = [part for one in relations for part in ("--relation", ",".join(one))]
-    result = call("import", "numbered.pt2", "--node-type", "user", *options, directory=tmp_path)
+    result = call_here("import", "numbered.pt2", "--node-type", "user", *options, directory=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("Numbered.forward reads x (user[4])")
     expected = Model.from_exported(program, relations=relations, node_type="user")
@@ -190,11 +206,11 @@ def test_import_names_the_types_of_a_graph(tmp_path: Path, monkeypatch: pytest.M
         tmp_path / "ranks.pt2",
     )
     options = ["--node-type", "user", "--edge-type", "user,knows,user"]
-    result = call("import", "ranks.pt2", *options, directory=tmp_path)
+    result = call_here("import", "ranks.pt2", *options, directory=tmp_path)
     assert result.returncode == 0, result.stderr
     assert Model.load(tmp_path / "ranks.lgnn").inputs["x"].node_type == "user"
     for wrong in (["--edge-type", "knows"], ["--relation", "a,,b"], ["--input", "x"], ["--input", "=user"]):
-        result = call("import", "ranks.pt2", *wrong, directory=tmp_path)
+        result = call_here("import", "ranks.pt2", *wrong, directory=tmp_path)
         assert result.returncode == 2
         assert f"{wrong[0]} must be" in result.stderr
 
@@ -219,14 +235,14 @@ def test_import_writes_over_nothing_that_it_reads(tmp_path: Path) -> None:
         (".", ". must be a regular file, or a name that is free, got a directory"),
         ("missing/x.lgnn", "No such file or directory: 'missing/x.lgnn'"),
     ]:
-        result = call("import", "ranks.pt2", "--schema", "schema.json", "-o", to, directory=tmp_path)
+        result = call_here("import", "ranks.pt2", "--schema", "schema.json", "-o", to, directory=tmp_path)
         assert result.returncode == 1
         assert message in result.stderr
         assert not result.stdout
         assert (tmp_path / "ranks.pt2").read_bytes() == content
         assert sorted(os.listdir(tmp_path)) == names
     (tmp_path / "cut.pt2").write_bytes(content[:-100])
-    result = call("import", "cut.pt2", directory=tmp_path)
+    result = call_here("import", "cut.pt2", directory=tmp_path)
     assert result.returncode == 1
     assert "cut.pt2 is damaged, or no program of torch.export" in result.stderr
 

@@ -12,9 +12,11 @@ from livegnn import Events, Graph, checkpoint
 from livegnn.cli import app
 from livegnn.deployment import Deployment
 from livegnn.deployment.snapshots import start_snapshots
-from livegnn.errors import InputError, SnapshotError
+from livegnn.errors import FileFormatError, InputError, SnapshotError, StoreUnavailableError
+from livegnn.serverless.objects import open_objects
 from livegnn.serverless.source import open_snapshot
 from livegnn.serverless.view import SnapshotView
+from livegnn.serverless.writer import write_snapshot
 from serving import write_deployment
 from snapshots import check_shows
 
@@ -103,7 +105,40 @@ def test_wrong_calls_are_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="must begin with s3://"):
         call("verify", "ftp://nowhere")
     assert call("inspect", tmp_path, "--option", "nothing")[0] == 2
-    assert call("inspect", tmp_path, "--option", "patience=3")[0] == 2
+    assert call("inspect", tmp_path, "--option", "patience=long")[0] == 2
+    away = [
+        "--option",
+        "endpoint=http://127.0.0.1:9",
+        "--option",
+        "patience=0.1",
+        "--option",
+        "skip_signature=true",
+    ]
+    with pytest.raises(StoreUnavailableError, match=r"asked again for 0.1 seconds") as raised:
+        call("inspect", "s3://bucket/place", *away)
+    assert "Debug" not in str(raised.value)
+    with pytest.raises(InputError, match="'s3://' opens no store") as refused:
+        call("inspect", "s3://")
+    assert "\n" not in str(refused.value)
+    with pytest.raises(InputError, match=r"must be file:///FOLDER, .* got 'file://relative/x'"):
+        call("inspect", "file://relative/x")
+    (tmp_path / "file").write_bytes(b"neither")
+    with pytest.raises(InputError, match="must be a folder, got the file"):
+        call("inspect", tmp_path / "file")
+    with pytest.raises(SnapshotError, match="the folder /proc/none cannot be opened"):
+        write_snapshot(Graph.from_edges([0], [1]), "/proc/none")
+    with pytest.raises(FileFormatError, match=r"must be a checkpoint or an \.npz file, got neither"):
+        call("write", tmp_path / "file", tmp_path / "store")
+
+
+def test_a_place_without_a_snapshot_stays_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a snapshot in"):
+        call("inspect", tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+    objects = open_objects(str(tmp_path / "nowhere"))
+    assert objects.list("manifests") == []
+    write_snapshot(Graph.from_edges([0], [1]), str(tmp_path / "nowhere"), seq=3)
+    assert [one.path for one in objects.list("manifests")] == ["manifests/000000000001"], "it is there now"
 
 
 # -- [snapshots] of a deployment

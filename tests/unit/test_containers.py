@@ -74,7 +74,8 @@ def test_the_scheduler_drives_containers(tmp_path, engine) -> None:
             await hanging
 
     asyncio.run(work())
-    *launched, killed = commands(engine)
+    launched = [words for words in commands(engine) if words[0] == "run"]
+    killed = [words[1] for words in commands(engine) if words[0] == "kill"]
     assert len(launched) == 2
     for number, run in enumerate(sorted(launched, key=lambda words: words[words.index("--name") + 1])):
         name = run[run.index("--name") + 1]
@@ -86,8 +87,8 @@ def test_the_scheduler_drives_containers(tmp_path, engine) -> None:
         ]
         assert run[run.index("livegnn:test") + 1 : -1] == ["python", "-m", "livegnn.serverless.worker"]
         assert json.loads(run[-1])["memory"] is None, "the engine limits it"
-    assert killed[0] == "kill"
-    assert killed[1] in {run[run.index("--name") + 1] for run in launched}
+    assert killed, "the one that hangs"
+    assert set(killed) <= {run[run.index("--name") + 1] for run in launched}
     assert not runs(asked(tmp_path, HANG)[0])
 
 

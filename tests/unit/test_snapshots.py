@@ -309,5 +309,5 @@ def test_a_manifest_under_another_name_is_seen(tmp_path: Path) -> None:
     manifest = write_snapshot(Graph.from_edges([0], [1]), str(tmp_path), seq=17)
     path = tmp_path / manifest.path
     path.with_name("000000000004").write_bytes(path.read_bytes())
-    with pytest.raises(FileFormatError, match="000000000004 .* must be the manifest of that name"):
+    with pytest.raises(FileFormatError, match=r"000000000004 .* must be the manifest of that name"):
         open_snapshot(str(tmp_path))

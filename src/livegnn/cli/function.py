@@ -107,7 +107,9 @@ def _join_ray(address: str | None) -> None:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise InputError("workers in a Ray cluster need ray: pip install ray") from error
+        raise InputError(
+            "workers in a Ray cluster need ray, which is not installed: pip install 'livegnn[cluster]'"
+        ) from error
     ray.init(address, log_to_driver=True)
 
 

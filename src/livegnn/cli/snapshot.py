@@ -26,8 +26,8 @@ Options = Annotated[
     typer.Option(
         "--option",
         metavar="NAME=VALUE",
-        help="of the store, such as endpoint=http://...; may be repeated. Keys are also taken from the "
-        "environment (AWS_ACCESS_KEY_ID, ...)",
+        help="of the store, such as endpoint=http://..., or timeout and patience, in seconds; may be "
+        "repeated. Keys are also taken from the environment (AWS_ACCESS_KEY_ID, ...)",
     ),
 ]
 
@@ -91,15 +91,20 @@ def verify(url: Url, option: Options = None) -> None:
 def _open(url: str, options: list[str] | None) -> "Objects":
     from livegnn.serverless.objects import open_objects
 
-    settings = {}
+    settings: dict[str, str | float] = {}
     for one in options or ():
         name, equals, value = one.partition("=")
         if not (name and equals):
             raise typer.BadParameter(f"--option must be NAME=VALUE, as in region=eu-west-1, got {one!r}")
-        if name in ("patience", "timeout"):
-            raise typer.BadParameter(f"--option takes what the store takes, got {name!r}")
-        settings[name] = value
+        settings[name] = _seconds(name, value) if name in ("patience", "timeout") else value
     return open_objects(url, **settings)  # type: ignore[arg-type]
+
+
+def _seconds(name: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise typer.BadParameter(f"{name} must be a number of seconds, got {value!r}") from None
 
 
 def _newest(objects: "Objects", url: str) -> "Manifest":

@@ -151,7 +151,8 @@ class Deployment:
             with np.load(path, allow_pickle=False) as file_:
                 arrays = {name: file_[name] for name in file_.files}
         except (ValueError, EOFError, OSError) as error:
-            raise FileFormatError(f"{path} must be a checkpoint or an .npz file, got: {error}") from error
+            said = "neither" if "pickle" in str(error) else error  # NumPy advises to load it as a pickle
+            raise FileFormatError(f"{path} must be a checkpoint or an .npz file, got {said}") from error
         for name in ("src", "dst"):
             if name not in arrays:
                 raise FileFormatError(

@@ -25,7 +25,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise OSError(
             error.errno,
             f"cannot listen at {host} port {port}, {error.strerror}: "
-            f"{taken if error.errno == errno.EADDRINUSE else ''}choose another host or port in [server]",
+            f"{taken if error.errno == errno.EADDRINUSE else ''}choose another host or port",
         ) from error
     except BaseException:
         listener.close()

@@ -113,8 +113,9 @@ def _ids(given: object) -> list[int] | list[str]:
             wrong = next(one for one in given if not 0 <= one <= _LARGEST_INTEGER)
             raise InputError(f"ids must be integers from 0 to 2^63 - 1, got {wrong}")
     elif kinds != {str}:
-        wrong = next((one for one in given if type(one) not in (int, str)), given[0])
-        raise InputError(f"ids must be a list of integers or of texts, got {_shown(wrong)} in it")
+        wrong = [one for one in given if type(one) not in (int, str)]
+        found = f"{_shown(wrong[0])} in it" if wrong else "both"
+        raise InputError(f"ids must be a list of integers or of texts, got {found}")
     else:
         for one in given:
             if "\0" in one or any("\ud800" <= letter <= "\udfff" for letter in one):

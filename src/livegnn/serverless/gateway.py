@@ -9,6 +9,7 @@ from a second to half a minute; while all nodes are left out, all are asked.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, TypeAlias
@@ -76,6 +77,9 @@ class Gateway:
     ) -> None:
         if not nodes:
             raise InputError("nodes must have at least one address, got none")
+        for node in nodes:
+            if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", node):
+                raise InputError(f"a node must be an address such as http://10.0.0.7:8080, got {node!r}")
         self._nodes = [node.rstrip("/") for node in nodes]
         self._spread, self._clock = Spread(len(nodes), policy), clock
         self._client = httpx.AsyncClient(limits=httpx.Limits(max_connections=None))

@@ -57,8 +57,10 @@ class NodeRows:
         if ids.ndim != 1:
             raise InputError(f"ids must be a list, got the shape {list(ids.shape)}")
         if len(ids) and (ids.dtype.kind not in ("UO" if self._text else "iu")):
+            kinds = {"U": "text", "i": "integers", "u": "integers"}
             raise InputError(
-                f"this snapshot's ids are {'text' if self._text else 'integers'}, got {ids.dtype}"
+                f"this snapshot's ids are {'text' if self._text else 'integers'}, "
+                f"got {kinds.get(ids.dtype.kind, ids.dtype)}"
             )
         names = cast("Ids", ids.astype(np.str_ if self._text else np.int64))
         rows = np.full(len(names), -1, dtype=np.int64)

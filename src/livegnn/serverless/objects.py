@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from livegnn import _core
+from livegnn.arguments import above_zero
 from livegnn.errors import ObjectDamagedError, ObjectExistsError, SnapshotError, StoreUnavailableError
 from livegnn.serverless.stores import PART, Buffer, ObjectInfo, Store, Upload, open_store
 
@@ -47,7 +48,8 @@ def open_objects(url: str, *, patience: float = 30.0, timeout: float = 10.0, **o
     patience: seconds until an operation that goes on failing raises `StoreUnavailableError`. timeout: seconds
     for one request. options: as in `open_store`. Raises `InputError` for a wrong URL or option.
     """
-    return Objects(open_store(url, timeout=timeout, **options), patience=patience)
+    store = open_store(url, timeout=above_zero(timeout, "timeout"), **options)
+    return Objects(store, patience=above_zero(patience, "patience"))
 
 
 class Objects:

@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
 from typing import Literal, TypeAlias, get_args
 
 from livegnn.arguments import whole
@@ -52,7 +55,8 @@ class NodeSettings:
             raise InputError("memory of threads cannot be limited: take processes, or limit this one")
 
     def open(self) -> Node:
-        """The node, which has no worker yet."""
+        """The node, which has no worker yet. Raises InputError for what workers here would not find."""
+        self._check_here()
         wanted: dict[Step, int] = {"predict": self.workers}
         if self.sampling_workers:
             wanted = {"sample": self.sampling_workers, "infer": self.workers}
@@ -65,6 +69,15 @@ class NodeSettings:
             for step, workers in wanted.items()
         }
         return Node(stages, concurrency=self.waiting + sum(wanted.values()))
+
+    def _check_here(self) -> None:
+        here = self.place in ("processes", "threads")
+        if here and self.opener == PREDICTOR and not Path(self.model).is_file():
+            raise InputError(f"model must be a model file, found none at {self.model}")
+        if here and find_spec(self.opener.partition(":")[0].partition(".")[0]) is None:
+            raise InputError(f"the module of the opener {self.opener!r} is not installed here")
+        if self.place == "containers" and which(self.engine) is None:
+            raise InputError(f"engine must be a command such as docker or podman, found none: {self.engine}")
 
     def _function(self, step: Step) -> Function:
         return Function(

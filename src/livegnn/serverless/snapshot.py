@@ -94,11 +94,11 @@ def read_newest_manifest(objects: Objects, after: int = 0) -> Manifest | None:
         try:
             path, where = found[-1].path, f"{found[-1].path} in {objects.url}"
             manifest = Manifest.from_bytes(objects.get(path), where)
-            if manifest.path != path:
-                raise FileFormatError(
-                    f"{where} must be the manifest of that name, got the one of {manifest.path}: remove it"
-                )
-            return manifest
         except ObjectMissingError:
             continue  # a newer one has come, and this one was collected between the two requests
+        if manifest.path != path:
+            raise FileFormatError(
+                f"{where} must be the manifest of that name, got the one of {manifest.path}: remove it"
+            )
+        return manifest
     raise SnapshotError(f"the manifests of {objects.url} vanish faster than they can be read: try again")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from urllib.parse import unquote, urlsplit
 
 from livegnn.errors import (
     InputError,
@@ -102,7 +103,7 @@ def open_store(url: str, *, timeout: float = 10.0, **options: str) -> "ObstoreSt
             "pip install 'livegnn[serverless]'"
         ) from None
     scheme, colon, rest = url.partition("://")
-    if not colon:
+    if url and not colon:
         scheme, url = "file", Path(url).absolute().as_uri()
     if scheme not in _SCHEMES:
         raise InputError(
@@ -111,7 +112,21 @@ def open_store(url: str, *, timeout: float = 10.0, **options: str) -> "ObstoreSt
         )
     if scheme == "memory":
         return _open_in_memory(url, rest)
-    return _open_by_url(url, scheme, timeout, options)
+    if scheme == "file":
+        return _open_folder(url, options)
+    return _open_by_url(url, timeout, options)
+
+
+def _open_folder(url: str, options: dict[str, str]) -> "ObstoreStore":
+    where = urlsplit(url)
+    folder = Path(unquote(where.path))
+    if options:
+        raise InputError(f"a folder takes no options, got {', '.join(options)}")
+    if where.netloc not in ("", "localhost") or not folder.is_absolute():
+        raise InputError(f"the URL of a folder must be file:///FOLDER, from the root on, got {url!r}")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"a store must be a folder, got the file {folder}")
+    return _Folder(url, folder)
 
 
 def _open_in_memory(url: str, name: str) -> "ObstoreStore":
@@ -121,16 +136,11 @@ def _open_in_memory(url: str, name: str) -> "ObstoreStore":
     return ObstoreStore(url, store, store)
 
 
-def _open_by_url(url: str, scheme: str, timeout: float, options: dict[str, str]) -> "ObstoreStore":
+def _open_by_url(url: str, timeout: float, options: dict[str, str]) -> "ObstoreStore":
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
     try:
-        if scheme == "file":
-            if options:
-                raise InputError(f"a folder takes no options, got {', '.join(options)}")
-            local = from_url(url, mkdir=True)
-            return ObstoreStore(url, local, local)
         client = {"timeout": timedelta(seconds=timeout), "connect_timeout": timedelta(seconds=timeout)}
         settings = dict(options)
         # These options replace those of the environment.
@@ -156,31 +166,36 @@ def _open_by_url(url: str, scheme: str, timeout: float, options: dict[str, str])
             for retries in (0, 8)
         )
     except (BaseError, ValueError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{url!r} with the options {sorted(options)} opens no store: {error}") from error
+        given = f" with the options {', '.join(sorted(options))}" if options else ""
+        raise InputError(
+            f"{url!r}{given} opens no store, as s3://BUCKET/PREFIX does: {_first_words(error)}"
+        ) from error
     return ObstoreStore(url, reads, writes)
 
 
 class ObstoreStore:
-    """A store of `obstore`. reads, writes: the same store, with and without attempts of its own."""
+    """A store of `obstore`. reads, writes: the same store, without and with attempts of its own."""
 
     def __init__(self, url: str, reads: "ObjectStore", writes: "ObjectStore") -> None:
         self.url = url
         self._reads = reads
         self._writes = writes
 
+    def _open(self, *, write: bool = False) -> "ObjectStore":
+        """Where to read from, or to write one small object into."""
+        return self._reads
+
     def get(self, path: str) -> Buffer:
         import obstore
 
         with _told(self.url, path):
-            return memoryview(obstore.get(self._reads, path).bytes())
+            return memoryview(obstore.get(self._open(), path).bytes())
 
     def get_ranges(self, path: str, starts: Sequence[int], lengths: Sequence[int]) -> Sequence[Buffer]:
         import obstore
 
         with _told(self.url, path):
-            found = obstore.get_ranges(self._reads, path, starts=starts, lengths=lengths, coalesce=0)
+            found = obstore.get_ranges(self._open(), path, starts=starts, lengths=lengths, coalesce=0)
             return [memoryview(one) for one in found]
 
     def put(self, path: str, data: Buffer, *, create: bool) -> None:
@@ -188,14 +203,14 @@ class ObstoreStore:
 
         # An attempt whose answer is lost must be told apart from another writer, so `Objects` repeats it.
         with _told(self.url, path):
-            obstore.put(
-                self._reads, path, data, mode="create" if create else "overwrite", use_multipart=False
-            )
+            mode: Literal["create", "overwrite"] = "create" if create else "overwrite"
+            obstore.put(self._open(write=True), path, data, mode=mode, use_multipart=False)
 
     def upload(self, path: str) -> Upload:
         import obstore
 
         with _told(self.url, path):
+            self._open(write=True)
             writer = obstore.open_writer(self._writes, path, buffer_size=PART, max_concurrency=_PARTS_AT_ONCE)
         return _ObstoreUpload(self.url, path, writer)
 
@@ -205,7 +220,7 @@ class ObstoreStore:
         with _told(self.url, prefix):
             found = [
                 ObjectInfo(one["path"], one["size"], one["last_modified"])
-                for chunk in obstore.list(self._reads, prefix, offset=after or None)
+                for chunk in obstore.list(self._open(), prefix, offset=after or None)
                 for one in chunk
             ]
         return sorted(found, key=lambda one: one.path)
@@ -214,16 +229,41 @@ class ObstoreStore:
         import obstore
 
         with _told(self.url, path):
-            return obstore.head(self._reads, path)["size"]
+            return obstore.head(self._open(), path)["size"]
 
     def delete(self, path: str) -> None:
         import obstore
 
         try:
             with _told(self.url, path):
-                obstore.delete(self._reads, path)
+                obstore.delete(self._open(), path)
         except ObjectMissingError:
             pass
+
+
+class _Folder(ObstoreStore):
+    """A folder, which is made when something is written into it. Until then it is a store without objects."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        from obstore.store import MemoryStore
+
+        nothing = MemoryStore()
+        super().__init__(url, nothing, nothing)
+        self._folder: Path | None = folder
+        self._opening = threading.Lock()
+
+    def _open(self, *, write: bool = False) -> "ObjectStore":
+        from obstore.store import LocalStore
+
+        with self._opening:
+            folder = self._folder
+            if folder is not None and (write or folder.is_dir()):
+                try:
+                    self._reads = self._writes = LocalStore(folder, mkdir=write)
+                except OSError as error:
+                    raise SnapshotError(f"the folder {folder} cannot be opened: {error}") from error
+                self._folder = None
+            return self._reads
 
 
 class _ObstoreUpload:
@@ -266,7 +306,7 @@ class _told:  # noqa: N801 - it reads as a word of a `with` statement
             raise ObjectMissingError(f"expected the object {where}, found none") from error
         if isinstance(error, (FileExistsError, exceptions.AlreadyExistsError, exceptions.PreconditionError)):
             raise ObjectExistsError(f"expected no object {where} yet, found one") from error
-        said = shortened(" ".join(str(error).split()))
+        said = shortened(_first_words(error))
         lasting = (
             PermissionError,
             exceptions.PermissionDeniedError,
@@ -279,3 +319,8 @@ class _told:  # noqa: N801 - it reads as a word of a `with` statement
             raise SnapshotError(f"the store refuses {where}: {said}") from error
         if isinstance(error, (exceptions.BaseError, OSError)):
             raise StoreUnavailableError(f"the store does not answer for {where}: {said}") from error
+
+
+def _first_words(error: Exception) -> str:
+    """What obstore says before it shows the error as its program has it."""
+    return " ".join(str(error).partition("Debug source:")[0].split())
